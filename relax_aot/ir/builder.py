@@ -1,0 +1,180 @@
+"""How ops write their loops.
+
+    def lower(k: KernelBuilder, x: Buffer, y: Buffer) -> None:
+        with k.loops(*y.shape) as at:
+            k.store(y[at], exp(x[at]))
+
+Loop variables and names are made unique here, and never collide with shape symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.loops import (
+    Assign,
+    Bind,
+    Binary,
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Operand,
+    Stmt,
+    Store,
+    apply,
+    as_expr,
+    binary,
+)
+from relax_aot.ir.types import DType
+
+Size = Dim | int
+At = tuple[Dim, ...]
+
+
+class KernelBuilder:
+    """Collects the statements of one kernel."""
+
+    def __init__(self, name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+        self._name = name
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
+        self._scratch: list[Buffer] = []
+        self._blocks: list[list[Stmt]] = [[]]
+        shapes = [b.type.symbols for b in (*inputs, *outputs)]
+        self._taken = set[str]().union(*shapes, (b.name for b in (*inputs, *outputs)))
+        self._depth = 0
+
+    def finish(self) -> Kernel:
+        (body,) = self._blocks
+        return Kernel(
+            self._name, self._inputs, self._outputs, tuple(self._scratch), tuple(body)
+        )
+
+    # Loops and conditions
+
+    @contextmanager
+    def loops(self, *sizes: Size) -> Iterator[At]:
+        """Nested loops from 0 to each size; yields their variables."""
+        variables = [self._unique(f"i{self._depth + n}") for n in range(len(sizes))]
+        self._depth += len(sizes)
+        self._blocks.append([])
+        yield tuple(Dim.of(v) for v in variables)
+        body = tuple(self._blocks.pop())
+        self._depth -= len(sizes)
+        self._taken.difference_update(variables)
+        for variable, size in zip(reversed(variables), reversed(sizes), strict=True):
+            body = (For(variable, Dim.of(0), Dim.of(size), body),)
+        self._blocks[-1].extend(body)
+
+    @contextmanager
+    def span(self, start: Size, stop: Size) -> Iterator[Dim]:
+        """One loop over `start..stop`; empty where stop <= start."""
+        variable = self._unique(f"i{self._depth}")
+        self._depth += 1
+        self._blocks.append([])
+        yield Dim.of(variable)
+        body = tuple(self._blocks.pop())
+        self._depth -= 1
+        self._taken.discard(variable)
+        self._blocks[-1].append(For(variable, Dim.of(start), Dim.of(stop), body))
+
+    @contextmanager
+    def when(self, condition: Expr) -> Iterator[None]:
+        self._blocks.append([])
+        yield
+        self._blocks[-2].append(If(condition, tuple(self._blocks.pop())))
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """The other branch of the `when` just closed."""
+        last = self._blocks[-1].pop()
+        assert isinstance(last, If) and not last.otherwise
+        self._blocks.append([])
+        yield
+        body = tuple(self._blocks.pop())
+        self._blocks[-1].append(If(last.condition, last.then, body))
+
+    # Statements
+
+    def store(self, where: Load, value: Operand) -> None:
+        """`where` is written as a load: `k.store(y[at], value)`."""
+        stored = as_expr(value, where.dtype)
+        assert stored.dtype is where.dtype, f"{stored.dtype} into {where.buffer.type}"
+        self._blocks[-1].append(Store(where.buffer, where.index, stored))
+
+    def local(self, name: str, dtype: DType, value: Operand) -> Local:
+        local = Local(self._unique(name), dtype)
+        self._blocks[-1].append(Declare(local, as_expr(value, dtype)))
+        return local
+
+    def assign(self, local: Local, value: Operand) -> None:
+        stored = as_expr(value, local.dtype)
+        assert stored.dtype is local.dtype, f"{stored.dtype} into {local}"
+        self._blocks[-1].append(Assign(local, stored))
+
+    def let(self, name: str, value: Size) -> Dim:
+        """Name an index expression, so that it is computed once."""
+        dim = Dim.of(value)
+        if dim.is_constant:
+            return dim
+        unique = self._unique(name)
+        self._blocks[-1].append(Let(unique, dim))
+        return Dim.of(unique)
+
+    def index(self, name: str, value: Expr, low: Size, high: Size) -> Dim:
+        """An integer from data as an index; outside `low..high` the run ends with a status."""
+        unique = self._unique(name)
+        self._blocks[-1].append(Bind(unique, value, Dim.of(low), Dim.of(high)))
+        return Dim.of(unique)
+
+    def scratch(self, name: str, dtype: DType, shape: Sequence[Size]) -> Buffer:
+        """Memory for this call only; its contents are undefined at the start."""
+        buffer = Buffer(self._unique(name), dtype, tuple(Dim.of(s) for s in shape))
+        self._scratch.append(buffer)
+        return buffer
+
+    def _unique(self, name: str) -> str:
+        candidate, count = name, 1
+        while candidate in self._taken:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._taken.add(candidate)
+        return candidate
+
+
+def less(left: Size, right: Size) -> Binary:
+    """`left < right` of two index expressions, as a condition."""
+    return binary("<", Index(Dim.of(left)), Index(Dim.of(right)))
+
+
+def less_equal(left: Size, right: Size) -> Binary:
+    return binary("<=", Index(Dim.of(left)), Index(Dim.of(right)))
+
+
+def same(left: Size, right: Size) -> Binary:
+    return binary("==", Index(Dim.of(left)), Index(Dim.of(right)))
+
+
+def exp(x: Operand) -> Expr:
+    return apply("exp", x)
+
+
+def sqrt(x: Operand) -> Expr:
+    return apply("sqrt", x)
+
+
+def tanh(x: Operand) -> Expr:
+    return apply("tanh", x)
+
+
+def sigmoid(x: Operand) -> Expr:
+    return apply("sigmoid", x)

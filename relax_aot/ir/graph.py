@@ -1,0 +1,208 @@
+"""The graph level: values, calls, functions, and the module that holds everything.
+
+A function is a flat list of calls in single-assignment form. Uses refer to a `Var` by
+value, so `==` is structural and nothing can be disturbed from afar. A call names an op,
+or one of the forms that name something in the module: `call_kernel`, `if`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.loops import Kernel
+from relax_aot.ir.types import DType, TensorType
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A value: a parameter, a constant, or the result of a call."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A reference to a function or kernel of the module, as an attribute: `@name`."""
+
+    name: str
+
+
+Attr = int | float | str | bool | Dim | DType | Ref | tuple["Attr", ...]
+
+
+def attr_value(value: Attr) -> Attr:
+    """One spelling per value: a constant `Dim` is an int, a list is a tuple."""
+    if isinstance(value, Dim):
+        return value.constant if value.is_constant else value
+    if isinstance(value, tuple | list):
+        return tuple(attr_value(v) for v in value)
+    return value
+
+
+def attrs_of(values: Mapping[str, Attr]) -> tuple[tuple[str, Attr], ...]:
+    return tuple((name, attr_value(values[name])) for name in sorted(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One line of the graph: `outs = op(args) {attrs}`.
+
+    An absent optional argument is None. `origin` names the source-model nodes it came
+    from; it is for people only.
+    """
+
+    outs: tuple[Var, ...]
+    op: str
+    args: tuple[Var | None, ...] = ()
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    origin: str = ""
+
+    @property
+    def out(self) -> Var:
+        (out,) = self.outs
+        return out
+
+    @property
+    def inputs(self) -> tuple[Var, ...]:
+        return tuple(arg for arg in self.args if arg is not None)
+
+    def attr(self, name: str) -> Attr:
+        return dict(self.attrs)[name]
+
+    def ref(self, name: str) -> str:
+        value = self.attr(name)
+        assert isinstance(value, Ref)
+        return value.name
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    name: str
+    params: tuple[Var, ...]
+    body: tuple[Call, ...]
+    results: tuple[Var, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A named constant; equal when type and bytes are equal. `data` may be a broadcast
+    view (a splat), which costs nothing until it is written."""
+
+    name: str
+    type: TensorType
+    data: Array = field(compare=False, repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(np.ascontiguousarray(self.data).tobytes()).hexdigest()[:16]
+
+    @property
+    def var(self) -> Var:
+        return Var(self.name, self.type)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constant):
+            return NotImplemented
+        same = (self.name, self.type) == (other.name, other.type)
+        return same and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.type))
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size that is known at run time only: `low..high`, both included.
+
+    `origin` says where it comes from ("input x, axis 1"). An inner symbol is computed
+    by the model while it runs.
+    """
+
+    name: str
+    low: int
+    high: int
+    origin: str = ""
+    inner: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a call needs of run-time sizes: `left == right` or `left <= right`.
+
+    Conditions that are proved are never stored; the rest are checked on entry.
+    """
+
+    relation: str
+    left: Dim
+    right: Dim
+    origin: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Memory that outlives a call: parameter `input` holds what result `output` left."""
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """How the source model spells the name of a parameter, result or symbol."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Module:
+    """Everything: graph functions, kernels, constants, and the facts about sizes.
+
+    `functions[0]` is the entry; its parameters and results are the C interface.
+    """
+
+    functions: tuple[Function, ...]
+    kernels: tuple[Kernel, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    states: tuple[State, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    source: str = ""
+
+    @property
+    def main(self) -> Function:
+        return self.functions[0]
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        return Bounds.of({s.name: (s.low, s.high) for s in self.symbols})
+
+    @cached_property
+    def constant_table(self) -> dict[str, Constant]:
+        return {constant.name: constant for constant in self.constants}
+
+    @cached_property
+    def kernel_table(self) -> dict[str, Kernel]:
+        return {kernel.name: kernel for kernel in self.kernels}
+
+    @cached_property
+    def function_table(self) -> dict[str, Function]:
+        return {function.name: function for function in self.functions}
+
+    def source_name(self, name: str) -> str:
+        """How the source model calls a parameter, result or symbol."""
+        return next((a.source for a in self.aliases if a.name == name), name)

@@ -1,0 +1,431 @@
+"""The loop level: one call as buffers, loops, loads and stores.
+
+Every index is a `Dim` over shape symbols and loop variables, so kernels can be
+analysed without looking at C. A value read from data becomes an index through `Bind`,
+which checks it. Kernels write their results into buffers that the caller gives
+(destination passing) and own nothing: even scratch is lifted to the caller.
+
+Integer arithmetic wraps; integer division truncates and gives 0 for a divisor of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.types import DType, Shape, TensorType
+
+Number = int | float | bool
+
+
+class _Arithmetic:
+    """Operators that build expressions. Python numbers take the other side's type."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Operand) -> Binary:
+        return binary("+", self, other)
+
+    def __radd__(self, other: Operand) -> Binary:
+        return binary("+", other, self)
+
+    def __sub__(self, other: Operand) -> Binary:
+        return binary("-", self, other)
+
+    def __rsub__(self, other: Operand) -> Binary:
+        return binary("-", other, self)
+
+    def __mul__(self, other: Operand) -> Binary:
+        return binary("*", self, other)
+
+    def __rmul__(self, other: Operand) -> Binary:
+        return binary("*", other, self)
+
+    def __truediv__(self, other: Operand) -> Binary:
+        return binary("/", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Binary:
+        return binary("/", other, self)
+
+    def __neg__(self) -> Unary:
+        return Unary("-", _expr(self))
+
+    def __lt__(self, other: Operand) -> Binary:
+        return binary("<", self, other)
+
+    def __le__(self, other: Operand) -> Binary:
+        return binary("<=", self, other)
+
+    def __gt__(self, other: Operand) -> Binary:
+        return binary("<", other, self)
+
+    def __ge__(self, other: Operand) -> Binary:
+        return binary("<=", other, self)
+
+    def __and__(self, other: Operand) -> Binary:
+        return binary("&&", self, other)
+
+    def __or__(self, other: Operand) -> Binary:
+        return binary("||", self, other)
+
+    def __invert__(self) -> Unary:
+        return Unary("!", _expr(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Lit(_Arithmetic):
+    """A number of a given element type."""
+
+    value: Number
+    dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        # NaN equals itself here and 0.0 differs from -0.0: a literal is its text.
+        return isinstance(other, Lit) and (repr(self.value), self.dtype) == (
+            repr(other.value),
+            other.dtype,
+        )
+
+    def __hash__(self) -> int:
+        return hash((repr(self.value), self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Local(_Arithmetic):
+    """A scalar variable of the kernel."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Index(_Arithmetic):
+    """The value of an index expression, as int64."""
+
+    dim: Dim
+    dtype: DType = DType.I64
+
+
+@dataclass(frozen=True, slots=True)
+class Load(_Arithmetic):
+    buffer: Buffer
+    index: tuple[Dim, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(_Arithmetic):
+    """`-x` (wrapping for integers) and `!x` (logical)."""
+
+    op: str
+    value: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.dtype
+
+
+COMPARISONS = ("<", "<=", "==", "!=")
+LOGICAL = ("&&", "||")
+BITWISE = ("&", "|", "^", "<<", ">>")
+ARITHMETIC = ("+", "-", "*", "/", "%")
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(_Arithmetic):
+    op: str
+    left: Expr
+    right: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return DType.BOOL if self.op in COMPARISONS + LOGICAL else self.left.dtype
+
+
+# Scalar functions: name -> number of arguments. `max`/`min` give NaN when either is NaN.
+FUNCTIONS = {
+    "abs": 1, "sqrt": 1, "exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "log1p": 1,
+    "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
+    "sinh": 1, "cosh": 1, "tanh": 1, "asinh": 1, "acosh": 1, "atanh": 1,
+    "erf": 1, "sigmoid": 1, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1, "round": 1,
+    "isnan": 1, "isinf": 1, "signbit": 1,
+    "max": 2, "min": 2, "pow": 2, "fmod": 2, "fma": 3,
+}  # fmt: skip
+_PREDICATES = ("isnan", "isinf", "signbit")
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(_Arithmetic):
+    """A scalar function of FUNCTIONS; all arguments have one type."""
+
+    function: str
+    args: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return DType.BOOL if self.function in _PREDICATES else self.args[0].dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(_Arithmetic):
+    """Conversion to `dtype`: float to integer truncates; out of range, `wrap` takes the
+    low bits and `saturate` the nearest value; NaN becomes 0."""
+
+    value: Expr
+    dtype: DType
+    mode: str = "wrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Select(_Arithmetic):
+    """`then` where `condition` holds, else `otherwise`; only the chosen one is evaluated."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.then.dtype
+
+
+Expr = Union[Lit, Local, Index, Load, Unary, Binary, Apply, Cast, Select]
+Operand = Union[Expr, _Arithmetic, Number]
+
+
+def _expr(value: _Arithmetic) -> Expr:
+    assert isinstance(value, Lit | Local | Index | Load | Unary | Binary | Apply | Cast | Select)
+    return value
+
+
+def as_expr(value: Operand, dtype: DType) -> Expr:
+    """`value` as an expression; a Python number becomes a literal of `dtype`."""
+    if isinstance(value, bool | int | float):
+        if dtype is DType.BOOL:
+            return Lit(bool(value), dtype)
+        return Lit(float(value) if dtype.is_float else int(value), dtype)
+    return _expr(value)
+
+
+def binary(op: str, left: Operand, right: Operand) -> Binary:
+    side = left if isinstance(left, _Arithmetic) else right
+    assert isinstance(side, _Arithmetic)
+    dtype = _expr(side).dtype
+    a, b = as_expr(left, dtype), as_expr(right, dtype)
+    assert a.dtype is b.dtype, f"{op}: {a.dtype.value} and {b.dtype.value}"
+    return Binary(op, a, b)
+
+
+def equal(left: Operand, right: Operand) -> Binary:
+    return binary("==", left, right)
+
+
+def apply(function: str, *args: Operand) -> Apply:
+    assert FUNCTIONS[function] == len(args), function
+    dtype = next(_expr(a).dtype for a in args if isinstance(a, _Arithmetic))
+    return Apply(function, tuple(as_expr(a, dtype) for a in args))
+
+
+def maximum(left: Operand, right: Operand) -> Apply:
+    return apply("max", left, right)
+
+
+def minimum(left: Operand, right: Operand) -> Apply:
+    return apply("min", left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Row-major memory that a kernel reads or writes."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, index: Iterable[Dim]) -> Load:
+        where = tuple(index)
+        assert len(where) == len(self.shape), f"{self.name}: {len(where)} indices for {self.type}"
+        return Load(self, where)
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for variable in start..stop`; the order of iterations is as written."""
+
+    variable: str
+    start: Dim
+    stop: Dim
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    buffer: Buffer
+    index: tuple[Dim, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A new scalar variable; it lives until the end of the enclosing block."""
+
+    local: Local
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    local: Local
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A name for an index expression, usable as a symbol in later ones."""
+
+    name: str
+    value: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A name for an integer read from data, usable as a symbol in later index expressions.
+
+    Where it is outside `low..high` (both included) the kernel ends with RAOT_ERR_INDEX.
+    """
+
+    name: str
+    value: Expr
+    low: Dim
+    high: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    condition: Expr
+    then: tuple[Stmt, ...]
+    otherwise: tuple[Stmt, ...] = ()
+
+
+Stmt = Union[For, Store, Declare, Assign, Let, Bind, If]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A call as loops. Inputs are read only; outputs and scratch are written.
+
+    An input and an output may be the same memory only where the caller knows that each
+    element is read before it is written.
+    """
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...]
+    body: tuple[Stmt, ...]
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        return self.inputs + self.outputs + self.scratch
+
+    @property
+    def fallible(self) -> bool:
+        return any(isinstance(stmt, Bind) for stmt in walk(self.body))
+
+
+def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
+    """Every statement, outer ones first."""
+    for stmt in body:
+        yield stmt
+        match stmt:
+            case For():
+                yield from walk(stmt.body)
+            case If():
+                yield from walk(stmt.then)
+                yield from walk(stmt.otherwise)
+            case _:
+                pass
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """Every expression in one statement (not in its body), parts included."""
+    match stmt:
+        case Store() | Declare() | Assign() | Bind():
+            yield from parts(stmt.value)
+        case If():
+            yield from parts(stmt.condition)
+        case For() | Let():
+            return
+
+
+def parts(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    match expr:
+        case Unary() | Cast():
+            yield from parts(expr.value)
+        case Binary():
+            yield from parts(expr.left)
+            yield from parts(expr.right)
+        case Apply():
+            for arg in expr.args:
+                yield from parts(arg)
+        case Select():
+            yield from parts(expr.condition)
+            yield from parts(expr.then)
+            yield from parts(expr.otherwise)
+        case Lit() | Local() | Index() | Load():
+            return
+
+
+def index_dims(stmt: Stmt) -> Iterator[Dim]:
+    """Every index expression that a statement itself holds."""
+    match stmt:
+        case For():
+            yield stmt.start
+            yield stmt.stop
+        case Store():
+            yield from stmt.index
+        case Let():
+            yield stmt.value
+        case Bind():
+            yield stmt.low
+            yield stmt.high
+        case Declare() | Assign() | If():
+            pass
+    for expr in expressions(stmt):
+        if isinstance(expr, Load):
+            yield from expr.index
+        elif isinstance(expr, Index):
+            yield expr.dim
+
+
+def free_symbols(kernel: Kernel) -> tuple[str, ...]:
+    """The shape symbols that a kernel must be given, sorted."""
+    bound: set[str] = set()
+    used: set[str] = set()
+    for buffer in kernel.buffers:
+        used |= buffer.type.symbols
+    for stmt in walk(kernel.body):
+        for dim in index_dims(stmt):
+            used |= dim.symbols
+        match stmt:
+            case For():
+                bound.add(stmt.variable)
+            case Let() | Bind():
+                bound.add(stmt.name)
+            case _:
+                pass
+    return tuple(sorted(used - bound))

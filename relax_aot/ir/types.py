@@ -1,0 +1,110 @@
+"""Annotations: what is known about a value before it exists.
+
+A `TensorType` is an element type and a shape of symbolic sizes. Shapes are row-major
+and contiguous everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+
+import ml_dtypes
+import numpy as np
+
+from relax_aot.ir.dims import Dim
+
+
+class DType(Enum):
+    """Element types; the value is the name in the text form."""
+
+    F32 = "f32"
+    F64 = "f64"
+    F16 = "f16"
+    BF16 = "bf16"
+    I8 = "i8"
+    I16 = "i16"
+    I32 = "i32"
+    I64 = "i64"
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    BOOL = "bool"
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        return np.dtype(_NUMPY[self.value])
+
+    @property
+    def bytes(self) -> int:
+        return int(self.numpy.itemsize)
+
+    @property
+    def is_float(self) -> bool:
+        return self.value in ("f32", "f64", "f16", "bf16")
+
+    @property
+    def is_int(self) -> bool:
+        return not self.is_float and self is not DType.BOOL
+
+    @property
+    def is_signed(self) -> bool:
+        return self.value.startswith("i")
+
+    @staticmethod
+    def of(dtype: np.dtype[np.generic] | type[np.generic]) -> DType:
+        """The element type of a NumPy dtype; KeyError where we have none."""
+        return _FROM_NUMPY[np.dtype(dtype)]
+
+
+_NUMPY: dict[str, type] = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "bool": np.bool_,
+}
+_FROM_NUMPY = {np.dtype(kind): DType(name) for name, kind in _NUMPY.items()}
+
+Shape = tuple[Dim, ...]
+
+
+def shape_of(*sizes: int | str | Dim) -> Shape:
+    return tuple(Dim.of(size) for size in sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A row-major tensor. Sizes count elements."""
+
+    dtype: DType
+    shape: Shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> Dim:
+        return prod(self.shape, start=Dim.of(1))
+
+    @property
+    def bytes(self) -> Dim:
+        return self.elements * self.dtype.bytes
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        return frozenset[str]().union(*(size.symbols for size in self.shape))
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{', '.join(str(size) for size in self.shape)}]"

@@ -1,0 +1,336 @@
+"""Builds functions call by call: deduces types, folds what is known, collects conditions.
+
+Frontends and the text parser build through here, so that a program is well-typed from its
+first line. Shape arithmetic (`Shape -> Gather -> Concat -> Reshape`) is evaluated while
+building: a small integer value may be known as an array of `Dim`s (see `known`), and the
+calls that made it are dead as soon as nobody needs its bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relax_aot.errors import RelaxAotError
+from relax_aot.ir.dims import Bounds, Dim, interval, prove_eq, prove_le, prove_lt
+from relax_aot.ir.graph import (
+    Attr,
+    Call,
+    Condition,
+    Constant,
+    Function,
+    Module,
+    Ref,
+    State,
+    Symbol,
+    Alias,
+    Var,
+    attr_value,
+    attrs_of,
+)
+from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops import all_ops
+from relax_aot.ops._op import Array, ShapeError
+
+FOLD_BUDGET_BYTES = 64 * 1024 * 1024
+"""Folding never makes a constant larger than this (a splat is free)."""
+
+KNOWN_LIMIT = 4096
+"""Integer values of more elements than this take no part in shape arithmetic."""
+
+
+class SizeError(RelaxAotError):
+    """A condition on sizes that no allowed size fulfils."""
+
+
+@dataclass
+class Shared:
+    """What all functions of a module under construction share."""
+
+    symbols: list[Symbol] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    by_digest: dict[tuple[str, str], Var] = field(default_factory=dict)
+    conditions: list[Condition] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    known: dict[str, Array] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    bounds: Bounds = field(default_factory=lambda: Bounds.of({}))
+
+
+class FunctionBuilder:
+    """One function under construction; `branch` opens another in the same module."""
+
+    def __init__(self, name: str = "main", shared: Shared | None = None) -> None:
+        self.name = name
+        self.shared = shared or Shared()
+        self.params: list[Var] = []
+        self.body: list[Call] = []
+
+    # Names, symbols, parameters, constants
+
+    def unique(self, wanted: str) -> str:
+        """A value name of the text form: letters, digits, `_`, `.`; unique in the module."""
+        base = re.sub(r"[^A-Za-z0-9_.]+", "_", wanted).strip("_.") or "v"
+        if base[0].isdigit():
+            base = f"v{base}"
+        name, count = base, 1
+        while name in self.shared.names:
+            count += 1
+            name = f"{base}_{count}"
+        self.shared.names.add(name)
+        return name
+
+    def symbol(self, symbol: Symbol) -> Dim:
+        assert all(symbol.name != s.name for s in self.shared.symbols), symbol
+        self.shared.symbols.append(symbol)
+        self.shared.bounds = Bounds.of({s.name: (s.low, s.high) for s in self.shared.symbols})
+        return Dim.of(symbol.name)
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.shared.bounds
+
+    def param(self, name: str, type_: TensorType) -> Var:
+        var = Var(self.unique(name), type_)
+        self.params.append(var)
+        return var
+
+    def constant(self, name: str, data: Array) -> Var:
+        """A constant; equal data under one type is stored once."""
+        type_ = TensorType(DType.of(data.dtype), tuple(Dim.of(int(n)) for n in data.shape))
+        constant = Constant(name, type_, data)
+        key = (str(type_), constant.digest)
+        if key not in self.shared.by_digest:
+            constant = Constant(self.unique(name), type_, data)
+            self.shared.constants[constant.name] = constant
+            self.shared.by_digest[key] = constant.var
+        return self.shared.by_digest[key]
+
+    # What is known of values
+
+    def known(self, var: Var) -> Array | None:
+        """The value as an array of objects (int, float, bool, Dim, Condition), where known."""
+        constant = self.shared.constants.get(var.name)
+        if constant is not None:
+            return constant.data.astype(object) if constant.data.size <= KNOWN_LIMIT else None
+        return self.shared.known.get(var.name)
+
+    def numeric(self, var: Var) -> Array | None:
+        """The value as a plain array, where it is a constant."""
+        constant = self.shared.constants.get(var.name)
+        return None if constant is None else constant.data
+
+    def dims(self, var: Var) -> tuple[Dim, ...] | None:
+        """The elements of a known integer value as sizes, flattened."""
+        value = self.known(var)
+        if value is None or any(isinstance(v, float | Condition) for v in value.flat):
+            return None
+        return tuple(v if isinstance(v, Dim) else Dim.of(int(v)) for v in value.flat)
+
+    def know(self, var: Var, value: Array) -> None:
+        """State the value of an integer parameter or call (an object array)."""
+        self.shared.known[var.name] = value
+
+    # Calls
+
+    def call(
+        self, op: str, *args: Var | None, name: str = "", origin: str = "", **attrs: Any
+    ) -> tuple[Var, ...]:
+        """Append a call, or fold it; returns its results."""
+        record = all_ops()[op]
+        attrs = {key: attr_value(value) for key, value in attrs.items()}
+        types = record.result_types([a.type if a is not None else None for a in args], attrs)
+        for condition in record.conditions(*(a.type if a is not None else None for a in args), **attrs):
+            self.require(condition, origin)
+        folded = self._fold(op, args, attrs, types, name or op)
+        if folded is not None:
+            return folded
+        outs = tuple(Var(self.unique(name or op), t) for t in types)
+        self.body.append(Call(outs, op, args, attrs_of(attrs), origin))
+        self._learn(op, args, attrs, outs)
+        return outs
+
+    def require(self, condition: Condition, origin: str = "") -> None:
+        """Prove a condition, or keep it for a check on entry."""
+        left, right = condition.left, condition.right
+        bounds = self.bounds
+        if condition.relation == "==":
+            if prove_eq(left, right, bounds):
+                return
+            impossible = prove_lt(left, right, bounds) or prove_lt(right, left, bounds)
+        else:
+            if prove_le(left, right, bounds):
+                return
+            impossible = prove_lt(right, left, bounds)
+        if impossible:
+            why = f": {condition.origin}" if condition.origin else ""
+            raise SizeError(f"{left} {condition.relation} {right} holds for no allowed size{why}")
+        found = Condition(condition.relation, left, right, condition.origin or origin)
+        if all(str(found) != str(c) for c in self.shared.conditions):
+            self.shared.conditions.append(found)
+
+    def _fold(
+        self,
+        op: str,
+        args: tuple[Var | None, ...],
+        attrs: dict[str, Any],
+        types: tuple[TensorType, ...],
+        name: str,
+    ) -> tuple[Var, ...] | None:
+        """Evaluate now where all arguments are constants and the result is small."""
+        record = all_ops()[op]
+        values = [None if a is None else self.numeric(a) for a in args]
+        absent = any(v is None and a is not None for v, a in zip(values, args, strict=True))
+        if absent or any(_symbolic(v) for v in attrs.values()):
+            return None
+        if any(not t.bytes.is_constant or t.bytes.constant > FOLD_BUDGET_BYTES for t in types):
+            return None
+        if not args and op != "fill":
+            return None
+        with np.errstate(all="ignore"):
+            results = record.reference(*values, **attrs)
+        results = results if isinstance(results, tuple) else (results,)
+        return tuple(
+            self.constant(name, np.asarray(r, t.dtype.numpy).reshape([int(d) for d in t.shape]))
+            for r, t in zip(results, types, strict=True)
+        )
+
+    def _learn(
+        self, op: str, args: tuple[Var | None, ...], attrs: dict[str, Any], outs: tuple[Var, ...]
+    ) -> None:
+        """Shape arithmetic: the value of a small integer result, where it can be told."""
+        record = all_ops()[op]
+        if record.symbolic is None or len(outs) != 1 or outs[0].type.dtype.is_float:
+            return
+        (out,) = outs
+        elements = out.type.elements
+        if not elements.is_constant or elements.constant > KNOWN_LIMIT:
+            return
+        if op == "shape_of":
+            values: list[Array | None] = [np.array(args[0].type.shape + (0,), object)[:-1]]  # type: ignore[union-attr]
+        else:
+            values = [None if a is None else self.known(a) for a in args]
+            if any(v is None and a is not None for v, a in zip(values, args, strict=True)):
+                return
+        result = record.symbolic(self.bounds, *values, **attrs)
+        if result is not None:
+            shape = [d.constant for d in out.type.shape]
+            self.know(out, np.asarray(result, object).reshape(shape))
+
+    # Control flow
+
+    def branch(self, name: str) -> FunctionBuilder:
+        """A function that may use the values of this one; see `conditional`."""
+        return FunctionBuilder(name, self.shared)
+
+    def conditional(
+        self,
+        condition: Var,
+        branches: tuple[FunctionBuilder, FunctionBuilder],
+        results: tuple[tuple[Var, ...], tuple[Var, ...]],
+        names: Iterable[str],
+        origin: str,
+    ) -> tuple[Var, ...]:
+        """`if`: both branches give the same ranks and element types.
+
+        A size in which they disagree becomes an inner symbol, defined by the branch taken.
+        Values of this function that a branch uses become its parameters.
+        """
+        captured: dict[str, Var] = {}
+        for builder, outs in zip(branches, results, strict=True):
+            captured |= {v.name: v for v in builder.free(outs)}
+        params = tuple(captured[n] for n in sorted(captured))
+        symbols: list[str] = []
+        sizes: list[tuple[Dim, Dim]] = []
+        outs = tuple(
+            Var(self.unique(name), self._join(a.type, b.type, name, symbols, sizes, origin))
+            for name, a, b in zip(names, *results, strict=True)
+        )
+        for builder, found in zip(branches, results, strict=True):
+            builder.params = list(params)
+            self.shared.functions.append(builder.finish(found))
+        attrs: dict[str, Attr] = {
+            "then": Ref(branches[0].name),
+            "else": Ref(branches[1].name),
+            "defines": tuple(symbols),
+            "then_sizes": tuple(a for a, _ in sizes),
+            "else_sizes": tuple(b for _, b in sizes),
+        }
+        self.body.append(Call(outs, "if", (condition, *params), attrs_of(attrs), origin))
+        return outs
+
+    def _join(
+        self,
+        a: TensorType,
+        b: TensorType,
+        name: str,
+        symbols: list[str],
+        sizes: list[tuple[Dim, Dim]],
+        origin: str,
+    ) -> TensorType:
+        if a.dtype is not b.dtype or a.rank != b.rank:
+            raise ShapeError(f"the branches of an If give {a} and {b} for {name}")
+        shape = []
+        for axis, pair in enumerate(zip(a.shape, b.shape, strict=True)):
+            if prove_eq(*pair, self.bounds):
+                shape.append(pair[0])
+            elif pair in sizes:
+                shape.append(Dim.of(symbols[sizes.index(pair)]))
+            else:
+                shape.append(self._inner(name, axis, pair, origin))
+                symbols.append(str(shape[-1]))
+                sizes.append(pair)
+        return TensorType(a.dtype, tuple(shape))
+
+    def _inner(self, name: str, axis: int, pair: tuple[Dim, Dim], origin: str) -> Dim:
+        ranges = [interval(dim, self.bounds) for dim in pair]
+        taken = {s.name for s in self.shared.symbols}
+        base = re.sub(r"[^A-Za-z0-9_]+", "_", f"{name}_{axis}").strip("_")
+        wanted, count = base, 1
+        while wanted in taken:
+            count += 1
+            wanted = f"{base}_{count}"
+        low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+        return self.symbol(Symbol(wanted, max(low, 0), high, f"axis {axis} of {origin}", inner=True))
+
+    def free(self, results: Iterable[Var]) -> list[Var]:
+        """Values used here but made elsewhere, in order of use; constants are global."""
+        made = {v.name for v in self.params} | {o.name for c in self.body for o in c.outs}
+        used = [v for c in self.body for v in c.inputs] + list(results)
+        constants = self.shared.constants
+        return list(dict.fromkeys(v for v in used if v.name not in made and v.name not in constants))
+
+    # Results
+
+    def finish(self, results: Iterable[Var]) -> Function:
+        return Function(self.name, tuple(self.params), tuple(self.body), tuple(results))
+
+    def module(
+        self,
+        results: Iterable[Var],
+        states: Iterable[State] = (),
+        aliases: Iterable[Alias] = (),
+        source: str = "",
+    ) -> Module:
+        """The module with this function as its entry. Every result must be a value of its
+        own: neither a parameter, nor a constant, nor twice the same (insert `copy`)."""
+        shared = self.shared
+        return Module(
+            functions=(self.finish(results), *shared.functions),
+            constants=tuple(shared.constants.values()),
+            symbols=tuple(shared.symbols),
+            conditions=tuple(shared.conditions),
+            states=tuple(states),
+            aliases=tuple(aliases),
+            source=source,
+        )
+
+
+def _symbolic(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(_symbolic(v) for v in value)
+    return isinstance(value, Dim) and not value.is_constant

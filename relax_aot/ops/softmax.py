@@ -1,0 +1,54 @@
+"""softmax: exp(x) / sum(exp(x)) along one axis.
+
+The largest element is subtracted first: the result is the same, and exp can then not
+overflow.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from relax_aot.ir.builder import KernelBuilder, exp
+from relax_aot.ir.loops import Buffer, maximum
+from relax_aot.ir.types import TensorType
+from relax_aot.ops._op import Array, Op, Sample, normal_axis, require
+
+
+def deduce(x: TensorType, *, axis: int = -1) -> TensorType:
+    require(x.dtype.is_float, f"softmax needs a float tensor, got {x}")
+    normal_axis(axis, x.rank)
+    return x
+
+
+def lower(k: KernelBuilder, x: Buffer, y: Buffer, *, axis: int = -1) -> None:
+    at = normal_axis(axis, x.rank)
+    length = x.shape[at]
+    with k.loops(*x.shape[:at], *x.shape[at + 1 :]) as row:
+        before, after = row[:at], row[at:]
+        peak = k.local("peak", x.dtype, -inf)
+        with k.loops(length) as j:
+            k.assign(peak, maximum(peak, x[before + j + after]))
+        total = k.local("total", x.dtype, 0.0)
+        with k.loops(length) as j:
+            k.store(y[before + j + after], exp(x[before + j + after] - peak))
+            k.assign(total, total + y[before + j + after])
+        with k.loops(length) as j:
+            k.store(y[before + j + after], y[before + j + after] / total)
+
+
+def reference(x: Array, *, axis: int = -1) -> Array:
+    e = np.exp(x - x.max(axis=axis, keepdims=True, initial=-inf))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def samples(rng: np.random.Generator) -> list[Sample]:
+    shapes = [(5,), (3, 7), (2, 3, 4), (1, 1)]
+    usual = [Sample((rng.normal(size=s).astype(np.float32),)) for s in shapes]
+    inner = Sample((rng.normal(size=(3, 5, 2)).astype(np.float32),), {"axis": 1})
+    large = Sample((np.array([[1e4, -1e4, 9.99e3]], np.float32),))
+    return [*usual, inner, large]
+
+
+OP = Op("softmax", deduce, lower, reference, samples)
