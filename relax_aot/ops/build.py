@@ -221,6 +221,21 @@ class FunctionBuilder:
             shape = [d.constant for d in out.type.shape]
             self.know(out, np.asarray(result, object).reshape(shape))
 
+    def own(self, var: Var, name: str) -> Var:
+        """A copy of `var` that is a value of its own, whatever is known of `var`."""
+        out = Var(self.unique(name), var.type)
+        self.body.append(Call((out,), "copy", (var,), (), "result"))
+        return out
+
+    def own_results(self, results: Iterable[Var]) -> tuple[Var, ...]:
+        """Results with a copy for each that is made elsewhere, constant, or a duplicate."""
+        made = {o.name for c in self.body for o in c.outs}
+        owned: list[Var] = []
+        for result in results:
+            foreign = result.name not in made or result in owned
+            owned.append(self.own(result, f"{result.name}.copy") if foreign else result)
+        return tuple(owned)
+
     # Control flow
 
     def branch(self, name: str) -> FunctionBuilder:
@@ -240,6 +255,8 @@ class FunctionBuilder:
         A size in which they disagree becomes an inner symbol, defined by the branch taken.
         Values of this function that a branch uses become its parameters.
         """
+        first, second = branches
+        results = (first.own_results(results[0]), second.own_results(results[1]))
         captured: dict[str, Var] = {}
         for builder, outs in zip(branches, results, strict=True):
             captured |= {v.name: v for v in builder.free(outs)}

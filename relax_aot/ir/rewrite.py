@@ -1,0 +1,141 @@
+"""The few ways to walk and rebuild a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Call, Function, Var
+from relax_aot.ir.loops import (
+    Apply,
+    Assign,
+    Binary,
+    Bind,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    If,
+    Index,
+    Let,
+    Lit,
+    Load,
+    Local,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+)
+
+Rewritten = Call | Var
+
+
+def rewrite_calls(function: Function, rule: Callable[[Call], Rewritten]) -> Function:
+    """Apply `rule` to each call in order; a `Var` in return replaces the call's result.
+
+    The rule sees arguments that earlier replacements have already changed.
+    """
+    replaced: dict[Var, Var] = {}
+    body = []
+    for call in function.body:
+        result = rule(substitute(call, replaced))
+        if isinstance(result, Var):
+            replaced[call.out] = result
+        else:
+            body.append(result)
+    results = tuple(replaced.get(v, v) for v in function.results)
+    return replace(function, body=tuple(body), results=results)
+
+
+def substitute(call: Call, values: Mapping[Var, Var]) -> Call:
+    args = tuple(arg if arg is None else values.get(arg, arg) for arg in call.args)
+    return call if args == call.args else replace(call, args=args)
+
+
+def map_exprs(body: tuple[Stmt, ...], rule: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
+    """Rebuild every expression bottom-up; statements keep their structure."""
+    return tuple(_map_stmt(stmt, rule) for stmt in body)
+
+
+def _map_stmt(stmt: Stmt, rule: Callable[[Expr], Expr]) -> Stmt:
+    match stmt:
+        case For():
+            return replace(stmt, body=map_exprs(stmt.body, rule))
+        case If():
+            return If(
+                map_expr(stmt.condition, rule),
+                map_exprs(stmt.then, rule),
+                map_exprs(stmt.otherwise, rule),
+            )
+        case Store() | Declare() | Assign() | Bind():
+            return replace(stmt, value=map_expr(stmt.value, rule))
+        case Let():
+            return stmt
+
+
+def map_expr(expr: Expr, rule: Callable[[Expr], Expr]) -> Expr:
+    match expr:
+        case Unary() | Cast():
+            expr = replace(expr, value=map_expr(expr.value, rule))
+        case Binary():
+            expr = replace(
+                expr, left=map_expr(expr.left, rule), right=map_expr(expr.right, rule)
+            )
+        case Apply():
+            expr = replace(expr, args=tuple(map_expr(arg, rule) for arg in expr.args))
+        case Select():
+            expr = Select(
+                map_expr(expr.condition, rule),
+                map_expr(expr.then, rule),
+                map_expr(expr.otherwise, rule),
+            )
+        case Lit() | Local() | Index() | Load():
+            pass
+    return rule(expr)
+
+
+def map_statements(
+    body: tuple[Stmt, ...], rule: Callable[[Stmt], Stmt]
+) -> tuple[Stmt, ...]:
+    """Rebuild every statement, inner ones first."""
+    result = []
+    for stmt in body:
+        match stmt:
+            case For():
+                stmt = replace(stmt, body=map_statements(stmt.body, rule))
+            case If():
+                then = map_statements(stmt.then, rule)
+                stmt = If(stmt.condition, then, map_statements(stmt.otherwise, rule))
+            case _:
+                pass
+        result.append(rule(stmt))
+    return tuple(result)
+
+
+def map_index_dims(body: tuple[Stmt, ...], rule: Callable[[Dim], Dim]) -> tuple[Stmt, ...]:
+    """Rebuild every index expression, those inside loads included."""
+
+    def on_expr(expr: Expr) -> Expr:
+        match expr:
+            case Load():
+                return replace(expr, index=tuple(rule(dim) for dim in expr.index))
+            case Index():
+                return replace(expr, dim=rule(expr.dim))
+            case _:
+                return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case For():
+                return replace(stmt, start=rule(stmt.start), stop=rule(stmt.stop))
+            case Store():
+                return replace(stmt, index=tuple(rule(dim) for dim in stmt.index))
+            case Let():
+                return replace(stmt, value=rule(stmt.value))
+            case Bind():
+                return replace(stmt, low=rule(stmt.low), high=rule(stmt.high))
+            case Declare() | Assign() | If():
+                return stmt
+
+    return map_statements(map_exprs(body, on_expr), on_stmt)

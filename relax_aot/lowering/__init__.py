@@ -1,0 +1,142 @@
+"""Ops become kernels, beside the graph that calls them.
+
+After this stage a function holds only `call_kernel`, `view` and `if`. Scratch that a
+kernel asked for has become a further result of its call, so that the planner sees it.
+Every result of a function is a value of its own: results that are a parameter, a
+constant or a second use of another result are copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relax_aot.ir.builder import KernelBuilder
+from relax_aot.ir.graph import Call, Constant, Function, Module, Ref, Var, attrs_of
+from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load
+from relax_aot.ir.rewrite import map_exprs
+from relax_aot.ir.types import TensorType
+from relax_aot.ops import all_ops
+
+
+def lower(module: Module) -> Module:
+    """Module of op calls -> module of kernels."""
+    kernels: list[Kernel] = []
+    functions = []
+    for function in module.functions:
+        body: list[Call] = []
+        for call in _own_results(function, module.constant_table):
+            if call.op in ("if", "call_kernel"):
+                body.append(call)
+            elif all_ops()[call.op].view:
+                body.append(replace(call, op="view", args=call.args[:1], attrs=()))
+            else:
+                kernel, lowered = _lower_call(call, module.constant_table)
+                kernels.append(kernel)
+                body.append(lowered)
+        results = tuple(_result_name(v, body) for v in function.results)
+        functions.append(replace(function, body=tuple(body), results=results))
+    return _drop_unused(
+        replace(module, functions=tuple(functions), kernels=(*module.kernels, *kernels))
+    )
+
+
+def _own_results(function: Function, constants: dict[str, Constant]) -> list[Call]:
+    """The body, with copies where a result is not a value of its own."""
+    roots: dict[str, str] = {}
+    for call in function.body:
+        if call.op in all_ops() and all_ops()[call.op].view:
+            source = call.inputs[0].name
+            roots[call.out.name] = roots.get(source, source)
+    foreign = {p.name for p in function.params} | set(constants)
+    taken: set[str] = set()
+    renamed: dict[str, str] = {}
+    copies: list[Call] = []
+    for result in function.results:
+        root = roots.get(result.name, result.name)
+        if root in foreign or root in taken:
+            inner = Var(f"{result.name}.source", result.type)
+            renamed[result.name] = inner.name
+            copies.append(Call((result,), "copy", (inner,), origin="result"))
+        taken.add(root)
+
+    def rename(var: Var | None) -> Var | None:
+        return var if var is None else Var(renamed.get(var.name, var.name), var.type)
+
+    body = [
+        replace(
+            call,
+            outs=tuple(Var(renamed.get(o.name, o.name), o.type) for o in call.outs),
+            args=tuple(rename(a) for a in call.args),
+        )
+        for call in function.body
+    ]
+    return body + copies
+
+
+def _result_name(result: Var, body: list[Call]) -> Var:
+    made = {out.name for call in body for out in call.outs}
+    assert result.name in made, f"result %{result.name} is not made by its function"
+    return result
+
+
+def _lower_call(call: Call, constants: dict[str, Constant]) -> tuple[Kernel, Call]:
+    op = all_ops()[call.op]
+    taken: set[str] = set()
+    buffers = [None if arg is None else _buffer(arg, taken) for arg in call.args]
+    outputs = [_buffer(out, taken) for out in call.outs]
+    inputs = [buffer for buffer in buffers if buffer is not None]
+    builder = KernelBuilder(f"{call.op}_{call.outs[0].name}", inputs, outputs)
+    op.lower(builder, *buffers, *outputs, **dict(call.attrs))
+    kernel = builder.finish()
+    kernel, args = _inline_scalars(kernel, call.inputs, constants)
+    scratch = tuple(
+        Var(f"{call.outs[0].name}.{b.name}", TensorType(b.dtype, b.shape)) for b in kernel.scratch
+    )
+    attrs = attrs_of({"kernel": Ref(kernel.name)})
+    return kernel, Call(call.outs + scratch, "call_kernel", args, attrs, call.origin)
+
+
+def _buffer(var: Var, taken: set[str]) -> Buffer:
+    name, count = var.name, 1
+    while name in taken or name in var.type.symbols:
+        count += 1
+        name = f"{var.name}_{count}"
+    taken.add(name)
+    return Buffer(name, var.type.dtype, var.type.shape)
+
+
+def _inline_scalars(
+    kernel: Kernel, args: tuple[Var, ...], constants: dict[str, Constant]
+) -> tuple[Kernel, tuple[Var, ...]]:
+    """One-element constants become literals of the kernel."""
+    values: dict[str, Lit] = {}
+    for buffer, arg in zip(kernel.inputs, args, strict=True):
+        constant = constants.get(arg.name)
+        if constant is not None and constant.data.size == 1 and buffer.dtype.value != "f16":
+            value = constant.data.reshape(()).astype(buffer.dtype.numpy)[()]
+            number = float(value) if buffer.dtype.is_float else value.item()
+            values[buffer.name] = Lit(number, buffer.dtype)
+
+    def rule(expr: Expr) -> Expr:
+        return values.get(expr.buffer.name, expr) if isinstance(expr, Load) else expr
+
+    if not values:
+        return kernel, args
+    kept = [
+        (buffer, arg)
+        for buffer, arg in zip(kernel.inputs, args, strict=True)
+        if buffer.name not in values
+    ]
+    body = map_exprs(kernel.body, rule)
+    return (
+        replace(kernel, inputs=tuple(b for b, _ in kept), body=body),
+        tuple(arg for _, arg in kept),
+    )
+
+
+def _drop_unused(module: Module) -> Module:
+    """Constants that no call reads are gone."""
+    used = {v.name for f in module.functions for c in f.body for v in c.inputs}
+    return replace(
+        module, constants=tuple(c for c in module.constants if c.name in used)
+    )

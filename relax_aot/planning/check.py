@@ -1,0 +1,97 @@
+"""An independent proof that no two values which are alive together share a byte.
+
+Shares no code with the planner: it works out lifetimes again, from the steps alone, by
+following each value backwards from its uses, and places slots by evaluating offsets at
+the lowest, the highest and random sizes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from relax_aot.planning import Plan
+    from relax_aot.planning.steps import Node
+
+RANDOM_SIZES = 16
+
+
+class PlanError(AssertionError):
+    """The planner is wrong: a defect of ours, never the user's fault."""
+
+
+def check(plan: Plan) -> None:
+    """Raise `PlanError` where the plan does not hold for some size."""
+    conflicts = _conflicts(plan)
+    for sizes in _sizes(plan):
+        bytes_of = {s.var.name: _evaluate_bytes(s.bytes, sizes) for s in plan.slots}
+        offsets: dict[str, int] = {}
+        for slot in plan.slots:
+            offset = 0
+            for name in slot.below:
+                if name not in offsets:
+                    raise PlanError(f"slot {slot.var.name} comes before {name}, which is below it")
+                offset = max(offset, offsets[name] + bytes_of[name])
+            offsets[slot.var.name] = offset
+            if offset % plan.alignment:
+                raise PlanError(f"slot {slot.var.name} is misaligned at {sizes}")
+        for one, other in conflicts:
+            low, high = sorted((one, other), key=lambda name: offsets[name])
+            if offsets[low] + bytes_of[low] > offsets[high] and bytes_of[high] > 0:
+                raise PlanError(f"slots {low} and {high} overlap at {sizes}")
+        top = max((offsets[n] + bytes_of[n] for n in offsets), default=0)
+        if top > plan.arena_bytes:
+            raise PlanError(f"{top} bytes are needed at {sizes}, the plan has {plan.arena_bytes}")
+
+
+def _evaluate_bytes(dim: object, sizes: dict[str, int]) -> int:
+    from relax_aot.ir.dims import Dim
+
+    assert isinstance(dim, Dim)
+    return max(dim.evaluate(sizes), 0)
+
+
+def _sizes(plan: Plan) -> Iterator[dict[str, int]]:
+    symbols = [s for s in plan.module.symbols if not s.inner]
+    yield {s.name: s.low for s in symbols}
+    yield {s.name: s.high for s in symbols}
+    source = random.Random(0)
+    for _ in range(RANDOM_SIZES if symbols else 0):
+        yield {s.name: source.randint(s.low, s.high) for s in symbols}
+
+
+def _conflicts(plan: Plan) -> set[tuple[str, str]]:
+    """Pairs of slots that are alive at one moment, by a backward walk over the steps.
+
+    Beyond liveness, what a step writes must not touch anything it reads or that lives on.
+    """
+    slots = {s.var.name for s in plan.slots}
+    conflicts: set[tuple[str, str]] = set()
+
+    def meet(written: set[str], alive: set[str]) -> None:
+        for one in written:
+            for other in alive - {one}:
+                conflicts.add((min(one, other), max(one, other)))
+
+    def backwards(nodes: tuple[Node, ...], alive: set[str]) -> set[str]:
+        from relax_aot.planning.steps import Step
+
+        for node in reversed(nodes):
+            if isinstance(node, Step):
+                written = set(node.outs) & slots
+                read = set(node.args) & slots
+                meet(written, alive | read | written)
+                alive = (alive - written) | read
+            else:
+                then = backwards(node.then, set(alive))
+                otherwise = backwards(node.otherwise, set(alive))
+                alive = then | otherwise | ({node.condition} & slots)
+        return alive
+
+    at_end = {commit.source for commit in plan.commits} & slots
+    unwritten = backwards(plan.program.nodes, at_end)
+    if unwritten:
+        raise PlanError(f"read before they are written: {sorted(unwritten)}")
+    return conflicts
