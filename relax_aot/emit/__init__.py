@@ -1,0 +1,38 @@
+"""Module + Plan -> C text. Python decides here; the templates only place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relax_aot.emit.interface import Interface, interface_of
+from relax_aot.emit.render import render
+from relax_aot.emit.view import ModelView, view_of
+from relax_aot.planning import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The C files of a model (path -> text), the weights block, and what they were made of."""
+
+    files: dict[str, str]
+    blocks: dict[str, bytes]
+    interface: Interface
+    view: ModelView
+    const_bytes: int
+
+
+def emit(plan: Plan, name: str) -> Sources:
+    """The C of a planned module. The same plan and name give the same bytes."""
+    interface = interface_of(plan, name)
+    rendered = view_of(plan, interface)
+    model, prefix = rendered.model, interface.name
+    files = {
+        f"{prefix}.h": render("model.h.j2", model=model),
+        f"{prefix}.c": render("model.c.j2", model=model),
+        f"{prefix}_weights.h": render("weights.h.j2", model=model),
+        f"{prefix}_weights.c": render("weights.c.j2", model=model),
+    }
+    if model.has_members:
+        files[f"{prefix}_config.h"] = render("config.h.j2", model=model)
+    blocks = {f"{prefix}_weights.bin": rendered.block} if rendered.block else {}
+    return Sources(files, blocks, interface, model, rendered.const_bytes)

@@ -1,0 +1,311 @@
+"""Loop IR -> C statements.
+
+Half-precision values are computed in float and rounded when stored. Integer arithmetic
+goes through the helpers of raot/integer.h, which wrap and never trap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from relax_aot.emit.c_dims import dim_c, linear_c
+from relax_aot.emit.c_names import Names
+from relax_aot.emit.interface import C_TYPES
+from relax_aot.ir.dims import Bounds, interval
+from relax_aot.ir.loops import (
+    COMPARISONS,
+    LOGICAL,
+    Apply,
+    Assign,
+    Binary,
+    Bind,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Lit,
+    Load,
+    Local,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+)
+from relax_aot.ir.types import DType
+
+HALF = (DType.F16, DType.BF16)
+_INTEGER_HELPERS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod",
+    "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr",
+}  # fmt: skip
+
+_INTEGER_FUNCTIONS = {"max": "larger", "min": "smaller"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What names mean at one place of a kernel."""
+
+    names: Mapping[str, str]
+    bounds: Bounds
+    buffers: Mapping[str, str]
+
+    def with_index(self, name: str, c_name: str, low: int, high: int) -> Scope:
+        bounds = self.bounds.with_range(name, low, max(low, high))
+        return Scope({**self.names, name: c_name}, bounds, self.buffers)
+
+
+@dataclass
+class Printer:
+    """Prints one kernel. C names of one kernel share a scope, so nothing is shadowed."""
+
+    claimed: Names
+    lines: list[str] = field(default_factory=list)
+    loop_names: dict[str, str] = field(default_factory=dict)
+
+    def body(self, stmts: tuple[Stmt, ...], scope: Scope, depth: int) -> None:
+        for stmt in stmts:
+            scope = self.statement(stmt, scope, depth)
+
+    def statement(self, stmt: Stmt, scope: Scope, depth: int) -> Scope:
+        """Prints one statement; returns the scope for those after it."""
+        match stmt:
+            case For():
+                self._for(stmt, scope, depth)
+            case Store():
+                at = linear_c(stmt.index, stmt.buffer.shape, scope.names, scope.bounds)
+                target = f"{scope.buffers[stmt.buffer.name]}[{at}]"
+                self._line(depth, f"{target} = {stored(stmt.value, stmt.buffer.dtype, scope)};")
+            case Declare():
+                name = self.claimed.claim(stmt.local.name)
+                c_type = _compute_type(stmt.local.dtype)
+                self._line(depth, f"{c_type} {name} = {expr_c(stmt.value, scope)};")
+                return Scope({**scope.names, stmt.local.name: name}, scope.bounds, scope.buffers)
+            case Assign():
+                target = scope.names[stmt.local.name]
+                self._line(depth, f"{target} = {expr_c(stmt.value, scope)};")
+            case Let():
+                name = self.claimed.claim(stmt.name)
+                value = dim_c(stmt.value, scope.names, scope.bounds)
+                self._line(depth, f"const int32_t {name} = {value};")
+                return scope.with_index(stmt.name, name, *interval(stmt.value, scope.bounds))
+            case Bind():
+                return self._bind(stmt, scope, depth)
+            case If():
+                self._line(depth, f"if ({expr_c(stmt.condition, scope)}) {{")
+                self.body(stmt.then, scope, depth + 1)
+                if stmt.otherwise:
+                    self._line(depth, "} else {")
+                    self.body(stmt.otherwise, scope, depth + 1)
+                self._line(depth, "}")
+        return scope
+
+    def _for(self, loop: For, scope: Scope, depth: int) -> None:
+        name = self._loop_name(loop.variable)
+        start, stop = (dim_c(d, scope.names, scope.bounds) for d in (loop.start, loop.stop))
+        low = interval(loop.start, scope.bounds)[0]
+        high = interval(loop.stop, scope.bounds)[1] - 1
+        inner = scope.with_index(loop.variable, name, low, high)
+        self._line(depth, f"for (int32_t {name} = {start}; {name} < {stop}; {name}++) {{")
+        self.body(loop.body, inner, depth + 1)
+        self._line(depth, "}")
+
+    def _loop_name(self, variable: str) -> str:
+        """Loops one after another may share a name: a loop's variable is scoped to it."""
+        if variable not in self.loop_names:
+            self.loop_names[variable] = self.claimed.claim(variable)
+        return self.loop_names[variable]
+
+    def _bind(self, bind: Bind, scope: Scope, depth: int) -> Scope:
+        """Checked in 64 bits, so that no value wraps into range."""
+        wide = self.claimed.claim(f"{bind.name}_wide")
+        name = self.claimed.claim(bind.name)
+        low, high = (dim_c(d, scope.names, scope.bounds) for d in (bind.low, bind.high))
+        self._line(depth, f"const int64_t {wide} = (int64_t){_operand(bind.value, scope, UNARY)};")
+        self._line(depth, f"if ({wide} < {low} || {wide} > {high}) {{")
+        self._line(depth + 1, "return RAOT_ERR_INDEX;")
+        self._line(depth, "}")
+        self._line(depth, f"const int32_t {name} = (int32_t){wide};")
+        lowest = interval(bind.low, scope.bounds)[0]
+        return scope.with_index(bind.name, name, lowest, interval(bind.high, scope.bounds)[1])
+
+    def _line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+
+def _compute_type(dtype: DType) -> str:
+    return "float" if dtype in HALF else C_TYPES[dtype]
+
+
+# How tightly the outermost operator of a C expression binds.
+ATOM, UNARY, PRODUCT, SUM, RELATION, EQUALITY, AND, OR, TERNARY = range(9, 0, -1)
+_PRECEDENCE = {
+    "*": PRODUCT, "/": PRODUCT, "+": SUM, "-": SUM, "<": RELATION, "<=": RELATION,
+    "==": EQUALITY, "!=": EQUALITY, "&&": AND, "||": OR,
+}  # fmt: skip
+
+
+def stored(value: Expr, dtype: DType, scope: Scope) -> str:
+    """A value as it is written to memory of `dtype`."""
+    if dtype in HALF:
+        return f"raot_f32_to_{dtype.value}({expr_c(value, scope)})"
+    text, binds = _expr(value, scope)
+    byte = isinstance(value, Load | Local | Cast | Lit)
+    return text if dtype is not DType.BOOL or byte else f"(uint8_t){_within(text, binds, UNARY)}"
+
+
+def expr_c(expr: Expr, scope: Scope) -> str:
+    """An expression of the C type of its element type."""
+    return _expr(expr, scope)[0]
+
+
+def _within(text: str, binds: int, least: int) -> str:
+    return text if binds >= least else f"({text})"
+
+
+def _operand(expr: Expr, scope: Scope, least: int) -> str:
+    return _within(*_expr(expr, scope), least)
+
+
+def _expr(expr: Expr, scope: Scope) -> tuple[str, int]:
+    match expr:
+        case Lit():
+            text = literal(expr)
+            return text, UNARY if text.startswith("-") else ATOM
+        case Local():
+            return scope.names[expr.name], ATOM
+        case Index():
+            text = dim_c(expr.dim, scope.names, scope.bounds)
+            if text.isdigit():
+                return text, ATOM
+            return f"(int64_t){text if text.isidentifier() else f'({text})'}", UNARY
+        case Load():
+            at = linear_c(expr.index, expr.buffer.shape, scope.names, scope.bounds)
+            text = f"{scope.buffers[expr.buffer.name]}[{at}]"
+            return f"raot_{expr.dtype.value}_to_f32({text})" if expr.dtype in HALF else text, ATOM
+        case Unary():
+            return _unary(expr, scope)
+        case Binary():
+            return _binary(expr, scope)
+        case Apply():
+            args = ", ".join(expr_c(arg, scope) for arg in expr.args)
+            return f"{function_name(expr.function, expr.args[0].dtype)}({args})", ATOM
+        case Cast():
+            return _cast(expr, scope)
+        case Select():
+            return _select(expr, scope)
+
+
+def _select(expr: Select, scope: Scope) -> tuple[str, int]:
+    condition, then = (_operand(e, scope, OR) for e in (expr.condition, expr.then))
+    text = f"{condition} ? {then} : {_operand(expr.otherwise, scope, OR)}"
+    if expr.dtype.bytes < 4 and expr.dtype not in HALF:
+        return f"({C_TYPES[expr.dtype]})({text})", UNARY
+    return text, TERNARY
+
+
+def literal(lit: Lit) -> str:
+    match lit.dtype:
+        case DType.BOOL:
+            return str(int(bool(lit.value)))
+        case DType.F64:
+            return _float_text(float(lit.value), "", repr(float(lit.value)))
+        case DType.F32 | DType.F16 | DType.BF16:
+            with np.errstate(over="ignore"):
+                single = np.float32(lit.value)
+            return _float_text(float(single), "f", str(single))
+        case _:
+            return _integer_text(int(lit.value), lit.dtype)
+
+
+def _float_text(value: float, suffix: str, text: str) -> str:
+    if math.isnan(value):
+        return "RAOT_NAN"
+    if math.isinf(value):
+        return "RAOT_INFINITY" if value > 0 else "-RAOT_INFINITY"
+    text = text if "." in text or "e" in text else f"{text}.0"
+    return f"{text}{suffix}"
+
+
+def _integer_text(value: int, dtype: DType) -> str:
+    if dtype is DType.I64:
+        if value == -(2**63):
+            return "INT64_MIN"
+        return f"INT64_C({value})" if value >= 0 else f"-INT64_C({-value})"
+    if dtype is DType.U64:
+        return f"UINT64_C({value})"
+    if dtype is DType.U32:
+        return f"{value}u"
+    return "INT32_MIN" if value == -(2**31) else str(value)
+
+
+def function_name(function: str, dtype: DType) -> str:
+    """The runtime's scalar function for an element type."""
+    if dtype.is_float:
+        return f"raot_{function}{'' if dtype is DType.F64 else 'f'}"
+    return f"raot_{_INTEGER_FUNCTIONS.get(function, function)}_{dtype.value}"
+
+
+def _unary(expr: Unary, scope: Scope) -> tuple[str, int]:
+    if expr.op == "!":
+        return f"!{_operand(expr.value, scope, ATOM)}", UNARY
+    if expr.dtype.is_float:
+        return f"-{_operand(expr.value, scope, ATOM)}", UNARY
+    return f"raot_neg_{expr.dtype.value}({expr_c(expr.value, scope)})", ATOM
+
+
+def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
+    op = expr.op
+    if op in COMPARISONS and isinstance(expr.left, Index) and isinstance(expr.right, Index):
+        sides = [dim_c(e.dim, scope.names, scope.bounds) for e in (expr.left, expr.right)]
+        return f"{sides[0]} {op} {sides[1]}", _PRECEDENCE[op]
+    if expr.left.dtype.is_float or op in COMPARISONS + LOGICAL:
+        binds = _PRECEDENCE[op]
+        # Mixed && and || always get parentheses, and so does a chain of comparisons.
+        least = binds if op in "+*" else binds + 1
+        left = _operand(expr.left, scope, SUM if op in COMPARISONS + LOGICAL else least)
+        right = _operand(expr.right, scope, SUM if op in COMPARISONS + LOGICAL else binds + 1)
+        return f"{left} {op} {right}", binds
+    left, right = expr_c(expr.left, scope), expr_c(expr.right, scope)
+    return f"raot_{_INTEGER_HELPERS[op]}_{expr.left.dtype.value}({left}, {right})", ATOM
+
+
+def _cast(cast: Cast, scope: Scope) -> tuple[str, int]:
+    source, target = cast.value.dtype, cast.dtype
+    value, binds = _expr(cast.value, scope)
+    tight = _within(value, binds, UNARY)
+    if source is target:
+        return value, binds
+    if target is DType.BOOL:
+        zero = literal(Lit(0.0 if source.is_float else 0, source))
+        return f"(uint8_t)({_within(value, binds, SUM)} != {zero})", UNARY
+    if target in HALF:
+        single = value if source is DType.F32 or source in HALF else f"(float){tight}"
+        return f"raot_{target.value}_round({single})", ATOM
+    if source.is_float and target.is_int:
+        from_ = "f64" if source is DType.F64 else "f32"
+        how = "sat" if cast.mode == "saturate" else "wrap"
+        return f"raot_{from_}_to_{target.value}_{how}({value})", ATOM
+    if source.is_int and target.is_int and cast.mode == "saturate":
+        wide = value if source is DType.I64 else f"(int64_t){tight}"
+        return f"raot_sat_{target.value}({wide})", ATOM
+    return f"({C_TYPES[target]}){tight}", UNARY
+
+
+def print_kernel(
+    kernel: Kernel, buffers: Mapping[str, str], symbols: Mapping[str, str], bounds: Bounds
+) -> str:
+    """The body of a kernel's C function, indented by one level."""
+    printer = Printer(Names([*buffers.values(), *symbols.values()]))
+    printer.body(kernel.body, Scope(dict(symbols), bounds, buffers), 1)
+    if kernel.fallible:
+        printer.lines.append("    return RAOT_OK;")
+    return "\n".join(printer.lines)

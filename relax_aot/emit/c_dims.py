@@ -1,0 +1,134 @@
+"""Sizes as C expressions.
+
+Run-time sizes and indices are int32_t; constant expressions over the bounds are
+`long long`, so that a raised bound cannot overflow before it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, interval, maximise
+
+Names = Mapping[str, str]
+
+
+def dim_c(dim: Dim, names: Names, bounds: Bounds) -> str:
+    """An int32_t expression. Atomic or a sum; wrap with `operand_c` inside products."""
+    if dim.is_constant:
+        return str(dim.constant)
+    text = ""
+    ordered = sorted(dim.terms, key=lambda term: (not term[1], term[0] < 0))
+    for coefficient, factors in ordered:
+        parts = [_atom_c(atom, names, bounds) for atom, power in factors for _ in range(power)]
+        if abs(coefficient) != 1 or not parts:
+            parts.append(str(abs(coefficient)))
+        product = " * ".join(parts)
+        if not text:
+            text = product if coefficient > 0 else f"-{product}"
+        else:
+            text += f" + {product}" if coefficient > 0 else f" - {product}"
+    return text
+
+
+def operand_c(dim: Dim, names: Names, bounds: Bounds) -> str:
+    """`dim_c` in parentheses where it is more than one name or number."""
+    text = dim_c(dim, names, bounds)
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def _atom_c(atom: object, names: Names, bounds: Bounds) -> str:
+    match atom:
+        case str():
+            return names[atom]
+        case FloorDiv():
+            left, right = atom.numerator, atom.denominator
+            if interval(left, bounds)[0] >= 0 and interval(right, bounds)[0] > 0:
+                return f"({operand_c(left, names, bounds)} / {operand_c(right, names, bounds)})"
+            return f"raot_floor_div({dim_c(left, names, bounds)}, {dim_c(right, names, bounds)})"
+        case Mod():
+            left, right = atom.numerator, atom.denominator
+            if interval(left, bounds)[0] >= 0 and interval(right, bounds)[0] > 0:
+                return f"({operand_c(left, names, bounds)} % {operand_c(right, names, bounds)})"
+            return f"raot_floor_mod({dim_c(left, names, bounds)}, {dim_c(right, names, bounds)})"
+        case Min():
+            return _fold_c("raot_min_i32", atom.args, names, bounds)
+        case Max():
+            return _fold_c("raot_max_i32", atom.args, names, bounds)
+        case _:
+            raise AssertionError(atom)
+
+
+def _fold_c(function: str, args: tuple[Dim, ...], names: Names, bounds: Bounds) -> str:
+    first, *rest = [dim_c(arg, names, bounds) for arg in args]
+    for text in rest:
+        first = f"{function}({first}, {text})"
+    return first
+
+
+def linear_c(
+    index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bounds: Bounds
+) -> str:
+    """The row-major position of an element, as `(i * columns + j) * depth + k`."""
+    text = ""
+    for position, size in zip(index, shape, strict=True):
+        if text and size != Dim.of(1):
+            factor = operand_c(size, names, bounds)
+            text = f"{text} * {factor}" if _atomic(text) else f"({text}) * {factor}"
+        step = dim_c(position, names, bounds)
+        if step != "0":
+            text = step if not text else f"{text} + {step}".replace("+ -", "- ")
+    return text or "0"
+
+
+def _atomic(text: str) -> bool:
+    return text.isidentifier() or text.isdigit()
+
+
+def greatest_c(dim: Dim, macros: Names, bounds: Bounds) -> str:
+    """The greatest value over the box, as a `long long` constant expression in the bounds."""
+    wide = _open(bounds)
+    return _constant_c(maximise(dim, bounds), macros, wide)
+
+
+def _open(bounds: Bounds) -> Bounds:
+    """The same lows, with highs that a user may raise."""
+    return Bounds.of({name: (bounds.range(name)[0], 2**31 - 1) for name in bounds})
+
+
+def _constant_c(dim: Dim, macros: Names, wide: Bounds) -> str:
+    terms = []
+    for coefficient, factors in dim.terms:
+        parts = [f"{coefficient}LL"] if coefficient != 1 or not factors else []
+        parts += [_constant_atom(atom, macros, wide) for atom, n in factors for _ in range(n)]
+        terms.append(" * ".join(parts))
+    return " + ".join(terms).replace("+ -", "- ") or "0LL"
+
+
+def _constant_atom(atom: object, macros: Names, wide: Bounds) -> str:
+    match atom:
+        case str():
+            return f"(long long){macros[atom]}"
+        case FloorDiv() | Mod():
+            sign = "/" if isinstance(atom, FloorDiv) else "%"
+            left = _constant_c(atom.numerator, macros, wide)
+            right = _constant_c(atom.denominator, macros, wide)
+            if interval(atom.numerator, wide)[0] >= 0 and interval(atom.denominator, wide)[0] > 0:
+                return f"(({left}) {sign} ({right}))"
+            name = "RAOT_FLOOR_DIV" if sign == "/" else "RAOT_FLOOR_MOD"
+            return f"{name}({left}, {right})"
+        case Min():
+            return _fold_macro("RAOT_MIN", [_constant_c(a, macros, wide) for a in atom.args])
+        case Max():
+            return _fold_macro("RAOT_MAX", [_constant_c(a, macros, wide) for a in atom.args])
+        case _:
+            raise AssertionError(atom)
+
+
+def _fold_macro(name: str, parts: list[str]) -> str:
+    first, *rest = parts
+    for part in rest:
+        first = f"{name}({first}, {part})"
+    return first
+
+

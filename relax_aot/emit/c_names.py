@@ -1,0 +1,64 @@
+"""Text from a model becomes C here, and nowhere else.
+
+A name is a legal identifier, unique without regard to case; a comment is one line of
+printable ASCII that can neither end the comment nor begin another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# C11 and C++17 keywords, names of the headers that we include, and our own.
+RESERVED = frozenset(
+    """
+    auto break case char const continue default do double else enum extern float for goto if
+    inline int long register restrict return short signed sizeof static struct switch typedef
+    union unsigned void volatile while _Alignas _Alignof _Atomic _Bool _Complex _Generic
+    _Imaginary _Noreturn _Static_assert _Thread_local alignas alignof and and_eq asm bitand bitor
+    bool catch char16_t char32_t class compl concept const_cast consteval constexpr constinit
+    co_await co_return co_yield decltype delete dynamic_cast explicit export false friend mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq private protected public
+    reinterpret_cast requires static_assert static_cast template this thread_local throw true try
+    typeid typename using virtual wchar_t xor xor_eq typeof unix linux main errno NULL EOF offsetof
+    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t intptr_t uintptr_t
+    ptrdiff_t memcpy memset memmove memcmp near far huge interrupt
+    memory dims in out arena state weights result status need
+    """.split()
+)
+
+
+class Names:
+    """Hands out identifiers of one C scope."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = {name.lower() for name in (*RESERVED, *taken)}
+
+    def claim(self, wanted: str) -> str:
+        """A legal identifier close to `wanted` that nobody has."""
+        base = identifier(wanted)
+        name, count = base, 1
+        while name.lower() in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name.lower())
+        return name
+
+
+def identifier(text: str) -> str:
+    """Letters, digits and single underscores; begins with a letter; at most 48 characters."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")[:48].strip("_") or "v"
+    name = name if name[0].isalpha() else f"v{name}"
+    return f"{name}_" if name.lower().startswith("raot_") else name
+
+
+def comment(text: str, limit: int = 400) -> str:
+    """One line for a C comment: printable ASCII without `*/`, `/*`, `//`, trigraphs, `\\`."""
+    plain = "".join(c if " " <= c <= "~" else "?" for c in text)
+    plain = plain.replace("\\", "/").replace("*/", "* /").replace("/*", "/ *")
+    while "//" in plain:
+        plain = plain.replace("//", "/")
+    while "??" in plain:
+        plain = plain.replace("??", "?")
+    plain = plain.replace("*/", "* /").replace("/*", "/ *")
+    return plain if len(plain) <= limit else plain[: limit - 4] + " ..."

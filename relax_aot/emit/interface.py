@@ -1,0 +1,165 @@
+"""The C interface of a compiled module, as data: what templates, harnesses and the host
+runner all agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relax_aot.emit.c_names import Names, identifier
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Condition, Module, Symbol
+from relax_aot.ir.types import DType, TensorType
+from relax_aot.planning import Plan
+
+C_TYPES = {
+    DType.F32: "float", DType.F64: "double", DType.F16: "uint16_t", DType.BF16: "uint16_t",
+    DType.I8: "int8_t", DType.I16: "int16_t", DType.I32: "int32_t", DType.I64: "int64_t",
+    DType.U8: "uint8_t", DType.U16: "uint16_t", DType.U32: "uint32_t", DType.U64: "uint64_t",
+    DType.BOOL: "uint8_t",
+}  # fmt: skip
+HEADER_BYTES = 16
+"""A state block begins with the sizes that shape it, padded to whole alignments."""
+
+
+@dataclass(frozen=True, slots=True)
+class DimField:
+    """A symbol as a member of `struct <name>_dims` (or of the result, if inner)."""
+
+    symbol: Symbol
+    source: str
+    c_name: str
+    macro: str
+
+    @property
+    def pinned(self) -> bool:
+        return self.symbol.low == self.symbol.high
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output: a member of the struct of inputs or outputs."""
+
+    name: str
+    source: str
+    c_name: str
+    macro: str
+    type: TensorType
+
+    @property
+    def c_type(self) -> str:
+        return C_TYPES[self.type.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """One state inside the state block, after the header."""
+
+    input: str
+    output: str
+    source: str
+    c_name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    name: str
+    prefix: str
+    dims: tuple[DimField, ...]
+    """Members of the dims struct: the entry's symbols, in order."""
+    results: tuple[DimField, ...]
+    """Inner symbols that shape an output; they come back in `result`."""
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    states: tuple[StatePart, ...]
+    conditions: tuple[Condition, ...]
+
+    @property
+    def has_state(self) -> bool:
+        return bool(self.states)
+
+    def port(self, name: str) -> Port:
+        return next(p for p in (*self.inputs, *self.outputs) if p.source == name or p.name == name)
+
+    def shape(self, port: Port, dims: dict[str, int]) -> tuple[int, ...]:
+        """The shape of a port at given sizes (by symbol name, inner ones included)."""
+        return tuple(size.evaluate(dims) for size in port.type.shape)
+
+
+def interface_of(plan: Plan, name: str) -> Interface:
+    """Names are legal and unique; they depend on the model alone."""
+    module = plan.module
+    c_name = identifier(name).lower()
+    prefix = c_name.upper()
+    macros = Names(["ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "PLAN_H"])
+    if module.states:
+        macros.claim("STATE_BYTES")
+    state_inputs = {s.input for s in module.states}
+    state_outputs = {s.output for s in module.states}
+    fields = Names()
+    dims = tuple(
+        _dim_field(s, module, fields, macros, prefix) for s in module.symbols if not s.inner
+    )
+    shown = frozenset[str]().union(*(r.type.symbols for r in module.main.results))
+    results = tuple(
+        _dim_field(s, module, fields, macros, prefix)
+        for s in module.symbols
+        if s.inner and s.name in shown
+    )
+
+    def ports(values: tuple[object, ...], skipped: set[str]) -> tuple[Port, ...]:
+        members = Names()
+        return tuple(
+            Port(
+                v.name,
+                module.source_name(v.name),
+                members.claim(module.source_name(v.name)),
+                f"{prefix}_{macros.claim(module.source_name(v.name).upper() + '_BYTES')}",
+                v.type,
+            )
+            for v in values
+            if v.name not in skipped
+        )
+
+    parts = Names()
+    table = {v.name: v for v in (*module.main.params, *module.main.results)}
+    return Interface(
+        c_name,
+        prefix,
+        dims,
+        results,
+        ports(module.main.params, state_inputs),
+        ports(module.main.results, state_outputs),
+        tuple(
+            StatePart(
+                s.input, s.output, module.source_name(s.input),
+                parts.claim(module.source_name(s.input)), table[s.input].type,
+            )
+            for s in module.states
+        ),
+        module.conditions,
+    )  # fmt: skip
+
+
+def _dim_field(
+    symbol: Symbol, module: Module, fields: Names, macros: Names, prefix: str
+) -> DimField:
+    source = module.source_name(symbol.name)
+    c_name = fields.claim(source)
+    return DimField(symbol, source, c_name, f"{prefix}_{macros.claim(c_name.upper() + '_MAX')}")
+
+
+def state_symbols(interface: Interface) -> tuple[DimField, ...]:
+    """The sizes that shape the state: fixed by init, compared by every run."""
+    used = frozenset[str]().union(*(part.type.symbols for part in interface.states))
+    return tuple(field for field in interface.dims if field.symbol.name in used)
+
+
+def header_bytes(interface: Interface, alignment: int) -> int:
+    """A mark that init has run, and one int32 per symbol that shapes the state."""
+    needed = 4 * (1 + len(state_symbols(interface)))
+    return -(-needed // alignment) * alignment
+
+
+def dim_of(field: DimField) -> Dim:
+    return Dim.of(field.symbol.name)

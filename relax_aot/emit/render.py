@@ -1,0 +1,29 @@
+"""Jinja, set up once."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from relax_aot.resources import data_dir
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Undefined fields are errors; templates place text and compute nothing."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(data_dir("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(template: str, **view: Any) -> str:
+    """The text of `template` without blank lines at its start or end."""
+    text = environment().get_template(template).render(**view)
+    return text.strip("\n") + "\n"

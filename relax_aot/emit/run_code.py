@@ -1,0 +1,260 @@
+"""The statements of `<name>_run`: checks, slots, steps, commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from relax_aot.emit.c_dims import dim_c
+from relax_aot.emit.c_names import Names, comment
+from relax_aot.emit.interface import (
+    C_TYPES,
+    DimField,
+    Interface,
+    Port,
+    state_symbols,
+)
+from relax_aot.ir.dims import Dim, interval
+from relax_aot.ir.graph import Var
+from relax_aot.ir.loops import Kernel, free_symbols
+from relax_aot.planning import Home, Plan
+from relax_aot.planning.steps import Branch, Node, walk_steps
+
+STATE_MARK = "RAOT_STATE_MARK"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNames:
+    """How one kernel is called."""
+
+    c_name: str
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Names that the statements of one model use."""
+
+    plan: Plan
+    interface: Interface
+    symbols: dict[str, str]
+    """Symbol -> C name of the local variable."""
+    values: dict[str, str]
+    """Storage root -> C expression of its pointer."""
+    kernels: dict[str, KernelNames]
+
+    def dim(self, dim: Dim) -> str:
+        return dim_c(dim, self.symbols, self.plan.module.bounds)
+
+    def bytes(self, dim: Dim) -> str:
+        """A size in bytes, as size_t."""
+        text = self.dim(dim)
+        return text if text.isdigit() else f"(size_t)({text})"
+
+
+def make_context(plan: Plan, interface: Interface, constants: dict[str, str]) -> RunContext:
+    scope = Names()
+    symbols = {
+        f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)
+    }
+    for symbol in plan.module.symbols:
+        if symbol.name not in symbols:
+            symbols[symbol.name] = scope.claim(symbol.name)
+    values = dict(constants)
+    values |= {p.name: f"in->{p.c_name}" for p in interface.inputs}
+    values |= {
+        p.name: f"out->{p.c_name}"
+        for p in interface.outputs
+        if plan.homes.get(p.name) is Home.OUTPUT
+    }
+    for part in interface.states:
+        values[part.input] = scope.claim(part.c_name)
+    for slot in plan.slots:
+        values[slot.var.name] = scope.claim(slot.var.name)
+    functions = Names([*symbols.values(), f"{interface.name}_run", f"{interface.name}_init"])
+    kernels = {
+        k.name: KernelNames(functions.claim(k.name), free_symbols(k)) for k in plan.module.kernels
+    }
+    return RunContext(plan, interface, symbols, values, kernels)
+
+
+# Checks on entry
+
+
+def null_checks(context: RunContext) -> str:
+    """A C condition: some pointer that must not be null is."""
+    interface = context.interface
+    parts = ["memory == NULL"]
+    parts += ["dims == NULL"] if interface.dims else []
+    parts += ["in == NULL"] if interface.inputs else []
+    parts += ["out == NULL"] if interface.outputs else []
+    parts += ["result == NULL"] if interface.results else []
+    return " || ".join(parts)
+
+
+def data_null_checks(context: RunContext) -> list[str]:
+    """One C condition per buffer; zero elements may be a null pointer."""
+    interface, plan = context.interface, context.plan
+    checks = []
+    for side, ports in (("in", interface.inputs), ("out", interface.outputs)):
+        for port in ports:
+            checks.append(_null_check(context, f"{side}->{port.c_name}", port.type.elements))
+    if plan.arena_bytes:
+        checks.append("memory->arena == NULL")
+    if interface.has_state:
+        checks.append("memory->state == NULL")
+    return checks
+
+
+def _null_check(context: RunContext, pointer: str, elements: Dim) -> str:
+    bounds = context.plan.module.bounds
+    inner = {s.name for s in context.plan.module.symbols if s.inner}
+    if elements.symbols & inner or interval(elements, bounds)[0] > 0:
+        return f"{pointer} == NULL"
+    return f"({pointer} == NULL && {context.dim(elements)} > 0)"
+
+
+def size_checks(interface: Interface) -> list[str]:
+    """One C condition per symbol: it is outside its bounds."""
+    return [
+        f"dims->{f.c_name} < {f.symbol.low} || dims->{f.c_name} > {f.macro}"
+        for f in interface.dims
+    ]
+
+
+def condition_checks(context: RunContext) -> list[tuple[str, str]]:
+    """(C condition that is true where the sizes disagree, comment)."""
+    checks = []
+    for condition in context.interface.conditions:
+        left, right = context.dim(condition.left), context.dim(condition.right)
+        failing = "!=" if condition.relation == "==" else ">"
+        checks.append((f"{left} {failing} {right}", comment(condition.origin)))
+    return checks
+
+
+def spans(context: RunContext) -> tuple[list[str], list[str]]:
+    """Initialisers `{start, bytes}` of the memory that a run writes, and that it reads."""
+    interface, plan = context.interface, context.plan
+    inner = {s.name for s in plan.module.symbols if s.inner}
+
+    def of(side: str, port: Port) -> str:
+        greatest = port.type.symbols & inner
+        size = port.macro if greatest else context.bytes(port.type.bytes)
+        return f"{{{side}->{port.c_name}, {size}}}"
+
+    writes = [of("out", port) for port in interface.outputs]
+    if plan.arena_bytes:
+        writes.append("{memory->arena, need}")
+    if interface.has_state:
+        writes.append(f"{{memory->state, {interface.prefix}_STATE_BYTES}}")
+    return writes, [of("in", port) for port in interface.inputs]
+
+
+def locals_of_symbols(context: RunContext) -> list[DimField]:
+    """Entry symbols that the run needs as variables."""
+    used = used_symbols(context)
+    return [f for f in context.interface.dims if f.symbol.name in used]
+
+
+def used_symbols(context: RunContext) -> set[str]:
+    plan = context.plan
+    used: set[str] = set()
+    for node in walk_steps(plan.program.nodes):
+        if isinstance(node, Branch):
+            for size in node.sizes:
+                used |= size.then.symbols | size.otherwise.symbols
+        else:
+            used |= set(context.kernels[node.kernel.name].symbols)
+    for condition in context.interface.conditions:
+        used |= condition.left.symbols | condition.right.symbols
+    for port in (*context.interface.inputs, *context.interface.outputs):
+        used |= port.type.symbols
+    for commit in plan.commits:
+        used |= _commit_type(plan, commit.source).type.symbols
+    return used
+
+
+# Steps
+
+
+def steps(context: RunContext) -> list[str]:
+    """The body of the run: one call a line, branches as blocks."""
+    lines: list[str] = []
+    for node in context.plan.program.nodes:
+        lines += _node(context, node, 0)
+    for commit in context.plan.commits:
+        lines += _commit(context, commit.source, commit.target)
+    return lines
+
+
+def _node(context: RunContext, node: Node, depth: int) -> Iterator[str]:
+    pad = "    " * depth
+    if isinstance(node, Branch):
+        yield f"{pad}if (*{_pointer(context, node.condition)} != 0) {{"
+        yield from _side(context, node, node.then, True, depth + 1)
+        yield f"{pad}}} else {{"
+        yield from _side(context, node, node.otherwise, False, depth + 1)
+        yield f"{pad}}}"
+        return
+    names = context.kernels[node.kernel.name]
+    arguments = [context.symbols[s] for s in names.symbols]
+    arguments += [_pointer(context, name) for name in (*node.args, *node.outs)]
+    call = f"{names.c_name}({', '.join(arguments)})"
+    if node.kernel.fallible:
+        yield f"{pad}status = {call};"
+        yield f"{pad}if (status != RAOT_OK) {{"
+        yield f"{pad}    return status;"
+        yield f"{pad}}}"
+    else:
+        yield f"{pad}{call};"
+
+
+def _side(
+    context: RunContext, branch: Branch, nodes: tuple[Node, ...], then: bool, depth: int
+) -> Iterator[str]:
+    for size in branch.sizes:
+        value = context.dim(size.then if then else size.otherwise)
+        yield f"{'    ' * depth}{context.symbols[size.symbol]} = {value};"
+    for node in nodes:
+        yield from _node(context, node, depth)
+
+
+def _pointer(context: RunContext, name: str) -> str:
+    return context.values[name]
+
+
+def _commit_type(plan: Plan, source: str) -> Var:
+    return plan.program.values[source]
+
+
+def _commit(context: RunContext, source: str, target: str) -> Iterator[str]:
+    interface = context.interface
+    port = next((p for p in interface.outputs if p.name == target), None)
+    destination = f"out->{port.c_name}" if port else context.values[target]
+    size = context.bytes(_commit_type(context.plan, source).type.bytes)
+    if size.isdigit():
+        yield f"memcpy({destination}, {context.values[source]}, {size});"
+    else:
+        yield f"if ({size} > 0) {{"
+        yield f"    memcpy({destination}, {context.values[source]}, {size});"
+        yield "}"
+
+
+def kernel_parameters(kernel: Kernel, context: RunContext, names: dict[str, str]) -> list[str]:
+    """`int32_t n`, then inputs, then outputs and scratch."""
+    symbols = context.kernels[kernel.name].symbols
+    parameters = [f"int32_t {context.symbols[s]}" for s in symbols]
+    for buffer in kernel.inputs:
+        parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
+    for buffer in (*kernel.outputs, *kernel.scratch):
+        parameters.append(f"{C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
+    return parameters
+
+
+def state_checks(context: RunContext) -> list[tuple[str, str]]:
+    """(index in the header, C expression it must equal) for sizes that shape the state."""
+    return [
+        (str(position + 1), f"dims->{field.c_name}")
+        for position, field in enumerate(state_symbols(context.interface))
+    ]
+

@@ -1,0 +1,441 @@
+"""The records that templates see: finished text in frozen fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relax_aot.emit import run_code
+from relax_aot.emit.c_code import print_kernel
+from relax_aot.emit.c_dims import greatest_c
+from relax_aot.emit.c_names import Names, comment
+from relax_aot.emit.interface import Interface, Port, header_bytes
+from relax_aot.emit.run_code import RunContext, make_context
+from relax_aot.emit.weights import ConstantView, weights_of
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.graph import Call, Var
+from relax_aot.ir.loops import Kernel
+from relax_aot.ir.types import DType
+from relax_aot.planning import Plan, inner_sizes
+from relax_aot.planning.steps import Step, walk_steps
+from relax_aot.version import VERSION
+
+INTERFACE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BoundView:
+    c_name: str
+    macro: str
+    low: int
+    high: int
+    note: str
+    pinned: bool
+    entry: bool
+    """False for sizes that the model computes: a member, but not a parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    c_name: str
+    c_type: str
+    macro: str
+    greatest: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    c_name: str
+    c_type: str
+    size_macro: str
+    offset_macro: str
+    size: str
+    offset: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeedView:
+    """What one slot of varying size needs: its offset and its size for given dims."""
+
+    offset_macro: str
+    bytes: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    condition: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateView:
+    c_name: str
+    c_type: str
+    offset_macro: str
+    offset: str
+    size: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalView:
+    c_name: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    ir: str
+    origin: str
+    c_name: str
+    c_type: str
+    parameters: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    name: str
+    prefix: str
+    version: str
+    interface_version: int
+    source: str
+    ir_lines: tuple[str, ...]
+    bounds: tuple[BoundView, ...]
+    bounds_overridable: bool
+    has_dims: bool
+    """Run takes the entry's sizes."""
+    has_results: bool
+    has_members: bool
+    """There is a struct of sizes."""
+    inputs: tuple[MemberView, ...]
+    outputs: tuple[MemberView, ...]
+    has_state: bool
+    has_arena: bool
+    has_init: bool
+    alignment: int
+    slots: tuple[SlotView, ...]
+    arena: str
+    fixed_need: str
+    needs: tuple[NeedView, ...]
+    states: tuple[StateView, ...]
+    state_bytes: str
+    state_header: tuple[LocalView, ...]
+    run_parameters: str
+    init_parameters: str
+    run_arguments: str
+    init_arguments: str
+    null_check: str
+    data_null_checks: tuple[str, ...]
+    size_checks: tuple[str, ...]
+    condition_checks: tuple[CheckView, ...]
+    locals: tuple[LocalView, ...]
+    need_locals: tuple[LocalView, ...]
+    inner: tuple[LocalView, ...]
+    results: tuple[LocalView, ...]
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    write_count: int
+    read_count: int
+    uses_double: bool
+    can_fail: bool
+    kernels: tuple[KernelView, ...]
+    steps: tuple[str, ...]
+    constants: tuple[ConstantView, ...]
+    weights_in_block: bool
+    weights_block_bytes: int
+    sizes_checked: tuple[str, ...]
+    """Macros of byte sizes that must fit an int32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What goes into the templates, and the binary block beside them."""
+
+    model: ModelView
+    block: bytes
+    const_bytes: int
+
+
+def view_of(plan: Plan, interface: Interface) -> Rendered:
+    weights = weights_of(plan.module.constants, interface.name, plan.alignment)
+    context = make_context(plan, interface, weights.names)
+    macros = {f.symbol.name: f.macro for f in interface.dims}
+    slots = _slots(context, macros)
+    needs = tuple(
+        NeedView(view.offset_macro, context.bytes(slot.bytes))
+        for view, slot in zip(slots, plan.slots, strict=True)
+        if not slot.bytes.is_constant
+    )
+    fixed = [
+        f"{view.offset_macro} + {view.size_macro}"
+        for view, slot in zip(slots, plan.slots, strict=True)
+        if slot.bytes.is_constant
+    ]
+    writes, reads = run_code.spans(context)
+    states, state_bytes = _states(context, macros)
+    outputs = tuple(_member(port, context, macros) for port in interface.outputs)
+    inputs = tuple(_member(port, context, macros) for port in interface.inputs)
+    model = ModelView(
+        name=interface.name,
+        prefix=interface.prefix,
+        version=VERSION,
+        interface_version=INTERFACE_VERSION,
+        source=comment(plan.module.source),
+        ir_lines=tuple(_ir_lines(plan)),
+        bounds=_bounds(interface),
+        bounds_overridable=any(not f.pinned for f in interface.dims),
+        has_dims=bool(interface.dims),
+        has_results=bool(interface.results),
+        has_members=bool(interface.dims or interface.results),
+        inputs=inputs,
+        outputs=outputs,
+        has_state=interface.has_state,
+        has_arena=bool(plan.slots),
+        has_init=interface.has_state,
+        alignment=plan.alignment,
+        slots=slots,
+        arena=_greatest([f"{s.offset_macro} + {s.size_macro}" for s in slots]),
+        fixed_need=_greatest(fixed),
+        needs=needs,
+        states=states,
+        state_bytes=state_bytes,
+        state_header=tuple(
+            LocalView(index, value, "") for index, value in run_code.state_checks(context)
+        ),
+        run_parameters=_parameters(interface, run=True),
+        init_parameters=_parameters(interface, run=False),
+        run_arguments=_arguments(interface, run=True),
+        init_arguments=_arguments(interface, run=False),
+        null_check=run_code.null_checks(context),
+        data_null_checks=tuple(run_code.data_null_checks(context)),
+        size_checks=tuple(run_code.size_checks(interface)),
+        condition_checks=tuple(CheckView(*c) for c in run_code.condition_checks(context)),
+        locals=_locals(context),
+        need_locals=_need_locals(context),
+        inner=tuple(
+            LocalView(context.symbols[s.name], "0", comment(s.origin))
+            for s in plan.module.symbols
+            if s.inner
+        ),
+        results=_results(context),
+        writes=tuple(writes),
+        reads=tuple(reads),
+        write_count=len(writes),
+        read_count=len(reads),
+        uses_double=any(_uses_double(kernel) for kernel in plan.module.kernels),
+        can_fail=any(k.fallible for k in plan.module.kernels),
+        kernels=tuple(_kernels(context)),
+        steps=tuple(run_code.steps(context)),
+        constants=weights.constants,
+        weights_in_block=bool(weights.block),
+        weights_block_bytes=len(weights.block),
+        sizes_checked=tuple(m.macro for m in (*inputs, *outputs)),
+    )
+    return Rendered(model, weights.block, weights.total_bytes)
+
+
+def _bounds(interface: Interface) -> tuple[BoundView, ...]:
+    fields = [(f, True) for f in interface.dims] + [(f, False) for f in interface.results]
+    return tuple(
+        BoundView(
+            f.c_name, f.macro, f.symbol.low, f.symbol.high,
+            comment(f"{f.source}: {f.symbol.origin}, {f.symbol.low}..{f.symbol.high}"),
+            f.pinned, entry,
+        )
+        for f, entry in fields
+    )  # fmt: skip
+
+
+def _member(port: Port, context: RunContext, macros: dict[str, str]) -> MemberView:
+    size = port.type.bytes.substitute(inner_sizes(context.plan.program))
+    return MemberView(
+        port.c_name,
+        port.c_type,
+        port.macro,
+        _constant_size(size, context, macros),
+        comment(f"{port.type}" + (f"  {port.source}" if port.source != port.c_name else "")),
+    )
+
+
+def _constant_size(size: Dim, context: RunContext, macros: dict[str, str]) -> str:
+    if size.is_constant:
+        return str(size.constant)
+    return greatest_c(size, macros, context.plan.module.bounds)
+
+
+def _greatest(parts: list[str]) -> str:
+    """The greatest of sums of macros, as nested pairs so that the text stays linear."""
+    if not parts:
+        return "0"
+    while len(parts) > 1:
+        parts = [
+            f"RAOT_MAX({parts[i]}, {parts[i + 1]})" if i + 1 < len(parts) else parts[i]
+            for i in range(0, len(parts), 2)
+        ]
+    return parts[0]
+
+
+def _slots(context: RunContext, macros: dict[str, str]) -> tuple[SlotView, ...]:
+    prefix, plan = context.interface.prefix, context.plan
+    names = Names()
+    macro_of = {s.var.name: names.claim(s.var.name).upper() for s in plan.slots}
+    greatest = {s.var.name: s for s in plan.slots}
+    views = []
+    for slot in plan.slots:
+        name = macro_of[slot.var.name]
+        below = [
+            f"{prefix}_OFFSET_{macro_of[u]} + {prefix}_SIZE_{macro_of[u]}" for u in slot.below
+        ]
+        note = f"{slot.var.type}, at most {greatest[slot.var.name].greatest_bytes} bytes"
+        views.append(
+            SlotView(
+                context.values[slot.var.name],
+                run_code.C_TYPES[slot.var.type.dtype],
+                f"{prefix}_SIZE_{name}",
+                f"{prefix}_OFFSET_{name}",
+                _constant_size(slot.bytes, context, macros),
+                _greatest(below),
+                comment(note),
+            )
+        )
+    return tuple(views)
+
+
+def _states(context: RunContext, macros: dict[str, str]) -> tuple[tuple[StateView, ...], str]:
+    interface, plan = context.interface, context.plan
+    names = Names()
+    offset = str(header_bytes(interface, plan.alignment))
+    views = []
+    for part in interface.states:
+        macro = f"{interface.prefix}_STATE_OFFSET_{names.claim(part.c_name).upper()}"
+        rounded = -(-part.type.bytes // plan.alignment) * plan.alignment
+        size = _constant_size(rounded, context, macros)
+        views.append(
+            StateView(
+                context.values[part.input],
+                run_code.C_TYPES[part.type.dtype],
+                macro,
+                offset,
+                size,
+                comment(f"{part.type}"),
+            )
+        )
+        offset = f"{macro} + {size}"
+    return tuple(views), offset if views else "0"
+
+
+def _parameters(interface: Interface, *, run: bool) -> str:
+    name = interface.name
+    parts = [f"const struct {name}_memory *memory"]
+    if interface.dims:
+        parts.append(f"const struct {name}_dims *dims")
+    if run and interface.inputs:
+        parts.append(f"const struct {name}_inputs *in")
+    if run and interface.outputs:
+        parts.append(f"const struct {name}_outputs *out")
+    if run and interface.results:
+        parts.append(f"struct {name}_dims *result")
+    return ", ".join(parts)
+
+
+def _arguments(interface: Interface, *, run: bool) -> str:
+    """Addresses of the variables that main.c declares."""
+    parts = ["memory"] + (["dims"] if interface.dims else [])
+    if run:
+        parts += ["in"] if interface.inputs else []
+        parts += ["out"] if interface.outputs else []
+        parts += ["result"] if interface.results else []
+    return ", ".join(f"&{part}" for part in parts)
+
+
+def _locals(context: RunContext) -> tuple[LocalView, ...]:
+    return tuple(
+        LocalView(context.symbols[f.symbol.name], f"dims->{f.c_name}", "")
+        for f in run_code.locals_of_symbols(context)
+    )
+
+
+def _need_locals(context: RunContext) -> tuple[LocalView, ...]:
+    used = frozenset[str]().union(*(s.bytes.symbols for s in context.plan.slots))
+    return tuple(
+        LocalView(context.symbols[f.symbol.name], f"dims->{f.c_name}", "")
+        for f in context.interface.dims
+        if f.symbol.name in used
+    )
+
+
+def _results(context: RunContext) -> tuple[LocalView, ...]:
+    interface = context.interface
+    if not interface.results:
+        return ()
+    copied = [LocalView(f.c_name, f"dims->{f.c_name}", "") for f in interface.dims]
+    computed = [
+        LocalView(f.c_name, context.symbols[f.symbol.name], "") for f in interface.results
+    ]
+    return tuple(copied + computed)
+
+
+def _uses_double(kernel: Kernel) -> bool:
+    return any(buffer.dtype is DType.F64 for buffer in kernel.buffers)
+
+
+def _kernels(context: RunContext) -> list[KernelView]:
+    calls = {
+        node.kernel.name: node.call
+        for node in walk_steps(context.plan.program.nodes)
+        if isinstance(node, Step)
+    }
+    return [
+        _kernel(kernel, calls[kernel.name], context)
+        for kernel in context.plan.module.kernels
+        if kernel.name in calls
+    ]
+
+
+def _kernel(kernel: Kernel, call: Call, context: RunContext) -> KernelView:
+    symbols = {s: context.symbols[s] for s in context.kernels[kernel.name].symbols}
+    scope = Names(symbols.values())
+    buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
+    parameters = run_code.kernel_parameters(kernel, context, buffers)
+    return KernelView(
+        comment(call_text(call, context.plan)),
+        comment(call.origin or "the compiler"),
+        context.kernels[kernel.name].c_name,
+        "enum raot_status" if kernel.fallible else "void",
+        _wrapped(parameters),
+        print_kernel(kernel, buffers, symbols, _kernel_bounds(context)),
+    )
+
+
+def _kernel_bounds(context: RunContext) -> Bounds:
+    """Highs may be raised when the project is built, so proofs use the lows alone."""
+    bounds = context.plan.module.bounds
+    return Bounds.of({name: (bounds.range(name)[0], 2**31 - 1) for name in bounds})
+
+
+def _wrapped(parameters: list[str]) -> str:
+    line = ", ".join(parameters)
+    return line if len(line) <= 60 else ",\n    ".join(["", *parameters]).lstrip(",")
+
+
+def call_text(call: Call, plan: Plan) -> str:
+    """A call as one line of the text form, without its origin."""
+    outs = ", ".join(f"%{o.name}: {o.type}" for o in call.outs if plan is not None)
+    args = ", ".join(f"%{a.name}" if isinstance(a, Var) else "_" for a in call.args)
+    if call.op == "call_kernel":
+        return f"{outs} = call_kernel @{call.ref('kernel')}({args})"
+    return f"{outs} = {call.op}({args})"
+
+
+def _ir_lines(plan: Plan) -> list[str]:
+    main = plan.module.main
+    params = ", ".join(f"%{p.name}: {p.type}" for p in main.params)
+    lines = [f"func @{main.name}({params}) {{"]
+    for call in main.body:
+        origin = f"  # {call.origin}" if call.origin else ""
+        lines.append(f"  {call_text(call, plan)}{origin}")
+    results = ", ".join(f"%{r.name}" for r in main.results)
+    return [comment(line) for line in [*lines, f"  return {results}", "}"]]

@@ -1,0 +1,96 @@
+"""Constants as C: text where they are small, one binary block where they are not.
+
+C text of a large constant is slow to compile and needs much memory, so above
+`TEXT_LIMIT_BYTES` in all, the constants are one file that the assembler includes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relax_aot.emit.c_code import literal
+from relax_aot.emit.c_names import Names, comment
+from relax_aot.emit.interface import C_TYPES
+from relax_aot.ir.graph import Array, Constant
+from relax_aot.ir.loops import Lit
+from relax_aot.ir.types import DType
+
+TEXT_LIMIT_BYTES = 512 * 1024
+PER_LINE = {1: 24, 2: 16, 4: 8, 8: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantView:
+    """One constant array."""
+
+    c_name: str
+    c_type: str
+    elements: int
+    note: str
+    rows: tuple[str, ...]
+    """The elements as C text, a line each; empty when they are in the block."""
+    offset: int
+    """Where it begins in the block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    constants: tuple[ConstantView, ...]
+    names: dict[str, str]
+    """Constant -> C expression of type `const T *`."""
+    block: bytes
+    """Contents of the binary file; empty where all constants are text."""
+    total_bytes: int
+
+
+def weights_of(constants: Sequence[Constant], prefix: str, alignment: int) -> Weights:
+    """Lay out the constants; splats among them are written out."""
+    total = sum(c.type.elements.constant * c.type.dtype.bytes for c in constants)
+    as_text = total <= TEXT_LIMIT_BYTES
+    names = Names(["run", "init", "arena_bytes", "weights"])
+    views, expressions, block = [], {}, bytearray()
+    for constant in constants:
+        c_name = f"{prefix}_{names.claim(constant.name)}"
+        data = bits(constant)
+        c_type = C_TYPES[constant.type.dtype]
+        offset = 0
+        if as_text:
+            expressions[constant.name] = c_name
+        else:
+            block += bytes(-len(block) % alignment)
+            offset = len(block)
+            block += data.tobytes()
+            expressions[constant.name] = (
+                f"(const {c_type} *)(const void *)({prefix}_weights + {offset})"
+            )
+        rows = _rows(data, constant.type.dtype) if as_text else ()
+        note = comment(f"{constant.type}")
+        views.append(ConstantView(c_name, c_type, max(data.size, 1), note, rows, offset))
+    return Weights(tuple(views), expressions, bytes(block), total)
+
+
+def bits(constant: Constant) -> Array:
+    """Little-endian elements as the generated C stores them (bool 0/1, halves as bits)."""
+    data = np.ascontiguousarray(constant.data).reshape(-1)
+    if constant.type.dtype is DType.BOOL:
+        return data.astype(np.uint8)
+    if constant.type.dtype in (DType.F16, DType.BF16):
+        return data.view(np.uint16)
+    return data.astype(data.dtype.newbyteorder("<"), copy=False)
+
+
+def _rows(data: Array, dtype: DType) -> tuple[str, ...]:
+    width = PER_LINE[data.dtype.itemsize]
+    if data.size == 0:
+        return ("0",)
+    if dtype in (DType.F16, DType.BF16, DType.BOOL):
+        dtype = DType.U16 if dtype is not DType.BOOL else DType.U8
+    texts = _float_texts(data) if dtype is DType.F32 else [literal(Lit(v.item(), dtype)) for v in data]
+    return tuple(", ".join(texts[i : i + width]) for i in range(0, len(texts), width))
+
+
+def _float_texts(data: Array) -> list[str]:
+    return [literal(Lit(float(value), DType.F32)) for value in data]

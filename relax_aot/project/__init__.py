@@ -1,0 +1,125 @@
+"""Sources + Board -> a folder that builds alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from relax_aot.emit import Sources, emit
+from relax_aot.emit.interface import Interface
+from relax_aot.emit.render import render
+from relax_aot.errors import RelaxAotError
+from relax_aot.ir.graph import Module
+from relax_aot.planning import Plan
+from relax_aot.project.board import Board
+from relax_aot.resources import data_dir
+
+MARKER = "relax_aot.json"
+"""Written into every project: tells our folders from other people's."""
+
+
+class OutputError(RelaxAotError):
+    """The output folder cannot be written."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A generated C project. `files` maps relative paths to contents."""
+
+    name: str
+    files: dict[str, bytes]
+    source_module: Module
+    """The module as the frontend made it: what the C must compute."""
+    plan: Plan
+    interface: Interface
+    board: Board
+    const_bytes: int
+
+    def write(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the project: the whole folder, or nothing. An older project is replaced."""
+        return write_folder(self.files, Path(folder))
+
+
+def assemble(module: Module, plan: Plan, name: str, board: Board) -> Project:
+    sources = emit(plan, name)
+    files = {path: text.encode() for path, text in sources.files.items()}
+    files |= sources.blocks
+    files |= _runtime_headers()
+    prefix = sources.interface.name
+    for path, template in (
+        ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
+        ("main.c", "project/main.c.j2"),
+        ("README.md", "project/README.md.j2"),
+        (MARKER, "project/relax_aot.json.j2"),
+    ):
+        files[path] = render(template, model=sources.view, board=_board_view(board)).encode()
+    return Project(
+        prefix,
+        dict(sorted(files.items())),
+        module,
+        plan,
+        sources.interface,
+        board,
+        sources.const_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BoardView:
+    """What the templates of a project see of a board."""
+
+    name: str
+    title: str
+    flags: str
+
+
+def _board_view(board: Board) -> BoardView:
+    return BoardView(board.name, board.title, " ".join(board.flags))
+
+
+def _runtime_headers() -> dict[str, bytes]:
+    folder = data_dir("runtime_c") / "include" / "raot"
+    return {f"raot/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.h"))}
+
+
+def write_folder(files: dict[str, bytes], folder: Path) -> Path:
+    """All files into `folder`, by way of a sibling folder that takes its place at once.
+
+    A folder that holds something else than a project of ours is refused. Files that have
+    not changed keep their time stamps.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; give a folder with -o")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file():
+        raise OutputError(f"{folder} holds other files; give a new or empty folder with -o")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+            fresh = Path(scratch) / "project"
+            for name, content in files.items():
+                path = fresh / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+                _keep_time(folder / name, path, content)
+            if folder.exists():
+                os.rename(folder, Path(scratch) / "previous")
+            try:
+                os.rename(fresh, folder)
+            except OSError:
+                if (Path(scratch) / "previous").exists():
+                    os.rename(Path(scratch) / "previous", folder)
+                raise
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
+    return folder
+
+
+def _keep_time(old: Path, new: Path, content: bytes) -> None:
+    if old.is_file() and old.read_bytes() == content:
+        shutil.copystat(old, new)
+
+
+__all__ = ["OutputError", "Project", "Sources", "assemble", "write_folder"]
