@@ -1,0 +1,34 @@
+"""Remove calls that change nothing, whatever the symbolic sizes are worth.
+
+A call that makes a result stays: results keep their names, because those names are
+fields of the C interface.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relax_aot.ir.graph import Call, Function, Module
+from relax_aot.ir.rewrite import Rewritten, rewrite_calls
+
+SAME_TYPE = ("reshape", "expand", "cast", "copy")
+"""Ops that give their first argument back when the type does not change."""
+
+
+def run(module: Module) -> Module:
+    return replace(module, functions=tuple(_run(f) for f in module.functions))
+
+
+def _run(function: Function) -> Function:
+    def rule(call: Call) -> Rewritten:
+        if len(call.outs) != 1 or call.out in function.results or not call.inputs:
+            return call
+        same = call.op in SAME_TYPE and call.inputs[0].type == call.out.type
+        noop = same or (call.op == "transpose" and _identity(call.attr("perm")))
+        return call.inputs[0] if noop else call
+
+    return rewrite_calls(function, rule)
+
+
+def _identity(perm: object) -> bool:
+    return isinstance(perm, tuple) and perm == tuple(range(len(perm)))

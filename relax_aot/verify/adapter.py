@@ -1,0 +1,92 @@
+"""A generated model behind one uniform C table, so that every harness can call it.
+
+The table is `struct raot_model` of boards/families/common/raot_model.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relax_aot.emit.interface import Interface, Port
+from relax_aot.emit.render import render
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    name: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterView:
+    name: str
+    prefix: str
+    has_state: bool
+    has_init: bool
+    dims: tuple[Member, ...]
+    results: tuple[Member, ...]
+    inputs: tuple[Member, ...]
+    outputs: tuple[Member, ...]
+    input_sizes: tuple[str, ...]
+    output_sizes: tuple[str, ...]
+    input_sum: str
+    output_sum: str
+    input_table: str
+    output_table: str
+    dim_count: int
+    input_count: int
+    output_count: int
+    result_count: int
+    state_bytes: str
+    init: str
+    init_arguments: str
+    run_arguments: str
+
+
+def adapter_files(interface: Interface) -> dict[str, str]:
+    """`adapter.c` and `model_sizes.h` for a generated project."""
+    view = _view(interface)
+    return {
+        "adapter.c": render("verify/adapter.c.j2", adapter=view),
+        "model_sizes.h": render("verify/model_sizes.h.j2", adapter=view),
+    }
+
+
+def _view(interface: Interface) -> AdapterView:
+    arguments = ["&memory"] + (["&named"] if interface.dims else [])
+    run = list(arguments)
+    run += ["&in"] if interface.inputs else []
+    run += ["&out"] if interface.outputs else []
+    run += ["&sizes"] if interface.results else []
+    return AdapterView(
+        name=interface.name,
+        prefix=interface.prefix,
+        has_state=interface.has_state,
+        has_init=interface.has_state,
+        dims=_members([f.c_name for f in interface.dims]),
+        results=_members([f.c_name for f in interface.results]),
+        inputs=_members([p.c_name for p in interface.inputs]),
+        outputs=_members([p.c_name for p in interface.outputs]),
+        input_sizes=tuple(p.macro for p in interface.inputs),
+        output_sizes=tuple(p.macro for p in interface.outputs),
+        input_sum=_sum(interface.inputs),
+        output_sum=_sum(interface.outputs),
+        input_table="input_bytes" if interface.inputs else "NULL",
+        output_table="output_bytes" if interface.outputs else "NULL",
+        dim_count=len(interface.dims),
+        input_count=len(interface.inputs),
+        output_count=len(interface.outputs),
+        result_count=len(interface.results),
+        state_bytes=f"{interface.prefix}_STATE_BYTES" if interface.has_state else "0",
+        init="init" if interface.has_state else "NULL",
+        init_arguments=", ".join(arguments),
+        run_arguments=", ".join(run),
+    )
+
+
+def _members(names: list[str]) -> tuple[Member, ...]:
+    return tuple(Member(name, position) for position, name in enumerate(names))
+
+
+def _sum(ports: tuple[Port, ...]) -> str:
+    return " + ".join(f"RAOT_ROUND_UP_64({p.macro})" for p in ports) or "0"
