@@ -1,0 +1,1 @@
+"""relax_aot: models with symbolic sizes to plain, bounded C."""

@@ -1,0 +1,7 @@
+"""Errors that a user can cause, and mend."""
+
+from __future__ import annotations
+
+
+class RelaxAotError(Exception):
+    """Its text says what was expected, what came, where, and the way out."""

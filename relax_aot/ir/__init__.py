@@ -1,0 +1,1 @@
+"""What a program is: sizes, types, graph level, loop level."""

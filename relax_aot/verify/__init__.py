@@ -1,0 +1,1 @@
+"""Does the result compute what the ops mean?"""
