@@ -1,0 +1,346 @@
+"""A project built with the host's compiler and called from Python.
+
+Arrays are checked before they reach C: type, rank and agreement of sizes raise errors of
+ours; what the generated code refuses raises `StatusError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.emit.interface import Interface, Port
+from relax_aot.errors import RelaxAotError
+from relax_aot.ir.dims import Dim, solve_for
+from relax_aot.ir.types import DType
+from relax_aot.project import Project
+from relax_aot.resources import data_dir
+from relax_aot.verify.adapter import adapter_files
+from relax_aot.verify.library import Library, RawResult
+
+Array = NDArray[Any]
+
+STRICT_FLAGS = (
+    "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Wdouble-promotion",
+    "-Werror",
+)  # fmt: skip
+OPTIMISE_FLAGS = ("-O2", "-ffp-contract=off", "-fno-strict-aliasing")
+SANITIZE_FLAGS = (
+    "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all", "-ffp-contract=off",
+)  # fmt: skip
+
+STATUS_NAMES = {
+    0: "RAOT_OK", -1: "RAOT_ERR_NULL", -2: "RAOT_ERR_ARENA", -3: "RAOT_ERR_ALIGN",
+    -4: "RAOT_ERR_SIZE", -5: "RAOT_ERR_MISMATCH", -6: "RAOT_ERR_INDEX", -7: "RAOT_ERR_CAPACITY",
+    -8: "RAOT_ERR_WEIGHTS", -9: "RAOT_ERR_OVERLAP", -10: "RAOT_ERR_STATE",
+}  # fmt: skip
+
+
+class StatusError(RelaxAotError):
+    """The generated code ended with an error status."""
+
+    def __init__(self, status: int, what: str) -> None:
+        self.status = status
+        self.name = STATUS_NAMES.get(status, str(status))
+        super().__init__(f"{what} ended with {self.name}")
+
+
+class InputError(RelaxAotError):
+    """Arrays that do not fit the model's inputs."""
+
+
+class HostBuildError(RelaxAotError):
+    """The host compiler is missing, or did not accept the project."""
+
+
+class HostCrash(RelaxAotError):
+    """The sanitizer or the operating system stopped the generated code."""
+
+
+class Runner(Protocol):
+    """Where the C runs: in this process, or in a child under the sanitizers."""
+
+    def init(self, dims: Sequence[int]) -> int: ...
+
+    def run(
+        self,
+        dims: Sequence[int],
+        inputs: Sequence[NDArray[np.uint8]],
+        arena_bytes: int | None = None,
+        arena_shift: int = 0,
+    ) -> RawResult: ...
+
+    def arena_need(self, dims: Sequence[int]) -> int: ...
+
+
+class HostModel:
+    """Call it with arrays by input name; a dict of outputs by name comes back."""
+
+    def __init__(self, interface: Interface, runner: Runner) -> None:
+        self.interface = interface
+        self.runner = runner
+        self._state_dims: tuple[int, ...] | None = None
+
+    def __call__(self, arrays: Mapping[str, Array] | None = None, **named: Array) -> dict[str, Array]:
+        inputs = ordered_inputs(self.interface, {**(arrays or {}), **named})
+        sizes = sizes_of(self.interface, inputs)
+        return self.run_at(sizes, inputs)
+
+    def run_at(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
+        """Run at given sizes (by symbol name) with inputs in the interface's order."""
+        dims = [sizes[f.symbol.name] for f in self.interface.dims]
+        if self.interface.has_state and self._state_dims is None:
+            status = self.runner.init(dims)
+            if status:
+                raise StatusError(status, f"{self.interface.name}_init")
+            self._state_dims = tuple(dims)
+        raw = self.runner.run(dims, [to_bytes(a) for a in inputs])
+        if raw.status:
+            raise StatusError(raw.status, f"{self.interface.name}_run")
+        if not raw.guards_ok:
+            raise HostCrash(f"{self.interface.name}_run wrote outside its memory")
+        return outputs_of(self.interface, sizes, raw)
+
+    def reset(self) -> None:
+        """Forget the state: the next call starts anew."""
+        self._state_dims = None
+
+
+def host_model(project: Project, *, sanitize: bool = False) -> HostModel:
+    """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan."""
+    path = build_library(project, sanitize=sanitize)
+    return HostModel(project.interface, Child(path) if sanitize else Library(path))
+
+
+# Arrays and sizes
+
+
+def ordered_inputs(interface: Interface, arrays: Mapping[str, Array]) -> list[Array]:
+    """The arrays in the interface's order, checked for presence, type and rank."""
+    known = {p.source for p in interface.inputs}
+    unknown = sorted(set(arrays) - known)
+    if unknown:
+        raise InputError(f"no input is called {unknown[0]!r}; inputs are {sorted(known)}")
+    return [_checked(port, arrays) for port in interface.inputs]
+
+
+def _checked(port: Port, arrays: Mapping[str, Array]) -> Array:
+    if port.source not in arrays:
+        raise InputError(f"input {port.source!r} ({port.type}) is missing")
+    array = np.asarray(arrays[port.source])
+    if array.dtype != port.type.dtype.numpy or array.ndim != port.type.rank:
+        raise InputError(
+            f"input {port.source!r} must be {port.type}, got {array.dtype}{list(array.shape)}"
+        )
+    return array
+
+
+def sizes_of(interface: Interface, inputs: Sequence[Array]) -> dict[str, int]:
+    """Symbols from the shapes of arrays; contradictions are errors, bounds are C's matter."""
+    sizes: dict[str, int] = {
+        f.symbol.name: f.symbol.low for f in interface.dims if f.pinned
+    }
+    pending = [
+        (port, axis, Dim.of(size), actual)
+        for port, array in zip(interface.inputs, inputs, strict=True)
+        for axis, (size, actual) in enumerate(zip(port.type.shape, array.shape, strict=True))
+    ]
+    for _ in range(len(pending) + 1):
+        for _port, _axis, dim, actual in pending:
+            unknown = dim.symbols - sizes.keys()
+            if len(unknown) == 1:
+                (symbol,) = unknown
+                known = {s: sizes[s] for s in dim.symbols if s in sizes}
+                solved = solve_for(dim.substitute(known), symbol, Dim.of(actual))
+                if solved is not None and solved[1].evaluate({}) == 0:
+                    sizes[symbol] = solved[0].evaluate({})
+    for port, axis, dim, actual in pending:
+        if dim.symbols <= sizes.keys() and dim.evaluate(sizes) != actual:
+            raise InputError(
+                f"axis {axis} of input {port.source!r} is {actual}; {dim} is"
+                f" {dim.evaluate(sizes)} here"
+            )
+    for field in interface.dims:
+        if field.symbol.name not in sizes:
+            # No remaining input shows this size (it was fixed or is state's): the least one.
+            sizes[field.symbol.name] = field.symbol.low
+    return sizes
+
+
+def to_bytes(array: Array) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def outputs_of(
+    interface: Interface, sizes: Mapping[str, int], raw: RawResult
+) -> dict[str, Array]:
+    """Outputs by source name, cut to their sizes of this call."""
+    known = dict(sizes)
+    known |= {f.symbol.name: v for f, v in zip(interface.results, raw.sizes, strict=True)}
+    return {
+        port.source: _shaped(port, interface.shape(port, known), data)
+        for port, data in zip(interface.outputs, raw.outputs, strict=True)
+    }
+
+
+def _shaped(port: Port, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
+    count = int(np.prod(shape, dtype=np.int64))
+    dtype = np.dtype(np.uint8) if port.type.dtype is DType.BOOL else port.type.dtype.numpy
+    values = data[: count * dtype.itemsize].copy().view(dtype).reshape(shape)
+    return values.astype(np.bool_) if port.type.dtype is DType.BOOL else values
+
+
+# Building
+
+
+def cache_dir() -> Path:
+    """Where builds are kept, by content: $RELAX_AOT_CACHE, else the user's cache folder."""
+    base = os.environ.get("RELAX_AOT_CACHE")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = Path(base) if base else home / "relax_aot"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def compiler() -> str:
+    """The host's C compiler: $CC, else the first of cc, gcc, clang."""
+    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
+        found = shutil.which(name)
+        if found:
+            return found
+    raise HostBuildError("no C compiler found; install one: apt-get install gcc libc6-dev")
+
+
+def build_library(project: Project, *, sanitize: bool = False) -> Path:
+    files = {n: c for n, c in project.files.items() if n.endswith((".c", ".h", ".bin"))}
+    files.pop("main.c", None)
+    files |= {n: text.encode() for n, text in adapter_files(project.interface).items()}
+    common = data_dir("boards") / "families" / "common"
+    files["raot_model.h"] = (common / "raot_model.h").read_bytes()
+    flags = SANITIZE_FLAGS if sanitize else OPTIMISE_FLAGS
+    return build_shared(files, flags)
+
+
+def build_shared(files: Mapping[str, bytes], flags: Sequence[str]) -> Path:
+    """Compile the `.c` among `files` to a shared library; cached by content."""
+    command = compiler()
+    digest = hashlib.sha256(repr((command, *flags, *STRICT_FLAGS)).encode())
+    for name in sorted(files):
+        digest.update(name.encode() + b"\0" + files[name] + b"\0")
+    target = cache_dir() / f"host-{digest.hexdigest()[:32]}.so"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
+        folder = Path(scratch)
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        sources = sorted(name for name in files if name.endswith(".c"))
+        built = folder / "model.so"
+        done = subprocess.run(
+            [command, *STRICT_FLAGS, *flags, "-fPIC", "-shared", "-I.", *sources, "-o", built],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise HostBuildError(f"{command} failed:\n{done.stderr[:4000]}")
+        partial = target.with_suffix(f".{os.getpid()}.tmp")
+        shutil.copyfile(built, partial)
+        partial.replace(target)
+    return target
+
+
+# Sanitizers need their runtime loaded first, so they live in a child.
+
+
+class Child:
+    """A Library in a child process with the sanitizer's runtime preloaded."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def init(self, dims: Sequence[int]) -> int:
+        return int(self._ask("init", list(dims)))
+
+    def arena_need(self, dims: Sequence[int]) -> int:
+        return int(self._ask("arena_need", list(dims)))
+
+    def run(
+        self,
+        dims: Sequence[int],
+        inputs: Sequence[NDArray[np.uint8]],
+        arena_bytes: int | None = None,
+        arena_shift: int = 0,
+    ) -> RawResult:
+        result = self._ask("run", list(dims), list(inputs), arena_bytes, arena_shift)
+        assert isinstance(result, RawResult)
+        return result
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        preload = subprocess.run(
+            [compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        environment = os.environ | {
+            "LD_PRELOAD": preload,
+            "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
+            "PYTHONMALLOC": "malloc",
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", "relax_aot.verify.host_worker", str(self._path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+
+    def _ask(self, *request: object) -> Any:
+        if self._process is None:
+            self._process = self._start()
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            pickle.dump(request, process.stdin)
+            process.stdin.flush()
+            return pickle.load(process.stdout)
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            _, text = process.communicate()
+            self._process = None
+            shown = text.decode(errors="replace")[:3000]
+            raise HostCrash(f"the sanitizer stopped the generated code:\n{shown}") from None
+
+
+def serve(path: Path, requests: IO[bytes], replies: IO[bytes]) -> None:
+    """The child's side: one library, requests answered in order until the pipe closes."""
+    library = Library(path)
+    while True:
+        try:
+            name, *arguments = pickle.load(requests)
+        except EOFError:
+            return
+        pickle.dump(getattr(library, name)(*arguments), replies)
+        replies.flush()

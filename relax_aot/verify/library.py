@@ -1,0 +1,150 @@
+"""A built model as a shared library, called through cffi with every buffer between guards.
+
+This is the low level: sizes and bytes in, status and bytes out. It never trusts the model:
+guard zones around arena, state and outputs are checked after each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+from numpy.typing import NDArray
+
+CDEF = """
+struct raot_buffers { void *arena; size_t arena_bytes; void *state; const void *weights; };
+struct raot_model {
+    const char *name;
+    size_t arena_bytes, state_bytes, alignment;
+    int32_t dim_count, input_count, output_count, result_count;
+    const size_t *input_bytes, *output_bytes;
+    size_t (*arena_need)(const int32_t *dims);
+    int (*init)(const struct raot_buffers *memory, const int32_t *dims);
+    int (*run)(const struct raot_buffers *memory, const int32_t *dims, const void *const *inputs,
+               void *const *outputs, int32_t *result);
+};
+extern const struct raot_model raot_model;
+"""
+GUARD_BYTES = 256
+FILL = 0xA5
+POISON = 0x7F
+"""Arena bytes before a run: as floats they are huge, so a read before a write shows."""
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class RawResult:
+    """One call. Where the status is an error, `untouched` says whether outputs, state and
+    result sizes are byte for byte as before."""
+
+    status: int
+    sizes: tuple[int, ...]
+    outputs: tuple[Bytes, ...]
+    guards_ok: bool
+    untouched: bool
+
+
+class Guarded:
+    """Aligned memory between two guard zones."""
+
+    def __init__(self, size: int, alignment: int, fill: int) -> None:
+        self._raw = np.full(size + 2 * GUARD_BYTES + alignment, FILL, np.uint8)
+        address = self._raw.ctypes.data + GUARD_BYTES
+        self._start = GUARD_BYTES + (-address) % alignment
+        self._size = size
+        self.data[:] = fill
+
+    @property
+    def data(self) -> Bytes:
+        return self._raw[self._start : self._start + self._size]
+
+    @property
+    def address(self) -> int:
+        return self._raw.ctypes.data + self._start
+
+    @property
+    def intact(self) -> bool:
+        before, after = self._raw[: self._start], self._raw[self._start + self._size :]
+        return bool((before == FILL).all() and (after == FILL).all())
+
+
+class Library:
+    """A shared library that exposes `raot_model`; keeps the state between calls."""
+
+    def __init__(self, path: Path) -> None:
+        self._ffi = cffi.FFI()
+        self._ffi.cdef(CDEF)
+        self._library = self._ffi.dlopen(str(path))
+        self.model: Any = self._library.raot_model
+        self.alignment = int(self.model.alignment)
+        self.arena_bytes = int(self.model.arena_bytes)
+        self.state_bytes = int(self.model.state_bytes)
+        self._state = Guarded(self.state_bytes, self.alignment, POISON)
+
+    def arena_need(self, dims: Sequence[int]) -> int:
+        return int(self.model.arena_need(self._ints(dims)))
+
+    def init(self, dims: Sequence[int]) -> int:
+        if self.model.init == self._ffi.NULL:
+            return 0
+        return int(self.model.init(self._memory(None, 0), self._ints(dims)))
+
+    def run(
+        self,
+        dims: Sequence[int],
+        inputs: Sequence[Bytes],
+        arena_bytes: int | None = None,
+        arena_shift: int = 0,
+    ) -> RawResult:
+        """One call, with `arena_bytes` (default: what these sizes need) of poisoned arena,
+        `arena_shift` bytes away from its alignment."""
+        need = self.arena_bytes if arena_bytes is None else arena_bytes
+        arena = Guarded(need + arena_shift, self.alignment, POISON)
+        sizes = [int(self.model.output_bytes[i]) for i in range(self.model.output_count)]
+        outputs = [Guarded(size, 64, FILL ^ 0xFF) for size in sizes]
+        held = [Guarded(max(len(data), 1), 64, 0) for data in inputs]
+        for guarded, data in zip(held, inputs, strict=True):
+            guarded.data[: len(data)] = data
+        state_before = self._state.data.copy()
+        result = self._ints([-1] * max(self.model.result_count, 1))
+        status = self.model.run(
+            self._memory(arena, need, arena_shift),
+            self._ints(dims),
+            self._pointers("const void *[]", held),
+            self._pointers("void *[]", outputs),
+            result,
+        )
+        guards = all(g.intact for g in (arena, self._state, *outputs, *held))
+        kept = all(
+            bool((g.data[: len(d)] == d).all()) for g, d in zip(held, inputs, strict=True)
+        )
+        untouched = bool((self._state.data == state_before).all()) and all(
+            bool((g.data == FILL ^ 0xFF).all()) for g in outputs
+        )
+        return RawResult(
+            int(status),
+            tuple(int(result[i]) for i in range(self.model.result_count)),
+            tuple(g.data for g in outputs),
+            guards and kept,
+            untouched and bool((arena.data == POISON).all()),
+        )
+
+    def _memory(self, arena: Guarded | None, size: int, shift: int = 0) -> Any:
+        memory = self._ffi.new("struct raot_buffers *")
+        address = arena.address + shift if arena else 0
+        memory.arena = self._ffi.cast("void *", address)
+        memory.arena_bytes = size
+        memory.state = self._ffi.cast("void *", self._state.address if self.state_bytes else 0)
+        return memory
+
+    def _ints(self, values: Sequence[int]) -> Any:
+        return self._ffi.new("int32_t[]", list(values) or [0])
+
+    def _pointers(self, kind: str, buffers: Sequence[Guarded]) -> Any:
+        pointers = [self._ffi.cast("void *", buffer.address) for buffer in buffers]
+        return self._ffi.new(kind, pointers or [self._ffi.NULL])
