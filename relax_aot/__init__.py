@@ -1,1 +1,45 @@
-"""relax_aot: models with symbolic sizes to plain, bounded C."""
+"""relax_aot: models whose sizes are unknown until run time, as plain, bounded, readable C.
+
+    import relax_aot as rx
+    project = rx.compile("kws.onnx", board="mps2-an386", bounds={"n": (1, 128)})
+    project.write("out")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from relax_aot.errors import RelaxAotError
+from relax_aot.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from relax_aot.api import Project, compile, load
+    from relax_aot.ir.graph import Module
+    from relax_aot.verify.host import StatusError
+
+__all__ = [
+    "Module",
+    "Project",
+    "RelaxAotError",
+    "StatusError",
+    "__version__",
+    "compile",
+    "load",
+]
+
+_HOMES = {
+    "Project": "relax_aot.api",
+    "compile": "relax_aot.api",
+    "load": "relax_aot.api",
+    "Module": "relax_aot.ir.graph",
+    "StatusError": "relax_aot.verify.host",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when first used, so that `import relax_aot` is quick."""
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'relax_aot' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

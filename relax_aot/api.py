@@ -1,0 +1,99 @@
+"""The Python interface: load, compile, and what one can do with the result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot import driver
+from relax_aot.driver import Options
+from relax_aot.ir.graph import Module
+from relax_aot.project import Project as BuiltProject
+from relax_aot.project.board import load_board
+from relax_aot.verify.emulate import Emulation, emulate
+from relax_aot.verify.figures import Memory, memory_of
+from relax_aot.verify.host import HostModel, host_model
+
+Array = NDArray[Any]
+Bound = int | tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A compiled model: write it, run it on the host, run it on an emulated board."""
+
+    built: BuiltProject
+
+    def write(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the C project into `folder`, all of it or nothing."""
+        return self.built.write(folder)
+
+    def host(self, *, sanitize: bool = False) -> HostModel:
+        """Built with the host's compiler; with `sanitize` under ASan and UBSan."""
+        return host_model(self.built, sanitize=sanitize)
+
+    def emulate(self, **arrays: Array) -> Emulation:
+        """One run on the project's board under QEMU."""
+        return emulate(self.built, [{k: np.asarray(v) for k, v in arrays.items()}])[0]
+
+    @property
+    def memory(self) -> Memory:
+        """Bytes of arena, state, constants, code and stack, on the project's board."""
+        return memory_of(self.built)
+
+    @property
+    def plan(self) -> object:
+        """Where every value lives."""
+        return self.built.plan
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return self.built.files
+
+
+def load(
+    source: Any,
+    *,
+    bounds: Mapping[str, Bound] | None = None,
+    fix: Mapping[str, Any] | None = None,
+    state: Mapping[str, str] | None = None,
+    assume: tuple[str, ...] = (),
+) -> Module:
+    """A model file or `onnx.ModelProto` as a module. `bounds` gives the greatest size of
+    each symbol, or (low, high)."""
+    return driver.load(source, _options(bounds, fix, state, assume))
+
+
+def compile(  # noqa: A001 - the name of the verb everywhere else
+    source: Any,
+    *,
+    board: str = "host",
+    name: str | None = None,
+    bounds: Mapping[str, Bound] | None = None,
+    fix: Mapping[str, Any] | None = None,
+    state: Mapping[str, str] | None = None,
+    assume: tuple[str, ...] = (),
+    optimize: str = "speed",
+) -> Project:
+    """A module, or whatever `load` takes, as a C project for a board."""
+    options = _options(bounds, fix, state, assume, name, optimize)
+    module = source if isinstance(source, Module) else driver.load(source, options)
+    return Project(driver.compile_module(module, load_board(board), options))
+
+
+def _options(
+    bounds: Mapping[str, Bound] | None,
+    fix: Mapping[str, Any] | None,
+    state: Mapping[str, str] | None,
+    assume: tuple[str, ...],
+    name: str | None = None,
+    optimize: str = "speed",
+) -> Options:
+    ranges = {k: v if isinstance(v, tuple) else (1, v) for k, v in (bounds or {}).items()}
+    return Options(ranges, fix or {}, state or {}, assume, optimize, name)

@@ -1,0 +1,249 @@
+"""The command line: arguments -> Options -> driver; nothing else.
+
+Exit codes: 0 done and equal; 1 results differ (or a plan does not fit); 2 the user can
+mend it; 3 a tool is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relax_aot.cli_options import options_of, parse_at, read_inputs
+from relax_aot.errors import RelaxAotError
+from relax_aot.version import VERSION
+
+DIFFERENT, MENDABLE, TOOL_MISSING = 1, 2, 3
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every verb with a model takes."""
+    options = [
+        click.option("--bound", multiple=True, metavar="n=128", help="Upper bound, or n=4..128."),
+        click.option("--fix", multiple=True, metavar="sr=16000", help="Bind an input to a value."),
+        click.option("--state", multiple=True, metavar="in=out", help="One state buffer."),
+        click.option("--assume", multiple=True, metavar="'n <= 2*m'", help="A relation of sizes."),
+        click.option("--quantize", type=click.Choice(["int8"]), help="Not built yet."),
+        click.option("--calibrate", type=click.Path(), help="Data for --quantize."),
+        click.option(
+            "--optimize", type=click.Choice(["speed", "size", "memory"]), default="speed"
+        ),
+        click.option("--name", help="Prefix of every public C name."),
+        click.option("--dump", type=click.Path(), metavar="DIR", help="Write every stage as text."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _options(chosen: dict[str, Any]) -> Any:
+    if chosen.pop("quantize") or chosen.pop("calibrate", None):
+        raise RelaxAotError(
+            "--quantize is not built yet; quantise the model beforehand or compile it as it is"
+        )
+    chosen.pop("calibrate", None)
+    chosen.pop("dump", None)
+    return options_of(**chosen)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="relax-aot")
+def cli() -> None:
+    """Models whose sizes are unknown until run time, as plain, bounded, readable C."""
+
+
+@cli.command("compile")
+@click.argument("model")
+@click.option("-o", "output", required=True, metavar="DIR", help="Folder of the C project.")
+@click.option("--board", default="host")
+@click.option("--json", "json_file", metavar="FILE", help="Figures as JSON; - for standard output.")
+@common
+def compile_command(
+    model: str, output: str, board: str, json_file: str | None, **chosen: Any
+) -> None:
+    """Generate the C project of MODEL."""
+    from relax_aot import driver
+
+    dump = chosen.get("dump")
+    project = driver.compile_model(model, board, _options(chosen), dump)
+    folder = project.write(output)
+    plan = project.plan
+    figures = {
+        "model": project.name,
+        "folder": str(folder),
+        "board": project.board.name,
+        "memory": {
+            "arena_bytes": plan.arena_bytes,
+            "lower_bound_bytes": plan.lower_bound_bytes,
+            "const_bytes": project.const_bytes,
+        },
+        "symbols": {f.source: [f.symbol.low, f.symbol.high] for f in project.interface.dims},
+    }
+    if json_file:
+        write_json(figures, json_file)
+    if json_file != "-":
+        click.echo(f"{folder}: {len(project.files)} files for {project.board.name}")
+        click.echo(
+            f"arena {plan.arena_bytes} bytes (lower bound {plan.lower_bound_bytes}),"
+            f" constants {project.const_bytes} bytes"
+        )
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--board", multiple=True, default=["host"])
+@click.option("--at", multiple=True, metavar="n=77,m=3", help="Sizes to run at; repeatable.")
+@click.option("--inputs", multiple=True, metavar="FILE.npz|x=FILE.npz:key")
+@click.option("--reference", default="onnxruntime", metavar="onnxruntime|numpy|FILE.npz")
+@click.option("--rtol", type=float, default=1e-4, show_default=True)
+@click.option("--atol", type=float, default=1e-5, show_default=True)
+@click.option("--sanitize", is_flag=True, help="On the host, under ASan and UBSan.")
+@click.option("--json", "json_file", metavar="FILE", help="Result as JSON; - for standard output.")
+@common
+def verify(
+    model: str,
+    board: tuple[str, ...],
+    at: tuple[str, ...],
+    inputs: tuple[str, ...],
+    reference: str,
+    rtol: float,
+    atol: float,
+    sanitize: bool,
+    json_file: str | None,
+    **chosen: Any,
+) -> None:
+    """Compile MODEL, run it on host and boards, compare with a reference."""
+    from relax_aot import driver
+    from relax_aot.verify.compare import Tolerance
+    from relax_aot.verify.job import Job, run_job
+    from relax_aot.verify.table import print_result
+
+    dump = chosen.get("dump")
+    options = _options(chosen)
+    arrays = read_inputs(inputs)
+    sizes = tuple(parse_at(text) for text in at)
+    projects = driver.compile_for(model, board, options, dump)
+    job = Job(
+        source=model,
+        projects=projects,
+        fix=options.fix,
+        state=options.state,
+        at=sizes,
+        inputs=arrays,
+        reference=reference,
+        tolerance=Tolerance(rtol, atol),
+        sanitize=sanitize,
+    )
+    result = run_job(job)
+    if json_file:
+        write_json(result.as_json(), json_file)
+    if json_file != "-":
+        print_result(result)
+    sys.exit(0 if result.ok else DIFFERENT)
+
+
+@cli.command()
+@click.argument("model")
+@click.option("-o", "output", required=True, metavar="FILE.html")
+@click.option("--board", default="host")
+@common
+def report(model: str, output: str, board: str, **chosen: Any) -> None:
+    """Write a page with the memory map, kernels and sizes of MODEL."""
+    from relax_aot import driver
+    from relax_aot.report import write_report
+
+    project = driver.compile_model(model, board, _options(chosen))
+    click.echo(write_report(project, Path(output)))
+
+
+@cli.command()
+@click.argument("name", required=False)
+@click.option("--json", "json_file", metavar="FILE")
+def boards(name: str | None, json_file: str | None) -> None:
+    """List boards, or show one."""
+    from relax_aot.verify.table import board_lines
+
+    for line in board_lines(name, json_file):
+        click.echo(line)
+
+
+@cli.command()
+@click.option("--format", "source_format", default="onnx", type=click.Choice(["onnx"]))
+def ops(source_format: str) -> None:
+    """List the operators that are supported."""
+    from relax_aot.frontends.onnx import supported
+
+    for row in supported():
+        click.echo(f"{row.operator:28} {row.versions:12} {row.limits}".rstrip())
+
+
+@cli.command()
+@click.argument("table")
+@click.option("--capacity", type=int, help="Fail where the height is greater.")
+@click.option("--time", "seconds", type=float, help="Accepted; the search stops by itself.")
+@click.option("-o", "output", metavar="OUT.csv", help="The table with offsets.")
+def plan(table: str, capacity: int | None, seconds: float | None, output: str | None) -> None:
+    """Plan the memory of TABLE (CSV: id,lower,upper,size)."""
+    from relax_aot.planning.csv_plan import plan_csv
+
+    del seconds
+    outcome = plan_csv(Path(table), Path(output) if output else None)
+    click.echo(f"height {outcome.height} bytes, lower bound {outcome.lower_bound}")
+    if capacity is not None and outcome.height > capacity:
+        click.echo(f"does not fit: {outcome.height - capacity} bytes over {capacity}", err=True)
+        sys.exit(DIFFERENT)
+
+
+@cli.command()
+def doctor() -> None:
+    """Show which compilers and emulators are here, and how to get the others."""
+    from relax_aot.verify.table import doctor_lines
+
+    for line in doctor_lines():
+        click.echo(line)
+
+
+@cli.command()
+@click.option("-o", "output", default="build/demo", metavar="DIR", show_default=True)
+def demo(output: str) -> None:
+    """Compile the bundled model, run it on the host and on emulated boards."""
+    from relax_aot.demo import run_demo
+
+    sys.exit(0 if run_demo(Path(output)) else DIFFERENT)
+
+
+def write_json(value: object, target: str) -> None:
+    text = json.dumps(value, indent=1)
+    if target == "-":
+        click.echo(text)
+        return
+    try:
+        Path(target).write_text(text + "\n")
+    except OSError as error:
+        raise RelaxAotError(f"cannot write {target}: {error.strerror}") from None
+
+
+def main() -> None:
+    """Entry point: every error that a user can cause is one message, never a traceback."""
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(MENDABLE)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(MENDABLE)
+    except RelaxAotError as error:
+        click.echo(f"relax-aot: {type(error).__name__}: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            click.echo(f"  {note}", err=True)
+        sys.exit(TOOL_MISSING if getattr(error, "tool_missing", False) else MENDABLE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The command line's common options, parsed into what the compiler takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.driver import Options
+from relax_aot.errors import RelaxAotError
+
+Array = NDArray[Any]
+
+
+class UsageError(RelaxAotError):
+    """An option that cannot be read."""
+
+
+def options_of(
+    bound: Sequence[str],
+    fix: Sequence[str],
+    state: Sequence[str],
+    assume: Sequence[str],
+    optimize: str = "speed",
+    name: str | None = None,
+) -> Options:
+    return Options(
+        bounds=dict(parse_bound(text) for text in bound),
+        fix=dict(_pair(text, "--fix", "sr=16000") for text in fix),
+        state=dict(_pair(text, "--state", "state=stateN") for text in state),
+        assume=tuple(assume),
+        optimize=optimize,
+        name=name,
+    )
+
+
+def parse_bound(text: str) -> tuple[str, tuple[int, int]]:
+    """`n=128` is 1..128 (0..0 for `n=0`); `n=4..128` gives both ends."""
+    name, value = _pair(text, "--bound", "n=128")
+    low, dots, high = value.partition("..")
+    try:
+        ends = (int(low), int(high)) if dots else (min(1, int(low)), int(low))
+    except ValueError:
+        raise UsageError(
+            f"--bound {text}: expected an integer or low..high, such as n=128 or n=4..128"
+        ) from None
+    if ends[0] > ends[1] or ends[0] < 0:
+        raise UsageError(f"--bound {text}: the range {ends[0]}..{ends[1]} holds no size")
+    if ends[1] > 2**31 - 1:
+        raise UsageError(f"--bound {text}: sizes are at most {2**31 - 1}")
+    return name, ends
+
+
+def parse_at(text: str) -> dict[str, int]:
+    """`n=77,m=3`."""
+    sizes = {}
+    for part in text.split(","):
+        name, value = _pair(part.strip(), "--at", "n=77")
+        try:
+            sizes[name] = int(value)
+        except ValueError:
+            raise UsageError(f"--at {text}: {value!r} is not an integer") from None
+    return sizes
+
+
+def _pair(text: str, option: str, example: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name or not value:
+        raise UsageError(f"{option} {text}: expected NAME=VALUE, such as {option} {example}")
+    return name, value
+
+
+def read_inputs(texts: Sequence[str]) -> dict[str, Array]:
+    """`FILE.npz` (inputs by name) and `x=FILE.npz:key`."""
+    arrays: dict[str, Array] = {}
+    for text in texts:
+        name, sign, rest = text.partition("=")
+        if sign and ":" in rest:
+            path, _, key = rest.rpartition(":")
+            stored = _npz(Path(path), text)
+            if key not in stored:
+                raise UsageError(f"--inputs {text}: {path} has no {key!r}, only {sorted(stored)}")
+            arrays[name] = stored[key]
+        else:
+            arrays |= _npz(Path(text), text)
+    return arrays
+
+
+def _npz(path: Path, text: str) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {key: stored[key] for key in stored.files}
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise UsageError(f"--inputs {text}: cannot read {path} as .npz: {error}") from None

@@ -1,0 +1,105 @@
+"""The compiler in one function: each line is a stage, each stage a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from relax_aot import frontends, fusion, lowering, planning, project, scheduling, transforms
+from relax_aot.emit.c_names import identifier
+from relax_aot.errors import RelaxAotError
+from relax_aot.ir.graph import Module
+from relax_aot.ir.text import to_text
+from relax_aot.planning.text import plan_text
+from relax_aot.project import Project
+from relax_aot.project.board import Board, load_board
+
+Stage = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user chooses, beside the model and the board."""
+
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    fix: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, str] = field(default_factory=dict)
+    assume: tuple[str, ...] = ()
+    optimize: str = "speed"
+    name: str | None = None
+
+
+def load(source: Any, options: Options) -> Module:
+    """Model file (or ModelProto) -> Module."""
+    imported = frontends.ImportOptions(
+        bounds=options.bounds, fix=options.fix, state=options.state, assume=options.assume
+    )
+    return frontends.load(source, imported)
+
+
+def compile_module(
+    module: Module,
+    board: Board,
+    options: Options,
+    dump: Callable[[str, str], None] = lambda stage, text: None,
+) -> Project:
+    """Module -> Project; `dump` is given the text of each stage."""
+    dump("frontend", to_text(module))
+    original = module
+    module = transforms.run(module)
+    dump("transforms", to_text(module))
+    module = lowering.lower(module)
+    dump("lowering", to_text(module))
+    module = fusion.fuse(module)
+    module = scheduling.schedule(module)
+    dump("scheduling", to_text(module))
+    plan = planning.plan(module)
+    dump("plan", plan_text(plan))
+    return project.assemble(original, plan, model_name(module, options), board)
+
+
+def compile_model(
+    source: Any,
+    board: str = "host",
+    options: Options | None = None,
+    dump_folder: str | os.PathLike[str] | None = None,
+) -> Project:
+    """Model file -> Project. `dump_folder` receives every stage's text form."""
+    options = options or Options()
+    (result,) = compile_for(source, [board], options, dump_folder)
+    return result
+
+
+def compile_for(
+    source: Any,
+    boards: Sequence[str],
+    options: Options,
+    dump_folder: str | os.PathLike[str] | None = None,
+) -> tuple[Project, ...]:
+    """Model file -> one project per board; the file is read once."""
+    targets = [load_board(name) for name in boards]
+    stages: list[Stage] = []
+    module = load(source, options)
+    projects = tuple(
+        compile_module(module, target, options, lambda *stage: stages.append(stage))
+        for target in targets
+    )
+    if dump_folder is not None:
+        write_stages(stages[: len(stages) // len(targets)], Path(dump_folder))
+    return projects
+
+
+def write_stages(stages: list[Stage], folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, (stage, text) in enumerate(stages, 1):
+            (folder / f"{number:02d}-{stage}.txt").write_text(text)
+    except OSError as error:
+        raise RelaxAotError(f"cannot write the dump into {folder}: {error.strerror}") from error
+
+
+def model_name(module: Module, options: Options) -> str:
+    return options.name or identifier(Path(module.source or "model").stem).lower()

@@ -1,0 +1,73 @@
+"""The memory planner by itself: a table of lifetimes in, the same with offsets out."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from relax_aot.errors import RelaxAotError
+from relax_aot.planning.lifetimes import Lifetime
+from relax_aot.planning.orientation import Block, lower_bound, pack
+
+COLUMNS = ("id", "lower", "upper", "size")
+
+
+class TableError(RelaxAotError):
+    """A table that cannot be read, with the line at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    height: int
+    lower_bound: int
+
+
+def plan_csv(source: Path, target: Path | None) -> Outcome:
+    """Read `id,lower,upper,size` (half-open lifetimes), write the same with `offset`."""
+    blocks = read_table(source)
+    packing = pack(blocks)
+    if target is not None:
+        rows = [
+            {
+                "id": b.name,
+                "lower": b.lifetime.start,
+                "upper": b.lifetime.stop,
+                "size": b.size,
+                "offset": packing.offsets[b.name],
+            }
+            for b in blocks
+        ]
+        try:
+            with target.open("w", newline="") as file:
+                writer = csv.DictWriter(file, [*COLUMNS, "offset"], lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+        except OSError as error:
+            raise TableError(f"cannot write {target}: {error.strerror}") from None
+    return Outcome(packing.height, lower_bound(blocks))
+
+
+def read_table(source: Path) -> list[Block]:
+    try:
+        with source.open(newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [c for c in COLUMNS if c not in (reader.fieldnames or ())]
+            if missing:
+                raise TableError(f"{source}: column {missing[0]!r} is missing; need {COLUMNS}")
+            blocks = [_block(source, number, row) for number, row in enumerate(reader, 2)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TableError(f"cannot read {source}: {error}") from None
+    if len({b.name for b in blocks}) != len(blocks):
+        raise TableError(f"{source}: an id stands twice")
+    return blocks
+
+
+def _block(source: Path, number: int, row: dict[str, str]) -> Block:
+    try:
+        lower, upper, size = (int(row[column]) for column in COLUMNS[1:])
+    except (TypeError, ValueError):
+        raise TableError(f"{source}, line {number}: expected integers, got {row}") from None
+    if lower >= upper or size < 0:
+        raise TableError(f"{source}, line {number}: needs lower < upper and size >= 0")
+    return Block(row["id"], Lifetime(lower, upper), size)

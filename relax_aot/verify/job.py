@@ -1,0 +1,257 @@
+"""One verification: compile a model, run it on host and boards, compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.emit.interface import Interface
+from relax_aot.ir.graph import Module
+from relax_aot.project import Project
+from relax_aot.verify.compare import Difference, Tolerance, compare
+from relax_aot.verify.emulate import emulate_cases
+from relax_aot.verify.figures import Memory, memory_of
+from relax_aot.verify.host import HostModel, StatusError, host_model
+from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
+from relax_aot.verify.reference import evaluate
+from relax_aot.verify.samples import Case, cases_of
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model already compiled for each board, and how to judge it."""
+
+    source: Any
+    projects: tuple[Project, ...]
+    fix: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, str] = field(default_factory=dict)
+    at: tuple[Mapping[str, int], ...] = ()
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    reference: str = "onnxruntime"
+    tolerance: Tolerance = Tolerance()
+    sanitize: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call on one target."""
+
+    dims: dict[str, int]
+    status: int
+    instructions: int | None
+    seconds: float
+    outputs: tuple[Difference, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 0 and all(d.ok for d in self.outputs)
+
+
+@dataclass(frozen=True)
+class Target:
+    board: str
+    memory: Memory
+    runs: tuple[Run, ...]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.runs) and all(run.ok for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Result:
+    model: str
+    targets: tuple[Target, ...]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.targets) and all(target.ok for target in self.targets)
+
+    def as_json(self) -> dict[str, Any]:
+        """The schema of `verify --json`."""
+        return {
+            "model": self.model,
+            "ok": self.ok,
+            "targets": [
+                {
+                    "board": target.board,
+                    "ok": target.ok,
+                    "memory": target.memory.as_json(),
+                    "runs": [_run_json(run) for run in target.runs],
+                }
+                for target in self.targets
+            ],
+        }
+
+
+def _run_json(run: Run) -> dict[str, Any]:
+    return {
+        "dims": run.dims,
+        "status": run.status,
+        "ok": run.ok,
+        "instructions": run.instructions,
+        "seconds": run.seconds,
+        "outputs": [
+            {
+                "name": d.name,
+                "shape": list(d.shape),
+                "max_abs": d.max_abs,
+                "max_rel": d.max_rel,
+                "mismatches": d.mismatches,
+            }
+            for d in run.outputs
+        ],
+    }
+
+
+class Reference(Protocol):
+    def __call__(
+        self, inputs: Mapping[str, Array], state_shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, Array]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a target said to one case."""
+
+    status: int
+    outputs: dict[str, Array]
+    instructions: int | None
+    seconds: float
+
+
+def run_job(job: Job) -> Result:
+    interface = job.projects[0].interface
+    cases = cases_of(interface, job.at, job.inputs)
+    expected = _expected(job, interface, cases)
+    targets = []
+    for project in job.projects:
+        answers = (
+            _on_host(project, cases, job.sanitize)
+            if project.board.family == "host"
+            else _on_board(project, cases)
+        )
+        runs = tuple(
+            _judge(interface, case, answer, wanted, job.tolerance)
+            for case, answer, wanted in zip(cases, answers, expected, strict=True)
+        )
+        targets.append(Target(project.board.name, memory_of(project), runs))
+    source = job.source
+    name = Path(source).name if isinstance(source, str | Path) else interface.name
+    return Result(name, tuple(targets))
+
+
+def _judge(
+    interface: Interface,
+    case: Case,
+    answer: Answer,
+    wanted: Mapping[str, Array],
+    tolerance: Tolerance,
+) -> Run:
+    dims = {f.source: case.sizes[f.symbol.name] for f in interface.dims}
+    differences = tuple(
+        compare(name, value, wanted[name], tolerance)
+        for name, value in answer.outputs.items()
+        if name in wanted
+    )
+    return Run(dims, answer.status, answer.instructions, answer.seconds, differences)
+
+
+def _on_host(project: Project, cases: Sequence[Case], sanitize: bool) -> list[Answer]:
+    model = host_model(project, sanitize=sanitize)
+    return [_host_answer(model, case) for case in cases]
+
+
+def _host_answer(model: HostModel, case: Case) -> Answer:
+    start = time.perf_counter()
+    try:
+        outputs = model.run_at(case.sizes, case.inputs)
+    except StatusError as error:
+        return Answer(error.status, {}, None, 0.0)
+    return Answer(0, outputs, None, time.perf_counter() - start)
+
+
+def _on_board(project: Project, cases: Sequence[Case]) -> list[Answer]:
+    start = time.perf_counter()
+    emulations = emulate_cases(project, cases)
+    seconds = (time.perf_counter() - start) / max(len(cases), 1)
+    return [Answer(e.status, e.outputs, e.instructions, seconds) for e in emulations]
+
+
+# The reference
+
+
+def _expected(job: Job, interface: Interface, cases: Sequence[Case]) -> list[dict[str, Array]]:
+    if job.reference.endswith(".npz"):
+        return _stored(job.reference, interface, len(cases))
+    reference: Reference = (
+        NumpyReference(job.projects[0].source_module)
+        if job.reference == "numpy"
+        else OnnxReference(job.source, job.fix, job.state)
+    )
+    results = []
+    for case in cases:
+        named = {p.source: a for p, a in zip(interface.inputs, case.inputs, strict=True)}
+        shapes = {
+            part.source: tuple(d.evaluate(case.sizes) for d in part.type.shape)
+            for part in interface.states
+        }
+        results.append(reference(named, shapes))
+    return results
+
+
+def _stored(path: str, interface: Interface, count: int) -> list[dict[str, Array]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {k: file[k] for k in file.files}
+    except (OSError, ValueError) as error:
+        raise ReferenceFailed(f"cannot read {path} as .npz: {error}") from None
+    results: list[dict[str, Array]] = [{} for _ in range(count)]
+    for port in interface.outputs:
+        if port.source not in arrays:
+            raise ReferenceFailed(f"{path} has no {port.source!r}, only {sorted(arrays)}")
+        array = arrays[port.source]
+        for index in range(count):
+            sample = array[index] if array.ndim == port.type.rank + 1 else array
+            results[index][port.source] = np.asarray(sample, port.type.dtype.numpy)
+    return results
+
+
+class NumpyReference:
+    """The module itself, by the ops' NumPy references."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._held: dict[str, Array] = {}
+
+    def __call__(
+        self, inputs: Mapping[str, Array], state_shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, Array]:
+        module = self._module
+        named = {p.name: module.source_name(p.name) for p in module.main.params}
+        types = {p.name: p.type for p in module.main.params}
+        feed: dict[str, Array] = {}
+        for name, source in named.items():
+            if source in inputs:
+                feed[name] = inputs[source]
+            else:
+                zeros = np.zeros(state_shapes[source], types[name].dtype.numpy)
+                feed[name] = self._held.get(name, zeros)
+        sizes = {}
+        for param in module.main.params:
+            for size, actual in zip(param.type.shape, feed[param.name].shape, strict=True):
+                if str(size) in size.symbols:
+                    sizes[str(size)] = actual
+        sizes |= {s.name: s.low for s in module.symbols if s.low == s.high}
+        results = evaluate(module, feed, sizes)
+        for state in module.states:
+            self._held[state.input] = results[state.output]
+        return {module.source_name(name): value for name, value in results.items()}

@@ -1,0 +1,124 @@
+"""What to run: sizes within the bounds, and inputs of these sizes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.emit.interface import Interface, Port
+from relax_aot.errors import RelaxAotError
+from relax_aot.ir.types import DType
+from relax_aot.verify.host import InputError, sizes_of
+
+Array = NDArray[Any]
+RANDOM_SIZES = 3
+TRIES = 1000
+
+
+class SizeChoiceError(RelaxAotError):
+    """Sizes that were asked for do not exist, or none fits the model's conditions."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: sizes by symbol name, inputs in the interface's order."""
+
+    sizes: dict[str, int]
+    inputs: tuple[Array, ...]
+
+
+def cases_of(
+    interface: Interface,
+    at: Sequence[Mapping[str, int]],
+    arrays: Mapping[str, Array],
+    seed: int = 0,
+) -> list[Case]:
+    """Given arrays decide the sizes; else `at`; else lowest, highest and random sizes."""
+    rng = np.random.default_rng(seed)
+    needed = {p.source for p in interface.inputs}
+    if arrays and needed <= set(arrays):
+        return _given(interface, arrays)
+    chosen = [_named(interface, one) for one in at] or _spread(interface, seed)
+    return [
+        Case(sizes, tuple(_input(p, interface.shape(p, sizes), arrays, rng) for p in interface.inputs))
+        for sizes in chosen
+    ]
+
+
+def _given(interface: Interface, arrays: Mapping[str, Array]) -> list[Case]:
+    """Arrays for every input; one more leading axis than the input has means samples."""
+    counts = {
+        len(arrays[p.source]) for p in interface.inputs if arrays[p.source].ndim == p.type.rank + 1
+    }
+    if len(counts) > 1:
+        raise InputError(f"inputs have different numbers of samples: {sorted(counts)}")
+    cases = []
+    for sample in range(counts.pop() if counts else 1):
+        inputs = []
+        for port in interface.inputs:
+            array = arrays[port.source]
+            array = array[sample] if array.ndim == port.type.rank + 1 else array
+            if array.ndim != port.type.rank:
+                raise InputError(
+                    f"input {port.source!r} must be {port.type}, got {array.dtype}"
+                    f"{list(array.shape)}"
+                )
+            inputs.append(np.ascontiguousarray(array, port.type.dtype.numpy))
+        cases.append(Case(sizes_of(interface, inputs), tuple(inputs)))
+    return cases
+
+
+def _named(interface: Interface, wanted: Mapping[str, int]) -> dict[str, int]:
+    known = {f.source: f.symbol for f in interface.dims}
+    for name in wanted:
+        if name not in known:
+            raise SizeChoiceError(f"--at {name}=...: the model has no such size, only {sorted(known)}")
+    return {s.name: wanted.get(source, s.high) for source, s in known.items()}
+
+
+def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:
+    symbols = [f.symbol for f in interface.dims]
+    source = random.Random(seed)
+    candidates = [{s.name: s.low for s in symbols}, {s.name: s.high for s in symbols}]
+    for _ in range(TRIES if symbols else 0):
+        candidates.append({s.name: source.randint(s.low, s.high) for s in symbols})
+    chosen: list[dict[str, int]] = []
+    for sizes in candidates:
+        if sizes not in chosen and _allowed(interface, sizes):
+            chosen.append(sizes)
+        if len(chosen) == RANDOM_SIZES + 2:
+            break
+    if not chosen:
+        needs = ", ".join(str(c) for c in interface.conditions)
+        raise SizeChoiceError(f"found no sizes that fulfil {needs}; give some with --at")
+    return chosen
+
+
+def _allowed(interface: Interface, sizes: Mapping[str, int]) -> bool:
+    for condition in interface.conditions:
+        left, right = condition.left.evaluate(sizes), condition.right.evaluate(sizes)
+        if left != right if condition.relation == "==" else left > right:
+            return False
+    return True
+
+
+def _input(
+    port: Port, shape: tuple[int, ...], arrays: Mapping[str, Array], rng: np.random.Generator
+) -> Array:
+    if port.source in arrays:
+        array = np.ascontiguousarray(arrays[port.source], port.type.dtype.numpy)
+        if array.shape != shape:
+            raise InputError(f"input {port.source!r} must have shape {list(shape)} here")
+        return array
+    dtype = port.type.dtype
+    if dtype.is_float:
+        return np.asarray(rng.normal(size=shape)).astype(dtype.numpy)
+    if dtype is DType.BOOL:
+        return np.asarray(rng.integers(0, 2, shape)).astype(np.bool_)
+    # Whole numbers are often indices: small ones are in range of most tables.
+    return np.asarray(rng.integers(0, 2, shape)).astype(dtype.numpy)

@@ -1,0 +1,69 @@
+"""What verification and set-up look like on a terminal."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.table import Table
+
+from relax_aot.project.board import list_boards, load_board
+from relax_aot.verify.job import Result, Run
+from relax_aot.verify.toolchain import doctor
+
+
+def print_result(result: Result) -> None:
+    console = Console()
+    for target in result.targets:
+        memory = target.memory
+        table = Table(title=f"{result.model} on {target.board}", title_justify="left")
+        for column in ("sizes", "status", "worst difference", "wrong", "instructions"):
+            table.add_column(column, justify="left" if column == "sizes" else "right")
+        for run in target.runs:
+            table.add_row(*run_cells(run))
+        console.print(table)
+        console.print(
+            f"arena {memory.arena_bytes}  state {memory.state_bytes}  constants"
+            f" {memory.const_bytes}  code {shown(memory.code_bytes)}  stack"
+            f" {shown(memory.stack_bytes)} bytes; {'equal' if target.ok else 'NOT EQUAL'}"
+        )
+        for run in target.runs:
+            for difference in run.outputs:
+                if not difference.ok:
+                    console.print(
+                        f"  {difference.name} at {run.dims}: {difference.mismatches} elements"
+                        f" differ, most at {difference.worst} {difference.note}",
+                        style="red",
+                    )
+
+
+def run_cells(run: Run) -> tuple[str, ...]:
+    sizes = ", ".join(f"{name}={size}" for name, size in run.dims.items()) or "fixed"
+    worst = max((d.max_abs for d in run.outputs), default=0.0)
+    wrong = sum(d.mismatches for d in run.outputs)
+    return sizes, str(run.status), f"{worst:.3g}", str(wrong), shown(run.instructions)
+
+
+def shown(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def board_lines(name: str | None, json_file: str | None) -> list[str]:
+    if name is None:
+        boards = [load_board(n) for n in list_boards()]
+        if json_file:
+            return [json.dumps([{"name": b.name, "title": b.title} for b in boards], indent=1)]
+        return [f"{b.name:20} {b.title}" for b in boards]
+    board = load_board(name)
+    lines = [f"{board.name}: {board.title}", f"cpu {board.cpu}", f"flags {' '.join(board.flags)}"]
+    lines += [f"{m.name}: {m.size} bytes at {m.origin:#x}" for m in board.memories]
+    return lines
+
+
+def doctor_lines() -> list[str]:
+    lines = []
+    for row in doctor():
+        lines.append(f"{row.tool:28} {row.version or 'missing':34} {row.enables}")
+        if not row.version:
+            lines.append(f"{'':28} install: {row.install}")
+    return lines
