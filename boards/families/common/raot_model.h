@@ -1,0 +1,41 @@
+/*
+ * raot_model.h - one uniform table for every generated model, so that one harness runs them all.
+ *
+ * Made for verification: firmware calls <name>_run directly.
+ */
+#ifndef RAOT_MODEL_H
+#define RAOT_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "raot/status.h"
+
+/* The caller's memory. `arena` and `state` are aligned to raot_model.alignment. */
+struct raot_buffers {
+    void *arena;
+    size_t arena_bytes;
+    void *state;         /* null where the model keeps none */
+    const void *weights; /* null where the weights are linked in */
+};
+
+struct raot_model {
+    const char *name; /* prefix of the model's public C names */
+    size_t arena_bytes;
+    size_t state_bytes;
+    size_t alignment; /* a power of two, at most 64 */
+    int32_t dim_count;
+    int32_t input_count;
+    int32_t output_count;
+    int32_t result_count;       /* sizes that the model computes */
+    const size_t *input_bytes;  /* greatest sizes, one per input */
+    const size_t *output_bytes; /* greatest sizes, one per output: their capacity in every call */
+    size_t (*arena_need)(const int32_t *dims);
+    enum raot_status (*init)(const struct raot_buffers *memory, const int32_t *dims); /* or null */
+    enum raot_status (*run)(const struct raot_buffers *memory, const int32_t *dims,
+                            const void *const *inputs, void *const *outputs, int32_t *result);
+};
+
+extern const struct raot_model raot_model;
+
+#endif

@@ -1,0 +1,271 @@
+"""Boards: what a project is built for, and how it is emulated.
+
+A board is one file, `boards/<name>.toml`. Everything in it is checked when it is loaded, so
+that a mistake is reported with file and key instead of as a strange link later on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relax_aot.errors import RelaxAotError
+from relax_aot.resources import data_dir
+
+FAMILIES = ("host", "cortex_m", "linux")
+MEMORY_KINDS = ("flash", "ram")
+FEATURES = ("fpu", "fpu64", "dsp", "mve", "mve_float", "neon", "mpu")
+"""What a core has beyond its base instruction set; schedules and start-up choose by these."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+_SIZE = re.compile(r"([1-9][0-9]*)([KMG]?)")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class BoardError(RelaxAotError):
+    """A board that does not exist, or whose file is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One range of addresses. `preloaded`: the loader fills it, so constants may lie there."""
+
+    name: str
+    origin: int
+    size: int
+    kind: str
+    preloaded: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.origin + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Emulator:
+    """`machine` where a whole board is emulated, `cpu` where a user program is."""
+
+    program: str
+    machine: str | None = None
+    cpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """`flags` compile, `link_flags` link, `prefix` starts the names of the compiler's tools.
+
+    The first memory of kind `flash` holds the code, the first of kind `ram` stack and data.
+    """
+
+    name: str
+    title: str
+    family: str
+    cpu: str
+    features: tuple[str, ...]
+    prefix: str
+    flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+    memories: tuple[Memory, ...]
+    emulator: Emulator | None
+    stack_bytes: int
+    source: str
+    notes: str
+
+    def first_memory(self, kind: str) -> Memory:
+        return next(memory for memory in self.memories if memory.kind == kind)
+
+
+def boards_dir() -> Path:
+    return data_dir("boards")
+
+
+def list_boards() -> tuple[str, ...]:
+    """Names of all boards, sorted, the host first."""
+    names = sorted(path.stem for path in boards_dir().glob("*.toml"))
+    return tuple(sorted(names, key=lambda name: name != "host"))
+
+
+def load_board(name: str) -> Board:
+    """The board called `name`; a name that ends in `.toml` is the path of a user's own file."""
+    if name.endswith(".toml"):
+        return read_board(Path(name))
+    if name in list_boards():
+        return read_board(boards_dir() / f"{name}.toml")
+    close = difflib.get_close_matches(name, list_boards(), n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise BoardError(f"there is no board {name!r}; {hint}boards are: {', '.join(list_boards())}")
+
+
+def read_board(path: Path) -> Board:
+    """The board of one file. Its name is the file's name without the suffix."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BoardError(f"cannot read board file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BoardError(f"{path}: not valid TOML: {error}") from error
+    if not _NAME.fullmatch(path.stem):
+        raise BoardError(f"{path}: a board's name is letters, digits, '.', '_' and '-'")
+    return _board(path.stem, _Table(path, "", data))
+
+
+# Reading, with a message for every way to be wrong
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A TOML table that knows where it stands, for messages."""
+
+    path: Path
+    where: str
+    data: dict[str, Any]
+
+    def fail(self, key: str, expected: str) -> BoardError:
+        value = f"got {self.data[key]!r}" if key in self.data else "it is missing"
+        return BoardError(f"{self.path}: {self.where}{key}: expected {expected}; {value}")
+
+    def only(self, *known: str) -> None:
+        for key in self.data:
+            if key not in known:
+                close = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+                raise BoardError(f"{self.path}: {self.where}{key}: unknown key; {hint}")
+
+    def text(self, key: str) -> str:
+        value = self.data.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise self.fail(key, "a text that is not empty")
+        return value.strip()
+
+    def optional_text(self, key: str) -> str:
+        return self.text(key) if key in self.data else ""
+
+    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self.data.get(key)
+        if value not in choices:
+            raise self.fail(key, f"one of {', '.join(choices)}")
+        return str(value)
+
+    def texts(self, key: str, choices: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        value = self.data.get(key, [])
+        good = isinstance(value, list) and all(isinstance(v, str) and v for v in value)
+        if not good or (choices is not None and not set(value) <= set(choices)):
+            what = "texts" if choices is None else f"some of {', '.join(choices)}"
+            raise self.fail(key, f"a list of {what}")
+        return tuple(value)
+
+    def size(self, key: str) -> int:
+        """Bytes: a positive integer, or a text such as "64K" or "4M"."""
+        value = self.data.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise self.fail(key, 'bytes as a positive integer or a text such as "64K"')
+        return int(match[1]) * _UNITS[match[2]]
+
+    def address(self, key: str) -> int:
+        value = self.data.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
+            raise self.fail(key, "an address from 0 to 0xffffffff")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.data.get(key, False)
+        if not isinstance(value, bool):
+            raise self.fail(key, "true or false")
+        return value
+
+    def table(self, key: str) -> _Table:
+        value = self.data.get(key)
+        if not isinstance(value, dict):
+            raise self.fail(key, f"a table [{key}]")
+        return _Table(self.path, f"{self.where}{key}.", value)
+
+    def tables(self, key: str) -> tuple[_Table, ...]:
+        value = self.data.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
+            raise self.fail(key, f"tables [[{key}]]")
+        return tuple(_Table(self.path, f"{key}[{i}].", v) for i, v in enumerate(value))
+
+
+def _board(name: str, top: _Table) -> Board:
+    top.only(
+        "title", "family", "cpu", "features", "stack", "source", "notes",
+        "compiler", "memory", "emulator",
+    )  # fmt: skip
+    family = top.choice("family", FAMILIES)
+    compiler = top.table("compiler")
+    compiler.only("prefix", "flags", "link_flags")
+    return Board(
+        name=name,
+        title=top.text("title"),
+        family=family,
+        cpu=top.text("cpu"),
+        features=top.texts("features", FEATURES),
+        prefix=compiler.text("prefix") if family != "host" else "",
+        flags=compiler.texts("flags"),
+        link_flags=compiler.texts("link_flags"),
+        memories=_memories(top, family),
+        emulator=_emulator(top, family),
+        stack_bytes=top.size("stack"),
+        source=top.text("source"),
+        notes=top.optional_text("notes"),
+    )
+
+
+def _memories(top: _Table, family: str) -> tuple[Memory, ...]:
+    tables = top.tables("memory")
+    memories = tuple(_memory(table) for table in tables)
+    if family != "cortex_m":
+        if memories:
+            raise top.fail("memory", f"none: a board of family {family} has no memory map")
+        return ()
+    for kind in MEMORY_KINDS:
+        if all(memory.kind != kind for memory in memories):
+            raise top.fail("memory", f"at least one memory of kind {kind}")
+    for i, memory in enumerate(memories):
+        for other in memories[:i]:
+            if memory.name == other.name:
+                raise tables[i].fail("name", "a name that no other memory has")
+            if memory.origin < other.end and other.origin < memory.end:
+                raise tables[i].fail("origin", f"a range that does not overlap {other.name!r}")
+    return memories
+
+
+def _memory(table: _Table) -> Memory:
+    table.only("name", "origin", "size", "kind", "preloaded")
+    memory = Memory(
+        name=table.text("name"),
+        origin=table.address("origin"),
+        size=table.size("size"),
+        kind=table.choice("kind", MEMORY_KINDS),
+        preloaded=table.flag("preloaded"),
+    )
+    if not _IDENTIFIER.fullmatch(memory.name):
+        raise table.fail("name", "lower-case letters, digits and '_'")
+    if memory.end > 1 << 32:
+        raise table.fail("size", f"at most {(1 << 32) - memory.origin} from this origin")
+    if memory.origin % 32 or memory.size % 32:
+        raise table.fail("size", "origin and size to be multiples of 32")
+    if memory.kind == "flash" and memory.preloaded:
+        raise table.fail("preloaded", "it for memories of kind ram alone")
+    return memory
+
+
+def _emulator(top: _Table, family: str) -> Emulator | None:
+    if "emulator" not in top.data:
+        return None
+    table = top.table("emulator")
+    if family == "cortex_m":
+        table.only("program", "machine")
+        return Emulator(table.text("program"), machine=table.text("machine"))
+    if family == "linux":
+        table.only("program", "cpu")
+        return Emulator(table.text("program"), cpu=table.text("cpu"))
+    raise top.fail("emulator", "none: the host needs no emulator")
