@@ -1,0 +1,243 @@
+"""Ops that apply one formula to pairs of elements, with NumPy's broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from relax_aot.ir.builder import KernelBuilder
+from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, prove_eq, prove_le, prove_lt
+from relax_aot.ir.graph import Condition
+from relax_aot.ir.loops import Buffer, Load, Operand, apply, binary
+from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    broadcast,
+    broadcast_conditions,
+    require,
+    spread,
+)
+
+
+def _binary(
+    name: str,
+    formula: Callable[[Load, Load], Operand],
+    reference: Callable[[Array, Array], Array],
+    *,
+    kinds: str = "fiu",
+    result: DType | None = None,
+    symbolic: Callable[[Bounds, Any, Any], Any] | None = None,
+    inputs: Callable[[np.random.Generator], list[tuple[Array, Array]]] | None = None,
+) -> Op:
+    def deduce(x: TensorType, y: TensorType) -> TensorType:
+        require(x.dtype is y.dtype, f"{name} needs equal element types, got {x} and {y}")
+        require(_kind(x.dtype) in kinds, f"{name} does not take {x}")
+        return TensorType(result or x.dtype, broadcast(x.shape, y.shape))
+
+    def lower(k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:
+        with k.loops(*z.shape) as at:
+            k.store(z[at], formula(x[spread(at, x.shape)], y[spread(at, y.shape)]))
+
+    def meaning(x: Array, y: Array) -> Array:
+        with np.errstate(all="ignore"):
+            value = np.asarray(reference(x, y))
+        return value if result else value.astype(x.dtype)
+
+    def on_objects(bounds: Bounds, x: Array, y: Array) -> Array | None:
+        assert symbolic is not None
+        left, right = np.broadcast_arrays(x, y)
+        values = [symbolic(bounds, a, b) for a, b in zip(left.flat, right.flat, strict=True)]
+        if any(v is None for v in values):
+            return None
+        return np.array([*values, None], object)[:-1].reshape(left.shape)
+
+    def samples(rng: np.random.Generator) -> list[Sample]:
+        pairs = inputs(rng) if inputs else _usual(rng, kinds)
+        return [Sample(pair) for pair in pairs]
+
+    return Op(
+        name, deduce, lower, meaning, samples,
+        conditions=broadcast_conditions, symbolic=on_objects if symbolic else None,
+    )  # fmt: skip
+
+
+def _kind(dtype: DType) -> str:
+    if dtype.is_float:
+        return "f"
+    return "b" if dtype is DType.BOOL else "i" if dtype.is_signed else "u"
+
+
+def _usual(rng: np.random.Generator, kinds: str) -> list[tuple[Array, Array]]:
+    pairs: list[tuple[Array, Array]] = []
+    if "f" in kinds:
+
+        def normal(*shape: int) -> Array:
+            return np.asarray(rng.normal(size=shape)).astype(np.float32)
+
+        special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32)
+        pairs += [(normal(3, 5), normal(3, 5)), (normal(2, 1, 4), normal(3, 1))]
+        pairs += [(normal(5), normal()), (normal(), normal(7)), (normal(0, 3), normal(3))]
+        pairs += [(special, special[::-1].copy())]
+    if "i" in kinds:
+        for t in (np.int8, np.int32, np.int64):
+            a, b = rng.integers(-100, 100, (2, 4, 3)).astype(t)
+            pairs.append((a, b))
+    if "u" in kinds:
+        a, b = rng.integers(0, 250, (2, 5)).astype(np.uint8)
+        pairs.append((a, b))
+    if "b" in kinds:
+        a, b = rng.integers(0, 2, (2, 8)).astype(np.bool_)
+        pairs.append((a, b))
+    return pairs
+
+
+def _divisible(rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    pairs: list[tuple[Array, Array]] = []
+    for t in (np.int8, np.int32, np.int64, np.uint8):
+        a = rng.integers(-100, 100, (4, 3)).astype(t)
+        b = rng.integers(1, 20, (3,)).astype(t)
+        pairs += [(a, b)] + ([(a, (-b).astype(t))] if t is not np.uint8 else [])
+    return pairs
+
+
+def _dividing(rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    floats = rng.normal(size=(2, 3, 5)).astype(np.float32)
+    return [(floats[0], floats[1]), *_divisible(rng)]
+
+
+def _powers(rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    base = rng.uniform(0.1, 4, (3, 5)).astype(np.float32)
+    return [
+        (base, rng.normal(size=(5,)).astype(np.float32)),
+        (rng.normal(size=(4,)).astype(np.float32), np.float32(2.0)),
+        (rng.normal(size=(4,)).astype(np.float32), np.float32(3.0)),
+        (rng.integers(-4, 5, (6,)).astype(np.int32), np.array([3], np.int32)),
+    ]
+
+
+def _shifts(rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    return [
+        (rng.integers(0, 200, (6,)).astype(t), rng.integers(0, 7, (6,)).astype(t))
+        for t in (np.uint8, np.uint32, np.int32)
+    ]
+
+
+def _truncating_divide(x: Array, y: Array) -> Array:
+    if x.dtype.kind == "f":
+        return np.divide(x, y)
+    quotient = np.abs(x.astype(object)) // np.abs(y.astype(object))
+    return np.where((x < 0) != (y < 0), -quotient, quotient)
+
+
+def _maximum(x: Load, y: Load) -> Operand:
+    return apply("max", x, y)
+
+
+def _compare(relation: str) -> Callable[[Bounds, Any, Any], Any]:
+    """Decided by the bounds, or a Condition."""
+
+    def symbolic(bounds: Bounds, a: Any, b: Any) -> Any:
+        if isinstance(a, Condition) or isinstance(b, Condition):
+            return None
+        left, right = Dim.of(a), Dim.of(b)
+        if relation in ("==", "!="):
+            if prove_eq(left, right, bounds):
+                return relation == "=="
+            if prove_lt(left, right, bounds) or prove_lt(right, left, bounds):
+                return relation == "!="
+            return Condition(relation, left, right)
+        if relation == "<":
+            right = right - 1
+        if prove_le(left, right, bounds):
+            return True
+        return False if prove_lt(right, left, bounds) else Condition("<=", left, right)
+
+    return symbolic
+
+
+def _swapped(rule: Callable[[Bounds, Any, Any], Any]) -> Callable[[Bounds, Any, Any], Any]:
+    return lambda bounds, a, b: rule(bounds, b, a)
+
+
+def _sizes(function: Callable[[Dim, Dim], Dim]) -> Callable[[Bounds, Any, Any], Any]:
+    def symbolic(_bounds: Bounds, a: Any, b: Any) -> Any:
+        if isinstance(a, Condition | float) or isinstance(b, Condition | float):
+            return None
+        return function(Dim.of(a), Dim.of(b))
+
+    return symbolic
+
+
+def _divide_sizes(bounds: Bounds, a: Any, b: Any) -> Any:
+    """Truncation is floor division where both signs are known to be right."""
+    if isinstance(a, Condition | float) or isinstance(b, Condition | float):
+        return None
+    left, right = Dim.of(a), Dim.of(b)
+    fits = prove_le(0, left, bounds) and prove_lt(0, right, bounds)
+    return left // right if fits else None
+
+
+def _modulo_sizes(bounds: Bounds, a: Any, b: Any) -> Any:
+    if isinstance(a, Condition | float) or isinstance(b, Condition | float):
+        return None
+    return Dim.of(a) % Dim.of(b) if prove_lt(0, Dim.of(b), bounds) else None
+
+
+def _logical(combine: Callable[[Any, Any], Any]) -> Callable[[Bounds, Any, Any], Any]:
+    def symbolic(_bounds: Bounds, a: Any, b: Any) -> Any:
+        return combine(a, b)
+
+    return symbolic
+
+
+def _and(a: Any, b: Any) -> Any:
+    if a is False or b is False:
+        return False
+    return b if a is True else a if b is True else None
+
+
+def _or(a: Any, b: Any) -> Any:
+    if a is True or b is True:
+        return True
+    return b if a is False else a if b is False else None
+
+
+BOOL = DType.BOOL
+
+OPS = (
+    _binary("add", lambda x, y: x + y, np.add, symbolic=_sizes(lambda a, b: a + b)),
+    _binary("sub", lambda x, y: x - y, np.subtract, symbolic=_sizes(lambda a, b: a - b)),
+    _binary("mul", lambda x, y: x * y, np.multiply, symbolic=_sizes(lambda a, b: a * b)),
+    _binary("div", lambda x, y: x / y, _truncating_divide, symbolic=_divide_sizes,
+            inputs=_dividing),
+    _binary("mod", lambda x, y: binary("%", x, y), np.mod, kinds="iu", symbolic=_modulo_sizes,
+            inputs=_divisible),
+    _binary("fmod", lambda x, y: apply("fmod", x, y), np.fmod, inputs=_dividing),
+    _binary("pow", lambda x, y: apply("pow", x, y), np.power, inputs=_powers),
+    _binary("max", _maximum, np.maximum, symbolic=_sizes(dim_max)),
+    _binary("min", lambda x, y: apply("min", x, y), np.minimum, symbolic=_sizes(dim_min)),
+    _binary("logical_and", lambda x, y: x & y, np.logical_and, kinds="b", symbolic=_logical(_and)),
+    _binary("logical_or", lambda x, y: x | y, np.logical_or, kinds="b", symbolic=_logical(_or)),
+    _binary("logical_xor", lambda x, y: binary("!=", x, y), np.logical_xor, kinds="b"),
+    _binary("bitwise_and", lambda x, y: binary("&", x, y), np.bitwise_and, kinds="iu"),
+    _binary("bitwise_or", lambda x, y: binary("|", x, y), np.bitwise_or, kinds="iu"),
+    _binary("bitwise_xor", lambda x, y: binary("^", x, y), np.bitwise_xor, kinds="iu"),
+    _binary("shift_left", lambda x, y: binary("<<", x, y), np.left_shift, kinds="iu",
+            inputs=_shifts),
+    _binary("shift_right", lambda x, y: binary(">>", x, y), np.right_shift, kinds="iu",
+            inputs=_shifts),
+    _binary("equal", lambda x, y: binary("==", x, y), np.equal, kinds="fiub", result=BOOL,
+            symbolic=_compare("==")),
+    _binary("less", lambda x, y: x < y, np.less, result=BOOL, symbolic=_compare("<")),
+    _binary("less_equal", lambda x, y: x <= y, np.less_equal, result=BOOL,
+            symbolic=_compare("<=")),
+    _binary("greater", lambda x, y: x > y, np.greater, result=BOOL,
+            symbolic=_swapped(_compare("<"))),
+    _binary("greater_equal", lambda x, y: x >= y, np.greater_equal, result=BOOL,
+            symbolic=_swapped(_compare("<="))),
+)  # fmt: skip
+

@@ -1,0 +1,390 @@
+"""Ops that move elements: views, copies, transposes, slices, concatenation, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from relax_aot.ir.builder import At, KernelBuilder, less, less_equal
+from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, prove_le, prove_lt
+from relax_aot.ir.graph import Condition
+from relax_aot.ir.loops import Binary, Buffer, Expr, Lit, Select
+from relax_aot.ir.types import TensorType
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    broadcast_conditions,
+    must_equal,
+    must_not_exceed,
+    normal_axis,
+    plainly,
+    require,
+    spread,
+)
+
+Sizes = Sequence[int | Dim]
+
+
+def _dims(sizes: Sizes) -> tuple[Dim, ...]:
+    return tuple(Dim.of(size) for size in sizes)
+
+
+def _counting(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.arange(prod(shape)).reshape(shape).astype(dtype)
+
+
+# reshape, copy
+
+
+def _reshape_type(x: TensorType, *, shape: Sizes) -> TensorType:
+    return TensorType(x.dtype, _dims(shape))
+
+
+def _reshape_conditions(x: TensorType, *, shape: Sizes) -> list[Condition]:
+    return [must_equal(x.elements, TensorType(x.dtype, _dims(shape)).elements, "element counts")]
+
+
+def _copy_lower(k: KernelBuilder, x: Buffer, y: Buffer, **_attrs: Any) -> None:
+    with k.loops(*y.shape) as at:
+        k.store(y[at], x[at])
+
+
+def _no_lower(_k: KernelBuilder, *_buffers: Buffer, **_attrs: Any) -> None:
+    raise AssertionError("a view needs no code")
+
+
+RESHAPE = Op(
+    "reshape",
+    _reshape_type,
+    _no_lower,
+    lambda x, *, shape: np.reshape(x, [int(n) for n in shape]),
+    lambda rng: [Sample((_counting(2, 6),), {"shape": (3, 4)}, symbolic=False)],
+    conditions=_reshape_conditions,
+    symbolic=plainly(lambda x, *, shape: np.reshape(x, [int(n) for n in shape])),
+    view=True,
+)
+
+COPY = Op(
+    "copy",
+    lambda x: x,
+    _copy_lower,
+    lambda x: x.copy(),
+    lambda rng: [Sample((_counting(2, 3),)), Sample((_counting(dtype=np.int64),))],
+    symbolic=plainly(lambda x: x),
+)
+
+
+# transpose, expand, tile
+
+
+def _transpose_type(x: TensorType, *, perm: Sequence[int]) -> TensorType:
+    require(sorted(perm) == list(range(x.rank)), f"transpose: perm {list(perm)} is not one of {x}")
+    return TensorType(x.dtype, tuple(x.shape[p] for p in perm))
+
+
+def _transpose_lower(k: KernelBuilder, x: Buffer, y: Buffer, *, perm: Sequence[int]) -> None:
+    with k.loops(*y.shape) as at:
+        k.store(y[at], x[tuple(at[perm.index(axis)] for axis in range(x.rank))])
+
+
+TRANSPOSE = Op(
+    "transpose",
+    _transpose_type,
+    _transpose_lower,
+    lambda x, *, perm: np.transpose(x, perm),
+    lambda rng: [
+        Sample((_counting(2, 3, 5),), {"perm": (2, 0, 1)}),
+        Sample((_counting(4, 3, dtype=np.int8),), {"perm": (1, 0)}),
+        Sample((_counting(0, 3),), {"perm": (1, 0)}),
+    ],
+    symbolic=plainly(lambda x, *, perm: np.transpose(x, perm)),
+)
+
+
+def _expand_lower(k: KernelBuilder, x: Buffer, y: Buffer, *, shape: Sizes) -> None:
+    with k.loops(*y.shape) as at:
+        k.store(y[at], x[spread(at, x.shape)])
+
+
+def _expand_conditions(x: TensorType, *, shape: Sizes) -> list[Condition]:
+    return broadcast_conditions(x, TensorType(x.dtype, _dims(shape)))
+
+
+EXPAND = Op(
+    "expand",
+    _reshape_type,
+    _expand_lower,
+    lambda x, *, shape: np.broadcast_to(x, [int(n) for n in shape]),
+    lambda rng: [
+        Sample((_counting(3, 1),), {"shape": (2, 3, 4)}, symbolic=False),
+        Sample((_counting(),), {"shape": (5,)}, symbolic=False),
+    ],
+    conditions=_expand_conditions,
+    symbolic=plainly(lambda x, *, shape: np.broadcast_to(x, [int(n) for n in shape])),
+)
+
+
+def _tile_type(x: TensorType, *, repeats: Sizes) -> TensorType:
+    require(len(repeats) == x.rank, f"tile needs one repeat per axis of {x}")
+    return TensorType(x.dtype, tuple(n * Dim.of(r) for n, r in zip(x.shape, repeats, strict=True)))
+
+
+def _tile_lower(k: KernelBuilder, x: Buffer, y: Buffer, *, repeats: Sizes) -> None:
+    with k.loops(*repeats) as copy, k.loops(*x.shape) as at:
+        where = tuple(c * n + i for c, n, i in zip(copy, x.shape, at, strict=True))
+        k.store(y[where], x[at])
+
+
+TILE = Op(
+    "tile",
+    _tile_type,
+    _tile_lower,
+    lambda x, *, repeats: np.tile(x, [int(r) for r in repeats]),
+    lambda rng: [Sample((_counting(2, 3),), {"repeats": (3, 2)})],
+    symbolic=plainly(lambda x, *, repeats: np.tile(x, [int(r) for r in repeats])),
+)
+
+
+# slice, concat, pad
+
+
+def normalise_slice(
+    start: Dim | None, end: Dim | None, step: int, size: Dim, bounds: Bounds
+) -> tuple[Dim, Dim]:
+    """ONNX's start and end (None: open) -> (first element, number of elements).
+
+    Indices below zero count from the end; both are clamped as the specification says.
+    """
+    top = size if step > 0 else size - 1
+    bottom = Dim.of(0) if step > 0 else Dim.of(-1)
+    first = _clamped(start, size, Dim.of(0), top, bounds, opened=step > 0)
+    last = _clamped(end, size, bottom, size, bounds, opened=step < 0)
+    if step > 0:
+        length = (last - first + step - 1) // step
+    else:
+        length = (first - last - step - 1) // -step
+    return first, _at_least_zero(length, bounds)
+
+
+def _clamped(
+    index: Dim | None, size: Dim, low: Dim, high: Dim, bounds: Bounds, *, opened: bool
+) -> Dim:
+    if index is None:
+        return low if opened else high
+    if prove_lt(index, 0, bounds):
+        index = index + size
+    elif not prove_le(0, index, bounds):
+        require(False, f"slice: the sign of {index} depends on sizes; bound them more tightly")
+    if not prove_le(low, index, bounds):
+        index = low if prove_le(index, low, bounds) else dim_max(index, low)
+    if not prove_le(index, high, bounds):
+        index = high if prove_le(high, index, bounds) else dim_min(index, high)
+    return index
+
+
+def _at_least_zero(length: Dim, bounds: Bounds) -> Dim:
+    if prove_le(0, length, bounds):
+        return length
+    return Dim.of(0) if prove_le(length, 0, bounds) else dim_max(length, 0)
+
+
+def _slice_type(
+    x: TensorType, *, starts: Sizes, lengths: Sizes, axes: Sequence[int], steps: Sequence[int]
+) -> TensorType:
+    shape = list(x.shape)
+    for axis, length in zip(axes, lengths, strict=True):
+        shape[axis] = Dim.of(length)
+    return TensorType(x.dtype, tuple(shape))
+
+
+def _slice_lower(
+    k: KernelBuilder,
+    x: Buffer,
+    y: Buffer,
+    *,
+    starts: Sizes,
+    lengths: Sizes,
+    axes: Sequence[int],
+    steps: Sequence[int],
+) -> None:
+    with k.loops(*y.shape) as at:
+        where = list(at)
+        for axis, start, step in zip(axes, starts, steps, strict=True):
+            where[axis] = at[axis] * step + start
+        k.store(y[at], x[tuple(where)])
+
+
+def _slice_reference(
+    x: Array, *, starts: Sizes, lengths: Sizes, axes: Sequence[int], steps: Sequence[int]
+) -> Array:
+    for axis, start, length, step in zip(axes, starts, lengths, steps, strict=True):
+        x = np.take(x, [int(start) + step * i for i in range(int(length))], axis=axis)
+    return x
+
+
+SLICE = Op(
+    "slice",
+    _slice_type,
+    _slice_lower,
+    _slice_reference,
+    lambda rng: [
+        Sample((_counting(5, 7),),
+               {"starts": (1, 6), "lengths": (3, 4), "axes": (0, 1), "steps": (1, -2)},
+               symbolic=False),
+        Sample((_counting(5),), {"starts": (5,), "lengths": (0,), "axes": (0,), "steps": (1,)},
+               symbolic=False),
+    ],
+    symbolic=plainly(_slice_reference),
+)  # fmt: skip
+
+
+def _concat_type(*xs: TensorType, axis: int) -> TensorType:
+    first = xs[0]
+    require(all(x.dtype is first.dtype for x in xs), "concat needs equal element types")
+    require(all(x.rank == first.rank for x in xs), "concat needs equal ranks")
+    axis = normal_axis(axis, first.rank)
+    shape = list(first.shape)
+    shape[axis] = sum((x.shape[axis] for x in xs[1:]), first.shape[axis])
+    return TensorType(first.dtype, tuple(shape))
+
+
+def _concat_conditions(*xs: TensorType, axis: int) -> list[Condition]:
+    at = normal_axis(axis, xs[0].rank)
+    return [
+        must_equal(a, b, "concat")
+        for x in xs[1:]
+        for i, (a, b) in enumerate(zip(x.shape, xs[0].shape, strict=True))
+        if i != at
+    ]
+
+
+def _concat_lower(k: KernelBuilder, *buffers: Buffer, axis: int) -> None:
+    *inputs, y = buffers
+    at_axis = normal_axis(axis, y.rank)
+    offset = Dim.of(0)
+    for x in inputs:
+        with k.loops(*x.shape) as at:
+            where = (*at[:at_axis], at[at_axis] + offset, *at[at_axis + 1 :])
+            k.store(y[where], x[at])
+        offset = offset + x.shape[at_axis]
+
+
+CONCAT = Op(
+    "concat",
+    _concat_type,
+    _concat_lower,
+    lambda *xs, axis: np.concatenate(xs, axis=axis),
+    lambda rng: [
+        Sample((_counting(2, 3), _counting(2, 5), _counting(2, 1)), {"axis": 1}),
+        Sample((_counting(0, 3), _counting(4, 3)), {"axis": -2}),
+    ],
+    conditions=_concat_conditions,
+    symbolic=plainly(lambda *xs, axis: np.concatenate(xs, axis=axis)),
+)
+
+
+def _pad_type(
+    x: TensorType, value: TensorType | None = None, *, before: Sizes, after: Sizes, mode: str
+) -> TensorType:
+    sizes = zip(before, x.shape, after, strict=True)
+    return TensorType(x.dtype, tuple(n + Dim.of(a) + Dim.of(b) for a, n, b in sizes))
+
+
+def _pad_conditions(
+    x: TensorType, value: TensorType | None = None, *, before: Sizes, after: Sizes, mode: str
+) -> list[Condition]:
+    conditions = []
+    for low, size, high in zip(before, x.shape, after, strict=True):
+        conditions.append(must_not_exceed(0, size + Dim.of(low) + Dim.of(high), "padded size"))
+        padded = [p for p in (Dim.of(low), Dim.of(high)) if p != Dim.of(0)]
+        if mode == "reflect":
+            conditions += [must_not_exceed(p + 1, size, "reflected padding") for p in padded]
+        elif mode in ("edge", "wrap") and padded:
+            conditions.append(must_not_exceed(1, size, "padding of an empty axis"))
+    return conditions
+
+
+def _pad_lower(k: KernelBuilder, *buffers: Buffer, before: Sizes, after: Sizes, mode: str) -> None:
+    x, value, y = buffers if len(buffers) == 3 else (buffers[0], None, buffers[1])
+    with k.loops(*y.shape) as at:
+        where, inside = _pad_source(k, x, at, before, mode)
+        if not inside:
+            k.store(y[at], x[where])
+            return
+        condition = inside[0]
+        for part in inside[1:]:
+            condition = Binary("&&", condition, part)
+        fill = value[()] if value is not None else _zero(x)
+        k.store(y[at], Select(condition, x[where], fill))
+
+
+def _zero(x: Buffer) -> Expr:
+    if x.dtype.is_float:
+        return Lit(0.0, x.dtype)
+    return Lit(0 if x.dtype.is_int else False, x.dtype)
+
+
+def _pad_source(
+    k: KernelBuilder, x: Buffer, at: At, before: Sizes, mode: str
+) -> tuple[At, list[Expr]]:
+    """Where an element comes from, and the conditions under which it comes from x at all."""
+    where: list[Dim] = []
+    inside: list[Expr] = []
+    for axis, (index, low, size) in enumerate(zip(at, before, x.shape, strict=True)):
+        source = index - Dim.of(low)
+        match mode:
+            case "constant":
+                if source != index:
+                    inside.append(less_equal(0, source))
+                inside.append(less(source, size))
+            case "edge":
+                source = dim_max(dim_min(source, size - 1), 0)
+            case "wrap":
+                source = (source + size * _turns(low)) % size
+            case _:
+                # |i| folds at the start, (size-1) - |(size-1) - i| at the end.
+                folded = dim_max(source, -source)
+                rest = size - 1 - folded
+                source = size - 1 - dim_max(rest, -rest)
+        where.append(k.let(f"s{axis}", source))
+    return tuple(where), inside
+
+
+def _turns(low: int | Dim) -> int:
+    return 1 if isinstance(low, Dim) else max(int(low), 1)
+
+
+def _pad_reference(
+    x: Array, value: Array | None = None, *, before: Sizes, after: Sizes, mode: str
+) -> Array:
+    widths = [(int(a), int(b)) for a, b in zip(before, after, strict=True)]
+    cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, x.shape, strict=True))
+    positive = [(max(a, 0), max(b, 0)) for a, b in widths]
+    if mode == "constant":
+        fill = x.dtype.type(0) if value is None else value.reshape(())
+        return np.pad(x[cut], positive, constant_values=fill)
+    return np.pad(x[cut], positive, mode=mode)  # type: ignore[call-overload, no-any-return]
+
+
+PAD = Op(
+    "pad",
+    _pad_type,
+    _pad_lower,
+    _pad_reference,
+    lambda rng: [
+        Sample((_counting(3, 5),), {"before": (1, 0), "after": (2, 3), "mode": "constant"}),
+        Sample((_counting(3, 5), np.float32(7)),
+               {"before": (0, 2), "after": (0, 0), "mode": "constant"}),
+        Sample((_counting(3, 5),), {"before": (-1, 2), "after": (1, -2), "mode": "constant"}),
+        Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 4), "mode": "reflect"}),
+        Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 6), "mode": "edge"}),
+        Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 4), "mode": "wrap"}),
+    ],
+    conditions=_pad_conditions,
+)  # fmt: skip
+
+OPS = (RESHAPE, COPY, TRANSPOSE, EXPAND, TILE, SLICE, CONCAT, PAD)

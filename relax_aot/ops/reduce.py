@@ -1,0 +1,248 @@
+"""Reductions over axes, and the position of the greatest or least element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from relax_aot.ir.builder import At, KernelBuilder
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.loops import (
+    Apply,
+    Binary,
+    Buffer,
+    Cast,
+    Expr,
+    Index,
+    Lit,
+    Local,
+    apply,
+    binary,
+    maximum,
+    minimum,
+)
+from relax_aot.ir.types import DType, Shape, TensorType
+from relax_aot.ops._op import Array, Op, Sample, must_not_exceed, normal_axis, require
+
+KINDS = (
+    "sum", "mean", "max", "min", "prod", "l1", "l2", "log_sum", "log_sum_exp", "sum_square",
+)  # fmt: skip
+
+
+def _axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(sorted(normal_axis(a, rank) for a in axes))
+
+
+def _reduced(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    return tuple(
+        Dim.of(1) if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes
+    )
+
+
+def _type(x: TensorType, *, kind: str, axes: Sequence[int], keepdims: bool) -> TensorType:
+    require(kind in KINDS, f"unknown reduction {kind!r}")
+    require(x.dtype is not DType.BOOL or kind in ("max", "min"), f"reduce {kind} of {x}")
+    return TensorType(x.dtype, _reduced(x.shape, _axes(axes, x.rank), keepdims))
+
+
+def _start(kind: str, dtype: DType) -> float | int:
+    if kind in ("max", "min", "log_sum_exp"):
+        if dtype.is_float:
+            return inf if kind == "min" else -inf
+        if dtype is DType.BOOL:
+            return kind == "min"
+        info = np.iinfo(dtype.numpy)
+        return int(info.max if kind == "min" else info.min)
+    return 1 if kind == "prod" else 0
+
+
+def _lower(
+    k: KernelBuilder, x: Buffer, y: Buffer, *, kind: str, axes: Sequence[int], keepdims: bool
+) -> None:
+    inner = _axes(axes, x.rank)
+    outer = tuple(i for i in range(x.rank) if i not in inner)
+    with k.loops(*(x.shape[i] for i in outer)) as row:
+        total = k.local("total", x.dtype, _start(kind, x.dtype))
+
+        def element(at: At) -> Expr:
+            where: dict[int, Dim] = dict(zip(outer, row, strict=True))
+            where |= dict(zip(inner, at, strict=True))
+            return x[tuple(where[i] for i in range(x.rank))]
+
+        sizes = [x.shape[i] for i in inner]
+        with k.loops(*sizes) as at:
+            k.assign(total, _step(kind, total, element(at)))
+        result: Expr = total
+        if kind == "log_sum_exp":
+            result = _log_sum_exp(k, x.dtype, sizes, element, total)
+        place = iter(row)
+        index = tuple(Dim.of(0) if i in inner else next(place) for i in range(x.rank))
+        target = index if keepdims else row
+        k.store(y[target], _finish(kind, result, x, inner))
+
+
+def _step(kind: str, total: Local, value: Expr) -> Expr:
+    match kind:
+        case "max" | "log_sum_exp":
+            if value.dtype is DType.BOOL:
+                return Binary("||", total, value)
+            return maximum(total, value)
+        case "min":
+            if value.dtype is DType.BOOL:
+                return Binary("&&", total, value)
+            return minimum(total, value)
+        case "prod":
+            return total * value
+        case "l1":
+            return total + apply("abs", value)
+        case "l2" | "sum_square":
+            return total + binary("*", value, value)
+        case _:
+            return total + value
+
+
+def _log_sum_exp(
+    k: KernelBuilder, dtype: DType, sizes: Sequence[Dim], element: Any, peak: Local
+) -> Expr:
+    """log(sum(exp(x - peak))) + peak, which does not overflow; peak alone when infinite."""
+    from relax_aot.ir.loops import Select
+
+    shift = k.local(
+        "shift", dtype, Select(Apply("isinf", (peak,)), Lit(0.0, dtype), peak)
+    )
+    total = k.local("exps", dtype, 0.0)
+    with k.loops(*sizes) as at:
+        k.assign(total, total + apply("exp", element(at) - shift))
+    return apply("log", total) + shift
+
+
+def _finish(kind: str, total: Expr, x: Buffer, inner: tuple[int, ...]) -> Expr:
+    if kind == "mean":
+        count = TensorType(x.dtype, tuple(x.shape[i] for i in inner)).elements
+        return binary("/", total, Cast(Index(count), x.dtype))
+    if kind == "l2":
+        return _through_float("sqrt", total)
+    if kind == "log_sum":
+        return _through_float("log", total)
+    return total
+
+
+def _through_float(function: str, value: Expr) -> Expr:
+    if value.dtype.is_float:
+        return apply(function, value)
+    return Cast(apply(function, Cast(value, DType.F64)), value.dtype)
+
+
+def _reference(x: Array, *, kind: str, axes: Sequence[int], keepdims: bool) -> Array:
+    over = tuple(axes)
+    wide = x.astype(np.float64) if x.dtype.kind == "f" else x
+    with np.errstate(all="ignore"):
+        match kind:
+            case "sum":
+                value = np.sum(wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
+            case "mean":
+                value = np.sum(wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
+                count = int(np.prod([x.shape[a] for a in over]))
+                value = value / count if x.dtype.kind == "f" else _truncate(value, count)
+            case "max" | "min":
+                function = np.max if kind == "max" else np.min
+                start = _start(kind, DType.of(x.dtype))
+                value = function(wide, axis=over, keepdims=keepdims, initial=start)
+            case "prod":
+                value = np.prod(wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
+            case "l1":
+                value = np.sum(np.abs(wide), axis=over, keepdims=keepdims, dtype=wide.dtype)
+            case "l2":
+                squares = np.sum(wide * wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
+                value = np.sqrt(squares)
+            case "sum_square":
+                value = np.sum(wide * wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
+            case "log_sum":
+                value = np.log(np.sum(wide, axis=over, keepdims=keepdims))
+            case _:
+                value = np.log(np.sum(np.exp(wide), axis=over, keepdims=keepdims))
+    return np.asarray(value).astype(x.dtype)
+
+
+def _truncate(value: Array, count: int) -> Array:
+    return np.trunc(value / count)
+
+
+def _samples(rng: np.random.Generator) -> list[Sample]:
+    x = rng.uniform(0.1, 2, (2, 5, 3)).astype(np.float32)
+    every = [Sample((x,), {"kind": kind, "axes": (1,), "keepdims": True}) for kind in KINDS]
+    more = [
+        Sample((x,), {"kind": "sum", "axes": (0, 2), "keepdims": False}),
+        Sample((x,), {"kind": "max", "axes": (0, 1, 2), "keepdims": False}),
+        Sample((x,), {"kind": "sum", "axes": (), "keepdims": False}),
+        Sample((np.zeros((3, 0), np.float32),), {"kind": "sum", "axes": (1,), "keepdims": True}),
+        Sample((rng.integers(-9, 9, (3, 4)).astype(np.int32),),
+               {"kind": "min", "axes": (1,), "keepdims": False}),
+        Sample((np.array([[1, np.nan], [2, 3]], np.float32),),
+               {"kind": "max", "axes": (1,), "keepdims": False}),
+    ]  # fmt: skip
+    return every + more
+
+
+REDUCE = Op("reduce", _type, _lower, _reference, _samples)
+
+
+def _arg_type(x: TensorType, *, axis: int, keepdims: bool, select_last: bool) -> TensorType:
+    return TensorType(DType.I64, _reduced(x.shape, _axes([axis], x.rank), keepdims))
+
+
+def _arg_lower(name: str) -> Any:
+    def lower(
+        k: KernelBuilder, x: Buffer, y: Buffer, *, axis: int, keepdims: bool, select_last: bool
+    ) -> None:
+        at_axis = normal_axis(axis, x.rank)
+        with k.loops(*x.shape[:at_axis], *x.shape[at_axis + 1 :]) as row:
+            before, after = row[:at_axis], row[at_axis:]
+            first = x[(*before, Dim.of(0), *after)]
+            best = k.local("best", x.dtype, first)
+            place = k.local("place", DType.I64, 0)
+            with k.span(1, x.shape[at_axis]) as j:
+                value = x[(*before, j, *after)]
+                a, b = (best, value) if name == "arg_max" else (value, best)
+                with k.when(binary("<=" if select_last else "<", a, b)):
+                    k.assign(best, value)
+                    k.assign(place, Index(j))
+            target = (*before, Dim.of(0), *after) if keepdims else row
+            k.store(y[target], place)
+
+    return lower
+
+
+def _arg_reference(name: str) -> Any:
+    def reference(x: Array, *, axis: int, keepdims: bool, select_last: bool) -> Array:
+        function = np.argmax if name == "arg_max" else np.argmin
+        if not select_last:
+            return np.asarray(function(x, axis=axis, keepdims=keepdims), np.int64)
+        flipped = function(np.flip(x, axis), axis=axis, keepdims=keepdims)
+        return np.asarray(x.shape[axis] - 1 - flipped, np.int64)
+
+    return reference
+
+
+def _arg_samples(rng: np.random.Generator) -> list[Sample]:
+    x = rng.integers(-3, 3, (2, 5, 3)).astype(np.float32)
+    return [
+        Sample((x,), {"axis": axis, "keepdims": keep, "select_last": last})
+        for axis, keep, last in ((1, True, False), (-1, False, True), (0, False, False))
+    ]
+
+
+def _arg_conditions(x: TensorType, *, axis: int, **_attrs: Any) -> list[Any]:
+    return [must_not_exceed(1, x.shape[normal_axis(axis, x.rank)], "arg of an empty axis")]
+
+
+OPS = (
+    REDUCE,
+    *(
+        Op(name, _arg_type, _arg_lower(name), _arg_reference(name), _arg_samples, _arg_conditions)
+        for name in ("arg_max", "arg_min")
+    ),
+)

@@ -1,0 +1,275 @@
+"""where, clip, cast, fill, range and shape_of: choosing and making values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relax_aot.ir.builder import KernelBuilder
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.graph import Condition
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, maximum, minimum
+from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    broadcast,
+    broadcast_conditions,
+    plainly,
+    require,
+    spread,
+)
+
+Sizes = Sequence[int | Dim]
+
+
+def _where_type(c: TensorType, x: TensorType, y: TensorType) -> TensorType:
+    require(c.dtype is DType.BOOL, f"where needs a bool condition, got {c}")
+    require(x.dtype is y.dtype, f"where needs equal element types, got {x} and {y}")
+    return TensorType(x.dtype, broadcast(c.shape, x.shape, y.shape))
+
+
+def _where_lower(k: KernelBuilder, c: Buffer, x: Buffer, y: Buffer, z: Buffer) -> None:
+    with k.loops(*z.shape) as at:
+        condition, then, otherwise = (b[spread(at, b.shape)] for b in (c, x, y))
+        k.store(z[at], Select(condition, then, otherwise))
+
+
+def _where_symbolic(_bounds: Bounds, c: Array, x: Array, y: Array) -> Array | None:
+    if any(isinstance(v, Condition) for v in c.flat):
+        return None
+    return np.where(c.astype(bool), x, y)
+
+
+WHERE = Op(
+    "where",
+    _where_type,
+    _where_lower,
+    lambda c, x, y: np.where(c, x, y),
+    lambda rng: [
+        Sample((rng.integers(0, 2, (3, 1)).astype(np.bool_),
+                rng.normal(size=(5,)).astype(np.float32), np.float32(2))),
+        Sample((np.array(True), rng.integers(0, 9, (2, 3)), rng.integers(0, 9, (3,)))),
+    ],
+    conditions=broadcast_conditions,
+    symbolic=_where_symbolic,
+)  # fmt: skip
+
+
+def _clip_type(
+    x: TensorType, low: TensorType | None = None, high: TensorType | None = None
+) -> TensorType:
+    for limit in (low, high):
+        ok = limit is None or (limit.dtype is x.dtype and limit.elements == Dim.of(1))
+        require(ok, f"clip needs one limit of type {x.dtype.value}, got {limit}")
+    return x
+
+
+def _clip_lower(
+    k: KernelBuilder, x: Buffer, low: Buffer | None, high: Buffer | None, y: Buffer
+) -> None:
+    with k.loops(*y.shape) as at:
+        value: Expr = x[at]
+        if low is not None:
+            value = maximum(value, low[(Dim.of(0),) * low.rank])
+        if high is not None:
+            value = minimum(value, high[(Dim.of(0),) * high.rank])
+        k.store(y[at], value)
+
+
+def _clip_reference(x: Array, low: Array | None = None, high: Array | None = None) -> Array:
+    if low is not None:
+        x = np.maximum(x, low.reshape(()))
+    return x if high is None else np.minimum(x, high.reshape(()))
+
+
+CLIP = Op(
+    "clip",
+    _clip_type,
+    _clip_lower,
+    _clip_reference,
+    lambda rng: [
+        Sample((rng.normal(size=(3, 4)).astype(np.float32), np.float32(-0.5), np.float32(0.5))),
+        Sample((rng.integers(-9, 9, (5,)).astype(np.int8), None, np.int8(3))),
+        Sample((np.array([np.nan, np.inf], np.float32), np.float32(0), None)),
+    ],
+)
+
+
+def _cast_type(x: TensorType, *, to: DType, saturate: bool = False) -> TensorType:
+    return TensorType(to, x.shape)
+
+
+def _cast_lower(
+    k: KernelBuilder, x: Buffer, y: Buffer, *, to: DType, saturate: bool = False
+) -> None:
+    with k.loops(*y.shape) as at:
+        k.store(y[at], Cast(x[at], to, "saturate" if saturate else "wrap"))
+
+
+def _cast_reference(x: Array, *, to: DType, saturate: bool = False) -> Array:
+    with np.errstate(all="ignore"):
+        if to is DType.BOOL:
+            return np.asarray(x != 0)
+        if x.dtype.kind == "f" and to.is_int:
+            info = np.iinfo(to.numpy)
+            whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
+            if saturate:
+                return np.array(
+                    [min(max(_whole(v), info.min), info.max) for v in whole.flat], to.numpy
+                ).reshape(x.shape)
+            return whole.astype(np.int64).astype(to.numpy)
+        return x.astype(to.numpy)
+
+
+def _whole(value: float) -> int:
+    return int(value) if np.isfinite(value) else (2**70 if value > 0 else -(2**70))
+
+
+def _cast_symbolic(
+    _bounds: Bounds, x: Array, *, to: DType, saturate: bool = False
+) -> Array | None:
+    if any(isinstance(v, float) for v in x.flat) or to.is_float:
+        return None
+    bools = any(isinstance(v, bool | Condition) for v in x.flat)
+    if to is DType.BOOL:
+        return x if bools else _truths(_bounds, x)
+    if bools:
+        if any(isinstance(v, Condition) for v in x.flat):
+            return None
+        return np.array([int(v) for v in x.flat] + [None], object)[:-1].reshape(x.shape)
+    return x if to in (DType.I32, DType.I64) else None
+
+
+def _truths(bounds: Bounds, x: Array) -> Array | None:
+    from relax_aot.ir.dims import prove_eq, prove_lt
+
+    found: list[Any] = []
+    for value in x.flat:
+        dim = Dim.of(value)
+        if prove_eq(dim, 0, bounds):
+            found.append(False)
+        elif prove_lt(0, dim, bounds) or prove_lt(dim, 0, bounds):
+            found.append(True)
+        else:
+            found.append(Condition("!=", dim, Dim.of(0)))
+    return np.array([*found, None], object)[:-1].reshape(x.shape)
+
+
+CAST = Op(
+    "cast",
+    _cast_type,
+    _cast_lower,
+    _cast_reference,
+    lambda rng: [
+        Sample((np.array([1.9, -1.9, 0.2, 100.7], np.float32),), {"to": DType.I32}),
+        Sample((np.array([300.0, -5.0, np.nan, np.inf], np.float32),),
+               {"to": DType.U8, "saturate": True}),
+        Sample((rng.integers(-300, 300, (6,)),), {"to": DType.I8}),
+        Sample((rng.integers(-9, 9, (2, 3)),), {"to": DType.F32}),
+        Sample((np.array([0.0, -0.0, np.nan, 2.0], np.float32),), {"to": DType.BOOL}),
+        Sample((np.array([True, False]),), {"to": DType.F32}),
+        Sample((rng.normal(size=(4,)),), {"to": DType.F32}),
+    ],
+    symbolic=_cast_symbolic,
+)  # fmt: skip
+
+
+def _fill_type(*, shape: Sizes, value: float | int | bool, dtype: DType) -> TensorType:
+    return TensorType(dtype, tuple(Dim.of(n) for n in shape))
+
+
+def _fill_lower(
+    k: KernelBuilder, y: Buffer, *, shape: Sizes, value: float | int | bool, dtype: DType
+) -> None:
+    with k.loops(*y.shape) as at:
+        number = float(value) if dtype.is_float else int(value) if dtype.is_int else bool(value)
+        k.store(y[at], Lit(number, dtype))
+
+
+def _fill_reference(*, shape: Sizes, value: float | int | bool, dtype: DType) -> Array:
+    return np.broadcast_to(np.array(value).astype(dtype.numpy), [int(n) for n in shape])
+
+
+FILL = Op(
+    "fill",
+    _fill_type,
+    _fill_lower,
+    _fill_reference,
+    lambda rng: [
+        Sample((), {"shape": (2, 3), "value": 1.5, "dtype": DType.F32}, symbolic=False),
+        Sample((), {"shape": (), "value": 7, "dtype": DType.I64}, symbolic=False),
+    ],
+    symbolic=plainly(lambda *, shape, value, dtype: np.full([int(n) for n in shape], value, object)),
+)
+
+
+def _range_type(
+    *, start: Dim | int | float, step: int | float, length: Dim | int, dtype: DType
+) -> TensorType:
+    return TensorType(dtype, (Dim.of(length),))
+
+
+def _range_lower(
+    k: KernelBuilder,
+    y: Buffer,
+    *,
+    start: Dim | int | float,
+    step: int | float,
+    length: Dim | int,
+    dtype: DType,
+) -> None:
+    with k.loops(*y.shape) as at:
+        if isinstance(start, float) or isinstance(step, float):
+            place = Cast(Index(at[0]), dtype)
+            k.store(y[at], place * float(step) + float(start))  # type: ignore[arg-type]
+        else:
+            k.store(y[at], Cast(Index(at[0] * step + start), dtype))
+
+
+def _range_reference(
+    *, start: Dim | int | float, step: int | float, length: Dim | int, dtype: DType
+) -> Array:
+    begin = start if isinstance(start, float) else int(start)
+    return (begin + np.arange(int(length)) * step).astype(dtype.numpy)
+
+
+RANGE = Op(
+    "range",
+    _range_type,
+    _range_lower,
+    _range_reference,
+    lambda rng: [
+        Sample((), {"start": 3, "step": -2, "length": 5, "dtype": DType.I64}, symbolic=False),
+        Sample((), {"start": 0.5, "step": 0.25, "length": 4, "dtype": DType.F32}, symbolic=False),
+    ],
+    symbolic=plainly(
+        lambda *, start, step, length, dtype: np.array(
+            [start + step * i for i in range(int(length))] + [None], object
+        )[:-1]
+    ),
+)
+
+
+def _shape_type(x: TensorType) -> TensorType:
+    return TensorType(DType.I64, (Dim.of(x.rank),))
+
+
+def _shape_lower(k: KernelBuilder, x: Buffer, y: Buffer) -> None:
+    for axis, size in enumerate(x.shape):
+        k.store(y[(Dim.of(axis),)], Index(size))
+
+
+SHAPE = Op(
+    "shape_of",
+    _shape_type,
+    _shape_lower,
+    lambda x: np.array(x.shape, np.int64),
+    lambda rng: [Sample((np.zeros((2, 5), np.float32),)), Sample((np.float32(1),))],
+    symbolic=plainly(lambda sizes: sizes),
+)
+
+OPS = (WHERE, CLIP, CAST, FILL, RANGE, SHAPE)
