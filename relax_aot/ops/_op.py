@@ -46,10 +46,12 @@ def require(condition: bool, message: str) -> None:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Arguments that a test runs. With `symbolic`, it also runs with each distinct size
-    above 1 replaced by a symbol; attributes named in `sizes` are then replaced too."""
+    above 1 replaced by a symbol; numbers above 1 in the attributes named in `sizes` are
+    then replaced too."""
 
     args: tuple[Array | None, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    sizes: tuple[str, ...] = ()
     symbolic: bool = True
     rtol: float = 1e-5
     atol: float = 1e-6

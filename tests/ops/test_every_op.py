@@ -1,0 +1,117 @@
+"""What must hold for every op, run on the samples that each op brings along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.graph import Condition
+from relax_aot.ops import all_ops
+from relax_aot.ops._op import Array
+from relax_aot.verify.compare import Tolerance, compare
+from relax_aot.verify.op_cases import Case, Executor, Run, cases_of, interpreter
+
+CASES = tuple(cases_of(all_ops().values()))
+KERNELS = tuple(case for case in CASES if not case.op.view)
+FIXED = tuple(case for case in CASES if not case.symbolic)
+
+EXECUTORS: dict[str, Executor] = {"interpreter": interpreter}
+
+
+@pytest.fixture(scope="session")
+def ready() -> Callable[[str], Run]:
+    """Executors, each made ready for all kernels at once when the first case needs it."""
+    made: dict[str, Run] = {}
+
+    def get(name: str) -> Run:
+        if name not in made:
+            made[name] = EXECUTORS[name](KERNELS)
+        return made[name]
+
+    return get
+
+
+def name_of(case: Case) -> str:
+    return case.name
+
+
+def holds(condition: Condition, sizes: dict[str, int]) -> bool:
+    left, right = condition.left.evaluate(sizes), condition.right.evaluate(sizes)
+    return {"==": left == right, "<=": left <= right, "!=": left != right}[condition.relation]
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_deduced_types_are_those_of_the_reference(case: Case) -> None:
+    assert [type_.dtype.numpy for type_ in case.results] == [a.dtype for a in case.expected]
+    shapes = [tuple(size.evaluate(case.sizes) for size in t.shape) for t in case.results]
+    assert shapes == [array.shape for array in case.expected]
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_conditions_hold_for_what_the_reference_accepts(case: Case) -> None:
+    assert [str(c) for c in case.conditions if not holds(c, case.sizes)] == []
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("case", KERNELS, ids=name_of)
+def test_kernel_equals_the_reference(
+    case: Case, executor: str, ready: Callable[[str], Run]
+) -> None:
+    tolerance = Tolerance(case.sample.rtol, case.sample.atol)
+    actual = ready(executor)(case)
+    for number, (ours, expected) in enumerate(zip(actual, case.expected, strict=True)):
+        difference = compare(f"y{number}", ours, expected, tolerance)
+        assert difference.ok, (difference, ours, expected)
+
+
+@pytest.mark.parametrize("case", [c for c in FIXED if c.op.view], ids=name_of)
+def test_a_view_keeps_the_bytes_of_its_first_argument(case: Case) -> None:
+    (expected,) = case.expected
+    assert expected.tobytes() == case.inputs[0].tobytes()
+
+
+def exact(case: Case) -> bool:
+    """Nothing but wide integers and truths go in and come out: shape arithmetic sees it."""
+    arrays = (*case.inputs, *case.expected)
+    return all(array.dtype in (np.int32, np.int64, np.bool_) for array in arrays)
+
+
+def solved(value: object, sizes: dict[str, int]) -> object:
+    if isinstance(value, Condition):
+        return holds(value, sizes)
+    return value.evaluate(sizes) if isinstance(value, Dim) else value
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["numbers", "symbols"])
+@pytest.mark.parametrize(
+    "case", [c for c in FIXED if c.op.symbolic is not None and exact(c)], ids=name_of
+)
+def test_shape_arithmetic_agrees_with_the_reference(case: Case, unknown: bool) -> None:
+    """Where the symbolic rule gives an answer, it is the reference's at these values."""
+    assert case.op.symbolic is not None
+    sizes: dict[str, int] = {}
+
+    def lift(array: Array | None) -> Array | None:
+        if array is None:
+            return None
+        values = []
+        for value in np.asarray(array).flat:
+            if unknown and value.dtype.kind != "b":
+                name = f"v{len(sizes)}"
+                sizes[name] = int(value)
+                values.append(Dim.of(name))
+            else:
+                values.append(value.item())
+        return np.array([*values, None], object)[:-1].reshape(np.shape(array))
+
+    lifted = [lift(array) for array in case.sample.args]
+    bounds = Bounds.of({name: (value - 2, value + 3) for name, value in sizes.items()})
+    found = case.op.symbolic(bounds, *lifted, **case.sample.attrs)
+    if found is None:
+        return
+    (expected,) = case.expected
+    actual = [solved(value, sizes) for value in np.asarray(found, object).flat]
+    assert actual == expected.ravel().tolist()
