@@ -42,6 +42,9 @@ FOLD_BUDGET_BYTES = 64 * 1024 * 1024
 KNOWN_LIMIT = 4096
 """Integer values of more elements than this take no part in shape arithmetic."""
 
+EXACT = (DType.I64, DType.I32, DType.BOOL)
+"""Element types that take part in shape arithmetic: narrower integers would wrap."""
+
 
 class SizeError(RelaxAotError):
     """A condition on sizes that no allowed size fulfils."""
@@ -204,13 +207,13 @@ class FunctionBuilder:
     ) -> None:
         """Shape arithmetic: the value of a small integer result, where it can be told."""
         record = all_ops()[op]
-        if record.symbolic is None or len(outs) != 1 or outs[0].type.dtype.is_float:
+        if record.symbolic is None or len(outs) != 1 or outs[0].type.dtype not in EXACT:
             return
         (out,) = outs
         elements = out.type.elements
         if not elements.is_constant or elements.constant > KNOWN_LIMIT:
             return
-        if op == "shape_of":
+        if op in ("shape_of", "size_of"):
             values: list[Array | None] = [np.array(args[0].type.shape + (0,), object)[:-1]]  # type: ignore[union-attr]
         else:
             values = [None if a is None else self.known(a) for a in args]

@@ -107,7 +107,7 @@ def _reference(
     # Cut what negative rests of the padding leave out, then view the windows.
     view = windows_of(wide, w.shape[2:], strides, pads, dilations, 0, outputs)
     n, filters = x.shape[0], w.shape[0]
-    grouped = view.reshape(n, group, -1, *outputs, *w.shape[2:])
+    grouped = view.reshape(n, group, x.shape[1] // group, *outputs, *w.shape[2:])
     weights = w.astype(wide.dtype).reshape(group, filters // group, *w.shape[1:])
     letters = "uvwxyz"
     out_axes, tap_axes = letters[:spatial], letters[3 : 3 + spatial]

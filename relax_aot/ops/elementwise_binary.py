@@ -10,7 +10,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, prove_eq, prove_le, prove_lt
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Load, Operand, apply, binary
+from relax_aot.ir.loops import Buffer, Load, Operand, Select, apply, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
     Array,
@@ -133,8 +133,8 @@ def _truncating_divide(x: Array, y: Array) -> Array:
     return np.where((x < 0) != (y < 0), -quotient, quotient)
 
 
-def _maximum(x: Load, y: Load) -> Operand:
-    return apply("max", x, y)
+def _prelu(x: Load, slope: Load) -> Operand:
+    return Select(binary("<", x, as_expr(0, x.dtype)), x * slope, x)
 
 
 def _compare(relation: str) -> Callable[[Bounds, Any, Any], Any]:
@@ -218,8 +218,9 @@ OPS = (
             inputs=_divisible),
     _binary("fmod", lambda x, y: apply("fmod", x, y), np.fmod, inputs=_dividing),
     _binary("pow", lambda x, y: apply("pow", x, y), np.power, inputs=_powers),
-    _binary("max", _maximum, np.maximum, symbolic=_sizes(dim_max)),
+    _binary("max", lambda x, y: apply("max", x, y), np.maximum, symbolic=_sizes(dim_max)),
     _binary("min", lambda x, y: apply("min", x, y), np.minimum, symbolic=_sizes(dim_min)),
+    _binary("prelu", _prelu, lambda x, slope: np.where(x < 0, x * slope, x)),
     _binary("logical_and", lambda x, y: x & y, np.logical_and, kinds="b", symbolic=_logical(_and)),
     _binary("logical_or", lambda x, y: x | y, np.logical_or, kinds="b", symbolic=_logical(_or)),
     _binary("logical_xor", lambda x, y: binary("!=", x, y), np.logical_xor, kinds="b"),

@@ -21,6 +21,7 @@ from relax_aot.ir.loops import (
     Select,
     Unary,
     apply,
+    as_expr,
     binary,
     maximum,
     minimum,
@@ -114,8 +115,6 @@ def _softplus(x: Load) -> Operand:
 
 
 def _select(condition: Expr, then: Operand, otherwise: Operand, dtype: DType) -> Select:
-    from relax_aot.ir.loops import as_expr
-
     return Select(condition, as_expr(then, dtype), as_expr(otherwise, dtype))
 
 
@@ -137,6 +136,15 @@ def _selu(x: Load, *, alpha: float, gamma: float) -> Operand:
 
 def _hard_sigmoid(x: Load, *, alpha: float = 0.2, beta: float = 0.5) -> Operand:
     return maximum(minimum(x * alpha + beta, 1.0), 0.0)
+
+
+def _shrink(x: Load, *, lambd: float = 0.5, bias: float = 0.0) -> Operand:
+    below = _select(x < -lambd, x + bias, 0.0, x.dtype)
+    return _select(x > lambd, x - bias, below, x.dtype)
+
+
+def _np_shrink(x: Array, *, lambd: float = 0.5, bias: float = 0.0) -> Array:
+    return np.where(x > lambd, x - bias, np.where(x < -lambd, x + bias, 0))
 
 
 def _gelu(x: Load, *, approximate: str = "none") -> Operand:
@@ -256,6 +264,9 @@ OPS = (
            attrs={"alpha": 0.3, "beta": 0.4}),
     _unary("hard_swish", lambda x: x * _hard_sigmoid(x, alpha=1 / 6, beta=0.5),
            lambda x: x * np.clip(x / 6 + 0.5, 0, 1), inputs=_inner),
+    _unary("shrink", _shrink, _np_shrink, attrs={"lambd": 0.4, "bias": 0.3}),
+    _unary("swish", lambda x, *, alpha=1.0: x * apply("sigmoid", x * alpha),
+           _np64(lambda x, alpha=1.0: x / (1 + np.exp(-alpha * x))), attrs={"alpha": 1.7}),
     _unary("gelu", _gelu, lambda x, approximate="none": x * 0.5 * (1 + _erf(x / np.sqrt(2)))
            if approximate == "none" else x * 0.5 * (1 + np.tanh(0.7978845608028654
                                                                 * (x + 0.044715 * x**3))),

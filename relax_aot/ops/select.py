@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -272,4 +273,18 @@ SHAPE = Op(
     symbolic=plainly(lambda sizes: sizes),
 )
 
-OPS = (WHERE, CLIP, CAST, FILL, RANGE, SHAPE)
+
+def _size_lower(k: KernelBuilder, x: Buffer, y: Buffer) -> None:
+    k.store(y[()], Index(x.type.elements))
+
+
+SIZE = Op(
+    "size_of",
+    lambda x: TensorType(DType.I64, ()),
+    _size_lower,
+    lambda x: np.array(x.size, np.int64),
+    lambda rng: [Sample((np.zeros((2, 5), np.float32),)), Sample((np.float32(1),))],
+    symbolic=plainly(lambda sizes: np.array(prod(sizes, start=Dim.of(1)), object)),
+)
+
+OPS = (WHERE, CLIP, CAST, FILL, RANGE, SHAPE, SIZE)

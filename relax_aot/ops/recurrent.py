@@ -1,0 +1,445 @@
+"""LSTM, GRU and simple RNN as ONNX defines them, as rolled loops.
+
+Shapes: x [seq, batch, in]; w [directions, gates*hidden, in]; r [directions, gates*hidden,
+hidden]; b [directions, 2*gates*hidden]; lens [batch]; h0, c0 [directions, batch, hidden];
+p [directions, 3*hidden]. Results: y [seq, directions, batch, hidden], then the last
+states [directions, batch, hidden]. Beyond a sequence's length y is 0 and states stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relax_aot.ir.builder import At, KernelBuilder, less, tanh
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Condition
+from relax_aot.ir.loops import (
+    Buffer,
+    Cast,
+    Expr,
+    Index,
+    Local,
+    Operand,
+    apply,
+    binary,
+    maximum,
+    minimum,
+)
+from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops._op import Array, Op, Sample, must_equal, require
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+STATES = {"lstm": 2, "gru": 1, "rnn": 1}
+Buffers = dict[str, Buffer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The attributes of a recurrent op."""
+
+    hidden: int
+    direction: str
+    activations: tuple[str, ...]
+    clip: float
+    linear_before_reset: bool
+
+    @property
+    def reverses(self) -> tuple[bool, ...]:
+        return {"forward": (False,), "reverse": (True,)}.get(self.direction, (False, True))
+
+
+def _names(kind: str) -> tuple[str, ...]:
+    base = ("x", "w", "r", "b", "lens", "h0")
+    return (*base, "c0", "p") if kind == "lstm" else base
+
+
+def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
+    def deduce(*args: TensorType | None, **attrs: Any) -> tuple[TensorType, ...]:
+        x, w = args[0], args[1]
+        assert x is not None and w is not None
+        cell = _cell(attrs)
+        require(x.rank == 3 and w.rank == 3, f"{kind} needs x and w of rank 3, got {x} and {w}")
+        require(x.dtype.is_float, f"{kind} needs float tensors, got {x}")
+        gates = Dim.of(GATES[kind] * cell.hidden)
+        require(w.shape[1] == gates, f"{kind}: w has {w.shape[1]} rows, expected {gates}")
+        ways, hidden = Dim.of(len(cell.reverses)), Dim.of(cell.hidden)
+        seq, batch = x.shape[:2]
+        state = TensorType(x.dtype, (ways, batch, hidden))
+        y = TensorType(x.dtype, (seq, ways, batch, hidden))
+        return (y, *[state] * STATES[kind])
+
+    return deduce
+
+
+def _cell(attrs: dict[str, Any]) -> Cell:
+    return Cell(
+        int(attrs["hidden"]),
+        attrs["direction"],
+        tuple(attrs["activations"]),
+        float(attrs.get("clip", 0.0)),
+        bool(attrs.get("linear_before_reset", False)),
+    )
+
+
+def _conditions(kind: str) -> Callable[..., list[Condition]]:
+    def conditions(*args: TensorType | None, **attrs: Any) -> list[Condition]:
+        named = dict(zip(_names(kind), args, strict=False))
+        x, w = named["x"], named["w"]
+        assert x is not None and w is not None
+        found = [must_equal(x.shape[2], w.shape[2], f"{kind}'s input size")]
+        lens = named.get("lens")
+        if lens is not None:
+            found.append(must_equal(lens.shape[0], x.shape[1], f"{kind}'s sequence lengths"))
+        for name in ("h0", "c0"):
+            state = named.get(name)
+            if state is not None:
+                found.append(must_equal(state.shape[1], x.shape[1], f"{kind}'s initial state"))
+        return found
+
+    return conditions
+
+
+ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
+    "sigmoid": lambda x: apply("sigmoid", x),
+    "tanh": tanh,
+    "relu": lambda x: maximum(x, 0.0),
+    "softsign": lambda x: binary("/", x, apply("abs", x) + 1.0),
+    "hardsigmoid": lambda x: maximum(minimum(x * 0.2 + 0.5, 1.0), 0.0),
+    "softplus": lambda x: maximum(x, 0.0) + apply("log1p", apply("exp", -apply("abs", x))),
+}
+
+
+def _lower(kind: str) -> Callable[..., None]:
+    def lower(k: KernelBuilder, *buffers: Buffer | None, **attrs: Any) -> None:
+        cell = _cell(attrs)
+        names = _names(kind)
+        count = len(buffers) - 1 - STATES[kind]
+        given: Buffers = dict.fromkeys(names)
+        given |= dict(zip(names, buffers[:count], strict=False))
+        outputs = buffers[count:]
+        for way, reverse in enumerate(cell.reverses):
+            _direction(k, kind, cell, given, outputs, way, reverse)
+
+    return lower
+
+
+def _direction(
+    k: KernelBuilder,
+    kind: str,
+    cell: Cell,
+    given: Buffers,
+    outputs: Sequence[Buffer | None],
+    way: int,
+    reverse: bool,
+) -> None:
+    """One direction: states start in the result buffers and are updated step by step."""
+    x = given["x"]
+    y, *states = outputs
+    assert x is not None and y is not None
+    held = [s for s in states if s is not None]
+    seq, batch, _ = x.shape
+    d = Dim.of(way)
+    for state, first in zip(held, ("h0", "c0"), strict=False):
+        start = given[first]
+        with k.loops(batch, cell.hidden) as (n, j):
+            k.store(state[(d, n, j)], 0.0 if start is None else start[(d, n, j)])
+    gates = k.scratch(f"gates{way}", x.dtype, (GATES[kind] * cell.hidden,))
+    lens = given["lens"]
+    with k.loops(seq, batch) as (t, n):
+        if lens is None:
+            place = k.let("t", seq - 1 - t) if reverse else t
+            _step(k, kind, cell, given, y, held, gates, way, place, n)
+            return
+        length = k.index("length", Cast(lens[(n,)], DType.I64), 0, seq)
+        with k.when(less(t, length)):
+            place = k.let("t", length - 1 - t) if reverse else t
+            _step(k, kind, cell, given, y, held, gates, way, place, n)
+        with k.otherwise(), k.loops(cell.hidden) as (j,):
+            k.store(y[(t, d, n, j)], 0.0)
+
+
+def _step(
+    k: KernelBuilder,
+    kind: str,
+    cell: Cell,
+    given: Buffers,
+    y: Buffer,
+    states: list[Buffer],
+    gates: Buffer,
+    way: int,
+    t: Dim,
+    n: Dim,
+) -> None:
+    hidden = cell.hidden
+    count = GATES[kind]
+    functions = [
+        ACTIVATIONS[name] for name in cell.activations[way * len(_shares(kind)) :]
+    ]
+    d = Dim.of(way)
+    h = states[0]
+
+    def bias(row: Dim, half: int) -> Operand:
+        b = given["b"]
+        return 0.0 if b is None else b[(d, row + half * count * hidden)]
+
+    def products(row: Dim, start: Operand, weights: str, at: Callable[[Dim], Expr]) -> Local:
+        matrix = given[weights]
+        assert matrix is not None
+        total = k.local("sum", gates.dtype, start)
+        with k.loops(matrix.shape[2]) as (i,):
+            k.assign(total, total + binary("*", matrix[(d, row, i)], at(i)))
+        return total
+
+    x = given["x"]
+    assert x is not None
+
+    def of_input(i: Dim) -> Expr:
+        return x[(t, n, i)]
+
+    def of_state(i: Dim) -> Expr:
+        return h[(d, n, i)]
+
+    # Gates that see the state directly; GRU's last one waits for the reset gate.
+    direct = 2 * hidden if kind == "gru" else count * hidden
+    with k.loops(direct) as (row,):
+        both = bias(row, 0) + bias(row, 1) if given["b"] is not None else 0.0  # type: ignore[operator]
+        first = products(row, both, "w", of_input)
+        k.store(gates[(row,)], products(row, first, "r", of_state))
+    if kind == "gru":
+        _gru(k, cell, given, y, h, gates, d, t, n, functions, bias, products, of_input, of_state)
+        return
+    with k.loops(hidden) as (j,):
+        if kind == "rnn":
+            value = functions[0](_clipped(gates[(j,)], cell))
+        else:
+            value = _lstm(k, cell, given["p"], states[1], gates, d, n, j, functions)
+        k.store(h[(d, n, j)], value)
+        k.store(y[(t, d, n, j)], h[(d, n, j)])
+
+
+def _shares(kind: str) -> tuple[str, ...]:
+    return {"lstm": ("f", "g", "h"), "gru": ("f", "g"), "rnn": ("f",)}[kind]
+
+
+def _clipped(value: Expr, cell: Cell) -> Expr:
+    return value if cell.clip <= 0 else maximum(minimum(value, cell.clip), -cell.clip)
+
+
+def _lstm(
+    k: KernelBuilder,
+    cell: Cell,
+    p: Buffer | None,
+    c: Buffer,
+    gates: Buffer,
+    d: Dim,
+    n: Dim,
+    j: Dim,
+    functions: Sequence[Callable[[Expr], Expr]],
+) -> Expr:
+    """Gates in ONNX's order: input, output, forget, cell; peepholes likewise i, o, f."""
+    hidden = cell.hidden
+    f, g, h = functions[:3]
+    at: At = (d, n, j)
+
+    def gate(which: int, peephole: int | None, state: Expr) -> Expr:
+        value: Expr = gates[(j + which * hidden,)]
+        if p is not None and peephole is not None:
+            value = binary("+", value, binary("*", p[(d, j + peephole * hidden)], state))
+        return _clipped(value, cell)
+
+    before = k.local("before", c.dtype, c[at])
+    enter = k.local("enter", c.dtype, f(gate(0, 0, before)))
+    forget = k.local("forget", c.dtype, f(gate(2, 2, before)))
+    fresh = k.local("fresh", c.dtype, g(gate(3, None, before)))
+    after = k.local("after", c.dtype, forget * before + enter * fresh)
+    k.store(c[at], after)
+    return binary("*", f(gate(1, 1, after)), h(after))
+
+
+def _gru(
+    k: KernelBuilder,
+    cell: Cell,
+    given: Buffers,
+    y: Buffer,
+    h: Buffer,
+    gates: Buffer,
+    d: Dim,
+    t: Dim,
+    n: Dim,
+    functions: Sequence[Callable[[Expr], Expr]],
+    bias: Callable[[Dim, int], Operand],
+    products: Callable[..., Local],
+    of_input: Callable[[Dim], Expr],
+    of_state: Callable[[Dim], Expr],
+) -> None:
+    """Gates in ONNX's order: update z, reset r, hidden. The new state is complete before
+    the old one is overwritten, since every row reads all of it."""
+    hidden = cell.hidden
+    f, g = functions[:2]
+    with k.loops(2 * hidden) as (row,):
+        k.store(gates[(row,)], f(_clipped(gates[(row,)], cell)))
+
+    def reset(i: Dim) -> Expr:
+        return gates[(i + hidden,)]
+
+    with k.loops(hidden) as (j,):
+        row = j + 2 * hidden
+        if cell.linear_before_reset:
+            inner = products(row, bias(row, 1), "r", of_state)
+            outer = products(row, bias(row, 0), "w", of_input)
+            value: Expr = outer + binary("*", reset(j), inner)
+        else:
+            both = bias(row, 0) + bias(row, 1) if given["b"] is not None else 0.0  # type: ignore[operator]
+            outer = products(row, both, "w", of_input)
+            value = products(
+                row, outer, "r", lambda i: binary("*", reset(i), of_state(i))
+            )
+        k.store(gates[(row,)], g(_clipped(value, cell)))
+    with k.loops(hidden) as (j,):
+        update = k.local("update", h.dtype, gates[(j,)])
+        fresh = gates[(j + 2 * hidden,)]
+        k.store(h[(d, n, j)], (1.0 - update) * fresh + update * h[(d, n, j)])
+        k.store(y[(t, d, n, j)], h[(d, n, j)])
+
+
+# The meaning, in NumPy
+
+
+def _np_activation(name: str) -> Callable[[Array], Array]:
+    return {
+        "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+        "tanh": np.tanh,
+        "relu": lambda v: np.maximum(v, 0),
+        "softsign": lambda v: v / (1 + np.abs(v)),
+        "hardsigmoid": lambda v: np.clip(0.2 * v + 0.5, 0, 1),
+        "softplus": lambda v: np.logaddexp(v, 0),
+    }[name]
+
+
+def _reference(kind: str) -> Callable[..., tuple[Array, ...]]:
+    def reference(*args: Array | None, **attrs: Any) -> tuple[Array, ...]:
+        cell = _cell(attrs)
+        arrays = {
+            n: None if a is None else a.astype(np.float64 if a.dtype.kind == "f" else np.int64)
+            for n, a in zip(_names(kind), args, strict=False)
+        }
+        x = arrays["x"]
+        assert x is not None and args[0] is not None
+        seq, batch, _ = x.shape
+        ways = len(cell.reverses)
+        y = np.zeros((seq, ways, batch, cell.hidden))
+        states = np.zeros((STATES[kind], ways, batch, cell.hidden))
+        for way, reverse in enumerate(cell.reverses):
+            for n in range(batch):
+                lens = arrays.get("lens")
+                length = seq if lens is None else int(lens[n])
+                order = range(length - 1, -1, -1) if reverse else range(length)
+                _np_run(kind, cell, arrays, way, n, order, y, states)
+        kept = args[0].dtype
+        return (y.astype(kept), *[s.astype(kept) for s in states])
+
+    return reference
+
+
+def _np_run(
+    kind: str,
+    cell: Cell,
+    arrays: dict[str, Array | None],
+    way: int,
+    n: int,
+    order: Sequence[int],
+    y: Array,
+    states: Array,
+) -> None:
+    size, count = cell.hidden, GATES[kind]
+    x, w, r = (arrays[name] for name in ("x", "w", "r"))
+    assert x is not None and w is not None and r is not None
+    b = arrays.get("b")
+    wb, rb = np.split(np.zeros(2 * count * size) if b is None else b[way], 2)
+    h0, c0, p = (arrays.get(name) for name in ("h0", "c0", "p"))
+    h = np.zeros(size) if h0 is None else h0[way, n]
+    c = np.zeros(size) if c0 is None else c0[way, n]
+    peep = np.zeros(3 * size) if p is None else p[way]
+    functions = [_np_activation(a) for a in cell.activations[way * len(_shares(kind)) :]]
+
+    def clip(v: Array) -> Array:
+        return v if cell.clip <= 0 else np.clip(v, -cell.clip, cell.clip)
+
+    for t in order:
+        a, s = w[way] @ x[t, n] + wb, r[way] @ h + rb
+        if kind == "rnn":
+            h = functions[0](clip(a + s))
+        elif kind == "lstm":
+            i, o, f, g = np.split(a + s, 4)
+            pi, po, pf = np.split(peep, 3)
+            i, f = functions[0](clip(i + pi * c)), functions[0](clip(f + pf * c))
+            c = f * c + i * functions[1](clip(g))
+            h = functions[0](clip(o + po * c)) * functions[2](c)
+        else:
+            z = functions[0](clip((a + s)[:size]))
+            reset = functions[0](clip((a + s)[size : 2 * size]))
+            if cell.linear_before_reset:
+                g = functions[1](clip(a[2 * size :] + reset * s[2 * size :]))
+            else:
+                inner = r[way][2 * size :] @ (reset * h) + rb[2 * size :]
+                g = functions[1](clip(a[2 * size :] + inner))
+            h = (1 - z) * g + z * h
+        y[t, way, n] = h
+    states[0, way, n] = h
+    if kind == "lstm":
+        states[1, way, n] = c
+
+
+def _samples(kind: str) -> Callable[[np.random.Generator], list[Sample]]:
+    usual = {
+        "lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",),
+    }[kind]  # fmt: skip
+
+    def samples(rng: np.random.Generator) -> list[Sample]:
+        gates = GATES[kind]
+
+        def case(seq: int, batch: int, size: int, hidden: int, ways: int = 1, **more: Any) -> Sample:
+            def normal(*shape: int) -> Array:
+                return (rng.normal(size=shape) * 0.5).astype(np.float32)
+
+            args: list[Array | None] = [
+                normal(seq, batch, size),
+                normal(ways, gates * hidden, size),
+                normal(ways, gates * hidden, hidden),
+                normal(ways, 2 * gates * hidden) if more.pop("bias", True) else None,
+                more.pop("lens", None),
+            ]
+            if more.pop("initial", False):
+                args += [normal(ways, batch, hidden) for _ in range(STATES[kind])]
+            if more.pop("peepholes", False):
+                args += [normal(ways, 3 * hidden)]
+            attrs = {"hidden": hidden, "direction": "forward", "activations": usual * ways}
+            return Sample(tuple(args), attrs | more, symbolic=False)
+
+        cases = [
+            case(5, 2, 3, 4),
+            case(5, 2, 3, 4, bias=False, direction="reverse", initial=True),
+            case(4, 3, 2, 5, 2, direction="bidirectional", lens=np.array([4, 1, 3], np.int32)),
+            case(3, 1, 2, 3, clip=0.3),
+            case(0, 2, 3, 4, initial=True),
+        ]
+        if kind == "lstm":
+            cases.append(case(3, 2, 2, 3, initial=True, peepholes=True))
+        if kind == "gru":
+            cases.append(case(4, 2, 3, 4, linear_before_reset=True, initial=True))
+        return cases
+
+    return samples
+
+
+OPS = tuple(
+    Op(
+        kind, _deduce(kind), _lower(kind), _reference(kind), _samples(kind),
+        conditions=_conditions(kind),
+    )
+    for kind in GATES
+)  # fmt: skip
