@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Sets a machine up: system packages first, then the virtual environment in .venv.
+#
+#     .ci/setup.sh demo    what `make demo` needs: a host compiler, the Cortex-M compiler, QEMU
+#     .ci/setup.sh test    and what the tests need: Linux cross compilers, Clang, linters
+#
+# Takes no time where everything is there, may be interrupted and run again, and is quiet unless
+# something fails. PYTHON=python3.12 chooses the interpreter.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+level=${1:-}
+case $level in
+    demo) extras=verify ;;
+    test) extras=dev ;;
+    *)
+        echo "usage: .ci/setup.sh demo|test" >&2
+        exit 2
+        ;;
+esac
+
+log=build/setup.log
+mkdir -p build
+exec 9>build/.setup.lock
+flock 9 # two `make` at once: the second waits, and then finds everything done
+: >"$log"
+
+fail() {
+    printf 'set-up: %s\n' "$@" >&2
+    exit 3
+}
+
+quietly() { # what it is for people, then the command
+    local what=$1
+    shift
+    echo "set-up: $what"
+    if ! "$@" >>"$log" 2>&1 </dev/null; then
+        tail -n 30 "$log" >&2
+        fail "failed: $what" "the whole log is $log"
+    fi
+}
+
+has_command() { command -v "$1" >/dev/null 2>&1; }
+
+# A compiler answers with a path where it has the file, and with the bare name where it has not.
+has_file() { [[ $("$1" -print-file-name="$2" 2>/dev/null) == /* ]]; }
+
+has_header() { echo '#include <stdio.h>' | "$1" -E -x c - >/dev/null 2>&1; }
+
+python_is_usable() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+# --- system packages -------------------------------------------------------------------------
+
+missing=()
+
+need() { # package, then the check that says whether it is there
+    local package=$1
+    shift
+    "$@" || missing+=("$package")
+}
+
+find_missing() {
+    missing=()
+    need python3 python_is_usable "$python"
+    need python3-venv "$python" -c 'import ensurepip, venv'
+    need gcc has_command gcc
+    need libc6-dev has_header gcc
+    need gcc-arm-none-eabi has_command arm-none-eabi-gcc
+    need libnewlib-arm-none-eabi has_file arm-none-eabi-gcc nano.specs
+    need qemu-system-arm has_command qemu-system-arm
+    [[ $level == test ]] || return 0
+    need git has_command git
+    need g++ has_command g++
+    need cmake has_command cmake
+    need clang has_command clang
+    need clang-format has_command clang-format
+    need cppcheck has_command cppcheck
+    need qemu-user has_command qemu-aarch64
+    need gcc-aarch64-linux-gnu has_command aarch64-linux-gnu-gcc
+    need libc6-dev-arm64-cross has_file aarch64-linux-gnu-gcc libc.a
+    need gcc-arm-linux-gnueabihf has_command arm-linux-gnueabihf-gcc
+    need libc6-dev-armhf-cross has_file arm-linux-gnueabihf-gcc libc.a
+}
+
+become_root() { # the prefix that runs a command as root, or nothing usable
+    if [[ $EUID == 0 ]]; then
+        echo env
+    elif has_command sudo && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+        echo sudo
+    fi
+}
+
+install_missing() {
+    local root manual="apt-get install ${missing[*]}"
+    root=$(become_root)
+    has_command apt-get || fail "missing: ${missing[*]}" "install these with your package manager" \
+        "(the names are Debian's), then run make again"
+    [[ $root ]] || fail "missing: ${missing[*]}" "neither root nor sudo; as root, run:" "    $manual"
+
+    local apt=("$root" DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600)
+    # An installation that was cut short leaves packages half configured.
+    "$root" dpkg --configure -a >>"$log" 2>&1 </dev/null || true
+    # A stale third-party source must not stop us; if the lists are really useless, install says so.
+    "${apt[@]}" update >>"$log" 2>&1 </dev/null || true
+    quietly "installing ${missing[*]}" "${apt[@]}" install --yes --no-install-recommends "${missing[@]}"
+
+    find_missing
+    [[ ${#missing[@]} == 0 ]] || fail "still missing after installation: ${missing[*]}" \
+        "(Python has to be 3.11 or newer; PYTHON=python3.12 chooses another one)"
+}
+
+python=${PYTHON:-python3}
+find_missing 2>/dev/null
+[[ ${#missing[@]} == 0 ]] || install_missing
+
+# --- virtual environment -----------------------------------------------------------------------
+
+venv_is_whole() { # it runs, and it was made in this folder
+    [[ -x .venv/bin/python ]] && python_is_usable .venv/bin/python &&
+        .venv/bin/python -c 'import pip' 2>/dev/null && grep -qF "$PWD/.venv" .venv/bin/pip
+}
+
+# The tests' environment holds all that the demo's holds.
+key=$(cat pyproject.toml .ci/setup.sh | sha256sum)
+for done_before in "$level" test; do
+    if [[ $(cat ".venv/.setup-$done_before" 2>/dev/null) == "$key" ]] && venv_is_whole; then
+        exit 0
+    fi
+done
+
+if ! venv_is_whole; then
+    rm -rf .venv
+    quietly "creating .venv" "$python" -m venv .venv
+fi
+quietly "installing relax_aot and its Python dependencies into .venv" \
+    .venv/bin/python -m pip install --disable-pip-version-check --editable ".[$extras]"
+printf '%s\n' "$key" >".venv/.setup-$level"

@@ -1,0 +1,44 @@
+# `make demo` shows what it does, `make test` checks it. Both set the machine up first.
+
+VENV := .venv/bin
+WORKERS ?= 2
+PYTEST := $(VENV)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.PHONY: help demo test test-all lint format clean distclean
+
+help:
+	@echo "make demo      compile the example, run it on the host and on emulated boards"
+	@echo "make test      the gate: linters, types, conventions, tests with emulated boards"
+	@echo "make test-all  everything, with the tests that take minutes each"
+	@echo "make lint      linters, types and conventions only"
+	@echo "make format    write Python and C as the linters want them"
+	@echo "make clean     remove what was built; make distclean also removes .venv"
+
+demo:
+	@.ci/setup.sh demo
+	@$(VENV)/relax-aot demo
+
+test:
+	@.ci/setup.sh test
+	@$(PYTEST) -m "not long"
+
+test-all:
+	@.ci/setup.sh test
+	@$(PYTEST) -m ""
+
+lint:
+	@.ci/setup.sh test
+	@$(PYTEST) -m "" tests/test_repository.py
+
+format:
+	@.ci/setup.sh test
+	@$(VENV)/ruff check --fix-only --quiet .
+	@$(VENV)/ruff format --quiet .
+	@clang-format -i $$(git ls-files --cached --others --exclude-standard 'runtime_c/*.[ch]')
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

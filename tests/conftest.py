@@ -1,0 +1,73 @@
+"""What all tests share: the repository's root, the models outside it, and no silent skips.
+
+A missing tool skips a test with a reason, so that one can work on a bare machine. Where
+`RELAX_AOT_NO_SKIPS=1` or `CI=true` says that everything ought to be here, a skip whose reason
+is not in `ALLOWED_SKIPS` is a failure instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+NO_SHARED_MODELS = "the folder ../shared/models is not here"
+
+# Beginnings of the reasons for which a test may be skipped on any machine.
+ALLOWED_SKIPS = (
+    "no GPU here",
+    NO_SHARED_MODELS,
+)
+
+# The same examples in every run, and no time limit: the machine may be busy.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def shared_models() -> Path:
+    """Real models that are too large or not ours to commit."""
+    folder = ROOT.parent / "shared" / "models"
+    if not folder.is_dir():
+        pytest.skip(NO_SHARED_MODELS)
+    return folder
+
+
+def refuse_skip(report: pytest.TestReport | pytest.CollectReport, reason: str | None) -> None:
+    """Turn a skip into a failure where everything ought to be here."""
+    strict = os.environ.get("RELAX_AOT_NO_SKIPS") == "1" or os.environ.get("CI") == "true"
+    if strict and reason is not None and not reason.startswith(ALLOWED_SKIPS):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"unexpected skip: {reason}\n"
+            "RELAX_AOT_NO_SKIPS or CI is set, so every tool ought to be here; `relax-aot doctor` "
+            "says what is missing, and tests/conftest.py lists the reasons that are allowed."
+        )
+
+
+def skip_reason(call: pytest.CallInfo[object] | None) -> str | None:
+    exception = call.excinfo.value if call is not None and call.excinfo is not None else None
+    return (exception.msg or "") if isinstance(exception, pytest.skip.Exception) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    refuse_skip(report, skip_reason(call))
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    refuse_skip(report, skip_reason(getattr(report, "call", None)))
+    return report
