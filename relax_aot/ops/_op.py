@@ -47,11 +47,12 @@ def require(condition: bool, message: str) -> None:
 class Sample:
     """Arguments that a test runs. With `symbolic`, it also runs with each distinct size
     above 1 replaced by a symbol; numbers above 1 in the attributes named in `sizes` are
-    then replaced too."""
+    then replaced too. Sizes in `fixed` stay numbers."""
 
     args: tuple[Array | None, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     sizes: tuple[str, ...] = ()
+    fixed: tuple[int, ...] = ()
     symbolic: bool = True
     rtol: float = 1e-5
     atol: float = 1e-6

@@ -40,20 +40,25 @@ class Case:
     def attrs(self) -> Mapping[str, Any]:
         """Attributes as the op's rules get them, symbols included."""
         return {
-            name: attr_value(_symbols(value) if self._replaces(name) else value)
+            name: attr_value(self._sizes(value) if name in self.sample.sizes else value)
             for name, value in self.sample.attrs.items()
         }
 
-    def _replaces(self, name: str) -> bool:
-        return self.symbolic and name in self.sample.sizes
+    def _sizes(self, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple(self._sizes(part) for part in value)
+        return self._size(value)
+
+    def _size(self, size: int) -> Dim:
+        replaced = self.symbolic and size > 1 and size not in self.sample.fixed
+        return Dim.of(f"n{size}" if replaced else size)
 
     @cached_property
     def types(self) -> tuple[TensorType | None, ...]:
         return tuple(None if a is None else self._type(np.asarray(a)) for a in self.sample.args)
 
     def _type(self, array: Array) -> TensorType:
-        shape = (_symbol(size) if self.symbolic else Dim.of(size) for size in array.shape)
-        return TensorType(DType.of(array.dtype), tuple(shape))
+        return TensorType(DType.of(array.dtype), tuple(self._size(n) for n in array.shape))
 
     @cached_property
     def inputs(self) -> tuple[Array, ...]:
@@ -63,12 +68,10 @@ class Case:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """What each symbol is worth."""
-        if not self.symbolic:
-            return {}
-        found = [size for array in self.inputs for size in array.shape]
-        for name in self.sample.sizes:
-            found += _numbers(self.sample.attrs[name])
-        return {f"n{size}": size for size in sorted(set(found)) if size > 1}
+        found = [type_.symbols for type_ in self.types if type_ is not None]
+        found += [_symbols(self.attrs[name]) for name in self.sample.sizes]
+        names = sorted(frozenset[str]().union(*found))
+        return {name: int(name.removeprefix("n")) for name in names}
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -127,17 +130,7 @@ def cases_of(ops: Iterable[Op], seed: int = 0) -> Iterator[Case]:
                 yield Case(op, sample, number, symbolic=True)
 
 
-def _symbol(size: int) -> Dim:
-    return Dim.of(f"n{size}" if size > 1 else size)
-
-
-def _symbols(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return tuple(_symbols(part) for part in value)
-    return _symbol(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _numbers(value: Any) -> list[int]:
-    if isinstance(value, tuple | list):
-        return [number for part in value for number in _numbers(part)]
-    return [value] if isinstance(value, int) and not isinstance(value, bool) else []
+def _symbols(value: Any) -> frozenset[str]:
+    if isinstance(value, tuple):
+        return frozenset[str]().union(*(_symbols(part) for part in value))
+    return value.symbols if isinstance(value, Dim) else frozenset()

@@ -1,0 +1,87 @@
+"""trilu keeps one side of a diagonal, eye makes ones on it.
+
+The diagonal is `column == row + k`. Its own elements belong to both sides.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relax_aot.ir.builder import KernelBuilder, less_equal, same
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.loops import Buffer, Select, as_expr
+from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops._op import Array, Op, Sample, require
+
+
+def _trilu_type(x: TensorType, *, k: int | Dim = 0, upper: bool = True) -> TensorType:
+    require(x.rank >= 2, f"trilu needs at least two axes, got {x}")
+    return x
+
+
+def _trilu_lower(
+    builder: KernelBuilder, x: Buffer, y: Buffer, *, k: int | Dim = 0, upper: bool = True
+) -> None:
+    with builder.loops(*y.shape) as at:
+        diagonal, column = at[-2] + Dim.of(k), at[-1]
+        kept = less_equal(diagonal, column) if upper else less_equal(column, diagonal)
+        builder.store(y[at], Select(kept, x[at], as_expr(0, x.dtype)))
+
+
+def _trilu_reference(x: Array, *, k: int = 0, upper: bool = True) -> Array:
+    return np.triu(x, k) if upper else np.tril(x, k)
+
+
+def _trilu_samples(rng: np.random.Generator) -> list[Sample]:
+    x = rng.normal(size=(2, 4, 5)).astype(np.float32)
+    sides = [
+        Sample((x,), {"k": k, "upper": upper}) for k in (-9, -1, 0, 2, 9) for upper in (True, False)
+    ]
+    special = np.array([[np.nan, np.inf], [-np.inf, np.nan]], np.float32)
+    return [
+        *sides,
+        Sample((x,), {"k": 2, "upper": True}, ("k",)),
+        Sample((special,), {"upper": True}),
+        Sample((rng.integers(-9, 9, (3, 2)),), {"upper": False}),
+        Sample((np.ones((3, 4), np.bool_),), {"k": 1, "upper": True}),
+        Sample((np.zeros((0, 4), np.int8),)),
+    ]
+
+
+def _eye_type(*, rows: int | Dim, columns: int | Dim, k: int | Dim = 0, dtype: DType) -> TensorType:
+    return TensorType(dtype, (Dim.of(rows), Dim.of(columns)))
+
+
+def _eye_lower(
+    builder: KernelBuilder,
+    y: Buffer,
+    *,
+    rows: int | Dim,
+    columns: int | Dim,
+    k: int | Dim = 0,
+    dtype: DType,
+) -> None:
+    with builder.loops(*y.shape) as (row, column):
+        hot = same(row + Dim.of(k), column)
+        builder.store(y[(row, column)], Select(hot, as_expr(1, dtype), as_expr(0, dtype)))
+
+
+def _eye_reference(*, rows: int, columns: int, k: int = 0, dtype: DType) -> Array:
+    return np.eye(int(rows), int(columns), int(k), dtype=dtype.numpy)
+
+
+def _eye_samples(rng: np.random.Generator) -> list[Sample]:
+    sizes = ("rows", "columns")
+    return [
+        Sample((), {"rows": 3, "columns": 5, "k": 0, "dtype": DType.F32}, sizes),
+        Sample((), {"rows": 4, "columns": 2, "k": -1, "dtype": DType.I64}, sizes),
+        Sample((), {"rows": 2, "columns": 4, "k": 3, "dtype": DType.BOOL}, (*sizes, "k")),
+        Sample((), {"rows": 2, "columns": 2, "k": 7, "dtype": DType.U8}, sizes),
+        Sample((), {"rows": 0, "columns": 3, "k": 0, "dtype": DType.F64}, sizes),
+    ]
+
+
+OPS = (
+    Op("trilu", _trilu_type, _trilu_lower, _trilu_reference, _trilu_samples),
+    Op("eye", _eye_type, _eye_lower, _eye_reference, _eye_samples),
+)
