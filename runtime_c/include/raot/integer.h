@@ -25,7 +25,19 @@
     { return (U)b < (BITS) ? (T)(U)((W)(U)a << (U)b) : (T)0; } \
     static inline T raot_shr_##N(T a, T b) { return (U)b < (BITS) ? (T)(a >> (U)b) : (T)0; } \
     static inline T raot_larger_##N(T a, T b) { return a > b ? a : b; } \
-    static inline T raot_smaller_##N(T a, T b) { return a < b ? a : b; } \
+    static inline T raot_smaller_##N(T a, T b) { return a < b ? a : b; }
+
+#define RAOT_INTEGER_SIGNED(N, T, U, W, BITS) \
+    RAOT_INTEGER_COMMON(N, T, U, W, BITS) \
+    static inline T raot_div_##N(T a, T b) \
+    { return b == 0 ? (T)0 : b == -1 ? raot_neg_##N(a) : (T)(a / b); } \
+    static inline T raot_fmod_##N(T a, T b) { return b == 0 || b == -1 ? (T)0 : (T)(a % b); } \
+    static inline T raot_mod_##N(T a, T b) \
+    { \
+        const T rest = raot_fmod_##N(a, b); \
+        return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest; \
+    } \
+    static inline T raot_abs_##N(T a) { return a < 0 ? raot_neg_##N(a) : a; } \
     static inline T raot_pow_##N(T a, T b) \
     { \
         T power = 1; \
@@ -38,24 +50,22 @@
         return power; \
     }
 
-#define RAOT_INTEGER_SIGNED(N, T, U, W, BITS) \
-    RAOT_INTEGER_COMMON(N, T, U, W, BITS) \
-    static inline T raot_div_##N(T a, T b) \
-    { return b == 0 ? (T)0 : b == -1 ? raot_neg_##N(a) : (T)(a / b); } \
-    static inline T raot_fmod_##N(T a, T b) { return b == 0 || b == -1 ? (T)0 : (T)(a % b); } \
-    static inline T raot_mod_##N(T a, T b) \
-    { \
-        const T rest = raot_fmod_##N(a, b); \
-        return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest; \
-    } \
-    static inline T raot_abs_##N(T a) { return a < 0 ? raot_neg_##N(a) : a; }
-
 #define RAOT_INTEGER_UNSIGNED(N, T, W, BITS) \
     RAOT_INTEGER_COMMON(N, T, T, W, BITS) \
     static inline T raot_div_##N(T a, T b) { return b == 0u ? (T)0 : (T)(a / b); } \
     static inline T raot_fmod_##N(T a, T b) { return b == 0u ? (T)0 : (T)(a % b); } \
     static inline T raot_mod_##N(T a, T b) { return raot_fmod_##N(a, b); } \
-    static inline T raot_abs_##N(T a) { return a; }
+    static inline T raot_abs_##N(T a) { return a; } \
+    static inline T raot_pow_##N(T a, T b) \
+    { \
+        T power = 1; \
+        while (b > (T)0) { \
+            if (((U)b & 1u) != 0u) { power = raot_mul_##N(power, a); } \
+            a = raot_mul_##N(a, a); \
+            b = (T)(b / (T)2); \
+        } \
+        return power; \
+    }
 
 RAOT_INTEGER_SIGNED(i8, int8_t, uint8_t, uint32_t, 8u)
 RAOT_INTEGER_SIGNED(i16, int16_t, uint16_t, uint32_t, 16u)
