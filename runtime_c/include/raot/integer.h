@@ -60,7 +60,7 @@
     { \
         T power = 1; \
         while (b > (T)0) { \
-            if (((U)b & 1u) != 0u) { power = raot_mul_##N(power, a); } \
+            if (((T)b & 1u) != 0u) { power = raot_mul_##N(power, a); } \
             a = raot_mul_##N(a, a); \
             b = (T)(b / (T)2); \
         } \
