@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relax_aot.emit import Sources, emit
-from relax_aot.emit.interface import Interface
+from relax_aot.emit.interface import Interface, header_bytes
 from relax_aot.emit.render import render
 from relax_aot.errors import RelaxAotError
+from relax_aot.ir.dims import interval
 from relax_aot.ir.graph import Module
 from relax_aot.planning import Plan
 from relax_aot.project.board import Board
@@ -37,6 +38,16 @@ class Project:
     interface: Interface
     board: Board
     const_bytes: int
+
+    @property
+    def state_bytes(self) -> int:
+        """The state block at the declared bounds."""
+        parts = self.interface.states
+        if not parts:
+            return 0
+        unit = self.plan.alignment
+        sizes = (interval(part.type.bytes, self.plan.module.bounds)[1] for part in parts)
+        return header_bytes(self.interface, unit) + sum(-(-n // unit) * unit for n in sizes)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write the project: the whole folder, or nothing. An older project is replaced."""

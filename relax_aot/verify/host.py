@@ -27,6 +27,7 @@ from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
 from relax_aot.verify.adapter import adapter_files
+from relax_aot.verify.cache import cache_dir
 from relax_aot.verify.library import Library, RawResult
 
 Array = NDArray[Any]
@@ -203,15 +204,6 @@ def _shaped(port: Port, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Arra
 
 
 # Building
-
-
-def cache_dir() -> Path:
-    """Where builds are kept, by content: $RELAX_AOT_CACHE, else the user's cache folder."""
-    base = os.environ.get("RELAX_AOT_CACHE")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = Path(base) if base else home / "relax_aot"
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def compiler() -> str:

@@ -27,7 +27,7 @@ struct raot_model {
     int (*run)(const struct raot_buffers *memory, const int32_t *dims, const void *const *inputs,
                void *const *outputs, int32_t *result);
 };
-extern const struct raot_model raot_model;
+extern struct raot_model raot_model;
 """
 GUARD_BYTES = 256
 FILL = 0xA5

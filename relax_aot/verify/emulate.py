@@ -1,0 +1,107 @@
+"""A project on an emulated board: built with the harness, run, outputs as arrays."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.errors import RelaxAotError
+from relax_aot.project import Project
+from relax_aot.verify.adapter import adapter_files
+from relax_aot.verify.build import Image, build_target
+from relax_aot.verify.harness import HarnessCall, HarnessResult
+from relax_aot.verify.host import ordered_inputs, outputs_of, sizes_of, to_bytes
+from relax_aot.verify.library import RawResult
+from relax_aot.verify.qemu import run_image
+from relax_aot.verify.samples import Case
+
+Array = NDArray[Any]
+TIMEOUT_SECONDS = 600.0
+
+
+class GuardError(RelaxAotError):
+    """The generated code wrote outside the memory that it was given."""
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """One run. `instructions` counts the call of run alone; `stack_bytes` is the painted
+    high-water mark."""
+
+    status: int
+    outputs: dict[str, Array]
+    instructions: int | None
+    stack_bytes: int
+
+
+def emulate(project: Project, samples: Sequence[Mapping[str, Array]]) -> list[Emulation]:
+    """Consecutive runs in one program, by arrays; a state is kept from run to run."""
+    cases = []
+    for arrays in samples:
+        inputs = ordered_inputs(project.interface, arrays)
+        cases.append(Case(sizes_of(project.interface, inputs), tuple(inputs)))
+    return emulate_cases(project, cases)
+
+
+def emulate_cases(project: Project, cases: Sequence[Case]) -> list[Emulation]:
+    interface = project.interface
+    calls = [
+        HarnessCall(
+            dims=tuple(case.sizes[f.symbol.name] for f in interface.dims),
+            inputs=tuple(to_bytes(a).tobytes() for a in case.inputs),
+            init=interface.has_state and number == 0,
+        )
+        for number, case in enumerate(cases)
+    ]
+    with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
+        image = build_image(project, Path(scratch))
+        results = run_image(image, project.board, calls, TIMEOUT_SECONDS)
+    return [_emulation(project, c, r) for c, r in zip(cases, results, strict=True)]
+
+
+def _emulation(project: Project, case: Case, result: HarnessResult) -> Emulation:
+    if not result.guards_ok:
+        raise GuardError(
+            f"{project.name} on {project.board.name} wrote outside its memory:"
+            f" {', '.join(result.broken)}"
+        )
+    outputs: dict[str, Array] = {}
+    if result.status == 0:
+        raw = RawResult(
+            0,
+            result.sizes,
+            tuple(np.frombuffer(data, np.uint8) for data in result.outputs),
+            guards_ok=True,
+            untouched=False,
+        )
+        outputs = outputs_of(project.interface, case.sizes, raw)
+    return Emulation(result.status, outputs, result.instructions, result.stack_bytes)
+
+
+def build_image(project: Project, folder: Path) -> Image:
+    """The project with harness and adapter, cross-compiled. Builds are cached by content."""
+    sources = folder / "project"
+    support = folder / "support"
+    for name, content in project.files.items():
+        _write(sources / name, content)
+    for name, text in adapter_files(project.interface).items():
+        _write(support / name, text.encode())
+    prefix = project.interface.name
+    return build_target(
+        project.board,
+        [sources / f"{prefix}.c", sources / f"{prefix}_weights.c"],
+        [sources],
+        folder / "image",
+        support=[support / "adapter.c"],
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

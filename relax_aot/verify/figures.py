@@ -1,0 +1,77 @@
+"""The figures of a compiled model: memory from the plan, code and stack from the compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from elftools.elf.elffile import ELFFile
+
+from relax_aot.project import Project
+from relax_aot.verify.emulate import build_image
+from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError, compiler
+# STACK
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. Code and constants are what the model adds to flash; stack is the worst case
+    of `<name>_run`."""
+
+    arena_bytes: int
+    state_bytes: int
+    const_bytes: int
+    code_bytes: int
+    stack_bytes: int
+    lower_bound_bytes: int
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def memory_of(project: Project) -> Memory:
+    with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
+        folder = Path(scratch)
+        if project.board.family == "host":
+            code, ci_files = _host_objects(project, folder)
+            constants = project.const_bytes
+        else:
+            image = build_image(project, folder)
+            code, constants, ci_files = image.code_bytes, image.const_bytes, list(image.ci_files)
+        stack = worst_stack(ci_files, f"{project.interface.name}_run").bytes
+    plan = project.plan
+    return Memory(
+        plan.arena_bytes,
+        project.state_bytes,
+        constants,
+        code,
+        stack,
+        plan.lower_bound_bytes,
+    )
+
+
+def _host_objects(project: Project, folder: Path) -> tuple[int, list[Path]]:
+    """Code bytes of the model on this machine, and the compiler's call graphs."""
+    for name, content in project.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    source = f"{project.interface.name}.c"
+    flags = [*OPTIMISE_FLAGS, "-fstack-usage", "-fcallgraph-info=su"]
+    done = subprocess.run(
+        [compiler(), "-std=c11", *flags, "-I.", "-c", source],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise HostBuildError(f"the host compiler failed:\n{done.stderr[:2000]}")
+    with (folder / source).with_suffix(".o").open("rb") as file:
+        elf = ELFFile(file)  # type: ignore[no-untyped-call]
+        code = sum(
+            section["sh_size"]
+            for section in elf.iter_sections()  # type: ignore[no-untyped-call]
+            if section.name.startswith(".text")
+        )
+    return code, sorted(folder.glob("*.ci"))
