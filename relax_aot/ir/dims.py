@@ -554,9 +554,38 @@ def _direction(dim: Dim, name: str, bounds: Bounds) -> int:
     start, stop = bounds.range(name)
     if start == stop:
         return 1
-    step = dim.substitute({name: Dim.of(name) + 1}) - dim
-    low, high = _natural(step, bounds.with_range(name, start, stop - 1))
+    low, high = _step(dim, name, bounds.with_range(name, start, stop - 1))
     return 1 if low >= 0 else -1 if high <= 0 else 0
+
+
+def _step(dim: Dim, name: str, bounds: Bounds) -> tuple[int, int]:
+    """Bounds of how much `dim` changes when the symbol grows by one."""
+    low = high = 0
+    for c, monomial in dim.terms:
+        if len(monomial) == 1 and monomial[0][1] == 1:
+            least, most = _atom_step(monomial[0][0], name, bounds)
+            ends = (c * least, c * most)
+        else:
+            term = Dim(((c, monomial),))
+            ends = _natural(term.substitute({name: Dim.of(name) + 1}) - term, bounds)
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _atom_step(atom: Atom, name: str, bounds: Bounds) -> tuple[int, int]:
+    if isinstance(atom, str):
+        return (1, 1) if atom == name else (0, 0)
+    parts = [_step(part, name, bounds) for part in _parts(atom)]
+    if all(part == (0, 0) for part in parts):
+        return 0, 0
+    if isinstance(atom, FloorDiv) and atom.denominator.is_constant:
+        k = atom.denominator.constant
+        return parts[0][0] // k, -(-parts[0][1] // k)
+    if isinstance(atom, Min | Max):
+        return min(low for low, _ in parts), max(high for _, high in parts)
+    low, high = _atom_interval(atom, bounds)
+    after = _natural(_substitute_atom(atom, {name: Dim.of(name) + 1}), bounds)
+    return after[0] - high, after[1] - low
 
 
 def _natural(dim: Dim, bounds: Bounds) -> tuple[int, int]:
@@ -716,29 +745,60 @@ def _extremise(dim: Dim, bounds: Bounds, *, upwards: bool) -> Dim:
         return dim.substitute(taken_low)
     total = _constant(0)
     for c, monomial in dim.terms:
-        term = _constant(c)
-        positive = (c > 0) == upwards
-        for atom, power in monomial:
-            if _atom_interval(atom, wide)[0] < 0:
-                return _constant(interval(dim, bounds)[1 if upwards else 0])
-            base = _extremise_atom(atom, bounds, upwards=positive)
-            for _ in range(power):
-                term = term * base
-        total = total + term
+        total = total + _extremise_term(c, monomial, bounds, wide, upwards=upwards)
     return total
 
 
-def _extremise_atom(atom: Atom, bounds: Bounds, *, upwards: bool) -> Dim:
+def _extremise_term(
+    c: int, monomial: Monomial, bounds: Bounds, wide: Bounds, *, upwards: bool
+) -> Dim:
+    """A product's bound: exact where no factor can be negative, else by magnitudes."""
+    term = _constant(c)
+    if all(_atom_interval(atom, wide)[0] >= 0 for atom, _ in monomial):
+        for atom, power in monomial:
+            base = _extremise_atom(atom, bounds, wide, upwards=(c > 0) == upwards)
+            for _ in range(power):
+                term = term * base
+        return term
+    if len(monomial) == 1 and monomial[0][1] == 1:
+        return _extremise_atom(monomial[0][0], bounds, wide, upwards=(c > 0) == upwards) * c
+    magnitude = _constant(abs(c))
+    for atom, power in monomial:
+        high = _extremise_atom(atom, bounds, wide, upwards=True)
+        low = _extremise_atom(atom, bounds, wide, upwards=False)
+        for _ in range(power):
+            magnitude = magnitude * dim_max(high, -low)
+    return magnitude if upwards else -magnitude
+
+
+def _extremise_atom(atom: Atom, bounds: Bounds, wide: Bounds, *, upwards: bool) -> Dim:
     match atom:
         case str():
             return _atom(atom) if upwards else _constant(bounds.range(atom)[0])
         case FloorDiv():
             a = _extremise(atom.numerator, bounds, upwards=upwards)
-            return a // _extremise(atom.denominator, bounds, upwards=not upwards)
+            if interval(atom.denominator, wide)[0] <= 0:
+                # The divisor may be negative: no quotient is further from 0 than this.
+                high = _extremise(atom.numerator, bounds, upwards=True)
+                low = _extremise(atom.numerator, bounds, upwards=False)
+                magnitude = dim_max(high, -low) + 1
+                return magnitude if upwards else -magnitude
+            ends = (
+                a // _extremise(atom.denominator, bounds, upwards=False),
+                a // _extremise(atom.denominator, bounds, upwards=True),
+            )
+            return dim_max(*ends) if upwards else dim_min(*ends)
         case Mod():
+            if interval(atom.denominator, wide)[0] <= 0:
+                high = _extremise(atom.denominator, bounds, upwards=True)
+                low = _extremise(atom.denominator, bounds, upwards=False)
+                magnitude = dim_max(high, -low)
+                return magnitude if upwards else -magnitude
             if not upwards:
                 return _constant(0)
             top = _extremise(atom.denominator, bounds, upwards=True) - 1
+            if interval(atom.numerator, wide)[0] < 0:
+                return top
             return dim_min(_extremise(atom.numerator, bounds, upwards=True), top)
         case Min():
             return dim_min(*(_extremise(a, bounds, upwards=upwards) for a in atom.args))
