@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from relax_aot.project import Project
 from relax_aot.verify.emulate import build_image
 from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError, compiler
-# STACK
+from relax_aot.verify.stack import worst_stack
 
 
 @dataclass(frozen=True, slots=True)

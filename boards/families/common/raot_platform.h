@@ -1,0 +1,43 @@
+/*
+ * raot_platform.h - what the harness needs from the place where it runs.
+ *
+ * A family implements these; its start-up code calls raot_harness on the stack that the
+ * model is to use.
+ */
+#ifndef RAOT_PLATFORM_H
+#define RAOT_PLATFORM_H
+
+#include <stddef.h>
+
+/* How a run ended: the exit code of the emulator. */
+enum raot_exit {
+    RAOT_EXIT_DONE = 0,
+    RAOT_EXIT_FILES = 96,   /* a file could not be opened, read or written */
+    RAOT_EXIT_REQUEST = 97, /* the request does not fit the model */
+    RAOT_EXIT_LIBRARY = 98, /* the C library ended the program: exit or abort */
+    RAOT_EXIT_FAULT = 99    /* a fault; fault.bin says which */
+};
+
+#define RAOT_REQUEST_FILE "request.bin"
+#define RAOT_RESPONSE_FILE "response.bin"
+#define RAOT_FAULT_FILE "fault.bin"
+
+/* First words of the files: "RAQ1", "RAR1", and for faults "RAFC" (Cortex-M), "RAFL" (Linux). */
+#define RAOT_REQUEST_MAGIC 0x31514152u
+#define RAOT_RESPONSE_MAGIC 0x31524152u
+#define RAOT_CORTEX_M_FAULT_MAGIC 0x43464152u
+#define RAOT_LINUX_FAULT_MAGIC 0x4c464152u
+
+/* Read and write exactly `bytes`, or end the program with RAOT_EXIT_FILES. */
+void raot_read(void *to, size_t bytes);
+void raot_write(const void *from, size_t bytes);
+
+_Noreturn void raot_exit(int code);
+
+/* The lowest address that belongs to the current stack. */
+void *raot_stack_limit(void);
+
+/* Answers the calls of the request, one after the other. */
+void raot_harness(void);
+
+#endif

@@ -1,0 +1,7 @@
+/* fault.h - every exception ends here: it is written to fault.bin and ends the run. */
+#ifndef RAOT_FAULT_H
+#define RAOT_FAULT_H
+
+void raot_fault_entry(void);
+
+#endif

@@ -1,0 +1,124 @@
+/*
+ * startup.c - from reset to the harness, for Cortex-M.
+ *
+ * The harness runs on PSP, handlers on MSP, so that a stack overflow can still be reported.
+ * Compiled so that loops are not turned into calls of the C library.
+ */
+#include <stdint.h>
+
+#include "fault.h"
+#include "memory_map.h"
+#include "protection.h"
+#include "raot_platform.h"
+#include "semihosting.h"
+
+void raot_reset(void);
+void raot_start(void);
+void _exit(int code);
+void __aeabi_unwind_cpp_pr0(void);
+
+static int32_t request;
+static int32_t response;
+
+union vector {
+    uint32_t *stack;
+    void (*handler)(void);
+};
+
+__attribute__((section(".vectors"), used)) static const union vector vectors[16] = {
+    {.stack = __handler_stack_top},
+    {.handler = raot_reset},
+    {.handler = raot_fault_entry}, /* NMI */
+    {.handler = raot_fault_entry}, /* HardFault */
+    {.handler = raot_fault_entry}, /* MemManage */
+    {.handler = raot_fault_entry}, /* BusFault */
+    {.handler = raot_fault_entry}, /* UsageFault */
+    {.handler = raot_fault_entry}, /* SecureFault */
+    {.handler = raot_fault_entry}, {.handler = raot_fault_entry}, {.handler = raot_fault_entry},
+    {.handler = raot_fault_entry}, {.handler = raot_fault_entry}, {.handler = raot_fault_entry},
+    {.handler = raot_fault_entry}, {.handler = raot_fault_entry},
+};
+
+/* In assembly, so that no floating-point instruction comes before the FPU is on. */
+__attribute__((naked)) void raot_reset(void)
+{
+    __asm__ volatile(
+#if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)
+        "ldr r0, =0xE000ED88\n" /* CPACR: full access to CP10 and CP11 */
+        "ldr r1, [r0]\n"
+        "ldr r2, =0x00F00000\n"
+        "orrs r1, r1, r2\n"
+        "str r1, [r0]\n"
+        "dsb\n"
+        "isb\n"
+#endif
+        "ldr r0, =__stack_top\n"
+        "msr psp, r0\n"
+        "movs r0, #2\n" /* CONTROL.SPSEL: thread mode on PSP */
+        "msr control, r0\n"
+        "isb\n"
+#if defined(__ARM_ARCH_8M_MAIN__) || defined(__ARM_ARCH_8_1M_MAIN__)
+        "ldr r0, =__stack_limit\n"
+        "msr psplim, r0\n"
+#endif
+        "bl raot_start\n"
+        "b .\n"
+        ".ltorg\n");
+}
+
+__attribute__((used)) void raot_start(void)
+{
+    const uint32_t *from = __data_load;
+
+    for (uint32_t *to = __data_start; to < __data_end; to++) {
+        *to = *from++;
+    }
+    for (uint32_t *to = __bss_start; to < __bss_end; to++) {
+        *to = 0;
+    }
+    raot_protect();
+    request = semihosting_open(RAOT_REQUEST_FILE, sizeof RAOT_REQUEST_FILE - 1, OPEN_READ);
+    response = semihosting_open(RAOT_RESPONSE_FILE, sizeof RAOT_RESPONSE_FILE - 1, OPEN_WRITE);
+    if (request < 0 || response < 0) {
+        raot_exit(RAOT_EXIT_FILES);
+    }
+    raot_harness();
+    semihosting_close(response);
+    raot_exit(RAOT_EXIT_DONE);
+}
+
+void raot_read(void *to, size_t bytes)
+{
+    if (bytes > 0 && semihosting_read(request, to, bytes) != 0) {
+        raot_exit(RAOT_EXIT_FILES);
+    }
+}
+
+void raot_write(const void *from, size_t bytes)
+{
+    if (bytes > 0 && semihosting_write(response, from, bytes) != 0) {
+        raot_exit(RAOT_EXIT_FILES);
+    }
+}
+
+void raot_exit(int code)
+{
+    semihosting_exit(code);
+}
+
+void *raot_stack_limit(void)
+{
+    return __stack_limit;
+}
+
+/* Where exit and abort of the C library end. */
+void _exit(int code)
+{
+    (void)code;
+    raot_exit(RAOT_EXIT_LIBRARY);
+}
+
+/* libgcc's division names it in its unwind tables; the real one would bring the unwinder. */
+void __aeabi_unwind_cpp_pr0(void)
+{
+}

@@ -1,0 +1,105 @@
+"""The bundled example, end to end: compiled once per board, run on host and boards, compared."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from relax_aot import driver
+from relax_aot.driver import Options
+from relax_aot.errors import RelaxAotError
+from relax_aot.resources import data_dir
+from relax_aot.verify.compare import Tolerance
+from relax_aot.verify.job import Job, Result, run_job
+from relax_aot.verify.table import run_cells, shown
+from relax_aot.verify.toolchain import ToolMissing
+
+BOARDS = ("host", "mps2-an386", "mps2-an500")
+SIZES = (1, 2, 17, 64, 127, 128)
+BOUND = (1, 128)
+
+
+def run_demo(folder: Path) -> bool:
+    """Print the table; True where every run equals the reference."""
+    console = Console()
+    model = data_dir("examples") / "gesture" / "gesture.onnx"
+    start = time.perf_counter()
+    options = Options(bounds={"n": BOUND})
+    project = driver.compile_model(model, BOARDS[0], options)
+    written = project.write(folder)
+    console.print(
+        f"model: {model.name}, gestures from motion, float[n, 6] with n in"
+        f" {BOUND[0]}..{BOUND[1]}; sizes tried: {', '.join(map(str, SIZES))}"
+    )
+    table = Table(title="one C project, every size", title_justify="left")
+    for column in ("board", "sizes", "status", "worst difference", "wrong", "instructions"):
+        table.add_column(column, justify="left" if column in ("board", "sizes") else "right")
+    lines, ok = [], True
+    for board in BOARDS:
+        try:
+            result = _verify(model, board, options)
+        except ToolMissing as error:
+            lines.append(f"{board}: skipped, {error}")
+            continue
+        ok = ok and result.ok
+        (target,) = result.targets
+        for run in target.runs:
+            table.add_row(board, *run_cells(run))
+        memory = target.memory
+        lines.append(
+            f"{board}: arena {memory.arena_bytes}, flash"
+            f" {shown(memory.code_bytes + memory.const_bytes)} (code {shown(memory.code_bytes)},"
+            f" constants {shown(memory.const_bytes)}), stack {shown(memory.stack_bytes)} bytes"
+        )
+    console.print(table)
+    for line in lines:
+        console.print(line)
+    console.print(f"the C project: {written.resolve()}")
+    console.print(_samples(model, options))
+    console.print(f"{'all equal' if ok else 'NOT EQUAL'}, {time.perf_counter() - start:.1f} s")
+    return ok
+
+
+def _verify(model: Path, board: str, options: Options) -> Result:
+    return run_job(
+        Job(
+            source=model,
+            projects=driver.compile_for(model, [board], options),
+            at=tuple({"n": n} for n in SIZES),
+            reference=_reference(),
+            tolerance=Tolerance(1e-4, 1e-5),
+        )
+    )
+
+
+def _reference() -> str:
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        return "numpy"
+    return "onnxruntime"
+
+
+def _samples(model: Path, options: Options) -> str:
+    """What the compiled model says of recorded gestures, next to what they are."""
+    from relax_aot.verify.host import host_model
+
+    path = model.with_name("gesture_samples.npz")
+    try:
+        stored = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise RelaxAotError(f"cannot read {path}: {error}") from None
+    host = host_model(driver.compile_model(model, "host", options))
+    (motion_input,) = host.interface.inputs
+    said = []
+    for label in stored.files:
+        motion = stored[label][: BOUND[1]]
+        scores = host({motion_input.source: motion})["scores"]
+        guess = stored.files[int(scores.reshape(-1).argmax())]
+        mark = "" if guess == label else f" (is {label})"
+        said.append(f"n={len(motion)} {guess}{mark}")
+    return "recordings: " + ", ".join(said)

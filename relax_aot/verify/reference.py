@@ -1,0 +1,122 @@
+"""Runs a module by the ops' NumPy references: what the model means, in the IR's own words.
+
+Works on graph functions, before lowering. Each result is checked against the type that was
+deduced for it, so that a run also tests the type rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.errors import RelaxAotError
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Attr, Call, Condition, Function, Module, Var
+from relax_aot.ops import all_ops
+
+Array = NDArray[Any]
+
+
+class EvaluationError(RelaxAotError):
+    """Inputs or sizes that the module does not take."""
+
+
+def evaluate(
+    module: Module, inputs: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, Array]:
+    """Results by name, for inputs by name and the entry's symbols by name.
+
+    A symbol whose bounds leave one value need not be given.
+    """
+    known = {s.name: s.low for s in module.symbols if s.low == s.high and not s.inner}
+    known |= sizes
+    for symbol in module.symbols:
+        if not symbol.inner:
+            _check_symbol(symbol.name, symbol.low, symbol.high, known)
+    for condition in module.conditions:
+        _check_condition(condition, known)
+    arguments = [_argument(param, inputs, known) for param in module.main.params]
+    with np.errstate(all="ignore"):
+        results = _Run(module, known).function(module.main, arguments)
+    return {var.name: array for var, array in zip(module.main.results, results, strict=True)}
+
+
+def _check_symbol(name: str, low: int, high: int, sizes: Mapping[str, int]) -> None:
+    if name not in sizes:
+        raise EvaluationError(f"size {name} is not given")
+    if not low <= sizes[name] <= high:
+        raise EvaluationError(f"size {name} is {sizes[name]}, outside {low}..{high}")
+
+
+def _check_condition(condition: Condition, sizes: Mapping[str, int]) -> None:
+    left, right = condition.left.evaluate(sizes), condition.right.evaluate(sizes)
+    if left != right if condition.relation == "==" else left > right:
+        raise EvaluationError(f"these sizes break {condition} ({condition.origin})")
+
+
+def _argument(param: Var, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
+    if param.name not in inputs:
+        raise EvaluationError(f"input {param.name} ({param.type}) is missing")
+    array = np.asarray(inputs[param.name])
+    shape = tuple(size.evaluate(sizes) for size in param.type.shape)
+    if array.shape != shape or array.dtype != param.type.dtype.numpy:
+        raise EvaluationError(
+            f"input {param.name} must be {param.type.dtype.value}{list(shape)},"
+            f" got {array.dtype}{list(array.shape)}"
+        )
+    return array
+
+
+class _Run:
+    """One evaluation; `sizes` grows by the inner symbols that branches define."""
+
+    def __init__(self, module: Module, sizes: dict[str, int]) -> None:
+        self.module, self.sizes = module, sizes
+        self.constants = {c.name: c.data for c in module.constants}
+
+    def function(self, function: Function, arguments: Sequence[Array]) -> list[Array]:
+        params = [param.name for param in function.params]
+        values: dict[str, Array] = dict(zip(params, arguments, strict=True))
+        for call in function.body:
+            args = [None if a is None else self.value(a.name, values) for a in call.args]
+            results = self.branch(call, args) if call.op == "if" else self.op(call, args)
+            for out, result in zip(call.outs, results, strict=True):
+                values[out.name] = self.checked(call, out, result)
+        return [self.value(result.name, values) for result in function.results]
+
+    def value(self, name: str, values: Mapping[str, Array]) -> Array:
+        return values[name] if name in values else self.constants[name]
+
+    def op(self, call: Call, args: Sequence[Array | None]) -> tuple[Array, ...]:
+        attrs = {name: self.attr(value) for name, value in call.attrs}
+        results = all_ops()[call.op].reference(*args, **attrs)
+        return results if isinstance(results, tuple) else (results,)
+
+    def branch(self, call: Call, args: Sequence[Array | None]) -> list[Array]:
+        condition, *captured = args
+        assert condition is not None
+        side = "then" if bool(condition.reshape(())) else "else"
+        taken = self.module.function_table[call.ref(side)]
+        results = self.function(taken, [a for a in captured if a is not None])
+        sizes, names = call.attr(f"{side}_sizes"), call.attr("defines")
+        assert isinstance(sizes, tuple) and isinstance(names, tuple)
+        for name, size in zip(names, sizes, strict=True):
+            self.sizes[str(name)] = int(self.attr(size))
+        return results
+
+    def attr(self, value: Attr) -> Any:
+        if isinstance(value, Dim):
+            return value.evaluate(self.sizes)
+        return tuple(self.attr(v) for v in value) if isinstance(value, tuple) else value
+
+    def checked(self, call: Call, out: Var, result: Array) -> Array:
+        array = np.asarray(result)
+        shape = tuple(size.evaluate(self.sizes) for size in out.type.shape)
+        assert array.shape == shape and array.dtype == out.type.dtype.numpy, (
+            f"{call.op} gave {array.dtype}{list(array.shape)} for %{out.name}: {out.type},"
+            f" from {call.origin}"
+        )
+        return array
