@@ -25,7 +25,7 @@ BOUND = (1, 128)
 
 def run_demo(folder: Path) -> bool:
     """Print the table; True where every run equals the reference."""
-    console = Console()
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     model = data_dir("examples") / "gesture" / "gesture.onnx"
     start = time.perf_counter()
     options = Options(bounds={"n": BOUND})

@@ -13,7 +13,7 @@ from relax_aot.verify.toolchain import doctor
 
 
 def print_result(result: Result) -> None:
-    console = Console()
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     for target in result.targets:
         memory = target.memory
         table = Table(title=f"{result.model} on {target.board}", title_justify="left")

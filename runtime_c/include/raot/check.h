@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "raot/arena.h"
+#include "arena.h"
 
 /* Marks a state block that init has prepared. */
 #define RAOT_STATE_MARK 0x54524f41

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "raot/math.h"
+#include "math.h"
 
 static inline int64_t raot_f64_to_i64_sat(double x)
 {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "raot/math64.h"
+#include "math64.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
