@@ -29,6 +29,7 @@ from relax_aot.resources import data_dir
 from relax_aot.verify.adapter import adapter_files
 from relax_aot.verify.cache import cache_dir
 from relax_aot.verify.library import Library, RawResult
+from relax_aot.verify.toolchain import ToolMissing
 
 Array = NDArray[Any]
 
@@ -64,7 +65,7 @@ class InputError(RelaxAotError):
 
 
 class HostBuildError(RelaxAotError):
-    """The host compiler is missing, or did not accept the project."""
+    """The host compiler did not accept the project."""
 
 
 class HostCrash(RelaxAotError):
@@ -213,7 +214,7 @@ def compiler() -> str:
         found = shutil.which(name)
         if found:
             return found
-    raise HostBuildError("no C compiler found; install one: apt-get install gcc libc6-dev")
+    raise ToolMissing("no C compiler found; get one by: apt-get install gcc libc6-dev")
 
 
 def build_library(project: Project, *, sanitize: bool = False) -> Path:

@@ -1,0 +1,215 @@
+"""The command line: every mistake is one clear message and the right exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.conftest import ROOT
+
+GESTURE = ROOT / "examples" / "gesture" / "gesture.onnx"
+
+
+def relax_aot(
+    *arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "relax_aot", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=environment
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def model_of(nodes: list[onnx.NodeProto], size: int | str = "n") -> bytes:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [size, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.domain", 1)]
+    return helper.make_model(graph, opset_imports=opsets).SerializeToString()
+
+
+def test_compile_writes_a_project_and_figures(tmp_path: Path) -> None:
+    done = relax_aot("compile", GESTURE, "--bound", "n=64", "-o", "out", "--json", "-", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["symbols"] == {"n": [1, 64]}
+    assert (tmp_path / "out" / "gesture.h").is_file()
+
+
+def test_verify_reports_by_schema(tmp_path: Path) -> None:
+    done = relax_aot(
+        "verify", GESTURE, "--bound", "n=4..64", "--at", "n=9", "--at", "n=64", "--json", "-",
+        folder=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    (target,) = result["targets"]
+    assert (result["ok"], target["board"]) == (True, "host")
+    assert [run["dims"] for run in target["runs"]] == [{"n": 9}, {"n": 64}]
+    assert set(target["memory"]) == {
+        "arena_bytes", "state_bytes", "const_bytes", "code_bytes", "stack_bytes",
+        "lower_bound_bytes",
+    }  # fmt: skip
+    assert set(target["runs"][0]["outputs"][0]) == {
+        "name", "shape", "max_abs", "max_rel", "mismatches",
+    }  # fmt: skip
+
+
+def test_verify_exits_1_where_results_differ(tmp_path: Path) -> None:
+    motion = np.zeros((5, 6), np.float32)
+    np.savez(tmp_path / "in.npz", motion=motion)
+    np.savez(tmp_path / "want.npz", scores=np.full(8, 9.0, np.float32), frames=np.zeros((3, 8)))
+    done = relax_aot(
+        "verify", GESTURE, "--bound", "n=64", "--inputs", "in.npz", "--reference", "want.npz",
+        folder=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+
+
+def test_missing_bound_names_the_symbol_and_the_option(tmp_path: Path) -> None:
+    done = relax_aot("compile", GESTURE, "-o", "out", folder=tmp_path)
+    refused(done, 2, "n ", "motion, axis 0", "--bound n=128")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("bound", ["m=3", "n=", "n=x", "n=9..3", "n=-4", "=3"])
+def test_bad_bounds_are_refused(bound: str, tmp_path: Path) -> None:
+    done = relax_aot("compile", GESTURE, "--bound", bound, "-o", "out", folder=tmp_path)
+    refused(done, 2, bound.partition("=")[0] or "--bound")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"not a model", b"\x08\xff\xff\xff", None])
+def test_broken_files_are_refused(data: bytes | None, tmp_path: Path) -> None:
+    if data is not None:
+        (tmp_path / "broken.onnx").write_bytes(data)
+    done = relax_aot("compile", "broken.onnx", "-o", "out", folder=tmp_path)
+    refused(done, 2, "broken.onnx")
+    assert not (tmp_path / "out").exists()
+
+
+def test_truncated_and_changed_files_give_no_traceback(tmp_path: Path) -> None:
+    whole = GESTURE.read_bytes()
+    rng = np.random.default_rng(0)
+    for trial in range(6):
+        data = bytearray(whole[: len(whole) * trial // 6] if trial % 2 else whole)
+        for place in rng.integers(0, max(len(data), 1), 20):
+            if place < len(data):
+                data[place] = int(rng.integers(256))
+        (tmp_path / "changed.onnx").write_bytes(bytes(data))
+        done = relax_aot("compile", "changed.onnx", "--bound", "n=8", "-o", "out", folder=tmp_path)
+        assert done.returncode in (0, 2)
+        assert "Traceback" not in done.stderr
+
+
+def test_unsupported_operators_are_listed_all_at_once(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["a"], name="first", domain="my.domain"),
+        helper.make_node("StringNormalizer", ["a"], ["b"], name="second"),
+        helper.make_node("Relu", ["b"], ["y"], name="third"),
+    ]
+    (tmp_path / "m.onnx").write_bytes(model_of(nodes))
+    done = relax_aot("compile", "m.onnx", "--bound", "n=8", "-o", "out", folder=tmp_path)
+    refused(done, 2, "first", "Frobnicate", "second", "StringNormalizer")
+    assert "third" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_foreign_folder_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    done = relax_aot("compile", GESTURE, "--bound", "n=8", "-o", "mine", folder=tmp_path)
+    refused(done, 2, "mine")
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_an_older_project_is_replaced_whole(tmp_path: Path) -> None:
+    for bound in ("n=8", "n=16"):
+        done = relax_aot("compile", GESTURE, "--bound", bound, "-o", "out", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "GESTURE_N_MAX 16" in (tmp_path / "out" / "gesture_config.h").read_text()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_absent_compiler_exits_3_and_says_how_to_get_it(tmp_path: Path) -> None:
+    bare = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    for board in ("host", "mps2-an386"):
+        done = relax_aot(
+            "verify", GESTURE, "--bound", "n=8", "--board", board, folder=tmp_path, environment=bare
+        )
+        refused(done, 3, "apt-get install")
+
+
+def test_an_unknown_board_is_refused(tmp_path: Path) -> None:
+    done = relax_aot(
+        "compile", GESTURE, "--bound", "n=8", "--board", "mps2-an387", "-o", "out", folder=tmp_path
+    )
+    refused(done, 2, "mps2-an387", "mps2-an38")
+
+
+def test_what_is_not_built_yet_says_so(tmp_path: Path) -> None:
+    done = relax_aot(
+        "compile", GESTURE, "--bound", "n=8", "--quantize", "int8", "-o", "out", folder=tmp_path
+    )
+    refused(done, 2, "--quantize")
+
+
+def test_dump_shows_every_stage(tmp_path: Path) -> None:
+    done = relax_aot(
+        "compile", GESTURE, "--bound", "n=8", "-o", "out", "--dump", "stages", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    names = [p.name for p in sorted((tmp_path / "stages").iterdir())]
+    assert names[0] == "01-frontend.txt"
+    assert "func @main" in (tmp_path / "stages" / names[0]).read_text()
+    assert names[-1].endswith("plan.txt")
+
+
+def test_plan_gives_offsets_that_do_not_overlap(tmp_path: Path) -> None:
+    rows = [("a", 0, 3, 40), ("b", 1, 4, 24), ("c", 3, 5, 40), ("d", 4, 6, 16)]
+    text = "id,lower,upper,size\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows)
+    (tmp_path / "t.csv").write_text(text)
+    done = relax_aot("plan", "t.csv", "-o", "o.csv", "--capacity", "64", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "o.csv").read_text().splitlines()
+    assert lines[0] == "id,lower,upper,size,offset"
+    placed = [tuple(map(int, line.split(",")[1:])) for line in lines[1:]]
+    for i, (low, high, size, offset) in enumerate(placed):
+        for low2, high2, size2, offset2 in placed[:i]:
+            together = low < high2 and low2 < high
+            assert not together or offset + size <= offset2 or offset2 + size2 <= offset
+    assert relax_aot("plan", "t.csv", "--capacity", "63", folder=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize("text", ["", "id,lower\n", "id,lower,upper,size\na,3,1,4\n", "\xff"])
+def test_a_bad_table_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text, encoding="latin-1")
+    refused(relax_aot("plan", "t.csv", folder=tmp_path), 2, "t.csv")
+
+
+def test_boards_ops_doctor_and_report_answer(tmp_path: Path) -> None:
+    boards = relax_aot("boards", folder=tmp_path).stdout
+    assert "mps2-an386" in boards and "microbit" in boards
+    assert "Cortex" in relax_aot("boards", "mps2-an500", folder=tmp_path).stdout.replace(
+        "cortex", "Cortex"
+    )
+    assert "LayerNormalization" in relax_aot("ops", folder=tmp_path).stdout
+    assert "arm-none-eabi-gcc" in relax_aot("doctor", folder=tmp_path).stdout
+    done = relax_aot("report", GESTURE, "--bound", "n=64", "-o", "r.html", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "r.html").read_text()
+    assert "<svg" in page and "http" not in page.replace("http-equiv", "")
