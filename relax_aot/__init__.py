@@ -1,8 +1,8 @@
 """relax_aot: models whose sizes are unknown until run time, as plain, bounded, readable C.
 
-    import relax_aot as rx
-    project = rx.compile("kws.onnx", board="mps2-an386", bounds={"n": (1, 128)})
-    project.write("out")
+import relax_aot as rx
+project = rx.compile("kws.onnx", board="mps2-an386", bounds={"n": (1, 128)})
+project.write("out")
 """
 
 from __future__ import annotations

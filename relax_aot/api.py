@@ -70,7 +70,7 @@ def load(
     return driver.load(source, _options(bounds, fix, state, assume))
 
 
-def compile(  # noqa: A001 - the name of the verb everywhere else
+def compile(
     source: Any,
     *,
     board: str = "host",

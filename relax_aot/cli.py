@@ -30,9 +30,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--assume", multiple=True, metavar="'n <= 2*m'", help="A relation of sizes."),
         click.option("--quantize", type=click.Choice(["int8"]), help="Not built yet."),
         click.option("--calibrate", type=click.Path(), help="Data for --quantize."),
-        click.option(
-            "--optimize", type=click.Choice(["speed", "size", "memory"]), default="speed"
-        ),
+        click.option("--optimize", type=click.Choice(["speed", "size", "memory"]), default="speed"),
         click.option("--name", help="Prefix of every public C name."),
         click.option("--dump", type=click.Path(), metavar="DIR", help="Write every stage as text."),
     ]

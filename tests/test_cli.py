@@ -39,11 +39,14 @@ def model_of(nodes: list[onnx.NodeProto], size: int | str = "n") -> bytes:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "g", [x], [y])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.domain", 1)]
-    return helper.make_model(graph, opset_imports=opsets).SerializeToString()
+    data: bytes = helper.make_model(graph, opset_imports=opsets).SerializeToString()
+    return data
 
 
 def test_compile_writes_a_project_and_figures(tmp_path: Path) -> None:
-    done = relax_aot("compile", GESTURE, "--bound", "n=64", "-o", "out", "--json", "-", folder=tmp_path)
+    done = relax_aot(
+        "compile", GESTURE, "--bound", "n=64", "-o", "out", "--json", "-", folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["symbols"] == {"n": [1, 64]}

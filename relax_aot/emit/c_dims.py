@@ -66,9 +66,7 @@ def _fold_c(function: str, args: tuple[Dim, ...], names: Names, bounds: Bounds) 
     return first
 
 
-def linear_c(
-    index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bounds: Bounds
-) -> str:
+def linear_c(index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bounds: Bounds) -> str:
     """The row-major position of an element, as `(i * columns + j) * depth + k`."""
     text = ""
     for position, size in zip(index, shape, strict=True):
@@ -130,5 +128,3 @@ def _fold_macro(name: str, parts: list[str]) -> str:
     for part in rest:
         first = f"{name}({first}, {part})"
     return first
-
-

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from relax_aot.emit.c_names import Names, identifier
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition, Module, Symbol
+from relax_aot.ir.graph import Condition, Module, Symbol, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.planning import Plan
 
@@ -107,7 +107,7 @@ def interface_of(plan: Plan, name: str) -> Interface:
         if s.inner and s.name in shown
     )
 
-    def ports(values: tuple[object, ...], skipped: set[str]) -> tuple[Port, ...]:
+    def ports(values: tuple[Var, ...], skipped: set[str]) -> tuple[Port, ...]:
         members = Names()
         return tuple(
             Port(

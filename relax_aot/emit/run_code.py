@@ -54,9 +54,7 @@ class RunContext:
 
 def make_context(plan: Plan, interface: Interface, constants: dict[str, str]) -> RunContext:
     scope = Names()
-    symbols = {
-        f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)
-    }
+    symbols = {f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)}
     for symbol in plan.module.symbols:
         if symbol.name not in symbols:
             symbols[symbol.name] = scope.claim(symbol.name)
@@ -117,8 +115,7 @@ def _null_check(context: RunContext, pointer: str, elements: Dim) -> str:
 def size_checks(interface: Interface) -> list[str]:
     """One C condition per symbol: it is outside its bounds."""
     return [
-        f"dims->{f.c_name} < {f.symbol.low} || dims->{f.c_name} > {f.macro}"
-        for f in interface.dims
+        f"dims->{f.c_name} < {f.symbol.low} || dims->{f.c_name} > {f.macro}" for f in interface.dims
     ]
 
 
@@ -257,4 +254,3 @@ def state_checks(context: RunContext) -> list[tuple[str, str]]:
         (str(position + 1), f"dims->{field.c_name}")
         for position, field in enumerate(state_symbols(context.interface))
     ]
-

@@ -8,7 +8,7 @@ from relax_aot.emit import run_code
 from relax_aot.emit.c_code import print_kernel
 from relax_aot.emit.c_dims import greatest_c
 from relax_aot.emit.c_names import Names, comment
-from relax_aot.emit.interface import Interface, Port, header_bytes
+from relax_aot.emit.interface import C_TYPES, Interface, Port, header_bytes
 from relax_aot.emit.run_code import RunContext, make_context
 from relax_aot.emit.weights import ConstantView, weights_of
 from relax_aot.ir.dims import Bounds, Dim
@@ -286,14 +286,12 @@ def _slots(context: RunContext, macros: dict[str, str]) -> tuple[SlotView, ...]:
     views = []
     for slot in plan.slots:
         name = macro_of[slot.var.name]
-        below = [
-            f"{prefix}_OFFSET_{macro_of[u]} + {prefix}_SIZE_{macro_of[u]}" for u in slot.below
-        ]
+        below = [f"{prefix}_OFFSET_{macro_of[u]} + {prefix}_SIZE_{macro_of[u]}" for u in slot.below]
         note = f"{slot.var.type}, at most {greatest[slot.var.name].greatest_bytes} bytes"
         views.append(
             SlotView(
                 context.values[slot.var.name],
-                run_code.C_TYPES[slot.var.type.dtype],
+                C_TYPES[slot.var.type.dtype],
                 f"{prefix}_SIZE_{name}",
                 f"{prefix}_OFFSET_{name}",
                 _constant_size(slot.bytes, context, macros),
@@ -316,7 +314,7 @@ def _states(context: RunContext, macros: dict[str, str]) -> tuple[tuple[StateVie
         views.append(
             StateView(
                 context.values[part.input],
-                run_code.C_TYPES[part.type.dtype],
+                C_TYPES[part.type.dtype],
                 macro,
                 offset,
                 size,
@@ -372,9 +370,7 @@ def _results(context: RunContext) -> tuple[LocalView, ...]:
     if not interface.results:
         return ()
     copied = [LocalView(f.c_name, f"dims->{f.c_name}", "") for f in interface.dims]
-    computed = [
-        LocalView(f.c_name, context.symbols[f.symbol.name], "") for f in interface.results
-    ]
+    computed = [LocalView(f.c_name, context.symbols[f.symbol.name], "") for f in interface.results]
     return tuple(copied + computed)
 
 

@@ -88,7 +88,9 @@ def _rows(data: Array, dtype: DType) -> tuple[str, ...]:
         return ("0",)
     if dtype in (DType.F16, DType.BF16, DType.BOOL):
         dtype = DType.U16 if dtype is not DType.BOOL else DType.U8
-    texts = _float_texts(data) if dtype is DType.F32 else [literal(Lit(v.item(), dtype)) for v in data]
+    texts = (
+        _float_texts(data) if dtype is DType.F32 else [literal(Lit(v.item(), dtype)) for v in data]
+    )
     return tuple(", ".join(texts[i : i + width]) for i in range(0, len(texts), width))
 
 

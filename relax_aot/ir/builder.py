@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Assign,
-    Bind,
     Binary,
+    Bind,
     Buffer,
     Declare,
     Expr,
@@ -55,9 +55,7 @@ class KernelBuilder:
 
     def finish(self) -> Kernel:
         (body,) = self._blocks
-        return Kernel(
-            self._name, self._inputs, self._outputs, tuple(self._scratch), tuple(body)
-        )
+        return Kernel(self._name, self._inputs, self._outputs, tuple(self._scratch), tuple(body))
 
     # Loops and conditions
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Union
+from typing import TypeAlias
 
 from relax_aot.errors import RelaxAotError
 
@@ -40,9 +40,9 @@ class Max:
     args: tuple[Dim, ...]
 
 
-Atom = Union[str, FloorDiv, Mod, Min, Max]
+Atom = str | FloorDiv | Mod | Min | Max
 Monomial = tuple[tuple[Atom, int], ...]
-Value = Union["Dim", int]
+Value: TypeAlias = "Dim | int"
 
 
 class Dim:
@@ -50,6 +50,7 @@ class Dim:
 
     __slots__ = ("__dict__", "_hash", "terms")
     terms: tuple[tuple[int, Monomial], ...]
+    _hash: int
 
     def __init__(self, terms: tuple[tuple[int, Monomial], ...]) -> None:
         object.__setattr__(self, "terms", terms)
@@ -92,7 +93,7 @@ class Dim:
         return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
 
     def __hash__(self) -> int:
-        return int(self._hash)
+        return self._hash
 
     def __repr__(self) -> str:
         return f"Dim({self})"
@@ -253,11 +254,11 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
             return quotient + rest.constant // k
         if len(rest.terms) == 1 and rest.terms[0][0] == 1 and len(rest.terms[0][1]) == 1:
             (inner, power), *_ = rest.terms[0][1]
-            if isinstance(inner, FloorDiv) and power == 1 and inner.denominator.is_constant:
-                if inner.denominator.constant > 0:
-                    return quotient + _floordiv(
-                        inner.numerator, _constant(inner.denominator.constant * k)
-                    )
+            nested = isinstance(inner, FloorDiv) and inner.denominator.is_constant and power == 1
+            if nested and isinstance(inner, FloorDiv) and inner.denominator.constant > 0:
+                return quotient + _floordiv(
+                    inner.numerator, _constant(inner.denominator.constant * k)
+                )
         return quotient + _atom(FloorDiv(rest, b))
     if a == 0:
         return a
@@ -398,7 +399,9 @@ def parse_dim(text: str) -> Dim:
     while text[position:].strip():
         match = _TOKEN.match(text, position)
         if match is None:
-            raise DimSyntaxError(f"unexpected {text[position:].strip()[0]!r} in {text!r}, column {position + 1}")
+            raise DimSyntaxError(
+                f"unexpected {text[position:].strip()[0]!r} in {text!r}, column {position + 1}"
+            )
         tokens.append((match.group(match.lastindex or 0), match.start(match.lastindex or 0)))
         position = match.end()
     parser = _Parser(text, tokens)
@@ -440,7 +443,9 @@ class _Parser:
             right = self.unary()
             if sign != "*" and right == 0:
                 self.fail("a divisor other than 0")
-            total = total * right if sign == "*" else total // right if sign == "//" else total % right
+            total = (
+                total * right if sign == "*" else total // right if sign == "//" else total % right
+            )
         return total
 
     def unary(self) -> Dim:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Union
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import DType, Shape, TensorType
@@ -194,8 +193,8 @@ class Select(_Arithmetic):
         return self.then.dtype
 
 
-Expr = Union[Lit, Local, Index, Load, Unary, Binary, Apply, Cast, Select]
-Operand = Union[Expr, _Arithmetic, Number]
+Expr = Lit | Local | Index | Load | Unary | Binary | Apply | Cast | Select
+Operand = Expr | _Arithmetic | Number
 
 
 def _expr(value: _Arithmetic) -> Expr:
@@ -320,7 +319,7 @@ class If:
     otherwise: tuple[Stmt, ...] = ()
 
 
-Stmt = Union[For, Store, Declare, Assign, Let, Bind, If]
+Stmt = For | Store | Declare | Assign | Let | Bind | If
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,9 +79,7 @@ def map_expr(expr: Expr, rule: Callable[[Expr], Expr]) -> Expr:
         case Unary() | Cast():
             expr = replace(expr, value=map_expr(expr.value, rule))
         case Binary():
-            expr = replace(
-                expr, left=map_expr(expr.left, rule), right=map_expr(expr.right, rule)
-            )
+            expr = replace(expr, left=map_expr(expr.left, rule), right=map_expr(expr.right, rule))
         case Apply():
             expr = replace(expr, args=tuple(map_expr(arg, rule) for arg in expr.args))
         case Select():
@@ -95,9 +93,7 @@ def map_expr(expr: Expr, rule: Callable[[Expr], Expr]) -> Expr:
     return rule(expr)
 
 
-def map_statements(
-    body: tuple[Stmt, ...], rule: Callable[[Stmt], Stmt]
-) -> tuple[Stmt, ...]:
+def map_statements(body: tuple[Stmt, ...], rule: Callable[[Stmt], Stmt]) -> tuple[Stmt, ...]:
     """Rebuild every statement, inner ones first."""
     result = []
     for stmt in body:

@@ -1,11 +1,11 @@
 """IR -> text: one canonical form for dumps, errors, tests and comments.
 
-    symbol n in 1..8  # input x, axis 0
+symbol n in 1..8  # input x, axis 0
 
-    func @main(%x: f32[n, 4]) {
-      %y: f32[n, 4] = softmax(%x) {axis=-1}  # /c/Softmax
-      return %y
-    }
+func @main(%x: f32[n, 4]) {
+  %y: f32[n, 4] = softmax(%x) {axis=-1}  # /c/Softmax
+  return %y
+}
 """
 
 from __future__ import annotations

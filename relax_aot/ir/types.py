@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -34,7 +35,7 @@ class DType(Enum):
     BOOL = "bool"
 
     @property
-    def numpy(self) -> np.dtype[np.generic]:
+    def numpy(self) -> np.dtype[Any]:
         return np.dtype(_NUMPY[self.value])
 
     @property
@@ -54,9 +55,9 @@ class DType(Enum):
         return self.value.startswith("i")
 
     @staticmethod
-    def of(dtype: np.dtype[np.generic] | type[np.generic]) -> DType:
+    def of(dtype: np.dtype[Any]) -> DType:
         """The element type of a NumPy dtype; KeyError where we have none."""
-        return _FROM_NUMPY[np.dtype(dtype)]
+        return _FROM_NUMPY[dtype]
 
 
 _NUMPY: dict[str, type] = {

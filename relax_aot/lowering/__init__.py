@@ -137,6 +137,4 @@ def _inline_scalars(
 def _drop_unused(module: Module) -> Module:
     """Constants that no call reads are gone."""
     used = {v.name for f in module.functions for c in f.body for v in c.inputs}
-    return replace(
-        module, constants=tuple(c for c in module.constants if c.name in used)
-    )
+    return replace(module, constants=tuple(c for c in module.constants if c.name in used))

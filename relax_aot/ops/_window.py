@@ -99,7 +99,7 @@ def windows_of(
         return np.zeros((*x.shape[:lead], *[max(o, 0) for o in outputs], *kernel), x.dtype)
     reach_shape = [(n - 1) * d + 1 for n, d in zip(kernel, dilations, strict=True)]
     axes = tuple(range(lead, x.ndim))
-    view = np.lib.stride_tricks.sliding_window_view(padded, reach_shape, axis=axes)  # type: ignore[call-overload]
+    view = np.lib.stride_tricks.sliding_window_view(padded, reach_shape, axis=axes)
     index = [slice(None)] * lead
     index += [slice(0, (o - 1) * s + 1, s) for o, s in zip(outputs, strides, strict=True)]
     index += [slice(None, None, d) for d in dilations]

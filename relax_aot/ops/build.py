@@ -9,7 +9,8 @@ calls that made it are dead as soon as nobody needs its bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Bounds, Dim, interval, prove_eq, prove_le, prove_lt
 from relax_aot.ir.graph import (
+    Alias,
     Attr,
     Call,
     Condition,
@@ -27,7 +29,6 @@ from relax_aot.ir.graph import (
     Ref,
     State,
     Symbol,
-    Alias,
     Var,
     attr_value,
     attrs_of,
@@ -61,7 +62,12 @@ class Shared:
     functions: list[Function] = field(default_factory=list)
     known: dict[str, Array] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    narrowed: dict[str, tuple[int, int]] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=lambda: Bounds.of({}))
+
+    def set_bounds(self) -> None:
+        declared = {s.name: (s.low, s.high) for s in self.symbols}
+        self.bounds = Bounds.of(declared | self.narrowed)
 
 
 class FunctionBuilder:
@@ -90,8 +96,20 @@ class FunctionBuilder:
     def symbol(self, symbol: Symbol) -> Dim:
         assert all(symbol.name != s.name for s in self.shared.symbols), symbol
         self.shared.symbols.append(symbol)
-        self.shared.bounds = Bounds.of({s.name: (s.low, s.high) for s in self.shared.symbols})
+        self.shared.set_bounds()
         return Dim.of(symbol.name)
+
+    @contextmanager
+    def narrowed(self, ranges: Mapping[str, tuple[int, int]]) -> Iterator[None]:
+        """What is built inside runs for these sizes only, so that proofs may use them."""
+        shared, outer = self.shared, self.shared.narrowed
+        shared.narrowed = outer | dict(ranges)
+        shared.set_bounds()
+        try:
+            yield
+        finally:
+            shared.narrowed = outer
+            shared.set_bounds()
 
     @property
     def bounds(self) -> Bounds:
@@ -147,7 +165,9 @@ class FunctionBuilder:
         record = all_ops()[op]
         attrs = {key: attr_value(value) for key, value in attrs.items()}
         types = record.result_types([a.type if a is not None else None for a in args], attrs)
-        for condition in record.conditions(*(a.type if a is not None else None for a in args), **attrs):
+        for condition in record.conditions(
+            *(a.type if a is not None else None for a in args), **attrs
+        ):
             self.require(condition, origin)
         folded = self._fold(op, args, attrs, types, name or op)
         if folded is not None:
@@ -315,14 +335,18 @@ class FunctionBuilder:
             count += 1
             wanted = f"{base}_{count}"
         low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-        return self.symbol(Symbol(wanted, max(low, 0), high, f"axis {axis} of {origin}", inner=True))
+        return self.symbol(
+            Symbol(wanted, max(low, 0), high, f"axis {axis} of {origin}", inner=True)
+        )
 
     def free(self, results: Iterable[Var]) -> list[Var]:
         """Values used here but made elsewhere, in order of use; constants are global."""
         made = {v.name for v in self.params} | {o.name for c in self.body for o in c.outs}
         used = [v for c in self.body for v in c.inputs] + list(results)
         constants = self.shared.constants
-        return list(dict.fromkeys(v for v in used if v.name not in made and v.name not in constants))
+        return list(
+            dict.fromkeys(v for v in used if v.name not in made and v.name not in constants)
+        )
 
     # Results
 

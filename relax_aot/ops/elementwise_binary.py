@@ -100,7 +100,7 @@ def _divisible(rng: np.random.Generator) -> list[tuple[Array, Array]]:
     for t in (np.int8, np.int32, np.int64, np.uint8):
         a = rng.integers(-100, 100, (4, 3)).astype(t)
         b = rng.integers(1, 20, (3,)).astype(t)
-        pairs += [(a, b)] + ([(a, (-b).astype(t))] if t is not np.uint8 else [])
+        pairs += [(a, b)] + ([(a, np.negative(b).astype(t))] if t is not np.uint8 else [])
     return pairs
 
 
@@ -113,8 +113,8 @@ def _powers(rng: np.random.Generator) -> list[tuple[Array, Array]]:
     base = rng.uniform(0.1, 4, (3, 5)).astype(np.float32)
     return [
         (base, rng.normal(size=(5,)).astype(np.float32)),
-        (rng.normal(size=(4,)).astype(np.float32), np.float32(2.0)),
-        (rng.normal(size=(4,)).astype(np.float32), np.float32(3.0)),
+        (rng.normal(size=(4,)).astype(np.float32), np.array(2.0, np.float32)),
+        (rng.normal(size=(4,)).astype(np.float32), np.array(3.0, np.float32)),
         (rng.integers(-4, 5, (6,)).astype(np.int32), np.array([3], np.int32)),
     ]
 
@@ -128,9 +128,9 @@ def _shifts(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 
 def _truncating_divide(x: Array, y: Array) -> Array:
     if x.dtype.kind == "f":
-        return np.divide(x, y)
+        return np.asarray(np.divide(x, y))
     quotient = np.abs(x.astype(object)) // np.abs(y.astype(object))
-    return np.where((x < 0) != (y < 0), -quotient, quotient)
+    return np.asarray(np.where((x < 0) != (y < 0), -quotient, quotient))
 
 
 def _prelu(x: Load, slope: Load) -> Operand:
@@ -241,4 +241,3 @@ OPS = (
     _binary("greater_equal", lambda x, y: x >= y, np.greater_equal, result=BOOL,
             symbolic=_swapped(_compare("<="))),
 )  # fmt: skip
-

@@ -75,7 +75,7 @@ def _usual(rng: np.random.Generator, kinds: str) -> list[Array]:
     if "f" in kinds:
         special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5], np.float32)
         arrays += [rng.normal(size=(3, 5)).astype(np.float32), special]
-        arrays += [np.zeros((0, 3), np.float32), np.float32(rng.normal(size=()))]
+        arrays += [np.zeros((0, 3), np.float32), np.array(rng.normal(size=()), np.float32)]
     if "i" in kinds:
         arrays += [rng.integers(-100, 100, (2, 3)).astype(t) for t in (np.int8, np.int32, np.int64)]
     if "u" in kinds:
@@ -157,7 +157,7 @@ def _gelu(x: Load, *, approximate: str = "none") -> Operand:
 def _erf(x: Array) -> Array:
     from math import erf
 
-    return np.vectorize(erf, otypes=[np.float64])(x.astype(np.float64))
+    return np.asarray(np.vectorize(erf, otypes=[np.float64])(x.astype(np.float64)))
 
 
 def _is_inf(x: Load, *, detect_negative: bool = True, detect_positive: bool = True) -> Expr:

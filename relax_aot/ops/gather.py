@@ -17,9 +17,7 @@ from relax_aot.ops._op import Array, Op, Sample, must_equal, normal_axis, requir
 def wrapped_index(k: KernelBuilder, name: str, value: Expr, size: Dim) -> Dim:
     """An index from data, wrapped once where it is negative, checked against `size`."""
     wide = k.local(f"{name}_raw", DType.I64, Cast(value, DType.I64))
-    shifted = Select(
-        binary("<", wide, Lit(0, DType.I64)), binary("+", wide, Index(size)), wide
-    )
+    shifted = Select(binary("<", wide, Lit(0, DType.I64)), binary("+", wide, Index(size)), wide)
     return k.index(name, shifted, 0, size - 1)
 
 

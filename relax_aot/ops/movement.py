@@ -362,7 +362,9 @@ def _pad_reference(
     x: Array, value: Array | None = None, *, before: Sizes, after: Sizes, mode: str
 ) -> Array:
     widths = [(int(a), int(b)) for a, b in zip(before, after, strict=True)]
-    cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, x.shape, strict=True))
+    cut = tuple(
+        slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, x.shape, strict=True)
+    )
     positive = [(max(a, 0), max(b, 0)) for a, b in widths]
     if mode == "constant":
         fill = x.dtype.type(0) if value is None else value.reshape(())
@@ -377,7 +379,7 @@ PAD = Op(
     _pad_reference,
     lambda rng: [
         Sample((_counting(3, 5),), {"before": (1, 0), "after": (2, 3), "mode": "constant"}),
-        Sample((_counting(3, 5), np.float32(7)),
+        Sample((_counting(3, 5), np.array(7, np.float32)),
                {"before": (0, 2), "after": (0, 0), "mode": "constant"}),
         Sample((_counting(3, 5),), {"before": (-1, 2), "after": (1, -2), "mode": "constant"}),
         Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 4), "mode": "reflect"}),

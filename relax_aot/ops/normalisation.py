@@ -227,9 +227,7 @@ def _group_lower(
             k.store(y[where], value)
 
 
-def _group_reference(
-    x: Array, scale: Array, bias: Array, *, groups: int, epsilon: float
-) -> Array:
+def _group_reference(x: Array, scale: Array, bias: Array, *, groups: int, epsilon: float) -> Array:
     wide = x.astype(np.float64).reshape(x.shape[0], groups, -1)
     apart = wide - wide.mean(axis=-1, keepdims=True)
     y = apart / np.sqrt((apart**2).mean(axis=-1, keepdims=True) + epsilon)

@@ -50,9 +50,7 @@ def _lower_max(
     start = -inf if x.dtype.is_float else int(np.iinfo(x.dtype.numpy).min)
     with k.loops(*y.shape) as at:
         peak = k.local("peak", x.dtype, start)
-        taps = window(
-            k, at[2:], x.shape[2:], kernel, strides, pads, dilations, always=ceil_mode
-        )
+        taps = window(k, at[2:], x.shape[2:], kernel, strides, pads, dilations, always=ceil_mode)
         with taps as (_, place):
             k.assign(peak, maximum(peak, x[at[:2] + place]))
         k.store(y[at], peak)
@@ -74,9 +72,7 @@ def _lower_average(
     with k.loops(*y.shape) as at:
         total = k.local("total", x.dtype, 0.0)
         count = k.local("count", x.dtype, 0.0)
-        taps = window(
-            k, at[2:], x.shape[2:], kernel, strides, pads, dilations, always=ceil_mode
-        )
+        taps = window(k, at[2:], x.shape[2:], kernel, strides, pads, dilations, always=ceil_mode)
         with taps as (_, place):
             k.assign(total, total + x[at[:2] + place])
             if not count_include_pad:
@@ -104,8 +100,10 @@ def _outputs(x: Array, attrs: dict[str, Any]) -> list[int]:
 
 def _views(x: Array, fill: Any, attrs: dict[str, Any]) -> Array:
     outputs = _outputs(x, attrs)
-    names = ("kernel", "strides", "pads", "dilations")
-    view = windows_of(x, *(attrs[n] for n in names), fill, outputs)
+    kernel, strides, pads, dilations = (
+        attrs[name] for name in ("kernel", "strides", "pads", "dilations")
+    )
+    view = windows_of(x, kernel, strides, pads, dilations, fill, outputs)
     return view.reshape(*view.shape[: x.ndim], -1)
 
 

@@ -21,7 +21,6 @@ from relax_aot.ir.loops import (
     Buffer,
     Cast,
     Expr,
-    Index,
     Local,
     Operand,
     apply,
@@ -176,9 +175,7 @@ def _step(
 ) -> None:
     hidden = cell.hidden
     count = GATES[kind]
-    functions = [
-        ACTIVATIONS[name] for name in cell.activations[way * len(_shares(kind)) :]
-    ]
+    functions = [ACTIVATIONS[name] for name in cell.activations[way * len(_shares(kind)) :]]
     d = Dim.of(way)
     h = states[0]
 
@@ -206,7 +203,7 @@ def _step(
     # Gates that see the state directly; GRU's last one waits for the reset gate.
     direct = 2 * hidden if kind == "gru" else count * hidden
     with k.loops(direct) as (row,):
-        both = bias(row, 0) + bias(row, 1) if given["b"] is not None else 0.0  # type: ignore[operator]
+        both = bias(row, 0) + bias(row, 1) if given["b"] is not None else 0.0
         first = products(row, both, "w", of_input)
         k.store(gates[(row,)], products(row, first, "r", of_state))
     if kind == "gru":
@@ -293,11 +290,9 @@ def _gru(
             outer = products(row, bias(row, 0), "w", of_input)
             value: Expr = outer + binary("*", reset(j), inner)
         else:
-            both = bias(row, 0) + bias(row, 1) if given["b"] is not None else 0.0  # type: ignore[operator]
+            both = bias(row, 0) + bias(row, 1) if given["b"] is not None else 0.0
             outer = products(row, both, "w", of_input)
-            value = products(
-                row, outer, "r", lambda i: binary("*", reset(i), of_state(i))
-            )
+            value = products(row, outer, "r", lambda i: binary("*", reset(i), of_state(i)))
         k.store(gates[(row,)], g(_clipped(value, cell)))
     with k.loops(hidden) as (j,):
         update = k.local("update", h.dtype, gates[(j,)])
@@ -310,14 +305,15 @@ def _gru(
 
 
 def _np_activation(name: str) -> Callable[[Array], Array]:
-    return {
+    functions: dict[str, Callable[[Array], Array]] = {
         "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
         "tanh": np.tanh,
         "relu": lambda v: np.maximum(v, 0),
         "softsign": lambda v: v / (1 + np.abs(v)),
         "hardsigmoid": lambda v: np.clip(0.2 * v + 0.5, 0, 1),
         "softplus": lambda v: np.logaddexp(v, 0),
-    }[name]
+    }
+    return functions[name]
 
 
 def _reference(kind: str) -> Callable[..., tuple[Array, ...]]:
@@ -402,7 +398,9 @@ def _samples(kind: str) -> Callable[[np.random.Generator], list[Sample]]:
     def samples(rng: np.random.Generator) -> list[Sample]:
         gates = GATES[kind]
 
-        def case(seq: int, batch: int, size: int, hidden: int, ways: int = 1, **more: Any) -> Sample:
+        def case(
+            seq: int, batch: int, size: int, hidden: int, ways: int = 1, **more: Any
+        ) -> Sample:
             def normal(*shape: int) -> Array:
                 return (rng.normal(size=shape) * 0.5).astype(np.float32)
 

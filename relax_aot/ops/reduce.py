@@ -110,9 +110,7 @@ def _log_sum_exp(
     """log(sum(exp(x - peak))) + peak, which does not overflow; peak alone when infinite."""
     from relax_aot.ir.loops import Select
 
-    shift = k.local(
-        "shift", dtype, Select(Apply("isinf", (peak,)), Lit(0.0, dtype), peak)
-    )
+    shift = k.local("shift", dtype, Select(Apply("isinf", (peak,)), Lit(0.0, dtype), peak))
     total = k.local("exps", dtype, 0.0)
     with k.loops(*sizes) as at:
         k.assign(total, total + apply("exp", element(at) - shift))

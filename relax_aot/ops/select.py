@@ -52,7 +52,7 @@ WHERE = Op(
     lambda c, x, y: np.where(c, x, y),
     lambda rng: [
         Sample((rng.integers(0, 2, (3, 1)).astype(np.bool_),
-                rng.normal(size=(5,)).astype(np.float32), np.float32(2))),
+                rng.normal(size=(5,)).astype(np.float32), np.array(2, np.float32))),
         Sample((np.array(True), rng.integers(0, 9, (2, 3)), rng.integers(0, 9, (3,)))),
     ],
     conditions=broadcast_conditions,
@@ -93,9 +93,15 @@ CLIP = Op(
     _clip_lower,
     _clip_reference,
     lambda rng: [
-        Sample((rng.normal(size=(3, 4)).astype(np.float32), np.float32(-0.5), np.float32(0.5))),
-        Sample((rng.integers(-9, 9, (5,)).astype(np.int8), None, np.int8(3))),
-        Sample((np.array([np.nan, np.inf], np.float32), np.float32(0), None)),
+        Sample(
+            (
+                rng.normal(size=(3, 4)).astype(np.float32),
+                np.array(-0.5, np.float32),
+                np.array(0.5, np.float32),
+            )
+        ),
+        Sample((rng.integers(-9, 9, (5,)).astype(np.int8), None, np.array(3, np.int8))),
+        Sample((np.array([np.nan, np.inf], np.float32), np.array(0, np.float32), None)),
     ],
 )
 
@@ -130,9 +136,7 @@ def _whole(value: float) -> int:
     return int(value) if np.isfinite(value) else (2**70 if value > 0 else -(2**70))
 
 
-def _cast_symbolic(
-    _bounds: Bounds, x: Array, *, to: DType, saturate: bool = False
-) -> Array | None:
+def _cast_symbolic(_bounds: Bounds, x: Array, *, to: DType, saturate: bool = False) -> Array | None:
     if any(isinstance(v, float) for v in x.flat) or to.is_float:
         return None
     bools = any(isinstance(v, bool | Condition) for v in x.flat)
@@ -204,7 +208,9 @@ FILL = Op(
         Sample((), {"shape": (2, 3), "value": 1.5, "dtype": DType.F32}, symbolic=False),
         Sample((), {"shape": (), "value": 7, "dtype": DType.I64}, symbolic=False),
     ],
-    symbolic=plainly(lambda *, shape, value, dtype: np.full([int(n) for n in shape], value, object)),
+    symbolic=plainly(
+        lambda *, shape, value, dtype: np.full([int(n) for n in shape], value, object)
+    ),
 )
 
 
@@ -269,7 +275,7 @@ SHAPE = Op(
     _shape_type,
     _shape_lower,
     lambda x: np.array(x.shape, np.int64),
-    lambda rng: [Sample((np.zeros((2, 5), np.float32),)), Sample((np.float32(1),))],
+    lambda rng: [Sample((np.zeros((2, 5), np.float32),)), Sample((np.array(1, np.float32),))],
     symbolic=plainly(lambda sizes: sizes),
 )
 
@@ -283,7 +289,7 @@ SIZE = Op(
     lambda x: TensorType(DType.I64, ()),
     _size_lower,
     lambda x: np.array(x.size, np.int64),
-    lambda rng: [Sample((np.zeros((2, 5), np.float32),)), Sample((np.float32(1),))],
+    lambda rng: [Sample((np.zeros((2, 5), np.float32),)), Sample((np.array(1, np.float32),))],
     symbolic=plainly(lambda sizes: np.array(prod(sizes, start=Dim.of(1)), object)),
 )
 

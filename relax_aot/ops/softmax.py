@@ -40,7 +40,7 @@ def lower(k: KernelBuilder, x: Buffer, y: Buffer, *, axis: int = -1) -> None:
 
 def reference(x: Array, *, axis: int = -1) -> Array:
     e = np.exp(x - x.max(axis=axis, keepdims=True, initial=-inf))
-    return e / e.sum(axis=axis, keepdims=True)
+    return np.asarray(e / e.sum(axis=axis, keepdims=True))
 
 
 def samples(rng: np.random.Generator) -> list[Sample]:

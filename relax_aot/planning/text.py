@@ -7,8 +7,10 @@ from relax_aot.planning import Home, Plan
 
 def plan_text(plan: Plan) -> str:
     lines = [
-        f"arena {plan.arena_bytes} bytes, aligned to {plan.alignment};"
-        f" lower bound {plan.lower_bound_bytes}",
+        (
+            f"arena {plan.arena_bytes} bytes, aligned to {plan.alignment};"
+            f" lower bound {plan.lower_bound_bytes}"
+        ),
     ]
     for slot in plan.slots:
         below = ", ".join(f"%{name}" for name in slot.below) or "the bottom"

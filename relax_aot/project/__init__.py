@@ -116,12 +116,12 @@ def write_folder(files: dict[str, bytes], folder: Path) -> Path:
                 path.write_bytes(content)
                 _keep_time(folder / name, path, content)
             if folder.exists():
-                os.rename(folder, Path(scratch) / "previous")
+                folder.rename(Path(scratch) / "previous")
             try:
-                os.rename(fresh, folder)
+                fresh.rename(folder)
             except OSError:
                 if (Path(scratch) / "previous").exists():
-                    os.rename(Path(scratch) / "previous", folder)
+                    (Path(scratch) / "previous").rename(folder)
                 raise
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error

@@ -123,5 +123,3 @@ def _rectangles(plan: Plan, steps: int, scale: float) -> list[Rectangle]:
             )
         )
     return rectangles
-
-

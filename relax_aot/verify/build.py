@@ -143,7 +143,9 @@ def build_target(
     stack = stack_bytes or board.stack_bytes
     folders = list(dict.fromkeys([*include_dirs, *(source.parent for source in sources)]))
     folders = [*folders, *(source.parent for source in support if source.parent not in folders)]
-    job = _Job(board, tool, tuple(sources), tuple(support), tuple(folders), tuple(extra_flags), stack)
+    job = _Job(
+        board, tool, tuple(sources), tuple(support), tuple(folders), tuple(extra_flags), stack
+    )
     built = cached_folder("image", _digest(job), lambda folder: _build(job, folder))
     out_dir.mkdir(parents=True, exist_ok=True)
     shutil.copytree(built, out_dir, dirs_exist_ok=True)
@@ -175,7 +177,10 @@ def _digest(job: _Job) -> str:
     for folder in (*job.folders, _families()):
         for path in sorted(folder.rglob("*")):
             if path.suffix in (".h", ".inc", ".bin") or _families() in path.parents:
-                parts += [str(path.relative_to(folder)), path.read_bytes() if path.is_file() else ""]
+                parts += [
+                    str(path.relative_to(folder)),
+                    path.read_bytes() if path.is_file() else "",
+                ]
     return digest_of(parts)
 
 

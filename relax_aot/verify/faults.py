@@ -103,7 +103,9 @@ def fault_of_lockup(
     board: str, program: Program, messages: str, completed: tuple[HarnessResult, ...]
 ) -> TargetFault:
     """A fault while another is being handled: the emulator stops and prints the registers."""
-    registers = {int(n): int(value, 16) for n, value in re.findall(r"R(\d\d)=([0-9a-f]{8})", messages)}
+    registers = {
+        int(n): int(value, 16) for n, value in re.findall(r"R(\d\d)=([0-9a-f]{8})", messages)
+    }
     first = next((line for line in messages.splitlines() if "Lockup" in line), "Lockup")
     kind = f"lockup: the core faulted while it handled a fault ({first.strip()})"
     fault = _located(program, kind, registers.get(15), None, registers.get(14), b"")
@@ -214,7 +216,9 @@ def _return_addresses(program: Program, lr: int | None, stack: bytes) -> list[in
     count = len(stack) // program.word_bytes
     words: Sequence[int] = struct.unpack_from(f"<{count}{letter}", stack)
     candidates = [lr, *words] if lr is not None else [*words]
-    return [word & ~1 if program.thumb else word for word in candidates if _follows_call(program, word)]
+    return [
+        word & ~1 if program.thumb else word for word in candidates if _follows_call(program, word)
+    ]
 
 
 def _follows_call(program: Program, word: int) -> bool:

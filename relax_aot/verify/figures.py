@@ -68,10 +68,10 @@ def _host_objects(project: Project, folder: Path) -> tuple[int, list[Path]]:
     if done.returncode:
         raise HostBuildError(f"the host compiler failed:\n{done.stderr[:2000]}")
     with (folder / source).with_suffix(".o").open("rb") as file:
-        elf = ELFFile(file)  # type: ignore[no-untyped-call]
+        elf = ELFFile(file)
         code = sum(
             section["sh_size"]
-            for section in elf.iter_sections()  # type: ignore[no-untyped-call]
+            for section in elf.iter_sections()
             if section.name.startswith(".text")
         )
     return code, sorted(folder.glob("*.ci"))

@@ -96,7 +96,9 @@ class HostModel:
         self.runner = runner
         self._state_dims: tuple[int, ...] | None = None
 
-    def __call__(self, arrays: Mapping[str, Array] | None = None, **named: Array) -> dict[str, Array]:
+    def __call__(
+        self, arrays: Mapping[str, Array] | None = None, **named: Array
+    ) -> dict[str, Array]:
         inputs = ordered_inputs(self.interface, {**(arrays or {}), **named})
         sizes = sizes_of(self.interface, inputs)
         return self.run_at(sizes, inputs)
@@ -152,9 +154,7 @@ def _checked(port: Port, arrays: Mapping[str, Array]) -> Array:
 
 def sizes_of(interface: Interface, inputs: Sequence[Array]) -> dict[str, int]:
     """Symbols from the shapes of arrays; contradictions are errors, bounds are C's matter."""
-    sizes: dict[str, int] = {
-        f.symbol.name: f.symbol.low for f in interface.dims if f.pinned
-    }
+    sizes: dict[str, int] = {f.symbol.name: f.symbol.low for f in interface.dims if f.pinned}
     pending = [
         (port, axis, Dim.of(size), actual)
         for port, array in zip(interface.inputs, inputs, strict=True)
@@ -186,9 +186,7 @@ def to_bytes(array: Array) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def outputs_of(
-    interface: Interface, sizes: Mapping[str, int], raw: RawResult
-) -> dict[str, Array]:
+def outputs_of(interface: Interface, sizes: Mapping[str, int], raw: RawResult) -> dict[str, Array]:
     """Outputs by source name, cut to their sizes of this call."""
     known = dict(sizes)
     known |= {f.symbol.name: v for f, v in zip(interface.results, raw.sizes, strict=True)}

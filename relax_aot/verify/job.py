@@ -36,7 +36,7 @@ class Job:
     at: tuple[Mapping[str, int], ...] = ()
     inputs: Mapping[str, Array] = field(default_factory=dict)
     reference: str = "onnxruntime"
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = field(default_factory=Tolerance)
     sanitize: bool = False
 
 

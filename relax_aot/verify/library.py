@@ -120,9 +120,7 @@ class Library:
             result,
         )
         guards = all(g.intact for g in (arena, self._state, *outputs, *held))
-        kept = all(
-            bool((g.data[: len(d)] == d).all()) for g, d in zip(held, inputs, strict=True)
-        )
+        kept = all(bool((g.data[: len(d)] == d).all()) for g, d in zip(held, inputs, strict=True))
         untouched = bool((self._state.data == state_before).all()) and all(
             bool((g.data == FILL ^ 0xFF).all()) for g in outputs
         )

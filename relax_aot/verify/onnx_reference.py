@@ -42,7 +42,7 @@ class OnnxReference:
             self._session = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the binding's exceptions share no better base
+        except Exception as error:  # noqa: BLE001 - the binding's share no better base
             raise ReferenceFailed(f"ONNX Runtime refuses the model: {error}") from None
         self._fix = dict(fix)
         self._state = dict(state)
@@ -61,14 +61,14 @@ class OnnxReference:
                 shape = state_shapes[name]
                 feed[name] = self._held.get(name, np.zeros(shape, dtype))
             elif name in self._fix:
-                shape = [n if isinstance(n, int) else 1 for n in declared.shape]
+                fixed = [n if isinstance(n, int) else 1 for n in declared.shape]
                 value = np.asarray(self._fix[name])
                 if value.dtype.kind in "US":
                     value = np.asarray(float(str(value)))
-                feed[name] = np.broadcast_to(value.astype(dtype), shape).copy()
+                feed[name] = np.broadcast_to(value.astype(dtype), fixed).copy()
         try:
             values = self._session.run(None, feed)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             raise ReferenceFailed(f"ONNX Runtime cannot run these sizes: {error}") from None
         names = [o.name for o in self._session.get_outputs()]
         results = dict(zip(names, (np.asarray(v) for v in values), strict=True))

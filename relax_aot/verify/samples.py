@@ -45,7 +45,10 @@ def cases_of(
         return _given(interface, arrays)
     chosen = [_named(interface, one) for one in at] or _spread(interface, seed)
     return [
-        Case(sizes, tuple(_input(p, interface.shape(p, sizes), arrays, rng) for p in interface.inputs))
+        Case(
+            sizes,
+            tuple(_input(p, interface.shape(p, sizes), arrays, rng) for p in interface.inputs),
+        )
         for sizes in chosen
     ]
 
@@ -77,7 +80,9 @@ def _named(interface: Interface, wanted: Mapping[str, int]) -> dict[str, int]:
     known = {f.source: f.symbol for f in interface.dims}
     for name in wanted:
         if name not in known:
-            raise SizeChoiceError(f"--at {name}=...: the model has no such size, only {sorted(known)}")
+            raise SizeChoiceError(
+                f"--at {name}=...: the model has no such size, only {sorted(known)}"
+            )
     return {s.name: wanted.get(source, s.high) for source, s in known.items()}
 
 

@@ -63,9 +63,7 @@ def worst_stack(ci_files: Sequence[Path], root: str) -> StackBound:
         if known not in frames:
             return LIBRARY_BYTES, (_plain(title),), False
         active.append(title)
-        below = max(
-            (deepest(callee) for callee in calls.get(known, ())), default=(0, (), True)
-        )
+        below = max((deepest(callee) for callee in calls.get(known, ())), default=(0, (), True))
         active.pop()
         return frames[known] + below[0], (_plain(title), *below[1]), below[2]
 

@@ -133,7 +133,7 @@ def dtype_of(elem_type: int) -> DType:
         return DType.of(helper.tensor_dtype_to_np_dtype(elem_type))
     except (KeyError, TypeError, ValueError):
         try:
-            name = TensorProto.DataType.Name(elem_type)  # type: ignore[arg-type]
+            name = TensorProto.DataType.Name(elem_type)
         except ValueError:
             name = str(elem_type)
         raise Unsupported(f"element type {name} is not supported") from None

@@ -76,9 +76,7 @@ def _pool(op: str) -> Handler:
         attrs = _windows(node, x, tuple(Dim.of(n) for n in kernel))
         if op == "average_pool":
             attrs["count_include_pad"] = bool(node.attr("count_include_pad", 0))
-        return node.emit(
-            op, x, kernel=kernel, ceil_mode=bool(node.attr("ceil_mode", 0)), **attrs
-        )
+        return node.emit(op, x, kernel=kernel, ceil_mode=bool(node.attr("ceil_mode", 0)), **attrs)
 
     return handle
 

@@ -26,7 +26,9 @@ class UnsupportedError(RelaxAotError):
     """Everything in a model that cannot be compiled, all at once."""
 
 
-def import_model(model: ModelProto, folder: Path | None, name: str, options: ImportOptions) -> Module:
+def import_model(
+    model: ModelProto, folder: Path | None, name: str, options: ImportOptions
+) -> Module:
     """The model as a module, with what the user said of its inputs applied."""
     return _Import(model, folder, name, options).run()
 
@@ -39,9 +41,7 @@ class _Import:
         self.folder = folder
         self.name = name
         self.options = options
-        self.opset = max(
-            (o.version for o in model.opset_import if o.domain in DOMAINS), default=1
-        )
+        self.opset = max((o.version for o in model.opset_import if o.domain in DOMAINS), default=1)
         self.refusals: list[str] = []
 
     def run(self) -> Module:
@@ -59,8 +59,7 @@ class _Import:
             raise UnsupportedError(_listed(self.name, self.refusals))
         results = self._results(builder, values, aliases)
         states = self._states(values, results)
-        module = builder.module(results.values(), states, aliases, self.name)
-        return module
+        return builder.module(results.values(), states, aliases, self.name)
 
     # Inputs and outputs
 

@@ -185,9 +185,7 @@ def _slice(node: Node) -> Var:
     x = node.arg(0)
     starts: tuple[Dim, ...]
     if node.has("starts"):
-        starts, ends = (
-            tuple(Dim.of(int(v)) for v in node.attr(n)) for n in ("starts", "ends")
-        )
+        starts, ends = (tuple(Dim.of(int(v)) for v in node.attr(n)) for n in ("starts", "ends"))
         axes = node.attr("axes") or list(range(len(starts)))
         steps = [1] * len(starts)
     else:
@@ -249,9 +247,7 @@ def _concat(node: Node) -> Var:
 
 def _pad(node: Node) -> Var:
     x = node.arg(0)
-    pads = (
-        tuple(Dim.of(int(p)) for p in node.attr("pads")) if node.has("pads") else node.dims(1)
-    )
+    pads = tuple(Dim.of(int(p)) for p in node.attr("pads")) if node.has("pads") else node.dims(1)
     axes = node.ints(3) if node.count > 3 else None
     rank = x.type.rank
     places = [normal_axis(a, rank) for a in axes] if axes else list(range(rank))

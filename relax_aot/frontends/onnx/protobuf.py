@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, external_data_helper, numpy_helper
+from onnx.inliner import inline_local_functions
 
 from relax_aot.frontends import ModelError
 
@@ -36,7 +37,7 @@ def read_model(source: Any) -> tuple[ModelProto, Path | None]:
     model = ModelProto()
     try:
         model.ParseFromString(data)
-    except Exception as error:  # protobuf's DecodeError, UnicodeDecodeError, RecursionError
+    except Exception as error:  # noqa: BLE001 - DecodeError, UnicodeDecodeError, RecursionError
         raise ModelError(f"{name} is not an ONNX model: {_line(error)}") from None
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError(f"{name} is not an ONNX model: it has no graph with outputs")
@@ -47,8 +48,9 @@ def _inlined(model: ModelProto, name: str) -> ModelProto:
     if not model.functions:
         return model
     try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as error:
+        inlined: ModelProto = inline_local_functions(model)
+        return inlined
+    except Exception as error:  # noqa: BLE001 - the C++ binding raises several kinds
         raise ModelError(f"{name}: its functions cannot be inlined: {_line(error)}") from None
 
 
@@ -67,7 +69,7 @@ def array_of(tensor: TensorProto, folder: Path | None) -> Array:
         return np.asarray(numpy_helper.to_array(tensor))
     except ModelError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a hostile tensor provokes
         raise ModelError(f"tensor {tensor.name!r} cannot be read: {_line(error)}") from None
 
 
@@ -117,7 +119,13 @@ def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
 def _safe_path(folder: Path, location: str, where: str) -> Path:
     """A regular file strictly below `folder`, with no link on the way or to it."""
     parts = Path(location).parts
-    if not parts or os.path.isabs(location) or ".." in parts or "\\" in location or ":" in location:
+    if (
+        not parts
+        or Path(location).is_absolute()
+        or ".." in parts
+        or "\\" in location
+        or ":" in location
+    ):
         raise ModelError(f"{where}: only plain paths inside the model's folder are read")
     path = folder
     for part in parts:

@@ -32,9 +32,7 @@ def _reduce(kind: str) -> Handler:
             else:
                 axes = list(range(x.type.rank))
         over = tuple(sorted(normal_axis(a, x.type.rank) for a in axes))
-        return node.emit(
-            "reduce", x, kind=kind, axes=over, keepdims=bool(node.attr("keepdims", 1))
-        )
+        return node.emit("reduce", x, kind=kind, axes=over, keepdims=bool(node.attr("keepdims", 1)))
 
     return handle
 

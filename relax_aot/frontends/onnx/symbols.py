@@ -92,9 +92,7 @@ def _bounded(
         if plain != name:
             aliases.append(Alias(plain, name))
         values[name] = Dim.of(low) if low == high else Dim.of(plain)
-    shapes = {
-        name: tuple(_dim(text, values) for text in axes) for name, axes in texts.items()
-    }
+    shapes = {name: tuple(_dim(text, values) for text in axes) for name, axes in texts.items()}
     return Sizes(shapes, tuple(symbols), tuple(aliases))
 
 
