@@ -1,0 +1,130 @@
+"""What the documents show works: their code blocks are run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relax_aot.cli import cli
+from relax_aot.project.board import read_board
+from relax_aot.verify.compare import Tolerance, compare
+from relax_aot.verify.op_cases import cases_of, interpreter
+from tests.conftest import ROOT
+
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder in which README's relative paths mean what they mean in a checkout."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+def run(*command: str, folder: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+def test_readme_leads_from_model_to_board(workplace: Path) -> None:
+    commands = "".join(
+        block for block in blocks(README, "sh") if not block.startswith(("make ", "pip "))
+    )
+    missing = [t for t in ("arm-none-eabi-gcc", "qemu-system-arm", "cmake") if not shutil.which(t)]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    # The checkout's own program, installed or not.
+    ours = f'relax-aot() {{ {sys.executable} -m relax_aot "$@"; }}\n'
+    said = run("bash", "-euc", ours + commands, folder=workplace)
+    assert said.count("; equal") == 2, said  # host and board
+    (snippet,) = blocks(README, "c")
+    (workplace / "classify.c").write_text(
+        snippet + "\nint main(void) { return classify(NULL, 1); }\n"
+    )
+    run(
+        *(
+            "gcc",
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-I",
+            "build/gesture",
+            "-o",
+            "classify",
+        ),
+        *("classify.c", "build/gesture/gesture.c", "build/gesture/gesture_weights.c", "-lm"),
+        folder=workplace,
+    )
+    refused = subprocess.run([workplace / "classify"], check=False).returncode
+    assert refused == 256 - 1, "a null pointer is refused with RAOT_ERR_NULL, which is -1"
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+def test_readme_python_runs(workplace: Path) -> None:
+    (script,) = blocks(README, "python")
+    (workplace / "readme.py").write_text(script)
+    instructions, arena = run(sys.executable, "readme.py", folder=workplace).split()
+    assert int(instructions) > 0
+    assert int(arena) > 0
+    assert (workplace / "build" / "gesture" / "gesture.h").is_file()
+
+
+def test_the_op_of_the_how_to_is_a_good_op() -> None:
+    (source,) = blocks(DOCS / "how-to" / "add_an_op.md", "python")
+    names: dict[str, object] = {}
+    exec(compile(source, "scale.py", "exec"), names)  # noqa: S102  it is our own page
+    cases = tuple(cases_of([names["OP"]]))  # type: ignore[list-item]  # what exec made has no type
+    assert {case.symbolic for case in cases} == {False, True}
+    execute = interpreter(cases)
+    for case in cases:
+        assert [type_.dtype.numpy for type_ in case.results] == [a.dtype for a in case.expected]
+        for ours, expected in zip(execute(case), case.expected, strict=True):
+            assert compare("y", ours, expected, Tolerance(1e-6, 1e-7)).ok
+            np.testing.assert_array_equal(ours.shape, expected.shape)
+
+
+def test_the_board_of_the_how_to_is_accepted(tmp_path: Path) -> None:
+    (text,) = blocks(DOCS / "how-to" / "add_a_board.md", "toml")
+    path = tmp_path / "myboard.toml"
+    path.write_text(text)
+    board = read_board(path)
+    assert board.name == "myboard"
+    assert board.emulator is not None
+
+
+def test_every_verb_and_option_is_documented() -> None:
+    page = (DOCS / "reference" / "command_line.md").read_text(encoding="utf-8")
+    spellings = {f"`{name}" for name in cli.commands}
+    for verb in ("compile", "verify", "report"):
+        spellings |= {o for p in cli.commands[verb].params for o in p.opts if o.startswith("--")}
+    undocumented = {s for s in spellings if s not in page} - {"--output", "--help"}
+    # Said to be unbuilt by the command itself.
+    assert undocumented <= {"--quantize", "--calibrate"}, undocumented
+
+
+def test_every_status_is_documented() -> None:
+    header = (ROOT / "runtime_c" / "include" / "raot" / "status.h").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "generated_c.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(RAOT_\w+)` \| (-?\d+) \|", page, flags=re.MULTILINE))
+    assert rows == dict(re.findall(r"(RAOT_\w+) = (-?\d+)", header))
