@@ -267,6 +267,8 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     if op in COMPARISONS and isinstance(expr.left, Index) and isinstance(expr.right, Index):
         sides = [dim_c(e.dim, scope.names, scope.bounds) for e in (expr.left, expr.right)]
         return f"{sides[0]} {op} {sides[1]}", _PRECEDENCE[op]
+    if op == "<" and _is_zero(expr.right) and _never_negative(expr.left):
+        return "0", ATOM
     if expr.left.dtype.is_float or op in COMPARISONS + LOGICAL:
         binds = _PRECEDENCE[op]
         # Mixed && and || always get parentheses, and so does a chain of comparisons.
@@ -276,6 +278,17 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
         return f"{left} {op} {right}", binds
     left, right = expr_c(expr.left, scope), expr_c(expr.right, scope)
     return f"raot_{_INTEGER_HELPERS[op]}_{expr.left.dtype.value}({left}, {right})", ATOM
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Lit) and expr.dtype.is_int and expr.value == 0
+
+
+def _never_negative(expr: Expr) -> bool:
+    """Unsigned, or widened from unsigned: compilers warn of comparing such with 0."""
+    if isinstance(expr, Cast) and expr.dtype.bytes > expr.value.dtype.bytes:
+        return _never_negative(expr.value)
+    return expr.dtype is DType.BOOL or (expr.dtype.is_int and not expr.dtype.is_signed)
 
 
 def _cast(cast: Cast, scope: Scope) -> tuple[str, int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from relax_aot.emit.c_code import print_kernel
 from relax_aot.emit.c_dims import dim_c
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.interface import (
@@ -14,7 +16,7 @@ from relax_aot.emit.interface import (
     Port,
     state_symbols,
 )
-from relax_aot.ir.dims import Dim, interval
+from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Kernel, free_symbols
 from relax_aot.planning import Home, Plan
@@ -24,11 +26,13 @@ STATE_MARK = "RAOT_STATE_MARK"
 
 
 @dataclass(frozen=True, slots=True)
-class KernelNames:
-    """How one kernel is called."""
+class KernelText:
+    """One kernel as C: its name, the symbols that its text uses, its buffers, its body."""
 
     c_name: str
     symbols: tuple[str, ...]
+    buffers: dict[str, str]
+    body: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class RunContext:
     """Symbol -> C name of the local variable."""
     values: dict[str, str]
     """Storage root -> C expression of its pointer."""
-    kernels: dict[str, KernelNames]
+    kernels: dict[str, KernelText]
 
     def dim(self, dim: Dim) -> str:
         return dim_c(dim, self.symbols, self.plan.module.bounds)
@@ -70,10 +74,29 @@ def make_context(plan: Plan, interface: Interface, constants: dict[str, str]) ->
     for slot in plan.slots:
         values[slot.var.name] = scope.claim(slot.var.name)
     functions = Names([*symbols.values(), f"{interface.name}_run", f"{interface.name}_init"])
+    bounds = _lows_only(plan.module.bounds)
     kernels = {
-        k.name: KernelNames(functions.claim(k.name), free_symbols(k)) for k in plan.module.kernels
+        k.name: _kernel_text(k, functions.claim(k.name), symbols, bounds)
+        for k in plan.module.kernels
     }
     return RunContext(plan, interface, symbols, values, kernels)
+
+
+def _lows_only(bounds: Bounds) -> Bounds:
+    """Highs may be raised when the project is built, so proofs use the lows alone."""
+    return Bounds.of({name: (bounds.range(name)[0], 2**31 - 1) for name in bounds})
+
+
+def _kernel_text(
+    kernel: Kernel, c_name: str, symbols: dict[str, str], bounds: Bounds
+) -> KernelText:
+    free = {name: symbols[name] for name in free_symbols(kernel)}
+    scope = Names(free.values())
+    buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
+    body = print_kernel(kernel, buffers, free, bounds)
+    words = set(re.findall(r"\w+", body))
+    used = tuple(name for name, text in free.items() if text in words)
+    return KernelText(c_name, used, buffers, body)
 
 
 # Checks on entry
@@ -237,10 +260,11 @@ def _commit(context: RunContext, source: str, target: str) -> Iterator[str]:
         yield "}"
 
 
-def kernel_parameters(kernel: Kernel, context: RunContext, names: dict[str, str]) -> list[str]:
+def kernel_parameters(kernel: Kernel, context: RunContext) -> list[str]:
     """`int32_t n`, then inputs, then outputs and scratch."""
-    symbols = context.kernels[kernel.name].symbols
-    parameters = [f"int32_t {context.symbols[s]}" for s in symbols]
+    text = context.kernels[kernel.name]
+    names = text.buffers
+    parameters = [f"int32_t {context.symbols[s]}" for s in text.symbols]
     for buffer in kernel.inputs:
         parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
     for buffer in (*kernel.outputs, *kernel.scratch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relax_aot.emit import run_code
-from relax_aot.emit.c_code import print_kernel
 from relax_aot.emit.c_dims import greatest_c
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.interface import C_TYPES, Interface, Port, header_bytes
@@ -392,24 +391,16 @@ def _kernels(context: RunContext) -> list[KernelView]:
 
 
 def _kernel(kernel: Kernel, call: Call, context: RunContext) -> KernelView:
-    symbols = {s: context.symbols[s] for s in context.kernels[kernel.name].symbols}
-    scope = Names(symbols.values())
-    buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
-    parameters = run_code.kernel_parameters(kernel, context, buffers)
+    text = context.kernels[kernel.name]
+    parameters = run_code.kernel_parameters(kernel, context)
     return KernelView(
         comment(call_text(call, context.plan)),
         comment(call.origin or "the compiler"),
-        context.kernels[kernel.name].c_name,
+        text.c_name,
         "enum raot_status" if kernel.fallible else "void",
         _wrapped(parameters),
-        print_kernel(kernel, buffers, symbols, _kernel_bounds(context)),
+        text.body,
     )
-
-
-def _kernel_bounds(context: RunContext) -> Bounds:
-    """Highs may be raised when the project is built, so proofs use the lows alone."""
-    bounds = context.plan.module.bounds
-    return Bounds.of({name: (bounds.range(name)[0], 2**31 - 1) for name in bounds})
 
 
 def _wrapped(parameters: list[str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.graph import Call, Constant, Function, Module, Ref, Var, attrs_of
-from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load
+from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, expressions, parts, walk
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import TensorType
 from relax_aot.ops import all_ops
@@ -89,6 +89,7 @@ def _lower_call(call: Call, constants: dict[str, Constant]) -> tuple[Kernel, Cal
     op.lower(builder, *buffers, *outputs, **dict(call.attrs))
     kernel = builder.finish()
     kernel, args = _inline_scalars(kernel, call.inputs, constants)
+    kernel, args = _drop_unread(kernel, args)
     scratch = tuple(
         Var(f"{call.outs[0].name}.{b.name}", TensorType(b.dtype, b.shape)) for b in kernel.scratch
     )
@@ -132,6 +133,21 @@ def _inline_scalars(
         replace(kernel, inputs=tuple(b for b, _ in kept), body=body),
         tuple(arg for _, arg in kept),
     )
+
+
+def _drop_unread(kernel: Kernel, args: tuple[Var, ...]) -> tuple[Kernel, tuple[Var, ...]]:
+    """Inputs of which only the shape counted are no inputs any more."""
+    read = {
+        part.buffer.name
+        for stmt in walk(kernel.body)
+        for expr in expressions(stmt)
+        for part in parts(expr)
+        if isinstance(part, Load)
+    }
+    pairs = zip(kernel.inputs, args, strict=True)
+    kept = [(buffer, arg) for buffer, arg in pairs if buffer.name in read]
+    inputs = tuple(buffer for buffer, _ in kept)
+    return replace(kernel, inputs=inputs), tuple(arg for _, arg in kept)
 
 
 def _drop_unused(module: Module) -> Module:

@@ -13,12 +13,13 @@ from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array
 from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.op_cases import Case, Executor, Run, cases_of, interpreter
+from tests.ops.c_executor import c_library
 
 CASES = tuple(cases_of(all_ops().values()))
 KERNELS = tuple(case for case in CASES if not case.op.view)
 FIXED = tuple(case for case in CASES if not case.symbolic)
 
-EXECUTORS: dict[str, Executor] = {"interpreter": interpreter}
+EXECUTORS: dict[str, Executor] = {"interpreter": interpreter, "c": c_library}
 
 
 @pytest.fixture(scope="session")

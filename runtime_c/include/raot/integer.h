@@ -2,7 +2,8 @@
  * integer.h - integer arithmetic that is defined for all values.
  *
  * Results wrap modulo 2^bits. Division truncates towards zero and gives 0 for a divisor
- * of 0; the remainder has the sign of the divisor. Shifts by the width or more give 0.
+ * of 0; the remainder has the sign of the divisor. Shifts by the width or more leave no bit
+ * but copies of the sign.
  */
 #ifndef RAOT_INTEGER_H
 #define RAOT_INTEGER_H
@@ -23,12 +24,13 @@
     static inline T raot_neg_##N(T a) { return (T)(U)((W)0 - (W)a); } \
     static inline T raot_shl_##N(T a, T b) \
     { return (U)b < (BITS) ? (T)(U)((W)(U)a << (U)b) : (T)0; } \
-    static inline T raot_shr_##N(T a, T b) { return (U)b < (BITS) ? (T)(a >> (U)b) : (T)0; } \
     static inline T raot_larger_##N(T a, T b) { return a > b ? a : b; } \
     static inline T raot_smaller_##N(T a, T b) { return a < b ? a : b; }
 
 #define RAOT_INTEGER_SIGNED(N, T, U, W, BITS) \
     RAOT_INTEGER_COMMON(N, T, U, W, BITS) \
+    static inline T raot_shr_##N(T a, T b) \
+    { return (T)(a >> ((U)b < (BITS) ? (U)b : (U)((BITS)-1u))); } \
     static inline T raot_div_##N(T a, T b) \
     { return b == 0 ? (T)0 : b == -1 ? raot_neg_##N(a) : (T)(a / b); } \
     static inline T raot_fmod_##N(T a, T b) { return b == 0 || b == -1 ? (T)0 : (T)(a % b); } \
@@ -52,6 +54,7 @@
 
 #define RAOT_INTEGER_UNSIGNED(N, T, W, BITS) \
     RAOT_INTEGER_COMMON(N, T, T, W, BITS) \
+    static inline T raot_shr_##N(T a, T b) { return b < (BITS) ? (T)(a >> b) : (T)0; } \
     static inline T raot_div_##N(T a, T b) { return b == 0u ? (T)0 : (T)(a / b); } \
     static inline T raot_fmod_##N(T a, T b) { return b == 0u ? (T)0 : (T)(a % b); } \
     static inline T raot_mod_##N(T a, T b) { return raot_fmod_##N(a, b); } \

@@ -1,0 +1,86 @@
+"""Runs kernels as C: all of them in one shared library under UBSan, called through cffi."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cffi
+import numpy as np
+
+from relax_aot.emit.c_code import print_kernel
+from relax_aot.emit.c_names import Names
+from relax_aot.emit.interface import C_TYPES
+from relax_aot.ir.dims import Bounds
+from relax_aot.ir.loops import free_symbols
+from relax_aot.ops._op import Array
+from relax_aot.resources import data_dir
+from relax_aot.verify.host import STRICT_FLAGS, build_shared
+from relax_aot.verify.library import Guarded
+from relax_aot.verify.op_cases import Case, Run
+
+HEADERS = ("check", "convert", "index", "integer", "math", "math64", "status")
+FLAGS = (
+    *STRICT_FLAGS, "-Wno-unused-parameter", "-O1", "-ffp-contract=off", "-fno-strict-aliasing",
+)  # fmt: skip
+WIDE = 2**31 - 1
+
+
+def c_library(cases: Sequence[Case]) -> Run:
+    """Compile every kernel once; the same kernel text is shared by cases."""
+    parts = [f'#include "raot/{name}.h"' for name in HEADERS]
+    declarations = []
+    for case in cases:
+        prototype, body = _function(case)
+        declarations.append(f"{prototype};")
+        parts.append(f"{prototype};\n{prototype}\n{{\n{body}\n}}")
+    folder = data_dir("runtime_c") / "include" / "raot"
+    files = {f"raot/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.h"))}
+    files["kernels.c"] = "\n\n".join(parts).encode()
+    ffi = cffi.FFI()
+    ffi.cdef(
+        "\n".join(
+            d.replace("restrict ", "").replace("enum raot_status", "int") for d in declarations
+        )
+    )
+    library = ffi.dlopen(str(build_shared(files, FLAGS)))
+    return lambda case: _call(ffi, library, case)
+
+
+def _function(case: Case) -> tuple[str, str]:
+    kernel = case.kernel
+    scope = Names()
+    symbols = {name: scope.claim(name) for name in free_symbols(kernel)}
+    buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
+    parameters = [f"int32_t {name}" for name in symbols.values()]
+    parameters += [f"const {C_TYPES[b.dtype]} *restrict {buffers[b.name]}" for b in kernel.inputs]
+    written = (*kernel.outputs, *kernel.scratch)
+    parameters += [f"{C_TYPES[b.dtype]} *restrict {buffers[b.name]}" for b in written]
+    result = "enum raot_status" if kernel.fallible else "void"
+    bounds = Bounds.of({name: (0, WIDE) for name in symbols})
+    body = print_kernel(kernel, buffers, symbols, bounds)
+    return f"{result} k_{case.name}({', '.join(parameters) or 'void'})", body
+
+
+def _call(ffi: Any, library: Any, case: Case) -> list[Array]:
+    kernel = case.kernel
+    held = []
+    for array in case.inputs:
+        guarded = Guarded(max(array.nbytes, 1), 64, 0)
+        guarded.data[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        held.append(guarded)
+    written = []
+    for buffer in (*kernel.outputs, *kernel.scratch):
+        size = buffer.type.bytes.evaluate(case.sizes)
+        written.append(Guarded(size, 64, 0x7F))
+    arguments: list[Any] = [case.sizes[name] for name in free_symbols(kernel)]
+    for buffer, memory in zip(kernel.buffers, [*held, *written], strict=True):
+        arguments.append(ffi.cast(f"{C_TYPES[buffer.dtype]} *", memory.address))
+    status = getattr(library, f"k_{case.name}")(*arguments)
+    assert not status, f"status {status}"
+    assert all(memory.intact for memory in (*held, *written)), "wrote outside its buffers"
+    results = []
+    for buffer, memory in zip(kernel.outputs, written, strict=False):
+        shape = [size.evaluate(case.sizes) for size in buffer.shape]
+        results.append(memory.data.view(buffer.dtype.numpy).reshape(shape).copy())
+    return results
