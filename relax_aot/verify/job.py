@@ -20,7 +20,7 @@ from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, StatusError, host_model
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
 from relax_aot.verify.reference import evaluate
-from relax_aot.verify.samples import Case, cases_of
+from relax_aot.verify.samples import Case, by_sample, cases_of
 
 Array = NDArray[Any]
 
@@ -218,7 +218,7 @@ def _stored(path: str, interface: Interface, count: int) -> list[dict[str, Array
     for port in interface.outputs:
         if port.source not in arrays:
             raise ReferenceFailed(f"{path} has no {port.source!r}, only {sorted(arrays)}")
-        array = arrays[port.source]
+        array = by_sample(arrays[port.source], port)
         for index in range(count):
             sample = array[index] if array.ndim == port.type.rank + 1 else array
             results[index][port.source] = np.asarray(sample, port.type.dtype.numpy)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from relax_aot.emit.interface import Interface, Port
 from relax_aot.errors import RelaxAotError
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import DType
 from relax_aot.verify.host import InputError, sizes_of
 
@@ -54,7 +55,9 @@ def cases_of(
 
 
 def _given(interface: Interface, arrays: Mapping[str, Array]) -> list[Case]:
-    """Arrays for every input; one more leading axis than the input has means samples."""
+    """Arrays for every input; one more leading axis than the input has means samples, and
+    so does a longer axis in the place of a leading axis that is always 1."""
+    arrays = {p.source: by_sample(arrays[p.source], p) for p in interface.inputs}
     counts = {
         len(arrays[p.source]) for p in interface.inputs if arrays[p.source].ndim == p.type.rank + 1
     }
@@ -74,6 +77,14 @@ def _given(interface: Interface, arrays: Mapping[str, Array]) -> list[Case]:
             inputs.append(np.ascontiguousarray(array, port.type.dtype.numpy))
         cases.append(Case(sizes_of(interface, inputs), tuple(inputs)))
     return cases
+
+
+def by_sample(array: Array, port: Port) -> Array:
+    """The array with an axis of samples in front, where its first axis holds samples."""
+    fixed_to_one = port.type.rank > 0 and port.type.shape[0] == Dim.of(1)
+    if array.ndim == port.type.rank and fixed_to_one and array.shape[0] > 1:
+        return array[:, None]
+    return array
 
 
 def _named(interface: Interface, wanted: Mapping[str, int]) -> dict[str, int]:

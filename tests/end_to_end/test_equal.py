@@ -72,6 +72,15 @@ def test_published_vectors(name: str, shared_models: Path) -> None:
         assert np.abs(actual.reshape(-1) - expected.reshape(-1)).max() < 1e-4
 
 
+@pytest.mark.parametrize("name", ["kws", "resnet8"])
+def test_a_leading_axis_of_one_takes_samples(name: str, shared_models: Path) -> None:
+    vectors = np.load(shared_models / f"{name}_vectors.npz")
+    interface = project_of(name).interface
+    cases = cases_of(interface, (), {interface.inputs[0].source: vectors["x_fp32_nchw"]})
+    assert len(cases) == 16
+    np.testing.assert_array_equal(cases[3].inputs[0][0], vectors["x_fp32_nchw"][3])
+
+
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", ["kws", "resnet8"])
 def test_published_vectors_on_cortex_m4(name: str, shared_models: Path) -> None:
