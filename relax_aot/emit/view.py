@@ -10,7 +10,7 @@ from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.interface import C_TYPES, Interface, Port, header_bytes
 from relax_aot.emit.run_code import RunContext, make_context
 from relax_aot.emit.weights import ConstantView, weights_of
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Var
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import DType

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _sections(elf: ELFFile) -> Iterator[Section]:
 
 def _symbols(elf: ELFFile) -> dict[str, int]:
     table = elf.get_section_by_name(".symtab")
-    if table is None:
+    if not isinstance(table, SymbolTableSection):
         return {}
     return {s.name: s["st_value"] for s in table.iter_symbols() if s["st_shndx"] != "SHN_UNDEF"}
 
@@ -154,7 +155,7 @@ def _functions(elf: ELFFile, thumb_bit: int) -> tuple[Function, ...]:
     """Sorted by address, one per address. Assembly without a size reaches to the next one."""
     table = elf.get_section_by_name(".symtab")
     found: dict[int, tuple[str, int]] = {}
-    for symbol in table.iter_symbols() if table is not None else ():
+    for symbol in table.iter_symbols() if isinstance(table, SymbolTableSection) else ():
         kind = symbol["st_info"]["type"]
         if kind in ("STT_FUNC", "STT_GNU_IFUNC") and symbol["st_shndx"] != "SHN_UNDEF":
             start = symbol["st_value"] & ~thumb_bit
@@ -179,7 +180,9 @@ def _line_at(path: Path, _changed: int, address: int) -> str | None:
         dwarf = elf.get_dwarf_info()
         for unit in dwarf.iter_CUs():
             program = dwarf.line_program_for_CU(unit)
-            found = _entry_at(program.get_entries(), address) if program is not None else None
+            if program is None:
+                continue
+            found = _entry_at(program.get_entries(), address)
             if found is not None:
                 names = program["file_entry"]
                 index = found.file - (1 if program["version"] < 5 else 0)

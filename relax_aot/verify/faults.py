@@ -150,7 +150,7 @@ def _push_below(program: Program, pc: int, sp: int, limit: int) -> bool:
     code = program.read(pc, 2)
     if code is None:
         return False
-    (opcode,) = struct.unpack("<H", code)
+    opcode = int.from_bytes(code, "little")
     registers = (opcode & 0x1FF).bit_count()
     return opcode & 0xFE00 == 0xB400 and sp - 4 * registers < limit
 
@@ -159,7 +159,7 @@ def _push_below(program: Program, pc: int, sp: int, limit: int) -> bool:
 
 
 def _linux(program: Program, record: bytes) -> Fault:
-    _, number, _, word_bytes, address, pc, lr, sp, limit, _ = _LINUX.unpack_from(record)
+    _, number, _, word_bytes, address, pc, lr, _, limit, _ = _LINUX.unpack_from(record)
     addressed = number in (signal.SIGSEGV, signal.SIGBUS)
     overflow = addressed and limit - LINUX_FENCE_BYTES <= address < limit
     name = signal.Signals(number).name
@@ -200,7 +200,7 @@ def _located(
     if here is not None:
         at = pc if pc is not None and pc in here else calls[0] - 2
         line = program.line_at(at)
-    names = []
+    names: list[str] = []
     for call in calls:
         function = program.function_at(call)
         if function is not None and (not names or names[-1] != function.name):
@@ -236,7 +236,7 @@ def _follows_call(program: Program, word: int) -> bool:
     code = program.read(address - 4, 4)
     if code is None:
         return False
-    first, second = struct.unpack("<2H", code)
+    first, second = (int.from_bytes(code[i : i + 2], "little") for i in (0, 2))
     long_call = first & 0xF800 == 0xF000 and second & 0xC000 == 0xC000
     return long_call or second & 0xFF87 == 0x4780
 

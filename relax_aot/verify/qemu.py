@@ -180,7 +180,7 @@ def _failure(
         return fault_of_lockup(board.name, program, ended.messages, tuple(results))
     reasons = {
         EXIT_FILES: "the harness could not read or write its files",
-        EXIT_REQUEST: "the request does not fit the model (an arena larger than there is room for?)",
+        EXIT_REQUEST: "the request does not fit the model (is the arena larger than its room?)",
         EXIT_LIBRARY: "the C library ended the program (exit or abort was called)",
     }
     reason = reasons.get(ended.code or 0, f"it ended with code {ended.code}")

@@ -57,7 +57,7 @@ def _function(case: Case) -> tuple[str, str]:
     written = (*kernel.outputs, *kernel.scratch)
     parameters += [f"{C_TYPES[b.dtype]} *restrict {buffers[b.name]}" for b in written]
     result = "enum raot_status" if kernel.fallible else "void"
-    bounds = Bounds.of({name: (0, WIDE) for name in symbols})
+    bounds = Bounds.of(dict.fromkeys(symbols, (0, WIDE)))
     body = print_kernel(kernel, buffers, symbols, bounds)
     return f"{result} k_{case.name}({', '.join(parameters) or 'void'})", body
 

@@ -25,8 +25,7 @@ static inline int raot_disjoint(const struct raot_span *writes, int32_t write_co
 {
     for (int32_t i = 0; i < write_count; i++) {
         for (int32_t j = 0; j < i; j++) {
-            if (raot_overlaps(writes[i].start, writes[i].bytes, writes[j].start,
-                              writes[j].bytes)) {
+            if (raot_overlaps(writes[i].start, writes[i].bytes, writes[j].start, writes[j].bytes)) {
                 return 0;
             }
         }

@@ -1,0 +1,494 @@
+"""Integer expressions in normal form, and their text. Part of dims.py.
+
+A `Dim` is a sum of products of atoms; an atom is a symbol or an opaque floor division,
+modulo, minimum or maximum. `==` means equal for all values of the symbols, as far as the
+normal form sees; what it does not see is asked with `prove_eq`. There is no `<`:
+`prove_le` answers True or "not proven".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeAlias
+
+from relax_aot.errors import RelaxAotError
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    numerator: Dim
+    denominator: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    numerator: Dim
+    denominator: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Min:
+    args: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    args: tuple[Dim, ...]
+
+
+Atom = str | FloorDiv | Mod | Min | Max
+Monomial = tuple[tuple[Atom, int], ...]
+Value: TypeAlias = "Dim | int"
+
+
+class Dim:
+    """See the module's text. Immutable."""
+
+    __slots__ = ("__dict__", "_hash", "terms")
+    terms: tuple[tuple[int, Monomial], ...]
+    _hash: int
+
+    def __init__(self, terms: tuple[tuple[int, Monomial], ...]) -> None:
+        object.__setattr__(self, "terms", terms)
+        object.__setattr__(self, "_hash", hash(terms))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("terms", "_hash"):
+            raise AttributeError(name)
+        object.__setattr__(self, name, value)
+
+    @staticmethod
+    def of(value: int | str | Dim) -> Dim:
+        if isinstance(value, Dim):
+            return value
+        if isinstance(value, str):
+            return Dim(((1, ((value, 1),)),))
+        return constant_dim(int(value))
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms or (len(self.terms) == 1 and not self.terms[0][1])
+
+    @property
+    def constant(self) -> int:
+        if not self.terms:
+            return 0
+        if not self.is_constant:
+            raise ValueError(f"{self} is not a constant")
+        return self.terms[0][0]
+
+    def __int__(self) -> int:
+        return self.constant
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Dim has no truth value; ask prove_eq or prove_le")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.is_constant and self.constant == other
+        return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Dim({self})"
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        found: set[str] = set()
+        for _, monomial in self.terms:
+            for atom, _ in monomial:
+                if isinstance(atom, str):
+                    found.add(atom)
+                else:
+                    for part in atom_parts(atom):
+                        found |= part.symbols
+        return frozenset(found)
+
+    def __add__(self, other: Value) -> Dim:
+        right = Dim.of(other)
+        if not right.terms:
+            return self
+        if not self.terms:
+            return right
+        sums = {monomial: c for c, monomial in self.terms}
+        for c, monomial in right.terms:
+            sums[monomial] = sums.get(monomial, 0) + c
+        return _normal(sums)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return Dim(tuple((-c, monomial) for c, monomial in self.terms))
+
+    def __sub__(self, other: Value) -> Dim:
+        return self + (-Dim.of(other))
+
+    def __rsub__(self, other: Value) -> Dim:
+        return Dim.of(other) + (-self)
+
+    def __mul__(self, other: Value) -> Dim:
+        right = Dim.of(other)
+        if right.is_constant:
+            k = right.constant
+            if k == 0:
+                return constant_dim(0)
+            return self if k == 1 else Dim(tuple((c * k, m) for c, m in self.terms))
+        if self.is_constant:
+            return right * self.constant
+        sums: dict[Monomial, int] = {}
+        for a, left_monomial in self.terms:
+            for b, right_monomial in right.terms:
+                monomial = _times(left_monomial, right_monomial)
+                sums[monomial] = sums.get(monomial, 0) + a * b
+        return _normal(sums)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Value) -> Dim:
+        return _floordiv(self, Dim.of(other))
+
+    def __rfloordiv__(self, other: Value) -> Dim:
+        return _floordiv(Dim.of(other), self)
+
+    def __mod__(self, other: Value) -> Dim:
+        return _mod(self, Dim.of(other))
+
+    def __rmod__(self, other: Value) -> Dim:
+        return _mod(Dim.of(other), self)
+
+    def substitute(self, values: Mapping[str, Value]) -> Dim:
+        if not (self.symbols & values.keys()):
+            return self
+        total = constant_dim(0)
+        for c, monomial in self.terms:
+            term = constant_dim(c)
+            for atom, power in monomial:
+                base = substitute_atom(atom, values)
+                for _ in range(power):
+                    term = term * base
+            total = total + term
+        return total
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        total = 0
+        for c, monomial in self.terms:
+            term = c
+            for atom, power in monomial:
+                term *= _evaluate_atom(atom, values) ** power
+            total += term
+        return total
+
+    def __str__(self) -> str:
+        return dim_text(self)
+
+
+def atom_parts(atom: FloorDiv | Mod | Min | Max) -> tuple[Dim, ...]:
+    if isinstance(atom, FloorDiv | Mod):
+        return (atom.numerator, atom.denominator)
+    return atom.args
+
+
+@lru_cache(maxsize=4096)
+def constant_dim(value: int) -> Dim:
+    return Dim(((value, ()),)) if value else Dim(())
+
+
+def _key(atom: Atom) -> tuple[int, str]:
+    return (0, atom) if isinstance(atom, str) else (1, _atom_text(atom))
+
+
+def _monomial_key(monomial: Monomial) -> tuple[int, tuple[tuple[tuple[int, str], int], ...]]:
+    degree = sum(power for _, power in monomial)
+    return (-degree, tuple((_key(atom), power) for atom, power in monomial))
+
+
+def _normal(sums: Mapping[Monomial, int]) -> Dim:
+    kept = [(c, m) for m, c in sums.items() if c]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: _monomial_key(term[1]))
+    return Dim(tuple(kept))
+
+
+def _times(a: Monomial, b: Monomial) -> Monomial:
+    if not a or not b:
+        return a or b
+    powers = dict(a)
+    for atom, power in b:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: _key(item[0])))
+
+
+def atom_dim(atom: Atom) -> Dim:
+    return Dim(((1, ((atom, 1),)),))
+
+
+def _split(dim: Dim, k: int) -> tuple[Dim, Dim]:
+    """dim = k * quotient + rest, term by term; the rest's constant is in 0..k-1."""
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for c, monomial in dim.terms:
+        q, r = divmod(c, k)
+        if monomial and r:
+            q, r = 0, c
+        quotient[monomial], rest[monomial] = q, r
+    return _normal(quotient), _normal(rest)
+
+
+def _floordiv(a: Dim, b: Dim) -> Dim:
+    if b.is_constant:
+        k = b.constant
+        if k == 0:
+            raise ZeroDivisionError(f"({a}) // 0")
+        if k < 0:
+            return _floordiv(-a, constant_dim(-k))
+        if k == 1:
+            return a
+        quotient, rest = _split(a, k)
+        if rest.is_constant:
+            return quotient + rest.constant // k
+        if len(rest.terms) == 1 and rest.terms[0][0] == 1 and len(rest.terms[0][1]) == 1:
+            (inner, power), *_ = rest.terms[0][1]
+            nested = isinstance(inner, FloorDiv) and inner.denominator.is_constant and power == 1
+            if nested and isinstance(inner, FloorDiv) and inner.denominator.constant > 0:
+                return quotient + _floordiv(
+                    inner.numerator, constant_dim(inner.denominator.constant * k)
+                )
+        return quotient + atom_dim(FloorDiv(rest, b))
+    if a == 0:
+        return a
+    return atom_dim(FloorDiv(a, b))
+
+
+def _mod(a: Dim, b: Dim) -> Dim:
+    if b.is_constant:
+        k = b.constant
+        if k == 0:
+            raise ZeroDivisionError(f"({a}) % 0")
+        if k < 0:
+            return -_mod(-a, constant_dim(-k))
+        _, rest = _split(a, k)
+        if rest.is_constant:
+            return constant_dim(rest.constant % k)
+        return atom_dim(Mod(rest, b))
+    return constant_dim(0) if a in (0, b) else atom_dim(Mod(a, b))
+
+
+def ceildiv(a: Value, b: Value) -> Dim:
+    """a / b rounded up; b is positive."""
+    right = Dim.of(b)
+    return (Dim.of(a) + right - 1) // right
+
+
+def dim_min(*dims: Value) -> Dim:
+    return -_extreme(tuple(-Dim.of(d) for d in dims)) if _plain(dims) else _fold(Min, dims)
+
+
+def dim_max(*dims: Value) -> Dim:
+    return _fold(Max, dims)
+
+
+def _plain(dims: Iterable[Value]) -> bool:
+    return all(Dim.of(d).is_constant for d in dims)
+
+
+def _extreme(dims: tuple[Dim, ...]) -> Dim:
+    return constant_dim(max(d.constant for d in dims))
+
+
+def _fold(kind: type[Min] | type[Max], dims: Iterable[Value]) -> Dim:
+    flat: list[Dim] = []
+    for value in dims:
+        dim = Dim.of(value)
+        atom = dim.terms[0][1][0][0] if len(dim.terms) == 1 and dim.terms[0][1] else None
+        whole = atom is not None and atom_dim(atom) == dim
+        flat.extend(atom.args if whole and isinstance(atom, kind) else (dim,))
+    kept: list[Dim] = []
+    for dim in flat:
+        for position, other in enumerate(kept):
+            apart = dim - other
+            if apart.is_constant:
+                better = apart.constant > 0 if kind is Max else apart.constant < 0
+                if better:
+                    kept[position] = dim
+                break
+        else:
+            kept.append(dim)
+    if len(kept) == 1:
+        return kept[0]
+    return atom_dim(kind(tuple(sorted(set(kept), key=str))))
+
+
+def substitute_atom(atom: Atom, values: Mapping[str, Value]) -> Dim:
+    match atom:
+        case str():
+            return Dim.of(values[atom]) if atom in values else atom_dim(atom)
+        case FloorDiv():
+            return atom.numerator.substitute(values) // atom.denominator.substitute(values)
+        case Mod():
+            return atom.numerator.substitute(values) % atom.denominator.substitute(values)
+        case Min():
+            return dim_min(*(a.substitute(values) for a in atom.args))
+        case Max():
+            return dim_max(*(a.substitute(values) for a in atom.args))
+
+
+def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
+    match atom:
+        case str():
+            return values[atom]
+        case FloorDiv():
+            return atom.numerator.evaluate(values) // atom.denominator.evaluate(values)
+        case Mod():
+            return atom.numerator.evaluate(values) % atom.denominator.evaluate(values)
+        case Min():
+            return min(a.evaluate(values) for a in atom.args)
+        case Max():
+            return max(a.evaluate(values) for a in atom.args)
+
+
+# Text
+
+
+def dim_text(dim: Dim) -> str:
+    if not dim.terms:
+        return "0"
+    text = ""
+    for c, monomial in dim.terms:
+        factors = [_atom_text(atom) for atom, power in monomial for _ in range(power)]
+        if abs(c) != 1 or not factors:
+            factors.insert(0, str(abs(c)))
+        term = "*".join(factors)
+        if not text:
+            text = term if c > 0 else f"-{term}"
+        else:
+            text += f" + {term}" if c > 0 else f" - {term}"
+    return text
+
+
+def _atom_text(atom: Atom) -> str:
+    match atom:
+        case str():
+            return atom
+        case FloorDiv():
+            return f"(({atom.numerator}) // ({atom.denominator}))"
+        case Mod():
+            return f"(({atom.numerator}) % ({atom.denominator}))"
+        case Min():
+            return f"min({', '.join(map(str, atom.args))})"
+        case Max():
+            return f"max({', '.join(map(str, atom.args))})"
+
+
+class DimSyntaxError(RelaxAotError):
+    """Text that is not a size expression; says where."""
+
+
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][A-Za-z0-9_]*)|(//|[-+*%(),]))")
+
+
+def parse_dim(text: str) -> Dim:
+    """Sums, products, `//`, `%`, `min(...)`, `max(...)` over symbols and integers."""
+    tokens: list[tuple[str, int]] = []
+    position = 0
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise DimSyntaxError(
+                f"unexpected {text[position:].strip()[0]!r} in {text!r}, column {position + 1}"
+            )
+        tokens.append((match.group(match.lastindex or 0), match.start(match.lastindex or 0)))
+        position = match.end()
+    parser = _Parser(text, tokens)
+    result = parser.sum()
+    if parser.at < len(tokens):
+        parser.fail("the end")
+    return result
+
+
+class _Parser:
+    def __init__(self, text: str, tokens: list[tuple[str, int]]) -> None:
+        self.text, self.tokens, self.at = text, tokens, 0
+
+    def fail(self, expected: str) -> None:
+        there = self.tokens[self.at] if self.at < len(self.tokens) else ("the end", len(self.text))
+        raise DimSyntaxError(
+            f"expected {expected}, got {there[0]} in {self.text!r}, column {there[1] + 1}"
+        )
+
+    def peek(self) -> str:
+        return self.tokens[self.at][0] if self.at < len(self.tokens) else ""
+
+    def take(self, *wanted: str) -> str:
+        if self.peek() in wanted:
+            self.at += 1
+            return self.tokens[self.at - 1][0]
+        return ""
+
+    def sum(self) -> Dim:
+        total = self.product()
+        while sign := self.take("+", "-"):
+            right = self.product()
+            total = total + right if sign == "+" else total - right
+        return total
+
+    def product(self) -> Dim:
+        total = self.unary()
+        while sign := self.take("*", "//", "%"):
+            right = self.unary()
+            if sign != "*" and right == 0:
+                self.fail("a divisor other than 0")
+            total = (
+                total * right if sign == "*" else total // right if sign == "//" else total % right
+            )
+        return total
+
+    def unary(self) -> Dim:
+        if self.take("-"):
+            return -self.unary()
+        if self.take("("):
+            inner = self.sum()
+            if not self.take(")"):
+                self.fail("`)`")
+            return inner
+        token = self.peek()
+        if token.isdigit():
+            self.at += 1
+            return Dim.of(int(token))
+        if not token or not (token[0].isalpha() or token[0] == "_"):
+            self.fail("a size")
+        self.at += 1
+        if token in ("min", "max") and self.take("("):
+            args = [self.sum()]
+            while self.take(","):
+                args.append(self.sum())
+            if not self.take(")"):
+                self.fail("`)`")
+            return dim_min(*args) if token == "min" else dim_max(*args)
+        return Dim.of(token)
+
+
+_RELATION = re.compile(r"(<=|>=|==|<|>)")
+
+
+def parse_relation(text: str) -> tuple[str, Dim]:
+    """`n <= 2*m` -> (">=0", 2*m - n); `==` -> ("==0", difference)."""
+    pieces = _RELATION.split(text)
+    if len(pieces) != 3:
+        raise DimSyntaxError(f"expected one of <= < >= > == in {text!r}")
+    left, right = parse_dim(pieces[0]), parse_dim(pieces[2])
+    match pieces[1]:
+        case "<=":
+            return ">=0", right - left
+        case "<":
+            return ">=0", right - left - 1
+        case ">=":
+            return ">=0", left - right
+        case ">":
+            return ">=0", left - right - 1
+        case _:
+            return "==0", left - right
