@@ -1,0 +1,59 @@
+"""runtime_c builds without a warning and passes its own tests, here and on other targets."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def need(tool: str) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_on_this_machine(compiler: str, tmp_path: Path) -> None:
+    need("cmake")
+    need(compiler)
+    run("cmake", "-S", ROOT, "-B", tmp_path, f"-DCMAKE_C_COMPILER={compiler}")
+    run("cmake", "--build", tmp_path)
+    assert "100% tests passed" in run("ctest", "--test-dir", tmp_path)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    ("target", "compiler"),
+    [("aarch64-linux", "aarch64-linux-gnu-gcc"), ("armhf-linux", "arm-linux-gnueabihf-gcc")],
+)
+def test_under_emulation(target: str, compiler: str, tmp_path: Path) -> None:
+    need("cmake")
+    need(compiler)
+    toolchain = ROOT / "runtime_c" / "cmake" / f"{target}.cmake"
+    run("cmake", "-S", ROOT, "-B", tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}")
+    run("cmake", "--build", tmp_path)
+    assert "100% tests passed" in run("ctest", "--test-dir", tmp_path)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("cpu", ["cortex-m0", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55"])
+def test_compiles_for_cortex_m(cpu: str, tmp_path: Path) -> None:
+    need("cmake")
+    need("arm-none-eabi-gcc")
+    toolchain = ROOT / "runtime_c" / "cmake" / "cortex-m.cmake"
+    run(
+        "cmake", "-S", ROOT, "-B", tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}",
+        f"-DRAOT_CPU={cpu}",
+    )  # fmt: skip
+    run("cmake", "--build", tmp_path)
+    assert list(tmp_path.rglob("*.obj")) or list(tmp_path.rglob("*.o"))
