@@ -117,7 +117,7 @@ find_missing 2>/dev/null
 
 venv_is_whole() { # it runs, and it was made in this folder
     [[ -x .venv/bin/python ]] && python_is_usable .venv/bin/python &&
-        .venv/bin/python -c 'import pip' 2>/dev/null && grep -qF "$PWD/.venv" .venv/bin/pip
+        .venv/bin/python -c 'import pip' 2>/dev/null && grep -qsF "$PWD/.venv" .venv/bin/pip
 }
 
 # The tests' environment holds all that the demo's holds.
