@@ -183,6 +183,11 @@ class Module:
     aliases: tuple[Alias, ...] = ()
     source: str = ""
 
+    def __str__(self) -> str:
+        from relax_aot.ir.text import to_text
+
+        return to_text(self)
+
     @property
     def main(self) -> Function:
         return self.functions[0]
