@@ -63,7 +63,7 @@ def samples(rng: np.random.Generator) -> list[Sample]:
         *(Sample((indices, values), {"depth": 7, "axis": axis}, ("depth",)) for axis in (-1, 0, 1)),
         Sample((np.array([7, -8, -7, 6]), np.array([0, 1], np.int8)), {"depth": 7}, ("depth",)),
         Sample((np.array(2, np.uint8), np.array([1, 0])), {"depth": 3}, ("depth",)),
-        Sample((np.array([1.0, -1.0, 2.9], np.float32), values), {"depth": 4}, ("depth",)),
+        Sample((np.array([1.0, -1.0, 2.0], np.float32), values), {"depth": 4}, ("depth",)),
         Sample((np.zeros((0, 3), np.int32), np.array([True, False])), {"depth": 4}, ("depth",)),
         Sample((np.array([0, 1]), values), {"depth": 0}),
     ]
