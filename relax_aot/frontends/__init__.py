@@ -7,7 +7,9 @@ import os
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from relax_aot.errors import RelaxAotError
@@ -15,12 +17,22 @@ from relax_aot.ir.graph import Module
 
 
 class ModelError(RelaxAotError):
-    """A model file that cannot be read."""
+    """A model that cannot be read, or that lacks what an option names."""
+
+
+class UnsupportedError(RelaxAotError):
+    """Everything in a model that cannot be compiled, all at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What a user says about a model, by the names of the source model."""
+    """What a user says about a model, by the names of the source model.
+
+    bounds: lowest and highest value of each symbol, both included.
+    fix: inputs that become constants: a number, an array, or text of one.
+    state: input -> output that are one state buffer.
+    assume: relations between symbols, such as `n <= 2*m`, checked on entry.
+    """
 
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     fix: Mapping[str, Any] = field(default_factory=dict)
@@ -28,26 +40,34 @@ class ImportOptions:
     assume: tuple[str, ...] = ()
 
 
+@cache
+def formats() -> tuple[ModuleType, ...]:
+    """Every frontend, sorted by name: a package with SUFFIXES, accepts and load."""
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)
+    found = tuple(importlib.import_module(f"{__name__}.{name}") for name in names)
+    suffixes = [suffix for frontend in found for suffix in frontend.SUFFIXES]
+    assert len(suffixes) == len(set(suffixes)), f"a suffix has two frontends: {suffixes}"
+    return found
+
+
 def load(source: Any, options: ImportOptions) -> Module:
     """A path is read by the frontend of its suffix; anything else by the one that takes it."""
-    formats = [
-        importlib.import_module(f"{__name__}.{info.name}")
-        for info in pkgutil.iter_modules(__path__)
-        if info.ispkg
-    ]
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        for frontend in formats:
-            if path.suffix.lower() in frontend.SUFFIXES:
-                return _module(frontend.load(path, options))
-        known = sorted(suffix for frontend in formats for suffix in frontend.SUFFIXES)
-        raise ModelError(f"{path}: no frontend reads {path.suffix!r}; known are {known}")
-    for frontend in formats:
+    frontend = _of_path(Path(source)) if isinstance(source, str | os.PathLike) else _of(source)
+    module: Module = frontend.load(source, options)
+    return module
+
+
+def _of_path(path: Path) -> ModuleType:
+    for frontend in formats():
+        if path.suffix.lower() in frontend.SUFFIXES:
+            return frontend
+    known = ", ".join(suffix for frontend in formats() for suffix in frontend.SUFFIXES)
+    what = f"its suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
+    raise ModelError(f"cannot tell the format of {path} from {what}; known are {known}")
+
+
+def _of(source: object) -> ModuleType:
+    for frontend in formats():
         if frontend.accepts(source):
-            return _module(frontend.load(source, options))
-    raise ModelError(f"no frontend takes a {type(source).__name__}")
-
-
-def _module(value: object) -> Module:
-    assert isinstance(value, Module)
-    return value
+            return frontend
+    raise ModelError(f"expected a path or a model, got {type(source).__name__}")

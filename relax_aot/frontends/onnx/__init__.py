@@ -1,13 +1,14 @@
-"""ONNX models: files, or `onnx.ModelProto` values."""
+"""ONNX models: files, their bytes, or `onnx.ModelProto` values."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto
 
-from relax_aot.frontends import ImportOptions
+from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.onnx.importer import import_model
 from relax_aot.frontends.onnx.protobuf import read_model
 from relax_aot.frontends.onnx.table import supported
@@ -21,9 +22,16 @@ def accepts(source: Any) -> bool:
 
 
 def load(source: Any, options: ImportOptions) -> Module:
-    model, folder = read_model(source)
-    name = Path(source).name if isinstance(source, str | Path) else model.graph.name or "model"
-    return import_model(model, folder, name, options)
+    """The model as a module; every name in it is an identifier, whatever the file says."""
+    name = Path(source).name if isinstance(source, str | os.PathLike) else "the model"
+    try:
+        model, folder = read_model(source, name)
+        return import_model(model, folder, name, options)
+    except UnicodeDecodeError as error:
+        # Text fields are decoded when they are first looked at, so this comes from anywhere.
+        raise ModelError(f"{name} is damaged: a name in it is not UTF-8 ({error.reason})") from None
+    except RecursionError:
+        raise ModelError(f"{name} is damaged: its graphs are nested without end") from None
 
 
 __all__ = ["SUFFIXES", "accepts", "load", "supported"]

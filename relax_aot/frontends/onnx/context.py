@@ -3,26 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
-from relax_aot.errors import RelaxAotError
+from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.protobuf import array_of
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Var
+from relax_aot.ir.graph import Condition, Var
 from relax_aot.ir.types import DType
-from relax_aot.ops._op import Array
+from relax_aot.ops._op import Array, must_equal, must_not_exceed
 from relax_aot.ops.build import FunctionBuilder
 
-Values = dict[str, Var]
+Results = Var | tuple[Var | None, ...]
+Value = TypeVar("Value")
 
 
-class Unsupported(RelaxAotError):
-    """One node that cannot be compiled, and why; collected into UnsupportedError."""
+class Refused(Exception):
+    """Why one node cannot be compiled, and the way out; all of a model's are collected."""
+
+
+class Lost(Exception):
+    """A value that a refused node would have made: the numbers of the refusals behind it."""
+
+    def __init__(self, refusals: frozenset[int]) -> None:
+        super().__init__(refusals)
+        self.refusals = refusals
+
+
+@dataclass
+class Scope:
+    """The values that the nodes of one graph see: its own, then those around it.
+
+    Initializers become constants when they are first used; nobody pays for the others.
+    """
+
+    tensors: dict[str, TensorProto]
+    outer: Scope | None = None
+    values: dict[str, Var] = field(default_factory=dict)
+    lost: dict[str, frozenset[int]] = field(default_factory=dict)
+
+    def find(self, name: str, constant: Callable[[TensorProto], Var]) -> Var | None:
+        """The value, or None where nothing has this name; raises Lost."""
+        if name in self.values:
+            return self.values[name]
+        if name in self.lost:
+            raise Lost(self.lost[name])
+        if name in self.tensors:
+            self.values[name] = constant(self.tensors[name])
+            return self.values[name]
+        return None if self.outer is None else self.outer.find(name, constant)
 
 
 @dataclass
@@ -31,35 +64,49 @@ class Node:
 
     proto: NodeProto
     opset: int
+    """The version of the operator set that the node's domain has in this model."""
     builder: FunctionBuilder
-    values: Values
+    scope: Scope
     folder: Path | None
-    import_graph: Callable[[GraphProto, FunctionBuilder, Values], tuple[Var, ...]]
+    import_graph: Callable[[GraphProto, FunctionBuilder, Scope], tuple[Var, ...]]
 
     @property
     def origin(self) -> str:
-        return self.proto.name or (self.proto.output[0] if self.proto.output else "")
+        return self.proto.name or next((name for name in self.proto.output if name), "")
+
+    # Arguments
 
     @property
     def count(self) -> int:
         return len(self.proto.input)
 
+    @property
+    def wanted(self) -> list[bool]:
+        """For each output whether somebody may want it."""
+        return [bool(name) for name in self.proto.output]
+
     def arg(self, index: int) -> Var:
         value = self.optional(index)
         if value is None:
-            raise Unsupported(f"input {index} is missing")
+            raise ModelError(f"its input {index} is missing")
         return value
 
     def optional(self, index: int) -> Var | None:
-        name = self.proto.input[index] if index < len(self.proto.input) else ""
-        if not name:
-            return None
-        if name not in self.values:
-            raise Unsupported(f"its input {name!r} comes from nowhere")
-        return self.values[name]
+        name = self.proto.input[index] if index < self.count else ""
+        return self.value(name) if name else None
 
     def args(self) -> list[Var]:
         return [self.arg(i) for i in range(self.count)]
+
+    def value(self, name: str) -> Var:
+        found = self.scope.find(name, self.tensor)
+        if found is None:
+            raise ModelError(f"its input {name!r} is made by nothing before it")
+        return found
+
+    def tensor(self, tensor: TensorProto) -> Var:
+        dtype_of(tensor.data_type, f"initializer {tensor.name!r}")
+        return self.builder.constant(tensor.name or "constant", array_of(tensor, self.folder))
 
     # Attributes
 
@@ -67,6 +114,7 @@ class Node:
         for attribute in self.proto.attribute:
             if attribute.name == name:
                 if attribute.type == AttributeProto.TENSOR:
+                    dtype_of(attribute.t.data_type, f"attribute {name!r}")
                     return array_of(attribute.t, self.folder)
                 value = helper.get_attribute_value(attribute)
                 return value.decode(errors="replace") if isinstance(value, bytes) else value
@@ -75,65 +123,124 @@ class Node:
     def has(self, name: str) -> bool:
         return any(a.name == name for a in self.proto.attribute)
 
+    def required(self, name: str) -> Any:
+        if not self.has(name):
+            raise ModelError(f"its attribute {name!r} is missing")
+        return self.attr(name)
+
     # Calls
 
     def emit(self, op: str, *args: Var | None, **attrs: Any) -> Var:
         return self.emit_all(op, *args, **attrs)[0]
 
     def emit_all(self, op: str, *args: Var | None, **attrs: Any) -> tuple[Var, ...]:
-        name = self.proto.output[0] if self.proto.output else op
+        name = next((name for name in self.proto.output if name), op)
         return self.builder.call(op, *args, name=name, origin=self.origin, **attrs)
 
     def constant(self, value: Array) -> Var:
-        return self.builder.constant(self.proto.output[0], value)
+        return self.builder.constant(f"{self.proto.output[0]}_{value.dtype}", value)
 
     def scalar(self, value: float, like: Var) -> Var:
-        return self.constant(np.array(value, like.type.dtype.numpy))
+        return self.builder.constant(
+            f"value_{value}".replace("-", "minus_"), np.array(value, like.type.dtype.numpy)
+        )
 
     def reshape(self, x: Var, shape: tuple[Dim, ...] | list[Dim]) -> Var:
-        return self.emit("reshape", x, shape=tuple(shape))
+        return x if x.type.shape == tuple(shape) else self.emit("reshape", x, shape=tuple(shape))
 
-    def to_shape(self, x: Var, other: Var) -> Var:
-        return self.reshape(x, other.type.shape)
+    def cast(self, x: Var, to: DType) -> Var:
+        return x if x.type.dtype is to else self.emit("cast", x, to=to, saturate=False)
+
+    def require_equal(self, left: Dim | int, right: Dim | int, why: str) -> None:
+        self._require(must_equal(left, right, why))
+
+    def require_at_most(self, left: Dim | int, right: Dim | int, why: str) -> None:
+        self._require(must_not_exceed(left, right, why))
+
+    def _require(self, condition: Condition) -> None:
+        self.builder.require(condition, self.origin)
 
     # What is known at compile time
 
-    def ints(self, index: int, attribute: str | None = None) -> list[int] | None:
-        """An integer list from an attribute (older opsets) or a constant input."""
-        if attribute is not None and self.has(attribute):
+    def ints(self, index: int, attribute: str = "") -> list[int] | None:
+        """An integer list from an attribute (older opsets) or a constant input; or None."""
+        if attribute and self.has(attribute):
             value = self.attr(attribute)
             return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
         if self.optional(index) is None:
             return None
         dims = self.dims(index)
         if not all(d.is_constant for d in dims):
-            raise Unsupported(f"input {index} must be constant here, it depends on sizes")
+            raise Refused(f"{self._input(index)} depends on sizes; here it must be constant")
         return [d.constant for d in dims]
+
+    def integer(self, index: int, default: int | None = None) -> int:
+        """One constant integer from an input."""
+        found = self.ints(index)
+        if found is None and default is None:
+            raise ModelError(f"its input {index} is missing")
+        if found is not None and len(found) != 1:
+            raise ModelError(f"its input {index} must hold one number")
+        return default if found is None else found[0]  # type: ignore[return-value]  # not both None
 
     def dims(self, index: int) -> tuple[Dim, ...]:
         """The sizes that an input holds; refused where only run time knows them."""
         found = self.builder.dims(self.arg(index))
         if found is None:
-            raise Unsupported(
-                f"input {index} ({self.proto.input[index]!r}) is a size that only run time"
-                " knows; give it as a constant or derive it from shapes"
+            raise Refused(
+                f"{self._input(index)} holds sizes that only run time knows; make it a constant"
+                f"{self._fixable(index)}, or derive it from shapes"
             )
         return found
 
+    def dim(self, index: int) -> Dim:
+        """One size from an input."""
+        found = self.dims(index)
+        if len(found) != 1:
+            raise ModelError(f"its input {index} must hold one number")
+        return found[0]
+
+    def array(self, index: int) -> Array:
+        """The value of an input that has to be a constant."""
+        value = self.builder.numeric(self.arg(index))
+        if value is None:
+            raise Refused(f"{self._input(index)} must be a constant here{self._fixable(index)}")
+        return value
+
     def number(self, index: int) -> float | None:
-        """A constant scalar input."""
+        """The value of a scalar input, where it is a constant."""
         var = self.optional(index)
         value = None if var is None else self.builder.numeric(var)
-        return None if value is None else float(value.reshape(-1)[0])
+        return None if value is None or value.size != 1 else float(value.reshape(-1)[0])
+
+    def _input(self, index: int) -> str:
+        return f"input {self.proto.input[index]!r}"
+
+    def _fixable(self, index: int) -> str:
+        """The option that fixes it, where it is an input of the model itself."""
+        name = self.proto.input[index]
+        var = self.arg(index)
+        is_input = self.scope.outer is None and any(p == var for p in self.builder.params)
+        return f" (--fix {name}=...)" if is_input else ""
 
 
-def dtype_of(elem_type: int) -> DType:
+Handler = Callable[[Node], Results]
+"""One operator: arguments in, values out; raises Refused where it cannot."""
+
+
+def dtype_of(elem_type: int, what: str = "") -> DType:
     """Our element type of an ONNX one."""
     try:
         return DType.of(helper.tensor_dtype_to_np_dtype(elem_type))
     except (KeyError, TypeError, ValueError):
-        try:
-            name = TensorProto.DataType.Name(elem_type)
-        except ValueError:
-            name = str(elem_type)
-        raise Unsupported(f"element type {name} is not supported") from None
+        prefix = f"{what} has " if what else ""
+        raise Refused(
+            f"{prefix}element type {_type_name(elem_type)}, which is not supported"
+        ) from None
+
+
+def _type_name(elem_type: int) -> str:
+    try:
+        return str(TensorProto.DataType.Name(elem_type))
+    except ValueError:
+        return str(elem_type)

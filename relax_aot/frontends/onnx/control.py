@@ -2,73 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from relax_aot.frontends.onnx.context import Node, Unsupported
+from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Condition, Var
 
-Handler = Callable[[Node], Var | tuple[Var, ...]]
+LIMITS = {"If": "results of one rank in both branches, unless sizes or constants decide"}
 
-LIMITS = {"If": "branches of one rank, unless sizes or constants decide"}
-ENUMERATED = 1_000_000
+ENUMERATED = 200_000
+"""Sizes that are tried, to tell for which of them a condition holds."""
+
+SHOWN = 6
+Ranges = list[tuple[bool, int, int]]
 
 
-def _if(node: Node) -> tuple[Var, ...]:
+def _if(node: Node) -> Results:
     condition = node.arg(0)
-    graphs = {name: node.attr(name) for name in ("then_branch", "else_branch")}
+    graphs = {side: node.required(f"{side}_branch") for side in ("then", "else")}
     known = node.builder.known(condition)
     truth = None if known is None else known.reshape(-1)[0]
     if isinstance(truth, bool | int):
-        chosen = graphs["then_branch" if truth else "else_branch"]
-        return node.import_graph(chosen, node.builder, node.values)
-    base = node.builder.unique(f"{node.origin or 'if'}")
+        return node.import_graph(graphs["then" if truth else "else"], node.builder, node.scope)
+    base = node.builder.unique(node.origin or "if")
     builders = (node.builder.branch(f"{base}_then"), node.builder.branch(f"{base}_else"))
-    then, otherwise = (
-        node.import_graph(graph, builder, dict(node.values))
-        for graph, builder in zip(graphs.values(), builders, strict=True)
-    )
-    for name, a, b in zip(node.proto.output, then, otherwise, strict=True):
-        if a.type.rank != b.type.rank:
-            raise Unsupported(
-                f"its branches give {name!r} different ranks ({a.type} and {b.type})"
-                + _decided(truth, node.builder.bounds)
+    results: list[tuple[Var, ...]] = []
+    for (side, graph), builder in zip(graphs.items(), builders, strict=True):
+        before = len(builder.shared.conditions)
+        with builder.narrowed(_narrowed(truth, side == "then", node.builder.bounds)):
+            results.append(node.import_graph(graph, builder, node.scope))
+        _check_conditions(node, truth, side, builder.shared.conditions[before:])
+    names = [name or f"{base}_{i}" for i, name in enumerate(node.proto.output)]
+    for name, then, otherwise in zip(names, *results, strict=True):
+        if then.type.rank != otherwise.type.rank:
+            raise Refused(
+                f"its branches give {name!r} different ranks, {then.type} and {otherwise.type}"
+                + _way_out(truth, node.builder.bounds)
             )
     return node.builder.conditional(
-        condition, builders, (then, otherwise), node.proto.output, node.origin
+        condition, builders, (results[0], results[1]), names, node.origin
     )
 
 
-def _decided(truth: object, bounds: Bounds) -> str:
-    """For which sizes the condition would be decided, where one symbol tells."""
+def _narrowed(truth: object, side: bool, bounds: Bounds) -> dict[str, tuple[int, int]]:
+    """The sizes for which this branch runs, where one symbol tells."""
+    symbol, ranges = _ranges(truth, bounds)
+    mine = [(first, last) for holds, first, last in ranges if holds is side]
+    return {symbol: (mine[0][0], mine[-1][1])} if mine else {}
+
+
+def _check_conditions(node: Node, truth: object, side: str, needs: list[Condition]) -> None:
+    """What a branch needs of sizes is checked on entry, whichever branch runs. That is right
+    where data decide; where sizes decide, it would refuse sizes that the other branch takes."""
+    if isinstance(truth, Condition) and needs:
+        raise Refused(
+            f"its {side} branch needs {needs[0]}, which is not so for all sizes that reach it"
+            + _way_out(truth, node.builder.bounds)
+        )
+
+
+def _way_out(truth: object, bounds: Bounds) -> str:
+    """For which sizes the condition would be decided."""
     if not isinstance(truth, Condition):
-        return "; its condition is data, which only run time knows"
+        return "; its condition is data that only run time knows, so fix the input behind it"
+    symbol, ranges = _ranges(truth, bounds)
+    if not ranges:
+        symbols = sorted(truth.left.symbols | truth.right.symbols)
+        return f"; bound {', '.join(symbols)} so that {truth} is always true or always false"
+    shown = ", ".join(
+        f"decided ({str(holds).lower()}) for {symbol} = {first}..{last}"
+        for holds, first, last in ranges[:SHOWN]
+    )
+    more = ", ..." if len(ranges) > SHOWN else ""
+    _, first, last = max(ranges, key=lambda r: r[2] - r[1])
+    return f"; its condition {truth} is {shown}{more}; for example --bound {symbol}={first}..{last}"
+
+
+def _ranges(truth: object, bounds: Bounds) -> tuple[str, Ranges]:
+    """(symbol, runs of sizes for which the condition holds or not); no runs where it has
+    several symbols or too many sizes."""
+    if not isinstance(truth, Condition):
+        return "", []
     symbols = sorted(truth.left.symbols | truth.right.symbols)
-    text = f"; its condition is {truth}"
     if len(symbols) != 1:
-        return f"{text}: bound {', '.join(symbols)} so that it is always true or always false"
+        return "", []
     (symbol,) = symbols
     low, high = bounds.range(symbol)
     if high - low > ENUMERATED:
-        return f"{text}: bound {symbol} more tightly"
-    ranges = _ranges(truth, symbol, low, high)
-    shown = ", ".join(
-        f"{'true' if holds else 'false'} for {symbol} = {first}..{last}"
-        for holds, first, last in ranges[:6]
-    )
-    return f"{text}, decided {shown}; give such a range with --bound"
-
-
-def _ranges(truth: Condition, symbol: str, low: int, high: int) -> list[tuple[bool, int, int]]:
-    ranges: list[tuple[bool, int, int]] = []
+        return "", []
+    ranges: Ranges = []
     for value in range(low, high + 1):
-        left, right = (d.evaluate({symbol: value}) for d in (truth.left, truth.right))
+        left, right = (dim.evaluate({symbol: value}) for dim in (truth.left, truth.right))
         holds = {"==": left == right, "!=": left != right, "<=": left <= right}[truth.relation]
         if ranges and ranges[-1][0] == holds:
             ranges[-1] = (holds, ranges[-1][1], value)
         else:
             ranges.append((holds, value, value))
-    return ranges
+    return symbol, ranges
 
 
 HANDLERS: dict[str, Handler] = {"If": _if}

@@ -1,241 +1,336 @@
-"""GraphProto -> Module, node by node."""
+"""GraphProto -> Module, node by node.
+
+A node that cannot be compiled is noted and its results are lost; nodes that need these are
+passed over, so that one run finds every reason. Only what an output needs counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.frontends import ImportOptions, ModelError
-from relax_aot.frontends.onnx.context import Node, Unsupported, Values, dtype_of
-from relax_aot.frontends.onnx.protobuf import array_of
-from relax_aot.frontends.onnx.symbols import input_sizes
-from relax_aot.frontends.onnx.table import handlers
-from relax_aot.ir.graph import Alias, Module, State, Var
-from relax_aot.ir.types import TensorType
+from relax_aot.frontends import ImportOptions, ModelError, UnsupportedError
+from relax_aot.frontends.onnx.context import Lost, Node, Refused, Scope, dtype_of
+from relax_aot.frontends.onnx.fixing import Fixed, fixed_value
+from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualified
+from relax_aot.frontends.onnx.protobuf import printable
+from relax_aot.frontends.onnx.symbols import MissingBound, Sizes, input_sizes
+from relax_aot.frontends.onnx.table import handlers, reason_against
+from relax_aot.ir.dims import Dim, prove_eq
+from relax_aot.ir.graph import Alias, Call, Function, Module, State, Var
+from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops.build import FunctionBuilder
-
-DOMAINS = ("", "ai.onnx")
-
-
-class UnsupportedError(RelaxAotError):
-    """Everything in a model that cannot be compiled, all at once."""
 
 
 def import_model(
     model: ModelProto, folder: Path | None, name: str, options: ImportOptions
 ) -> Module:
     """The model as a module, with what the user said of its inputs applied."""
-    return _Import(model, folder, name, options).run()
+    prepared = prepare(model, name, handlers().keys())
+    return _Import(prepared, folder, name, options).run()
 
 
 class _Import:
+    """One import: where refusals are gathered and names are given out."""
+
     def __init__(
         self, model: ModelProto, folder: Path | None, name: str, options: ImportOptions
     ) -> None:
+        self.model = model
         self.graph = model.graph
         self.folder = folder
         self.name = name
         self.options = options
-        self.opset = max((o.version for o in model.opset_import if o.domain in DOMAINS), default=1)
         self.refusals: list[str] = []
+        self.builder = FunctionBuilder("main")
+        self.aliases: list[Alias] = []
 
     def run(self) -> Module:
-        if self.options.assume:
-            raise UnsupportedError("--assume is not built yet; state the relation as bounds")
-        self._refuse_unknown(self.graph)
-        builder = FunctionBuilder("main")
-        constants = {t.name for t in self.graph.initializer}
-        inputs = [i for i in self.graph.input if i.name not in constants]
-        values, aliases = self._inputs(builder, inputs)
-        for tensor in self.graph.initializer:
-            values[tensor.name] = builder.constant(tensor.name, array_of(tensor, self.folder))
-        self._nodes(self._needed(self.graph), builder, values)
-        if self.refusals:
-            raise UnsupportedError(_listed(self.name, self.refusals))
-        results = self._results(builder, values, aliases)
-        states = self._states(values, results)
-        return builder.module(results.values(), states, aliases, self.name)
+        self._check_names()
+        scope = _scope(self.graph, None)
+        self._inputs(scope)
+        self._nodes(self.graph, self.builder, scope)
+        results = self._results(scope)
+        states = self._states(scope, results)
+        return self._module(results, states)
 
-    # Inputs and outputs
+    # Names
 
-    def _inputs(
-        self, builder: FunctionBuilder, inputs: list[ValueInfoProto]
-    ) -> tuple[Values, list[Alias]]:
-        for known in (*self.options.fix, *self.options.state):
-            if known not in {i.name for i in inputs}:
-                names = sorted(i.name for i in inputs)
-                raise ModelError(f"{self.name} has no input {known!r}; its inputs are {names}")
-        free = [i for i in inputs if i.name not in self.options.fix]
-        for value in inputs:
-            if not value.type.HasField("tensor_type"):
-                raise UnsupportedError(f"{self.name}: input {value.name!r} is not a tensor")
-            if not value.type.tensor_type.HasField("shape"):
-                raise UnsupportedError(
-                    f"{self.name}: input {value.name!r} has no shape; a rank that only run time"
-                    " knows cannot be compiled"
-                )
-        sizes = input_sizes(free, self.options)
+    def _check_names(self) -> None:
+        initial = {tensor.name for tensor in self.graph.initializer}
+        self.declared = [i for i in self.graph.input if i.name not in initial]
+        self.inputs = {value.name: value for value in self.declared}
+        outputs = [output.name for output in self.graph.output]
+        for kind, names in (("inputs", [i.name for i in self.declared]), ("outputs", outputs)):
+            twice = {name for name in names if names.count(name) > 1}
+            if twice or "" in names:
+                raise ModelError(f"{self.name}: its {kind} are not told apart: {names}")
+        for option, chosen in (("--fix", self.options.fix), ("--state", self.options.state)):
+            for name in chosen:
+                if name not in self.inputs:
+                    raise ModelError(f"{option} {name}: {_no_such('input', name, self.inputs)}")
+        for name, output in self.options.state.items():
+            if name in self.options.fix:
+                raise ModelError(f"input {name!r} cannot be both fixed and a state")
+            if output not in outputs:
+                problem = _no_such("output", output, outputs)
+                raise ModelError(f"--state {name}={output}: {problem}")
+        if len(set(self.options.state.values())) < len(self.options.state):
+            raise ModelError("one output cannot be the new value of two states")
+
+    def _label(self, node: NodeProto) -> str:
+        name = node.name or next((n for n in node.output if n), "without a name")
+        return f"{printable(name)} ({printable(qualified(node))})"
+
+    # Inputs
+
+    def _inputs(self, scope: Scope) -> None:
+        dtypes = {value.name: self._dtype(value) for value in self.declared}
+        fixed = {
+            name: fixed_value(self.inputs[name], dtypes[name], value)
+            for name, value in self.options.fix.items()
+        }
+        sizes = self._sizes({n: f.array.shape for n, f in fixed.items() if not f.splat})
         for symbol in sizes.symbols:
-            builder.symbol(symbol)
-        values: Values = {}
-        aliases = list(sizes.aliases)
-        for value in inputs:
-            dtype = self._dtype(value)
-            if value.name in self.options.fix:
-                data = self._fixed(value, dtype.numpy)
-                values[value.name] = builder.constant(value.name, data)
+            self.builder.symbol(symbol)
+        self.aliases += sizes.aliases
+        for condition in sizes.conditions:
+            self.builder.require(condition)
+        names = {s.name for s in self.builder.shared.symbols}
+        self.reserved = {
+            value.name: self._value_name(value.name, names)
+            for value in (*self.declared, *self.graph.output)
+        }
+        for value in self.declared:
+            shape, dtype = sizes.shapes[value.name], dtypes[value.name]
+            if value.name in fixed:
+                scope.values[value.name] = self._fixed(fixed[value.name], shape, value.name)
                 continue
-            param = builder.param(value.name, TensorType(dtype, sizes.shapes[value.name]))
-            aliases += [Alias(param.name, value.name)] if param.name != value.name else []
-            values[value.name] = param
-        return values, aliases
+            param = Var(self.reserved[value.name], TensorType(dtype, shape))
+            self.builder.params.append(param)
+            self._alias(param.name, value.name)
+            scope.values[value.name] = param
 
-    def _dtype(self, value: ValueInfoProto) -> Any:
+    def _dtype(self, value: ValueInfoProto) -> DType:
+        what = f"{self.name}: input {printable(value.name)!r}"
+        if not value.type.HasField("tensor_type"):
+            raise UnsupportedError(f"{what} is not a tensor")
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            raise UnsupportedError(
+                f"{what} has no shape; its rank must be known, so declare it in the model"
+            )
         try:
-            return dtype_of(value.type.tensor_type.elem_type)
-        except Unsupported as error:
-            raise UnsupportedError(f"{self.name}: input {value.name!r}: {error}") from None
+            return dtype_of(tensor.elem_type)
+        except Refused as error:
+            raise UnsupportedError(f"{what}: {error}") from None
 
-    def _fixed(self, value: ValueInfoProto, dtype: np.dtype[Any]) -> Any:
-        given = self.options.fix[value.name]
+    def _sizes(self, given: dict[str, tuple[int, ...]]) -> Sizes:
+        taken = {*self.inputs, *(output.name for output in self.graph.output)}
         try:
-            array = np.asarray(float(given) if isinstance(given, str) else given).astype(dtype)
-        except ValueError:
-            raise ModelError(f"--fix {value.name}={given}: not a number") from None
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        if array.size == 1 and all(n > 0 for n in shape):
-            return np.broadcast_to(array.reshape(()), shape).copy()
-        if array.shape != tuple(shape):
-            raise ModelError(f"--fix {value.name}: expected shape {shape}, got {list(array.shape)}")
-        return array
+            return input_sizes(self.declared, given, self.options, taken)
+        except MissingBound:
+            # A bound does not help a model with operators that nobody reads.
+            for node in needed(self.graph):
+                reason = self._reason_against(node)
+                if reason:
+                    self.refusals.append(f"{self._label(node)}: {reason}")
+            self._raise_refusals(range(len(self.refusals)))
+            raise
 
-    def _results(
-        self, builder: FunctionBuilder, values: Values, aliases: list[Alias]
-    ) -> dict[str, Var]:
-        """Outputs under their own names: a parameter, constant or duplicate is copied, and a
-        value that carries another name is too (the copy is merged away where it can be)."""
-        results: dict[str, Var] = {}
-        for output in self.graph.output:
-            if output.name not in values:
-                raise ModelError(f"{self.name}: output {output.name!r} comes from nowhere")
-            value = values[output.name]
-            made = {o.name for call in builder.body for o in call.outs}
-            if value.name not in made or value in results.values():
-                value = builder.own(value, output.name)
-            results[output.name] = value
-            if value.name != output.name:
-                aliases.append(Alias(value.name, output.name))
-        return results
+    def _value_name(self, source: str, symbols: Collection[str]) -> str:
+        """An identifier; one that is not the source's own belongs to no symbol either."""
+        name = self.builder.unique(source)
+        while name != source and name in symbols:
+            name = self.builder.unique(source)
+        return name
 
-    def _states(self, values: Values, results: dict[str, Var]) -> list[State]:
-        states = []
-        for input_, output in self.options.state.items():
-            if output not in results:
-                raise ModelError(
-                    f"{self.name} has no output {output!r}; its outputs are {sorted(results)}"
-                )
-            before, after = values[input_], results[output]
-            if before.type != after.type:
-                raise ModelError(
-                    f"--state {input_}={output}: {input_} is {before.type} but {output} is"
-                    f" {after.type}; a state keeps its shape"
-                )
-            states.append(State(before.name, after.name))
-        return states
+    def _alias(self, name: str, source: str) -> None:
+        if name != source:
+            self.aliases.append(Alias(name, source))
+
+    def _fixed(self, fixed: Fixed, shape: tuple[Dim, ...], name: str) -> Var:
+        if not fixed.splat:
+            return self.builder.constant(name, fixed.array)
+        value, dtype = fixed.array.item(), DType.of(fixed.array.dtype)
+        return self.builder.call("fill", name=name, shape=shape, value=value, dtype=dtype)[0]
 
     # Nodes
 
-    def _refuse_unknown(self, graph: GraphProto) -> None:
-        """Every operator that no handler reads, in all subgraphs, before any work."""
-        missing = [
-            f"{_label(node)}: operator {_operator(node)} is not supported"
-            for node in _all_nodes(self._needed(graph))
-            if node.domain not in DOMAINS or node.op_type not in handlers()
-        ]
-        if missing:
-            raise UnsupportedError(_listed(self.name, missing))
-
-    def _needed(self, graph: GraphProto) -> list[NodeProto]:
-        """The nodes that an output depends on, in order."""
-        wanted = {o.name for o in graph.output}
-        needed = []
-        for node in reversed(graph.node):
-            if wanted & set(node.output):
-                needed.append(node)
-                wanted |= set(_reads(node))
-        return needed[::-1]
-
-    def _nodes(self, nodes: list[NodeProto], builder: FunctionBuilder, values: Values) -> None:
-        for proto in nodes:
-            node = Node(proto, self.opset, builder, values, self.folder, self._branch)
+    def _nodes(self, graph: GraphProto, builder: FunctionBuilder, scope: Scope) -> None:
+        for proto in needed(graph):
+            for name in proto.output:
+                if name and (name in scope.values or name in scope.tensors):
+                    raise ModelError(f"{self.name}: {printable(name)!r} is made twice")
             try:
-                results = handlers()[proto.op_type](node)
-            except Unsupported as error:
-                if not str(error).startswith("its input"):
-                    self.refusals.append(f"{_label(proto)}: {proto.op_type}: {error}")
+                results = self._results_of(proto, builder, scope)
+            except Lost as lost:
+                for name in proto.output:
+                    scope.lost[name] = lost.refusals
                 continue
-            except RelaxAotError as error:
-                error.add_note(f"in node {_label(proto)} ({proto.op_type}) of {self.name}")
-                raise
-            except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-                # A node that breaks its operator's contract: wrong counts, ranks, attributes.
-                raise ModelError(
-                    f"{self.name}: node {_label(proto)} ({proto.op_type}) is malformed:"
-                    f" {type(error).__name__}: {error}"
-                ) from error
-            results = results if isinstance(results, tuple) else (results,)
             for name, value in zip(proto.output, results, strict=False):
-                if name:
-                    values[name] = value
+                if name and value is not None:
+                    scope.values[name] = value
 
-    def _branch(
-        self, graph: GraphProto, builder: FunctionBuilder, values: Values
-    ) -> tuple[Var, ...]:
+    def _results_of(
+        self, proto: NodeProto, builder: FunctionBuilder, scope: Scope
+    ) -> tuple[Var | None, ...]:
+        """The node's values; raises Lost with every refusal behind it."""
+        domain = proto.domain
+        opset = opset_of(self.model, domain)
+        node = Node(proto, opset, builder, scope, self.folder, self._branch)
+        reason = self._reason_against(proto)
+        lost = self._lost_arguments(node)
+        if reason:
+            lost |= self._refuse(proto, reason)
+        if lost:
+            raise Lost(lost)
+        with self._located(proto):
+            try:
+                results = handlers()[qualified(proto)](node)
+            except Refused as error:
+                raise Lost(self._refuse(proto, str(error))) from None
+        return results if isinstance(results, tuple) else (results,)
+
+    def _reason_against(self, proto: NodeProto) -> str:
+        opset = opset_of(self.model, proto.domain)
+        return reason_against(proto, opset)
+
+    def _refuse(self, proto: NodeProto, reason: str) -> frozenset[int]:
+        line = f"{self._label(proto)}: {reason}"
+        if line not in self.refusals:
+            self.refusals.append(line)
+        return frozenset({self.refusals.index(line)})
+
+    def _lost_arguments(self, node: Node) -> frozenset[int]:
+        lost: frozenset[int] = frozenset()
+        for name in node.proto.input:
+            try:
+                with self._located(node.proto):
+                    if name:
+                        node.value(name)
+            except Lost as error:
+                lost |= error.refusals
+            except Refused as error:
+                lost |= self._refuse(node.proto, str(error))
+        return lost
+
+    @contextmanager
+    def _located(self, proto: NodeProto) -> Iterator[None]:
+        """Errors that pass say in which node they arose."""
+        where = f"in node {self._label(proto)} of {self.name}"
+        try:
+            yield
+        except RelaxAotError as error:
+            if not any(note.startswith("in node") for note in getattr(error, "__notes__", ())):
+                error.add_note(where)
+            raise
+        except (
+            KeyError,
+            IndexError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ZeroDivisionError,
+        ) as e:
+            # The node breaks its operator's contract: wrong counts, ranks, kinds of attributes.
+            found = ModelError(f"a node breaks the rules of its operator ({type(e).__name__}: {e})")
+            found.add_note(where)
+            raise found from e
+
+    def _branch(self, graph: GraphProto, builder: FunctionBuilder, outer: Scope) -> tuple[Var, ...]:
         """The nodes of a subgraph into `builder`; it sees the values around it."""
-        inner = dict(values)
-        for tensor in graph.initializer:
-            inner[tensor.name] = builder.constant(tensor.name, array_of(tensor, self.folder))
-        self._nodes(self._needed(graph), builder, inner)
-        missing = [o.name for o in graph.output if o.name not in inner]
-        if missing:
-            raise Unsupported(f"its input {missing[0]!r} was refused")
-        return tuple(inner[o.name] for o in graph.output)
+        scope = _scope(graph, outer)
+        self._nodes(graph, builder, scope)
+        return tuple(self._output(output.name, scope) for output in graph.output)
+
+    def _output(self, name: str, scope: Scope) -> Var:
+        node = Node(NodeProto(), 0, self.builder, scope, self.folder, self._branch)
+        found = scope.find(name, node.tensor)
+        if found is None:
+            raise ModelError(f"{self.name}: output {printable(name)!r} is made by nothing")
+        return found
+
+    # Results
+
+    def _results(self, scope: Scope) -> dict[str, Var]:
+        results: dict[str, Var] = {}
+        lost: set[int] = set()
+        for output in self.graph.output:
+            try:
+                results[output.name] = self._output(output.name, scope)
+            except Lost as error:
+                lost |= error.refusals
+            except Refused as error:
+                raise UnsupportedError(f"{self.name}: {error}") from None
+        self._raise_refusals(lost)
+        made = {out.name for call in self.builder.body for out in call.outs}
+        for name, value in results.items():
+            taken = [v for other, v in results.items() if other != name]
+            if value.name not in made or value in taken:
+                # A parameter, a constant or a duplicate: the caller gets bytes of its own.
+                results[name] = self.builder.own(value, f"{value.name}.copy")
+        return results
+
+    def _raise_refusals(self, numbers: Iterable[int]) -> None:
+        lines = "".join(f"\n  {self.refusals[number]}" for number in sorted(numbers))
+        if lines:
+            raise UnsupportedError(
+                f"{self.name} cannot be compiled:{lines}\n"
+                "`relax-aot ops` lists the operators that can, with their limits."
+            )
+
+    def _states(self, scope: Scope, results: dict[str, Var]) -> list[State]:
+        states = []
+        for name, output in self.options.state.items():
+            before, after = scope.values[name].type, results[output].type
+            same = before.dtype is after.dtype and before.rank == after.rank
+            bounds = self.builder.bounds
+            pairs = zip(before.shape, after.shape, strict=False)
+            if not same or not all(prove_eq(a, b, bounds) for a, b in pairs):
+                raise ModelError(
+                    f"--state {name}={output}: a state keeps its type, but {name} is {before} and"
+                    f" {output} is {after}"
+                )
+            states.append(State(self.reserved[name], self.reserved[output]))
+        return states
+
+    def _module(self, results: dict[str, Var], states: list[State]) -> Module:
+        for name in results:
+            self._alias(self.reserved[name], name)
+        names = {value.name: self.reserved[name] for name, value in results.items()}
+        module = self.builder.module(results.values(), states, self.aliases, self.name)
+        return replace(module, functions=tuple(_renamed(f, names) for f in module.functions))
 
 
-def _reads(node: NodeProto) -> Iterable[str]:
-    yield from node.input
-    for graph in _subgraphs(node):
-        for inner in graph.node:
-            yield from _reads(inner)
-        yield from (o.name for o in graph.output)
+def _scope(graph: GraphProto, outer: Scope | None) -> Scope:
+    return Scope({tensor.name: tensor for tensor in graph.initializer}, outer)
 
 
-def _subgraphs(node: NodeProto) -> list[GraphProto]:
-    return [a.g for a in node.attribute if a.type == AttributeProto.GRAPH]
+def _renamed(function: Function, names: dict[str, str]) -> Function:
+    def var(value: Var) -> Var:
+        return replace(value, name=names[value.name]) if value.name in names else value
+
+    def call(line: Call) -> Call:
+        args = tuple(None if arg is None else var(arg) for arg in line.args)
+        return replace(line, outs=tuple(map(var, line.outs)), args=args)
+
+    return Function(
+        function.name,
+        tuple(map(var, function.params)),
+        tuple(map(call, function.body)),
+        tuple(map(var, function.results)),
+    )
 
 
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
-    for node in nodes:
-        yield node
-        for graph in _subgraphs(node):
-            yield from _all_nodes(graph.node)
-
-
-def _label(node: NodeProto) -> str:
-    name = node.name or (node.output[0] if node.output else "?")
-    return "".join(c if c.isprintable() else "?" for c in name)[:120]
-
-
-def _operator(node: NodeProto) -> str:
-    domain = f"{node.domain}." if node.domain not in DOMAINS else ""
-    return f"{domain}{node.op_type}"
-
-
-def _listed(name: str, refusals: list[str]) -> str:
-    shown = "\n".join(f"  {line}" for line in dict.fromkeys(refusals))
-    return f"{name} cannot be compiled:\n{shown}\nSee `relax-aot ops` for what is supported."
+def _no_such(kind: str, name: str, names: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), 1)
+    hint = f"; did you mean {printable(close[0])!r}?" if close else ""
+    listed = ", ".join(printable(n) for n in names)
+    return f"the model has no {kind} {printable(name)!r}, its {kind}s are {listed}{hint}"

@@ -14,83 +14,128 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no types shipped
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, external_data_helper, numpy_helper
-from onnx.inliner import inline_local_functions
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    TensorProto,
+    external_data_helper,
+    helper,
+    numpy_helper,
+)
 
 from relax_aot.frontends import ModelError
 
 Array = NDArray[Any]
 GREATEST_ELEMENTS = 2**31 - 1
+GREATEST_FILE = 2**31 - 1
+"""Protocol buffers end here; larger models keep their weights outside."""
 
 
-def read_model(source: Any) -> tuple[ModelProto, Path | None]:
+def read_model(source: Any, name: str) -> tuple[ModelProto, Path | None]:
     """The model, and the folder that its external data may lie in."""
     if isinstance(source, ModelProto):
-        return _inlined(source, "model"), None
-    name = "model" if isinstance(source, bytes) else str(source)
-    folder = None if isinstance(source, bytes) else Path(source).resolve().parent
-    try:
-        data = source if isinstance(source, bytes) else Path(source).read_bytes()
-    except OSError as error:
-        raise ModelError(f"cannot read {name}: {error.strerror}") from None
-    model = ModelProto()
-    try:
-        model.ParseFromString(data)
-    except Exception as error:  # noqa: BLE001 - DecodeError, UnicodeDecodeError, RecursionError
-        raise ModelError(f"{name} is not an ONNX model: {_line(error)}") from None
+        model, folder = source, None
+    else:
+        data = source if isinstance(source, bytes) else _bytes_of(Path(source))
+        folder = None if isinstance(source, bytes) else Path(source).resolve().parent
+        model = ModelProto()
+        try:
+            model.ParseFromString(data)
+        except (DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            raise ModelError(f"{name} is not an ONNX model: {_line(error)}") from None
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError(f"{name} is not an ONNX model: it has no graph with outputs")
-    return _inlined(model, name), folder
+    if not _is_text(model.graph):
+        raise ModelError(f"{name} is not an ONNX model: a name in it is not UTF-8 text")
+    return model, folder
 
 
-def _inlined(model: ModelProto, name: str) -> ModelProto:
-    if not model.functions:
-        return model
+def _is_text(graph: GraphProto) -> bool:
+    """Names that are not UTF-8 come as bytes; nothing after this has to reckon with them."""
+    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    names: list[object] = [value.name for value in values]
+    for value in (*graph.input, *graph.output):
+        names += [d.dim_param for d in value.type.tensor_type.shape.dim]
+    for node in graph.node:
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        names += [attribute.name for attribute in node.attribute]
+        if not all(_is_text(a.g) for a in node.attribute if a.type == AttributeProto.GRAPH):
+            return False
+    return all(isinstance(name, str) for name in names)
+
+
+def _bytes_of(path: Path) -> bytes:
     try:
-        inlined: ModelProto = inline_local_functions(model)
-        return inlined
-    except Exception as error:  # noqa: BLE001 - the C++ binding raises several kinds
-        raise ModelError(f"{name}: its functions cannot be inlined: {_line(error)}") from None
+        size = path.stat().st_size
+        if size > GREATEST_FILE:
+            raise ModelError(f"cannot read {path}: {size} bytes; an ONNX file has at most 2 GiB")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"cannot read {path}: {reason}") from None
+
+
+def printable(name: str) -> str:
+    """A name from a file, fit for one line of a message."""
+    return "".join(c if c.isprintable() else "?" for c in name)[:120]
 
 
 def _line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
+    return text[0][:200] if text else type(error).__name__
 
 
 def array_of(tensor: TensorProto, folder: Path | None) -> Array:
     """The elements of a tensor; ModelError where its bytes do not fit its shape."""
+    where = f"tensor {tensor.name!r}"
     if any(n < 0 for n in tensor.dims) or prod(tensor.dims) > GREATEST_ELEMENTS:
-        raise ModelError(f"tensor {tensor.name!r} has impossible sizes {list(tensor.dims)}")
+        raise ModelError(f"{where} has impossible sizes {list(tensor.dims)}")
+    if tensor.data_type == TensorProto.STRING:
+        raise ModelError(f"{where} holds text")
+    bits = _element_bits(tensor)
     try:
         if external_data_helper.uses_external_data(tensor):
-            tensor = _with_external(tensor, folder)
+            tensor = _with_external(tensor, bits, folder)
+        elif tensor.HasField("raw_data") and len(tensor.raw_data) < prod(tensor.dims) * bits // 8:
+            raise ModelError(f"{where}: {len(tensor.raw_data)} bytes are too few")
         return np.asarray(numpy_helper.to_array(tensor))
-    except ModelError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a hostile tensor provokes
-        raise ModelError(f"tensor {tensor.name!r} cannot be read: {_line(error)}") from None
+    except (ValueError, TypeError, KeyError, OverflowError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"{where} cannot be read: {_line(error)}") from None
 
 
-def _with_external(tensor: TensorProto, folder: Path | None) -> TensorProto:
+def _element_bits(tensor: TensorProto) -> int:
+    """Bits per element in the file: 4-bit types are packed two to a byte."""
+    try:
+        name = TensorProto.DataType.Name(tensor.data_type)
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    except (KeyError, ValueError):
+        raise ModelError(f"tensor {tensor.name!r} has an unknown element type") from None
+    for bits in (2, 4):
+        if name in (f"INT{bits}", f"UINT{bits}", f"FLOAT{bits}E2M1"):
+            return bits
+    return int(np.dtype(dtype).itemsize * 8)
+
+
+def _with_external(tensor: TensorProto, bits: int, folder: Path | None) -> TensorProto:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     where = f"tensor {tensor.name!r}: external data {location!r}"
     if folder is None:
-        raise ModelError(f"{where}: the model did not come from a file")
-    path = _safe_path(folder, location, where)
+        raise ModelError(f"{where}: only a model that is read from a file can have some")
     offset, length = _number(entries, "offset", 0, where), _number(entries, "length", -1, where)
-    size = path.stat().st_size
-    length = size - offset if length < 0 else length
-    if offset + length > size:
-        raise ModelError(f"{where}: bytes {offset}..{offset + length} are outside its {size}")
-    expected = prod(tensor.dims) * max(_element_bits(tensor), 1) // 8
-    if length < expected:
-        raise ModelError(f"{where}: {length} bytes cannot hold {expected}")
-    with path.open("rb") as file:
+    needed = -(-prod(tensor.dims) * bits // 8)
+    with _open_below(folder, location, where) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = max(size - offset, 0) if length < 0 else length
+        if offset + length > size:
+            raise ModelError(f"{where}: bytes {offset}..{offset + length} of a file of {size}")
+        if length < needed:
+            raise ModelError(f"{where}: {length} bytes, {needed} are needed")
         file.seek(offset)
-        data = file.read(length)
+        data = file.read(needed)
     plain = TensorProto()
     plain.CopyFrom(tensor)
     plain.ClearField("external_data")
@@ -99,43 +144,35 @@ def _with_external(tensor: TensorProto, folder: Path | None) -> TensorProto:
     return plain
 
 
-def _element_bits(tensor: TensorProto) -> int:
-    try:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    except KeyError:
-        raise ModelError(f"tensor {tensor.name!r} has an unknown element type") from None
-    return int(np.dtype(dtype).itemsize * 8)
-
-
 def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
     text = entries.get(key)
     if text is None:
         return default
-    if not text.isdigit():
-        raise ModelError(f"{where}: {key} {text!r} is not a number")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelError(f"{where}: {key} {text!r} is not a number of bytes")
     return int(text)
 
 
-def _safe_path(folder: Path, location: str, where: str) -> Path:
-    """A regular file strictly below `folder`, with no link on the way or to it."""
+def _open_below(folder: Path, location: str, where: str) -> Any:
+    """A regular file strictly below `folder`, with no link on the way or to it, opened."""
     parts = Path(location).parts
-    if (
-        not parts
-        or Path(location).is_absolute()
-        or ".." in parts
-        or "\\" in location
-        or ":" in location
-    ):
+    strange = "\\" in location or ":" in location or "\0" in location
+    if not parts or Path(location).is_absolute() or ".." in parts or strange:
         raise ModelError(f"{where}: only plain paths inside the model's folder are read")
     path = folder
-    for part in parts:
-        path = path / part
-        try:
-            status = os.lstat(path)
-        except (OSError, ValueError):
-            raise ModelError(f"{where}: there is no such file") from None
-        if stat.S_ISLNK(status.st_mode):
-            raise ModelError(f"{where}: links are not followed")
+    try:
+        for part in parts:
+            path = path / part
+            kind = path.lstat().st_mode
+            if stat.S_ISLNK(kind):
+                raise ModelError(f"{where}: links are not followed; put the file itself there")
+        if not stat.S_ISREG(kind):
+            raise ModelError(f"{where}: it must be a regular file")
+        file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb")
+    except OSError as error:
+        raise ModelError(f"{where}: {error.strerror}") from None
+    status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise ModelError(f"{where}: it must be a regular file with one name")
-    return path
+        file.close()
+        raise ModelError(f"{where}: the file has a second name; hard links are not followed")
+    return file

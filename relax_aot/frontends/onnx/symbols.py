@@ -1,26 +1,36 @@
-"""The sizes of a model's inputs: names, expressions, bounds."""
+"""The sizes of a model's inputs: names, expressions, bounds.
+
+A `dim_param` is a name or an expression over names (`2*s0 + 1`); an axis that says
+nothing is the symbol `<input>_<axis>`. Symbols get identifiers that are unique without
+regard to case; a user may write either spelling.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import ValueInfoProto
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import ImportOptions, ModelError
-from relax_aot.ir.dims import Dim, DimSyntaxError, parse_dim
-from relax_aot.ir.graph import Alias, Symbol
+from relax_aot.frontends.onnx.protobuf import printable
+from relax_aot.ir.dims import Dim, DimSyntaxError, parse_dim, parse_relation, solve_for
+from relax_aot.ir.graph import Alias, Condition, Symbol
+
+GREATEST = 2**31 - 1
+RESERVED = ("min", "max", "inf", "nan")
+"""Words of the text form."""
 
 
 class MissingBound(RelaxAotError):
     """Symbols without an upper bound: all of them, with the options to add."""
 
 
-class UnknownBound(RelaxAotError):
-    """A bound for a symbol that the model does not have."""
+class WrongBound(RelaxAotError):
+    """A bound for a symbol that the model does not have, or that holds no size."""
 
 
 @dataclass(frozen=True)
@@ -30,89 +40,212 @@ class Sizes:
     shapes: Mapping[str, tuple[Dim, ...]]
     symbols: tuple[Symbol, ...]
     aliases: tuple[Alias, ...]
+    conditions: tuple[Condition, ...]
 
 
-def input_sizes(inputs: list[ValueInfoProto], options: ImportOptions) -> Sizes:
-    """Every symbol gets an identifier that is unique without regard to case."""
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One axis of an input as the file has it."""
+
+    size: int | str
+    where: str
+
+
+def input_sizes(
+    inputs: Sequence[ValueInfoProto],
+    given: Mapping[str, tuple[int, ...]],
+    options: ImportOptions,
+    taken: Collection[str],
+) -> Sizes:
+    """`given` are the shapes of arrays that fix some of the inputs; `taken` are the names of
+    inputs and outputs, which a symbol may share only where it is spelt the same."""
+    axes = {value.name: _axes(value) for value in inputs}
+    plain = {
+        axis.size
+        for shape in axes.values()
+        for axis in shape
+        if isinstance(axis.size, str) and re.fullmatch(r"\w+", axis.size)
+    }
     origins: dict[str, str] = {}
-    texts: dict[str, list[int | str]] = {}
-    for value in inputs:
-        axes: list[int | str] = []
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.HasField("dim_value"):
-                if dim.dim_value < 0:
-                    raise ModelError(f"input {value.name!r}: axis {axis} is {dim.dim_value}")
-                axes.append(dim.dim_value)
+    known: dict[str, int] = {}
+    for name, shape in axes.items():
+        for axis, actual in zip(shape, given.get(name, (None,) * len(shape)), strict=True):
+            if not isinstance(axis.size, str):
                 continue
-            text = dim.dim_param.strip() or f"{value.name}_{axis}"
-            axes.append(text)
-            for name in _names(text):
-                origins.setdefault(name, f"input {value.name}, axis {axis}")
-        texts[value.name] = axes
-    return _bounded(texts, origins, options)
+            if actual is not None:
+                known.update(_solved(axis.size, plain, actual))
+                continue
+            for symbol in _names(axis.size, plain):
+                origins.setdefault(symbol, axis.where)
+    names = _identifiers(origins, taken)
+    ranges = _ranges(origins, names, known, options)
+    symbols = tuple(Symbol(names[text], *ranges[text], origins[text]) for text in origins)
+    aliases = tuple(Alias(names[text], text) for text in origins if names[text] != text)
+    # A symbol that can have one value only is that value in every type.
+    values = {
+        text: Dim.of(low) if low == high else Dim.of(names[text])
+        for text, (low, high) in ranges.items()
+    }
+    assumed, conditions = _assumed(options, origins, names, values)
+    values |= assumed
+    shapes = {
+        name: tuple(
+            Dim.of(actual) if actual is not None else _dim(axis.size, values, plain)
+            for axis, actual in zip(shape, given.get(name, (None,) * len(shape)), strict=True)
+        )
+        for name, shape in axes.items()
+    }
+    return Sizes(shapes, symbols, aliases, conditions)
 
 
-def _names(text: str) -> list[str]:
-    """The symbols of a dim_param: those of an expression, else the text itself."""
-    expression = _expression(text)
-    return [text] if expression is None else sorted(expression.symbols)
+def _axes(value: ValueInfoProto) -> list[_Axis]:
+    axes = []
+    for number, dim in enumerate(value.type.tensor_type.shape.dim):
+        where = f"input {printable(value.name)}, axis {number}"
+        if dim.HasField("dim_value"):
+            if not 0 <= dim.dim_value <= GREATEST:
+                raise ModelError(f"{where} has the impossible size {dim.dim_value}")
+            axes.append(_Axis(dim.dim_value, where))
+        else:
+            axes.append(_Axis(dim.dim_param.strip() or f"{value.name}_{number}", where))
+    return axes
 
 
-def _expression(text: str) -> Dim | None:
+# Names
+
+
+def _expression(text: str, plain: Collection[str]) -> Dim | None:
+    """A dim_param with operators in it; `batch-size` is a name unless both are symbols."""
     if not re.search(r"[-+*/%(]", text):
         return None
     try:
         parsed = parse_dim(text)
     except (DimSyntaxError, ZeroDivisionError):
         return None
-    return parsed if parsed.symbols else None
+    spaced = re.search(r"[+*/%(]|\s-\s|-\s*\d|\d\s*-", text)
+    return parsed if parsed.symbols and (spaced or parsed.symbols <= set(plain)) else None
 
 
-def _bounded(
-    texts: Mapping[str, list[int | str]], origins: Mapping[str, str], options: ImportOptions
-) -> Sizes:
-    missing = [name for name in origins if name not in options.bounds]
-    unknown = [name for name in options.bounds if name not in origins]
-    if unknown:
-        close = difflib.get_close_matches(unknown[0], list(origins), 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        has = f"its symbols are {sorted(origins)}" if origins else "all its sizes are fixed"
-        raise UnknownBound(f"the model has no symbol {unknown[0]!r}: {has}{hint}")
+def _names(text: str, plain: Collection[str]) -> list[str]:
+    """The symbols of a dim_param: those of an expression, else the text itself."""
+    expression = _expression(text, plain)
+    return [text] if expression is None else sorted(expression.symbols)
+
+
+def _dim(size: int | str, values: Mapping[str, Dim], plain: Collection[str]) -> Dim:
+    if isinstance(size, int):
+        return Dim.of(size)
+    expression = _expression(size, plain)
+    return values[size] if expression is None else expression.substitute(values)
+
+
+def _identifiers(texts: Collection[str], taken: Collection[str]) -> dict[str, str]:
+    """Names that are kept come first, so that a hostile name cannot displace an honest one."""
+    names: dict[str, str] = {}
+    used: set[str] = set()
+    for text in sorted(texts, key=lambda t: not _is_identifier(t)):
+        base = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")[:64] or "size"
+        base = base if base[0].isalpha() else f"n_{base}"
+        wanted = text if _is_identifier(text) else base
+        name, count = wanted, 1
+        while name.lower() in used or (name != text and name in taken):
+            count += 1
+            name = f"{wanted}_{count}"
+        names[text] = name
+        used.add(name.lower())
+    return names
+
+
+def _is_identifier(text: str) -> bool:
+    fits = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", text)
+    return fits is not None and text not in RESERVED
+
+
+# Bounds
+
+
+def _ranges(
+    origins: Mapping[str, str],
+    names: Mapping[str, str],
+    known: Mapping[str, int],
+    options: ImportOptions,
+) -> dict[str, tuple[int, int]]:
+    """Low and high of every symbol; a complete list of what is missing otherwise."""
+    spelt = {name: text for text, name in names.items()} | {text: text for text in names}
+    given: dict[str, tuple[int, int]] = {}
+    for name, (low, high) in options.bounds.items():
+        if name in spelt:
+            given[spelt[name]] = (low, high)
+        elif name not in known:
+            raise WrongBound(_unknown(name, origins))
+        if not 0 <= low <= high <= GREATEST:
+            raise WrongBound(f"the bound {name}={low}..{high} holds no size")
+    for name, size in known.items():
+        low, high = given.get(name, (size, size))
+        if not low <= size <= high:
+            raise WrongBound(f"{name} is {size} in a fixed input, outside its bound {low}..{high}")
+        given[name] = (size, size)
+    missing = [text for text in origins if text not in given]
     if missing:
-        lines = [f"  {name} ({origins[name]}): --bound {_quoted(name)}=128" for name in missing]
+        lines = [f"  --bound {names[text]}=128    ({origins[text]})" for text in missing]
         raise MissingBound(
-            "sizes that are known at run time only need an upper bound:\n" + "\n".join(lines)
+            "an upper bound is needed for each size that only run time knows; add, with the"
+            " numbers that you need:\n" + "\n".join(lines)
         )
-    symbols, aliases, values = [], [], {}
-    taken: set[str] = set()
-    for name, origin in origins.items():
-        plain = _identifier(name, taken)
-        low, high = options.bounds[name]
-        symbols.append(Symbol(plain, low, high, origin))
-        if plain != name:
-            aliases.append(Alias(plain, name))
-        values[name] = Dim.of(low) if low == high else Dim.of(plain)
-    shapes = {name: tuple(_dim(text, values) for text in axes) for name, axes in texts.items()}
-    return Sizes(shapes, tuple(symbols), tuple(aliases))
+    return {text: given[text] for text in origins}
 
 
-def _dim(text: int | str, values: Mapping[str, Dim]) -> Dim:
-    if isinstance(text, int):
-        return Dim.of(text)
-    expression = _expression(text)
-    return values[text] if expression is None else expression.substitute(values)
+def _unknown(name: str, origins: Mapping[str, str]) -> str:
+    close = difflib.get_close_matches(name, list(origins), 3)
+    hint = f"; did you mean {' or '.join(map(printable, close))}?" if close else ""
+    listed = ", ".join(map(printable, sorted(origins)))
+    has = f"its symbols are {listed}" if origins else "all its sizes are fixed"
+    return f"the bound {name}: the model has no such symbol, {has}{hint}"
 
 
-def _identifier(name: str, taken: set[str]) -> str:
-    base = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "size"
-    base = base if base[0].isalpha() else f"n_{base}"
-    found, count = base, 1
-    while found.lower() in taken or found in ("min", "max", "inf", "nan"):
-        count += 1
-        found = f"{base}_{count}"
-    taken.add(found.lower())
-    return found
+def _solved(text: str, plain: Collection[str], actual: int) -> dict[str, int]:
+    """What the size of a fixed input says of the symbol there."""
+    expression = _expression(text, plain)
+    if expression is None:
+        return {text: actual}
+    if len(expression.symbols) != 1:
+        return {}
+    (symbol,) = expression.symbols
+    solution = solve_for(expression, symbol, Dim.of(actual))
+    if solution is None or solution[1] != 0:
+        return {}
+    return {symbol: solution[0].constant}
 
 
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_.-]+", name) else f"'{name}'"
+# Relations
+
+
+def _assumed(
+    options: ImportOptions,
+    origins: Mapping[str, str],
+    names: Mapping[str, str],
+    values: Mapping[str, Dim],
+) -> tuple[dict[str, Dim], tuple[Condition, ...]]:
+    """Each relation is checked on entry; an equation also spells one symbol by the others."""
+    spelt = {name: Dim.of(name) for name in names.values()}
+    spelt |= {text: Dim.of(name) for text, name in names.items()}
+    conditions: list[Condition] = []
+    replaced: dict[str, Dim] = {}
+    for text in options.assume:
+        relation, apart = parse_relation(text)
+        unknown = sorted(apart.symbols - spelt.keys())
+        if unknown:
+            raise WrongBound(f"--assume {text!r}: {_unknown(unknown[0], origins)}")
+        apart = apart.substitute(spelt)
+        if relation != "==0":
+            conditions.append(Condition("<=", Dim.of(0), apart, f"assumed: {text}"))
+            continue
+        conditions.append(Condition("==", apart, Dim.of(0), f"assumed: {text}"))
+        apart = apart.substitute(replaced)
+        for source in sorted(origins, key=lambda s: values[s].is_constant):
+            solution = solve_for(apart, names[source], Dim.of(0))
+            if solution is not None and solution[1] == 0 and not values[source].is_constant:
+                step = {names[source]: solution[0]}
+                replaced = {k: v.substitute(step) for k, v in replaced.items()} | step
+                break
+    return {s: v.substitute(replaced) for s, v in values.items()}, tuple(conditions)

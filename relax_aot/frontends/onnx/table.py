@@ -1,18 +1,43 @@
-"""Every ONNX operator that is read: a handler, and its limits in words."""
+"""Every ONNX operator that is read: its handler, its versions, and its limits in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 import onnx.defs
+from onnx import NodeProto
 
-from relax_aot.frontends.onnx import control, dense, elementwise, movement, reduction
-from relax_aot.frontends.onnx.context import Node
-from relax_aot.ir.graph import Var
+from relax_aot.frontends.onnx import (
+    control,
+    convolution,
+    elementwise,
+    indexing,
+    movement,
+    normalisation,
+    products,
+    quantisation,
+    recurrent,
+    reduction,
+    shaping,
+)
+from relax_aot.frontends.onnx.context import Handler
+from relax_aot.frontends.onnx.prepare import DOMAINS, NEWEST, OLDEST, qualified
 
-Handler = Callable[[Node], Var | tuple[Var, ...]]
+FAMILIES = (
+    control,
+    convolution,
+    elementwise,
+    indexing,
+    movement,
+    normalisation,
+    products,
+    quantisation,
+    recurrent,
+    reduction,
+    shaping,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +51,79 @@ class Row:
 
 @cache
 def handlers() -> Mapping[str, Handler]:
+    """Handlers by `qualified` name, sorted; an operator in two families is refused."""
     found: dict[str, Handler] = {}
-    for family in (elementwise, movement, reduction, dense, control):
-        for name, handler in family.HANDLERS.items():
-            assert name not in found, f"operator {name} has two handlers"
-            found[name] = handler
+    for family in FAMILIES:
+        twice = found.keys() & family.HANDLERS.keys()
+        assert not twice, f"operators with two handlers: {sorted(twice)}"
+        found |= family.HANDLERS
     return dict(sorted(found.items()))
 
 
 def supported() -> list[Row]:
-    """Operators of the default domain, with the first and the newest version known."""
+    """The operators of the default domain, with the operator sets in which each may stand."""
     limits: dict[str, str] = {}
-    for family in (elementwise, movement, reduction, dense, control):
+    for family in FAMILIES:
         limits |= family.LIMITS
-    newest = onnx.defs.onnx_opset_version()
-    return [Row(name, f"7..{newest}", limits.get(name, "")) for name in handlers()]
+    return [Row(name, versions(name), limits.get(name, "")) for name in handlers()]
+
+
+def versions(operator: str) -> str:
+    """`11..28`: from the operator's first version (or our oldest) to its last."""
+    history = [
+        schema
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if schema.domain == "" and schema.name == operator
+    ]
+    first = max(OLDEST, min(schema.since_version for schema in history))
+    gone = [schema.since_version - 1 for schema in history if schema.deprecated]
+    return f"{first}..{min([NEWEST, *gone])}"
+
+
+# Why a node has no row. What depends on data has no size that could be planned.
+DATA_SIZED = (
+    "Compress",
+    "NonMaxSuppression",
+    "NonZero",
+    "Unique",
+    "StringSplit",
+    "TfIdfVectorizer",
+)
+LOOPS = ("Loop", "Scan", "SequenceMap")
+RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform")
+
+
+def reason_against(node: NodeProto, opset: int) -> str:
+    """Why no handler reads this node; empty where one does."""
+    if qualified(node) in handlers():
+        return _version_problem(node, opset)
+    if node.domain not in DOMAINS:
+        return f"operators of the domain {node.domain!r} are not supported"
+    name = node.op_type
+    if name in DATA_SIZED:
+        return "the size of its result depends on data, which cannot be planned yet"
+    if name in LOOPS:
+        return "loops in the model are not supported yet; unroll it when exporting"
+    if name in RANDOM or name == "RandomUniformLike":
+        return "random numbers are not supported; make them an input"
+    if name.startswith(("Sequence", "Optional", "SplitToSequence", "ConcatFromSequence")):
+        return "sequences and optionals are not supported; export with tensors"
+    return f"operator {name} of version {opset} is not supported"
+
+
+def _version_problem(node: NodeProto, opset: int) -> str:
+    if node.domain not in DOMAINS:
+        return ""
+    if opset < OLDEST:
+        return f"operator set {opset} is older than {OLDEST}; export the model with a newer one"
+    try:
+        since = onnx.defs.get_schema(node.op_type, opset, "").since_version
+    except (onnx.defs.SchemaError, TypeError):  # a name that is no text comes as bytes
+        return f"operator set {opset} has no operator {node.op_type}"
+    known = onnx.defs.onnx_opset_version()
+    if opset > known or since > NEWEST:
+        newest = min(known, NEWEST)
+        return (
+            f"operator set {opset} is newer than {newest}, the newest known; export with {newest}"
+        )
+    return ""

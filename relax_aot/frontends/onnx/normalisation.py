@@ -1,0 +1,173 @@
+"""Softmax and its kin, and normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from relax_aot.frontends import ModelError
+from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Var
+from relax_aot.ir.types import DType
+from relax_aot.ops._op import normal_axis
+
+TRAINING = "training mode is not supported; export the model for inference"
+LIMITS = {
+    "BatchNormalization": "inference; statistics per channel",
+    "GroupNormalization": "a constant number of channels before version 21",
+    "InstanceNormalization": "a constant number of channels",
+}
+ONE = Dim.of(1)
+
+
+def _over_axis(make: Callable[[Node, Var, int], Var]) -> Handler:
+    """Before version 13 the input is seen as a matrix, split at the axis."""
+
+    def handle(node: Node) -> Results:
+        x = node.arg(0)
+        rank = x.type.rank
+        if node.opset >= 13:
+            return make(node, x, normal_axis(int(node.attr("axis", -1)), rank))
+        axis = normal_axis(int(node.attr("axis", 1)), rank)
+        if axis == rank - 1:
+            return make(node, x, axis)
+        shape = x.type.shape
+        matrix = (prod(shape[:axis], start=ONE), prod(shape[axis:], start=ONE))
+        return node.reshape(make(node, node.reshape(x, matrix), 1), shape)
+
+    return handle
+
+
+def _softmax(node: Node, x: Var, axis: int) -> Var:
+    return node.emit("softmax", x, axis=axis)
+
+
+def _log_softmax(node: Node, x: Var, axis: int) -> Var:
+    """The greatest element is taken off first, as two sums of great numbers would cancel."""
+    peak = node.emit("reduce", x, kind="max", axes=(axis,), keepdims=True)
+    apart = node.emit("sub", x, peak)
+    total = node.emit("reduce", apart, kind="log_sum_exp", axes=(axis,), keepdims=True)
+    return node.emit("sub", apart, total)
+
+
+def _hardmax(node: Node, x: Var, axis: int) -> Var:
+    place = node.emit("arg_max", x, axis=axis, keepdims=False, select_last=False)
+    values = node.constant(np.array([0, 1], x.type.dtype.numpy))
+    return node.emit("one_hot", place, values, depth=x.type.shape[axis], axis=axis)
+
+
+def _epsilon(node: Node) -> float:
+    return float(node.attr("epsilon", 1e-5))
+
+
+def _layer_norm(node: Node) -> Results:
+    x = node.arg(0)
+    axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
+    scale, bias = node.optional(1), node.optional(2)
+    y = node.emit("layer_norm", x, scale, bias, axis=axis, epsilon=_epsilon(node))
+    if not any(node.wanted[1:]):
+        return y
+    # The statistics are computed again, in the type that the standard gives them.
+    wide = node.cast(x, DType.F64 if x.type.dtype is DType.F64 else DType.F32)
+    over = tuple(range(axis, x.type.rank))
+    mean = node.emit("reduce", wide, kind="mean", axes=over, keepdims=True)
+    apart = node.emit("sub", wide, mean)
+    square = node.emit("mul", apart, apart)
+    variance = node.emit("reduce", square, kind="mean", axes=over, keepdims=True)
+    root = node.emit("sqrt", node.emit("add", variance, node.scalar(_epsilon(node), wide)))
+    return y, mean, node.emit("reciprocal", root)
+
+
+def _rms_norm(node: Node) -> Results:
+    x = node.arg(0)
+    axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
+    return node.emit("rms_norm", x, node.arg(1), axis=axis, epsilon=_epsilon(node))
+
+
+def _batch_norm(node: Node) -> Results:
+    if node.attr("training_mode", 0) or any(node.wanted[1:]):
+        raise Refused(TRAINING)
+    if node.opset < 9 and not node.attr("spatial", 1):
+        raise Refused("statistics per element (spatial=0) are not supported")
+    x, *statistics = (node.arg(index) for index in range(5))
+    kind = x.type.dtype
+    args = [node.cast(value, kind) for value in statistics]
+    return node.emit("batch_norm", x, *args, epsilon=_epsilon(node))
+
+
+def _channels(node: Node, x: Var) -> int:
+    if x.type.rank < 2:
+        raise ModelError(f"a normalisation over channels does not take {x.type}")
+    channels = x.type.shape[1]
+    if not channels.is_constant:
+        raise Refused(f"it needs a constant number of channels, got {channels}")
+    return channels.constant
+
+
+def _instance_norm(node: Node) -> Results:
+    x, scale, bias = node.arg(0), node.arg(1), node.arg(2)
+    groups = _channels(node, x)
+    return node.emit("group_norm", x, scale, bias, groups=groups, epsilon=_epsilon(node))
+
+
+def _group_norm(node: Node) -> Results:
+    x, scale, bias = node.arg(0), node.arg(1), node.arg(2)
+    groups = int(node.required("num_groups"))
+    if node.opset < 21:
+        # One scale per group: each is repeated over the channels of its group.
+        each = _channels(node, x) // groups
+        scale, bias = (_repeated(node, value, groups, each) for value in (scale, bias))
+    return node.emit("group_norm", x, scale, bias, groups=groups, epsilon=_epsilon(node))
+
+
+def _repeated(node: Node, value: Var, groups: int, each: int) -> Var:
+    column = node.reshape(value, (Dim.of(groups), ONE))
+    return node.reshape(node.emit("expand", column, shape=(groups, each)), (Dim.of(groups * each),))
+
+
+def _lp_norm(node: Node) -> Results:
+    """A row of zeros stays so."""
+    x = node.arg(0)
+    axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
+    kind = {1: "l1", 2: "l2"}.get(int(node.attr("p", 2)))
+    if kind is None:
+        raise ModelError("an LpNormalization has a p other than 1 and 2")
+    norm = node.emit("reduce", x, kind=kind, axes=(axis,), keepdims=True)
+    is_zero = node.emit("equal", norm, node.scalar(0, x))
+    return node.emit("div", x, node.emit("where", is_zero, node.scalar(1, x), norm))
+
+
+def _lrn(node: Node) -> Results:
+    """x / (bias + alpha * m)^beta, m the mean square over `size` neighbouring channels;
+    beyond the first and the last channel there are zeros."""
+    x = node.arg(0)
+    size = int(node.required("size"))
+    n, channels, *inner = x.type.shape
+    rows = (n, ONE, channels, prod(inner, start=ONE))
+    low, high = (size - 1) // 2, size - 1 - (size - 1) // 2
+    square = node.reshape(node.emit("mul", x, x), rows)
+    mean = node.emit(
+        "average_pool", square, kernel=(size, 1), strides=(1, 1), pads=(low, 0, high, 0),
+        dilations=(1, 1), ceil_mode=False, count_include_pad=True,
+    )  # fmt: skip
+    scaled = node.emit("mul", mean, node.scalar(node.attr("alpha", 0.0001), x))
+    base = node.emit("add", scaled, node.scalar(node.attr("bias", 1.0), x))
+    power = node.emit("pow", base, node.scalar(node.attr("beta", 0.75), x))
+    return node.emit("div", x, node.reshape(power, x.type.shape))
+
+
+HANDLERS: dict[str, Handler] = {
+    "Softmax": _over_axis(_softmax),
+    "LogSoftmax": _over_axis(_log_softmax),
+    "Hardmax": _over_axis(_hardmax),
+    "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
+    "BatchNormalization": _batch_norm,
+    "InstanceNormalization": _instance_norm,
+    "GroupNormalization": _group_norm,
+    "LpNormalization": _lp_norm,
+    "LRN": _lrn,
+}

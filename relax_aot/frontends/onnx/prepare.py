@@ -1,0 +1,150 @@
+"""ModelProto -> ModelProto: only operators with a handler are left, as far as ONNX helps.
+
+Functions of the model are inlined; operators without a handler that ONNX itself defines
+by others are replaced by their definition; operator sets older than our oldest are raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, inliner, version_converter
+from onnx.checker import ValidationError
+from onnx.shape_inference import InferenceError
+
+from relax_aot.frontends import ModelError
+
+DOMAINS = ("", "ai.onnx")
+"""Both spellings of the default domain."""
+
+OLDEST, NEWEST = 7, 28
+"""The operator sets that the handlers were written for."""
+
+ROUNDS = 4
+"""Definitions may use operators that have definitions; none go deeper than this."""
+
+FAILURES = (RuntimeError, ValueError, ValidationError, InferenceError)
+"""What ONNX's C++ side raises where a model is odd."""
+
+
+def prepare(model: ModelProto, name: str, handled: Collection[str]) -> ModelProto:
+    """`handled` are the operators with a handler, by `qualified` name."""
+    if model.functions:
+        try:
+            model = inliner.inline_local_functions(model)
+        except FAILURES as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ModelError(f"{name}: its functions cannot be inlined: {reason}") from None
+    return _defined(_raised(model), handled)
+
+
+def opset_of(model: ModelProto, domain: str = "") -> int:
+    """The version of the operator set; 1 where the file does not say."""
+    domains = DOMAINS if domain in DOMAINS else (domain,)
+    return max((o.version for o in model.opset_import if o.domain in domains), default=1)
+
+
+LEFT_ALONE = ("PRelu",)
+"""Operators of old sets that ONNX's converter takes over wrongly."""
+
+
+def _raised(model: ModelProto) -> ModelProto:
+    """Operators older than version 7 broadcast in their own way; ONNX rewrites them."""
+    names = {node.op_type for node in all_nodes(model.graph.node)}
+    if opset_of(model) >= OLDEST or names.intersection(LEFT_ALONE):
+        return model
+    try:
+        return version_converter.convert_version(model, OLDEST + 2)
+    except FAILURES:
+        return model
+
+
+def _defined(model: ModelProto, handled: Collection[str]) -> ModelProto:
+    for _ in range(ROUNDS):
+        nodes = [
+            node
+            for node in all_nodes(model.graph.node)
+            if qualified(node) not in handled and _has_definition(model, node)
+        ]
+        if not nodes:
+            break
+        copy = ModelProto()
+        copy.CopyFrom(model)
+        for node in all_nodes(copy.graph.node):
+            if qualified(node) not in handled and _has_definition(copy, node):
+                _state_defaults(copy, node)
+        operators = {("" if n.domain in DOMAINS else n.domain, n.op_type) for n in nodes}
+        model = _each_defined(copy, sorted(operators))
+    return model
+
+
+def _each_defined(model: ModelProto, operators: Iterable[tuple[str, str]]) -> ModelProto:
+    """One by one, so that a definition that needs types nobody knows spoils no other."""
+    for operator in operators:
+        try:
+            model = inliner.inline_selected_functions(
+                model, [operator], exclude=False, inline_schema_functions=True
+            )
+        except FAILURES:
+            continue
+    return model
+
+
+def schema_of(model: ModelProto, node: NodeProto) -> onnx.defs.OpSchema | None:
+    domain = "" if node.domain in DOMAINS else node.domain
+    try:
+        return onnx.defs.get_schema(node.op_type, opset_of(model, domain), domain)
+    except (onnx.defs.SchemaError, TypeError):  # a name that is no text comes as bytes
+        return None
+
+
+def _has_definition(model: ModelProto, node: NodeProto) -> bool:
+    schema: Any = schema_of(model, node)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def _state_defaults(model: ModelProto, node: NodeProto) -> None:
+    """Definitions refer to attributes, and the inliner knows no default of theirs."""
+    schema = schema_of(model, node)
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in schema.attributes.items() if schema is not None else ():
+        if name not in given and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
+
+
+def qualified(node: NodeProto) -> str:
+    """`Relu`, or `com.microsoft.FusedMatMul` where the domain is not the default one."""
+    return node.op_type if node.domain in DOMAINS else f"{node.domain}.{node.op_type}"
+
+
+def subgraphs(node: NodeProto) -> list[GraphProto]:
+    return [a.g for a in node.attribute if a.type == AttributeProto.GRAPH]
+
+
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes and those inside their branches and bodies."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
+
+
+def needed(graph: GraphProto) -> list[NodeProto]:
+    """The nodes that an output depends on, in order."""
+    wanted = {output.name for output in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if wanted.intersection(name for name in node.output if name):
+            kept.append(node)
+            wanted.update(_reads(node))
+    return kept[::-1]
+
+
+def _reads(node: NodeProto) -> Iterator[str]:
+    yield from node.input
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from _reads(inner)
+        yield from (output.name for output in graph.output)

@@ -1,0 +1,71 @@
+"""LSTM, GRU and simple RNN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relax_aot.frontends import ModelError
+from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.ir.graph import Var
+from relax_aot.ops.recurrent import ACTIVATIONS
+
+INPUTS = {"lstm": 8, "gru": 6, "rnn": 6}
+USUAL = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
+ORDER = {"y": (2, 0, 1, 3), "state": (1, 0, 2)}
+"""From our order of axes to that of layout 1, in which the batch comes first."""
+
+LIMIT = f"activations {', '.join(sorted(ACTIVATIONS))} with their usual parameters"
+LIMITS = {"LSTM": f"{LIMIT}; input_forget 0", "GRU": LIMIT, "RNN": LIMIT}
+
+
+def _recurrent(kind: str) -> Handler:
+    def handle(node: Node) -> Results:
+        if node.attr("input_forget", 0):
+            raise Refused("input_forget is not supported")
+        batch_first = bool(node.attr("layout", 0))
+        args = [node.optional(index) for index in range(INPUTS[kind])]
+        if args[0] is None or args[1] is None or args[2] is None:
+            raise ModelError("a recurrent layer needs X, W and R")
+        if batch_first:
+            args = [_time_first(node, arg, index) for index, arg in enumerate(args)]
+        hidden = args[2].type.shape[-1]  # type: ignore[union-attr]  # checked above
+        attrs: dict[str, Any] = {
+            "hidden": int(node.attr("hidden_size", 0)) or int(hidden),
+            "direction": node.attr("direction", "forward"),
+            "activations": _activations(node, kind),
+            "clip": float(node.attr("clip", 0.0)),
+        }
+        if kind == "gru":
+            attrs["linear_before_reset"] = bool(node.attr("linear_before_reset", 0))
+        y, *states = node.emit_all(kind, *args, **attrs)
+        if not batch_first:
+            return (y, *states)
+        turned = [node.emit("transpose", state, perm=ORDER["state"]) for state in states]
+        return (node.emit("transpose", y, perm=ORDER["y"]), *turned)
+
+    return handle
+
+
+def _time_first(node: Node, arg: Var | None, index: int) -> Var | None:
+    """The input and the initial states change their first two axes; weights have no batch."""
+    if arg is None or index not in (0, 5, 6):
+        return arg
+    return node.emit("transpose", arg, perm=(1, 0, 2))
+
+
+def _activations(node: Node, kind: str) -> tuple[str, ...]:
+    ways = 2 if node.attr("direction", "forward") == "bidirectional" else 1
+    given = [bytes(name).decode() for name in node.attr("activations") or []]
+    names = tuple(name.lower() for name in given or USUAL[kind] * ways)
+    if len(names) != len(USUAL[kind]) * ways:
+        raise ModelError(f"a recurrent layer has the activations {given}")
+    for name in names:
+        if name not in ACTIVATIONS:
+            raise Refused(f"activation {name!r} is not supported")
+    for attribute in ("activation_alpha", "activation_beta"):
+        if node.attr(attribute):
+            raise Refused(f"attribute {attribute} is not supported")
+    return names
+
+
+HANDLERS: dict[str, Handler] = {name: _recurrent(name.lower()) for name in ("LSTM", "GRU", "RNN")}

@@ -1,0 +1,247 @@
+"""Operators about shapes: those that ask for sizes, change them, or make values of a size."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+import numpy as np
+
+from relax_aot.frontends import ModelError
+from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results, dtype_of
+from relax_aot.ir.dims import (
+    Dim,
+    ceildiv,
+    dim_max,
+    interval,
+    prove_eq,
+    prove_le,
+    prove_lt,
+    simplify,
+)
+from relax_aot.ir.graph import Var
+from relax_aot.ir.types import DType
+from relax_aot.ops._op import broadcast, normal_axis
+
+ONE = Dim.of(1)
+DERIVED = "the shape must be a constant or derive from sizes"
+LIMITS = {
+    "Constant": "numbers and bool, dense",
+    "ConstantOfShape": DERIVED,
+    "Expand": DERIVED,
+    "Range": "start and limit constant or derived from sizes; delta constant",
+    "Reshape": DERIVED,
+    "Squeeze": "axes constant",
+    "Unsqueeze": "axes constant",
+}
+
+# What may hold a Constant's value, and its element type.
+VALUES = {
+    "value_float": np.float32, "value_floats": np.float32,
+    "value_int": np.int64, "value_ints": np.int64,
+}  # fmt: skip
+
+
+def _constant(node: Node) -> Results:
+    if node.has("value"):
+        return node.constant(node.attr("value"))
+    for name, dtype in VALUES.items():
+        if node.has(name):
+            return node.constant(np.array(node.attr(name), dtype))
+    given = ", ".join(attribute.name for attribute in node.proto.attribute)
+    raise Refused(f"constants given by {given or 'nothing'} are not supported")
+
+
+def _shape(node: Node) -> Results:
+    x = node.arg(0)
+    rank = x.type.rank
+    start, end = _clamped(node.attr("start", 0), rank), _clamped(node.attr("end", rank), rank)
+    shape = node.emit("shape_of", x)
+    if (start, end) == (0, rank):
+        return shape
+    length = max(end - start, 0)
+    return node.emit("slice", shape, starts=(start,), lengths=(length,), axes=(0,), steps=(1,))
+
+
+def _clamped(axis: int, rank: int) -> int:
+    return min(max(axis + rank if axis < 0 else axis, 0), rank)
+
+
+def _size(node: Node) -> Results:
+    return node.emit("size_of", node.arg(0))
+
+
+def _reshape(node: Node) -> Results:
+    x = node.arg(0)
+    keep_zero = bool(node.attr("allowzero", 0))
+    shape: list[Dim | None] = []
+    for axis, size in enumerate(node.dims(1)):
+        if size == -1:
+            shape.append(None)
+        elif size == 0 and not keep_zero:
+            shape.append(_copied(node, x, axis))
+        else:
+            _require_a_size(node, x, axis, size, keep_zero)
+            shape.append(size)
+    return node.reshape(x, _inferred(node, x, shape))
+
+
+def _copied(node: Node, x: Var, axis: int) -> Dim:
+    if axis >= x.type.rank:
+        raise ModelError(f"a Reshape copies size {axis} of {x.type}")
+    return x.type.shape[axis]
+
+
+def _require_a_size(node: Node, x: Var, axis: int, size: Dim, keep_zero: bool) -> None:
+    """A size that is computed must not turn into the special values 0 (copy) and -1 (infer)."""
+    least = 0 if keep_zero else 1
+    if prove_le(least, size, node.builder.bounds):
+        return
+    if not keep_zero and axis < x.type.rank and prove_le(0, size, node.builder.bounds):
+        # 0 means "as it was", which is right where it was 0 as well.
+        zero = {symbol: Dim.of(0) for symbol in size.symbols}
+        plain = size.symbols and size == Dim.of(next(iter(size.symbols)))
+        if size == x.type.shape[axis] or (plain and x.type.shape[axis].substitute(zero) == 0):
+            return
+    node.require_at_most(least, size, "a size in a Reshape")
+
+
+def _inferred(node: Node, x: Var, shape: list[Dim | None]) -> list[Dim]:
+    known = [size for size in shape if size is not None]
+    if len(known) == len(shape):
+        return known
+    if len(shape) - len(known) > 1:
+        raise ModelError("a Reshape has -1 twice")
+    # Sizes on both sides cancel, so that [n, 4, 8] -> [n, -1] divides nothing.
+    left, right = list(x.type.shape), list(known)
+    for size in known:
+        if size in left:
+            left.remove(size)
+            right.remove(size)
+    numerator, denominator = prod(left, start=ONE), prod(right, start=ONE)
+    if denominator == 0:
+        raise ModelError("a Reshape has -1 beside a size of 0")
+    rest = _exact(numerator, denominator, node)
+    return [rest if size is None else size for size in shape]
+
+
+def _exact(numerator: Dim, denominator: Dim, node: Node) -> Dim:
+    """numerator / denominator; that it divides becomes a condition of the reshape."""
+    quotient = simplify(numerator // denominator, node.builder.bounds)
+    if prove_eq(quotient * denominator, numerator, node.builder.bounds):
+        return quotient
+    for symbol in sorted(numerator.symbols & denominator.symbols):
+        less = _without(numerator, symbol), _without(denominator, symbol)
+        if less[0] is not None and less[1] is not None:
+            return _exact(less[0], less[1], node)
+    return quotient
+
+
+def _without(dim: Dim, symbol: str) -> Dim | None:
+    """dim / symbol where every term has the symbol as a factor."""
+    terms = []
+    for coefficient, monomial in dim.terms:
+        powers = dict(monomial)
+        if symbol not in powers:
+            return None
+        powers[symbol] -= 1
+        kept = tuple((atom, power) for atom, power in powers.items() if power)
+        terms.append(Dim(((coefficient, kept),)))
+    return sum(terms, Dim.of(0))
+
+
+def _flatten(node: Node) -> Results:
+    x = node.arg(0)
+    axis = int(node.attr("axis", 1))
+    at = axis if axis == x.type.rank else normal_axis(axis, x.type.rank)
+    shape = x.type.shape
+    return node.reshape(x, (prod(shape[:at], start=ONE), prod(shape[at:], start=ONE)))
+
+
+def _squeeze(node: Node) -> Results:
+    x = node.arg(0)
+    axes = node.ints(1, "axes")
+    if axes is None:
+        gone = {axis for axis, size in enumerate(x.type.shape) if size == ONE}
+        for size in x.type.shape:
+            if size != ONE and interval(size, node.builder.bounds)[0] <= 1:
+                raise Refused(
+                    f"it drops every size of 1, so its rank depends on {size}; bound it to 1..1 or"
+                    " from 2 on, or give the axes"
+                )
+    else:
+        gone = {normal_axis(axis, x.type.rank) for axis in axes}
+        for axis in gone:
+            node.require_equal(x.type.shape[axis], 1, "a squeezed axis")
+    return node.reshape(x, [size for axis, size in enumerate(x.type.shape) if axis not in gone])
+
+
+def _unsqueeze(node: Node) -> Results:
+    x = node.arg(0)
+    axes = node.ints(1, "axes") or []
+    rank = x.type.rank + len(axes)
+    places = {normal_axis(axis, rank) for axis in axes}
+    if len(places) < len(axes):
+        raise ModelError(f"axes {axes} name one axis twice")
+    rest = iter(x.type.shape)
+    return node.reshape(x, [ONE if axis in places else next(rest) for axis in range(rank)])
+
+
+def _expand(node: Node) -> Results:
+    x = node.arg(0)
+    shape = broadcast(x.type.shape, node.dims(1))
+    return x if shape == x.type.shape else node.emit("expand", x, shape=shape)
+
+
+def _constant_of_shape(node: Node) -> Results:
+    value = node.attr("value") if node.has("value") else np.zeros(1, np.float32)
+    shape = node.dims(0)
+    for size in shape:
+        node.require_at_most(0, size, "a size of ConstantOfShape")
+    number = value.reshape(-1)[0].item()
+    return node.emit("fill", shape=shape, value=number, dtype=DType.of(value.dtype))
+
+
+def _range(node: Node) -> Results:
+    dtype = node.arg(0).type.dtype
+    if dtype.is_float:
+        start, limit, step = (float(node.array(index).reshape(-1)[0]) for index in range(3))
+        if step == 0:
+            raise ModelError("a Range has delta 0")
+        length = max(ceil((limit - start) / step), 0)
+        return node.emit("range", start=start, step=step, length=length, dtype=dtype)
+    first, last, stride = (node.dim(index) for index in range(3))
+    if not stride.is_constant:
+        raise Refused("its delta must be a constant")
+    if stride == 0:
+        raise ModelError("a Range has delta 0")
+    step_size = stride.constant
+    apart = last - first if step_size > 0 else first - last
+    count = simplify(ceildiv(apart, abs(step_size)), node.builder.bounds)
+    if not prove_le(0, count, node.builder.bounds):
+        never = prove_lt(count, 0, node.builder.bounds)
+        count = Dim.of(0) if never else dim_max(count, 0)
+    return node.emit("range", start=first, step=step_size, length=count, dtype=dtype)
+
+
+def _eye_like(node: Node) -> Results:
+    x = node.arg(0)
+    if x.type.rank != 2:
+        raise ModelError(f"EyeLike needs a matrix, got {x.type}")
+    dtype = dtype_of(node.attr("dtype")) if node.has("dtype") else x.type.dtype
+    rows, columns = x.type.shape
+    return node.emit("eye", rows=rows, columns=columns, k=int(node.attr("k", 0)), dtype=dtype)
+
+
+HANDLERS: dict[str, Handler] = {
+    "Constant": _constant,
+    "Shape": _shape,
+    "Size": _size,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Expand": _expand,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "EyeLike": _eye_like,
+}
