@@ -46,6 +46,12 @@ def _options(chosen: dict[str, Any]) -> Any:
         )
     chosen.pop("calibrate", None)
     chosen.pop("dump", None)
+    if chosen["optimize"] != "speed":
+        click.echo(
+            f"note: --optimize {chosen['optimize']} has no schedules of its own yet; the code is"
+            " the same as for speed",
+            err=True,
+        )
     return options_of(**chosen)
 
 
