@@ -19,8 +19,8 @@ enum {
     SEQUENCE = CONTEXT + CHUNK,
     WAVE_FORMAT_PCM = 0x0001,
     WAVE_FORMAT_EXTENSIBLE = 0xFFFE,
-    FORMAT_BYTES = 16,           /* of a `fmt ` chunk, at least */
-    FORMAT_EXTENDED_BYTES = 40,  /* of one that ends in a sub-format */
+    FORMAT_BYTES = 16,          /* of a `fmt ` chunk, at least */
+    FORMAT_EXTENDED_BYTES = 40, /* of one that ends in a sub-format */
     SUBFORMAT_OFFSET = 24
 };
 
