@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Declares an object at a multiple of `bytes`: RAOT_ALIGNAS(16) unsigned char arena[SIZE]; */
 #ifdef __cplusplus
 #define RAOT_ALIGNAS(bytes) alignas(bytes)
 #else
@@ -15,6 +16,12 @@
 static inline void *raot_at(void *base, size_t offset)
 {
     return (unsigned char *)base + offset;
+}
+
+/* The same in a block that is only read. */
+static inline const void *raot_at_const(const void *base, size_t offset)
+{
+    return (const unsigned char *)base + offset;
 }
 
 /* 1 where the address is a multiple of `alignment`, a power of two. */

@@ -1,34 +1,97 @@
 /*
- * convert.h - conversions between element types that are defined for all values.
+ * convert.h - conversions between element types, defined for all values.
  *
- * Float to integer truncates; NaN becomes 0. `wrap` takes the low bits of what fits int64,
- * `sat` the nearest value of the type.
+ * From float or double to an integer type, x being truncated, and NaN giving 0:
+ *
+ *     raot_f32_to_i8_sat(x)      the nearest value of the type where x is outside it
+ *     raot_f32_to_i8_wrap(x)     the low bits of the nearest int64 (uint64 for u64)
+ *     raot_f32_to_i8_nearest(x)  as sat, but rounded to nearest, halves to even
+ *
+ * From integers, raot_sat_i8(x) is the nearest value of the type. Half precision (f16) and
+ * bfloat16 (bf16) are kept as their bits; conversion to them rounds to nearest, halves to even,
+ * and NaN stays NaN.
  */
 #ifndef RAOT_CONVERT_H
 #define RAOT_CONVERT_H
 
 #include <stdint.h>
-#include <string.h>
 
-#include "math.h"
+#include "ieee.h"
+#include "rounding.h"
+
+/* x within low..high. */
+static inline int32_t raot_clamp_i32(int32_t x, int32_t low, int32_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+static inline int32_t raot_f32_to_i32_sat(float x)
+{
+    if (!(x < 2147483648.0f)) {
+        return raot_isnanf(x) ? 0 : INT32_MAX;
+    }
+    return x < -2147483648.0f ? INT32_MIN : (int32_t)x;
+}
+
+static inline int32_t raot_f64_to_i32_sat(double x)
+{
+    if (!(x < 2147483648.0)) {
+        return raot_isnan(x) ? 0 : INT32_MAX;
+    }
+    return x <= -2147483649.0 ? INT32_MIN : (int32_t)x;
+}
+
+static inline uint32_t raot_f32_to_u32_sat(float x)
+{
+    if (!(x > 0.0f)) {
+        return 0u;
+    }
+    return x < 4294967296.0f ? (uint32_t)x : UINT32_MAX;
+}
+
+static inline uint32_t raot_f64_to_u32_sat(double x)
+{
+    if (!(x > 0.0)) {
+        return 0u;
+    }
+    return x < 4294967296.0 ? (uint32_t)x : UINT32_MAX;
+}
+
+static inline int64_t raot_f32_to_i64_sat(float x)
+{
+    if (!(x < 9223372036854775808.0f)) {
+        return raot_isnanf(x) ? 0 : INT64_MAX;
+    }
+    return x < -9223372036854775808.0f ? INT64_MIN : (int64_t)x;
+}
 
 static inline int64_t raot_f64_to_i64_sat(double x)
 {
-    if (raot_isnan(x)) {
-        return 0;
-    }
-    if (x >= 9223372036854775808.0) {
-        return INT64_MAX;
+    if (!(x < 9223372036854775808.0)) {
+        return raot_isnan(x) ? 0 : INT64_MAX;
     }
     return x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+}
+
+static inline uint64_t raot_f32_to_u64_sat(float x)
+{
+    if (!(x > 0.0f)) {
+        return 0u;
+    }
+    return x < 18446744073709551616.0f ? (uint64_t)x : UINT64_MAX;
 }
 
 static inline uint64_t raot_f64_to_u64_sat(double x)
 {
     if (!(x > 0.0)) {
-        return 0;
+        return 0u;
     }
-    return x >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)x;
+    return x < 18446744073709551616.0 ? (uint64_t)x : UINT64_MAX;
+}
+
+static inline int64_t raot_f32_to_i64_wrap(float x)
+{
+    return raot_f32_to_i64_sat(x);
 }
 
 static inline int64_t raot_f64_to_i64_wrap(double x)
@@ -36,9 +99,31 @@ static inline int64_t raot_f64_to_i64_wrap(double x)
     return raot_f64_to_i64_sat(x);
 }
 
+static inline uint64_t raot_f32_to_u64_wrap(float x)
+{
+    return x < 0.0f ? (uint64_t)raot_f32_to_i64_sat(x) : raot_f32_to_u64_sat(x);
+}
+
 static inline uint64_t raot_f64_to_u64_wrap(double x)
 {
     return x < 0.0 ? (uint64_t)raot_f64_to_i64_sat(x) : raot_f64_to_u64_sat(x);
+}
+
+/* The low 32 bits of the nearest int64; 64-bit conversion, often a library call, is rare. */
+static inline uint32_t raot_f32_low_bits(float x)
+{
+    if (raot_absf(x) < 2147483648.0f) {
+        return (uint32_t)(int32_t)x;
+    }
+    return (uint32_t)raot_f32_to_i64_sat(x);
+}
+
+static inline uint32_t raot_f64_low_bits(double x)
+{
+    if (raot_abs(x) < 2147483648.0) {
+        return (uint32_t)(int32_t)x;
+    }
+    return (uint32_t)raot_f64_to_i64_sat(x);
 }
 
 static inline int64_t raot_sat_i64(int64_t x)
@@ -52,43 +137,73 @@ static inline uint64_t raot_sat_u64(int64_t x)
 }
 
 /* clang-format off */
-#define RAOT_CONVERT(N, T, LOW, HIGH) \
+
+#define RAOT_SATURATE(N, T, LOW, HIGH) \
     static inline T raot_sat_##N(int64_t x) \
-    { return (T)(x < (int64_t)(LOW) ? (LOW) : x > (int64_t)(HIGH) ? (HIGH) : (T)x); } \
+    { return x < (int64_t)(LOW) ? (T)(LOW) : x > (int64_t)(HIGH) ? (T)(HIGH) : (T)x; }
+
+#define RAOT_FROM_FLOAT_NARROW(N, T, LOW, HIGH) \
+    static inline T raot_f32_to_##N##_sat(float x) \
+    { return (T)raot_clamp_i32(raot_f32_to_i32_sat(x), LOW, HIGH); } \
     static inline T raot_f64_to_##N##_sat(double x) \
-    { return raot_sat_##N(raot_f64_to_i64_sat(x)); } \
-    static inline T raot_f64_to_##N##_wrap(double x) { return (T)raot_f64_to_i64_sat(x); }
+    { return (T)raot_clamp_i32(raot_f64_to_i32_sat(x), LOW, HIGH); }
 
-RAOT_CONVERT(i8, int8_t, INT8_MIN, INT8_MAX)
-RAOT_CONVERT(i16, int16_t, INT16_MIN, INT16_MAX)
-RAOT_CONVERT(i32, int32_t, INT32_MIN, INT32_MAX)
-RAOT_CONVERT(u8, uint8_t, 0, UINT8_MAX)
-RAOT_CONVERT(u16, uint16_t, 0, UINT16_MAX)
-RAOT_CONVERT(u32, uint32_t, 0u, UINT32_MAX)
+#define RAOT_FROM_FLOAT_WRAP(N, T) \
+    static inline T raot_f32_to_##N##_wrap(float x) { return (T)raot_f32_low_bits(x); } \
+    static inline T raot_f64_to_##N##_wrap(double x) { return (T)raot_f64_low_bits(x); }
 
-#define RAOT_CONVERT_F32(N, T) \
-    static inline T raot_f32_to_##N##_sat(float x) { return raot_f64_to_##N##_sat((double)x); } \
-    static inline T raot_f32_to_##N##_wrap(float x) { return raot_f64_to_##N##_wrap((double)x); }
+#define RAOT_FROM_FLOAT_NEAREST(N, T) \
+    static inline T raot_f32_to_##N##_nearest(float x) \
+    { return raot_f32_to_##N##_sat(raot_rintf(x)); } \
+    static inline T raot_f64_to_##N##_nearest(double x) \
+    { return raot_f64_to_##N##_sat(raot_rint(x)); }
 
-RAOT_CONVERT_F32(i8, int8_t)
-RAOT_CONVERT_F32(i16, int16_t)
-RAOT_CONVERT_F32(i32, int32_t)
-RAOT_CONVERT_F32(i64, int64_t)
-RAOT_CONVERT_F32(u8, uint8_t)
-RAOT_CONVERT_F32(u16, uint16_t)
-RAOT_CONVERT_F32(u32, uint32_t)
-RAOT_CONVERT_F32(u64, uint64_t)
+RAOT_SATURATE(i8, int8_t, INT8_MIN, INT8_MAX)
+RAOT_SATURATE(i16, int16_t, INT16_MIN, INT16_MAX)
+RAOT_SATURATE(i32, int32_t, INT32_MIN, INT32_MAX)
+RAOT_SATURATE(u8, uint8_t, 0, UINT8_MAX)
+RAOT_SATURATE(u16, uint16_t, 0, UINT16_MAX)
+RAOT_SATURATE(u32, uint32_t, 0u, UINT32_MAX)
+
+RAOT_FROM_FLOAT_NARROW(i8, int8_t, INT8_MIN, INT8_MAX)
+RAOT_FROM_FLOAT_NARROW(i16, int16_t, INT16_MIN, INT16_MAX)
+RAOT_FROM_FLOAT_NARROW(u8, uint8_t, 0, UINT8_MAX)
+RAOT_FROM_FLOAT_NARROW(u16, uint16_t, 0, UINT16_MAX)
+
+RAOT_FROM_FLOAT_WRAP(i8, int8_t)
+RAOT_FROM_FLOAT_WRAP(i16, int16_t)
+RAOT_FROM_FLOAT_WRAP(i32, int32_t)
+RAOT_FROM_FLOAT_WRAP(u8, uint8_t)
+RAOT_FROM_FLOAT_WRAP(u16, uint16_t)
+RAOT_FROM_FLOAT_WRAP(u32, uint32_t)
+
+RAOT_FROM_FLOAT_NEAREST(i8, int8_t)
+RAOT_FROM_FLOAT_NEAREST(i16, int16_t)
+RAOT_FROM_FLOAT_NEAREST(i32, int32_t)
+RAOT_FROM_FLOAT_NEAREST(i64, int64_t)
+RAOT_FROM_FLOAT_NEAREST(u8, uint8_t)
+RAOT_FROM_FLOAT_NEAREST(u16, uint16_t)
+RAOT_FROM_FLOAT_NEAREST(u32, uint32_t)
+RAOT_FROM_FLOAT_NEAREST(u64, uint64_t)
+
 /* clang-format on */
 
-/* bfloat16 is the upper half of a float; rounds to nearest, halves to even, keeps NaN. */
+/* bits / 2^drop to the nearest integer, halves to even; 0 < drop < 32. */
+static inline uint32_t raot_drop_bits(uint32_t bits, uint32_t drop)
+{
+    const uint32_t kept = bits >> drop;
+    const uint32_t rest = bits & ((1u << drop) - 1u);
+    const uint32_t half = 1u << (drop - 1u);
+
+    return kept + (rest > half || (rest == half && (kept & 1u) != 0u) ? 1u : 0u);
+}
+
+/* bfloat16 is the upper half of a float. Rounding up may carry into the exponent, as it ought. */
 static inline uint16_t raot_f32_to_bf16(float x)
 {
     const uint32_t bits = raot_bitsf(x);
 
-    if (raot_isnanf(x)) {
-        return (uint16_t)((bits >> 16) | 0x40u);
-    }
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    return (uint16_t)(raot_isnanf(x) ? (bits >> 16) | 0x40u : raot_drop_bits(bits, 16u));
 }
 
 static inline float raot_bf16_to_f32(uint16_t x)
@@ -96,25 +211,28 @@ static inline float raot_bf16_to_f32(uint16_t x)
     return raot_of_bitsf((uint32_t)x << 16);
 }
 
-/* IEEE half precision; rounds to nearest, halves to even, keeps NaN. */
 static inline uint16_t raot_f32_to_f16(float x)
 {
-    const uint32_t bits = raot_bitsf(x);
-    const uint32_t sign = (bits >> 16) & 0x8000u;
-    const uint32_t magnitude = bits & 0x7fffffffu;
+    const uint32_t sign = raot_bitsf(x) >> 16 & 0x8000u;
+    const uint32_t magnitude = raot_bitsf(x) & 0x7fffffffu;
+    const uint32_t exponent = magnitude >> 23;
+    uint32_t half;
 
     if (magnitude > 0x7f800000u) {
-        return (uint16_t)(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+        half = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+    } else if (exponent >= 143u) {
+        /* 2^16 and above. */
+        half = 0x7c00u;
+    } else if (exponent >= 113u) {
+        /* 2^-14 and above: the exponent is biased by 112 less. */
+        half = raot_drop_bits(magnitude - (112u << 23), 13u);
+    } else if (exponent >= 102u) {
+        /* Multiples of 2^-24. */
+        half = raot_drop_bits((magnitude & 0x7fffffu) | 0x800000u, 126u - exponent);
+    } else {
+        half = 0u;
     }
-    if (magnitude >= 0x477ff000u) {
-        return (uint16_t)(sign | 0x7c00u);
-    }
-    if (magnitude < 0x38800000u) {
-        /* Subnormal: adding 0.5 aligns the bits, and the addition rounds them. */
-        const float aligned = raot_of_bitsf(magnitude) + 0.5f;
-        return (uint16_t)(sign | (raot_bitsf(aligned) - 0x3f000000u));
-    }
-    return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
+    return (uint16_t)(sign | half);
 }
 
 static inline float raot_f16_to_f32(uint16_t x)
@@ -122,16 +240,14 @@ static inline float raot_f16_to_f32(uint16_t x)
     const uint32_t sign = (uint32_t)(x & 0x8000u) << 16;
     const uint32_t magnitude = x & 0x7fffu;
 
-    if (magnitude >= 0x7c00u) {
-        return raot_of_bitsf(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-    }
     if (magnitude < 0x400u) {
-        const float value = (float)magnitude * 5.9604644775390625e-8f;
-        return raot_of_bitsf(sign | raot_bitsf(value));
+        /* Multiples of 2^-24. */
+        return raot_of_bitsf(sign | raot_bitsf((float)magnitude * 5.9604645e-8f));
     }
-    return raot_of_bitsf(sign | ((magnitude << 13) + 0x38000000u));
+    return raot_of_bitsf(sign | ((magnitude << 13) + ((magnitude < 0x7c00u ? 112u : 224u) << 23)));
 }
 
+/* x as the nearest number of the type. */
 static inline float raot_bf16_round(float x)
 {
     return raot_bf16_to_f32(raot_f32_to_bf16(x));

@@ -16,4 +16,34 @@ enum raot_status {
     RAOT_ERR_STATE = -10    /* the state was not initialised */
 };
 
+/* The name of a status, such as "RAOT_ERR_SIZE"; for messages and logs. */
+static inline const char *raot_status_name(enum raot_status status)
+{
+    switch (status) {
+    case RAOT_OK:
+        return "RAOT_OK";
+    case RAOT_ERR_NULL:
+        return "RAOT_ERR_NULL";
+    case RAOT_ERR_ARENA:
+        return "RAOT_ERR_ARENA";
+    case RAOT_ERR_ALIGN:
+        return "RAOT_ERR_ALIGN";
+    case RAOT_ERR_SIZE:
+        return "RAOT_ERR_SIZE";
+    case RAOT_ERR_MISMATCH:
+        return "RAOT_ERR_MISMATCH";
+    case RAOT_ERR_INDEX:
+        return "RAOT_ERR_INDEX";
+    case RAOT_ERR_CAPACITY:
+        return "RAOT_ERR_CAPACITY";
+    case RAOT_ERR_WEIGHTS:
+        return "RAOT_ERR_WEIGHTS";
+    case RAOT_ERR_OVERLAP:
+        return "RAOT_ERR_OVERLAP";
+    case RAOT_ERR_STATE:
+        return "RAOT_ERR_STATE";
+    }
+    return "unknown status";
+}
+
 #endif
