@@ -18,6 +18,7 @@ from relax_aot.ir.micro import MicroKernel
 from relax_aot.ir.micro_bytes import MICRO_KERNELS as BYTES
 from relax_aot.ir.micro_depthwise import MICRO_KERNELS as DEPTHWISE
 from relax_aot.ir.micro_integer import MICRO_KERNELS as INTEGER
+from relax_aot.ir.micro_tiles import MICRO_KERNELS as TILES
 from relax_aot.ir.types import DType, Shape, TensorType
 
 Number = int | float | bool
@@ -355,7 +356,7 @@ class Multiply:
     right: Load
 
 
-MICRO_KERNELS = {kernel.name: kernel for kernel in (*INTEGER, *DEPTHWISE, *BYTES)}
+MICRO_KERNELS = {kernel.name: kernel for kernel in (*INTEGER, *DEPTHWISE, *BYTES, *TILES)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,13 @@ from relax_aot.ir.dims import Bounds, interval
 from relax_aot.ir.graph import Array, Call, Constant, Module, Var
 from relax_aot.ir.loops import For, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.types import TensorType, shape_of
-from relax_aot.scheduling import integer_depthwise, integer_dsp, integer_mve
+from relax_aot.scheduling import (
+    integer_channels,
+    integer_depthwise,
+    integer_dsp,
+    integer_mve,
+    integer_places,
+)
 from relax_aot.scheduling.integer_match import Contraction, contraction
 from relax_aot.scheduling.integer_parts import Derived, Written
 from relax_aot.scheduling.jam import Names
@@ -28,7 +34,7 @@ def integer_kernel(
     kernel: Kernel, bounds: Bounds, constants: frozenset[str], form: str
 ) -> Scheduled:
     """The same bits. `constants`: inputs whose data are known. `form`: dsp, with 16-bit weights;
-    dsp8, with 8-bit ones; or mve."""
+    dsp8, with 8-bit ones; mve; or pairs, vectors of 16-bit numbers."""
     names = Names(names_in(kernel))
     body: list[Stmt] = []
     found = Written()
@@ -58,6 +64,8 @@ def integer_kernel(
 def _written(
     what: Contraction, names: Names, bounds: Bounds, constants: frozenset[str], form: str
 ) -> Written | None:
+    if form == "pairs":
+        return _lanes(what, names, bounds, constants)
     if form == "mve" and integer_mve.suits(what, constants):
         return integer_mve.write(what, names, bounds)
     if integer_dsp.suits(what, constants):
@@ -65,6 +73,20 @@ def _written(
     if integer_depthwise.suits(what, constants):
         return integer_depthwise.write(what, names, bounds)
     return None
+
+
+def _lanes(
+    what: Contraction, names: Names, bounds: Bounds, constants: frozenset[str]
+) -> Written | None:
+    """By vectors along what lies side by side in the result."""
+    if integer_channels.depthwise_suits(what, constants):
+        return integer_channels.depthwise(what, names, bounds)
+    rows = integer_channels.suits(what, constants)
+    if rows and what.channel is not None and integer_channels.lies_last(what, what.channel):
+        return integer_channels.write(what, names, bounds)
+    if integer_places.suits(what, constants):
+        return integer_places.write(what, names, bounds)
+    return integer_channels.write(what, names, bounds) if rows else None
 
 
 def _names_read(body: tuple[Stmt, ...]) -> set[str]:

@@ -20,8 +20,9 @@ from relax_aot.verify.library import Guarded
 from relax_aot.verify.op_cases import Case, Run
 
 HEADERS = (
-    "check", "convert", "depthwise_s16", "index", "integer", "math", "math64", "multiply",
-    "multiply_s16", "multiply_s8", "narrow", "requantize", "status", "window",
+    "check", "convert", "depthwise_lanes", "depthwise_s16", "gather_codes", "index", "integer",
+    "math", "math64", "multiply", "multiply_s16", "multiply_s8", "narrow", "requantize", "status",
+    "tile_s16", "window",
 )  # fmt: skip
 FLAGS = (
     *STRICT_FLAGS, "-Wno-unused-parameter", "-O1", "-ffp-contract=off", "-fno-strict-aliasing",

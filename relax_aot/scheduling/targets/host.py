@@ -13,4 +13,5 @@ TARGET = Target(
     families=("host",),
     rows=24,
     panel=1 << 18,
+    integers="pairs",
 )

@@ -1,0 +1,181 @@
+/*
+ * depthwise_lanes.h - integer convolutions of each channel by itself, for cores with vectors.
+ *
+ * raot_depthwise_places: of one channel, places side by side in a strip (gather_codes.h):
+ *
+ *     sums[p] = bias[0] + (strip[offsets[t] + p] - zero) * weights[t]      for p < places
+ *
+ * summed over t < taps. Of the strip `extent` bytes may be read, sums are written in sixteens;
+ * there is one weight more where taps are odd, which is 0.
+ *
+ * raot_depthwise_channels: of one place, channels side by side:
+ *
+ *     sums[c] = bias[c] + (image[i * step0 + j * step1 + c] - zero) * weights[tap][c]
+ *
+ * summed over the taps i, j of a window of count1 columns of which rows first0..last0 and columns
+ * first1..last1 lie inside the image, which begins there. Sums wrap.
+ */
+#ifndef RAOT_DEPTHWISE_LANES_H
+#define RAOT_DEPTHWISE_LANES_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "gather_codes.h"
+
+__attribute__((always_inline)) static inline void
+raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
+                      const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
+                      int32_t extent, int32_t zero, const int32_t sign)
+{
+#if defined(__AVX2__)
+    const __m256i less = _mm256_set1_epi16((int16_t)zero);
+
+    for (int32_t p = 0; p < places; p += 16) {
+        __m256i low = _mm256_set1_epi32(bias[0]);
+        __m256i high = low;
+        for (int32_t t = 0; t < taps; t += 2) {
+            const int32_t next = t + 1 < taps ? t + 1 : t;
+            const int32_t here = offsets[t] + p;
+            const int32_t beside = offsets[next] + p;
+            const __m128i a = raot_bytes(strip + here, extent - here);
+            const __m128i b = raot_bytes(strip + beside, extent - beside);
+            const __m256i x = raot_codes(_mm_unpacklo_epi8(a, b), sign);
+            const __m256i y = raot_codes(_mm_unpackhi_epi8(a, b), sign);
+            int32_t pair;
+            memcpy(&pair, weights + t, sizeof pair);
+            const __m256i by = _mm256_set1_epi32(pair);
+            low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_sub_epi16(x, less), by));
+            high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_sub_epi16(y, less), by));
+        }
+        _mm256_storeu_si256((__m256i *)(void *)(sums + p), low);
+        _mm256_storeu_si256((__m256i *)(void *)(sums + p + 8), high);
+    }
+#else
+    (void)extent;
+    for (int32_t p = 0; p < places; p++) {
+        sums[p] = bias[0];
+    }
+    for (int32_t t = 0; t < taps; t++) {
+        const uint8_t *const from = strip + offsets[t];
+        const int32_t by = weights[t];
+        for (int32_t p = 0; p < places; p++) {
+            const uint32_t product = (uint32_t)((raot_code(from[p], sign) - zero) * by);
+            sums[p] = (int32_t)((uint32_t)sums[p] + product);
+        }
+    }
+#endif
+}
+
+__attribute__((noinline, unused)) static void
+raot_depthwise_places_s8(int32_t *sums, const int8_t *strip, const int32_t *offsets,
+                         const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
+                         int32_t extent, int32_t zero)
+{
+    raot_depthwise_places(sums, (const uint8_t *)strip, offsets, weights, bias, taps, places,
+                          extent, zero, 128);
+}
+
+__attribute__((noinline, unused)) static void
+raot_depthwise_places_u8(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
+                         const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
+                         int32_t extent, int32_t zero)
+{
+    raot_depthwise_places(sums, strip, offsets, weights, bias, taps, places, extent, zero, 0);
+}
+
+#if defined(__AVX2__)
+/* Sixteen channels of a tap, as numbers less `less`. */
+__attribute__((always_inline)) static inline __m256i
+raot_sixteen_codes(const uint8_t *from, __m256i less, const int32_t sign)
+{
+    return _mm256_sub_epi16(raot_codes(raot_bytes(from, 16), sign), less);
+}
+#endif
+
+__attribute__((always_inline)) static inline void
+raot_depthwise_channels(int32_t *sums, const uint8_t *image, const int16_t *weights,
+                        const int32_t *bias, int32_t channels, int32_t zero, int32_t first0,
+                        int32_t last0, int32_t step0, int32_t count1, int32_t first1, int32_t last1,
+                        int32_t step1, const int32_t sign)
+{
+    int32_t c = 0;
+
+#if defined(__AVX2__)
+    const __m256i less = _mm256_set1_epi16((int16_t)zero);
+    for (; c + 16 <= channels; c += 16) {
+        /* Sums of channels 0..3 and 8..11, and of the others: as pairs are made. */
+        const __m256i start = _mm256_loadu_si256((const __m256i *)(const void *)(bias + c));
+        const __m256i rest = _mm256_loadu_si256((const __m256i *)(const void *)(bias + c + 8));
+        __m256i low = _mm256_permute2x128_si256(start, rest, 0x20);
+        __m256i high = _mm256_permute2x128_si256(start, rest, 0x31);
+        for (int32_t i = first0; i < last0; i++) {
+            const uint8_t *from = image + (i - first0) * step0 + c;
+            const int16_t *by = weights + (i * count1 + first1) * channels + c;
+            int32_t j = first1;
+            for (; j + 2 <= last1; j += 2) {
+                const __m256i x = raot_sixteen_codes(from, less, sign);
+                const __m256i y = raot_sixteen_codes(from + step1, less, sign);
+                const __m256i u = _mm256_loadu_si256((const __m256i *)(const void *)by);
+                const __m256i v =
+                    _mm256_loadu_si256((const __m256i *)(const void *)(by + channels));
+                low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(x, y),
+                                                              _mm256_unpacklo_epi16(u, v)));
+                high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(x, y),
+                                                                _mm256_unpackhi_epi16(u, v)));
+                from += 2 * step1;
+                by += 2 * channels;
+            }
+            if (j < last1) {
+                const __m256i none = _mm256_setzero_si256();
+                const __m256i x = raot_sixteen_codes(from, less, sign);
+                const __m256i u = _mm256_loadu_si256((const __m256i *)(const void *)by);
+                low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(x, none),
+                                                              _mm256_unpacklo_epi16(u, none)));
+                high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(x, none),
+                                                                _mm256_unpackhi_epi16(u, none)));
+            }
+        }
+        _mm256_storeu_si256((__m256i *)(void *)(sums + c),
+                            _mm256_permute2x128_si256(low, high, 0x20));
+        _mm256_storeu_si256((__m256i *)(void *)(sums + c + 8),
+                            _mm256_permute2x128_si256(low, high, 0x31));
+    }
+#endif
+    for (int32_t rest = c; rest < channels; rest++) {
+        sums[rest] = bias[rest];
+    }
+    for (int32_t i = first0; i < last0; i++) {
+        for (int32_t j = first1; j < last1; j++) {
+            const uint8_t *const from = image + (i - first0) * step0 + (j - first1) * step1;
+            const int16_t *const by = weights + (i * count1 + j) * channels;
+            for (int32_t rest = c; rest < channels; rest++) {
+                const uint32_t product =
+                    (uint32_t)((raot_code(from[rest], sign) - zero) * by[rest]);
+                sums[rest] = (int32_t)((uint32_t)sums[rest] + product);
+            }
+        }
+    }
+}
+
+__attribute__((noinline, unused)) static void
+raot_depthwise_channels_s8(int32_t *sums, const int8_t *image, const int16_t *weights,
+                           const int32_t *bias, int32_t channels, int32_t zero, int32_t first0,
+                           int32_t last0, int32_t step0, int32_t count1, int32_t first1,
+                           int32_t last1, int32_t step1)
+{
+    raot_depthwise_channels(sums, (const uint8_t *)image, weights, bias, channels, zero, first0,
+                            last0, step0, count1, first1, last1, step1, 128);
+}
+
+__attribute__((noinline, unused)) static void
+raot_depthwise_channels_u8(int32_t *sums, const uint8_t *image, const int16_t *weights,
+                           const int32_t *bias, int32_t channels, int32_t zero, int32_t first0,
+                           int32_t last0, int32_t step0, int32_t count1, int32_t first1,
+                           int32_t last1, int32_t step1)
+{
+    raot_depthwise_channels(sums, image, weights, bias, channels, zero, first0, last0, step0,
+                            count1, first1, last1, step1, 0);
+}
+
+#endif

@@ -1,0 +1,276 @@
+/*
+ * gather_codes.h - bytes of images brought into the order in which tiles read them.
+ *
+ * A strip holds lines of an image of several channels with a frame around them, so that no window
+ * is cut off. Where windows are `row_stride` rows and `column_stride` columns apart, rows and
+ * columns that are as far apart lie side by side:
+ *
+ *     strip[channel][row phase][column phase][line][place]
+ *
+ * is the image at row top + line * row_stride + row phase and column
+ * left + place * column_stride + column phase; `zero` outside of it.
+ */
+#ifndef RAOT_GATHER_CODES_H
+#define RAOT_GATHER_CODES_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+/* Some bytes, mostly few: no call for them. */
+static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count)
+{
+    if (count >= 16) {
+        memcpy(to, from, (size_t)count);
+    } else if (count >= 8) {
+        uint64_t first, last;
+        memcpy(&first, from, sizeof first);
+        memcpy(&last, from + count - 8, sizeof last);
+        memcpy(to, &first, sizeof first);
+        memcpy(to + count - 8, &last, sizeof last);
+    } else if (count >= 4) {
+        uint32_t first, last;
+        memcpy(&first, from, sizeof first);
+        memcpy(&last, from + count - 4, sizeof last);
+        memcpy(to, &first, sizeof first);
+        memcpy(to + count - 4, &last, sizeof last);
+    } else if (count > 0) {
+        to[0] = from[0];
+        to[count / 2] = from[count / 2];
+        to[count - 1] = from[count - 1];
+    }
+}
+
+__attribute__((noinline, unused)) static void
+raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channels,
+              int32_t row_phases, int32_t column_phases, int32_t lines, int32_t places,
+              int32_t row_stride, int32_t column_stride, int32_t top, int32_t left,
+              int32_t image_rows, int32_t image_columns, int32_t channel_step, int32_t row_step,
+              int32_t column_step)
+{
+    uint8_t *to = strip;
+
+    memset(strip, zero, (size_t)(channels * row_phases * column_phases * lines * places));
+    for (int32_t c = 0; c < channels; c++) {
+        const uint8_t *const plane = image + c * channel_step;
+        for (int32_t phase = 0; phase < row_phases * column_phases; phase++) {
+            const int32_t row = top + phase / column_phases;
+            const int32_t column = left + phase % column_phases;
+            /* Places first..last lie inside. */
+            const int32_t first = column < 0 ? (-column + column_stride - 1) / column_stride : 0;
+            int32_t last = (image_columns - column + column_stride - 1) / column_stride;
+            last = image_columns <= column ? 0 : last;
+            last = last < places ? last : places;
+            for (int32_t line = 0; line < lines; line++) {
+                const int32_t y = row + line * row_stride;
+                if (y >= 0 && y < image_rows && first < last) {
+                    const uint8_t *from =
+                        plane + y * row_step + (column + first * column_stride) * column_step;
+                    if (column_stride * column_step == 1) {
+                        raot_copy_few(to + first, from, last - first);
+                    } else {
+                        for (int32_t p = first; p < last; p++) {
+                            to[p] = *from;
+                            from += p + 1 < last ? column_stride * column_step : 0;
+                        }
+                    }
+                }
+                to += places;
+            }
+        }
+    }
+}
+
+#define raot_strip_s8(strip, image, ...) \
+    raot_strip_u8((uint8_t *)(strip), (const uint8_t *)(image), __VA_ARGS__)
+
+/* Where each tap of a window begins in a strip: for channels, rows and columns, the last fastest.
+ */
+__attribute__((unused)) static void raot_offsets(int32_t *offsets, int32_t channels, int32_t rows,
+                                                 int32_t columns, int32_t row_dilation,
+                                                 int32_t column_dilation, int32_t row_stride,
+                                                 int32_t column_stride, int32_t channel_step,
+                                                 int32_t row_phase_step, int32_t column_phase_step,
+                                                 int32_t line_step)
+{
+    for (int32_t c = 0; c < channels; c++) {
+        for (int32_t y = 0; y < rows; y++) {
+            const int32_t down = y * row_dilation;
+            const int32_t line = down % row_stride * row_phase_step + down / row_stride * line_step;
+            for (int32_t x = 0; x < columns; x++) {
+                const int32_t across = x * column_dilation;
+                *offsets++ = c * channel_step + line + across % column_stride * column_phase_step +
+                             across / column_stride;
+            }
+        }
+    }
+}
+
+/* Rows of bytes, from `from_step` to `to_step` apart. */
+__attribute__((unused)) static void raot_lines_u8(uint8_t *to, const uint8_t *from, int32_t rows,
+                                                  int32_t columns, int32_t to_step,
+                                                  int32_t from_step)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        raot_copy_few(to + r * to_step, from + r * from_step, columns);
+    }
+}
+
+#define raot_lines_s8(to, from, ...) \
+    raot_lines_u8((uint8_t *)(to), (const uint8_t *)(from), __VA_ARGS__)
+
+#if defined(__AVX2__)
+/* Sixteen bytes, of which `inside` may be read. */
+static inline __m128i raot_bytes(const uint8_t *from, int32_t inside)
+{
+    uint8_t some[16] = {0};
+
+    if (inside < 16) {
+        raot_copy_few(some, from, inside);
+        from = some;
+    }
+    return _mm_loadu_si128((const __m128i *)(const void *)from);
+}
+
+/* Sixteen bytes as numbers. */
+__attribute__((always_inline)) static inline __m256i raot_codes(__m128i bytes, const int32_t sign)
+{
+    return sign != 0 ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes);
+}
+#endif
+
+/* A byte as a number: `sign` is 128 where its upper bit is a sign, else 0. */
+static inline int32_t raot_code(uint8_t byte, int32_t sign)
+{
+    return (int32_t)(byte ^ (uint32_t)sign) - sign;
+}
+
+/*
+ * The right operand of a tile of raot_tile_s16 (tile_s16.h):
+ *
+ *     panel[k / 2][c][k % 2] = image[offsets[k] + c] - zero      for k < depth, c < columns <= 16
+ *
+ * An odd depth is filled up with zeros; columns beyond the last are undefined. Of the image
+ * `extent` bytes may be read.
+ */
+__attribute__((always_inline)) static inline void
+raot_panel_s16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
+               int32_t columns, int32_t extent, int32_t zero, const int32_t sign)
+{
+    int32_t k = 0;
+
+    (void)extent;
+#if defined(__AVX2__)
+    const __m256i less = _mm256_set1_epi16((int16_t)zero);
+    for (; k + 2 <= depth; k += 2) {
+        const __m128i a = raot_bytes(image + offsets[k], extent - offsets[k]);
+        const __m128i b = raot_bytes(image + offsets[k + 1], extent - offsets[k + 1]);
+        const __m256i x = raot_codes(_mm_unpacklo_epi8(a, b), sign);
+        const __m256i y = raot_codes(_mm_unpackhi_epi8(a, b), sign);
+        __m256i *const to = (__m256i *)(void *)(panel + 16 * k);
+        _mm256_storeu_si256(to, _mm256_sub_epi16(x, less));
+        _mm256_storeu_si256(to + 1, _mm256_sub_epi16(y, less));
+    }
+#endif
+    for (; k < depth; k++) {
+        const uint8_t *const from = image + offsets[k];
+        int16_t *const to = panel + k / 2 * 32 + k % 2;
+        for (int32_t c = 0; c < columns; c++) {
+            to[2 * c] = (int16_t)(raot_code(from[c], sign) - zero);
+        }
+    }
+    if (depth % 2 != 0) {
+        for (int32_t c = 0; c < columns; c++) {
+            panel[depth / 2 * 32 + 2 * c + 1] = 0;
+        }
+    }
+}
+
+__attribute__((noinline, unused)) static void raot_panel_s16_s8(int16_t *panel, const int8_t *image,
+                                                                const int32_t *offsets,
+                                                                int32_t depth, int32_t columns,
+                                                                int32_t extent, int32_t zero)
+{
+    raot_panel_s16(panel, (const uint8_t *)image, offsets, depth, columns, extent, zero, 128);
+}
+
+__attribute__((noinline, unused)) static void
+raot_panel_s16_u8(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
+                  int32_t columns, int32_t extent, int32_t zero)
+{
+    raot_panel_s16(panel, image, offsets, depth, columns, extent, zero, 0);
+}
+
+/*
+ * The left operand of a tile: windows of `rows` places, row_step elements apart, one row of
+ * `depth` numbers each. Level l of a window has steps first..last of `count` inside the image,
+ * which begins there; what is cut off is zero, and so is what `depth` is filled up with:
+ *
+ *     to[r * depth + (i * count1 + j) * count2 + t] = image[...] - zero
+ */
+__attribute__((always_inline)) static inline void
+raot_rows_s16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int32_t row_step,
+              int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,
+              int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,
+              int32_t first2, int32_t last2, int32_t step2, const int32_t sign)
+{
+    const int32_t taps = count0 * count1 * count2;
+    const int cut = (last0 - first0) * (last1 - first1) * (last2 - first2) != taps;
+
+    for (int32_t r = 0; r < rows; r++) {
+        if (cut) {
+            memset(to, 0, (size_t)depth * sizeof *to);
+        }
+        for (int32_t k = taps; k < depth; k++) {
+            to[k] = 0;
+        }
+        for (int32_t i = first0; i < last0; i++) {
+            for (int32_t j = first1; j < last1; j++) {
+                const uint8_t *const from = image + (i - first0) * step0 + (j - first1) * step1;
+                int16_t *const row = to + (i * count1 + j) * count2 + first2;
+                const int32_t count = last2 - first2;
+                int32_t t = 0;
+#if defined(__AVX2__)
+                if (step2 == 1) {
+                    const __m256i less = _mm256_set1_epi16((int16_t)zero);
+                    for (; t + 16 <= count; t += 16) {
+                        const __m256i x = raot_codes(raot_bytes(from + t, 16), sign);
+                        _mm256_storeu_si256((__m256i *)(void *)(row + t),
+                                            _mm256_sub_epi16(x, less));
+                    }
+                }
+#endif
+                for (; t < count; t++) {
+                    row[t] = (int16_t)(raot_code(from[t * step2], sign) - zero);
+                }
+            }
+        }
+        to += depth;
+        image += r + 1 < rows ? row_step : 0;
+    }
+}
+
+#define RAOT_LEVELS_OF_ROWS                                                                      \
+    int32_t zero, int32_t rows, int32_t row_step, int32_t depth, int32_t count0, int32_t first0, \
+        int32_t last0, int32_t step0, int32_t count1, int32_t first1, int32_t last1,             \
+        int32_t step1, int32_t count2, int32_t first2, int32_t last2, int32_t step2
+
+__attribute__((noinline, unused)) static void raot_rows_s16_s8(int16_t *to, const int8_t *image,
+                                                               RAOT_LEVELS_OF_ROWS)
+{
+    raot_rows_s16(to, (const uint8_t *)image, zero, rows, row_step, depth, count0, first0, last0,
+                  step0, count1, first1, last1, step1, count2, first2, last2, step2, 128);
+}
+
+__attribute__((noinline, unused)) static void raot_rows_s16_u8(int16_t *to, const uint8_t *image,
+                                                               RAOT_LEVELS_OF_ROWS)
+{
+    raot_rows_s16(to, image, zero, rows, row_step, depth, count0, first0, last0, step0, count1,
+                  first1, last1, step1, count2, first2, last2, step2, 0);
+}
+#undef RAOT_LEVELS_OF_ROWS
+
+#endif
