@@ -47,6 +47,8 @@ has_file() { [[ $("$1" -print-file-name="$2" 2>/dev/null) == /* ]]; }
 
 has_header() { echo '#include <stdio.h>' | "$1" -E -x c - >/dev/null 2>&1; }
 
+has_browser() { has_command chromium-headless-shell || has_command chromium; }
+
 python_is_usable() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
 # --- system packages -------------------------------------------------------------------------
@@ -80,6 +82,10 @@ find_missing() {
     need libc6-dev-arm64-cross has_file aarch64-linux-gnu-gcc libc.a
     need gcc-arm-linux-gnueabihf has_command arm-linux-gnueabihf-gcc
     need libc6-dev-armhf-cross has_file arm-linux-gnueabihf-gcc libc.a
+    # Where the distribution has no such package, the tests that look at pages are skipped.
+    if has_command apt-cache && apt-cache show chromium-headless-shell >/dev/null 2>&1; then
+        need chromium-headless-shell has_browser
+    fi
 }
 
 become_root() { # the prefix that runs a command as root, or nothing usable

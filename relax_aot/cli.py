@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,10 @@ from relax_aot.emit.weights import FORMS
 from relax_aot.errors import RelaxAotError
 from relax_aot.project.packaging import NAMES as PACKAGES
 from relax_aot.version import VERSION
+
+if TYPE_CHECKING:
+    from relax_aot.project import Project
+    from relax_aot.verify.profile import Profile
 
 DIFFERENT, MENDABLE, TOOL_MISSING = 1, 2, 3
 
@@ -198,9 +202,10 @@ def verify(
 @click.option("--format", "form", default="html", type=click.Choice(["html", "svg", "json", "txt"]))
 @click.option("--board", default="host")
 @click.option("--at", multiple=True, metavar="n=77,m=3", help="Sizes to show; repeatable.")
+@click.option("--count", is_flag=True, help="Count instructions on the board's emulator.")
 @common
 def report(
-    model: str, output: str, form: str, board: str, at: tuple[str, ...], **chosen: Any
+    model: str, output: str, form: str, board: str, at: tuple[str, ...], count: bool, **chosen: Any
 ) -> None:
     """Write a page with the memory map, kernels and sizes of MODEL."""
     from relax_aot import driver
@@ -209,10 +214,11 @@ def report(
     sizes = [parse_at(text) for text in at]
     dump = chosen.get("dump")
     project = driver.compile_model(model, board, _options(chosen), dump)
+    counted = _profile(project, sizes[-1] if sizes else None, ()) if count else None
     if output == "-":
-        click.echo(report_text(project, sizes, form), nl=False)
+        click.echo(report_text(project, sizes, form, counted), nl=False)
         return
-    path = write_report(project, output, sizes, form)
+    path = write_report(project, output, sizes, form, counted)
     plan = project.plan
     click.echo(f"{path}: arena {plan.arena_bytes} bytes, {len(plan.slots)} slots")
 
@@ -234,20 +240,24 @@ def profile_command(
 ) -> None:
     """Count the instructions of every kernel of MODEL on an emulated board."""
     from relax_aot import driver
-    from relax_aot.verify.profile import profile
-    from relax_aot.verify.samples import cases_of
     from relax_aot.verify.table import profile_lines
 
     project = driver.compile_model(model, board, _options(chosen))
-    highest = {f.source: f.symbol.high for f in project.interface.dims}
-    sizes = parse_at(at) if at else highest
-    case = cases_of(project.interface, (sizes,), read_inputs(inputs))[0]
-    found = profile(project, case)
+    found = _profile(project, parse_at(at) if at else None, inputs)
     if json_file:
         write_json(found.as_json(), json_file)
     if json_file != "-":
         for line in profile_lines(found):
             click.echo(line)
+
+
+def _profile(project: Project, at: Mapping[str, int] | None, inputs: tuple[str, ...]) -> Profile:
+    """One call at these sizes, the highest unless given."""
+    from relax_aot.verify.profile import profile
+    from relax_aot.verify.samples import cases_of
+
+    cases = cases_of(project.interface, (at or {},), read_inputs(inputs))
+    return profile(project, cases[0])
 
 
 @cli.command()

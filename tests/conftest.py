@@ -17,6 +17,7 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parents[1]
 
 NO_SHARED_MODELS = "the folder ../shared/models is not here"
+NO_BROWSER = "no Chromium is installed"
 NO_TORCH = "the extra [torch] is not installed"
 
 # Beginnings of the reasons for which a test may be skipped on any machine.
@@ -24,6 +25,7 @@ ALLOWED_SKIPS = (
     "NNSmith is not installed",
     "ai-edge-litert is not installed",
     "no GPU here",
+    NO_BROWSER,
     NO_SHARED_MODELS,
     NO_TORCH,
     "packagings are also checked by",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.fusion import in_place
 from relax_aot.fusion.search import Policy, Search
-from relax_aot.fusion.summary import Summary, traffic
+from relax_aot.fusion.summary import Summary, members, traffic
 from relax_aot.ir.graph import Function, Module
 
 __all__ = ["Fused", "Policy", "fuse"]
@@ -47,7 +47,8 @@ def fuse(module: Module, policy: Policy | None = None) -> Fused:
         constants=tuple(c for c in module.constants if c.name in used),
     )
     apart = tuple(note for search in searches for note in search.apart())
-    return Fused(in_place.mark(result), Summary(traffic(module), traffic(result), apart))
+    summary = Summary(traffic(module), traffic(result), apart, members(module, result))
+    return Fused(in_place.mark(result), summary)
 
 
 def _search(function: Function, module: Module, policy: Policy) -> Search:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relax_aot.ir.dims import interval
+from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.graph import Module
 
 
@@ -28,10 +28,35 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """A value that one kernel leaves in memory for others, with its bytes at the upper bounds.
+    `kept`: it is still there after fusion."""
+
+    name: str
+    type: str
+    greatest_bytes: int
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One call of a kernel before fusion. `into`: the first results of the calls that compute
+    it now; several where it was worth computing twice."""
+
+    kernel: str
+    origin: str
+    reads: tuple[str, ...]
+    writes: tuple[Passed, ...]
+    into: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     before: Traffic
     after: Traffic
     apart: tuple[Apart, ...]
+    members: tuple[Member, ...]
+    """In an order in which all calls that became one stand together."""
 
 
 def summary_text(summary: Summary) -> str:
@@ -44,6 +69,54 @@ def summary_text(summary: Summary) -> str:
     return "\n".join(lines) + "\n"
 
 
+def members(before: Module, after: Module) -> tuple[Member, ...]:
+    """What became of each kernel call. A value that is still there is computed by the call that
+    writes it; one that vanished is computed wherever it is read."""
+    home = {
+        out.name: call.outs[0].name
+        for function in after.functions
+        for call in function.body
+        if call.op == "call_kernel"
+        for out in call.outs
+    }
+    order = {name: number for number, name in enumerate(dict.fromkeys(home.values()))}
+    roots = _roots(before)
+    calls = [
+        call for function in before.functions for call in function.body if call.op == "call_kernel"
+    ]
+    readers: dict[str, set[str]] = {}
+    found: list[Member] = []
+    for call in reversed(calls):
+        into = {home[out.name] for out in call.outs if out.name in home}
+        into = into or {name for out in call.outs for name in readers.get(out.name, ())}
+        reads = tuple(dict.fromkeys(roots.get(v.name, v.name) for v in call.inputs))
+        for name in reads:
+            readers.setdefault(name, set()).update(into)
+        writes = tuple(
+            Passed(o.name, str(o.type), _most(before, o.type.bytes), o.name in home)
+            for o in call.outs
+        )
+        into_order = tuple(sorted(into, key=order.__getitem__))
+        found.append(Member(call.ref("kernel"), call.origin, reads, writes, into_order))
+    found.reverse()
+    return tuple(sorted(found, key=lambda m: order[m.into[0]] if m.into else len(order)))
+
+
+def _roots(module: Module) -> dict[str, str]:
+    """Views by what they look at."""
+    roots: dict[str, str] = {}
+    for function in module.functions:
+        for call in function.body:
+            if call.op == "view":
+                source = call.inputs[0].name
+                roots[call.outs[0].name] = roots.get(source, source)
+    return roots
+
+
+def _most(module: Module, size: Dim) -> int:
+    return max(interval(size, module.bounds)[1], 0)
+
+
 def traffic(module: Module) -> Traffic:
     calls = bytes_moved = 0
     for function in module.functions:
@@ -53,5 +126,5 @@ def traffic(module: Module) -> Traffic:
             calls += 1
             outputs = len(module.kernel_table[call.ref("kernel")].outputs)
             for value in (*dict.fromkeys(call.inputs), *call.outs[:outputs]):
-                bytes_moved += max(interval(value.type.bytes, module.bounds)[1], 0)
+                bytes_moved += _most(module, value.type.bytes)
     return Traffic(calls, bytes_moved)

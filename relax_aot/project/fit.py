@@ -66,11 +66,32 @@ def needs_of(board: Board, plan: Plan, interface: Interface, const_bytes: int) -
     return (*_ram_needs(board, plan, interface), Need("constants", const_bytes))
 
 
-def require_fit(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> None:
-    """Raises `DoesNotFit`, with the map. Weights that the program gives are its own matter."""
-    if not board.memories:
-        return
-    problems: list[Problem] = []
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What lies in one memory of a board, as far as it is known when a model is compiled."""
+
+    memory: str
+    size: int
+    needs: tuple[Need, ...]
+
+    @property
+    def taken(self) -> int:
+        return sum(need.bytes for need in self.needs)
+
+
+def rooms_of(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> tuple[Room, ...]:
+    """One row for each memory of the board, with what was placed there."""
+    placed: dict[str, list[Need]] = {memory.name: [] for memory in board.memories}
+    for memories, needs in _kinds(board, plan, interface, const_bytes):
+        for name, there in _place(memories, needs).placed.items():
+            placed[name] += there
+    return tuple(Room(m.name, m.size, tuple(placed[m.name])) for m in board.memories)
+
+
+def _kinds(
+    board: Board, plan: Plan, interface: Interface, const_bytes: int
+) -> Iterator[tuple[list[Memory], tuple[Need, ...]]]:
+    """Memories with what may lie in them: those that are written, then those that are not."""
     in_ram = tuple(_ram_needs(board, plan, interface))
     in_flash = () if interface.weights_apart else (Need("constants", const_bytes),)
     for kind, needs in (("ram", in_ram), ("flash", in_flash)):
@@ -78,7 +99,18 @@ def require_fit(board: Board, plan: Plan, interface: Interface, const_bytes: int
         if kind == "flash":
             memories += [m for m in board.memories if m.preloaded]
         if memories:
-            problems += _problems(board, memories, needs)
+            yield memories, needs
+
+
+def require_fit(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> None:
+    """Raises `DoesNotFit`, with the map. Weights that the program gives are its own matter."""
+    if not board.memories:
+        return
+    problems = [
+        problem
+        for memories, needs in _kinds(board, plan, interface, const_bytes)
+        for problem in _problems(board, memories, needs)
+    ]
     if problems:
         first = problems[0]
         raise DoesNotFit("\n".join(p.message for p in problems), first.memory, first.over_bytes)
@@ -101,7 +133,15 @@ def _ram_needs(board: Board, plan: Plan, interface: Interface) -> Iterator[Need]
             yield Need(f"{side} {port.c_name}", greatest)
 
 
-def _problems(board: Board, memories: Sequence[Memory], needs: Sequence[Need]) -> Iterator[Problem]:
+@dataclass(frozen=True, slots=True)
+class _Places:
+    placed: dict[str, list[Need]]
+    room: dict[str, int]
+    """Bytes that are left."""
+    homeless: list[Need]
+
+
+def _place(memories: Sequence[Memory], needs: Sequence[Need]) -> _Places:
     """The settled ones first, then the largest into the first memory that has room."""
     room = {memory.name: memory.size for memory in memories}
     placed: dict[str, list[Need]] = {memory.name: [] for memory in memories}
@@ -115,6 +155,12 @@ def _problems(board: Board, memories: Sequence[Memory], needs: Sequence[Need]) -
             continue
         room[home] -= need.bytes
         placed[home].append(need)
+    return _Places(placed, room, homeless)
+
+
+def _problems(board: Board, memories: Sequence[Memory], needs: Sequence[Need]) -> Iterator[Problem]:
+    found = _place(memories, needs)
+    room, homeless = found.room, found.homeless
     if not homeless:
         return
     worst = max(homeless, key=lambda n: n.bytes)
@@ -123,19 +169,15 @@ def _problems(board: Board, memories: Sequence[Memory], needs: Sequence[Need]) -
     size = next(m.size for m in memories if m.name == name)
     lines = [
         f"the model does not fit {board.name}: {name} has {size} bytes, {over} too few",
-        *_map_lines(memories, placed, room, homeless),
+        *_map_lines(memories, found),
         WAYS_OUT[worst.what == "constants"],
     ]
     yield Problem("\n  ".join(lines), name, over)
 
 
-def _map_lines(
-    memories: Sequence[Memory],
-    placed: dict[str, list[Need]],
-    room: dict[str, int],
-    homeless: Sequence[Need],
-) -> Iterator[str]:
+def _map_lines(memories: Sequence[Memory], found: _Places) -> Iterator[str]:
     for memory in memories:
-        parts = ", ".join(f"{need.what} {need.bytes}" for need in placed[memory.name]) or "nothing"
-        yield f"{memory.name}: {memory.size} bytes: {parts}; {room[memory.name]} free"
-    yield "no place for: " + ", ".join(f"{need.what} {need.bytes}" for need in homeless)
+        needs = found.placed[memory.name]
+        parts = ", ".join(f"{need.what} {need.bytes}" for need in needs) or "nothing"
+        yield f"{memory.name}: {memory.size} bytes: {parts}; {found.room[memory.name]} free"
+    yield "no place for: " + ", ".join(f"{need.what} {need.bytes}" for need in found.homeless)

@@ -13,8 +13,10 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.planning import Plan
 from relax_aot.planning.steps import Step, walk_steps
 from relax_aot.project import OutputError, Project
+from relax_aot.project.fit import rooms_of
 from relax_aot.report.cost import Cost
 from relax_aot.report.figures import chosen_sizes, constant_kinds, figures, step_costs
+from relax_aot.report.ladder import Ladder, ladder
 from relax_aot.report.memory_map import (
     Curve,
     MemoryMap,
@@ -24,6 +26,7 @@ from relax_aot.report.memory_map import (
     stacked,
 )
 from relax_aot.report.terminal import LARGEST, terminal_text
+from relax_aot.verify.profile import Profile
 
 
 class FormatError(RelaxAotError):
@@ -36,6 +39,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """A row with a bar: `share` of its whole, 0 to 100."""
+
+    cells: tuple[str, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     name: str
     source: str
@@ -44,9 +55,11 @@ class Report:
     lower_bound_bytes: int
     state_bytes: str
     const_bytes: int
+    rooms: tuple[Bar, ...]
     maps: tuple[MemoryMap, ...]
     curves: tuple[Curve, ...]
     fusion: tuple[str, ...]
+    ladder: Ladder | None
     floats: tuple[str, ...]
     layers: tuple[str, ...]
     apart: tuple[Row, ...]
@@ -57,6 +70,8 @@ class Report:
     slots: tuple[Row, ...]
     kernels: tuple[Row, ...]
     cost_at: str
+    counted: tuple[Bar, ...]
+    counted_what: str
     constants: tuple[Row, ...]
     conditions: tuple[Row, ...]
 
@@ -66,11 +81,12 @@ def write_report(
     path: str | os.PathLike[str],
     at: Sequence[Mapping[str, int]] = (),
     form: str = "html",
+    counted: Profile | None = None,
 ) -> Path:
     """Write the report in one of FORMATS. `at`: the sizes to show, else lowest, middle and
-    highest."""
+    highest. `counted`: instructions to show beside the costs."""
     path = Path(path)
-    text = report_text(project, at, form)
+    text = report_text(project, at, form, counted)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -79,30 +95,35 @@ def write_report(
     return path
 
 
-def report_text(project: Project, at: Sequence[Mapping[str, int]] = (), form: str = "html") -> str:
+def report_text(
+    project: Project,
+    at: Sequence[Mapping[str, int]] = (),
+    form: str = "html",
+    counted: Profile | None = None,
+) -> str:
     if form not in FORMATS:
         raise FormatError(f"format {form!r}: there are {', '.join(FORMATS)}")
-    return FORMATS[form](project, at)
+    return FORMATS[form](project, at, counted)
 
 
-def _html(project: Project, at: Sequence[Mapping[str, int]]) -> str:
-    return render_html("report.html.j2", report=_report(project, at))
+def _html(project: Project, at: Sequence[Mapping[str, int]], counted: Profile | None) -> str:
+    return render_html("report.html.j2", report=_report(project, at, counted))
 
 
-def _svg(project: Project, at: Sequence[Mapping[str, int]]) -> str:
+def _svg(project: Project, at: Sequence[Mapping[str, int]], _: Profile | None) -> str:
     maps = maps_of(project.plan, chosen_sizes(project.plan, at))
     return render_html("report.svg.j2", name=project.name, drawing=stacked(maps))
 
 
-def _json(project: Project, at: Sequence[Mapping[str, int]]) -> str:
-    return json.dumps(figures(project, at), indent=1) + "\n"
+def _json(project: Project, at: Sequence[Mapping[str, int]], counted: Profile | None) -> str:
+    return json.dumps(figures(project, at, counted), indent=1) + "\n"
 
 
-def _text(project: Project, at: Sequence[Mapping[str, int]]) -> str:
-    return terminal_text(figures(project, at))
+def _text(project: Project, at: Sequence[Mapping[str, int]], counted: Profile | None) -> str:
+    return terminal_text(figures(project, at, counted))
 
 
-FORMATS: Mapping[str, Callable[[Project, Sequence[Mapping[str, int]]], str]] = {
+FORMATS: Mapping[str, Callable[[Project, Sequence[Mapping[str, int]], Profile | None], str]] = {
     "html": _html,
     "svg": _svg,
     "json": _json,
@@ -110,7 +131,7 @@ FORMATS: Mapping[str, Callable[[Project, Sequence[Mapping[str, int]]], str]] = {
 }
 
 
-def _report(project: Project, at: Sequence[Mapping[str, int]]) -> Report:
+def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile | None) -> Report:
     plan, interface = project.plan, project.interface
     chosen = chosen_sizes(plan, at)
     return Report(
@@ -121,9 +142,11 @@ def _report(project: Project, at: Sequence[Mapping[str, int]]) -> Report:
         lower_bound_bytes=plan.lower_bound_bytes,
         state_bytes=", ".join(f"{s.source} {s.type}" for s in interface.states) or "none",
         const_bytes=project.const_bytes,
+        rooms=_rooms(project),
         maps=tuple(maps_of(plan, chosen)),
         curves=tuple(curves_of(plan)),
         fusion=_fusion(project),
+        ladder=ladder(project.fusion.members) if project.fusion is not None else None,
         floats=project.floats,
         layers=project.quantised.lines() if project.quantised is not None else (),
         apart=_apart(project),
@@ -153,12 +176,45 @@ def _report(project: Project, at: Sequence[Mapping[str, int]]) -> Report:
         ),
         kernels=_kernels(plan, chosen[-1]),
         cost_at=sizes_text(chosen[-1]),
+        counted=_counted(counted) if counted is not None else (),
+        counted_what=_counted_what(counted) if counted is not None else "",
         constants=tuple(
             Row((kind["dtype"], str(kind["count"]), f"{kind['bytes']:,}"))
             for kind in constant_kinds(plan)
         ),
         conditions=tuple(Row((str(c), c.origin)) for c in plan.module.conditions),
     )  # fmt: skip
+
+
+def _rooms(project: Project) -> tuple[Bar, ...]:
+    rooms = rooms_of(project.board, project.plan, project.interface, project.const_bytes)
+    return tuple(
+        Bar(
+            (
+                room.memory,
+                f"{room.size:,}",
+                f"{room.taken:,}",
+                ", ".join(f"{need.what} {need.bytes:,}" for need in room.needs) or "nothing",
+            ),
+            round(100 * room.taken / room.size, 1),
+        )
+        for room in rooms
+    )
+
+
+def _counted(profile: Profile) -> tuple[Bar, ...]:
+    return tuple(
+        Bar((row.function, f"{row.instructions:,}", row.origin), round(100 * row.share, 1))
+        for row in profile.kernels
+    )
+
+
+def _counted_what(profile: Profile) -> str:
+    return (
+        f"One call on {profile.board} at {sizes_text(profile.dims)}: {profile.as_shipped:,}"
+        f" instructions; {profile.instructions:,} with every kernel a function of its own, as"
+        " here."
+    )
 
 
 def _kernels(plan: Plan, sizes: Mapping[str, int]) -> tuple[Row, ...]:

@@ -12,6 +12,7 @@ from relax_aot.ir.loops import Kernel
 from relax_aot.planning import Plan, inner_sizes
 from relax_aot.planning.steps import Step, walk_steps
 from relax_aot.project import Project
+from relax_aot.project.fit import rooms_of
 from relax_aot.report.cost import Cost, cost_of
 from relax_aot.report.memory_map import (
     bytes_at,
@@ -21,6 +22,7 @@ from relax_aot.report.memory_map import (
     need_at,
     usual_sizes,
 )
+from relax_aot.verify.profile import Profile
 
 Sizes = Mapping[str, int]
 
@@ -48,7 +50,9 @@ def chosen_sizes(plan: Plan, at: Sequence[Sizes]) -> list[dict[str, int]]:
     return [{**highs, **sizes} for sizes in at] or usual_sizes(plan)
 
 
-def figures(project: Project, at: Sequence[Sizes] = ()) -> dict[str, Any]:
+def figures(
+    project: Project, at: Sequence[Sizes] = (), counted: Profile | None = None
+) -> dict[str, Any]:
     plan = project.plan
     chosen = chosen_sizes(plan, at)
     return {
@@ -62,6 +66,10 @@ def figures(project: Project, at: Sequence[Sizes] = ()) -> dict[str, Any]:
             "state_bytes": project.state_bytes,
             "const_bytes": project.const_bytes,
         },
+        "board_memories": [
+            asdict(room)
+            for room in rooms_of(project.board, plan, project.interface, project.const_bytes)
+        ],
         "symbols": [
             {"name": s.name, "low": s.low, "high": s.high, "origin": s.origin}
             for s in entry_symbols(plan)
@@ -109,6 +117,7 @@ def figures(project: Project, at: Sequence[Sizes] = ()) -> dict[str, Any]:
             for name in step.updates
         ],
         "kernels": list(_kernels(plan, chosen)),
+        "instructions": None if counted is None else counted.as_json(),
         "constants": constant_kinds(plan),
         "states": [
             {"name": s.source, "type": str(s.type), "greatest_bytes": _greatest(plan, s.type.bytes)}

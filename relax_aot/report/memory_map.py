@@ -13,10 +13,11 @@ from relax_aot.ir.dims import maximise
 from relax_aot.ir.graph import Symbol
 from relax_aot.planning import Plan, Slot
 from relax_aot.planning.orientation import offsets_at
+from relax_aot.report.ladder import fitting
 
 WIDTH, HEIGHT = 900.0, 300.0
 TITLE = 24.0
-CURVE_WIDTH, CURVE_HEIGHT = 420.0, 180.0
+CURVE_WIDTH, CURVE_HEIGHT = 720.0, 200.0
 HUES = (205, 30, 120, 275, 355, 175, 55, 235)
 POINTS = 33
 """Sizes at most on a curve."""
@@ -77,6 +78,10 @@ class Curve:
     bound: str
     built: str
     """Points of polylines."""
+    low: int
+    high: int
+    most: int
+    """What the axes reach: `low..high` of the symbol, and bytes."""
     rows: tuple[tuple[int, int, int, int], ...]
     """(size, bytes that are needed, lower bound, bytes of a build with that bound)."""
 
@@ -168,14 +173,14 @@ def _map(plan: Plan, region: int, sizes: Sizes) -> MemoryMap:
 
 def _rectangle(slot: Slot, number: int, sizes: Sizes, unit: float, scale: float) -> Rectangle:
     size, life = bytes_at(slot, sizes), slot.lifetime
-    height = size * scale
+    height, width = size * scale, (life.stop - life.start) * unit
     return Rectangle(
         x=round(life.start * unit, 2),
         y=round(HEIGHT - slot.offset * scale - height, 2),
-        width=round((life.stop - life.start) * unit, 2),
+        width=round(width, 2),
         height=round(height, 2),
         hue=HUES[number % len(HUES)],
-        label=slot.var.name if height > 14 else "",
+        label=fitting(slot.var.name, width - 6) if height > 16 else "",
         title=f"{slot.var.name}: {slot.var.type}, {size:,} bytes at {slot.offset:,},"
         f" steps {life.start} to {life.stop - 1}",
     )
@@ -215,4 +220,7 @@ def _curve(plan: Plan, symbol: Symbol) -> Curve:
 
     shown = rows[:: max(len(rows) // 8, 1)]
     shown += [] if shown[-1] == rows[-1] else [rows[-1]]
-    return Curve(symbol.name, CURVE_WIDTH, CURVE_HEIGHT, line(1), line(2), line(3), tuple(shown))
+    return Curve(
+        symbol.name, CURVE_WIDTH, CURVE_HEIGHT, line(1), line(2), line(3),
+        symbol.low, symbol.high, most, tuple(shown),
+    )  # fmt: skip
