@@ -43,7 +43,8 @@ def test_members_of_a_chain() -> None:
     }
     assert home["a"] == (("y",), False)
     assert home["y"] == (("y",), True)
-    assert home["b"][1] is False and home["b"][0] == home["z"][0]
+    into, kept = home["b"]
+    assert kept == (into == ("b",)) and home["z"] == (("z",), True)
     assert [m.writes[0].greatest_bytes for m in summary.members if m.writes[0].name == "y"] == [288]
 
 
