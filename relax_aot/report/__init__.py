@@ -39,10 +39,23 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A row with a bar: `share` of its whole, 0 to 100."""
+class RoomRow:
+    """A memory of the board; `share` of it is taken, 0 to 100."""
 
-    cells: tuple[str, ...]
+    memory: str
+    size: str
+    taken: str
+    needs: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRow:
+    """A C function that ran; `share` of all instructions, 0 to 100."""
+
+    function: str
+    instructions: str
+    origin: str
     share: float
 
 
@@ -55,7 +68,7 @@ class Report:
     lower_bound_bytes: int
     state_bytes: str
     const_bytes: int
-    rooms: tuple[Bar, ...]
+    rooms: tuple[RoomRow, ...]
     maps: tuple[MemoryMap, ...]
     curves: tuple[Curve, ...]
     fusion: tuple[str, ...]
@@ -70,7 +83,7 @@ class Report:
     slots: tuple[Row, ...]
     kernels: tuple[Row, ...]
     cost_at: str
-    counted: tuple[Bar, ...]
+    counted: tuple[CountedRow, ...]
     counted_what: str
     constants: tuple[Row, ...]
     conditions: tuple[Row, ...]
@@ -186,25 +199,23 @@ def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile 
     )  # fmt: skip
 
 
-def _rooms(project: Project) -> tuple[Bar, ...]:
+def _rooms(project: Project) -> tuple[RoomRow, ...]:
     rooms = rooms_of(project.board, project.plan, project.interface, project.const_bytes)
     return tuple(
-        Bar(
-            (
-                room.memory,
-                f"{room.size:,}",
-                f"{room.taken:,}",
-                ", ".join(f"{need.what} {need.bytes:,}" for need in room.needs) or "nothing",
-            ),
+        RoomRow(
+            room.memory,
+            f"{room.size:,}",
+            f"{room.taken:,}",
+            ", ".join(f"{need.what} {need.bytes:,}" for need in room.needs) or "nothing",
             round(100 * room.taken / room.size, 1),
         )
         for room in rooms
     )
 
 
-def _counted(profile: Profile) -> tuple[Bar, ...]:
+def _counted(profile: Profile) -> tuple[CountedRow, ...]:
     return tuple(
-        Bar((row.function, f"{row.instructions:,}", row.origin), round(100 * row.share, 1))
+        CountedRow(row.function, f"{row.instructions:,}", row.origin, round(100 * row.share, 1))
         for row in profile.kernels
     )
 
