@@ -22,7 +22,7 @@ MOST_ROWS = 600
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A call. `joined`: several calls became this one."""
+    """A call. `style`: one before fusion, one that several became (joined), or alone."""
 
     x: float
     y: float
@@ -30,16 +30,17 @@ class Box:
     height: float
     label: str
     title: str
-    joined: bool
+    style: str
 
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """A value on its way from one call to another. `gone`: fusion removed it from memory."""
+    """A value on its way from one call to another; `style` gone where fusion removed it from
+    memory."""
 
     path: str
     title: str
-    gone: bool
+    style: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def _row(number: int, member: Member) -> Box:
     first = member.writes[0]
     text = f"{_kind(member)}  {first.type}"
     title = f"{member.kernel}: {member.origin}\nwrites {', '.join(map(_value, member.writes))}"
-    return _box(ARCS, number, 1, text, title, joined=False)
+    return _box(ARCS, number, 1, text, title, "before")
 
 
 def _kind(member: Member) -> str:
@@ -83,9 +84,9 @@ def _kind(member: Member) -> str:
     return member.kernel.removesuffix(f"_{member.writes[0].name}")
 
 
-def _box(x: float, row: int, rows: int, text: str, title: str, *, joined: bool) -> Box:
+def _box(x: float, row: int, rows: int, text: str, title: str, style: str) -> Box:
     label = fitting(text, COLUMN - 8)
-    return Box(x, row * ROW + 2, COLUMN, rows * ROW - 4, label, title, joined)
+    return Box(x, row * ROW + 2, COLUMN, rows * ROW - 4, label, title, style)
 
 
 def _joined(members: Sequence[Member]) -> Iterator[Box]:
@@ -98,7 +99,14 @@ def _joined(members: Sequence[Member]) -> Iterator[Box]:
         title = f"writes {what}"
         if len(into) > 1:
             title = f"computed in each of: {what}"
-        yield _box(ARCS + COLUMN + GAP, row, len(together), text, title, joined=len(together) > 1)
+        yield _box(
+            ARCS + COLUMN + GAP,
+            row,
+            len(together),
+            text,
+            title,
+            "joined" if len(together) > 1 else "alone",
+        )
         row += len(together)
 
 
@@ -112,7 +120,8 @@ def _arcs(members: Sequence[Member]) -> Iterator[Arc]:
                 continue
             source, value = writers[name]
             fate = "" if value.kept else "; not in memory any more"
-            yield Arc(_path(source, row), f"{_value(value)}{fate}", not value.kept)
+            style = "value" if value.kept else "gone"
+            yield Arc(_path(source, row), f"{_value(value)}{fate}", style)
 
 
 def _path(source: int, row: int) -> str:

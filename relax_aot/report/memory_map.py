@@ -78,12 +78,16 @@ class Curve:
     bound: str
     built: str
     """Points of polylines."""
+    frame: str
+    """The part of the plane that is shown: the curve with room for the axes' texts."""
     low: int
     high: int
-    most: int
+    most: str
     """What the axes reach: `low..high` of the symbol, and bytes."""
     rows: tuple[tuple[int, int, int, int], ...]
     """(size, bytes that are needed, lower bound, bytes of a build with that bound)."""
+    texts: tuple[tuple[str, ...], ...]
+    """The rows, for people."""
 
 
 def bytes_at(slot: Slot, sizes: Sizes) -> int:
@@ -222,5 +226,7 @@ def _curve(plan: Plan, symbol: Symbol) -> Curve:
     shown += [] if shown[-1] == rows[-1] else [rows[-1]]
     return Curve(
         symbol.name, CURVE_WIDTH, CURVE_HEIGHT, line(1), line(2), line(3),
-        symbol.low, symbol.high, most, tuple(shown),
+        f"-90 -14 {CURVE_WIDTH + 110:g} {CURVE_HEIGHT + 40:g}",
+        symbol.low, symbol.high, f"{most:,}", tuple(shown),
+        tuple(tuple(f"{cell:,}" for cell in row) for row in shown),
     )  # fmt: skip
