@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets a machine up: system packages first, then the virtual environment in .venv.
 #
-#     .ci/setup.sh demo    what `make demo` needs: a host compiler, the Cortex-M compiler, QEMU
+#     .ci/setup.sh demo    what `make demo` needs: a host compiler, the Cortex-M compiler, QEMU;
+#                          where these cannot be installed, compiler and emulator from wheels
 #     .ci/setup.sh test    and what the tests need: Linux cross compilers, Clang, linters
 #
 # Takes no time where everything is there, may be interrupted and run again, and is quiet unless
@@ -22,7 +23,8 @@ esac
 log=build/setup.log
 mkdir -p build
 exec 9>build/.setup.lock
-flock 9 # two `make` at once: the second waits, and then finds everything done
+# Two `make` at once: the second waits, and then finds everything done.
+if command -v flock >/dev/null; then flock 9; fi
 : >"$log"
 
 fail() {
@@ -96,12 +98,25 @@ become_root() { # the prefix that runs a command as root, or nothing usable
     fi
 }
 
+# Without apt packages the demo still runs: compiler and emulator are then wheels.
+use_wheels() { # why
+    [[ $level == demo ]] && python_is_usable "$python" && "$python" -c 'import ensurepip, venv' || return
+    echo "set-up: $1; going on with Python packages alone (missing: ${missing[*]})"
+    extras=$extras,emulator
+} 2>/dev/null
+
 install_missing() {
     local root manual="apt-get install ${missing[*]}"
     root=$(become_root)
-    has_command apt-get || fail "missing: ${missing[*]}" "install these with your package manager" \
-        "(the names are Debian's), then run make again"
-    [[ $root ]] || fail "missing: ${missing[*]}" "neither root nor sudo; as root, run:" "    $manual"
+    if ! has_command apt-get; then
+        use_wheels "there is no apt-get" && return
+        fail "missing: ${missing[*]}" "install these with your package manager" \
+            "(the names are Debian's), then run make again"
+    fi
+    if [[ ! $root ]]; then
+        use_wheels "neither root nor sudo" && return
+        fail "missing: ${missing[*]}" "neither root nor sudo; as root, run:" "    $manual"
+    fi
 
     local apt=("$root" DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600)
     # An installation that was cut short leaves packages half configured.
@@ -128,11 +143,14 @@ venv_is_whole() { # it runs, and it was made in this folder
 
 # The tests' environment holds all that the demo's holds.
 key=$(cat pyproject.toml .ci/setup.sh | sha256sum)
-for done_before in "$level" test; do
-    if [[ $(cat ".venv/.setup-$done_before" 2>/dev/null) == "$key" ]] && venv_is_whole; then
-        exit 0
-    fi
-done
+
+is_done() { # level, extras
+    [[ $(cat ".venv/.setup-$1" 2>/dev/null) == "$key $2" ]] && venv_is_whole
+}
+
+if is_done "$level" "$extras" || is_done test dev; then
+    exit 0
+fi
 
 if ! venv_is_whole; then
     rm -rf .venv
@@ -140,4 +158,4 @@ if ! venv_is_whole; then
 fi
 quietly "installing relax_aot and its Python dependencies into .venv" \
     .venv/bin/python -m pip install --disable-pip-version-check --editable ".[$extras]"
-printf '%s\n' "$key" >".venv/.setup-$level"
+printf '%s\n' "$key $extras" >".venv/.setup-$level"

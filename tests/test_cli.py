@@ -151,11 +151,18 @@ def test_an_older_project_is_replaced_whole(tmp_path: Path) -> None:
 
 def test_an_absent_compiler_exits_3_and_says_how_to_get_it(tmp_path: Path) -> None:
     bare = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    bare["RELAX_AOT_TOOLS"] = "system"
     for board in ("host", "mps2-an386"):
         done = relax_aot(
             "verify", GESTURE, "--bound", "n=8", "--board", board, folder=tmp_path, environment=bare
         )
-        refused(done, 3, "apt-get install")
+        refused(done, 3, "apt-get install", "relax-aot[emulator]")
+
+
+def test_an_unknown_choice_of_tools_is_refused(tmp_path: Path) -> None:
+    environment = os.environ | {"RELAX_AOT_TOOLS": "all"}
+    done = relax_aot("doctor", folder=tmp_path, environment=environment)
+    refused(done, 2, "RELAX_AOT_TOOLS", "wheels")
 
 
 def test_an_unknown_board_is_refused(tmp_path: Path) -> None:

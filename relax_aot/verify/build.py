@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,12 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.project.board import Board
 from relax_aot.project.fit import DoesNotFit
 from relax_aot.resources import data_dir
-from relax_aot.verify import linker, toolchain
+from relax_aot.verify import link_map, linker
+from relax_aot.verify.compilers import MAP_NAME, CrossCompiler, cross_compiler, run
 from relax_aot.verify.elf import Program, Section
+from relax_aot.verify.link_map import ObjectUsage, usage_of
 from relax_aot.verify.linker import InputSection, linker_script
 
-# The harness leaves the C library alone, so that what the library adds is the model's doing.
-HARNESS_FLAGS = (
-    "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize",
-)  # fmt: skip
 HARNESS_SOURCES = {
     "cortex_m": (
         "common/raot_harness.c",
@@ -36,33 +33,14 @@ HARNESS_SOURCES = {
     ),
     "linux": ("common/raot_harness.c", "linux/platform.c"),
 }
-STACK_FLAGS = ("-fstack-usage", "-fcallgraph-info=su")
 ELF_NAME = "image.elf"
-MAP_NAME = "image.map"
 MESSAGE_LINES = 12
 
-_MAP_START = "Linker script and memory map"
-_MAP_LINE = re.compile(
-    r"^ (?P<section>\.[\w.$-]+|COMMON)\s+0x[0-9a-f]+\s+0x(?P<size>[0-9a-f]+) (?P<file>\S.*)$", re.M
-)
-_OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
+_OVERFLOW = re.compile(r"region [`'](\w+)':? overflowed by (\d+) bytes")
 
 
 class BuildError(RelaxAotError):
     """The compiler or the linker did not accept the sources."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectUsage:
-    """Bytes that one object adds to the image. `owner`: model, support, harness, library
-    (taken in by the model) or system."""
-
-    name: str
-    owner: str
-    code: int
-    constants: int
-    data: int
-    zeroed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +58,10 @@ class Image:
         return self.folder / ELF_NAME
 
     @property
-    def ci_files(self) -> tuple[Path, ...]:
-        return tuple(sorted(self.folder.glob("*.ci")))
-
-    @property
-    def su_files(self) -> tuple[Path, ...]:
-        return tuple(sorted(self.folder.glob("*.su")))
+    def stack_files(self) -> tuple[Path, ...]:
+        """What verify/stack.py reads: call graphs, or objects where the compiler writes none."""
+        graphs = tuple(sorted(self.folder.glob("*.ci")))
+        return graphs or tuple(sorted(self.folder.glob("*.o")))
 
     @property
     def flash_bytes(self) -> int:
@@ -134,14 +110,12 @@ def build_target(
         )
     if board.family not in HARNESS_SOURCES:
         raise BuildError(f"board {board.name} is this machine: there is no cross build for it")
-    compiler = f"{board.prefix}gcc"
-    tool = toolchain.find(compiler)
-    toolchain.require_library(compiler)
+    tools = cross_compiler(board)
     stack = stack_bytes or board.stack_bytes
     folders = list(dict.fromkeys([*include_dirs, *(source.parent for source in sources)]))
     folders = [*folders, *(source.parent for source in support if source.parent not in folders)]
     job = _Job(
-        board, tool, tuple(sources), tuple(support), tuple(folders), tuple(extra_flags), stack
+        board, tools, tuple(sources), tuple(support), tuple(folders), tuple(extra_flags), stack
     )
     built = cached_folder("image", _digest(job), lambda folder: _build(job, folder))
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -152,7 +126,7 @@ def build_target(
 @dataclass(frozen=True, slots=True)
 class _Job:
     board: Board
-    compiler: Path
+    tools: CrossCompiler
     sources: tuple[Path, ...]
     support: tuple[Path, ...]
     folders: tuple[Path, ...]
@@ -166,9 +140,11 @@ def _families() -> Path:
 
 def _digest(job: _Job) -> str:
     """Everything that a build can depend on."""
-    parts: list[bytes | str] = [repr(job.board), toolchain.version_of(job.compiler)]
-    parts += [str(job.compiler), repr(job.extra_flags), str(job.stack_bytes)]
-    parts += [Path(module).read_bytes() for module in (__file__, linker.__file__)]
+    parts: list[bytes | str] = [repr(job.board), repr(job.tools)]
+    parts += [repr(job.extra_flags), str(job.stack_bytes)]
+    parts += [
+        Path(module).read_bytes() for module in (__file__, linker.__file__, link_map.__file__)
+    ]
     for source in (*job.sources, None, *job.support):
         parts += ["-"] if source is None else [source.name, source.read_bytes()]
     for folder in (*job.folders, _families()):
@@ -188,7 +164,9 @@ def _build(job: _Job, folder: Path) -> None:
     for owner, sources in (("model", job.sources), ("support", job.support), ("harness", harness)):
         for number, source in enumerate(sources):
             name = f"{owner}{number}_{source.stem}"
-            _compile(job, folder, source, name, HARNESS_FLAGS if owner == "harness" else ())
+            _compile(
+                job, folder, source, name, job.tools.harness_flags if owner == "harness" else ()
+            )
             objects.append(name + ".o")
     _link(job, folder, objects)
 
@@ -201,29 +179,32 @@ def _compile(job: _Job, folder: Path, source: Path, name: str, flags: Sequence[s
     includes += [f"-Wa,-I{path.resolve()}" for path in job.folders]
     # Names in messages and debugging information must not depend on where the build ran.
     renames = [f"-ffile-prefix-map={path.resolve()}=." for path in (*search, folder)]
-    command = [str(job.compiler), *job.board.flags, *flags, *job.extra_flags, *STACK_FLAGS]
+    compiler = job.tools.compiler
+    command = [*job.tools.flags, *flags, *job.extra_flags, *compiler.stack_flags]
     if job.board.family == "linux":
         command.append(f"-DRAOT_STACK_BYTES={job.stack_bytes}ul")
     command += [*includes, *renames, "-c", str(source.resolve()), "-o", name + ".o"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = run(compiler, command, folder)
     if done.returncode:
         raise BuildError(
             f"{source.name} does not compile for {job.board.name}"
-            f" ({job.compiler.name}):\n{_first_lines(done.stderr)}"
+            f" ({compiler.name}):\n{_first_lines(done.stderr)}"
         )
 
 
 def _link(job: _Job, folder: Path, objects: Sequence[str]) -> None:
     board = job.board
-    command = [str(job.compiler), *board.flags, *job.extra_flags, *board.link_flags]
+    tools = job.tools
+    command = [*tools.link_flags, *job.extra_flags]
     sections: list[InputSection] = []
     if board.family == "cortex_m":
         sections = [section for name in objects for section in _input_sections(folder / name)]
         script = linker_script(board, sections, job.stack_bytes)
         (folder / "image.ld").write_text(script, encoding="utf-8")
-        command += ["-Wl,-T,image.ld", "-Wl,--no-warn-rwx-segments"]
-    command += [*objects, f"-Wl,-Map={MAP_NAME}", "-o", ELF_NAME, "-lm"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        command += ["-Wl,-T,image.ld"]
+    done = run(tools.compiler, [*command, *objects, "-o", ELF_NAME, *tools.libraries], folder)
+    if not (folder / MAP_NAME).exists():
+        (folder / MAP_NAME).write_text(done.stdout, encoding="utf-8")
     if done.returncode:
         raise _link_error(board, done.stderr, sections, job.stack_bytes)
 
@@ -271,53 +252,4 @@ def _input_sections(path: Path) -> Iterator[InputSection]:
 def _image(board: Board, folder: Path, stack_bytes: int) -> Image:
     text = (folder / MAP_NAME).read_text(encoding="utf-8", errors="replace")
     sections = Program(folder / ELF_NAME).sections
-    return Image(board, folder, sections, _usage(text, board.family), stack_bytes)
-
-
-def _usage(text: str, family: str) -> tuple[ObjectUsage, ...]:
-    """From the linker's map: input sections that were kept, by object file."""
-    kept = text[text.index(_MAP_START) :]
-    # A long section name stands on a line of its own.
-    kept = re.sub(r"^( \.\S+)\n\s+0x", r"\1 0x", kept, flags=re.M)
-    sizes: dict[str, dict[str, int]] = {}
-    for match in _MAP_LINE.finditer(kept):
-        kind = _kind(match["section"])
-        if kind is not None:
-            of_file = sizes.setdefault(match["file"], {})
-            of_file[kind] = of_file.get(kind, 0) + int(match["size"], 16)
-    return tuple(
-        ObjectUsage(
-            name=Path(file).name,
-            owner=_owner(file, family),
-            code=of_file.get("code", 0),
-            constants=of_file.get("constants", 0),
-            data=of_file.get("data", 0),
-            zeroed=of_file.get("zeroed", 0),
-        )
-        for file, of_file in sorted(sizes.items())
-        if any(of_file.values())
-    )
-
-
-def _kind(section: str) -> str | None:
-    for prefix, kind in (
-        (".text", "code"),
-        (".vectors", "code"),
-        (".rodata", "constants"),
-        (".data", "data"),
-        (".bss", "zeroed"),
-        ("COMMON", "zeroed"),
-    ):
-        if section == prefix or section.startswith(prefix + "."):
-            return kind
-    return None
-
-
-def _owner(file: str, family: str) -> str:
-    """On Linux the harness itself needs much of the C library: there only libm is the model's."""
-    for owner in ("model", "support", "harness"):
-        if re.match(rf"{owner}\d+_", Path(file).name):
-            return owner
-    if family == "cortex_m" or "libm" in file:
-        return "library"
-    return "system"
+    return Image(board, folder, sections, usage_of(text, board.family), stack_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +11,9 @@ from elftools.elf.elffile import ELFFile
 
 from relax_aot.emit.interface import linked_name
 from relax_aot.project import Project
+from relax_aot.verify.compilers import host_compiler, host_flags, run
 from relax_aot.verify.emulate import build_image
-from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError, compiler
+from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError
 from relax_aot.verify.stack import worst_stack
 
 
@@ -37,12 +37,12 @@ def memory_of(project: Project) -> Memory:
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         folder = Path(scratch)
         if project.board.family == "host":
-            code, ci_files = _host_objects(project, folder)
+            code, files = _host_objects(project, folder)
             constants = project.const_bytes
         else:
             image = build_image(project, folder)
-            code, constants, ci_files = image.code_bytes, image.const_bytes, list(image.ci_files)
-        stack = worst_stack(ci_files, linked_name(project.interface, "run")).bytes
+            code, constants, files = image.code_bytes, image.const_bytes, list(image.stack_files)
+        stack = worst_stack(files, linked_name(project.interface, "run")).bytes
     plan = project.plan
     return Memory(
         plan.arena_bytes,
@@ -55,20 +55,23 @@ def memory_of(project: Project) -> Memory:
 
 
 def _host_objects(project: Project, folder: Path) -> tuple[int, list[Path]]:
-    """Code bytes of the model on this machine, and the compiler's call graphs."""
+    """Code bytes of the model on this machine, and what its stack is told by."""
     for name, content in project.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    flags = [*OPTIMISE_FLAGS, "-fstack-usage", "-fcallgraph-info=su"]
-    done = subprocess.run(
-        [compiler(), "-std=c11", *flags, "-I.", "-c", *project.units],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise HostBuildError(f"the host compiler failed:\n{done.stderr[:2000]}")
-    code = sum(_code_bytes((folder / unit).with_suffix(".o")) for unit in project.units)
-    return code, sorted(folder.glob("*.ci"))
+    compiler = host_compiler()
+    flags = [*host_flags(compiler), *OPTIMISE_FLAGS, *compiler.stack_flags]
+    for unit in project.units:
+        done = run(compiler, ["-std=c11", *flags, "-I.", "-c", unit, "-o", _object(unit)], folder)
+        if done.returncode:
+            raise HostBuildError(f"the host compiler failed:\n{done.stderr[:2000]}")
+    code = sum(_code_bytes(folder / _object(unit)) for unit in project.units)
+    return code, sorted(folder.glob("*.ci")) or sorted(folder.glob("*.o"))
+
+
+def _object(unit: str) -> str:
+    return str(Path(unit).with_suffix(".o"))
 
 
 def _code_bytes(path: Path) -> int:

@@ -29,6 +29,7 @@ from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
 from relax_aot.verify.adapter import adapter_files
+from relax_aot.verify.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.verify.library import Library, RawResult
 from relax_aot.verify.toolchain import ToolMissing
 
@@ -214,16 +215,9 @@ def _shaped(port: Port, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Arra
 # Building
 
 
-def compiler() -> str:
-    """The host's C compiler: $CC, else the first of cc, gcc, clang."""
-    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
-        found = shutil.which(name)
-        if found:
-            return found
-    raise ToolMissing("no C compiler found; get one by: apt-get install gcc libc6-dev")
-
-
 def build_library(project: Project, *, sanitize: bool = False) -> Path:
+    if sanitize:
+        sanitizer_runtime()
     flags = SANITIZE_FLAGS if sanitize else (*STRICT_FLAGS, *OPTIMISE_FLAGS)
     return build_shared(library_files(project), flags, project.foreign)
 
@@ -252,8 +246,9 @@ def build_shared(
 ) -> Path:
     """Compile the `.c` among `files` to a shared library; cached by content. Warnings in
     `foreign` files are their author's matter."""
-    command = compiler()
-    digest = hashlib.sha256(repr((command, *flags, _processor())).encode())
+    compiler = host_compiler()
+    flags = (*host_flags(compiler), *flags)
+    digest = hashlib.sha256(repr((compiler, *flags, _processor())).encode())
     for name in sorted(files):
         digest.update(name.encode() + b"\0" + files[name] + b"\0")
     digest.update(repr(sorted(foreign)).encode() if foreign else b"")
@@ -271,22 +266,34 @@ def build_shared(
         objects: list[str] = []
         for source in (name for name in sources if name in foreign):
             objects.append(f"foreign{len(objects)}.o")
-            _run([command, *flags, "-w", "-fPIC", "-I.", "-c", source, "-o", objects[-1]], folder)
+            arguments = ["-w", "-fPIC", "-I.", "-c", source, "-o", objects[-1]]
+            _compile(compiler, [*flags, *arguments], folder)
         ours = [name for name in sources if name not in foreign]
-        _run(
-            [command, *flags, "-fPIC", "-shared", "-I.", *ours, *objects, "-o", built, "-lm"],
-            folder,
-        )
+        arguments = ["-fPIC", "-shared", "-I.", *ours, *objects, "-o", str(built), "-lm"]
+        _compile(compiler, [*flags, *arguments], folder)
         partial = target.with_suffix(f".{os.getpid()}.tmp")
         shutil.copyfile(built, partial)
         partial.replace(target)
     return target
 
 
-def _run(command: Sequence[str | Path], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _compile(compiler: Compiler, arguments: Sequence[str], folder: Path) -> None:
+    done = run(compiler, arguments, folder)
     if done.returncode:
-        raise HostBuildError(f"{command[0]} failed:\n{done.stderr[:4000]}")
+        raise HostBuildError(f"{compiler.name} failed:\n{done.stderr[:4000]}")
+
+
+def sanitizer_runtime() -> str:
+    """The library that a program without sanitizers loads first to use one with them."""
+    compiler = host_compiler()
+    ask = ["-print-file-name=libasan.so"]
+    said = "" if compiler.kind == "zig" else run(compiler, ask, Path.cwd()).stdout.strip()
+    if not Path(said).is_absolute():
+        raise ToolMissing(
+            f"{compiler.name} has no AddressSanitizer to load; get gcc by:"
+            " apt-get install gcc libc6-dev"
+        )
+    return said
 
 
 # Sanitizers need their runtime loaded first, so they live in a child.
@@ -326,11 +333,8 @@ class Child:
         self.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        preload = subprocess.run(
-            [compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-        ).stdout.strip()
         environment = os.environ | {
-            "LD_PRELOAD": preload,
+            "LD_PRELOAD": sanitizer_runtime(),
             "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
             "PYTHONMALLOC": "malloc",
         }

@@ -70,7 +70,7 @@ class MemoryMap:
     memories: tuple[MemoryView, ...]
     flash: str
     ram: str
-    code_offset: int
+    code_alignment: int
     stack_bytes: int
     handler_stack_bytes: int
     spilled_constants: tuple[Spilled, ...]
@@ -112,7 +112,7 @@ def memory_map(board: Board, sections: Sequence[InputSection], stack_bytes: int)
         flash=flash.name,
         ram=ram.name,
         # The MPU keeps the first 1 KB of the address space out of bounds: vectors alone.
-        code_offset=1024 if flash.origin == 0 and "mpu" in board.features else 64,
+        code_alignment=1024 if flash.origin == 0 and "mpu" in board.features else 64,
         stack_bytes=stack_bytes,
         handler_stack_bytes=HANDLER_STACK_BYTES,
         spilled_constants=constants,

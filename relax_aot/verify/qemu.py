@@ -1,4 +1,4 @@
-"""The one place that starts an emulator.
+"""The one place that starts an emulator: QEMU where it is installed, else Unicorn.
 
 Every run has its own folder, its own process group and a time limit, and leaves nothing
 behind. What the program did wrong comes back as an error that says where.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.project.board import Board, Emulator, same_core
-from relax_aot.verify import toolchain
+from relax_aot.verify import toolchain, unicorn
 from relax_aot.verify.build import Image
 from relax_aot.verify.counter import (
     COUNTS_FILE,
@@ -76,16 +76,20 @@ def run_image(
     `functions` also gives the instructions of each function. Where the emulator cannot
     count, `instructions` is None.
     """
-    require_emulator(board)
-    assert board.emulator is not None
+    emulator = require_emulator(board)
     program = _program(image.elf, image.elf.stat().st_mtime_ns)
     model = program.model_table()
-    command = _command(board.emulator, image.elf)
-    interface = plugin_interface(command[0])
-    if interface is not None:
-        window = window_of(program, model)
-        command[1:1] = plugin_arguments(interface, window, functions)
-    ended = run_command(command, {REQUEST_FILE: encode_request(model, calls)}, timeout)
+    window = window_of(program, model)
+    files = {REQUEST_FILE: encode_request(model, calls)}
+    if emulator is None:
+        command = unicorn.command()
+        files |= unicorn.machine_files(board, program, window, functions)
+    else:
+        command = _command(emulator, image.elf)
+        interface = plugin_interface(command[0])
+        if interface is not None:
+            command[1:1] = plugin_arguments(interface, window, functions)
+    ended = run_command(command, files, timeout)
     results = decode_response(model, ended.files.get(RESPONSE_FILE, b""))
     results = with_counts(
         results, read_counts(program, ended.files.get(COUNTS_FILE, b"").decode("ascii"))
@@ -100,14 +104,24 @@ def run_image(
     return results
 
 
-def require_emulator(board: Board) -> None:
-    """Said before anything is built."""
-    if board.emulator is None:
-        others = ", ".join(same_core(board)) or "none here"
-        raise EmulatorError(
-            f"{board.name} is not emulated, so a model cannot be run on it here; emulated boards"
-            f" with the same core ({board.cpu}): {others}"
-        )
+def require_emulator(board: Board) -> Emulator | None:
+    """Said before anything is built: the installed program that emulates the board, or None
+    where Unicorn does."""
+    emulator = board.emulator
+    if emulator is not None and toolchain.installed(emulator.program) is not None:
+        return emulator
+    if unicorn.can_emulate(board) and toolchain.has_wheel("unicorn"):
+        return None
+    if emulator is not None:
+        raise toolchain.missing(emulator.program)
+    others = ", ".join(same_core(board)) or "none here"
+    text = (
+        f"{board.name} is not emulated, so a model cannot be run on it here; emulated boards"
+        f" with the same core ({board.cpu}): {others}"
+    )
+    if unicorn.can_emulate(board):
+        text += f"; unicorn would run this one: {toolchain.EXTRA.format('emulator')}"
+    raise EmulatorError(text)
 
 
 @lru_cache(maxsize=8)

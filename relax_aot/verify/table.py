@@ -10,9 +10,9 @@ from rich.table import Table
 
 from relax_aot.plugins import GROUPS, plugin_names
 from relax_aot.project.board import Board, list_boards, load_board, same_core
+from relax_aot.verify import doctor
 from relax_aot.verify.job import Result, Run
 from relax_aot.verify.profile import Profile
-from relax_aot.verify.toolchain import doctor
 
 
 def print_result(result: Result) -> None:
@@ -105,11 +105,7 @@ def _short(size: int) -> str:
 
 
 def doctor_lines() -> list[str]:
-    lines = []
-    for row in doctor():
-        lines.append(f"{row.tool:28} {row.version or 'missing':34} {row.enables}")
-        if not row.version:
-            lines.append(f"{'':28} install: {row.install}")
+    lines = doctor.lines()
     for group in GROUPS:
         lines += [f"{'plug-in: ' + group:28} {name}" for name in plugin_names(group)]
     return lines

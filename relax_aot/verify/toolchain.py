@@ -1,7 +1,13 @@
-"""Which compilers and emulators are here, and how to get those that are not."""
+"""Which compilers and emulators are here, and how to get those that are not.
+
+Installed tools come first; where one is missing, a wheel of the extra `emulator` takes its
+place: `ziglang` compiles, `unicorn` emulates.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +17,11 @@ from pathlib import Path
 
 from relax_aot.errors import RelaxAotError
 
+CHOICE = "RELAX_AOT_TOOLS"
+"""Environment: `system` leaves wheels alone, `wheels` leaves installed programs alone."""
+CHOICES = ("auto", "system", "wheels")
+EXTRA = "pip install 'relax-aot[{}]'"
+
 
 class ToolMissing(RelaxAotError):
     """A program that is not installed."""
@@ -18,23 +29,51 @@ class ToolMissing(RelaxAotError):
     tool_missing = True
 
 
+class ToolChoiceError(RelaxAotError):
+    """A choice of tools that does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`packages` are Debian's. `probe`: a file that the compiler must find, such as a C library."""
+    """`packages` are Debian's. `probe`: a file that the compiler must find, such as a C library.
+    `wheel` is what may take its place."""
 
     name: str
     packages: tuple[str, ...]
     enables: str
     probe: str | None = None
+    wheel: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A Python package that brings a tool or a capability, and our extra that installs it.
+    `package` is its name in the package index where the module has another."""
+
+    name: str
+    extra: str
+    enables: str
+    package: str | None = None
 
 
 ARM_NONE_EABI = ("gcc-arm-none-eabi", "libnewlib-arm-none-eabi")
 AARCH64 = ("gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross")
 ARMHF = ("gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross")
 TOOLS = (
-    Tool("gcc", ("gcc", "libc6-dev"), "running models on this machine, counting instructions"),
-    Tool("arm-none-eabi-gcc", ARM_NONE_EABI, "building for Cortex-M", probe="nano.specs"),
-    Tool("qemu-system-arm", ("qemu-system-arm",), "running Cortex-M boards"),
+    Tool(
+        "gcc",
+        ("gcc", "libc6-dev"),
+        "running models on this machine, counting instructions",
+        wheel="ziglang",
+    ),
+    Tool(
+        "arm-none-eabi-gcc",
+        ARM_NONE_EABI,
+        "building for Cortex-M",
+        probe="nano.specs",
+        wheel="ziglang",
+    ),
+    Tool("qemu-system-arm", ("qemu-system-arm",), "running Cortex-M boards", wheel="unicorn"),
     Tool("aarch64-linux-gnu-gcc", AARCH64, "building for 64-bit Arm Linux", probe="libc.a"),
     Tool("qemu-aarch64", ("qemu-user",), "running 64-bit Arm Linux programs"),
     Tool("arm-linux-gnueabihf-gcc", ARMHF, "building for 32-bit Arm Linux", probe="libc.a"),
@@ -50,22 +89,40 @@ _OTHER_TOOLS_OF_PACKAGE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """`version` is None where the tool is missing or not complete."""
-
-    tool: str
-    version: str | None
-    enables: str
-    install: str
-
-
 def find(name: str) -> Path:
     """The tool's path. Where it is not there, the error says which package brings it."""
-    found = shutil.which(name)
+    found = installed(name)
     if found is None:
-        raise ToolMissing(f"{name} is not installed; get it by: {install_command(name)}")
-    return Path(found)
+        raise missing(name)
+    return found
+
+
+def missing(name: str) -> ToolMissing:
+    instead = f"; or without root: {EXTRA.format('emulator')}" if _wheel_for(name) else ""
+    return ToolMissing(f"{name} is not installed; get it by: {install_command(name)}{instead}")
+
+
+def installed(name: str) -> Path | None:
+    """The program in PATH, unless wheels alone are to be used."""
+    found = None if choice() == "wheels" else shutil.which(name)
+    return Path(found) if found else None
+
+
+def has_wheel(name: str) -> bool:
+    """Whether a wheel is here and may be used."""
+    return choice() != "system" and importlib.util.find_spec(name) is not None
+
+
+def choice() -> str:
+    """What RELAX_AOT_TOOLS says; `auto` prefers installed programs."""
+    chosen = os.environ.get(CHOICE) or CHOICES[0]
+    if chosen not in CHOICES:
+        raise ToolChoiceError(f"{CHOICE} is {chosen!r}; it may be {', '.join(CHOICES)}")
+    return chosen
+
+
+def _wheel_for(name: str) -> str | None:
+    return next((tool.wheel for tool in TOOLS if tool.name == name), None)
 
 
 def install_command(name: str) -> str:
@@ -89,25 +146,24 @@ def require_library(compiler: str) -> None:
             )
 
 
-def doctor() -> list[Row]:
-    return [_row(tool) for tool in TOOLS]
-
-
-def _row(tool: Tool) -> Row:
-    found = shutil.which(tool.name)
-    version = version_of(Path(found)) if found else None
-    if found and tool.probe and not _has(Path(found), tool.probe):
-        version = None
-    return Row(tool.name, version, tool.enables, install_command(tool.name))
+def is_complete(tool: Tool) -> bool:
+    """It is here, with the files that it needs."""
+    found = installed(tool.name)
+    return found is not None and (tool.probe is None or _has(found, tool.probe))
 
 
 @cache
 def version_of(tool: Path) -> str:
     """The first line that the tool says about itself, shortened to what tells versions apart."""
-    text = _output(tool, "--version")
-    first = text.splitlines()[0] if text.strip() else "unknown version"
+    first = first_line(tool)
     match = re.search(r"\d+(?:\.\d+)+", first)
     return match[0] if match else first
+
+
+@cache
+def first_line(tool: Path) -> str:
+    text = _output(tool, "--version")
+    return text.splitlines()[0] if text.strip() else "unknown version"
 
 
 @cache

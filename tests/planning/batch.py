@@ -20,7 +20,8 @@ from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
 from relax_aot.verify.adapter import adapter_files
-from relax_aot.verify.host import HostBuildError, build_shared, compiler
+from relax_aot.verify.compilers import host_compiler, host_flags, run
+from relax_aot.verify.host import HostBuildError, build_shared, sanitizer_runtime
 from relax_aot.verify.library import CDEF
 
 Array = NDArray[Any]
@@ -92,24 +93,17 @@ def _parse(files: Mapping[str, bytes], flags: Sequence[str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         units = [name for name in files if name.endswith(".c")]
-        done = subprocess.run(
-            [compiler(), *flags, "-fsyntax-only", "-I.", *units],
-            cwd=scratch,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        compiler = host_compiler()
+        arguments = [*host_flags(compiler), *flags, "-fsyntax-only", "-I.", *units]
+        done = run(compiler, arguments, Path(scratch))
     if done.returncode:
         raise HostBuildError(done.stderr[:4000])
 
 
 def _replies(request: object) -> tuple[list[Any], str]:
     """Of a child of its own: as many replies as it came to, and what it said."""
-    preload = subprocess.run(
-        [compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     environment = os.environ | {
-        "LD_PRELOAD": preload,
+        "LD_PRELOAD": sanitizer_runtime(),
         "ASAN_OPTIONS": "detect_leaks=0",
         "PYTHONMALLOC": "malloc",
     }

@@ -155,7 +155,10 @@ def test_the_board_s_flags_compile_without_a_warning(
         assert 0 < image.code_bytes < image.flash_bytes
 
 
-def test_a_board_without_an_emulator_names_those_of_its_core() -> None:
+def test_a_board_without_an_emulator_names_those_of_its_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RELAX_AOT_TOOLS", "system")
     board = load_board("nucleo-f446re")
     assert "mps2-an386" in same_core(board)
     project = attempt("gesture", "nucleo-f446re")

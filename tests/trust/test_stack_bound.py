@@ -32,7 +32,7 @@ def test_the_bound_holds_and_is_close(name: str, board: str, tmp_path: Path) -> 
     project = project_of(name, board)
     cases = cases_of(project.interface, SUBJECTS[name].at, {})
     painted = max(run.stack_bytes for run in emulate_cases(project, cases))
-    bound = worst_stack(build_image(project, tmp_path).ci_files, "run")
+    bound = worst_stack(build_image(project, tmp_path).stack_files, "run")
     assert painted <= bound.bytes
     unknown = 0 if bound.exact else LIBRARY_BYTES
     assert bound.bytes <= 1.3 * painted + unknown, bound.path

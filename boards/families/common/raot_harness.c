@@ -65,6 +65,13 @@ struct answer {
     uint32_t changed;
 };
 
+/* A function of its own, which the compiler may neither join to its caller nor see through. */
+#if defined(__clang__)
+#define KEPT_APART __attribute__((noinline))
+#else
+#define KEPT_APART __attribute__((noipa))
+#endif
+
 #define NULL_INPUT UINT32_MAX
 #define PAINT 0xC5C5C5C5u
 
@@ -235,7 +242,7 @@ static uint32_t changed_buffers(size_t arena_bytes)
  * Runs the model on a painted stack. Nothing below this frame is in use while it paints,
  * and the emulator's instruction counter knows this function by its name.
  */
-__attribute__((noipa)) enum raot_status raot_call(volatile uint32_t *limit, uint32_t *stack_bytes)
+KEPT_APART enum raot_status raot_call(volatile uint32_t *limit, uint32_t *stack_bytes)
 {
     volatile uint32_t *top;
     volatile uint32_t *lowest = limit;

@@ -1,0 +1,91 @@
+/*
+ * block_counter.c - counts the instructions of one function, with all that it calls, for
+ * every time it is called, as a hook of the emulator Unicorn on the blocks that it runs.
+ *
+ * Counts what instruction_counter.c counts under QEMU: from the block at `start` to the first
+ * block inside `stop`, by block, so that an instruction that a Thumb IT block skips counts as
+ * run. All memory is the caller's, and nothing of a C library is used, so that any compiler of
+ * this machine will do. relax_aot/verify/unicorn_machine.py is the other end.
+ */
+#include <stdint.h>
+
+struct block {
+    uint64_t address;
+    uint32_t bytes; /* 0: a free entry */
+    uint32_t length;
+    uint64_t runs; /* in the current call */
+};
+
+struct counter {
+    uint64_t start;
+    uint64_t stop_low;
+    uint64_t stop_high;
+    uint64_t code_start;
+    uint64_t code_bytes;
+    const uint8_t *code; /* what is loaded at `code_start` */
+    struct block *blocks;
+    uint64_t block_mask; /* the number of entries, a power of two, less one */
+    uint64_t lost;       /* blocks that found no entry: counts are then not given */
+    uint64_t total;
+    uint64_t counting;
+    void (*finished)(void); /* called when control is back in the caller */
+};
+
+__attribute__((visibility("default"))) void raot_on_block(void *engine, uint64_t address,
+                                                          uint32_t bytes, void *user);
+
+static uint32_t thumb_instructions(const struct counter *counter, uint64_t address, uint32_t bytes)
+{
+    const uint64_t at = address - counter->code_start;
+    uint32_t count = 0;
+
+    if (address < counter->code_start || at + bytes > counter->code_bytes) {
+        return bytes / 2u;
+    }
+    for (uint32_t i = 0; i + 1u < bytes; count++) {
+        i += counter->code[at + i + 1u] >> 3 >= 0x1Du ? 4u : 2u;
+    }
+    return count;
+}
+
+static struct block *block_of(struct counter *counter, uint64_t address, uint32_t bytes)
+{
+    for (uint64_t step = 0; step <= counter->block_mask; step++) {
+        struct block *const block =
+            &counter->blocks[(address / 2u + step) & counter->block_mask];
+
+        if (block->bytes == 0u) {
+            block->address = address;
+            block->bytes = bytes;
+            block->length = thumb_instructions(counter, address, bytes);
+        }
+        if (block->address == address && block->bytes == bytes) {
+            return block;
+        }
+    }
+    counter->lost++;
+    return 0;
+}
+
+void raot_on_block(void *engine, uint64_t address, uint32_t bytes, void *user)
+{
+    struct counter *const counter = user;
+
+    (void)engine;
+    if (address == counter->start && counter->counting == 0u) {
+        counter->counting = 1;
+        counter->total = 0;
+    } else if (counter->counting != 0u && address >= counter->stop_low &&
+               address < counter->stop_high) {
+        counter->counting = 0;
+        counter->finished();
+    }
+    if (counter->counting != 0u && bytes != 0u) {
+        struct block *const block = block_of(counter, address, bytes);
+
+        if (block != 0) {
+            block->runs++;
+            counter->total += block->length;
+        }
+    }
+}
