@@ -165,6 +165,7 @@ def test_this_machine_with_wheels_alone() -> None:
         run_job(Job(GESTURE, (gesture("host"),), sanitize=True))
 
 
+@pytest.mark.long
 def test_an_image_that_does_not_fit_says_by_how_much(
     tmp_path: Path, wheels: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
