@@ -4,12 +4,14 @@ A complex number is the last axis: real part, imaginary part; where its size is 
 imaginary part. The signal is cut, or filled up with zeros, to `length`. Forwards `onesided`
 gives the lower half of the spectrum, which tells all of a real signal; backwards it takes such
 a half and gives a real signal. Sines and cosines come from a table of one turn that each call
-fills: `length` of each, not `length` squared.
+fills: `length` of each, not `length` squared. A length that is known is halved as often as it
+can be; one that is a symbol once, where it is even.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import pi
 
 import numpy as np
@@ -112,48 +114,145 @@ def _nest(
 ) -> None:
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
     table = k.scratch("table", wide, (length, 2))
+    row = k.scratch("row", wide, (length, 2))
     _fill_table(k, table, length, inverse)
-    parts = x.shape[-1]
+    with k.loops(*y.shape[:axis], *y.shape[axis + 1 : -1]) as at:
+        ends = at[:axis], at[axis:]
+        _fill_row(k, x, row, ends, length, folded=onesided and inverse)
+        result = _Result(y, *ends, part_from, x.shape[-1], length, inverse)
+        if length.is_constant:
+            _transform(k, row, table, result, length, _halvings(length.constant))
+            return
+        with k.when(same(length % 2, 0)):
+            _transform(k, row, table, result, length, 1)
+        with k.otherwise():
+            _transform(k, row, table, result, length, 0)
 
-    def load(at: At, part: int) -> Expr:
-        value: Expr = x[(*at, Dim.of(part))]
+
+def _halvings(length: int) -> int:
+    """How often a length can be halved."""
+    return (length & -length).bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """Where the parts of a transformed row go."""
+
+    y: Buffer
+    before: At
+    after: At
+    part_from: Dim | int
+    given: Dim
+    """Parts of a number of the signal."""
+    length: Dim
+    inverse: bool
+
+    @property
+    def count(self) -> Dim:
+        return self.y.shape[len(self.before)]
+
+    @property
+    def parts(self) -> int:
+        return self.y.shape[-1].constant
+
+    def store(self, k: KernelBuilder, place: Dim, part: int, value: Expr) -> None:
+        if self.inverse:
+            value = binary("/", value, Cast(Index(self.length), value.dtype))
+        if part == 1 and self.given != Dim.of(2):
+            # Of a real signal the ends of the half are real: no rounding may say otherwise.
+            end = same(place, 0) | same(place * 2, self.length)
+            real = end if self.given.is_constant else end & less(self.given, 2)
+            value = Select(real, Lit(0.0, value.dtype), value)
+        y = self.y
+        where = y[(*self.before, place, *self.after, Dim.of(self.part_from) + part)]
+        k.store(where, value if y.dtype is value.dtype else Cast(value, y.dtype))
+
+
+def _fill_row(
+    k: KernelBuilder, x: Buffer, row: Buffer, ends: tuple[At, At], length: Dim, *, folded: bool
+) -> None:
+    """The signal as complex numbers, cut or filled up; the half that is not there is the
+    conjugate of the half that is."""
+    wide, parts = row.dtype, x.shape[-1]
+    before, after = ends
+    size = x.shape[len(before)]
+
+    def load(place: Dim, part: int) -> Expr:
+        if part == 1 and parts == Dim.of(1):
+            return Lit(0.0, wide)
+        value: Expr = x[(*before, place, *after, Dim.of(part))]
         value = value if x.dtype is wide else Cast(value, wide)
         if part == 0 or parts.is_constant:
             return value
         return Select(less(part, parts), value, Lit(0.0, wide))
 
-    folded = onesided and inverse
-    taken = dim_min(x.shape[axis], length // 2 + 1 if folded else length)
-    with k.loops(*y.shape[:-1]) as out:
-        names = ("real",) if folded else ("real", "imaginary")
-        sums = [k.local(name, wide, 0.0) for name in names]
-        real, imaginary = sums[0], sums[-1]
-        with k.loops(taken) as (t,):
-            here = (*out[:axis], t, *out[axis + 1 :])
-            turned = (t * out[axis]) % length
+    if folded or size != length:
+        with k.loops(length, 2) as (place, part):
+            k.store(row[(place, part)], Lit(0.0, wide))
+    taken = dim_min(size, length // 2 + 1 if folded else length)
+    with k.loops(taken) as (place,):
+        for part in (0, 1):
+            k.store(row[(place, Dim.of(part))], load(place, part))
+    if not folded:
+        return
+    with k.loops(dim_min(taken, (length + 1) // 2) - 1) as (place,):
+        mirrored = length - 1 - place
+        k.store(row[(mirrored, Dim.of(0))], load(place + 1, 0))
+        k.store(row[(mirrored, Dim.of(1))], -load(place + 1, 1))
+
+
+def _transform(
+    k: KernelBuilder, row: Buffer, table: Buffer, result: _Result, length: Dim, halvings: int
+) -> None:
+    """Halves of halves by sums and differences, what is left then term by term."""
+    wide = row.dtype
+    for number in range(halvings):
+        _halve(k, row, table, length, 2**number)
+    blocks = 2**halvings
+    size = length // blocks
+    with k.loops(result.count) as (place,):
+        start = _reversed(place, halvings) * size
+        if size == Dim.of(1):
+            for part in range(result.parts):
+                result.store(k, place, part, row[(start, Dim.of(part))])
+            return
+        sums = [k.local(name, wide, 0.0) for name in ("real", "imaginary")[: result.parts]]
+        turn = k.let("turn", place // blocks * blocks)
+        with k.loops(size) as (t,):
+            re, im = (row[(start + t, Dim.of(part))] for part in (0, 1))
+            turned = (t * turn) % length
             cos, sin = (table[(turned, Dim.of(part))] for part in (0, 1))
-            re: Expr = load(here, 0)
-            if folded:
-                # The half that is not there is the conjugate of the half that is.
-                once = same(t, 0) | same(t * 2, length)
-                weight = k.local("weight", wide, Select(once, Lit(1.0, wide), Lit(2.0, wide)))
-                total = re * cos
-                if parts != Dim.of(1):
-                    total = total - load(here, 1) * sin
-                k.assign(real, real + weight * total)
-            elif parts != Dim.of(1):
-                im = load(here, 1)
-                k.assign(real, real + (re * cos - im * sin))
-                k.assign(imaginary, imaginary + (re * sin + im * cos))
-            else:
-                k.assign(real, real + re * cos)
-                k.assign(imaginary, imaginary + re * sin)
-        for part, value in enumerate(sums):
-            result: Expr = value
-            if inverse:
-                result = binary("/", value, Cast(Index(length), wide))
-            where = y[(*out, Dim.of(part_from) + part)]
-            k.store(where, result if y.dtype is wide else Cast(result, y.dtype))
+            products: tuple[Expr, ...] = (re * cos - im * sin, re * sin + im * cos)
+            for total, product in zip(sums, products, strict=False):
+                k.assign(total, total + product)
+        for part, total in enumerate(sums):
+            result.store(k, place, part, total)
+
+
+def _halve(k: KernelBuilder, row: Buffer, table: Buffer, length: Dim, blocks: int) -> None:
+    """Each of `blocks` parts of the row becomes the one whose transform has its even places, and
+    the one whose transform has its odd places."""
+    half = length // (2 * blocks)
+    with k.loops(blocks, half) as (block, j):
+        low = block * (length // blocks) + j
+        high = low + half
+        a = [k.local(name, row.dtype, row[(low, Dim.of(i))]) for i, name in enumerate(("re", "im"))]
+        b = [row[(high, Dim.of(i))] for i in (0, 1)]
+        re, im = (
+            k.local(name, row.dtype, left - right)
+            for name, left, right in zip(("re_apart", "im_apart"), a, b, strict=True)
+        )
+        for i, left in enumerate(a):
+            k.store(row[(low, Dim.of(i))], left + b[i])
+        cos, sin = (table[(j * blocks, Dim.of(i))] for i in (0, 1))
+        k.store(row[(high, Dim.of(0))], re * cos - im * sin)
+        k.store(row[(high, Dim.of(1))], re * sin + im * cos)
+
+
+def _reversed(place: Dim, bits: int) -> Dim:
+    """The lowest bits of a place in the opposite order: the part of the row that has it."""
+    terms = [place // 2**bit % 2 * 2 ** (bits - 1 - bit) for bit in range(bits)]
+    return sum(terms, Dim.of(0))
 
 
 def _fill_table(k: KernelBuilder, table: Buffer, length: Dim, inverse: bool) -> None:

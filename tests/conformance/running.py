@@ -31,18 +31,12 @@ from tests.planning.batch import Ran, Run, Stopped, run_each
 NAMED_BOUND = re.compile(r"--bound (\w+)=")
 NOT_THERE = re.compile(r"--bound (\w+): (?:the model has )?no|the bound (\w+): the model has no")
 ATTEMPTS = 12
-ROUNDED = {
-    "test_dft_inverse": "noise of a transform in single precision, where the exact result is 0",
-    "test_dft_inverse_opset19": "the same",
-}
-"""Cases whose expected values are less exact than their tolerance; ONNX Runtime differs, too."""
 DECLINED = {
     "test_linear_attention_gated_per_head_decay_expanded": (
         "at run time, with RAOT_ERR_MISMATCH: a size that turns out to be 1 is not stretched"
     ),
 }
 """Cases with symbols that compile, and whose own sizes the C then refuses."""
-ROUNDED_RTOL, ROUNDED_ATOL = 1e-3, 1e-6
 RTOL, ATOL = 1e-3, 1e-5
 """At other sizes than the case's, against an oracle of the same precision."""
 
@@ -202,10 +196,8 @@ def _compiled(case: Case, model: ModelProto, bounds: dict[str, tuple[int, int]])
 
 
 def _add_data(trial: Trial, case: Case) -> None:
-    rounded = case.name in ROUNDED
-    tolerance = (ROUNDED_RTOL, ROUNDED_ATOL) if rounded else (case.rtol, case.atol)
     for inputs, expected in case.data:
-        _add(trial, inputs, expected, tolerance, optional=False)
+        _add(trial, inputs, expected, (case.rtol, case.atol), optional=False)
 
 
 def c_name(name: str) -> str:
