@@ -187,8 +187,8 @@ def _fill_row(
         return Select(less(part, parts), value, Lit(0.0, wide))
 
     if folded or size != length:
-        with k.loops(length, 2) as (place, part):
-            k.store(row[(place, part)], Lit(0.0, wide))
+        with k.loops(length, 2) as at:
+            k.store(row[at], Lit(0.0, wide))
     taken = dim_min(size, length // 2 + 1 if folded else length)
     with k.loops(taken) as (place,):
         for part in (0, 1):
