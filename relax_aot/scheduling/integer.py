@@ -13,6 +13,7 @@ from relax_aot.scheduling import (
     integer_channels,
     integer_depthwise,
     integer_dsp,
+    integer_last,
     integer_mve,
     integer_places,
 )
@@ -66,6 +67,8 @@ def _written(
 ) -> Written | None:
     if form == "pairs":
         return _lanes(what, names, bounds, constants)
+    if form == "mve" and integer_last.suits(what, constants):
+        return integer_last.write(what, names, bounds, constants)
     if form == "mve" and integer_mve.suits(what, constants):
         return integer_mve.write(what, names, bounds)
     if integer_dsp.suits(what, constants):

@@ -143,7 +143,7 @@ class _Rows:
         """Places of several rows follow each other as those of one row do."""
         what = self.what
         windowed = any(level.start.symbols | level.stop.symbols for level in what.levels)
-        return not windowed and self.roles.column is None and _follow(what, what.x.load)
+        return not windowed and self.roles.column is None and follow(what, what.x.load)
 
     def _lines(self, bounds: Bounds) -> list[Stmt]:
         """Tiles of places side by side; outer places one by one, where rows differ."""
@@ -205,7 +205,7 @@ class _Rows:
         parts = split(what)
         if parts is not None and self._scale_fits(parts[0].scale):
             found, rest = parts
-            scale = _moved(found.scale, {what.channel.variable: zero})
+            scale = moved(found.scale, {what.channel.variable: zero})
             step = stride(found.scale, what.channel.variable)
             assert step is not None
             extents = (what.channel.stop, places)
@@ -245,7 +245,7 @@ class _Rows:
             return None
         load = Load(store.buffer, store.index)
         steps = steps_of(store, [rest.channel.variable, rest.places[-1].variable])
-        if steps is None or steps[1] != 1 or (self._joined() and not _follow(rest, load)):
+        if steps is None or steps[1] != 1 or (self._joined() and not follow(rest, load)):
             return None
         return steps[0]
 
@@ -260,12 +260,12 @@ class _Rows:
         loads = (Load(found.store.buffer, found.store.index), found.other)
         moves = [[stride(load, name) for name in names] for load in loads]
         beside = all(move[0] is not None and move[1] == 1 for move in moves)
-        if not beside or (self._joined() and not all(_follow(rest, load) for load in loads)):
+        if not beside or (self._joined() and not all(follow(rest, load) for load in loads)):
             return None
         out_step, other_step = moves[0][0], moves[1][0]
         assert out_step is not None and other_step is not None
         zero = Dim.of(0)
-        operands = (_moved(loads[0], here), Load(self.staged, (zero, zero)), _moved(loads[1], here))
+        operands = (moved(loads[0], here), Load(self.staged, (zero, zero)), moved(loads[1], here))
         numbers = (found.by, found.by_other, found.more, found.shift)
         steps = (out_step, Dim.of(ROWS), other_step)
         sizes = (*extents, *steps, *(Dim.of(number) for number in numbers))
@@ -330,11 +330,11 @@ class _Rows:
         return np.pad(found, [(0, 0)] * (found.ndim - 1) + [(0, missing)])
 
 
-def _moved(load: Load, at: Mapping[str, Dim]) -> Load:
+def moved(load: Load, at: Mapping[str, Dim]) -> Load:
     return Load(load.buffer, tuple(dim.substitute(at) for dim in load.index))
 
 
-def _follow(what: Contraction, load: Load) -> bool:
+def follow(what: Contraction, load: Load) -> bool:
     """The last place of a row and the first of the next are as far apart as two of one row."""
     steps = [stride(load, loop.variable) for loop in what.places]
     return all(

@@ -61,12 +61,12 @@ def split(what: Contraction) -> tuple[Requantized, Contraction] | None:
         return STAGED
 
     after = map_exprs(what.after, rule)
-    if not found or any(one != found[0] for one in found) or _uses(after, what.sum):
+    if not found or any(one != found[0] for one in found) or uses(after, what.sum):
         return None
     return found[0], replace(what, sum=STAGED, after=after)
 
 
-def _uses(body: tuple[Stmt, ...], local: Local) -> bool:
+def uses(body: tuple[Stmt, ...], local: Local) -> bool:
     seen: list[Expr] = []
 
     def note(expr: Expr) -> Expr:
@@ -88,9 +88,9 @@ def _byte_of(expr: Expr, total: Local) -> Requantized | None:
             return replace(found, zero=number) if found else None
         case Cast(Binary(">>", Binary("+", value, twice), one), DType.I8, "saturate"):
             # ((x >> k) + 2 * zero + 1) >> 1 is x / 2^(k + 1), halves up, plus zero.
-            odd = _wide(twice)
+            odd = wide_number(twice)
             found = _high(value, total)
-            if odd is None or odd % 2 == 0 or abs(odd) >= 1 << 20 or _wide(one) != 1:
+            if odd is None or odd % 2 == 0 or abs(odd) >= 1 << 20 or wide_number(one) != 1:
                 return None
             return replace(found, zero=odd // 2) if found else None
     return None
@@ -110,8 +110,12 @@ def _fixed(expr: Expr, total: Local) -> Requantized | None:
     """(sum * scale + half) >> shift in 64 bits."""
     match expr:
         case Cast(Binary(">>", Binary("+", Binary("*", left, right), half), by), DType.I32, "wrap"):
-            shift = _wide(by)
-            if shift is None or not 32 < shift <= GREATEST_SHIFT or _wide(half) != 1 << (shift - 1):
+            shift = wide_number(by)
+            if (
+                shift is None
+                or not 32 < shift <= GREATEST_SHIFT
+                or wide_number(half) != 1 << (shift - 1)
+            ):
                 return None
             for a, b in ((left, right), (right, left)):
                 if a != Cast(total, DType.I64) or not isinstance(b, Cast):
@@ -127,8 +131,8 @@ def _high(expr: Expr, total: Local) -> Requantized | None:
         case Binary(
             ">>", Cast(Binary(">>", Binary("*", left, right), by), DType.I32, "wrap"), rest
         ):
-            shift = _wide(rest)
-            if shift is None or not 0 <= shift <= GREATEST_SHIFT - 33 or _wide(by) != 32:
+            shift = wide_number(rest)
+            if shift is None or not 0 <= shift <= GREATEST_SHIFT - 33 or wide_number(by) != 32:
                 return None
             for a, b in ((left, right), (right, left)):
                 if a != Cast(total, DType.I64) or not isinstance(b, Cast):
@@ -138,15 +142,15 @@ def _high(expr: Expr, total: Local) -> Requantized | None:
     return None
 
 
-def _wide(expr: Expr) -> int | None:
+def wide_number(expr: Expr) -> int | None:
     """The value of an integer that is written in the code, where nothing wraps."""
     match expr:
         case Lit(value, dtype) if dtype.is_int:
             return int(value)
         case Cast(value) if expr.dtype.is_int and expr.mode == "wrap":
-            return _wide(value)
+            return wide_number(value)
         case Binary(op, left, right) if op in ("<<", "+", "-", "*") and expr.dtype.is_int:
-            a, b = _wide(left), _wide(right)
+            a, b = wide_number(left), wide_number(right)
             if a is None or b is None or (op == "<<" and not 0 <= b < 63):
                 return None
             if op == "<<":

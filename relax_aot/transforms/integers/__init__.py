@@ -19,7 +19,7 @@ from relax_aot.transforms.integers.work import Work
 __all__ = ["run", "stays"]
 
 QUANTISERS = (*elementwise.RULES, *pairs.RULES, *pools.RULES)
-SOURCES = ("dequantize", "quantize", "conv_integer", "matmul_integer", "requantize")
+SOURCES = ("dequantize", "quantize", "conv_integer", "matmul_integer", "requantize", "fixed_sum")
 
 
 def run(module: Module) -> Module:
@@ -56,6 +56,8 @@ def _call(work: Work, call: Call) -> Var | None:
         return None
     if call.op == "quantize":
         return _quantize(work, call)
+    if pairs.fixed_pair(work, call):
+        return None
     if not movement.decode_later(work, call):
         work.add(call)
     return None

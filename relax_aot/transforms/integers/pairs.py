@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.graph import Var
-from relax_aot.ir.types import DType
+from relax_aot.ir.graph import Array, Call
 from relax_aot.ops.code_arithmetic import KINDS, combined
+from relax_aot.ops.fixed_arithmetic import OPS as FIXED
 from relax_aot.transforms.integers.elementwise import Target, all_codes, limited, limits_of
 from relax_aot.transforms.integers.work import EIGHT, Work
 
@@ -34,8 +35,12 @@ def pair(work: Work, target: Target) -> bool:
     limits = limits_of(target, low, high)
     attrs: dict[str, Any] = {"to": target.to, "limits": limits}
     if call.op != "mul":
-        search = _Search(a.var, b.var, call.op, scales, zeros, target.to, limits)
-        weights = search.weights()
+        codes = [all_codes(v.type.dtype) for v in (a.var, b.var)]
+        left, right = np.meshgrid(*codes, indexing="ij")
+        wanted = combined(left, right, call.op, scales, zeros, target.to)
+        sign = 1 if call.op == "add" else -1
+        ratios = (scales[0] / scales[2], scales[1] / scales[2] * sign)
+        weights = _Search(codes, wanted, ratios, zeros, limits).weights()
         if weights is not None:
             given = weights | attrs
             work.emit("sum_codes", a.var, b.var, like=target.call, out=target.out, **given)
@@ -47,27 +52,47 @@ def pair(work: Work, target: Target) -> bool:
     return True
 
 
+def fixed_pair(work: Work, call: Call) -> bool:
+    """fixed_sum of bytes, where other integers give its codes for all pairs."""
+    dtype = call.out.type.dtype
+    if call.op != "fixed_sum" or dtype not in EIGHT:
+        return False
+    attrs: dict[str, Any] = dict(call.attrs)
+    codes = [all_codes(v.type.dtype) for v in call.inputs]
+    left, right = np.meshgrid(*codes, indexing="ij")
+    (op,) = (op for op in FIXED if op.name == "fixed_sum")
+    wanted = np.asarray(op.reference(left, right, **attrs))
+    a, b, out = (
+        f * 2.0 ** (s - 31) for f, s in zip(attrs["factors"], attrs["shifts"], strict=True)
+    )
+    scale = out * 2.0 ** attrs["left"]
+    limits = (int(attrs["limits"][0]), int(attrs["limits"][1]))
+    ratios = (a * scale, b * scale * attrs.get("sign", 1))
+    weights = _Search(codes, wanted, ratios, attrs["zeros"], limits).weights()
+    if weights is None:
+        return False
+    work.emit(
+        "sum_codes", *call.inputs, like=call, out=call.out, **weights, to=dtype, limits=limits
+    )
+    return True
+
+
 class _Search:
-    """Integers that give the codes of the formula in floats, for each of the 65536 pairs."""
+    """Integers that give the codes of a formula, for each of the 65536 pairs."""
 
     def __init__(
         self,
-        a: Var,
-        b: Var,
-        kind: str,
-        scales: tuple[float, ...],
-        zeros: tuple[int, ...],
-        to: DType,
+        codes: Sequence[Array],
+        wanted: Array,
+        ratios: tuple[float, float],
+        zeros: Sequence[int],
         limits: tuple[int, int],
     ) -> None:
-        codes = [all_codes(v.type.dtype) for v in (a, b)]
-        left, right = np.meshgrid(*codes, indexing="ij")
-        wanted = combined(left, right, kind, scales, zeros, to).astype(np.int64)
         self.limits = limits
-        self.wanted = np.clip(wanted, *limits)
+        self.wanted = np.clip(wanted.astype(np.int64), *limits)
         self.codes = [c.astype(np.int64) for c in codes]
         self.zeros = zeros
-        self.ratios = [scales[0] / scales[2], scales[1] / scales[2] * (1 if kind == "add" else -1)]
+        self.ratios = ratios
         self.real = self._real()
 
     def weights(self) -> dict[str, Any] | None:

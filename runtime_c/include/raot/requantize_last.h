@@ -1,0 +1,155 @@
+/*
+ * requantize_last.h - sums of multiply_last.h to signed bytes, channels side by side.
+ *
+ * out[p * out_step + n] is what becomes of the sum of place p and channel n, plus `zero`, the
+ * nearest number of low..high. `scales` holds what belongs to each channel in the order of the
+ * groups: four multipliers, then (but for floats) four shifts, which are not positive.
+ *
+ *     raot_last_f32      the product in float, rounded to nearest, halves to even; it is no NaN
+ *                        and its magnitude is less than 2^30
+ *     raot_last_nearest  the product in 64 bits, divided by 2^(32 - shift), halves up
+ *     raot_last_twice    divided by 2^31, halves up, then by 2^-shift, halves away from 0
+ *     raot_last_above    the same, but halves up, where numbers below 0 are cut off
+ */
+#ifndef RAOT_REQUANTIZE_LAST_H
+#define RAOT_REQUANTIZE_LAST_H
+
+#include <stdint.h>
+
+#include "convert.h"
+
+#if defined(__ARM_FEATURE_MVE)
+#include <arm_mve.h>
+#endif
+
+/* Which group of four a channel belongs to, and where it stands there. */
+static inline int32_t raot_last_group(int32_t n, int32_t channels)
+{
+    return channels - n / 8 * 8 > 4 ? n / 8 * 2 + n % 2 : n / 8 * 2;
+}
+
+static inline int32_t raot_last_lane(int32_t n, int32_t channels)
+{
+    return channels - n / 8 * 8 > 4 ? n % 8 / 2 : n % 8;
+}
+
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+/*
+ * Eight channels of a place: even and odd ones beside each other in 16 bits. Saturated there, a
+ * number is as far out of range as it was.
+ */
+#define RAOT_LAST_EIGHT(EVEN, ODD)                                                          \
+    const int32x4_t even = EVEN;                                                            \
+    int16x8_t y = vqmovnbq_s32(vreinterpretq_s16_s32(even), even);                          \
+    y = vqaddq_n_s16(vqmovntq_s32(y, ODD), (int16_t)zero);                                  \
+    if (bounded) {                                                                          \
+        y = vmaxq_s16(vminq_s16(y, vdupq_n_s16((int16_t)high)), vdupq_n_s16((int16_t)low)); \
+    } else {                                                                                \
+        y = vreinterpretq_s16_s8(vqmovnbq_s16(vreinterpretq_s8_s16(y), y));                 \
+    }                                                                                       \
+    vstrbq_p_s16(to, y, some);
+
+#define RAOT_LAST(T, PER, PARTS, SCALED)                                          \
+    const int32_t groups = (channels + 3) / 4;                                    \
+    const int bounded = low > INT8_MIN || high < INT8_MAX;                        \
+    for (int32_t n = 0; n < channels; n += 8) {                                   \
+        const int32_t *from = sums + n * 2;                                       \
+        int8_t *to = out + n;                                                     \
+        PARTS(a, scales)                                                          \
+        if (channels - n > 4) {                                                   \
+            const mve_pred16_t some = vctp16q((uint32_t)(channels - n));          \
+            PARTS(b, scales + PER)                                                \
+            for (int32_t p = 0; p < places; p += 2) {                             \
+                {                                                                 \
+                    RAOT_LAST_EIGHT(SCALED(from, a), SCALED(from + 8, b))         \
+                    to += out_step;                                               \
+                }                                                                 \
+                if (p + 1 < places) {                                             \
+                    RAOT_LAST_EIGHT(SCALED(from + 4, a), SCALED(from + 12, b))    \
+                    to += out_step;                                               \
+                }                                                                 \
+                from += groups * 8;                                               \
+            }                                                                     \
+        } else {                                                                  \
+            const mve_pred16_t some = vctp32q((uint32_t)(channels - n));          \
+            for (int32_t p = 0; p < places; p++) {                                \
+                int32x4_t x = vqaddq_n_s32(SCALED(from, a), zero);                \
+                x = vminq_s32(vmaxq_s32(x, vdupq_n_s32(low)), vdupq_n_s32(high)); \
+                vstrbq_p_s32(to, x, some);                                        \
+                to += out_step;                                                   \
+                from += p % 2 == 0 ? 4 : groups * 8 - 4;                          \
+            }                                                                     \
+        }                                                                         \
+        scales += 2 * PER;                                                        \
+    }
+#else
+#define RAOT_LAST(T, PER, PARTS, SCALED)                                                    \
+    const int32_t groups = (channels + 3) / 4;                                              \
+    for (int32_t p = 0; p < places; p++) {                                                  \
+        for (int32_t n = 0; n < channels; n++) {                                            \
+            const int32_t group = raot_last_group(n, channels);                             \
+            const int32_t lane = raot_last_lane(n, channels);                               \
+            const int32_t sum = sums[(p / 2 * groups + group) * 8 + p % 2 * 4 + lane];      \
+            const T *const by = scales + group * PER + lane;                                \
+            const int64_t code = (int64_t)SCALED(sum, by) + zero;                           \
+            out[p * out_step + n] = (int8_t)(code < low ? low : code > high ? high : code); \
+        }                                                                                   \
+    }
+#endif
+
+#define RAOT_LAST_FORM(NAME, T, PER, PARTS, SCALED)                                          \
+    __attribute__((noinline, unused)) static void NAME(                                      \
+        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t places, \
+        int32_t out_step, int32_t zero, int32_t low, int32_t high)                           \
+    {                                                                                        \
+        RAOT_LAST(T, PER, PARTS, SCALED)                                                     \
+    }
+
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#define RAOT_PARTS_F32(N, AT) const float32x4_t N = vld1q_f32(AT);
+#define RAOT_PARTS_I32(N, AT)          \
+    const int32x4_t N = vld1q_s32(AT); \
+    const int32x4_t N##_shift = vld1q_s32((AT) + 4);
+#define RAOT_SCALED_F32(AT, N) vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(AT)), N))
+#define RAOT_SCALED_NEAREST(AT, N) vrshlq_s32(vmulhq_s32(vld1q_s32(AT), N), N##_shift)
+#define RAOT_SCALED_ABOVE(AT, N) vrshlq_s32(vqrdmulhq_s32(vld1q_s32(AT), N), N##_shift)
+#define RAOT_SCALED_TWICE(AT, N) vrshlq_s32(raot_lower(vqrdmulhq_s32(vld1q_s32(AT), N)), N##_shift)
+
+/* Numbers below 0 are taken one lower, so that their halves go away from it. */
+static inline int32x4_t raot_lower(int32x4_t x)
+{
+    return vaddq_s32(x, vshrq_n_s32(x, 31));
+}
+#else
+#define RAOT_PARTS_F32(N, AT)
+#define RAOT_PARTS_I32(N, AT)
+#define RAOT_SCALED_F32(X, BY) raot_f32_to_i32_nearest((float)(X) * (BY)[0])
+#define RAOT_SCALED_NEAREST(X, BY) \
+    raot_last_rounded((int32_t)(((int64_t)(X) * (BY)[0]) >> 32), (BY)[4])
+#define RAOT_SCALED_ABOVE(X, BY) raot_last_rounded(raot_last_high(X, (BY)[0]), (BY)[4])
+#define RAOT_SCALED_TWICE(X, BY) \
+    raot_last_rounded(raot_last_lower(raot_last_high(X, (BY)[0])), (BY)[4])
+
+static inline int32_t raot_last_rounded(int32_t x, int32_t shift)
+{
+    const int64_t half = shift < 0 ? (int64_t)1 << (-shift - 1) : 0;
+    return (int32_t)(((int64_t)x + half) >> -shift);
+}
+
+static inline int32_t raot_last_high(int32_t x, int32_t by)
+{
+    return (int32_t)(((int64_t)x * by + ((int64_t)1 << 30)) >> 31);
+}
+
+static inline int32_t raot_last_lower(int32_t x)
+{
+    return x < 0 ? x - 1 : x;
+}
+#endif
+
+RAOT_LAST_FORM(raot_last_f32, float, 4, RAOT_PARTS_F32, RAOT_SCALED_F32)
+RAOT_LAST_FORM(raot_last_nearest, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_NEAREST)
+RAOT_LAST_FORM(raot_last_twice, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_TWICE)
+RAOT_LAST_FORM(raot_last_above, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_ABOVE)
+
+#endif

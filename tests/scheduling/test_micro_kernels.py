@@ -1,0 +1,246 @@
+"""Micro-kernels by themselves: on random tiles each computes what its record says, as portable C
+and, on a core that has the instructions, by those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from relax_aot import planning, project
+from relax_aot.externs import read_externs
+from relax_aot.ir.loops import MICRO_KERNELS
+from relax_aot.ir.micro_tiles import MICRO_KERNELS as TILED
+from relax_aot.ir.parse import parse
+from relax_aot.ir.types import DType
+from relax_aot.planning import order
+from relax_aot.project.board import load_board
+from relax_aot.verify.emulate import emulate
+from relax_aot.verify.host import host_model
+
+Array = NDArray[Any]
+Sizes = Mapping[str, int]
+Random = np.random.Generator
+TILES = 12
+SCALES = ("scale", "scales")
+
+
+def _between(rng: Random, low: int, high: int) -> int:
+    return int(rng.integers(low, high + 1))
+
+
+def _window(rng: Random, lines: int) -> tuple[int, int]:
+    first = _between(rng, 0, lines - 1)
+    return first, _between(rng, first, lines)
+
+
+def _rows(rng: Random) -> Sizes:
+    count0, count1, count2 = (_between(rng, 1, high) for high in (9, 3, 3))
+    places, width = _between(rng, 1, 8), _between(rng, 1, 12)
+    first1, last1 = _window(rng, count1)
+    step2, apart = _between(rng, 1, 3), _between(rng, 1, 2)
+    return {
+        "zero": _between(rng, -128, 127), "flip": 0, "places": places,
+        "depth": -(-count0 * count1 * count2 // 16) * 16, "count0": count0, "step0": 40,
+        "to0": 1, "count1": count1, "first1": first1, "last1": last1, "step1": 400,
+        "to1": count0 * count2, "count2": count2, "step2": step2, "to2": count0,
+        "lead": _between(rng, -2, 3), "apart": apart, "tap": 1, "width": width,
+    }  # fmt: skip
+
+
+def _strip(rng: Random) -> Sizes:
+    channels, lines = _between(rng, 1, 40), _between(rng, 1, 3)
+    first1, last1 = _window(rng, lines)
+    beside = rng.random() < 0.7
+    return {
+        "zero": _between(rng, -128, 127), "flip": 0, "channels": channels,
+        "channel_step": 1 if beside else 200, "lines": lines, "first1": first1, "last1": last1,
+        "line_step": 8000, "columns": _between(rng, 1, 12), "first": _between(rng, -3, 4),
+        "width": _between(rng, 1, 14), "column_step": channels if beside else _between(rng, 1, 3),
+    }  # fmt: skip
+
+
+def _scaled(rng: Random) -> Sizes:
+    channels = _between(rng, 1, 37)
+    low, high = (-128, 127) if rng.random() < 0.6 else (-100, 90)
+    return {
+        "channels": channels, "places": _between(rng, 1, 5),
+        "out_step": channels + _between(rng, 0, 3), "zero": _between(rng, -128, 127),
+        "low": low, "high": high,
+    }  # fmt: skip
+
+
+def _requantize(rng: Random) -> Sizes:
+    columns = _between(rng, 1, 20)
+    return {
+        "rows": _between(rng, 1, 5), "columns": columns, "out_step": columns + 3,
+        "sum_step": 24, "scale_step": _between(rng, 0, 1), "zero": _between(rng, -128, 127),
+        "shift": _between(rng, 37, 43),
+    }  # fmt: skip
+
+
+def _sum_codes(rng: Random) -> Sizes:
+    columns = _between(rng, 1, 40)
+    return {
+        "rows": _between(rng, 1, 4), "columns": columns, "out_step": columns,
+        "a_step": columns + 1, "b_step": columns + 2, "by_a": _between(rng, -(2**22), 2**22),
+        "by_b": _between(rng, -(2**22), 2**22), "more": _between(rng, -(2**28), 2**28),
+        "shift": _between(rng, 18, 23),
+    }  # fmt: skip
+
+
+def _plane(rng: Random) -> Sizes:
+    columns = _between(rng, 1, 9)
+    return {
+        "zero": 5, "rows": _between(rng, 1, 5), "width": _between(rng, 1, 12),
+        "top": _between(rng, -2, 2), "left": _between(rng, -2, 1), "image_rows": 4,
+        "image_columns": columns, "row_step": 30, "step": _between(rng, 1, 3),
+    }  # fmt: skip
+
+
+def _depthwise(rng: Random) -> Sizes:
+    columns, stride = _between(rng, 1, 12), _between(rng, 1, 2)
+    return {
+        "rows": _between(rng, 1, 6), "columns": columns, "width": (columns - 1) * stride + 3,
+        "stride": stride, "sum_step": columns,
+    }  # fmt: skip
+
+
+def _rows_product(rng: Random) -> Sizes:
+    return {
+        "channels": 4 * _between(rng, 1, 4), "depth": 16 * _between(rng, 1, 5),
+        "places": _between(rng, 1, 8),
+    }  # fmt: skip
+
+
+def _last_product(rng: Random) -> Sizes:
+    depth = _between(rng, 1, 150)
+    step = depth + _between(rng, -3, 4)
+    return {
+        "groups": _between(rng, 1, 5), "depth": depth, "places": _between(rng, 1, 5),
+        "row_step": max(step, 1),
+    }  # fmt: skip
+
+
+TILES_OF: dict[str, Callable[[Random], Sizes]] = {
+    "raot_rows": _rows,
+    "raot_multiply_rows": _rows_product,
+    "raot_requantize": _requantize,
+    "raot_sum_codes": _sum_codes,
+    "raot_plane": _plane,
+    "raot_depthwise": _depthwise,
+    "raot_beside": _strip,
+    "raot_multiply_last": _last_product,
+    "raot_last": _scaled,
+}
+HERE = [name for name in MICRO_KERNELS if name not in {kernel.name for kernel in TILED}]
+NAMES = [name for name in HERE if any(name.startswith(f"{key}_") for key in TILES_OF)]
+
+
+def _sizes(name: str, rng: Random) -> tuple[int, ...]:
+    key = next(key for key in TILES_OF if name.startswith(f"{key}_"))
+    found = dict(TILES_OF[key](rng))
+    if name.endswith("_u8") and "flip" in found:
+        found["flip"] = 128
+    return tuple(found[size] for size in MICRO_KERNELS[name].sizes)
+
+
+def _data(name: str, operand: str, dtype: DType, count: int, rng: Random) -> Array:
+    """Random numbers; sums and scales as large as they are where micro-kernels are used."""
+    if operand in SCALES and dtype is DType.F32:
+        return rng.uniform(1e-4, 1e-2, count).astype(np.float32)
+    if operand in SCALES:
+        found = rng.integers(2**30, 2**31, count)
+        if operand == "scales":
+            shifts = found.reshape(-1, 2, 4)[:, 1]
+            shifts[...] = -rng.integers(4 if name.endswith("nearest") else 3, 11, shifts.shape)
+        return found.astype(np.int32)
+    if dtype is DType.I32:
+        wide = rng.integers(-(2**17), 2**17, count)
+        near = rng.integers(-300, 300, count)
+        return np.where(rng.random(count) < 0.3, near, wide).astype(np.int32)
+    if operand == "weights" and dtype is DType.I16:
+        return rng.integers(-128, 128, count).astype(np.int16)
+    low, high = dtype.limits
+    found = rng.integers(low, high + 1, count)
+    ends = rng.choice([low, high], count)
+    return np.where(rng.random(count) < 0.2, ends, found).astype(dtype.numpy)
+
+
+def _program(name: str) -> tuple[str, dict[str, Array], dict[str, Array]]:
+    """A module that calls the micro-kernel once per tile, its inputs, and what it should give,
+    masked where it may leave anything."""
+    rng = np.random.default_rng(len(name))
+    record = MICRO_KERNELS[name]
+    params, calls, kernels, results = [], [], [], []
+    inputs: dict[str, Array] = {}
+    expected: dict[str, Array] = {}
+    for tile in range(TILES):
+        sizes = _sizes(name, rng)
+        reach = record.reach(sizes)
+        arrays, buffers = [], []
+        for operand, count in zip(record.operands, reach, strict=True):
+            count = max(count, 1)
+            buffers.append(f"%{operand.name}: {operand.dtype.value}[{count}]")
+            if operand.written:
+                arrays.append(np.zeros(count, operand.dtype.numpy))
+                results.append((f"y{tile}", f"{operand.dtype.value}[{count}]", operand))
+            else:
+                arrays.append(_data(name, operand.name, operand.dtype, count, rng))
+                if name == "raot_multiply_last_s8" and operand.name == "weights":
+                    starts = arrays[-1].reshape(sizes[0], -1)
+                    starts[:, 4:8] = starts[:, :4]
+                inputs[f"{operand.name}{tile}"] = arrays[-1]
+                params.append(f"%{operand.name}{tile}: {operand.dtype.value}[{count}]")
+        again = [a + 1 if o.written else a for a, o in zip(arrays, record.operands, strict=True)]
+        for operands in (arrays, again):
+            record.run(operands, sizes)
+        for a, b, operand in zip(arrays, again, record.operands, strict=True):
+            if operand.written:
+                expected[f"y{tile}"] = np.ma.masked_array(a, a != b)
+        given = ", ".join(f"%{o.name}{tile}" for o in record.operands if not o.written)
+        made, type_, out = results[-1]
+        calls.append(f"  %{made}: {type_} = call_kernel({given}) {{kernel=@k{tile}}}")
+        read = ", ".join(b for b, o in zip(buffers, record.operands, strict=True) if not o.written)
+        count = max(reach[[o.written for o in record.operands].index(True)], 1)
+        at = ", ".join(f"%{o.name}[0]" for o in record.operands)
+        kernels.append(
+            f"kernel @k{tile}({read}) -> (%{out.name}: {type_}) {{\n"
+            f"  for i in 0..{count} {{\n    %{out.name}[i] = 0:{out.dtype.value}\n  }}\n"
+            f"  micro {name}({at}) [{', '.join(map(str, sizes))}]\n}}\n"
+        )
+    text = f"func @main({', '.join(params)}) {{\n" + "\n".join(calls)
+    text += f"\n  return {', '.join('%' + made for made, _, _ in results)}\n}}\n\n"
+    return text + "\n".join(kernels), inputs, expected
+
+
+def _built(text: str, board: str) -> project.Project:
+    module = parse(text)
+    plan = planning.plan(order.run(module))
+    return project.assemble(module, plan, "m", load_board(board), read_externs([], []))
+
+
+def _same(found: Array, wanted: Any) -> None:
+    assert wanted.count() > 0 or wanted.size == 1
+    np.testing.assert_array_equal(found[~wanted.mask], wanted.compressed())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_portable_c_computes_what_the_record_says(name: str) -> None:
+    text, inputs, expected = _program(name)
+    found = host_model(_built(text, "host"))(inputs)
+    for result, wanted in expected.items():
+        _same(found[result], wanted)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("name", NAMES)
+def test_helium_computes_what_the_record_says(name: str) -> None:
+    text, inputs, expected = _program(name)
+    (run,) = emulate(_built(text, "mps3-an547"), [inputs])
+    assert run.status == 0
+    for result, wanted in expected.items():
+        _same(run.outputs[result], wanted)
