@@ -4,12 +4,13 @@ VENV := .venv/bin
 WORKERS ?= 2
 PYTEST := $(VENV)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-all lint format clean distclean
+.PHONY: help demo docs test test-all lint format clean distclean
 
 help:
 	@echo "make demo      compile the example, run it on the host and on emulated boards"
 	@echo "make test      the gate: linters, types, conventions, tests with emulated boards"
 	@echo "make test-all  everything, with the tests that take minutes each"
+	@echo "make docs      build/site, the documents as a site"
 	@echo "make lint      linters, types and conventions only"
 	@echo "make format    write Python and C as the linters want them"
 	@echo "make clean     remove what was built; make distclean also removes .venv"
@@ -17,6 +18,13 @@ help:
 demo:
 	@.ci/setup.sh demo
 	@$(VENV)/relax-aot demo
+
+docs:
+	@.ci/setup.sh docs
+	@$(VENV)/python -m docs.tools.pages
+	@$(VENV)/python -m docs.tools.pictures
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --quiet
+	@echo "build/site/index.html; with search: python -m http.server -d build/site"
 
 test:
 	@.ci/setup.sh test

@@ -4,6 +4,7 @@
 #     .ci/setup.sh demo    what `make demo` needs: a host compiler, the Cortex-M compiler, QEMU;
 #                          where these cannot be installed, compiler and emulator from wheels
 #     .ci/setup.sh test    and what the tests need: Linux cross compilers, Clang, linters
+#     .ci/setup.sh docs    what `make docs` needs, beside what the demo needs
 #
 # Takes no time where everything is there, may be interrupted and run again, and is quiet unless
 # something fails. PYTHON=python3.12 chooses the interpreter.
@@ -14,8 +15,9 @@ level=${1:-}
 case $level in
     demo) extras=verify ;;
     test) extras=dev ;;
+    docs) extras=docs ;;
     *)
-        echo "usage: .ci/setup.sh demo|test" >&2
+        echo "usage: .ci/setup.sh demo|test|docs" >&2
         exit 2
         ;;
 esac

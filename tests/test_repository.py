@@ -47,6 +47,7 @@ TOP_LEVEL = {
     "boards",
     "docs",
     "examples",
+    "mkdocs.yml",
     "pyproject.toml",
     "relax_aot",
     "runtime_c",

@@ -1,0 +1,189 @@
+"""Writes the pages of the reference that are made from code.
+
+    python -m docs.tools.pages
+
+Verbs and options come from the command line itself, the Python interface from its signatures and
+docstrings, C functions from the headers that are copied into projects, boards from their files.
+A test checks that the pages are what this makes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+import relax_aot
+from relax_aot.cli import cli
+from relax_aot.project.board import Board, load_board
+from relax_aot.verify.emulate import Emulation
+from relax_aot.verify.figures import Memory
+from relax_aot.verify.host import HostModel
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+MADE = "Made from the code by `python -m docs.tools.pages`; change it there."
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def options_page() -> str:
+    lines = [
+        "# Every verb and option", "", MADE, "",
+        "What they are for, with examples, is on the page [command line](command_line.md).",
+    ]  # fmt: skip
+    for name, command in sorted(cli.commands.items()):
+        lines += ["", f"## {name}", "", cell(command.help or ""), ""]
+        arguments = [p.make_metavar(click.Context(command)) for p in _arguments(command)]
+        lines += [f"    relax-aot {' '.join([name, *arguments, '[OPTIONS]'])}", ""]
+        rows = list(_option_rows(command))
+        if rows:
+            lines += ["| option | value | unless given | meaning |", "|---|---|---|---|", *rows]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _arguments(command: click.Command) -> list[click.Parameter]:
+    return [p for p in command.params if isinstance(p, click.Argument)]
+
+
+def _option_rows(command: click.Command) -> Iterator[str]:
+    for option in command.params:
+        if not isinstance(option, click.Option):
+            continue
+        names = ", ".join(f"`{name}`" for name in option.opts)
+        value = "" if option.is_flag else option.make_metavar(click.Context(command))
+        usual = option.default
+        shown = f"`{usual}`" if isinstance(usual, str | int | float) and not option.is_flag else ""
+        notes = [option.help or ""]
+        notes += ["Repeatable."] * option.multiple + ["Required."] * option.required
+        code = f"`{cell(value)}`" if value else ""
+        yield f"| {names} | {code} | {shown} | {cell(' '.join(filter(None, notes)))} |"
+
+
+def python_page() -> str:
+    lines = [
+        "# Python interface", "", MADE, "",
+        "`import relax_aot as rx`; what a user can get wrong raises an `rx.RelaxAotError`.",
+    ]  # fmt: skip
+    functions = [n for n in relax_aot.__all__ if inspect.isfunction(getattr(relax_aot, n))]
+    for name in functions:
+        lines += _function(f"rx.{name}", getattr(relax_aot, name), "##")
+    for title, kind in (
+        ("rx.Project", relax_aot.Project), ("What `Project.host` gives", HostModel),
+        ("What `Project.emulate` gives", Emulation), ("What `Project.memory` gives", Memory),
+        ("rx.StatusError", relax_aot.StatusError),
+    ):  # fmt: skip
+        lines += _class(title, kind)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _function(name: str, function: Callable[..., Any], level: str) -> list[str]:
+    parameters = list(inspect.signature(function).parameters.values())
+    shown, starred = [], False
+    for parameter in parameters:
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            shown.append("*")
+            starred = True
+        text = str(parameter.replace(annotation=parameter.empty))
+        shown.append(text)
+    lines = ["", f"{level} {name}", "", f"    {name}({', '.join(shown)})", ""]
+    return [*lines, cell(function.__doc__ or "")]
+
+
+def _class(title: str, kind: type) -> list[str]:
+    lines = ["", f"## {title}", "", cell(inspect.getdoc(kind) or "")]
+    rows = []
+    for name, annotation in inspect.get_annotations(kind).items():
+        if not name.startswith("_") and name not in ("built",):
+            rows.append(f"| `{name}` | {cell(str(annotation))} |")
+    for name, member in vars(kind).items():
+        if isinstance(member, property) and not name.startswith("_"):
+            rows.append(f"| `{name}` | {cell(member.__doc__ or '')} |")
+    if rows:
+        lines += ["", "| field | |", "|---|---|", *rows]
+    for name, member in vars(kind).items():
+        called = name == "__call__" or not name.startswith("_")
+        if inspect.isfunction(member) and called and member.__doc__:
+            lines += _function(name, member, "###")
+    return lines
+
+
+FUNCTION = re.compile(
+    r"(?:^/\*(?P<comment>(?:[^*]|\*(?!/))*)\*/\n)?^static inline (?P<signature>[^{;]+?)\s*\{", re.M
+)
+TOP = re.compile(r"\A/\*[\s*]*(?P<file>\S+) - (?P<text>(?:[^*]|\*(?!/))*)\*/")
+
+
+def comment(text: str) -> str:
+    return cell(re.sub(r"^ ?\* ?", "", text, flags=re.M))
+
+
+def headers_page() -> str:
+    lines = [
+        "# C headers of the runtime", "", MADE, "",
+        "Small headers that projects include. A program sees `raot/status.h` and what `<name>.h`",
+        "declares; what generated functions promise is on the page [generated C](generated_c.md).",
+    ]  # fmt: skip
+    for path in sorted((ROOT / "runtime_c" / "include" / "raot").glob("*.h")):
+        text = path.read_text(encoding="utf-8")
+        top = TOP.match(text)
+        assert top and top["file"] == path.name, f"{path.name} does not say what it is for"
+        lines += ["", f"## raot/{path.name}", "", comment(top["text"])]
+        rows = [
+            f"| `{cell(found['signature'])}` | {comment(found['comment'] or '')} |"
+            for found in FUNCTION.finditer(text)
+        ]
+        if rows:
+            lines += ["", "| function | |", "|---|---|", *rows]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def boards_page() -> str:
+    lines = [
+        "# Boards", "", MADE, "",
+        "`relax-aot boards NAME` shows one with its memories; [add one](../how-to/add_a_board.md).",
+        "", "| `--board` | board | core | memories | emulated | figures from |",
+        "|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    names = sorted(path.stem for path in (ROOT / "boards").glob("*.toml"))
+    lines += [_board_row(load_board(name)) for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def _board_row(board: Board) -> str:
+    memories = ", ".join(f"{m.name} {_size(m.size)}" for m in board.memories)
+    emulated = "yes" if board.emulator else ""
+    parts = (f"`{board.name}`", board.title, board.cpu, memories, emulated, board.source)
+    return "| " + " | ".join(cell(part) for part in parts) + " |"
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
+        if count >= scale and count % scale == 0:
+            return f"{count // scale}{unit}"
+    return str(count)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "boards.md": boards_page,
+    "options.md": options_page,
+    "python.md": python_page,
+    "runtime_c.md": headers_page,
+}
+
+
+def main() -> None:
+    for name, make in PAGES.items():
+        (REFERENCE / name).write_text(make(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
