@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from relax_aot import cli_progress
 from relax_aot.cli_options import options_of, parse_at, read_inputs
 from relax_aot.emit.weights import FORMS
 from relax_aot.errors import RelaxAotError
@@ -406,10 +407,19 @@ def write_json(value: object, target: str) -> None:
         raise RelaxAotError(f"cannot write {target}: {error.strerror}") from None
 
 
+cli_progress.add_options([cli, *cli.commands.values()])
+
+
 def main() -> None:
     """Entry point: every error that a user can cause is one message, never a traceback."""
     try:
-        cli(standalone_mode=False, prog_name="relax-aot", complete_var="_RELAX_AOT_COMPLETE")
+        with cli_progress.Shown() as shown:
+            cli(
+                standalone_mode=False,
+                prog_name="relax-aot",
+                complete_var="_RELAX_AOT_COMPLETE",
+                obj=shown,
+            )
     except click.ClickException as error:
         error.show()
         sys.exit(MENDABLE)

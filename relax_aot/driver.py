@@ -30,6 +30,7 @@ from relax_aot.ops import deduce
 from relax_aot.planning import order
 from relax_aot.planning.regions import Region
 from relax_aot.planning.text import plan_text
+from relax_aot.progress import finished, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
 from relax_aot.project.fit import require_fit
@@ -39,6 +40,8 @@ from relax_aot.transforms import integers
 
 SHOWN = 5
 """Names in one message."""
+STAGES_PER_BOARD = 9
+"""What compile_module shows; for progress alone."""
 
 Stage = tuple[str, Module | str]
 """A name, and the module after it (or another text)."""
@@ -173,9 +176,12 @@ def compile_for(
     """Model file -> one project per board; the file is read once."""
     targets = [load_board(name) for name in boards]
     stages: list[Stage] = []
+    step("reading the model")
     module, quantised = coded(load(source, options), options)
 
     def record(stage: str, value: Module | str) -> None:
+        count = STAGES_PER_BOARD * len(targets)
+        step(f"compiling: {stage} done", min(len(stages), count), count)
         if options.check:
             check_stage(stage, value)
         stages.append((stage, value))
@@ -184,6 +190,7 @@ def compile_for(
         replace(compile_module(module, target, options, record), quantised=quantised)
         for target in targets
     )
+    finished()
     if dump_folder is not None:
         write_stages(stages[: len(stages) // len(targets)], Path(dump_folder))
     return projects

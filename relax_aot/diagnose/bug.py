@@ -17,6 +17,7 @@ from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.text import save
 from relax_aot.ir.graph import Call, Constant, Function, Module, Var, bodies
+from relax_aot.progress import step
 from relax_aot.project.board import Board
 from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.emulate import emulate_cases
@@ -60,7 +61,8 @@ def minimise(
             " reproduce; give --at, --board and the bounds that went wrong"
         )
     count = len(module.main.body)
-    for part in _parts(module):
+    for number, part in enumerate(_parts(module), 1):
+        step(f"part {number}: {len(part.main.body)} of {count} calls")
         found = failure_of(part, board, options, ())
         if found is not None and found.kind == whole.kind:
             return Reproducer(part, found, len(part.main.body), count)

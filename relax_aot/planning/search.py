@@ -22,6 +22,7 @@ from math import gcd
 from relax_aot.planning.descent import Descent, Problem, Verdict
 from relax_aot.planning.engine import Engine, best_engine
 from relax_aot.planning.orientation import Block, Packing, lower_bound
+from relax_aot.progress import finished, step
 
 NODES_PER_DESCENT = 500
 NODES_PER_BLOCK = 1.25
@@ -76,6 +77,7 @@ def improve(
     while best.height > max(least, enough) and not 0 < enough < least:
         highest = best.height - grain
         aim = min(max(aim, enough // grain * grain), highest)
+        step(f"planning: height {best.height}, at least {least}, trying {aim}", *descents.spent())
         result = descents.at(aim, DESCENTS_PER_AIM)
         if result is None:
             break
@@ -87,6 +89,7 @@ def improve(
             aim = least
         else:
             aim += max((highest - aim) // (2 * grain) * grain, grain)
+    finished()
     return Found(best, least)
 
 
@@ -143,6 +146,12 @@ class _Descents:
             if result.verdict is not Verdict.STOPPED:
                 return result
         return result
+
+    def spent(self) -> tuple[int, int] | tuple[()]:
+        """How much of the budget, where that is known."""
+        if self.seconds is not None:
+            return int(100 * (time.monotonic() - self.begin) / max(self.seconds, 1e-9)), 100
+        return () if self.work is None else (100 * self.done // max(self.work, 1), 100)
 
     def work_left(self) -> int:
         """Seconds become work at the speed so far."""

@@ -15,6 +15,7 @@ from elftools.elf.elffile import ELFFile
 
 from relax_aot.cache import cached_folder, digest_of
 from relax_aot.errors import RelaxAotError
+from relax_aot.progress import step
 from relax_aot.project.board import Board
 from relax_aot.project.fit import DoesNotFit
 from relax_aot.resources import data_dir
@@ -164,6 +165,7 @@ def _build(job: _Job, folder: Path) -> None:
     for owner, sources in (("model", job.sources), ("support", job.support), ("harness", harness)):
         for number, source in enumerate(sources):
             name = f"{owner}{number}_{source.stem}"
+            step(f"building for {job.board.name}: {source.name}")
             _compile(
                 job, folder, source, name, job.tools.harness_flags if owner == "harness" else ()
             )

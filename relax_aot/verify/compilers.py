@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from relax_aot.progress import detail
 from relax_aot.project.board import Board
 from relax_aot.verify import toolchain, zig
 from relax_aot.verify.toolchain import ToolMissing
@@ -69,6 +70,7 @@ def run(
     compiler: Compiler, arguments: Sequence[str | Path], folder: Path
 ) -> subprocess.CompletedProcess[str]:
     """One call in `folder`; how it ended is the caller's matter."""
+    detail(f"{compiler.name} {' '.join(map(str, arguments))}")
     command = [*compiler.command, *(str(argument) for argument in arguments)]
     environment = os.environ | dict(compiler.environment)
     return subprocess.run(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from relax_aot.emit.interface import Interface
 from relax_aot.ir.graph import Module
+from relax_aot.progress import finished, step
 from relax_aot.project import Project
 from relax_aot.verify.compare import Difference, Tolerance, compare
 from relax_aot.verify.emulate import emulate_cases
@@ -139,7 +140,8 @@ def run_job(job: Job) -> Result:
     cases = cases_of(interface, job.at, job.inputs)
     expected = _expected(job, interface, cases)
     targets = []
-    for project in job.projects:
+    for number, project in enumerate(job.projects):
+        step(f"running on {project.board.name}", number, len(job.projects))
         answers = (
             _on_host(project, cases, job.sanitize)
             if project.board.family == "host"
@@ -150,6 +152,7 @@ def run_job(job: Job) -> Result:
             for case, answer, wanted in zip(cases, answers, expected, strict=True)
         )
         targets.append(Target(project.board.name, memory_of(project), runs))
+    finished()
     source = job.source
     name = Path(source).name if isinstance(source, str | Path) else interface.name
     return Result(name, tuple(targets))
@@ -173,7 +176,11 @@ def _judge(
 
 def _on_host(project: Project, cases: Sequence[Case], sanitize: bool) -> list[Answer]:
     model = host_model(project, sanitize=sanitize)
-    return [_host_answer(model, case) for case in cases]
+    answers = []
+    for number, case in enumerate(cases):
+        step(f"running on host: sizes {dict(case.sizes)}", number, len(cases))
+        answers.append(_host_answer(model, case))
+    return answers
 
 
 def _host_answer(model: HostModel, case: Case) -> Answer:
@@ -204,7 +211,8 @@ def _expected(job: Job, interface: Interface, cases: Sequence[Case]) -> list[dic
         else OnnxReference(job.source, job.fix, job.state)
     )
     results = []
-    for case in cases:
+    for number, case in enumerate(cases):
+        step(f"reference: sizes {dict(case.sizes)}", number, len(cases))
         named = {p.source: a for p, a in zip(interface.inputs, case.inputs, strict=True)}
         shapes = {
             part.source: tuple(d.evaluate(case.sizes) for d in part.type.shape)

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.progress import finished, step
 from relax_aot.project.board import Board, Emulator, same_core
 from relax_aot.verify import toolchain, unicorn
 from relax_aot.verify.build import Image
@@ -89,7 +90,9 @@ def run_image(
         interface = plugin_interface(command[0])
         if interface is not None:
             command[1:1] = plugin_arguments(interface, window, functions)
+    step(f"running on {board.name}: {len(calls)} calls")
     ended = run_command(command, files, timeout)
+    finished()
     results = decode_response(model, ended.files.get(RESPONSE_FILE, b""))
     results = with_counts(
         results, read_counts(program, ended.files.get(COUNTS_FILE, b"").decode("ascii"))

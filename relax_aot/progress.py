@@ -1,0 +1,26 @@
+"""What long work says while it goes on, to the log `relax_aot`: by default nobody hears it.
+
+The command line shows it (cli_progress.py); a program that imports us may, with a handler of its
+own. A line of INFO is a step that people wait for, one of DEBUG a detail.
+"""
+
+from __future__ import annotations
+
+import logging
+
+LOG = logging.getLogger("relax_aot")
+LOG.addHandler(logging.NullHandler())
+
+
+def step(what: str, done: int | None = None, of: int | None = None) -> None:
+    """Said when the step begins; `done` of `of` equal parts of the work are behind."""
+    LOG.info(what, extra={"raot_done": done, "raot_of": of})
+
+
+def detail(what: str) -> None:
+    LOG.debug(what)
+
+
+def finished() -> None:
+    """The work is done, and what comes of it may be printed."""
+    LOG.info("", extra={"raot_finished": True})
