@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, interval, maximise
+from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, interval, maximise, row_major
 from relax_aot.ir.evaluate import magnitude
 
 Names = Mapping[str, str]
@@ -69,7 +69,10 @@ def _fold_c(function: str, args: tuple[Dim, ...], names: Names, bounds: Bounds) 
 
 
 def linear_c(index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bounds: Bounds) -> str:
-    """The row-major position of an element, as `(i * columns + j) * depth + k`."""
+    """The row-major position of an element, as `(i * columns + j) * depth + k`; as one sum where
+    that leaves no division."""
+    if any(map(_divides, index)) and not _divides(whole := row_major(index, shape)):
+        return dim_c(whole, names, bounds)
     text = ""
     for position, size in zip(index, shape, strict=True):
         if text and size != Dim.of(1):
@@ -79,6 +82,10 @@ def linear_c(index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bound
         if step != "0":
             text = step if not text else f"{text} + {step}".replace("+ -", "- ")
     return text or "0"
+
+
+def _divides(dim: Dim) -> bool:
+    return any(isinstance(atom, FloorDiv | Mod) for _, fs in dim.terms for atom, _ in fs)
 
 
 def _atomic(text: str) -> bool:

@@ -8,7 +8,7 @@ normal form sees; what it does not see is asked with `prove_eq`. There is no `<`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeAlias
@@ -289,6 +289,14 @@ def dim_min(*dims: Value) -> Dim:
 
 def dim_max(*dims: Value) -> Dim:
     return _fold(Max, dims)
+
+
+def row_major(index: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
+    """Where an element of an array lies in memory."""
+    place = Dim.of(0)
+    for position, size in zip(index, shape, strict=True):
+        place = place * size + position
+    return place
 
 
 def _plain(dims: Iterable[Value]) -> bool:

@@ -30,6 +30,7 @@ from relax_aot.ir.dim_expr import (
     ceildiv,
     dim_max,
     dim_min,
+    row_major,
 )
 from relax_aot.ir.dim_text import DimSyntaxError, parse_dim, parse_relation
 from relax_aot.ir.extremes import maximise, minimise
@@ -58,6 +59,7 @@ __all__ = [
     "prove_eq",
     "prove_le",
     "prove_lt",
+    "row_major",
     "simplify",
     "solve_for",
 ]

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from itertools import pairwise
 
-from relax_aot.ir.dims import Bounds, Dim, interval
+from relax_aot.ir.dims import Bounds, Dim, interval, row_major
 from relax_aot.ir.loops import (
     Apply,
     Assign,
     Declare,
     Expr,
     For,
+    Index,
     Load,
     Local,
     Stmt,
     Store,
+    expressions,
+    walk,
 )
 from relax_aot.ir.rewrite import map_expr, map_index_dims
 from relax_aot.ir.types import DType
@@ -63,6 +66,62 @@ def ends(loop: For) -> tuple[Dim, Dim]:
     return loop.start, loop.stop
 
 
+def flat(sum_: Sum) -> Sum:
+    """Two loops, one in the other, are one loop where all that is read and written lies as if
+    they were: lines of an image one after another are a single line."""
+    loops = sum_.nest.loops
+    for outer, inner in pairwise(loops):
+        if _one_line(sum_, outer, inner):
+            break
+    else:
+        return sum_
+    width = inner.stop
+    line = Dim.of(inner.variable) // width
+    at = {outer.variable: line, inner.variable: Dim.of(inner.variable) - line * width}
+
+    def placed(load: Load) -> Load:
+        return moved(load, at)
+
+    joined = For(inner.variable, Dim.of(0), outer.stop * width, ())
+    kept = (joined if loop == inner else loop for loop in loops if loop != outer)
+    free = sum_.nest.free - {outer.variable}
+    leaf = map_index_dims(sum_.nest.leaf, lambda dim: dim.substitute(at))
+    return flat(
+        Sum(
+            Nest(tuple(kept), leaf, free),
+            sum_.levels,
+            sum_.local,
+            moved_expr(sum_.start, at),
+            placed(sum_.left),
+            placed(sum_.right),
+            map_index_dims(sum_.after, lambda dim: dim.substitute(at)),
+        )
+    )
+
+
+def _one_line(sum_: Sum, outer: For, inner: For) -> bool:
+    both = {outer.variable, inner.variable}
+    if not both <= {loop.variable for loop in sum_.free} - sum_.windows:
+        return False
+    if outer.start != 0 or inner.start != 0 or inner.stop == 0:
+        return False
+    leaf = sum_.nest.leaf
+    places = [
+        row_major(part.index, part.buffer.shape)
+        for stmt in walk(leaf)
+        for part in (stmt, *expressions(stmt))
+        if isinstance(part, Load | Store)
+    ]
+    if any(isinstance(part, Index) for stmt in walk(leaf) for part in expressions(stmt)):
+        return False
+    steps = [
+        (coefficient_dim(at, outer.variable), coefficient_dim(at, inner.variable)) for at in places
+    ]
+    return all(
+        far is not None and near is not None and far == near * inner.stop for far, near in steps
+    )
+
+
 def sum_of(nest: Nest) -> Sum | None:
     """What a nest sums up, where that is all that it does."""
     leaf = nest.leaf
@@ -95,13 +154,7 @@ def _operands(body: tuple[Stmt, ...], sum_: Local) -> tuple[Load, Load] | None:
 
 def linear(load: Load, name: str) -> Dim | None:
     """How many elements further on a load is when a variable is one greater."""
-    step = Dim.of(0)
-    for position, dim in enumerate(load.index):
-        part = coefficient_dim(dim, name)
-        if part is None:
-            return None
-        step = step + part * prod(load.buffer.shape[position + 1 :], start=Dim.of(1))
-    return step
+    return coefficient_dim(row_major(load.index, load.buffer.shape), name)
 
 
 def greatest(loop: For, bounds: Bounds) -> int:

@@ -1,4 +1,4 @@
-"""Contractions as tiles of the micro-kernel `raot_multiply_f32`, for targets with vectors.
+"""Contractions as tiles of `raot_multiply_f32`, for targets that have it in registers.
 
 One output loop gives the rows of a tile, one the columns. Along the columns the right operand
 lies side by side in memory and the left one stays; the rows move the left one alone. The tile
@@ -35,6 +35,7 @@ from relax_aot.scheduling.nest import Nest, names_in, nest_of
 from relax_aot.scheduling.packing import Packing, packing
 from relax_aot.scheduling.sums import (
     Sum,
+    flat,
     greatest,
     linear,
     moved,
@@ -181,7 +182,7 @@ def _block(body: tuple[Stmt, ...], scope: _Scope, bounds: Bounds) -> tuple[Stmt,
             continue
         nest = nest_of(stmt, bounds)
         sum_ = sum_of(nest) if nest is not None else None
-        sum_ = sum_ if sum_ is not None and _all_known(sum_, bounds) else None
+        sum_ = flat(sum_) if sum_ is not None and _all_known(sum_, bounds) else None
         image = _image(sum_, scope, bounds) if sum_ is not None else None
         found = _contraction(sum_, scope, bounds) if sum_ is not None else None
         if image is not None:
@@ -222,10 +223,13 @@ def _all_known(sum_: Sum, bounds: Bounds) -> bool:
 
 
 def _filled(what: _Contraction, scope: _Scope, bounds: Bounds) -> float:
-    """How much of a tile the results fill; columns that are cut off at borders count less."""
+    """How much of a tile the results fill; columns that are cut off at borders count less, and of
+    equal ways one whose left operand is read side by side is taken."""
     columns = min(greatest(what.columns, bounds), COLUMNS) / COLUMNS
     rows = 1 if what.rows is None else min(greatest(what.rows, bounds), scope.target.rows)
-    return columns * rows * (0.5 if what.columns.variable in what.sum.windows else 1.0)
+    beside = linear(what.sum.left, what.sum.levels[-1].variable) == 1
+    cut = what.columns.variable in what.sum.windows
+    return columns * rows * (0.5 if cut else 1.0) + (0.01 if beside else 0.0)
 
 
 def _match(sum_: Sum, scope: _Scope, bounds: Bounds) -> _Contraction | None:

@@ -12,22 +12,28 @@ from tests.models.onnx_text import Weights, model_of, random_weights
 
 SIGNATURE = (
     "tiles (float[n, 20] x, float[1, 3, 9, n] image)"
-    " => (float[n, 70] wide, float[n, n] square, float[1, 35, 9, n] taps)"
+    " => (float[n, 70] wide, float[n, n] square, float[1, 35, 9, n] taps,"
+    " float[1, 35, 9, n] points)"
 )
 TEXT = """
     wide = MatMul(x, w)
     turned = Transpose <perm = [1, 0]> (x)
     square = MatMul(x, turned)
     taps = Conv <pads = [1, 1, 1, 1]> (image, filters, bias)
+    points = Conv (image, colours, bias)
 """
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 23, 24, 25, 31, 32, 33)
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", ["mps3-an547", "aarch64-linux"])
+@pytest.mark.parametrize("board", ["mps2-an386", "mps2-an500", "mps3-an547", "aarch64-linux"])
 def test_vectors_keep_the_bits(board: str) -> None:
     weights = random_weights(
-        np.random.default_rng(0), w=(20, 70), filters=(35, 3, 3, 3), bias=(35,)
+        np.random.default_rng(0),
+        w=(20, 70),
+        filters=(35, 3, 3, 3),
+        colours=(35, 3, 1, 1),
+        bias=(35,),
     )
     samples = [sample(n) for n in SIZES]
     plain, fast = (

@@ -13,5 +13,7 @@ TARGET = Target(
     reach=1020,
     block=96,
     code=16384,
+    rows=4,
+    panel=20480,
     integers="dsp",
 )

@@ -5,4 +5,14 @@
 
 from relax_aot.scheduling.targets import Target
 
-TARGET = Target("fpu", needs=("fpu",), registers=32, pointers=9, reach=1020, block=96, code=16384)
+TARGET = Target(
+    "fpu",
+    needs=("fpu",),
+    registers=32,
+    pointers=9,
+    reach=1020,
+    block=96,
+    code=16384,
+    rows=4,
+    panel=20480,
+)

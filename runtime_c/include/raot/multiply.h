@@ -35,6 +35,12 @@ struct raot_level {
     int32_t right;
 };
 
+#if defined(__thumb2__) && defined(__ARM_FEATURE_FMA) && __ARM_ARCH_PROFILE == 'M' && \
+    !(defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2))
+#define RAOT_VFP
+#include "multiply_vfp.h"
+#endif
+
 /*
  * RAOT_LANES floats in a vector; RAOT_HIGH rows of RAOT_WIDE vectors are sums that stay in
  * registers; rows up to RAOT_LOW take all columns at once, for sums that do not wait for each
@@ -435,6 +441,8 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
             raot_tile_some_f32(high, columns - c, levels, rest, left_row, right + c, row + c);
         }
     }
+#elif defined(RAOT_VFP)
+    raot_tile_vfp_f32(rows, columns, levels, left, left_row, right, sums);
 #else
     for (int32_t i = 0; i < levels[0].count; i++) {
         for (int32_t j = 0; j < levels[1].count; j++) {
