@@ -122,7 +122,9 @@ def compile_module(
     plan = planning.plan(module, regions=_regions(board, options))
     dump("plan", plan_text(plan))
     name = model_name(module, options)
-    project_ = project.assemble(original, plan, name, board, table, options.weights)
+    project_ = project.assemble(
+        original, plan, name, board, table, options.weights, options.optimize
+    )
     require_fit(board, plan, project_.interface, project_.const_bytes)
     return replace(project_, fusion=fused.summary, floats=floats)
 

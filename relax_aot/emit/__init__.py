@@ -31,15 +31,16 @@ def emit(
     externs: ExternTable | None = None,
     weights: str = "auto",
     meanings: Mapping[str, str] | None = None,
+    sharing: str = "same",
 ) -> Sources:
     """The C of a planned module. The same plan and name give the same bytes. `weights` is
     one of weights.FORMS; a model without constants has no block. `meanings` are the formulas
-    of inputs and results that are codes, by name."""
+    of inputs and results that are codes, by name. `sharing` is one of sharing.WAYS."""
     apart = weights == "blob" and bool(plan.module.constants)
     interface = interface_of(plan, name, weights_apart=apart, meanings=meanings)
     externs = externs or ExternTable()
     form = "auto" if weights == "blob" and not apart else weights
-    rendered = _with_block(view_of(plan, interface, externs, form))
+    rendered = _with_block(view_of(plan, interface, externs, form, sharing))
     model, prefix = rendered.model, interface.name
     files = {
         f"{prefix}.h": render("model.h.j2", model=model),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from relax_aot.emit.c_dims import dim_c, linear_c
 from relax_aot.emit.c_names import Names
+from relax_aot.emit.c_numbers import Numbers, Plain
 from relax_aot.emit.c_windows import Window, window_of
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.loops import (
@@ -25,6 +25,7 @@ from relax_aot.ir.loops import (
     Assign,
     Binary,
     Bind,
+    Buffer,
     Cast,
     Declare,
     Expr,
@@ -63,10 +64,17 @@ class Scope:
     names: Mapping[str, str]
     bounds: Bounds
     buffers: Mapping[str, str]
+    numbers: Numbers = field(default_factory=Plain)
 
     def with_index(self, name: str, c_name: str, low: int, high: int) -> Scope:
         bounds = self.bounds.with_range(name, low, max(low, high))
-        return Scope({**self.names, name: c_name}, bounds, self.buffers)
+        return replace(self, names={**self.names, name: c_name}, bounds=bounds)
+
+    def dim(self, dim: Dim) -> str:
+        return self.numbers.dim(dim, self.names, self.bounds)
+
+    def place(self, index: tuple[Dim, ...], buffer: Buffer) -> str:
+        return self.numbers.linear(index, buffer.shape, self.names, self.bounds)
 
 
 @dataclass
@@ -94,20 +102,20 @@ class Printer:
             case For():
                 self._for(stmt, scope, depth)
             case Store():
-                at = linear_c(stmt.index, stmt.buffer.shape, scope.names, scope.bounds)
+                at = scope.place(stmt.index, stmt.buffer)
                 target = f"{scope.buffers[stmt.buffer.name]}[{at}]"
                 self._line(depth, f"{target} = {stored(stmt.value, stmt.buffer.dtype, scope)};")
             case Declare():
                 name = self.claimed.claim(stmt.local.name)
                 c_type = _compute_type(stmt.local.dtype)
                 self._line(depth, f"{c_type} {name} = {_kept(stmt.value, scope)};")
-                return Scope({**scope.names, stmt.local.name: name}, scope.bounds, scope.buffers)
+                return replace(scope, names={**scope.names, stmt.local.name: name})
             case Assign():
                 target = scope.names[stmt.local.name]
                 self._line(depth, f"{target} = {_kept(stmt.value, scope)};")
             case Let():
                 name = self.claimed.claim(stmt.name)
-                value = dim_c(stmt.value, scope.names, scope.bounds)
+                value = scope.dim(stmt.value)
                 self._line(depth, f"const int32_t {name} = {value};")
                 return scope.with_index(stmt.name, name, *interval(stmt.value, scope.bounds))
             case Bind():
@@ -123,8 +131,7 @@ class Printer:
                 name = self.claimed.claim(stmt.buffer.name)
                 size = math.prod(dim.constant for dim in stmt.buffer.shape)
                 self._line(depth, f"{C_TYPES[stmt.buffer.dtype]} {name}[{size}];")
-                buffers = {**scope.buffers, stmt.buffer.name: name}
-                return Scope(scope.names, scope.bounds, buffers)
+                return replace(scope, buffers={**scope.buffers, stmt.buffer.name: name})
             case Multiply():
                 self._multiply(stmt, scope, depth)
             case Micro():
@@ -135,17 +142,11 @@ class Printer:
         """Levels that the micro-kernel has and the statement lacks take one step."""
         one = Dim.of(1), Dim.of(0), Dim.of(0)
         levels = (one,) * (3 - len(stmt.levels)) + stmt.levels
-        texts = [
-            "{" + ", ".join(dim_c(d, scope.names, scope.bounds) for d in level) + "}"
-            for level in levels
-        ]
+        texts = ["{" + ", ".join(scope.dim(d) for d in level) + "}" for level in levels]
         name = self.claimed.claim("levels")
         pad = "    "
         self._line(depth, f"const struct raot_level {name}[3] = {{{', '.join(texts)}}};")
-        rows, columns, row = (
-            dim_c(dim, scope.names, scope.bounds)
-            for dim in (stmt.rows, stmt.columns, stmt.left_row)
-        )
+        rows, columns, row = (scope.dim(dim) for dim in (stmt.rows, stmt.columns, stmt.left_row))
         left, right = (_address(load, scope) for load in (stmt.left, stmt.right))
         sums = scope.buffers[stmt.sums.name]
         self._line(depth, "raot_multiply_f32(")
@@ -153,16 +154,15 @@ class Printer:
 
     def _micro(self, stmt: Micro, scope: Scope, depth: int) -> None:
         parts = [_address(load, scope) for load in stmt.operands]
-        parts += [dim_c(size, scope.names, scope.bounds) for size in stmt.sizes]
+        parts += [scope.dim(size) for size in stmt.sizes]
         self._line(depth, f"{stmt.name}({', '.join(parts)});")
 
     def _window(self, window: Window, scope: Scope, depth: int) -> None:
         count, first, last, step = (
-            dim_c(dim, scope.names, scope.bounds)
-            for dim in (window.count, window.first, window.last, window.step)
+            scope.dim(dim) for dim in (window.count, window.first, window.last, window.step)
         )
         source = window.source
-        offset = linear_c(source.index, source.buffer.shape, scope.names, scope.bounds)
+        offset = scope.place(source.index, source.buffer)
         self._line(depth, "raot_window_f32(")
         self._line(
             depth + 1,
@@ -176,7 +176,7 @@ class Printer:
             self._window(window, scope, depth)
             return
         name = self._loop_name(loop.variable)
-        start, stop = (dim_c(d, scope.names, scope.bounds) for d in (loop.start, loop.stop))
+        start, stop = (scope.dim(d) for d in (loop.start, loop.stop))
         low = interval(loop.start, scope.bounds)[0]
         high = interval(loop.stop, scope.bounds)[1] - 1
         inner = scope.with_index(loop.variable, name, low, high)
@@ -196,7 +196,7 @@ class Printer:
             return self._trusted(bind, scope, depth)
         wide = self.claimed.claim(f"{bind.name}_wide")
         name = self.claimed.claim(bind.name)
-        low, high = (dim_c(d, scope.names, scope.bounds) for d in (bind.low, bind.high))
+        low, high = (scope.dim(d) for d in (bind.low, bind.high))
         self._line(depth, f"const int64_t {wide} = (int64_t){_operand(bind.value, scope, UNARY)};")
         self._line(depth, f"if ({wide} < {low} || {wide} > {high}) {{")
         self._line(depth + 1, "return RAOT_ERR_INDEX;")
@@ -217,7 +217,7 @@ class Printer:
 
 
 def _address(load: Load, scope: Scope) -> str:
-    at = linear_c(load.index, load.buffer.shape, scope.names, scope.bounds)
+    at = scope.place(load.index, load.buffer)
     return f"&{scope.buffers[load.buffer.name]}[{at}]"
 
 
@@ -284,12 +284,12 @@ def _operand(expr: Expr, scope: Scope, least: int) -> str:
 def _expr(expr: Expr, scope: Scope) -> tuple[str, int]:
     match expr:
         case Lit():
-            text = literal(expr)
+            text = _literal(expr, scope)
             return text, UNARY if text.startswith("-") else ATOM
         case Local():
             return scope.names[expr.name], ATOM
         case Index():
-            text = dim_c(expr.dim, scope.names, scope.bounds)
+            text = scope.dim(expr.dim)
             if text.isdigit():
                 return text, ATOM
             return f"(int64_t){text if text.isidentifier() else f'({text})'}", UNARY
@@ -313,7 +313,7 @@ def _expr(expr: Expr, scope: Scope) -> tuple[str, int]:
 
 
 def _element(load: Load, scope: Scope) -> str:
-    at = linear_c(load.index, load.buffer.shape, scope.names, scope.bounds)
+    at = scope.place(load.index, load.buffer)
     return f"{scope.buffers[load.buffer.name]}[{at}]"
 
 
@@ -332,6 +332,16 @@ def _select(expr: Select, scope: Scope) -> tuple[str, int]:
     if expr.dtype.bytes < 4 and not _coded(expr.dtype):
         return f"({C_TYPES[expr.dtype]})({text})", UNARY
     return text, TERNARY
+
+
+def _literal(lit: Lit, scope: Scope) -> str:
+    """Numbers that a parameter can be: those of int32_t and finite floats."""
+    computed = _computed(lit.dtype)
+    text = literal(lit)
+    if computed is DType.F32 and math.isfinite(lit.value):
+        return scope.numbers.literal("float", text)
+    small = computed.is_int and computed.is_signed and computed.bytes <= 4
+    return scope.numbers.literal("int32_t", text) if small and text[-1].isdigit() else text
 
 
 def literal(lit: Lit) -> str:
@@ -388,7 +398,7 @@ def _unary(expr: Unary, scope: Scope) -> tuple[str, int]:
 def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     op = expr.op
     if op in COMPARISONS and isinstance(expr.left, Index) and isinstance(expr.right, Index):
-        sides = [dim_c(e.dim, scope.names, scope.bounds) for e in (expr.left, expr.right)]
+        sides = [scope.dim(e.dim) for e in (expr.left, expr.right)]
         return f"{sides[0]} {op} {sides[1]}", _PRECEDENCE[op]
     if op == "<" and _is_zero(expr.right) and _never_negative(expr.left):
         return "0", ATOM
@@ -467,7 +477,7 @@ def _rounded(cast: Cast, scope: Scope) -> str:
         case Binary("+", Apply("rint", (x,)), Cast(Lit() as zero)):
             small = zero.dtype in (DType.I8, DType.U8) and target in (DType.I8, DType.U8)
             if small:
-                return f"raot_quantize_{target.value}({expr_c(x, scope)}, {literal(zero)})"
+                return f"raot_quantize_{target.value}({expr_c(x, scope)}, {_literal(zero, scope)})"
     return ""
 
 
@@ -523,11 +533,17 @@ def _bits_stored(cast: Cast, scope: Scope) -> str:
 
 
 def print_kernel(
-    kernel: Kernel, buffers: Mapping[str, str], symbols: Mapping[str, str], bounds: Bounds
+    kernel: Kernel,
+    buffers: Mapping[str, str],
+    symbols: Mapping[str, str],
+    bounds: Bounds,
+    numbers: Numbers | None = None,
+    taken: Iterable[str] = (),
 ) -> str:
-    """The body of a kernel's C function, indented by one level."""
-    printer = Printer(Names([*buffers.values(), *symbols.values()]))
-    printer.body(kernel.body, Scope(dict(symbols), bounds, buffers), 1)
+    """The body of a kernel's C function, indented by one level. `taken`: names of its
+    parameters beside buffers and symbols."""
+    printer = Printer(Names([*buffers.values(), *symbols.values(), *taken]))
+    printer.body(kernel.body, Scope(dict(symbols), bounds, buffers, numbers or Plain()), 1)
     if kernel.fallible:
         printer.lines.append("    return RAOT_OK;")
     return "\n".join(printer.lines)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from relax_aot.emit.c_code import print_kernel
 from relax_aot.emit.c_dims import dim_c
 from relax_aot.emit.c_names import Names, comment
+from relax_aot.emit.c_numbers import Places
 from relax_aot.emit.extern_code import copied, extern_arguments, extern_call_lines, extern_symbols
 from relax_aot.emit.interface import (
     DimField,
@@ -17,6 +18,7 @@ from relax_aot.emit.interface import (
     Port,
     state_symbols,
 )
+from relax_aot.emit.sharing import shared
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.graph import Var
@@ -46,6 +48,12 @@ class KernelText:
     symbols: tuple[str, ...]
     buffers: dict[str, str]
     body: str
+    numbers: tuple[str, ...] = ()
+    """Parameters of a function that several kernels share, as C declares them."""
+    arguments: tuple[str, ...] = ()
+    """What the kernel gives for them."""
+    owner: bool = True
+    """Whether the function stands in the text by this kernel's name."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,11 @@ class RunContext:
 
 
 def make_context(
-    plan: Plan, interface: Interface, constants: dict[str, str], foreign: frozenset[str]
+    plan: Plan,
+    interface: Interface,
+    constants: dict[str, str],
+    foreign: frozenset[str],
+    sharing: str = "same",
 ) -> RunContext:
     """`foreign` are names that headers of externs declare: ours are others."""
     scope = Names(foreign)
@@ -108,7 +120,60 @@ def make_context(
         )
         for k in plan.kernels
     }
+    kernels = _shared(plan, kernels, symbols, bounds, foreign, sharing)
     return RunContext(plan, interface, symbols, values, kernels)
+
+
+def _shared(
+    plan: Plan,
+    texts: dict[str, KernelText],
+    symbols: dict[str, str],
+    bounds: Bounds,
+    foreign: frozenset[str],
+    sharing: str,
+) -> dict[str, KernelText]:
+    """The same, where kernels that differ by numbers alone are one function."""
+    called = {
+        node.callee.name
+        for node in walk_steps(plan.program.nodes)
+        if isinstance(node, Step) and isinstance(node.callee, Kernel)
+    }
+    kernels = [kernel for kernel in plan.kernels if kernel.name in called]
+
+    def head(kernel: Kernel) -> str:
+        text = texts[kernel.name]
+        return " ".join([str(kernel.fallible), *_parameters(kernel, text, symbols), "{"])
+
+    def body(kernel: Kernel, numbers: Places, names: Sequence[str]) -> str:
+        text = texts[kernel.name]
+        free = {name: symbols[name] for name in free_symbols(kernel)}
+        return print_kernel(kernel, text.buffers, free, bounds, numbers, [*names, *foreign])
+
+    named = frozenset(symbols.values()) | foreign
+    found = shared(kernels, named, sharing, head, body)
+    result = dict(texts)
+    for name, one in found.items():
+        owner = texts[one.owner]
+        result[name] = replace(
+            texts[name],
+            c_name=owner.c_name,
+            body=one.body,
+            numbers=one.parameters,
+            arguments=one.arguments,
+            owner=name == one.owner,
+        )
+    return result
+
+
+def _parameters(kernel: Kernel, text: KernelText, symbols: dict[str, str]) -> list[str]:
+    """`int32_t n`, then inputs, then outputs and scratch, then numbers."""
+    names = text.buffers
+    parameters = [f"int32_t {symbols[s]}" for s in text.symbols]
+    for buffer in kernel.inputs:
+        parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
+    for buffer in (*kernel.outputs, *kernel.scratch):
+        parameters.append(f"{C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
+    return [*parameters, *text.numbers]
 
 
 def _apart(kernel: str, interface: Interface) -> str:
@@ -314,6 +379,7 @@ def _node(context: RunContext, node: Node, depth: int) -> Iterator[str]:
     names = context.kernels[node.callee.name]
     arguments = [context.symbols[s] for s in names.symbols]
     arguments += [_pointer(context, name) for name in (*node.args, *node.outs)]
+    arguments += names.arguments
     call = f"{names.c_name}({', '.join(arguments)})"
     if node.callee.fallible:
         yield f"{pad}status = {call};"
@@ -440,15 +506,7 @@ def _copy(target: str, source: str, size: str, pad: str) -> Iterator[str]:
 
 
 def kernel_parameters(kernel: Kernel, context: RunContext) -> list[str]:
-    """`int32_t n`, then inputs, then outputs and scratch."""
-    text = context.kernels[kernel.name]
-    names = text.buffers
-    parameters = [f"int32_t {context.symbols[s]}" for s in text.symbols]
-    for buffer in kernel.inputs:
-        parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
-    for buffer in (*kernel.outputs, *kernel.scratch):
-        parameters.append(f"{C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
-    return parameters
+    return _parameters(kernel, context.kernels[kernel.name], context.symbols)
 
 
 def state_checks(context: RunContext) -> list[tuple[str, str]]:

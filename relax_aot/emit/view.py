@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from relax_aot.emit import blob, run_code
@@ -197,11 +197,14 @@ class Rendered:
     """Of a block that lies apart from the code: it is packed when the code is known."""
 
 
-def view_of(plan: Plan, interface: Interface, externs: ExternTable, form: str) -> Rendered:
+def view_of(
+    plan: Plan, interface: Interface, externs: ExternTable, form: str, sharing: str = "same"
+) -> Rendered:
     weights = weights_of(
         plan.module.constants, interface.name, plan.alignment, plan.constant_regions, form
     )
-    context = make_context(plan, interface, weights.names, externs.names | externs.macros)
+    foreign = externs.names | externs.macros
+    context = make_context(plan, interface, weights.names, foreign, sharing)
     macros = {f.symbol.name: f.macro for f in interface.dims}
     slots = slot_views(context, macros)
     writes, reads = run_code.spans(context)
@@ -485,18 +488,21 @@ def _kernels(context: RunContext) -> list[KernelView]:
         if isinstance(node, Step) and isinstance(node.callee, Kernel)
     }
     return [
-        _kernel(kernel, calls[kernel.name], context)
+        _kernel(kernel, calls, context)
         for kernel in context.plan.kernels
-        if kernel.name in calls
+        if kernel.name in calls and context.kernels[kernel.name].owner
     ]
 
 
-def _kernel(kernel: Kernel, call: Call, context: RunContext) -> KernelView:
+def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> KernelView:
+    """The function of a kernel, and of those that share it."""
     text = context.kernels[kernel.name]
     parameters = run_code.kernel_parameters(kernel, context)
+    mine = [call for name, call in calls.items() if context.kernels[name].c_name == text.c_name]
+    origins = dict.fromkeys(call.origin or "the compiler" for call in mine)
     return KernelView(
-        comment(call_text(call, context.plan)),
-        comment(call.origin or "the compiler"),
+        comment(call_text(calls[kernel.name], context.plan)),
+        comment(", ".join(origins)),
         text.c_name,
         "enum raot_status" if kernel.fallible else "void",
         _wrapped(parameters),

@@ -71,9 +71,10 @@ def assemble(
     board: Board,
     externs: ExternTable | None = None,
     weights: str = "auto",
+    optimize: str = "speed",
 ) -> Project:
     externs = externs or ExternTable()
-    sources = emit(plan, name, externs, weights, meanings(module))
+    sources = emit(plan, name, externs, weights, meanings(module), _sharing(board, optimize))
     files = {path: text.encode() for path, text in sources.files.items()}
     files |= sources.blocks
     files |= _runtime_headers()
@@ -160,6 +161,13 @@ def _figures(board: Board, plan: Plan, sources: Sources, needs: tuple[Need, ...]
         },
     }
     return (json.dumps(said, indent=1) + "\n").encode()
+
+
+def _sharing(board: Board, optimize: str) -> str:
+    """Code is scarce on microcontrollers."""
+    if optimize == "size":
+        return "all"
+    return "calls" if board.family == "cortex_m" else "same"
 
 
 def _weights_form(view: ModelView) -> str:

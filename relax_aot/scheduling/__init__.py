@@ -25,7 +25,9 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     if optimize == "size":
         module = replace(module, kernels=tuple(plain))
         form = "dsp8" if target.integers == "dsp" else target.integers
-        return integer_module(round_module(module), form) if form else module
+        if form:
+            module = integer_module(round_module(module), form)
+        return tile_module(strip_module(module, target.rows), target) if target.rows else module
     work = sum(work_of(kernel, module.bounds) for kernel in plain)
     module = replace(module, kernels=tuple(plain))
     if target.integers:

@@ -1,0 +1,130 @@
+"""Kernels that differ by numbers alone as one C function, which is given the numbers.
+
+What it costs is a few instructions for each use of such a number. In loops around micro-kernels
+those are few; where the sums are made in loops of C it is done for size alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from relax_aot.emit.c_numbers import Number, Places
+from relax_aot.ir.loops import Kernel, Micro, Multiply, walk
+
+WAYS = ("same", "calls", "all")
+"""Which kernels share a function: those that are the same, also those whose work is done by
+micro-kernels, all."""
+MOST = 24
+"""Numbers at most that a function is given."""
+TOKEN_BYTES = 0.8
+"""Of code for a word of C, about."""
+ARGUMENT_BYTES = 5
+"""Of code to pass a number."""
+
+_TOKEN = re.compile(r"[A-Za-z_]\w*|[\d.]\w*|\S")
+_WORD = re.compile(r"(?!raot_|RAOT_)[A-Za-z_]\w*")
+_C = frozenset(
+    {
+        "const", "float", "double", "void", "restrict", "for", "if", "else", "struct", "return",
+        "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t",
+    }
+)  # fmt: skip
+
+Head = Callable[[Kernel], str]
+Body = Callable[[Kernel, Places, Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A kernel's function: that of `owner`, given `arguments`. `parameters` are what the owner
+    is given, as C declares them."""
+
+    owner: str
+    arguments: tuple[str, ...]
+    parameters: tuple[str, ...]
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    kernel: Kernel
+    key: tuple[str, ...]
+    numbers: tuple[Number, ...]
+
+
+class _Everywhere(Mapping[int, str]):
+    """A mark for each number."""
+
+    def __getitem__(self, place: int) -> str:
+        return "@"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def shared(
+    kernels: Sequence[Kernel], symbols: frozenset[str], sharing: str, head: Head, body: Body
+) -> dict[str, Shared]:
+    """By name, the kernels that share a function. `head` is the text of a kernel's return type
+    and parameters, `body` prints it."""
+    groups: dict[tuple[str, ...], list[_Form]] = {}
+    for kernel in kernels:
+        form = _form(kernel, symbols, head, body)
+        groups.setdefault(form.key, []).append(form)
+    result: dict[str, Shared] = {}
+    for forms in groups.values():
+        places = _parameters(forms)
+        made_of_calls = any(isinstance(s, Multiply | Micro) for s in walk(forms[0].kernel.body))
+        may = not places or sharing == "all" or (sharing == "calls" and made_of_calls)
+        if len(forms) > 1 and may and _worth(forms, places):
+            result |= _as_one(forms, places, body)
+    return result
+
+
+def _form(kernel: Kernel, symbols: frozenset[str], head: Head, body: Body) -> _Form:
+    places = Places(_Everywhere())
+    text = head(kernel) + body(kernel, places, ())
+    names: dict[str, str] = {}
+    key = tuple(
+        names.setdefault(word, f"#{len(names)}")
+        if _WORD.fullmatch(word) and word not in _C and word not in symbols
+        else word
+        for word in _TOKEN.findall(text)
+    )
+    return _Form(kernel, key, tuple(places.found))
+
+
+def _parameters(forms: Sequence[_Form]) -> dict[tuple[Number, ...], list[int]]:
+    """What differs between the kernels -> the places where it stands."""
+    found: dict[tuple[Number, ...], list[int]] = {}
+    for place, values in enumerate(zip(*(form.numbers for form in forms), strict=True)):
+        if len(set(values)) > 1:
+            found.setdefault(values, []).append(place)
+    return found
+
+
+def _worth(forms: Sequence[_Form], places: Mapping[tuple[Number, ...], list[int]]) -> bool:
+    saved = (len(forms) - 1) * len(forms[0].key) * TOKEN_BYTES
+    return len(places) <= MOST and saved > len(forms) * len(places) * ARGUMENT_BYTES
+
+
+def _as_one(
+    forms: Sequence[_Form], places: Mapping[tuple[Number, ...], list[int]], body: Body
+) -> dict[str, Shared]:
+    names = [f"number{position}" for position in range(len(places))]
+    stands = {place: name for name, at in zip(names, places.values(), strict=True) for place in at}
+    owner = forms[0].kernel
+    text = body(owner, Places(stands), names)
+    types = [values[0].c_type for values in places]
+    parameters = tuple(f"{c} {name}" for c, name in zip(types, names, strict=True))
+    return {
+        form.kernel.name: Shared(
+            owner.name, tuple(values[position].text for values in places), parameters, text
+        )
+        for position, form in enumerate(forms)
+    }
