@@ -43,7 +43,7 @@ from relax_aot.ir.graph import (
     attrs_of,
 )
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops import all_ops
+from relax_aot.ops import all_ops, extents, measures
 from relax_aot.ops._op import Array, ShapeError, depends_on_sizes
 
 FOLD_BUDGET_BYTES = 64 * 1024 * 1024
@@ -83,6 +83,7 @@ class Shared:
     conditions: list[Condition] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
     known: dict[str, Array] = field(default_factory=dict)
+    measured: dict[str, Array] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     narrowed: dict[str, tuple[int, int]] = field(default_factory=dict)
     wanted: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -182,6 +183,13 @@ class FunctionBuilder:
         """The value as a plain array, where it is a constant."""
         constant = self.shared.constants.get(var.name)
         return None if constant is None else constant.data
+
+    def measured(self, var: Var) -> Array | None:
+        """A float value as an array of quotients of sizes, where known (ops/measures.py)."""
+        data = self.numeric(var)
+        if data is not None:
+            return measures.of_constant(data) if data.size <= KNOWN_LIMIT else None
+        return self.shared.measured.get(var.name)
 
     def dims(self, var: Var) -> tuple[Dim, ...] | None:
         """The elements of a known integer value as sizes, flattened."""
@@ -284,6 +292,10 @@ class FunctionBuilder:
         """A size that is an element of an integer value. `most` bounds it where something is
         known; what the user says of the symbol bounds it in any case."""
         symbol = self.inner_name(name)
+        if most is None:
+            calls = {out.name: call for call in self.body for out in call.outs}
+            found = extents.greatest(var, calls, self.known, self.bounds)
+            most = None if found is None else Dim.of(found)
         given = self.shared.wanted.get(symbol)
         if given is not None:
             self.shared.heard.add(symbol)
@@ -350,7 +362,7 @@ class FunctionBuilder:
     ) -> None:
         """Shape arithmetic: the value of a small integer result, where it can be told."""
         record = all_ops()[op]
-        if record.symbolic is None or len(outs) != 1 or outs[0].type.dtype not in EXACT:
+        if len(outs) != 1 or outs[0].type.dtype not in (*EXACT, *measures.EXACT_BELOW):
             return
         (out,) = outs
         elements = out.type.elements
@@ -358,6 +370,12 @@ class FunctionBuilder:
             return
         if not all(size.is_constant for size in out.type.shape):
             return  # no elements, in a shape that depends on sizes
+        from_float = op == "cast" and args[0] is not None and args[0].type.dtype.is_float
+        if out.type.dtype.is_float or from_float:
+            self._measure(op, args, attrs, out)
+            return
+        if record.symbolic is None:
+            return
         if op in ("shape_of", "size_of"):
             values: list[Array | None] = [np.array(args[0].type.shape + (0,), object)[:-1]]  # type: ignore[union-attr]
         else:
@@ -371,6 +389,31 @@ class FunctionBuilder:
         if result is not None and self._fits(result, out.type.dtype):
             shape = [d.constant for d in out.type.shape]
             self.know(out, np.asarray(result, object).reshape(shape))
+
+    def _measure(
+        self, op: str, args: tuple[Var | None, ...], attrs: dict[str, Any], out: Var
+    ) -> None:
+        """The same through floats, and back to integers."""
+        values: list[Array] = []
+        for arg in args:
+            value = None
+            if arg is not None:
+                value = self.measured(arg) if arg.type.dtype.is_float else self.known(arg)
+            if value is None:
+                return
+            values.append(value)
+        dtype, symbolic = out.type.dtype, all_ops()[op].symbolic
+        try:
+            result = measures.follow(op, values, attrs, dtype, self.bounds, symbolic)
+        except IndexError:
+            return
+        if result is None:
+            return
+        result = result.reshape([size.constant for size in out.type.shape])
+        if dtype.is_float:
+            self.shared.measured[out.name] = result
+        elif dtype in (DType.I32, DType.I64) and self._fits(result, dtype):
+            self.know(out, result)
 
     def _fits(self, value: Array, dtype: DType) -> bool:
         """Whether no integer leaves its element type: what would wrap is not known."""

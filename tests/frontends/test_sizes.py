@@ -24,6 +24,7 @@ def model_of(body: str) -> onnx.ModelProto:
             second = Constant <value = int64[1] {{1}}> ()
             one = Constant <value = int64[1] {{1}}> ()
             two = Constant <value = int64[1] {{2}}> ()
+            minus = Constant <value = int64[1] {{-1}}> ()
             three = Constant <value = int64[1] {{3}}> ()
             b = Gather(s, first)
             n = Gather(s, second)
@@ -72,6 +73,71 @@ BODIES = {
         list = Unsqueeze(most, axis)
         pads = Concat <axis = 0> (first, first, list, list)
         y = Pad(x, pads)""",
+    # int(0.75 * n), ceil(n / 3) and the like, which exporters write with floats.
+    "a share of a size": """
+        f = Cast <to = 1> (n)
+        share = Constant <value = float[1] {0.75}> ()
+        part = Mul(f, share)
+        k = Cast <to = 7> (part)
+        y = Slice(x, first, k, one)""",
+    "a third of a size": """
+        f = Cast <to = 1> (n)
+        third = Constant <value = float[1] {3.0}> ()
+        part = Div(f, third)
+        whole = Floor(part)
+        up = Ceil(part)
+        more = Add(whole, up)
+        k = Cast <to = 7> (more)
+        pads = Concat <axis = 0> (first, first, first, k)
+        y = Pad(x, pads)""",
+    "floats that count": """
+        f = Cast <to = 1> (n)
+        half = Constant <value = float[1] {0.5}> ()
+        short = Sub(f, half)
+        axes = Constant <value = int64[1] {0}> ()
+        end = Squeeze(short, axes)
+        start = Constant <value = float {-1.25}> ()
+        step = Constant <value = float {0.75}> ()
+        zero = Constant <value = float {0.0}> ()
+        whole = Constant <value = float {1.0}> ()
+        all = Squeeze(f, axes)
+        apart = Range(start, end, step)
+        count = Range(zero, all, whole)
+        shown = Add(x, count)
+        down = Neg(whole)
+        back = Range(all, start, down)
+        parts = Concat <axis = 0> (apart, back)
+        row = Unsqueeze(parts, first)
+        times = Concat <axis = 0> (b, one)
+        rows = Tile(row, times)
+        y = Concat <axis = 1> (shown, rows)""",
+    # Bounded by what its calls can give, as no arithmetic of sizes follows it.
+    "the root of a size": """
+        f = Cast <to = 1> (n)
+        root = Sqrt(f)
+        up = Ceil(root)
+        k = Cast <to = 7> (up)
+        y = Slice(x, first, k, one)""",
+    "a size that data decide, within limits": """
+        axes = Constant <value = int64[1] {0}> ()
+        flat = Reshape(x, minus)
+        some = Gather(flat, first)
+        near = Sigmoid(some)
+        f = Cast <to = 1> (n)
+        far = Mul(near, f)
+        k = Cast <to = 7> (far)
+        most = Add(k, one)
+        limit = Constant <value = int64 {9}> ()
+        kept = Clip(most, , limit)
+        end = Squeeze(kept, axes)
+        start = Squeeze(first, axes)
+        by = Squeeze(one, axes)
+        count = Range(start, end, by)
+        shown = Cast <to = 1> (count)
+        row = Unsqueeze(shown, first)
+        times = Concat <axis = 0> (b, one)
+        rows = Tile(row, times)
+        y = Concat <axis = 1> (x, rows)""",
     # As masks are spread over heads: what is left over is 4*b / (4*b).
     "a size that cancels": """
         four = Constant <value = int64[1] {4}> ()

@@ -270,10 +270,7 @@ def _constant_of_shape(node: Node) -> Results:
 
 def _unknown(node: Node, index: int) -> bool:
     """Neither a number nor derived from sizes; the sign of a step has to be known."""
-    var = node.arg(index)
-    if var.type.dtype.is_float:
-        return node.builder.numeric(var) is None
-    dims = node.builder.dims(var)
+    dims = node.builder.dims(node.arg(index))
     if dims is None or index != 2 or dims[0].is_constant:
         return dims is None
     bounds = node.builder.bounds
@@ -282,16 +279,10 @@ def _unknown(node: Node, index: int) -> bool:
 
 def _range(node: Node) -> Results:
     dtype = node.arg(0).type.dtype
-    if any(_unknown(node, index) for index in range(3)):
-        ends = [node.arg(index) for index in range(3)]
-        count = node.size_of(node.emit("range_size", *ends), 0, 0)
-        return node.emit("range_from", ends[0], ends[2], length=count)
     if dtype.is_float:
-        start, limit, step = (float(node.array(index).reshape(-1)[0]) for index in range(3))
-        if step == 0:
-            raise ModelError("a Range has delta 0")
-        length = max(ceil((limit - start) / step), 0)
-        return node.emit("range", start=start, step=step, length=length, dtype=dtype)
+        return _float_range(node)
+    if any(_unknown(node, index) for index in range(3)):
+        return _range_of_data(node)
     first, last, stride = (node.dim(index) for index in range(3))
     if stride == 0:
         raise ModelError("a Range has delta 0")
@@ -299,11 +290,50 @@ def _range(node: Node) -> Results:
         return _strided_range(node, last - first, stride)
     step_size = stride.constant
     apart = last - first if step_size > 0 else first - last
-    count = simplify(ceildiv(apart, abs(step_size)), node.builder.bounds)
-    if not prove_le(0, count, node.builder.bounds):
-        never = prove_lt(count, 0, node.builder.bounds)
-        count = Dim.of(0) if never else dim_max(count, 0)
+    count = _count(node, ceildiv(apart, abs(step_size)))
     return node.emit("range", start=first, step=step_size, length=count, dtype=dtype)
+
+
+def _range_of_data(node: Node) -> Var:
+    ends = [node.arg(index) for index in range(3)]
+    count = node.size_of(node.emit("range_size", *ends), 0, 0)
+    return node.emit("range_from", ends[0], ends[2], length=count)
+
+
+def _count(node: Node, count: Dim) -> Dim:
+    """A number of steps, which is not below zero."""
+    bounds = node.builder.bounds
+    count = simplify(count, bounds)
+    if prove_le(0, count, bounds):
+        return count
+    return Dim.of(0) if prove_lt(count, 0, bounds) else dim_max(count, 0)
+
+
+def _float_range(node: Node) -> Var:
+    """Ends that are numbers, or follow from sizes."""
+    ends = [node.number(index) for index in range(3)]
+    dtype = node.arg(0).type.dtype
+    if ends[2] == 0:
+        raise ModelError("a Range has delta 0")
+    if None not in ends:
+        start, limit, step = (float(end) for end in ends if end is not None)
+        length = max(ceil((limit - start) / step), 0)
+        return node.emit("range", start=start, step=step, length=length, dtype=dtype)
+    measured = [node.builder.measured(node.arg(index)) for index in range(3)]
+    if ends[2] is None or any(value is None for value in measured):
+        return _range_of_data(node)
+    first, last, stride = (value.reshape(-1)[0] for value in measured if value is not None)
+    if not (first.exact and last.exact):
+        return _range_of_data(node)
+    # (last - first) / stride, of integers
+    apart = (last.over * first.under - first.over * last.under) * stride.under
+    below = last.under * first.under * stride.over.constant
+    count = _count(node, ceildiv(apart if below > 0 else -apart, abs(below)))
+    if first.under == stride.under == 1:
+        step_size = stride.over.constant
+        return node.emit("range", start=first.over, step=step_size, length=count, dtype=dtype)
+    steps = node.emit("range", start=0.0, step=float(ends[2]), length=count, dtype=dtype)
+    return node.emit("add", steps, node.reshape(node.arg(0), []))
 
 
 def _strided_range(node: Node, apart: Dim, stride: Dim) -> Results:
