@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from relax_aot.errors import RelaxAotError
@@ -39,7 +39,7 @@ class Part:
 
     offset: int
     dtype: DType
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Layout:
     total_bytes: int
 
 
-def lay_out(constants: Sequence[tuple[DType, bytes]], alignment: int) -> Layout:
+def lay_out(constants: Sequence[tuple[DType, bytes | memoryview]], alignment: int) -> Layout:
     start = _round_up(HEADER_BYTES + ENTRY_BYTES * len(constants), alignment)
     parts, end = [], start
     for dtype, data in constants:
@@ -83,12 +83,19 @@ def pack(layout: Layout, expected: bytes) -> bytes:
         _ENTRY.pack(p.offset, len(p.data), _TYPE_NUMBERS[p.dtype], zlib.crc32(p.data))
         for p in layout.parts
     )
-    block = bytearray(layout.total_bytes)
-    for part in layout.parts:
-        block[part.offset : part.offset + len(part.data)] = part.data
-    table_end = HEADER_BYTES + len(table)
-    block[HEADER_BYTES:table_end] = table
-    data_crc = zlib.crc32(memoryview(block)[table_end:])
+    # Large weights are copied once, where the pieces become the block.
+    pieces = list(_data(layout, HEADER_BYTES + len(table)))
+    data_crc = 0
+    for piece in pieces:
+        data_crc = zlib.crc32(piece, data_crc)
     header = expected + struct.pack("<II", data_crc, zlib.crc32(table))
-    block[:HEADER_BYTES] = header + struct.pack("<I", zlib.crc32(header))
-    return bytes(block)
+    return b"".join([header, struct.pack("<I", zlib.crc32(header)), table, *pieces])
+
+
+def _data(layout: Layout, end: int) -> Iterator[bytes | memoryview]:
+    """The data and what lies between them, from the end of the table."""
+    for part in layout.parts:
+        yield bytes(part.offset - end)
+        yield part.data
+        end = part.offset + len(part.data)
+    yield bytes(layout.total_bytes - end)

@@ -103,7 +103,7 @@ def weights_of(
 
 def _apart(constants: Sequence[Constant], prefix: str, alignment: int, total: int) -> Weights:
     """Constants in a block that the program is given: the code knows offsets alone."""
-    layout = lay_out([(c.type.dtype, bits(c).tobytes()) for c in constants], alignment)
+    layout = lay_out([(c.type.dtype, _bytes(c)) for c in constants], alignment)
     views, expressions = [], {}
     for constant, part in zip(constants, layout.parts, strict=True):
         c_type = C_TYPES[constant.type.dtype]
@@ -116,6 +116,11 @@ def _apart(constants: Sequence[Constant], prefix: str, alignment: int, total: in
             ConstantView(name, c_type, elements, comment(f"{constant.type}"), (), part.offset)
         )
     return Weights(tuple(views), expressions, b"", total, layout)
+
+
+def _bytes(constant: Constant) -> memoryview | bytes:
+    data = bits(constant)
+    return data.data.cast("B") if data.size else b""
 
 
 def place_macro(prefix: str, region: Region) -> str:
