@@ -362,14 +362,17 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def dim_text(dim: Dim) -> str:
+    """As it is written by hand: brackets only where the meaning needs them, or the reader."""
     if not dim.terms:
         return "0"
     text = ""
     for c, monomial in dim.terms:
-        factors = [_atom_text(atom) for atom, power in monomial for _ in range(power)]
+        factors = [atom for atom, power in monomial for _ in range(power)]
+        alone = len(factors) == 1 and abs(c) == 1 and (text != "" or c > 0)
+        texts = [_bare_text(atom) if alone else _atom_text(atom) for atom in factors]
         if abs(c) != 1 or not factors:
-            factors.insert(0, str(abs(c)))
-        term = "*".join(factors)
+            texts.insert(0, str(abs(c)))
+        term = "*".join(texts)
         if not text:
             text = term if c > 0 else f"-{term}"
         else:
@@ -377,14 +380,35 @@ def dim_text(dim: Dim) -> str:
     return text
 
 
+def _bare_text(atom: Atom) -> str:
+    """A quotient or rest without brackets around it."""
+    match atom:
+        case FloorDiv():
+            return f"{_dividend(atom.numerator)} // {_divisor(atom.denominator)}"
+        case Mod():
+            return f"{_dividend(atom.numerator)} % {_divisor(atom.denominator)}"
+    return _atom_text(atom)
+
+
+def _dividend(dim: Dim) -> str:
+    """A product of names needs no brackets: operators of one rank group to the left."""
+    plain = len(dim.terms) == 1 and dim.terms[0][0] > 0
+    plain = plain and not any(isinstance(a, FloorDiv | Mod) for a, _ in dim.terms[0][1])
+    return str(dim) if plain else f"({dim})"
+
+
+def _divisor(dim: Dim) -> str:
+    name = len(dim.terms) == 1 and dim.terms[0][0] == 1 and isinstance(dim.terms[0][1][0][0], str)
+    single = name and len(dim.terms[0][1]) == 1 and dim.terms[0][1][0][1] == 1
+    return str(dim) if single or (dim.is_constant and dim.constant > 0) else f"({dim})"
+
+
 def _atom_text(atom: Atom) -> str:
     match atom:
         case str():
             return quoted(atom)
-        case FloorDiv():
-            return f"(({atom.numerator}) // ({atom.denominator}))"
-        case Mod():
-            return f"(({atom.numerator}) % ({atom.denominator}))"
+        case FloorDiv() | Mod():
+            return f"({_bare_text(atom)})"
         case Min():
             return f"min({', '.join(map(str, atom.args))})"
         case Max():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +79,6 @@ def assemble(
     sources = emit(plan, name, externs, weights, meanings(module), _sharing(board, optimize))
     files = {path: text.encode() for path, text in sources.files.items()}
     files |= sources.blocks
-    files |= _runtime_headers()
     prefix = sources.interface.name
     shown = _board_view(
         board, sources, needs_of(board, plan, sources.interface, sources.const_bytes)
@@ -89,6 +90,7 @@ def assemble(
     ):
         files[path] = render(template, model=sources.view, board=shown).encode()
     files[MARKER] = _figures(board, plan, sources, shown.needs)
+    files |= _runtime_headers(files | externs.files)
     clashes = sorted({path.lower() for path in files} & {path.lower() for path in externs.files})
     if clashes:
         raise OutputError(
@@ -176,9 +178,21 @@ def _weights_form(view: ModelView) -> str:
     return "asm" if view.weights_in_block else "c"
 
 
-def _runtime_headers() -> dict[str, bytes]:
+def _runtime_headers(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The headers of ours that the generated files include, and those that these include."""
     folder = data_dir("runtime_c") / "include" / "raot"
-    return {f"raot/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.h"))}
+    found: dict[str, bytes] = {}
+    sources = (text for path, text in files.items() if path.endswith((".c", ".h")))
+    wanted = {name for text in sources for name in re.findall(rb'#include "raot/(\w+\.h)"', text)}
+    while wanted:
+        name = wanted.pop().decode()
+        path = folder / name
+        if not path.is_file():
+            continue  # a header of a user's, in a folder that is called as ours
+        found[f"raot/{name}"] = text = path.read_bytes()
+        inside = set(re.findall(rb'^#include "(\w+\.h)"', text, re.M))
+        wanted |= {other for other in inside if f"raot/{other.decode()}" not in found}
+    return found
 
 
 __all__ = ["OutputError", "Project", "Sources", "assemble", "write_folder"]

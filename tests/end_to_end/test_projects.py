@@ -63,6 +63,17 @@ def test_cc_alone_builds_a_program_that_runs(name: str, tmp_path: Path) -> None:
     assert run([folder / "a.out"], folder) == ""
 
 
+@pytest.mark.parametrize("name", ["gesture", "kws", "branch_sizes"])
+def test_the_folder_holds_the_headers_that_are_included_and_no_others(
+    name: str, tmp_path: Path
+) -> None:
+    """As the compiler's own list of dependencies has them, on a core where all may be used."""
+    folder = project_of(name).write(tmp_path / "out")
+    listed = run(["sh", "-c", "cc -MM *.c"], folder)
+    used = {word for word in listed.split() if word.startswith("raot/")}
+    assert used == {f"raot/{path.name}" for path in (folder / "raot").iterdir()}
+
+
 @pytest.mark.parametrize("name", ["gesture", "silero"])
 def test_cmake_builds_a_program_that_runs(name: str, tmp_path: Path) -> None:
     project_of(name).write(tmp_path / "out")
