@@ -24,21 +24,23 @@ NAMES = (
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF")
 HEAD = """# Errors of elementary functions
 
-Made by `python benchmarks/maths.py --page docs/reference/maths.md`, on this many inputs of each
-function, spread over all bit patterns: normal and subnormal numbers, infinities, NaN. Errors are
-in units of the last place of the exact result; 0.5 is a result that is rounded correctly. NaN,
-infinities and overflow are where IEEE 754 and C (annex F) have them, for all of these inputs.
+Made by `python benchmarks/maths.py --every 1 --page docs/reference/maths.md`, on this many inputs
+of each function, spread over all bit patterns: normal and subnormal numbers, infinities, NaN.
+Errors are in units of the last place of the exact result; 0.5 is a result that is rounded
+correctly. NaN, infinities and overflow are where IEEE 754 and C (annex F) have them, for all of
+these inputs.
 
-Routines are in `raot/math.h` (float) and `raot/math64.h` (double), in integer and float
+Routines are in `raot/math.h` (float) and `raot/math64.h` (double), in integer and floating-point
 arithmetic alone, so that each gives the same bits on every target. No libm is called.
 
 | function | float: inputs | greatest error | at | double: inputs | greatest error | at |
 |---|---|---|---|---|---|---|
 """
 TAIL = """
-`sin`, `cos` and `tan` of double are for arguments up to 1e6 in magnitude; errors grow beyond,
-and from 1e15 on they give NaN. Those of float are for all arguments. `pow` is tried with
-exponents of 2^-8 to 2^8 in magnitude, half of them integers.
+Where 4,294,967,296 inputs are given all floats were tried, the others are every 61st. Doubles are
+spread over all sizes, angles up to 1.8e308 among them: those are reduced exactly, as those of
+float. `pow` is tried with exponents of 2^-8 to 2^8 in magnitude, half of them integers. The tests
+also compare doubles with mpmath, at the hardest angles and near overflow and underflow.
 """
 
 
