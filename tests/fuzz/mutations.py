@@ -1,8 +1,9 @@
 """Model files with bytes changed, and what the compiler makes of them, in a process of its own.
 
-Run as a module, it reads requests from standard input: a file with a model, its options and
-an empty folder to work in. It answers how the compiler ended, every file that was opened for
-writing, made, moved or removed elsewhere, and the seconds of processor time that it took.
+Run as a module, it reads requests from standard input: a file with a model, its options, a board
+and an empty folder to work in. It answers how the compiler ended, every file that was opened for
+writing, made, moved or removed elsewhere, the seconds of processor time that it took, and the
+most memory that the process has had so far.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ def main() -> None:
         began = time.process_time()
         watch.paths, watch.on = [], True
         try:
-            project = driver.compile_model(request["model"], options=Options(bounds=bounds))
+            options = Options(bounds=bounds)
+            project = driver.compile_model(request["model"], request["board"], options)
             project.write(request["output"])
         except RelaxAotError as error:
             ended, said = "refused", str(error)
@@ -167,7 +169,8 @@ def main() -> None:
         watch.on = False
         took = time.process_time() - began
         outside = [p for p in watch.paths if not _below(p, Path(request["output"]))]
-        sys.stdout.write(json.dumps([ended, said[-3000:], outside, took]) + "\n")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        sys.stdout.write(json.dumps([ended, said[-3000:], outside, took, peak]) + "\n")
         sys.stdout.flush()
 
 

@@ -26,7 +26,10 @@ SECONDS = 10.0
 """Of processor time for one file."""
 PATIENCE = 120.0
 """Seconds until a process that does not answer, on a machine that is busy, counts as stuck."""
+BYTES = 2 * 2**30
+"""Of memory, the compiler itself included."""
 GATE, LONG = 40, 2000
+BOARD_GATE, BOARD_LONG = 60, 4000
 Bounds = dict[str, tuple[int, int]]
 
 
@@ -49,14 +52,17 @@ class Compiler:
         model.write_bytes(data)
         return self.compile(model, bounds)
 
-    def compile(self, model: Path, bounds: Bounds) -> tuple[str, str, list[str]]:
-        return self._ask(self._running(), model, bounds)
+    def compile(
+        self, model: Path, bounds: Bounds, board: str = "host"
+    ) -> tuple[str, str, list[str]]:
+        return self._ask(self._running(), model, bounds, board)
 
     def _ask(
-        self, process: subprocess.Popen[str], model: Path, bounds: Bounds
+        self, process: subprocess.Popen[str], model: Path, bounds: Bounds, board: str = "host"
     ) -> tuple[str, str, list[str]]:
         assert process.stdin is not None and process.stdout is not None
         request = {"model": str(model), "output": str(self.folder / "out" / "p"), "bounds": bounds}
+        request["board"] = board
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         with selectors.DefaultSelector() as selector:
@@ -68,10 +74,13 @@ class Compiler:
         if not answer:
             self.close()
             raise Stuck(f"it died with {process.returncode}")
-        ended, said, outside, took = json.loads(answer)
+        ended, said, outside, took, peak = json.loads(answer)
         self.slowest = max(self.slowest, took)
         if took > SECONDS:
             ended, said = "slow", f"{took} s"
+        if peak > BYTES:
+            ended, said = "large", f"{peak} bytes"
+            self.close()
         return str(ended), str(said), list(outside)
 
     def _running(self) -> subprocess.Popen[str]:
@@ -143,3 +152,68 @@ def test_damaged_files_end_with_one_error(compiler: Compiler) -> None:
 def test_damaged_files_end_with_one_error_at_length(compiler: Compiler, start: int) -> None:
     ends = survive(compiler, range(start, min(start + 140, LONG)))
     assert ends["compiled"] and ends["refused"]
+
+
+SMALL = """symbol n in 1..8
+
+func @main(%x: f32[n, 4]) {
+  %y: f32[n, 4] = softmax(%x) {axis=-1}
+  return %y
+}
+"""
+WORDS = (
+    "", "0", "-1", "1K", "64K", "1e9", "true", "[]", "{}", '"x"', "nan", "2**40", "0xffffffffffff",
+    '"../x"', '"$(id)"', '"a\\nb"', "flash", "[[memory]]", "[emulator]", "size = 0",
+)  # fmt: skip
+
+
+def damaged_board(text: str, other: str, random: Random) -> bytes:
+    """With lines lost, doubled, swapped, brought from another board, or with other values."""
+    if random.random() < 0.2:
+        return mutated(text.encode(), other.encode(), random)
+    lines = text.splitlines()
+    for _ in range(random.choice((1, 1, 2, 3))):
+        at = random.randrange(len(lines))
+        match random.randrange(5):
+            case 0:
+                lines[at] = ""
+            case 1:
+                lines.insert(at, random.choice(lines))
+            case 2:
+                lines[at] = random.choice(other.splitlines())
+            case 3:
+                lines[at] = f"{lines[at].partition('=')[0]}= {random.choice(WORDS)}"
+            case _:
+                lines.insert(at, random.choice(WORDS))
+    return "\n".join(lines).encode()
+
+
+def survive_boards(compiler: Compiler, numbers: range) -> None:
+    texts = [path.read_text() for path in sorted((ROOT / "boards").glob("*.toml"))]
+    model, board = compiler.folder / "in" / "small.raot", compiler.folder / "in" / "b.toml"
+    model.write_text(SMALL)
+    ends: dict[str, int] = {}
+    bad: list[str] = []
+    for number in numbers:
+        random = Random(number)
+        board.write_bytes(damaged_board(random.choice(texts), random.choice(texts), random))
+        try:
+            ended, said, outside = compiler.compile(model, {}, str(board))
+        except Stuck as stuck:
+            ended, said, outside = "stuck", str(stuck), []
+        ends[ended] = ends.get(ended, 0) + 1
+        if ended not in ("compiled", "refused") or outside:
+            bad.append(f"{number}: {ended} {outside}\n{said}")
+    assert not bad, f"{len(bad)} of {len(numbers)}:\n" + "\n".join(bad[:20])
+    assert ends["compiled"] and ends["refused"]
+
+
+def test_damaged_board_files_end_with_one_error(compiler: Compiler) -> None:
+    survive_boards(compiler, range(BOARD_GATE))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(BOARD_GATE, BOARD_LONG, 500))
+def test_damaged_board_files_end_with_one_error_at_length(compiler: Compiler, start: int) -> None:
+    survive_boards(compiler, range(start, min(start + 500, BOARD_LONG)))

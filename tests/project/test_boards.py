@@ -130,7 +130,7 @@ def test_keyword_spotting_and_images_build_or_say_what_is_missing(
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("model", ["gesture", "kws"])
+@pytest.mark.parametrize("model", ["gesture", "kws", "resnet8"])
 @pytest.mark.parametrize("board", marked([n for n in BOARDS if load_board(n).prefix], FEW))
 def test_the_board_s_flags_compile_without_a_warning(
     model: str, board: str, tmp_path: Path

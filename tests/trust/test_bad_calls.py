@@ -7,6 +7,7 @@ wrong is chosen here, and so is the status that it must give; the generated code
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import cffi
@@ -14,17 +15,68 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from examples.extern_routine import make_model as peaks
+from examples.keyword import make_model
+from relax_aot import driver
+from relax_aot.driver import Options
 from relax_aot.emit.interface import Interface
+from relax_aot.project import Project
 from relax_aot.verify.host import build_library, to_bytes
 from relax_aot.verify.library import CDEF
 from relax_aot.verify.samples import cases_of
-from tests.end_to_end.subjects import SUBJECTS, project_of
+from tests.end_to_end.subjects import SHARED, SUBJECTS, Subject
+from tests.fuzz.graphs import random_graph
+from tests.models.catalogue import CATALOGUE
 
 NULL, ARENA, ALIGN, SIZE, OVERLAP, STATE = -1, -2, -3, -4, -9, -10
-MANY = sorted(SUBJECTS)
+GRAPHS = (3, 7, 11, 19)
+"""Seeds of random graphs with sizes in several symbols."""
+
+
+def fuzzed(seed: int) -> Subject:
+    made = random_graph(seed)
+    options = Options(bounds=made.bounds, name=f"graph{seed}")
+    at = tuple({name: sizes[name] for name in made.bounds} for sizes in made.assignments)
+    return Subject(lambda: made.model, options, at)
+
+
+ALL = {
+    **SUBJECTS,
+    **{f"graph{seed}": fuzzed(seed) for seed in GRAPHS},
+    **{
+        f"{name}_int8": Subject(
+            lambda name=name: SHARED / f"{name}_int8_qdq.onnx",  # type: ignore[misc]  # bound early
+            Options(name=name),
+            shared=True,
+        )
+        for name in ("kws", "resnet8")
+    },
+    "gru_state": Subject(
+        CATALOGUE["gru_tagger"].make,
+        Options(
+            bounds=CATALOGUE["gru_tagger"].bounds,
+            state=dict(CATALOGUE["gru_tagger"].state),
+            name="gru_state",
+        ),
+    ),
+    "keyword": Subject(
+        lambda: make_model.model(make_model.trained(np.random.default_rng(7), words=60)),
+        Options(bounds={"n": (1, 80)}, name="keyword"),
+        ({"n": 33},),
+    ),
+    "peaks": Subject(
+        peaks.model, Options(bounds={"b": (1, 3), "n": (1, 50)}, name="peaks"), ({"b": 2, "n": 31},)
+    ),
+}
+MANY = sorted(ALL)
 FEW = ("gesture", "gru_tagger", "lstm_tagger", "small_encoder", "image_net")
 SPACE = 256
 """Bytes between buffers, so that one may be moved without meeting another."""
+
+
+@cache
+def project_of(name: str) -> Project:
+    return driver.compile_model(ALL[name].model(), "host", ALL[name].options)
 
 
 @dataclass
@@ -69,7 +121,7 @@ def setup(name: str) -> Setup:
     ffi.cdef(CDEF)
     library = ffi.dlopen(str(build_library(project)))
     model = library.raot_model
-    case = cases_of(interface, SUBJECTS[name].at[-1:], {})[-1]
+    case = cases_of(interface, ALL[name].at[-1:], {})[-1]
     dims = [case.sizes[f.symbol.name] for f in interface.dims]
     inner = {f.symbol.name for f in interface.results}
     sizes = {"arena": int(model.arena_need(ffi.new("int32_t[]", dims or [0])))}
@@ -193,6 +245,10 @@ def test_three_hundred_bad_calls(name: str) -> None:
 def test_ten_thousand_bad_calls(name: str) -> None:
     assert made_of(name)
     run_many(name, 10_000)
+
+
+def test_there_are_twenty_models() -> None:
+    assert len(MANY) >= 20
 
 
 def made_of(name: str) -> bool:
