@@ -102,15 +102,16 @@ def _multiply(operands: Sequence[Array], sizes: Sizes) -> None:
 
 # Sums to bytes
 
-SCALE = ("channels", "places", "out_step", "zero", "low", "high")
+SCALE = ("channels", "places", "out_step", "channel_step", "zero", "low", "high")
 
 
 def _scaled_reach(sizes: Sizes) -> Sequence[int]:
-    channels, places, step = sizes[:3]
+    channels, places, step, channel_step = sizes[:4]
     groups = (channels + 3) // 4
     if min(channels, places) <= 0:
         return 0, 0, 0
-    return (places - 1) * step + channels, (places + 1) // 2 * groups * 8, groups * 8
+    reach = (places - 1) * step + (channels - 1) * channel_step + 1
+    return reach, (places + 1) // 2 * groups * 8, groups * 8
 
 
 def _floats_reach(sizes: Sizes) -> Sequence[int]:
@@ -149,7 +150,7 @@ FORMS = {"f32": _floats, "nearest": _nearest, "twice": _twice, "above": _above}
 def _requantize(form: str) -> MicroKernel:
     def run(operands: Sequence[Array], sizes: Sizes) -> None:
         out, sums, scales = operands
-        channels, places, step, zero, low, high = sizes
+        channels, places, step, apart, zero, low, high = sizes
         order = channel_order(channels)
         lanes = {channel: lane for lane, channel in enumerate(order) if channel >= 0}
         lane = [lanes[channel] for channel in range(channels)]
@@ -158,7 +159,7 @@ def _requantize(form: str) -> MicroKernel:
             start = p // 2 * groups * 8 + p % 2 * 4
             part = sums[start + np.arange(groups)[:, None] * 8 + np.arange(4)]
             found = FORMS[form](part, scales).reshape(-1)[lane]
-            out[p * step : p * step + channels] = np.clip(found + zero, low, high)
+            out[p * step + np.arange(channels) * apart] = np.clip(found + zero, low, high)
 
     kind = DType.F32 if form == "f32" else DType.I32
     return MicroKernel(

@@ -1,4 +1,4 @@
-"""Integer contractions for Helium whose results have their channels side by side.
+"""Integer contractions for Helium whose sums become bytes.
 
 Two places and four channels are worked on at once. Where what a window covers lies in one piece, it
 is read where it is; else some columns of the image are copied into a strip, one after the other,
@@ -40,9 +40,11 @@ from relax_aot.scheduling.jam import Names, named, over
 from relax_aot.scheduling.nest import coefficient
 
 SUMS = 1024
-"""Bytes of sums that are kept at once, if two places do not take more."""
+"""Bytes of sums and columns that are kept at once, if two places do not take more."""
 
 PLACES = 16
+MOST_APART = 9362
+"""How far channels of the result are apart at most: seven times that are 16 bits."""
 
 
 def suits(what: Contraction, constants: frozenset[str]) -> bool:
@@ -57,7 +59,8 @@ def suits(what: Contraction, constants: frozenset[str]) -> bool:
         return False
     (store,) = parts[1].after
     assert isinstance(store, Store)
-    return stride(Load(store.buffer, store.index), what.channel.variable) == 1
+    step = stride(Load(store.buffer, store.index), what.channel.variable)
+    return step is not None and step.is_constant and 0 < step.constant <= MOST_APART
 
 
 def write(what: Contraction, names: Names, bounds: Bounds, constants: frozenset[str]) -> Written:
@@ -128,7 +131,14 @@ class _Last:
         size = (self.tile + 1) // 2 * self.groups * 8
         self.sums = Buffer(self.names.fresh("sums"), DType.I32, (Dim.of(size),))
         self.strip = self._strip()
+        (store,) = self.rest.after
+        assert isinstance(store, Store)
+        apart = stride(Load(store.buffer, store.index), what.channel.variable)
+        assert apart is not None
+        self.apart = apart
         staged = (Dim.of(self.tile), Dim.of(self.channels))
+        if apart != 1:
+            staged = staged[::-1]
         self.staged = Buffer(self.names.fresh("staged"), DType.I8, staged)
         self.uses_staged = False
         for loop in what.shared:
@@ -143,7 +153,11 @@ class _Last:
         return Written(body, scratch, derived)
 
     def _tile_size(self, bounds: Bounds) -> int:
-        most = SUMS // (self.groups * 16) // 2 * 2
+        copied = 0
+        if self.way.roles is not None:
+            column = self.way.roles.column
+            copied = self.depth // (1 if column is None else self.what.counts[column])
+        most = SUMS // (self.groups * 16 + copied) // 2 * 2
         joined = self._joined()
         places = self.what.places[-1:] if not joined else self.what.places
         count = prod((loop.stop for loop in places), start=Dim.of(1))
@@ -243,16 +257,18 @@ class _Last:
     ) -> list[Stmt]:
         what, rest = self.what, self.rest
         assert what.channel is not None
-        zero, channels = Dim.of(0), Dim.of(self.channels)
+        zero, one, channels = Dim.of(0), Dim.of(1), Dim.of(self.channels)
         here = {**at, what.channel.variable: zero}
         scales = Load(self.scales, (*(Dim.of(loop.variable) for loop in self.outer), zero))
         store = straight(rest)
         if store is not None:
             out = stored_at(store, here)
-            return [self._requantize(out, sums, scales, places, self._step(out, store))]
+            moves = (self._step(out, store), self.apart)
+            return [self._requantize(out, sums, scales, places, moves)]
         self.uses_staged = True
         staged = Load(self.staged, (zero, zero))
-        result: list[Stmt] = [self._requantize(staged, sums, scales, places, channels)]
+        moves = (channels, one) if self.apart == 1 else (one, Dim.of(self.tile))
+        result: list[Stmt] = [self._requantize(staged, sums, scales, places, moves)]
         summed = self._summed(here, places)
         if summed is not None:
             return [*result, summed]
@@ -261,7 +277,8 @@ class _Last:
         body: list[Stmt] = []
         place, inside = self._at(first + Dim.of(p), fixed, inside, body)
         there = {**place, what.channel.variable: Dim.of(channel)}
-        value = Load(self.staged, (Dim.of(p), Dim.of(channel)))
+        index = (Dim.of(p), Dim.of(channel))
+        value = Load(self.staged, index if self.apart == 1 else index[::-1])
         loop = For(channel, zero, channels, tuple(finish(rest, there, value, self.names)))
         return [*result, For(p, zero, places, (*body, loop))]
 
@@ -273,10 +290,12 @@ class _Last:
         assert step is not None, out
         return step
 
-    def _requantize(self, out: Load, sums: Load, scales: Load, places: Dim, step: Dim) -> Micro:
+    def _requantize(
+        self, out: Load, sums: Load, scales: Load, places: Dim, moves: tuple[Dim, Dim]
+    ) -> Micro:
         found = self.found
         numbers = (found.zero, found.low, found.high)
-        sizes = (Dim.of(self.channels), places, step, *(Dim.of(number) for number in numbers))
+        sizes = (Dim.of(self.channels), places, *moves, *(Dim.of(number) for number in numbers))
         return Micro(f"raot_last_{found.form}", (out, sums, scales), sizes)
 
     def _summed(self, here: Mapping[str, Dim], places: Dim) -> Micro | None:
@@ -287,17 +306,20 @@ class _Last:
         names = [self.what.channel.variable, self.what.places[-1].variable]
         loads = (Load(found.store.buffer, found.store.index), found.other)
         moves = [[stride(load, name) for name in names] for load in loads]
-        if any(move[0] != 1 or move[1] is None for move in moves):
+        side = 0 if self.apart == 1 else 1
+        if any(move[side] != 1 or move[1 - side] is None for move in moves):
             return None
         if self._joined() and not all(follow(self.what, load) for load in loads):
             return None
-        out_step, other_step = moves[0][1], moves[1][1]
+        out_step, other_step = moves[0][1 - side], moves[1][1 - side]
         assert out_step is not None and other_step is not None
         zero, channels = Dim.of(0), Dim.of(self.channels)
         operands = (moved(loads[0], here), Load(self.staged, (zero, zero)), moved(loads[1], here))
         numbers = (found.by, found.by_other, found.more, found.shift)
         rows: tuple[Dim, ...] = (places, channels, out_step, channels, other_step)
-        if out_step == channels == other_step:
+        if side:
+            rows = (channels, places, out_step, Dim.of(self.tile), other_step)
+        elif out_step == channels == other_step:
             rows = (Dim.of(1), places * channels, zero, zero, zero)
         sizes = (*rows, *(Dim.of(number) for number in numbers))
         return Micro("raot_sum_codes_s8", operands, sizes)

@@ -66,9 +66,12 @@ def _strip(rng: Random) -> Sizes:
 def _scaled(rng: Random) -> Sizes:
     channels = _between(rng, 1, 37)
     low, high = (-128, 127) if rng.random() < 0.6 else (-100, 90)
+    places, beside = _between(rng, 1, 5), rng.random() < 0.5
     return {
-        "channels": channels, "places": _between(rng, 1, 5),
-        "out_step": channels + _between(rng, 0, 3), "zero": _between(rng, -128, 127),
+        "channels": channels, "places": places,
+        "out_step": channels + _between(rng, 0, 3) if beside else 1,
+        "channel_step": 1 if beside else places + _between(rng, 0, 40),
+        "zero": _between(rng, -128, 127),
         "low": low, "high": high,
     }  # fmt: skip
 

@@ -45,6 +45,31 @@ static inline void raot_fill_s8(int8_t *to, int32_t byte, int32_t count)
 #endif
 }
 
+#if defined(__ARM_FEATURE_MVE)
+/* `count` bytes that are `step` apart, as `apart` tells eight of them, each xor `flip`. */
+static inline void raot_apart_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t step,
+                                 uint16x8_t apart, int32_t flip)
+{
+#if defined(__GNUC__) && !defined(__clang__)
+    if (flip == 0) {
+        __asm volatile("dlstp.16 lr, %[count]\n"
+                       "1:\n vldrb.u16 q0, [%[from], %q[apart]]\n"
+                       "vstrb.16 q0, [%[to]], #8\n add %[from], %[step]\n letp lr, 1b\n"
+                       : [to] "+l"(to), [from] "+r"(from)
+                       : [count] "r"(count), [step] "r"(8 * step), [apart] "w"(apart)
+                       : "lr", "s0", "s1", "s2", "s3", "cc", "memory");
+        return;
+    }
+#endif
+    const uint16x8_t other = vdupq_n_u16((uint16_t)flip);
+    for (int32_t i = 0; i < count; i += 8) {
+        const mve_pred16_t some = vctp16q((uint32_t)(count - i));
+        const uint16x8_t x = vldrbq_gather_offset_z_u16(from + i * step, apart, some);
+        vstrbq_p_u16((uint8_t *)to + i, veorq_u16(x, other), some);
+    }
+}
+#endif
+
 /*
  * Columns first..first + columns of some lines of an image, one after the other: of each column,
  * `channels` bytes of every line. Lines first1..last1 of `lines` and columns 0..width lie inside
@@ -102,6 +127,17 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
             }
             continue;
         }
+#if defined(__ARM_FEATURE_MVE)
+        if (channels >= 4 && channel_step <= UINT16_MAX / 7) {
+            const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)channel_step);
+            for (int32_t c = left; c < right; c++) {
+                raot_apart_s8(to, from, channels, channel_step, apart, flip);
+                to += piece;
+                from += column_step;
+            }
+            continue;
+        }
+#endif
         for (int32_t i = 0; i < channels; i++) {
             const uint8_t *source = from + i * channel_step;
             int8_t *target = to + i;

@@ -1,9 +1,9 @@
 /*
  * requantize_last.h - sums of multiply_last.h to signed bytes, channels side by side.
  *
- * out[p * out_step + n] is what becomes of the sum of place p and channel n, plus `zero`, the
- * nearest number of low..high. `scales` holds what belongs to each channel in the order of the
- * groups: four multipliers, then (but for floats) four shifts, which are not positive.
+ * out[p * out_step + n * channel_step] is what becomes of the sum of place p and channel n, plus
+ * `zero`, the nearest number of low..high. `scales` holds what belongs to each channel in the order
+ * of the groups: four multipliers, then (but for floats) four shifts, which are not positive.
  *
  *     raot_last_f32      the product in float, rounded to nearest, halves to even; it is no NaN
  *                        and its magnitude is less than 2^30
@@ -47,62 +47,84 @@ static inline int32_t raot_last_lane(int32_t n, int32_t channels)
     } else {                                                                                \
         y = vreinterpretq_s16_s8(vqmovnbq_s16(vreinterpretq_s8_s16(y), y));                 \
     }                                                                                       \
-    vstrbq_p_s16(to, y, some);
+    if (beside) {                                                                           \
+        vstrbq_p_s16(to, y, some);                                                          \
+    } else {                                                                                \
+        vstrbq_scatter_offset_p_s16(to, apart, y, some);                                    \
+    }
 
-#define RAOT_LAST(T, PER, PARTS, SCALED)                                          \
-    const int32_t groups = (channels + 3) / 4;                                    \
-    const int bounded = low > INT8_MIN || high < INT8_MAX;                        \
-    for (int32_t n = 0; n < channels; n += 8) {                                   \
-        const int32_t *from = sums + n * 2;                                       \
-        int8_t *to = out + n;                                                     \
-        PARTS(a, scales)                                                          \
-        if (channels - n > 4) {                                                   \
-            const mve_pred16_t some = vctp16q((uint32_t)(channels - n));          \
-            PARTS(b, scales + PER)                                                \
-            for (int32_t p = 0; p < places; p += 2) {                             \
-                {                                                                 \
-                    RAOT_LAST_EIGHT(SCALED(from, a), SCALED(from + 8, b))         \
-                    to += out_step;                                               \
-                }                                                                 \
-                if (p + 1 < places) {                                             \
-                    RAOT_LAST_EIGHT(SCALED(from + 4, a), SCALED(from + 12, b))    \
-                    to += out_step;                                               \
-                }                                                                 \
-                from += groups * 8;                                               \
-            }                                                                     \
-        } else {                                                                  \
-            const mve_pred16_t some = vctp32q((uint32_t)(channels - n));          \
-            for (int32_t p = 0; p < places; p++) {                                \
-                int32x4_t x = vqaddq_n_s32(SCALED(from, a), zero);                \
-                x = vminq_s32(vmaxq_s32(x, vdupq_n_s32(low)), vdupq_n_s32(high)); \
-                vstrbq_p_s32(to, x, some);                                        \
-                to += out_step;                                                   \
-                from += p % 2 == 0 ? 4 : groups * 8 - 4;                          \
-            }                                                                     \
-        }                                                                         \
-        scales += 2 * PER;                                                        \
+#define RAOT_LAST(T, PER, PARTS, SCALED)                                                     \
+    const int32_t groups = (channels + 3) / 4;                                               \
+    const int bounded = low > INT8_MIN || high < INT8_MAX;                                   \
+    const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)channel_step);        \
+    for (int32_t n = 0; n < channels; n += 8) {                                              \
+        const int32_t *from = sums + n * 2;                                                  \
+        int8_t *to = out + n * channel_step;                                                 \
+        PARTS(a, scales)                                                                     \
+        if (channels - n > 4) {                                                              \
+            const mve_pred16_t some = vctp16q((uint32_t)(channels - n));                     \
+            PARTS(b, scales + PER)                                                           \
+            for (int32_t p = 0; p < places; p += 2) {                                        \
+                {                                                                            \
+                    RAOT_LAST_EIGHT(SCALED(from, a), SCALED(from + 8, b))                    \
+                    to += out_step;                                                          \
+                }                                                                            \
+                if (p + 1 < places) {                                                        \
+                    RAOT_LAST_EIGHT(SCALED(from + 4, a), SCALED(from + 12, b))               \
+                    to += out_step;                                                          \
+                }                                                                            \
+                from += groups * 8;                                                          \
+            }                                                                                \
+        } else {                                                                             \
+            const mve_pred16_t some = vctp32q((uint32_t)(channels - n));                     \
+            const uint32x4_t four = vmulq_n_u32(vidupq_n_u32(0, 1), (uint32_t)channel_step); \
+            for (int32_t p = 0; p < places; p++) {                                           \
+                int32x4_t x = vqaddq_n_s32(SCALED(from, a), zero);                           \
+                x = vminq_s32(vmaxq_s32(x, vdupq_n_s32(low)), vdupq_n_s32(high));            \
+                vstrbq_scatter_offset_p_s32(to, four, x, some);                              \
+                to += out_step;                                                              \
+                from += p % 2 == 0 ? 4 : groups * 8 - 4;                                     \
+            }                                                                                \
+        }                                                                                    \
+        scales += 2 * PER;                                                                   \
     }
 #else
-#define RAOT_LAST(T, PER, PARTS, SCALED)                                                    \
-    const int32_t groups = (channels + 3) / 4;                                              \
-    for (int32_t p = 0; p < places; p++) {                                                  \
-        for (int32_t n = 0; n < channels; n++) {                                            \
-            const int32_t group = raot_last_group(n, channels);                             \
-            const int32_t lane = raot_last_lane(n, channels);                               \
-            const int32_t sum = sums[(p / 2 * groups + group) * 8 + p % 2 * 4 + lane];      \
-            const T *const by = scales + group * PER + lane;                                \
-            const int64_t code = (int64_t)SCALED(sum, by) + zero;                           \
-            out[p * out_step + n] = (int8_t)(code < low ? low : code > high ? high : code); \
-        }                                                                                   \
+#define RAOT_LAST(T, PER, PARTS, SCALED)                                               \
+    const int32_t groups = (channels + 3) / 4;                                         \
+    for (int32_t p = 0; p < places; p++) {                                             \
+        for (int32_t n = 0; n < channels; n++) {                                       \
+            const int32_t group = raot_last_group(n, channels);                        \
+            const int32_t lane = raot_last_lane(n, channels);                          \
+            const int32_t sum = sums[(p / 2 * groups + group) * 8 + p % 2 * 4 + lane]; \
+            const T *const by = scales + group * PER + lane;                           \
+            const int64_t code = (int64_t)SCALED(sum, by) + zero;                      \
+            out[p * out_step + n * channel_step] = (int8_t)(code < low    ? low        \
+                                                            : code > high ? high       \
+                                                                          : code);     \
+        }                                                                              \
     }
 #endif
 
-#define RAOT_LAST_FORM(NAME, T, PER, PARTS, SCALED)                                          \
-    __attribute__((noinline, unused)) static void NAME(                                      \
-        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t places, \
-        int32_t out_step, int32_t zero, int32_t low, int32_t high)                           \
-    {                                                                                        \
-        RAOT_LAST(T, PER, PARTS, SCALED)                                                     \
+/* Channels that lie side by side are stored at once: one body for them, one for others. */
+#define RAOT_LAST_FORM(NAME, T, PER, PARTS, SCALED)                                           \
+    __attribute__((always_inline)) static inline void NAME##_of(                              \
+        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t places,  \
+        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high,      \
+        const int beside)                                                                     \
+    {                                                                                         \
+        RAOT_LAST(T, PER, PARTS, SCALED)                                                      \
+        (void)beside;                                                                         \
+    }                                                                                         \
+    __attribute__((noinline, unused)) static void NAME(                                       \
+        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t places,  \
+        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high)      \
+    {                                                                                         \
+        if (channel_step == 1) {                                                              \
+            NAME##_of(out, sums, scales, channels, places, out_step, 1, zero, low, high, 1);  \
+        } else {                                                                              \
+            NAME##_of(out, sums, scales, channels, places, out_step, channel_step, zero, low, \
+                      high, 0);                                                               \
+        }                                                                                     \
     }
 
 #if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
