@@ -19,6 +19,7 @@ from relax_aot.ir.micro_bytes import MICRO_KERNELS as BYTES
 from relax_aot.ir.micro_depthwise import MICRO_KERNELS as DEPTHWISE
 from relax_aot.ir.micro_integer import MICRO_KERNELS as INTEGER
 from relax_aot.ir.micro_last import MICRO_KERNELS as LAST
+from relax_aot.ir.micro_quads import MICRO_KERNELS as QUADS
 from relax_aot.ir.micro_tiles import MICRO_KERNELS as TILES
 from relax_aot.ir.types import DType, Shape, TensorType
 
@@ -357,7 +358,9 @@ class Multiply:
     right: Load
 
 
-MICRO_KERNELS = {kernel.name: kernel for kernel in (*INTEGER, *DEPTHWISE, *BYTES, *LAST, *TILES)}
+MICRO_KERNELS = {
+    kernel.name: kernel for kernel in (*INTEGER, *DEPTHWISE, *BYTES, *LAST, *QUADS, *TILES)
+}
 
 
 @dataclass(frozen=True, slots=True)

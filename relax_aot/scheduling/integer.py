@@ -16,6 +16,7 @@ from relax_aot.scheduling import (
     integer_last,
     integer_mve,
     integer_places,
+    integer_quads,
 )
 from relax_aot.scheduling.integer_match import Contraction, contraction
 from relax_aot.scheduling.integer_parts import Derived, Written
@@ -69,6 +70,8 @@ def _written(
         return _lanes(what, names, bounds, constants)
     if form == "mve" and integer_last.suits(what, constants):
         return integer_last.write(what, names, bounds, constants)
+    if form == "mve" and integer_quads.suits(what, constants, bounds):
+        return integer_quads.write(what, names, bounds, constants)
     if form == "mve" and integer_mve.suits(what, constants):
         return integer_mve.write(what, names, bounds)
     if integer_dsp.suits(what, constants):

@@ -82,16 +82,16 @@ def rescaled(what: Contraction, constants: frozenset[str]) -> tuple[Rescaled, Co
 
 def _inlined(after: Sequence[Stmt]) -> Store | None:
     """The one store, with the value of each local in its place."""
-    values: dict[Local, Expr] = {}
+    inlined: dict[Local, Expr] = {}
 
     def rule(expr: Expr) -> Expr:
-        return values.get(expr, expr) if isinstance(expr, Local) else expr
+        return inlined.get(expr, expr) if isinstance(expr, Local) else expr
 
     *declared, store = after
     for stmt in declared:
         if not isinstance(stmt, Declare):
             return None
-        values[stmt.local] = map_expr(stmt.value, rule)
+        inlined[stmt.local] = map_expr(stmt.value, rule)
     if not isinstance(store, Store):
         return None
     return replace(store, value=map_expr(store.value, rule))
@@ -228,15 +228,16 @@ def loads_of(expr: Expr | None) -> list[Load]:
     return found
 
 
-def _values(expr: Expr, loops: Sequence[For], data: Arrays) -> Array:
+def values(expr: Expr, loops: Sequence[For], data: Arrays) -> Array:
+    """A part of what is rescaled by, one axis per loop."""
     extents = [extent(loop) for loop in loops]
     match expr:
         case Lit(value):
             return np.full(extents, value)
         case Cast(value):
-            return _values(value, loops, data)
+            return values(value, loops, data)
         case Binary(op, left, right):
-            a, b = _values(left, loops, data), _values(right, loops, data)
+            a, b = values(left, loops, data), values(right, loops, data)
             return np.asarray(np.subtract(a, b) if op == "-" else np.add(a, b))
         case Load():
             names = [loop.variable for loop in loops]
@@ -250,11 +251,11 @@ def table(found: Rescaled, loops: Sequence[For], order: Sequence[int], data: Arr
     lanes = np.array([max(channel, 0) for channel in order])
     absent = np.array([channel < 0 for channel in order])
     kind = np.float32 if found.form == "f32" else np.int32
-    scale = _values(found.scale, loops, data)[..., lanes].astype(kind)
+    scale = values(found.scale, loops, data)[..., lanes].astype(kind)
     scale[..., absent] = 0
     parts = [scale.reshape(*scale.shape[:-1], -1, 1, 4)]
     if found.down is not None:
-        down = _values(found.down, loops, data).astype(np.int64)[..., lanes]
+        down = values(found.down, loops, data).astype(np.int64)[..., lanes]
         shift = (found.less - down).astype(kind)
         shift[..., absent] = 0
         parts.append(shift.reshape(*shift.shape[:-1], -1, 1, 4))

@@ -26,6 +26,8 @@ Sizes = Mapping[str, int]
 Random = np.random.Generator
 TILES = 12
 SCALES = ("scale", "scales")
+LANES = {"last": 4, "channel": 1}
+"""How many multipliers stand beside each other, before as many shifts."""
 
 
 def _between(rng: Random, low: int, high: int) -> int:
@@ -128,6 +130,41 @@ def _last_product(rng: Random) -> Sizes:
     }  # fmt: skip
 
 
+def _quads(rng: Random) -> Sizes:
+    columns, step = _between(rng, 3, 40), int(rng.choice([1, 2, 5, 17, 18, 64]))
+    beside = rng.random() < 0.5
+    return {
+        "flip": 0, "blocks": _between(rng, 1, 4), "length": _between(rng, 4, 40),
+        "top": _between(rng, -3, 3), "left": _between(rng, -3, 2), "lines": _between(rng, 4, 10),
+        "columns": columns, "line_step": 1 if beside else columns * step,
+        "step": 10 * step if beside else step,
+    }  # fmt: skip
+
+
+def _quads_product(rng: Random) -> Sizes:
+    count, stride = _between(rng, 1, 30), _between(rng, 1, 2)
+    return {
+        "blocks": _between(rng, 1, 3), "outs": _between(rng, 1, 2), "count": count,
+        "stride": stride, "length": count * stride + _between(rng, 0, 3),
+    }  # fmt: skip
+
+
+def _channel(rng: Random) -> Sizes:
+    lines, count, beside = _between(rng, 1, 5), _between(rng, 1, 30), rng.random() < 0.5
+    step = int(rng.choice([1, 2, 7]))
+    low, high = (-128, 127) if rng.random() < 0.6 else (-100, 90)
+    return {
+        "lines": lines, "count": count,
+        "line_step": count * step + _between(rng, 0, 1) if beside else 1,
+        "step": step if beside else lines, "zero": _between(rng, -128, 127), "low": low,
+        "high": high,
+    }  # fmt: skip
+
+
+def _frame(rng: Random) -> Sizes:
+    return {"zero": _between(rng, -128, 127), "count": _between(rng, 1, 70)}
+
+
 TILES_OF: dict[str, Callable[[Random], Sizes]] = {
     "raot_rows": _rows,
     "raot_multiply_rows": _rows_product,
@@ -138,13 +175,17 @@ TILES_OF: dict[str, Callable[[Random], Sizes]] = {
     "raot_beside": _strip,
     "raot_multiply_last": _last_product,
     "raot_last": _scaled,
+    "raot_frame_quads": _frame,
+    "raot_quads": _quads,
+    "raot_multiply_quads": _quads_product,
+    "raot_channel": _channel,
 }
 HERE = [name for name in MICRO_KERNELS if name not in {kernel.name for kernel in TILED}]
-NAMES = [name for name in HERE if any(name.startswith(f"{key}_") for key in TILES_OF)]
+NAMES = [name for name in HERE if any(f"{name}_".startswith(f"{key}_") for key in TILES_OF)]
 
 
 def _sizes(name: str, rng: Random) -> tuple[int, ...]:
-    key = next(key for key in TILES_OF if name.startswith(f"{key}_"))
+    key = next(key for key in TILES_OF if f"{name}_".startswith(f"{key}_"))
     found = dict(TILES_OF[key](rng))
     if name.endswith("_u8") and "flip" in found:
         found["flip"] = 128
@@ -157,8 +198,9 @@ def _data(name: str, operand: str, dtype: DType, count: int, rng: Random) -> Arr
         return rng.uniform(1e-4, 1e-2, count).astype(np.float32)
     if operand in SCALES:
         found = rng.integers(2**30, 2**31, count)
-        if operand == "scales":
-            shifts = found.reshape(-1, 2, 4)[:, 1]
+        lanes = next((many for key, many in LANES.items() if f"_{key}_" in name), None)
+        if lanes is not None:
+            shifts = found.reshape(-1, 2, lanes)[:, 1]
             shifts[...] = -rng.integers(4 if name.endswith("nearest") else 3, 11, shifts.shape)
         return found.astype(np.int32)
     if dtype is DType.I32:

@@ -1,0 +1,96 @@
+/*
+ * requantize_channel.h - sums of one channel to signed bytes.
+ *
+ * out[r * line_step + c * step], for r < lines and c < count, is what becomes of the sum at
+ * r * count + c plus `start`, plus `zero`, the nearest number of low..high. Sums are read in
+ * eights. The forms are those of requantize_last.h; `scale` is the multiplier, then (but for
+ * floats) the shift. Results of seven columns are at most 65535 bytes apart.
+ */
+#ifndef RAOT_REQUANTIZE_CHANNEL_H
+#define RAOT_REQUANTIZE_CHANNEL_H
+
+#include <stdint.h>
+
+#include "requantize_last.h"
+
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+/* Even and odd sums apart, then beside each other in 16 bits, where they saturate. */
+#define RAOT_CHANNEL(SCALED)                                                  \
+    const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step); \
+    const int16x8_t least = vdupq_n_s16((int16_t)low);                        \
+    const int16x8_t most = vdupq_n_s16((int16_t)high);                        \
+    if (line_step == count * step) {                                          \
+        count *= lines;                                                       \
+        lines = 1;                                                            \
+    }                                                                         \
+    for (int32_t r = 0; r < lines; r++) {                                     \
+        const int32_t *from = sums + r * count;                               \
+        int8_t *to = out + r * line_step;                                     \
+        for (int32_t c = count; c > 0; c -= 8) {                              \
+            const mve_pred16_t some = vctp16q((uint32_t)c);                   \
+            __asm("" : "+r"(from));                                           \
+            const int32x4x2_t x = vld2q_s32(from);                            \
+            const int32x4_t even = SCALED(vaddq_n_s32(x.val[0], start));      \
+            const int32x4_t odd = SCALED(vaddq_n_s32(x.val[1], start));       \
+            int16x8_t y = vqmovnbq_s32(vreinterpretq_s16_s32(even), even);    \
+            y = vqaddq_n_s16(vqmovntq_s32(y, odd), (int16_t)zero);            \
+            y = vmaxq_s16(vminq_s16(y, most), least);                         \
+            if (beside) {                                                     \
+                vstrbq_p_s16(to, y, some);                                    \
+            } else {                                                          \
+                vstrbq_scatter_offset_p_s16(to, apart, y, some);              \
+            }                                                                 \
+            from += 8;                                                        \
+            to += 8 * step;                                                   \
+        }                                                                     \
+    }
+#define RAOT_CHANNEL_F32(X) vcvtnq_s32_f32(vmulq_n_f32(vcvtq_f32_s32(X), by))
+#define RAOT_CHANNEL_NEAREST(X) vrshlq_n_s32(vmulhq_s32(X, vdupq_n_s32(by)), shift)
+#define RAOT_CHANNEL_ABOVE(X) vrshlq_n_s32(vqrdmulhq_n_s32(X, by), shift)
+#define RAOT_CHANNEL_TWICE(X) vrshlq_n_s32(raot_lower(vqrdmulhq_n_s32(X, by)), shift)
+#else
+#define RAOT_CHANNEL(SCALED)                                                                \
+    for (int32_t r = 0; r < lines; r++) {                                                   \
+        for (int32_t c = 0; c < count; c++) {                                               \
+            const int32_t sum = (int32_t)((uint32_t)sums[r * count + c] + (uint32_t)start); \
+            const int64_t code = (int64_t)SCALED(sum) + zero;                               \
+            out[r * line_step + c * step] = (int8_t)(code < low    ? low                    \
+                                                     : code > high ? high                   \
+                                                                   : code);                 \
+        }                                                                                   \
+    }
+#define RAOT_CHANNEL_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
+#define RAOT_CHANNEL_NEAREST(X) raot_last_rounded((int32_t)(((int64_t)(X)*by) >> 32), shift)
+#define RAOT_CHANNEL_ABOVE(X) raot_last_rounded(raot_last_high(X, by), shift)
+#define RAOT_CHANNEL_TWICE(X) raot_last_rounded(raot_last_lower(raot_last_high(X, by)), shift)
+#endif
+
+#define RAOT_CHANNEL_FORM(NAME, T, SHIFT, SCALED)                                                  \
+    __attribute__((always_inline)) static inline void NAME##_of(                                   \
+        int8_t *out, const int32_t *sums, int32_t start, const T by, int32_t shift, int32_t lines, \
+        int32_t count, int32_t line_step, int32_t step, int32_t zero, int32_t low, int32_t high,   \
+        const int beside)                                                                          \
+    {                                                                                              \
+        RAOT_CHANNEL(SCALED)                                                                       \
+        (void)beside;                                                                              \
+        (void)shift;                                                                               \
+    }                                                                                              \
+    __attribute__((noinline, unused)) static void NAME(                                            \
+        int8_t *out, const int32_t *sums, const int32_t *start, const T *scale, int32_t lines,     \
+        int32_t count, int32_t line_step, int32_t step, int32_t zero, int32_t low, int32_t high)   \
+    {                                                                                              \
+        if (step == 1) {                                                                           \
+            NAME##_of(out, sums, *start, *scale, SHIFT, lines, count, line_step, 1, zero, low,     \
+                      high, 1);                                                                    \
+        } else {                                                                                   \
+            NAME##_of(out, sums, *start, *scale, SHIFT, lines, count, line_step, step, zero, low,  \
+                      high, 0);                                                                    \
+        }                                                                                          \
+    }
+
+RAOT_CHANNEL_FORM(raot_channel_f32, float, 0, RAOT_CHANNEL_F32)
+RAOT_CHANNEL_FORM(raot_channel_nearest, int32_t, scale[1], RAOT_CHANNEL_NEAREST)
+RAOT_CHANNEL_FORM(raot_channel_twice, int32_t, scale[1], RAOT_CHANNEL_TWICE)
+RAOT_CHANNEL_FORM(raot_channel_above, int32_t, scale[1], RAOT_CHANNEL_ABOVE)
+
+#endif
