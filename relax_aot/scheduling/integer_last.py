@@ -153,10 +153,8 @@ class _Last:
         return Written(body, scratch, derived)
 
     def _tile_size(self, bounds: Bounds) -> int:
-        copied = 0
-        if self.way.roles is not None:
-            column = self.way.roles.column
-            copied = self.depth // (1 if column is None else self.what.counts[column])
+        roles = self.way.roles
+        copied = self.depth if roles is not None and roles.column is None else 0
         most = SUMS // (self.groups * 16 + copied) // 2 * 2
         joined = self._joined()
         places = self.what.places[-1:] if not joined else self.what.places
