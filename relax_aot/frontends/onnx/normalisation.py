@@ -17,8 +17,6 @@ from relax_aot.ops._op import normal_axis
 TRAINING = "training mode is not supported; export the model for inference"
 LIMITS = {
     "BatchNormalization": "inference; statistics per channel",
-    "GroupNormalization": "a constant number of channels before version 21",
-    "InstanceNormalization": "a constant number of channels",
 }
 ONE = Dim.of(1)
 
@@ -98,18 +96,15 @@ def _batch_norm(node: Node) -> Results:
     return node.emit("batch_norm", x, *args, epsilon=_epsilon(node))
 
 
-def _channels(node: Node, x: Var) -> int:
+def _channels(x: Var) -> Dim:
     if x.type.rank < 2:
         raise ModelError(f"a normalisation over channels does not take {x.type}")
-    channels = x.type.shape[1]
-    if not channels.is_constant:
-        raise Refused(f"it needs a constant number of channels, got {channels}")
-    return channels.constant
+    return x.type.shape[1]
 
 
 def _instance_norm(node: Node) -> Results:
     x, scale, bias = node.arg(0), node.arg(1), node.arg(2)
-    groups = _channels(node, x)
+    groups = _channels(x)
     return node.emit("group_norm", x, scale, bias, groups=groups, epsilon=_epsilon(node))
 
 
@@ -118,14 +113,14 @@ def _group_norm(node: Node) -> Results:
     groups = int(node.required("num_groups"))
     if node.opset < 21:
         # One scale per group: each is repeated over the channels of its group.
-        each = _channels(node, x) // groups
+        each = _channels(x) // groups
         scale, bias = (_repeated(node, value, groups, each) for value in (scale, bias))
     return node.emit("group_norm", x, scale, bias, groups=groups, epsilon=_epsilon(node))
 
 
-def _repeated(node: Node, value: Var, groups: int, each: int) -> Var:
+def _repeated(node: Node, value: Var, groups: int, each: Dim) -> Var:
     column = node.reshape(value, (Dim.of(groups), ONE))
-    return node.reshape(node.emit("expand", column, shape=(groups, each)), (Dim.of(groups * each),))
+    return node.reshape(node.emit("expand", column, shape=(groups, each)), (each * groups,))
 
 
 def _lp_norm(node: Node) -> Results:
