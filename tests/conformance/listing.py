@@ -15,8 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.cases import Case, all_cases, cases_of
-from tests.conformance.running import Outcome, compiled_fixed, compiled_symbolic
-from tests.conformance.symbols import opened
+from tests.conformance.running import (
+    STRETCHED,
+    Outcome,
+    compiled_apart,
+    compiled_fixed,
+    compiled_symbolic,
+)
+from tests.conformance.symbols import Symbolic, apart, opened
 from tests.conftest import ROOT
 
 DATA = Path(__file__).with_name("refusals.json")
@@ -24,12 +30,16 @@ PAGE = ROOT / "docs" / "reference" / "conformance.md"
 MODES: dict[str, tuple[tuple[str, ...], Callable[[Case], Outcome | None]]] = {
     "fixed": (("core", "extended"), compiled_fixed),
     "symbolic": (("core",), compiled_symbolic),
+    "apart": (("core",), compiled_apart),
 }
 """The classes that each mode takes, and what tells the fate of a case without its C."""
 TITLES = {
     "fixed": "With the sizes that the cases have",
     "symbolic": "With every axis a symbol",
+    "apart": "With every axis a symbol of its own",
 }
+OPENED: dict[str, Callable[[Case], Symbolic | None]] = {"symbolic": opened, "apart": apart}
+"""How axes become symbols; None where a case has none."""
 
 INTRODUCTION = """
 # Conformance
@@ -44,8 +54,9 @@ learning.
 With every axis a symbol (axes of one size share one), a case is compiled once for sizes up to twice
 its own, and run at its own sizes, with every size 1, and at the bounds; there ONNX Runtime or
 ONNX's reference says what is right, and where a model does not allow such sizes the C must say so.
-With every axis a symbol of its own, weights and lists of sizes too, no result may be wrong; a size
-of 1 that is known at run time only is not stretched to another, which ends with a status.
+With every axis a symbol of its own (*apart*), weights and lists of sizes too, it is the same, where
+of the other sizes lists and weights keep theirs. A size of 1 that only run time knows is not
+stretched to another, which ends with a status.
 
 | sizes | class | cases | right | of these with a bound that the compiler asked for | refused |
 |---|---|---|---|---|---|
@@ -89,10 +100,12 @@ def updated(listing: Listing, mode: str, outcomes: Sequence[Outcome]) -> None:
     part = listing.setdefault(mode, {"cases": {}, "refused": {}, "bounded": []})
     bounded = set(part["bounded"])
     for outcome in outcomes:
-        part["refused"].pop(outcome.name, None)
+        before = part["refused"].pop(outcome.name, None)
         bounded.discard(outcome.name)
         if outcome.kind == "refused":
             part["refused"][outcome.name] = reason_of(outcome.detail)
+        elif before == STRETCHED:
+            part["refused"][outcome.name] = before
         elif outcome.bounds:
             bounded.add(outcome.name)
     part["refused"] = dict(sorted(part["refused"].items()))
@@ -136,8 +149,8 @@ def sizes_of_modes() -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
     for mode, (scopes, _) in MODES.items():
         taken = cases_of(*scopes)
-        if mode == "symbolic":
-            taken = [case for case in taken if opened(case) is not None]
+        if mode in OPENED:
+            taken = [case for case in taken if OPENED[mode](case) is not None]
         counts[mode] = {scope: sum(case.scope == scope for case in taken) for scope in scopes}
     return counts
 
@@ -145,7 +158,7 @@ def sizes_of_modes() -> dict[str, dict[str, int]]:
 def main(pattern: str = "") -> None:
     import onnx
 
-    listing = read() if pattern and DATA.exists() else {}
+    listing = read() if DATA.exists() else {}
     listing["onnx"] = onnx.__version__
     for mode in MODES:
         updated(listing, mode, list(tried(mode, pattern)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from tests.conformance.cases import Case, fed_inputs
 
@@ -33,13 +33,17 @@ class Symbolic:
     case: Case
     model: ModelProto
     sizes: Mapping[str, int]
-    scalable: bool = True
-    """Whether all sizes may change at once: a list of axes of twice the length says nothing."""
+    scaled: frozenset[str]
+    """Those that may change together: a list of axes of twice the length says nothing."""
 
     @property
     def bounds(self) -> dict[str, tuple[int, int]]:
         """Twice the case's own sizes."""
         return {name: (min(1, size), 2 * size) for name, size in self.sizes.items()}
+
+    def at(self, size: Callable[[int], int]) -> dict[str, int]:
+        """Sizes that make sense together, some of them changed."""
+        return {n: size(own) if n in self.scaled else own for n, own in self.sizes.items()}
 
 
 def opened(case: Case) -> Symbolic | None:
@@ -54,17 +58,15 @@ def opened(case: Case) -> Symbolic | None:
     for value, data in zip(fed_inputs(model), inputs, strict=False):
         if value.type.WhichOneof("value") != "tensor_type" or not isinstance(data, np.ndarray):
             return None
-        tensor = value.type.tensor_type
-        if data.ndim == 0 or (data.ndim == 1 and tensor.elem_type == TensorProto.INT64):
+        free = _free_axes(value, data, fixed)
+        if free is None:
             continue
-        kept = fixed.get(value.name, data.ndim)
-        if kept is None:
-            continue
-        tensor.shape.ClearField("dim")
-        tensor.shape.SetInParent()
+        shape = value.type.tensor_type.shape
+        shape.ClearField("dim")
+        shape.SetInParent()
         for axis, size in enumerate(data.shape):
-            dim = tensor.shape.dim.add()
-            if axis not in (kept, kept + data.ndim) and size > 1:
+            dim = shape.dim.add()
+            if axis in free:
                 dim.dim_param = f"d{size}"
                 sizes[dim.dim_param] = size
             else:
@@ -76,7 +78,19 @@ def opened(case: Case) -> Symbolic | None:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except (RuntimeError, ValueError):
         return None
-    return Symbolic(case, model, sizes)
+    return Symbolic(case, model, sizes, frozenset(sizes))
+
+
+def _free_axes(value: Any, data: Any, fixed: Mapping[str, int | None]) -> set[int] | None:
+    """Those that may be longer or shorter; None where the whole shape stays."""
+    if data.ndim == 0 or (data.ndim == 1 and data.dtype == np.int64):
+        return None
+    kept = fixed.get(value.name, data.ndim)
+    if kept is None:
+        return None
+    return {
+        a for a, size in enumerate(data.shape) if size > 1 and a not in (kept, kept + data.ndim)
+    }
 
 
 def _forget_results(model: ModelProto, case: Case) -> None:
@@ -95,18 +109,22 @@ def apart(case: Case) -> Symbolic | None:
     """Every axis of every input a symbol of its own. None where there is no axis."""
     model = ModelProto()
     model.CopyFrom(case.model)
+    fixed = _fixed_axes(model)
     sizes: dict[str, int] = {}
+    scaled: set[str] = set()
     for number, (value, data) in enumerate(zip(fed_inputs(model), case.data[0][0], strict=False)):
         if value.type.WhichOneof("value") != "tensor_type" or not isinstance(data, np.ndarray):
             return None
         shape = value.type.tensor_type.shape
         shape.ClearField("dim")
         shape.SetInParent()
+        free = _free_axes(value, data, fixed) or set()
+        scaled |= {f"i{number}a{axis}" for axis in free}
         for axis, size in enumerate(data.shape):
             shape.dim.add().dim_param = f"i{number}a{axis}"
             sizes[f"i{number}a{axis}"] = size
     _forget_results(model, case)
-    return Symbolic(case, model, sizes, scalable=False) if sizes else None
+    return Symbolic(case, model, sizes, frozenset(scaled)) if sizes else None
 
 
 def _fixed_axes(model: ModelProto) -> dict[str, int | None]:
