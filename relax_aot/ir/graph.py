@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -268,6 +268,20 @@ class Alias:
     source: str
 
 
+@lru_cache(maxsize=4)
+def _bounds(symbols: tuple[Symbol, ...], conditions: tuple[Condition, ...]) -> Bounds:
+    """One for all modules that stages make of one model: what was proved need not be again."""
+    entry = {s.name for s in symbols if not s.inner}
+    ranges = Bounds.of({s.name: (s.low, s.high) for s in symbols})
+    raisable = frozenset(s.name for s in symbols if s.low < s.high)
+    relations = [
+        (c.relation, c.left, c.right)
+        for c in conditions
+        if c.left.symbols | c.right.symbols <= entry
+    ]
+    return assume(replace(ranges, raisable=raisable), relations)
+
+
 @dataclass(frozen=True)
 class Module:
     """Everything: graph functions, kernels, constants, and the facts about sizes.
@@ -297,15 +311,7 @@ class Module:
     @cached_property
     def bounds(self) -> Bounds:
         """Sizes are checked on entry, so conditions of the entry's symbols are facts."""
-        entry = {s.name for s in self.symbols if not s.inner}
-        ranges = Bounds.of({s.name: (s.low, s.high) for s in self.symbols})
-        raisable = frozenset(s.name for s in self.symbols if s.low < s.high)
-        relations = [
-            (c.relation, c.left, c.right)
-            for c in self.conditions
-            if c.left.symbols | c.right.symbols <= entry
-        ]
-        return assume(replace(ranges, raisable=raisable), relations)
+        return _bounds(self.symbols, self.conditions)
 
     @cached_property
     def constant_table(self) -> dict[str, Constant]:

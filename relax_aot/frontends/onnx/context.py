@@ -18,8 +18,17 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array, must_equal, must_not_exceed
 from relax_aot.ops.build import FunctionBuilder, UnboundedSize
 
-Results = Var | tuple[Var | None, ...]
 Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A sequence of tensors, known when compiling."""
+
+    items: tuple[Var, ...]
+
+
+Results = Var | Listed | tuple[Var | None, ...]
 
 
 class Refused(Exception):
@@ -46,6 +55,7 @@ class Scope:
     declared: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     """What the graph says of the sizes of its values."""
     values: dict[str, Var] = field(default_factory=dict)
+    lists: dict[str, Listed] = field(default_factory=dict)
     lost: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def find(self, name: str, constant: Callable[[TensorProto], Var]) -> Var | None:
@@ -58,6 +68,12 @@ class Scope:
             self.values[name] = constant(self.tensors[name])
             return self.values[name]
         return None if self.outer is None else self.outer.find(name, constant)
+
+    def listed(self, name: str) -> Listed | None:
+        """The sequence of this name."""
+        if name in self.lists or self.outer is None:
+            return self.lists.get(name)
+        return self.outer.listed(name)
 
 
 @dataclass
@@ -104,8 +120,17 @@ class Node:
 
     def value(self, name: str) -> Var:
         found = self.scope.find(name, self.tensor)
+        if found is not None:
+            return found
+        if self.scope.listed(name) is not None:
+            raise Refused(f"its input {name!r} is a sequence, which it does not take here")
+        raise ModelError(f"its input {name!r} is made by nothing before it")
+
+    def listed(self, index: int) -> Listed:
+        """An input that is a sequence."""
+        found = self.scope.listed(self.proto.input[index])
         if found is None:
-            raise ModelError(f"its input {name!r} is made by nothing before it")
+            raise ModelError(f"its input {self.proto.input[index]!r} is no sequence")
         return found
 
     def tensor(self, tensor: TensorProto) -> Var:

@@ -18,7 +18,7 @@ from relax_aot.frontends import ImportOptions, ModelError, UnsupportedError
 from relax_aot.frontends.bounds import MissingBound, WrongBound, no_such_symbol, printable
 from relax_aot.frontends.fixing import Fixed, fixed_value
 from relax_aot.frontends.interface import no_such, renamed
-from relax_aot.frontends.onnx.context import Lost, Node, Refused, Scope, dtype_of
+from relax_aot.frontends.onnx.context import Listed, Lost, Node, Refused, Scope, dtype_of
 from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualified
 from relax_aot.frontends.onnx.table import handlers, reason_against
 from relax_aot.frontends.symbols import Sizes, input_sizes
@@ -167,7 +167,9 @@ class _Import:
     def _nodes(self, graph: GraphProto, builder: FunctionBuilder, scope: Scope) -> None:
         for proto in needed(graph):
             for name in proto.output:
-                if name and (name in scope.values or name in scope.tensors):
+                if name and any(
+                    name in known for known in (scope.values, scope.lists, scope.tensors)
+                ):
                     raise ModelError(f"{self.name}: {printable(name)!r} is made twice")
             try:
                 results = self._results_of(proto, builder, scope)
@@ -175,13 +177,16 @@ class _Import:
                 for name in proto.output:
                     scope.lost[name] = lost.refusals
                 continue
+            if isinstance(results, Listed):
+                scope.lists[proto.output[0]] = results
+                continue
             for name, value in zip(proto.output, results, strict=False):
                 if name and value is not None:
                     scope.values[name] = value
 
     def _results_of(
         self, proto: NodeProto, builder: FunctionBuilder, scope: Scope
-    ) -> tuple[Var | None, ...]:
+    ) -> Listed | tuple[Var | None, ...]:
         """The node's values; raises Lost with every refusal behind it."""
         domain = proto.domain
         opset = opset_of(self.model, domain)
@@ -197,7 +202,7 @@ class _Import:
                 results = handlers()[qualified(proto)](node)
             except Refused as error:
                 raise Lost(self._refuse(proto, str(error))) from None
-        return results if isinstance(results, tuple) else (results,)
+        return (results,) if isinstance(results, Var) else results
 
     def _reason_against(self, proto: NodeProto) -> str:
         opset = opset_of(self.model, proto.domain)
@@ -214,7 +219,7 @@ class _Import:
         for name in node.proto.input:
             try:
                 with self._located(node.proto):
-                    if name:
+                    if name and node.scope.listed(name) is None:
                         node.value(name)
             except Lost as error:
                 lost |= error.refusals
@@ -265,6 +270,8 @@ class _Import:
     def _output(self, name: str, scope: Scope) -> Var:
         node = Node(NodeProto(), 0, self.builder, scope, self.folder, self._branch, self._body)
         found = scope.find(name, node.tensor)
+        if found is None and scope.listed(name) is not None:
+            raise Refused(f"output {printable(name)!r} is a sequence; make its tensors outputs")
         if found is None:
             raise ModelError(f"{self.name}: output {printable(name)!r} is made by nothing")
         return found

@@ -20,6 +20,7 @@ from relax_aot.frontends.onnx import (
     counting,
     elementwise,
     indexing,
+    lists,
     loops,
     movement,
     normalisation,
@@ -48,6 +49,7 @@ FAMILIES = (
     counting,
     elementwise,
     indexing,
+    lists,
     loops,
     movement,
     normalisation,
@@ -143,8 +145,8 @@ def reason_against(node: NodeProto, opset: int) -> str:
         return "loops in the model are not supported yet; unroll it when exporting"
     if name in RANDOM or name == "RandomUniformLike":
         return "random numbers are not supported; make them an input"
-    if name.startswith(("Sequence", "Optional", "SplitToSequence", "ConcatFromSequence")):
-        return "sequences and optionals are not supported; export with tensors"
+    if name.startswith("Optional"):
+        return "optionals are not supported; export with tensors"
     return f"operator {name} of version {opset} is not supported"
 
 
