@@ -28,7 +28,9 @@ ALWAYS = {
     "symbolic": ("test_linear_attention_gated_per_head_decay", "test_reshape_allowzero_reordered"),
     "apart": ("test_unsqueeze_two_axes", "test_gathernd_example_int32", "test_and_bcast4v4d"),
 }
-"""... and those that showed a fault once."""
+"""... and those that showed a fault once, ..."""
+REFUSED_STEP = {"fixed": 1, "symbolic": 1, "apart": 12}
+"""... and one of so many that are refused."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,8 @@ def check(mode: str, cases: Sequence[Case], known: listing.Listing) -> None:
 def test_some_cases_are_right_or_refused_as_listed(mode: str, known: listing.Listing) -> None:
     cases = cases_of(*listing.MODES[mode][0])
     chosen = cases[:: GATE_STEP[mode]]
-    wanted = {*ALWAYS[mode], *known[mode]["refused"]} - {case.name for case in chosen}
+    refused = list(known[mode]["refused"])[:: REFUSED_STEP[mode]]
+    wanted = {*ALWAYS[mode], *refused} - {case.name for case in chosen}
     check(mode, chosen + [case for case in cases if case.name in wanted], known)
 
 
