@@ -143,6 +143,8 @@ def compile_command(
 @click.option("--rtol", type=float, default=1e-4, show_default=True)
 @click.option("--atol", type=float, default=1e-5, show_default=True)
 @click.option("--sanitize", is_flag=True, help="On the host, under ASan and UBSan.")
+@click.option("--serial", "port", metavar="PORT", help="The board at this serial port.")
+@click.option("--baud", type=int, default=115200, show_default=True)
 @click.option("--per-value", is_flag=True, help="Name the first value inside that differs.")
 @click.option("--json", "json_file", metavar="FILE", help="Result as JSON; - for standard output.")
 @common
@@ -155,6 +157,8 @@ def verify(
     rtol: float,
     atol: float,
     sanitize: bool,
+    port: str | None,
+    baud: int,
     per_value: bool,
     json_file: str | None,
     **chosen: Any,
@@ -177,6 +181,8 @@ def verify(
         for line in found.lines:
             click.echo(line)
         sys.exit(0 if found.ok else DIFFERENT)
+    if port is not None and (len(board) != 1 or board == ("host",)):
+        raise click.UsageError("--serial is for one board: name it by --board")
     projects = driver.compile_for(model, board, options, dump)
     job = Job(
         source=model,
@@ -188,6 +194,8 @@ def verify(
         reference=reference or ("numpy" if options.quantise else default_reference(model)),
         tolerance=Tolerance(rtol, atol),
         sanitize=sanitize,
+        port=port,
+        baud=baud,
     )
     result = run_job(job)
     if json_file:
@@ -195,6 +203,22 @@ def verify(
     if json_file != "-":
         print_result(result)
     sys.exit(0 if result.ok else DIFFERENT)
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--board", required=True)
+@click.option("-o", "output", required=True, metavar="DIR", help="Folder of the runner.")
+@common
+def runner(model: str, board: str, output: str, **chosen: Any) -> None:
+    """Write the firmware part that `verify --serial` talks to, with MODEL in it."""
+    from relax_aot import driver
+    from relax_aot.verify.runner import write_runner
+
+    dump = chosen.get("dump")
+    project = driver.compile_model(model, board, _options(chosen), dump)
+    for line in write_runner(project, Path(output)):
+        click.echo(line)
 
 
 @cli.command()

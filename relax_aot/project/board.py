@@ -22,6 +22,8 @@ from relax_aot.resources import data_dir
 
 FAMILIES = ("host", "cortex_m", "linux", "component")
 """Who brings start-up code; `component` is for boards that only their maker's tools build."""
+UARTS = ("cmsdk",)
+"""Drivers in boards/families/cortex_m."""
 MEMORY_KINDS = ("flash", "ram")
 HOLDS = ("values", "constants")
 FEATURES = ("fpu", "fpu64", "dsp", "mve", "mve_float", "neon", "asimd", "mpu")
@@ -66,6 +68,14 @@ class Emulator:
 
 
 @dataclass(frozen=True, slots=True)
+class Uart:
+    """The serial line that a runner on the board may use: a driver of ours and its address."""
+
+    driver: str
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
     """`flags` compile, `link_flags` link, `prefix` starts the names of the compiler's tools.
 
@@ -87,6 +97,7 @@ class Board:
     stack_bytes: int
     source: str
     notes: str
+    uart: Uart | None = None
 
     def first_memory(self, kind: str) -> Memory:
         return next(memory for memory in self.memories if memory.kind == kind)
@@ -260,7 +271,7 @@ def _check_regions(top: _Table, memories: Sequence[Memory], regions: Sequence[Re
 def _board(name: str, top: _Table) -> Board:
     top.only(
         "title", "family", "cpu", "features", "stack", "source", "notes",
-        "compiler", "memory", "region", "emulator",
+        "compiler", "memory", "region", "emulator", "serial",
     )  # fmt: skip
     family = top.choice("family", FAMILIES)
     compiler = top.table("compiler")
@@ -282,6 +293,7 @@ def _board(name: str, top: _Table) -> Board:
         stack_bytes=top.size("stack"),
         source=top.text("source"),
         notes=top.optional_text("notes"),
+        uart=_uart(top, family),
     )
 
 
@@ -357,3 +369,13 @@ def _emulator(top: _Table, family: str) -> Emulator | None:
         table.only("program", "cpu")
         return Emulator(table.text("program"), cpu=table.text("cpu"))
     raise top.fail("emulator", "none: the host needs no emulator")
+
+
+def _uart(top: _Table, family: str) -> Uart | None:
+    if "serial" not in top.data:
+        return None
+    if family != "cortex_m":
+        raise top.fail("serial", "none: drivers are for boards of family cortex_m alone")
+    table = top.table("serial")
+    table.only("uart", "base")
+    return Uart(table.choice("uart", UARTS), table.address("base"))

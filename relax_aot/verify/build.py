@@ -31,9 +31,12 @@ HARNESS_SOURCES = {
         "cortex_m/startup.c",
         "cortex_m/protection.c",
         "cortex_m/fault.c",
+        "cortex_m/files.c",
     ),
     "linux": ("common/raot_harness.c", "linux/platform.c"),
 }
+FILES, SERIAL = "files", "serial"
+"""How an image reaches those who gave it work: files of an emulator, or a serial line."""
 ELF_NAME = "image.elf"
 MESSAGE_LINES = 12
 
@@ -98,6 +101,7 @@ def build_target(
     *,
     support: Sequence[Path] = (),
     stack_bytes: int | None = None,
+    outside: str = FILES,
 ) -> Image:
     """Build the image into `out_dir`.
 
@@ -109,6 +113,8 @@ def build_target(
             f"{board.name} is built by its maker's tools alone: compile for it, take the project"
             " into your build, and verify the model on a board that is emulated"
         )
+    if outside == SERIAL and board.uart is None:
+        raise BuildError(f"the board file of {board.name} names no [serial] for a runner")
     if board.family not in HARNESS_SOURCES:
         raise BuildError(f"board {board.name} is this machine: there is no cross build for it")
     tools = cross_compiler(board)
@@ -116,7 +122,14 @@ def build_target(
     folders = list(dict.fromkeys([*include_dirs, *(source.parent for source in sources)]))
     folders = [*folders, *(source.parent for source in support if source.parent not in folders)]
     job = _Job(
-        board, tools, tuple(sources), tuple(support), tuple(folders), tuple(extra_flags), stack
+        board,
+        tools,
+        tuple(sources),
+        tuple(support),
+        tuple(folders),
+        tuple(extra_flags),
+        stack,
+        outside,
     )
     built = cached_folder("image", _digest(job), lambda folder: _build(job, folder))
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -133,6 +146,7 @@ class _Job:
     folders: tuple[Path, ...]
     extra_flags: tuple[str, ...]
     stack_bytes: int
+    outside: str
 
 
 def _families() -> Path:
@@ -142,7 +156,7 @@ def _families() -> Path:
 def _digest(job: _Job) -> str:
     """Everything that a build can depend on."""
     parts: list[bytes | str] = [repr(job.board), repr(job.tools)]
-    parts += [repr(job.extra_flags), str(job.stack_bytes)]
+    parts += [repr(job.extra_flags), str(job.stack_bytes), job.outside]
     parts += [
         Path(module).read_bytes() for module in (__file__, linker.__file__, link_map.__file__)
     ]
@@ -160,7 +174,7 @@ def _digest(job: _Job) -> str:
 
 def _build(job: _Job, folder: Path) -> None:
     """Compile and link in `folder`; object files are `<owner><number>_<source>.o`."""
-    harness = [_families() / name for name in HARNESS_SOURCES[job.board.family]]
+    harness = [_families() / name for name in _harness(job)]
     objects = []
     for owner, sources in (("model", job.sources), ("support", job.support), ("harness", harness)):
         for number, source in enumerate(sources):
@@ -171,6 +185,14 @@ def _build(job: _Job, folder: Path) -> None:
             )
             objects.append(name + ".o")
     _link(job, folder, objects)
+
+
+def _harness(job: _Job) -> tuple[str, ...]:
+    names = HARNESS_SOURCES[job.board.family]
+    if job.outside == FILES or job.board.uart is None:
+        return names
+    others = tuple(name for name in names if name != "cortex_m/files.c")
+    return (*others, "common/serial.c", f"cortex_m/uart_{job.board.uart.driver}.c")
 
 
 def _compile(job: _Job, folder: Path, source: Path, name: str, flags: Sequence[str]) -> None:
@@ -185,6 +207,8 @@ def _compile(job: _Job, folder: Path, source: Path, name: str, flags: Sequence[s
     command = [*job.tools.flags, *flags, *job.extra_flags, *compiler.stack_flags]
     if job.board.family == "linux":
         command.append(f"-DRAOT_STACK_BYTES={job.stack_bytes}ul")
+    if job.board.uart is not None:
+        command.append(f"-DRAOT_UART_BASE={job.board.uart.base:#x}u")
     command += [*includes, *renames, "-c", str(source.resolve()), "-o", name + ".o"]
     done = run(compiler, command, folder)
     if done.returncode:

@@ -22,6 +22,8 @@ from relax_aot.verify.toolchain import (
 WHEELS = (
     Wheel("ziglang", "emulator", "compiling for this machine and Cortex-M without apt or root"),
     Wheel("unicorn", "emulator", "running Cortex-M0 to M33 boards without apt or root"),
+    Wheel("serial", "serial", "verify --serial: boards at a serial line", package="pyserial"),
+    Wheel("distributed", "farm", "verify --farm: runs spread over cores and machines"),
     Wheel("onnxruntime", "verify", "ONNX Runtime as the reference of verify"),
 )
 WITHOUT = ("mps3-an547 (Cortex-M55)",)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
+from relax_aot.project.board import Board
 from relax_aot.verify.adapter import adapter_files
-from relax_aot.verify.build import Image, build_target
+from relax_aot.verify.build import FILES, Image, build_target
 from relax_aot.verify.harness import HarnessCall, HarnessResult
 from relax_aot.verify.host import ordered_inputs, outputs_of, sizes_of, to_bytes
 from relax_aot.verify.library import RawResult
@@ -49,8 +51,16 @@ def emulate(project: Project, samples: Sequence[Mapping[str, Array]]) -> list[Em
     return emulate_cases(project, cases)
 
 
+Runner = Callable[[Image, Board, Sequence[HarnessCall]], list[HarnessResult]]
+"""Where an image's calls are run: an emulator, or a board at the end of a line."""
+
+
 def emulate_cases(project: Project, cases: Sequence[Case]) -> list[Emulation]:
     require_emulator(project.board)
+    return run_cases(project, cases, partial(run_image, timeout=TIMEOUT_SECONDS))
+
+
+def run_cases(project: Project, cases: Sequence[Case], runner: Runner) -> list[Emulation]:
     interface = project.interface
     calls = [
         HarnessCall(
@@ -62,7 +72,7 @@ def emulate_cases(project: Project, cases: Sequence[Case]) -> list[Emulation]:
     ]
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         image = build_image(project, Path(scratch))
-        results = run_image(image, project.board, calls, TIMEOUT_SECONDS)
+        results = runner(image, project.board, calls)
     return [_emulation(project, c, r) for c, r in zip(cases, results, strict=True)]
 
 
@@ -85,7 +95,7 @@ def _emulation(project: Project, case: Case, result: HarnessResult) -> Emulation
     return Emulation(result.status, outputs, result.instructions, result.stack_bytes)
 
 
-def build_image(project: Project, folder: Path) -> Image:
+def build_image(project: Project, folder: Path, outside: str = FILES) -> Image:
     """The project with harness and adapter, cross-compiled. Builds are cached by content."""
     sources = folder / "project"
     support = folder / "support"
@@ -99,6 +109,7 @@ def build_image(project: Project, folder: Path) -> Image:
         [sources],
         folder / "image",
         support=[support / "adapter.c"],
+        outside=outside,
     )
 
 

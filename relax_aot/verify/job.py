@@ -16,12 +16,13 @@ from relax_aot.ir.graph import Module
 from relax_aot.progress import finished, step
 from relax_aot.project import Project
 from relax_aot.verify.compare import Difference, Tolerance, compare
-from relax_aot.verify.emulate import emulate_cases
+from relax_aot.verify.emulate import emulate_cases, run_cases
 from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, StatusError, host_model
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
 from relax_aot.verify.reference import evaluate, sizes_shown
 from relax_aot.verify.samples import Case, by_sample, cases_of
+from relax_aot.verify.serial_line import BAUD, on_port
 
 Array = NDArray[Any]
 
@@ -39,6 +40,9 @@ class Job:
     reference: str = "onnxruntime"
     tolerance: Tolerance = field(default_factory=Tolerance)
     sanitize: bool = False
+    port: str | None = None
+    """A serial port: boards are then what is at its other end, not emulated."""
+    baud: int = BAUD
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ def run_job(job: Job) -> Result:
         answers = (
             _on_host(project, cases, job.sanitize)
             if project.board.family == "host"
-            else _on_board(project, cases)
+            else _on_board(project, cases, job)
         )
         runs = tuple(
             _judge(interface, case, answer, wanted, job.tolerance)
@@ -192,9 +196,13 @@ def _host_answer(model: HostModel, case: Case) -> Answer:
     return Answer(0, outputs, None, time.perf_counter() - start)
 
 
-def _on_board(project: Project, cases: Sequence[Case]) -> list[Answer]:
+def _on_board(project: Project, cases: Sequence[Case], job: Job) -> list[Answer]:
     start = time.perf_counter()
-    emulations = emulate_cases(project, cases)
+    emulations = (
+        emulate_cases(project, cases)
+        if job.port is None
+        else run_cases(project, cases, on_port(job.port, job.baud))
+    )
     seconds = (time.perf_counter() - start) / max(len(cases), 1)
     return [Answer(e.status, e.outputs, e.instructions, seconds) for e in emulations]
 

@@ -205,12 +205,17 @@ def _failure(
         return fault_of_record(board.name, program, record, tuple(results))
     if "Lockup" in ended.messages:
         return fault_of_lockup(board.name, program, ended.messages, tuple(results))
+    reason = exit_reason(ended.code or 0)
+    messages = ended.messages.strip()
+    text = f"{board.name}: {reason} in call {len(results)}"
+    return EmulatorError(f"{text}\n{messages[:2000]}" if messages else text)
+
+
+def exit_reason(code: int) -> str:
+    """What an exit code of the harness says, other than a fault."""
     reasons = {
         EXIT_FILES: "the harness could not read or write its files",
         EXIT_REQUEST: "the request does not fit the model (is the arena larger than its room?)",
         EXIT_LIBRARY: "the C library ended the program (exit or abort was called)",
     }
-    reason = reasons.get(ended.code or 0, f"it ended with code {ended.code}")
-    messages = ended.messages.strip()
-    text = f"{board.name}: {reason} in call {len(results)}"
-    return EmulatorError(f"{text}\n{messages[:2000]}" if messages else text)
+    return reasons.get(code, f"it ended with code {code}")

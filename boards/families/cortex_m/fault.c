@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "memory_map.h"
+#include "raot_outside.h"
 #include "raot_platform.h"
-#include "semihosting.h"
 
 #define REGISTER(address) (*(volatile const uint32_t *)(address))
 #define EXC_RETURN_PSP 4u
@@ -54,7 +54,7 @@ __attribute__((used)) void raot_fault(uint32_t exc_return, uint32_t psp, uint32_
     const uint32_t top = (uint32_t)__stack_top;
     const uint32_t from = (sp > limit ? sp : limit) & ~3u;
     uint32_t exception;
-    int32_t file;
+    uint32_t bytes;
 
     __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
     record.magic = RAOT_CORTEX_M_FAULT_MAGIC;
@@ -79,14 +79,8 @@ __attribute__((used)) void raot_fault(uint32_t exc_return, uint32_t psp, uint32_
             record.frame[i] = ((const uint32_t *)(sp & ~3u))[i];
         }
     }
-    file = semihosting_open(RAOT_FAULT_FILE, sizeof RAOT_FAULT_FILE - 1, OPEN_WRITE);
-    (void)semihosting_write(file, &record, sizeof record);
-    if (from < top) {
-        const uint32_t bytes = top - from;
-
-        (void)semihosting_write(file, (const void *)from,
-                                bytes < 4u * WORDS_SHOWN ? bytes : 4u * WORDS_SHOWN);
-    }
-    semihosting_close(file);
+    bytes = from < top ? top - from : 0u;
+    bytes = bytes < 4u * WORDS_SHOWN ? bytes : 4u * WORDS_SHOWN;
+    raot_outside_fault(&record, sizeof record, (const void *)from, bytes);
     raot_exit(RAOT_EXIT_FAULT);
 }
