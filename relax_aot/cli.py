@@ -131,7 +131,7 @@ def compile_command(
 
 
 @cli.command()
-@click.argument("model")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @click.option("--board", multiple=True, default=["host"])
 @click.option("--at", multiple=True, metavar="n=77,m=3", help="Sizes to run at; repeatable.")
 @click.option("--inputs", multiple=True, metavar="FILE.npz|x=FILE.npz:key")
@@ -145,11 +145,15 @@ def compile_command(
 @click.option("--sanitize", is_flag=True, help="On the host, under ASan and UBSan.")
 @click.option("--serial", "port", metavar="PORT", help="The board at this serial port.")
 @click.option("--baud", type=int, default=115200, show_default=True)
+@click.option("--farm", is_flag=True, help="Models x boards x sizes over cores or machines.")
+@click.option("--workers", type=int, help="Processes of a farm here (default: cores).")
+@click.option("--scheduler", metavar="tcp://HOST:8786", help="A farm of other machines.")
+@click.option("--retries", type=int, default=2, show_default=True, help="Where a worker is lost.")
 @click.option("--per-value", is_flag=True, help="Name the first value inside that differs.")
 @click.option("--json", "json_file", metavar="FILE", help="Result as JSON; - for standard output.")
 @common
 def verify(
-    model: str,
+    models: tuple[str, ...],
     board: tuple[str, ...],
     at: tuple[str, ...],
     inputs: tuple[str, ...],
@@ -159,16 +163,36 @@ def verify(
     sanitize: bool,
     port: str | None,
     baud: int,
+    farm: bool,
+    workers: int | None,
+    scheduler: str | None,
+    retries: int,
     per_value: bool,
     json_file: str | None,
     **chosen: Any,
 ) -> None:
-    """Compile MODEL, run it on host and boards, compare with a reference."""
+    """Compile MODEL, run it on host and boards, compare with a reference. With --farm there may
+    be several, and lists of them (.toml)."""
     from relax_aot import driver
     from relax_aot.verify.compare import Tolerance
     from relax_aot.verify.job import Job, default_reference, run_job
     from relax_aot.verify.table import print_result
 
+    if farm:
+        if inputs or sanitize or port or per_value or chosen["calibrate"]:
+            raise click.UsageError("--farm takes sizes and options of compilation alone")
+        from relax_aot.farm import answers_json, print_answers, run_farm, tasks_of
+
+        tasks = tasks_of(models, board, at, chosen, reference, (rtol, atol))
+        answers = run_farm(tasks, scheduler, workers, retries)
+        if json_file:
+            write_json(answers_json(answers), json_file)
+        if json_file != "-":
+            print_answers(answers)
+        sys.exit(0 if all(answer.ok for answer in answers) else DIFFERENT)
+    if len(models) != 1:
+        raise click.UsageError("several models at once need --farm")
+    (model,) = models
     dump = chosen.get("dump")
     options = _options(chosen)
     arrays = read_inputs(inputs)
