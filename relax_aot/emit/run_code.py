@@ -382,12 +382,12 @@ def _node(context: RunContext, node: Node, depth: int) -> Iterator[str]:
     arguments += names.arguments
     call = f"{names.c_name}({', '.join(arguments)})"
     if node.callee.fallible:
-        yield f"{pad}status = {call};"
+        yield f"{pad}RAOT_PROFILE({names.c_name}, status = {call});"
         yield f"{pad}if (status != RAOT_OK) {{"
         yield f"{pad}    return status;"
         yield f"{pad}}}"
     else:
-        yield f"{pad}{call};"
+        yield f"{pad}RAOT_PROFILE({names.c_name}, {call});"
 
 
 def _sized(context: RunContext, node: Define | Check, pad: str) -> Iterator[str]:
