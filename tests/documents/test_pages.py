@@ -21,18 +21,44 @@ BLOCK = re.compile(r"^```(sh|bash|python|c|toml)\n(.*?)^```", re.DOTALL | re.MUL
 FILE = re.compile(r"(?:# |/\* )([\w./-]+\.\w+)(?: \*/)?\n")
 TOOLS = ("gcc", "arm-none-eabi-gcc", "qemu-system-arm", "cmake")
 TUTORIAL = DOCS / "tutorial" / "keyword_spotting.md"
-STORIES = ("tutorial/keyword_spotting.md",)
+STORIES = (
+    "tutorial/keyword_spotting.md",
+    "how-to/find_a_difference.md",
+    "how-to/keep_weights_apart.md",
+    "how-to/package.md",
+    "how-to/without_root.md",
+    "reference/report.md",
+)
+ELSEWHERE = {
+    "explanation/planner.md": "below",
+    "explanation/symbolic_sizes.md": "below",
+    "how-to/add_a_board.md": "below, and its board by test_documents.py",
+    "how-to/add_an_op.md": "test_documents.py",
+    "how-to/extend.md": "test_extend.py",
+    "how-to/use_your_own_c.md": "a table without its header; tests/externs runs whole ones",
+    "reference/generated_c.md": "declarations, of a model that is not there",
+    "reference/text_form.md": "test_documents.py",
+    "how-to/pytorch.md": "needs PyTorch; tests/frontends/torch does the same",
+}
+"""Pages with blocks that are not stories: who runs them, or why nobody does."""
+FRAGMENTS = ("struct gesture_memory memory =",)
+"""Beginnings of blocks of C that are no whole file."""
+INSTALLS = re.compile(r"^(pip install|make) .*\n", re.MULTILINE)
 
 
 def run_story(page: Path, folder: Path) -> None:
     """A block whose first line names a file is written there; each other one is run."""
     (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "model.onnx").symlink_to(ROOT / "examples" / "gesture" / "gesture.onnx")
     ours = (
         f'relax-aot() {{ {sys.executable} -m relax_aot "$@"; }}\n'
         f'python() {{ {sys.executable} "$@"; }}\n'
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RELAX_AOT_CACHE": str(folder / "cache")}
     for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        text = INSTALLS.sub("", text)
+        if text.startswith(FRAGMENTS):
+            continue
         if name := FILE.match(text):
             path = folder / name[1]
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,3 +114,27 @@ def test_programs_of_the_explanations_run(name: str) -> None:
             [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_commands_for_a_board_of_one_s_own_run(tmp_path: Path) -> None:
+    text = (DOCS / "how-to" / "add_a_board.md").read_text("utf-8")
+    (board,) = re.findall(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "boards").mkdir()
+    (tmp_path / "boards" / "myboard.toml").write_text(board)
+    story = tmp_path / "story.md"
+    story.write_text(f"```sh\nexport RELAX_AOT_BOARDS=$PWD/boards\n{commands}```\n")
+    run_story(story, tmp_path)
+    assert "myboard" in commands
+
+
+def test_every_page_with_blocks_is_run_or_says_why_not() -> None:
+    pages = {
+        path.relative_to(DOCS).as_posix()
+        for path in DOCS.rglob("*.md")
+        if BLOCK.search(path.read_text(encoding="utf-8"))
+    }
+    assert pages == {*STORIES, *ELSEWHERE}
