@@ -147,7 +147,7 @@ def _twice(sums: Array, scales: Array) -> Array:
 FORMS = {"f32": _floats, "nearest": _nearest, "twice": _twice, "above": _above}
 
 
-def _requantize(form: str) -> MicroKernel:
+def _requantize(form: str, dtype: DType) -> MicroKernel:
     def run(operands: Sequence[Array], sizes: Sizes) -> None:
         out, sums, scales = operands
         channels, places, step, apart, zero, low, high = sizes
@@ -163,9 +163,9 @@ def _requantize(form: str) -> MicroKernel:
 
     kind = DType.F32 if form == "f32" else DType.I32
     return MicroKernel(
-        f"raot_last_{form}",
+        f"raot_last_{form}{'_u8' if dtype is DType.U8 else ''}",
         "requantize_last.h",
-        (Operand("out", DType.I8, True), Operand("sums", DType.I32), Operand("scales", kind)),
+        (Operand("out", dtype, True), Operand("sums", DType.I32), Operand("scales", kind)),
         SCALE,
         _floats_reach if form == "f32" else _scaled_reach,
         lambda sizes: 0,
@@ -189,5 +189,5 @@ MICRO_KERNELS = (
         lambda sizes: 4 * sizes[0] * sizes[1] * sizes[2],
         _multiply,
     ),
-    *(_requantize(form) for form in FORMS),
+    *(_requantize(form, dtype) for form in FORMS for dtype in (DType.I8, DType.U8)),
 )

@@ -87,7 +87,7 @@ def _product(operands: Sequence[Array], sizes: Sizes) -> None:
 SCALE = ("lines", "count", "line_step", "step", "zero", "low", "high")
 
 
-def _requantize(form: str) -> MicroKernel:
+def _requantize(form: str, dtype: DType) -> MicroKernel:
     parts = 1 if form == "f32" else 2
 
     def reach(sizes: Sizes) -> Sequence[int]:
@@ -111,10 +111,10 @@ def _requantize(form: str) -> MicroKernel:
 
     kind = DType.F32 if form == "f32" else DType.I32
     return MicroKernel(
-        f"raot_channel_{form}",
+        f"raot_channel_{form}{'_u8' if dtype is DType.U8 else ''}",
         "requantize_channel.h",
         (
-            Operand("out", DType.I8, True),
+            Operand("out", dtype, True),
             Operand("sums", DType.I32),
             Operand("start", DType.I32),
             Operand("scale", kind),
@@ -151,5 +151,5 @@ MICRO_KERNELS = (
         lambda sizes: WINDOW * sizes[0] * sizes[1] * sizes[2],
         _product,
     ),
-    *(_requantize(form) for form in FORMS),
+    *(_requantize(form, dtype) for form in FORMS for dtype in (DType.I8, DType.U8)),
 )

@@ -7,7 +7,7 @@ with a frame around them, so that windows next to each other share what they sha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -43,6 +43,7 @@ SUMS = 1024
 """Bytes of sums and columns that are kept at once, if two places do not take more."""
 
 PLACES = 16
+LEAST_GROUPS = 4
 MOST_APART = 9362
 """How far channels of the result are apart at most: seven times that are 16 bits."""
 
@@ -128,7 +129,8 @@ class _Last:
         width = self.groups * 4 * len(self.found.parts)
         self.scales = Buffer(self.names.fresh(f"{name}.scales"), kind, (*lead, Dim.of(width)))
         self.tile = self._tile_size(bounds)
-        size = (self.tile + 1) // 2 * self.groups * 8
+        self.part = self._part()
+        size = (self.tile + 1) // 2 * self.part * 8
         self.sums = Buffer(self.names.fresh("sums"), DType.I32, (Dim.of(size),))
         self.strip = self._strip()
         (store,) = self.rest.after
@@ -139,7 +141,7 @@ class _Last:
         staged = (Dim.of(self.tile), Dim.of(self.channels))
         if apart != 1:
             staged = staged[::-1]
-        self.staged = Buffer(self.names.fresh("staged"), DType.I8, staged)
+        self.staged = Buffer(self.names.fresh("staged"), self.found.dtype, staged)
         self.uses_staged = False
         for loop in what.shared:
             bounds = over(bounds, loop.variable, loop.start, loop.stop)
@@ -152,10 +154,23 @@ class _Last:
         derived = [Derived(self.weights, self._weights), Derived(self.scales, self._scales)]
         return Written(body, scratch, derived)
 
-    def _tile_size(self, bounds: Bounds) -> int:
+    def _copied(self) -> int:
+        """Bytes of the strip for each place, where places share none."""
         roles = self.way.roles
-        copied = self.depth if roles is not None and roles.column is None else 0
-        most = SUMS // (self.groups * 16 + copied) // 2 * 2
+        return self.depth if roles is not None and roles.column is None else 0
+
+    def _part(self) -> int:
+        """How many groups of channels at once have sums that are not too large: an even number,
+        or all."""
+        pair = (self.tile + 1) // 2 * 32
+        most = max((SUMS - self._copied() * self.tile) // pair // 2 * 2, LEAST_GROUPS)
+        if self.groups <= most:
+            return self.groups
+        parts = -(-self.groups // most)
+        return -(-self.groups // parts // 2) * 2
+
+    def _tile_size(self, bounds: Bounds) -> int:
+        most = SUMS // (self.groups * 16 + self._copied()) // 2 * 2
         joined = self._joined()
         places = self.what.places[-1:] if not joined else self.what.places
         count = prod((loop.stop for loop in places), start=Dim.of(1))
@@ -236,40 +251,77 @@ class _Last:
         result: list[Stmt] = []
         at, bounds = self._at(first, fixed, bounds, result)
         rows, step, bounds = self._rows(at, places, bounds, result)
-        zero = Dim.of(0)
-        outer = tuple(Dim.of(loop.variable) for loop in self.outer)
-        sums = Load(self.sums, (zero,))
-        weights = Load(self.weights, (*outer, zero, zero))
-        sizes = (Dim.of(self.groups), Dim.of(self.depth), places, step)
-        result.append(Micro("raot_multiply_last_s8", (sums, weights, rows), sizes))
-        return [*result, *self._bytes(sums, at, first, places, fixed, bounds)]
+        one = Dim.of(1)
+        store = straight(self.rest)
+        if store is not None:
+            moves = (self._step(store), self.apart)
+            return [
+                *result,
+                *self._parts(
+                    rows, step, lambda c: self._stored(store, at, c), places, moves, bounds
+                ),
+            ]
+        self.uses_staged = True
+        channels = Dim.of(self.channels)
+        moves = (channels, one) if self.apart == 1 else (one, Dim.of(self.tile))
+        result += self._parts(rows, step, self._staged_at, places, moves, bounds)
+        return [*result, *self._rest(at, first, places, fixed, bounds)]
 
-    def _bytes(
+    def _parts(
         self,
-        sums: Load,
+        rows: Load,
+        step: Dim,
+        out: Callable[[Dim], Load],
+        places: Dim,
+        moves: tuple[Dim, Dim],
+        bounds: Bounds,
+    ) -> list[Stmt]:
+        """Sums of a tile and their bytes, some groups of channels at a time. `out`: where the
+        byte of a channel goes."""
+        zero, groups, channels = Dim.of(0), Dim.of(self.groups), Dim.of(self.channels)
+        body: list[Stmt] = []
+        part, first = "", zero
+        if self.part < self.groups:
+            part = self.names.fresh("part")
+            bounds = over(bounds, part, zero, ceildiv(groups, self.part))
+            first = Dim.of(part) * self.part
+            groups = simplify(dim_min(groups - first, self.part), bounds)
+            groups, bounds = named("groups", groups, self.names, bounds, body)
+            channels = simplify(dim_min(channels - first * 4, self.part * 4), bounds)
+            channels, bounds = named("channels", channels, self.names, bounds, body)
+        outer = tuple(Dim.of(loop.variable) for loop in self.outer)
+        sums, weights = Load(self.sums, (zero,)), Load(self.weights, (*outer, first, zero))
+        scales = Load(self.scales, (*outer, first * (4 * len(self.found.parts))))
+        sizes = (groups, Dim.of(self.depth), places, step)
+        body.append(Micro("raot_multiply_last_s8", (sums, weights, rows), sizes))
+        body.append(self._requantize(out(first * 4), sums, scales, channels, places, moves))
+        if not part:
+            return body
+        return [For(part, zero, ceildiv(Dim.of(self.groups), self.part), tuple(body))]
+
+    def _stored(self, store: Store, at: Mapping[str, Dim], channel: Dim) -> Load:
+        assert self.what.channel is not None
+        return stored_at(store, {**at, self.what.channel.variable: channel})
+
+    def _staged_at(self, channel: Dim) -> Load:
+        zero = Dim.of(0)
+        return Load(self.staged, (zero, channel) if self.apart == 1 else (channel, zero))
+
+    def _rest(
+        self,
         at: Mapping[str, Dim],
         first: Dim,
         places: Dim,
         fixed: Mapping[str, Dim],
         bounds: Bounds,
     ) -> list[Stmt]:
+        """What becomes of the bytes that are staged."""
         what, rest = self.what, self.rest
         assert what.channel is not None
-        zero, one, channels = Dim.of(0), Dim.of(1), Dim.of(self.channels)
-        here = {**at, what.channel.variable: zero}
-        scales = Load(self.scales, (*(Dim.of(loop.variable) for loop in self.outer), zero))
-        store = straight(rest)
-        if store is not None:
-            out = stored_at(store, here)
-            moves = (self._step(out, store), self.apart)
-            return [self._requantize(out, sums, scales, places, moves)]
-        self.uses_staged = True
-        staged = Load(self.staged, (zero, zero))
-        moves = (channels, one) if self.apart == 1 else (one, Dim.of(self.tile))
-        result: list[Stmt] = [self._requantize(staged, sums, scales, places, moves)]
-        summed = self._summed(here, places)
+        zero, channels = Dim.of(0), Dim.of(self.channels)
+        summed = self._summed({**at, what.channel.variable: zero}, places)
         if summed is not None:
-            return [*result, summed]
+            return [summed]
         p, channel = self.names.fresh("p"), self.names.fresh(what.channel.variable)
         inside = over(bounds, p, zero, places)
         body: list[Stmt] = []
@@ -278,23 +330,29 @@ class _Last:
         index = (Dim.of(p), Dim.of(channel))
         value = Load(self.staged, index if self.apart == 1 else index[::-1])
         loop = For(channel, zero, channels, tuple(finish(rest, there, value, self.names)))
-        return [*result, For(p, zero, places, (*body, loop))]
+        return [For(p, zero, places, (*body, loop))]
 
-    def _step(self, out: Load, store: Store) -> Dim:
+    def _step(self, store: Store) -> Dim:
         """How far the results of places are apart."""
         if not self.what.places:
             return Dim.of(self.channels)
         step = stride(Load(store.buffer, store.index), self.what.places[-1].variable)
-        assert step is not None, out
+        assert step is not None
         return step
 
     def _requantize(
-        self, out: Load, sums: Load, scales: Load, places: Dim, moves: tuple[Dim, Dim]
+        self,
+        out: Load,
+        sums: Load,
+        scales: Load,
+        channels: Dim,
+        places: Dim,
+        moves: tuple[Dim, Dim],
     ) -> Micro:
         found = self.found
-        numbers = (found.zero, found.low, found.high)
-        sizes = (Dim.of(self.channels), places, *moves, *(Dim.of(number) for number in numbers))
-        return Micro(f"raot_last_{found.form}", (out, sums, scales), sizes)
+        numbers = (Dim.of(number) for number in (found.zero, found.low, found.high))
+        name = f"raot_last_{found.form}{found.suffix}"
+        return Micro(name, (out, sums, scales), (channels, places, *moves, *numbers))
 
     def _summed(self, here: Mapping[str, Dim], places: Dim) -> Micro | None:
         """What is staged and the codes that are added to it, to the result."""

@@ -230,7 +230,11 @@ class _Quads:
             *result,
             Micro(f"raot_quads_{kind}", (quads, self._image()), sizes),
             Micro("raot_multiply_quads_s8", (sums, quads, weights), moves),
-            Micro(f"raot_channel_{found.form}", operands, (height, count, *way.steps, *numbers)),
+            Micro(
+                f"raot_channel_{found.form}{found.suffix}",
+                operands,
+                (height, count, *way.steps, *numbers),
+            ),
         ]
 
     def _image(self) -> Load:

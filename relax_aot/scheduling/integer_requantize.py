@@ -23,6 +23,7 @@ from relax_aot.ir.types import DType
 from relax_aot.scheduling.integer_match import Contraction, number_of, stride
 
 STAGED = Local("staged", DType.I8)
+UNSIGNED = Local("staged", DType.U8)
 GREATEST_SHIFT = 62
 
 
@@ -217,7 +218,9 @@ def straight(what: Contraction) -> Store | None:
     if len(what.after) != 1 or not isinstance(what.after[0], Store):
         return None
     store = what.after[0]
-    return store if store.value == STAGED and store.buffer.dtype is DType.I8 else None
+    known = what.sum in (STAGED, UNSIGNED)
+    same = store.value == what.sum and store.buffer.dtype is what.sum.dtype
+    return store if known and same else None
 
 
 def steps_of(store: Store, names: Sequence[str]) -> list[Dim] | None:

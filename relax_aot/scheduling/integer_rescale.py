@@ -24,9 +24,9 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_expr, map_exprs
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.integer_match import Contraction, gathered, number_of, stride
+from relax_aot.scheduling.integer_match import BYTES, Contraction, gathered, number_of, stride
 from relax_aot.scheduling.integer_parts import Arrays, extent
-from relax_aot.scheduling.integer_requantize import STAGED, uses, wide_number
+from relax_aot.scheduling.integer_requantize import STAGED, UNSIGNED, uses, wide_number
 
 GREATEST = 62
 
@@ -43,6 +43,16 @@ class Rescaled:
     zero: int
     low: int
     high: int
+    dtype: DType = DType.I8
+
+    @property
+    def suffix(self) -> str:
+        """What is behind the name of a micro-kernel for such bytes."""
+        return "_u8" if self.dtype is DType.U8 else ""
+
+    @property
+    def staged(self) -> Local:
+        return UNSIGNED if self.dtype is DType.U8 else STAGED
 
     @property
     def parts(self) -> tuple[Expr, ...]:
@@ -50,7 +60,7 @@ class Rescaled:
 
 
 def rescaled(what: Contraction, constants: frozenset[str]) -> tuple[Rescaled, Contraction] | None:
-    """What makes a byte of the sum, and what becomes of that byte, called STAGED; None where
+    """What makes a byte of the sum, and what becomes of that byte, called `staged`; None where
     the sum is used otherwise."""
     after = _inlined(what.after)
     if after is None:
@@ -62,7 +72,7 @@ def rescaled(what: Contraction, constants: frozenset[str]) -> tuple[Rescaled, Co
         if one is None:
             return expr
         found.append(one)
-        return STAGED
+        return one.staged
 
     (store,) = map_exprs((after,), rule)
     assert isinstance(store, Store)
@@ -71,13 +81,13 @@ def rescaled(what: Contraction, constants: frozenset[str]) -> tuple[Rescaled, Co
     one = found[0]
     if not all(_known(part, what, constants) for part in one.parts):
         return None
-    value, low, high = _limited(store.value)
-    if value == STAGED:
-        store = replace(store, value=STAGED)
+    value, low, high = _limited(store.value, one.dtype)
+    if value == one.staged:
+        store = replace(store, value=value)
         one = replace(one, low=max(one.low, low), high=min(one.high, high))
     if one.form == "twice" and one.low >= one.zero:
         one = replace(one, form="above")
-    return one, replace(what, sum=STAGED, after=(store,))
+    return one, replace(what, sum=one.staged, after=(store,))
 
 
 def _inlined(after: Sequence[Stmt]) -> Store | None:
@@ -97,11 +107,11 @@ def _inlined(after: Sequence[Stmt]) -> Store | None:
     return replace(store, value=map_expr(store.value, rule))
 
 
-def _limited(value: Expr) -> tuple[Expr, int, int]:
-    low, high = DType.I8.limits
+def _limited(value: Expr, dtype: DType) -> tuple[Expr, int, int]:
+    low, high = dtype.limits
     while isinstance(value, Apply) and value.function in ("min", "max"):
         inner, limit = value.args
-        if not isinstance(limit, Lit) or value.dtype is not DType.I8:
+        if not isinstance(limit, Lit) or value.dtype is not dtype:
             break
         if value.function == "min":
             high = min(high, int(limit.value))
@@ -112,7 +122,7 @@ def _limited(value: Expr) -> tuple[Expr, int, int]:
 
 
 def _byte_of(expr: Expr, total: Local) -> Rescaled | None:
-    if not isinstance(expr, Cast) or expr.dtype is not DType.I8 or expr.mode != "saturate":
+    if not isinstance(expr, Cast) or expr.dtype not in BYTES or expr.mode != "saturate":
         return None
     value, zero = expr.value, 0
     match value:
@@ -123,7 +133,8 @@ def _byte_of(expr: Expr, total: Local) -> Rescaled | None:
         found, zero = _nearest(expr.value, total), 0
     if found is None or not -(1 << 14) < zero + found.zero < 1 << 14:
         return None
-    return replace(found, zero=found.zero + zero)
+    low, high = expr.dtype.limits
+    return replace(found, zero=found.zero + zero, low=low, high=high, dtype=expr.dtype)
 
 
 def _made(form: str, scale: Expr, down: Expr | None, less: int = 0, zero: int = 0) -> Rescaled:

@@ -189,6 +189,8 @@ def _sizes(name: str, rng: Random) -> tuple[int, ...]:
     found = dict(TILES_OF[key](rng))
     if name.endswith("_u8") and "flip" in found:
         found["flip"] = 128
+    if name.endswith("_u8") and "low" in found:
+        found |= {"low": found["low"] + 128, "high": found["high"] + 128}
     return tuple(found[size] for size in MICRO_KERNELS[name].sizes)
 
 
@@ -201,7 +203,7 @@ def _data(name: str, operand: str, dtype: DType, count: int, rng: Random) -> Arr
         lanes = next((many for key, many in LANES.items() if f"_{key}_" in name), None)
         if lanes is not None:
             shifts = found.reshape(-1, 2, lanes)[:, 1]
-            shifts[...] = -rng.integers(4 if name.endswith("nearest") else 3, 11, shifts.shape)
+            shifts[...] = -rng.integers(4 if "nearest" in name else 3, 11, shifts.shape)
         return found.astype(np.int32)
     if dtype is DType.I32:
         wide = rng.integers(-(2**17), 2**17, count)

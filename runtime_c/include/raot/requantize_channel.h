@@ -1,5 +1,5 @@
 /*
- * requantize_channel.h - sums of one channel to signed bytes.
+ * requantize_channel.h - sums of one channel to bytes.
  *
  * out[r * line_step + c * step], for r < lines and c < count, is what becomes of the sum at
  * r * count + c plus `start`, plus `zero`, the nearest number of low..high. Sums are read in
@@ -54,9 +54,9 @@
         for (int32_t c = 0; c < count; c++) {                                               \
             const int32_t sum = (int32_t)((uint32_t)sums[r * count + c] + (uint32_t)start); \
             const int64_t code = (int64_t)SCALED(sum) + zero;                               \
-            out[r * line_step + c * step] = (int8_t)(code < low    ? low                    \
-                                                     : code > high ? high                   \
-                                                                   : code);                 \
+            out[r * line_step + c * step] = (int8_t)(uint8_t)(code < low    ? low           \
+                                                              : code > high ? high          \
+                                                                            : code);        \
         }                                                                                   \
     }
 #define RAOT_CHANNEL_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
@@ -92,5 +92,11 @@ RAOT_CHANNEL_FORM(raot_channel_f32, float, 0, RAOT_CHANNEL_F32)
 RAOT_CHANNEL_FORM(raot_channel_nearest, int32_t, scale[1], RAOT_CHANNEL_NEAREST)
 RAOT_CHANNEL_FORM(raot_channel_twice, int32_t, scale[1], RAOT_CHANNEL_TWICE)
 RAOT_CHANNEL_FORM(raot_channel_above, int32_t, scale[1], RAOT_CHANNEL_ABOVE)
+
+/* Unsigned bytes lie as signed ones do. */
+#define raot_channel_f32_u8(out, ...) raot_channel_f32((int8_t *)(out), __VA_ARGS__)
+#define raot_channel_nearest_u8(out, ...) raot_channel_nearest((int8_t *)(out), __VA_ARGS__)
+#define raot_channel_twice_u8(out, ...) raot_channel_twice((int8_t *)(out), __VA_ARGS__)
+#define raot_channel_above_u8(out, ...) raot_channel_above((int8_t *)(out), __VA_ARGS__)
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * requantize_last.h - sums of multiply_last.h to signed bytes, channels side by side.
+ * requantize_last.h - sums of multiply_last.h to bytes, channels side by side.
  *
  * out[p * out_step + n * channel_step] is what becomes of the sum of place p and channel n, plus
  * `zero`, the nearest number of low..high. `scales` holds what belongs to each channel in the order
@@ -89,19 +89,19 @@ static inline int32_t raot_last_lane(int32_t n, int32_t channels)
         scales += 2 * PER;                                                                   \
     }
 #else
-#define RAOT_LAST(T, PER, PARTS, SCALED)                                               \
-    const int32_t groups = (channels + 3) / 4;                                         \
-    for (int32_t p = 0; p < places; p++) {                                             \
-        for (int32_t n = 0; n < channels; n++) {                                       \
-            const int32_t group = raot_last_group(n, channels);                        \
-            const int32_t lane = raot_last_lane(n, channels);                          \
-            const int32_t sum = sums[(p / 2 * groups + group) * 8 + p % 2 * 4 + lane]; \
-            const T *const by = scales + group * PER + lane;                           \
-            const int64_t code = (int64_t)SCALED(sum, by) + zero;                      \
-            out[p * out_step + n * channel_step] = (int8_t)(code < low    ? low        \
-                                                            : code > high ? high       \
-                                                                          : code);     \
-        }                                                                              \
+#define RAOT_LAST(T, PER, PARTS, SCALED)                                                    \
+    const int32_t groups = (channels + 3) / 4;                                              \
+    for (int32_t p = 0; p < places; p++) {                                                  \
+        for (int32_t n = 0; n < channels; n++) {                                            \
+            const int32_t group = raot_last_group(n, channels);                             \
+            const int32_t lane = raot_last_lane(n, channels);                               \
+            const int32_t sum = sums[(p / 2 * groups + group) * 8 + p % 2 * 4 + lane];      \
+            const T *const by = scales + group * PER + lane;                                \
+            const int64_t code = (int64_t)SCALED(sum, by) + zero;                           \
+            out[p * out_step + n * channel_step] = (int8_t)(uint8_t)(code < low    ? low    \
+                                                                     : code > high ? high   \
+                                                                                   : code); \
+        }                                                                                   \
     }
 #endif
 
@@ -173,5 +173,11 @@ RAOT_LAST_FORM(raot_last_f32, float, 4, RAOT_PARTS_F32, RAOT_SCALED_F32)
 RAOT_LAST_FORM(raot_last_nearest, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_NEAREST)
 RAOT_LAST_FORM(raot_last_twice, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_TWICE)
 RAOT_LAST_FORM(raot_last_above, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_ABOVE)
+
+/* Unsigned bytes lie as signed ones do. */
+#define raot_last_f32_u8(out, ...) raot_last_f32((int8_t *)(out), __VA_ARGS__)
+#define raot_last_nearest_u8(out, ...) raot_last_nearest((int8_t *)(out), __VA_ARGS__)
+#define raot_last_twice_u8(out, ...) raot_last_twice((int8_t *)(out), __VA_ARGS__)
+#define raot_last_above_u8(out, ...) raot_last_above((int8_t *)(out), __VA_ARGS__)
 
 #endif
