@@ -50,22 +50,37 @@ static inline void raot_fill_s8(int8_t *to, int32_t byte, int32_t count)
 static inline void raot_apart_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t step,
                                  uint16x8_t apart, int32_t flip)
 {
-#if defined(__GNUC__) && !defined(__clang__)
-    if (flip == 0) {
-        __asm volatile("dlstp.16 lr, %[count]\n"
-                       "1:\n vldrb.u16 q0, [%[from], %q[apart]]\n"
-                       "vstrb.16 q0, [%[to]], #8\n add %[from], %[step]\n letp lr, 1b\n"
-                       : [to] "+l"(to), [from] "+r"(from)
-                       : [count] "r"(count), [step] "r"(8 * step), [apart] "w"(apart)
-                       : "lr", "s0", "s1", "s2", "s3", "cc", "memory");
-        return;
-    }
-#endif
     const uint16x8_t other = vdupq_n_u16((uint16_t)flip);
+#if defined(__GNUC__) && !defined(__clang__)
+    __asm volatile(
+        "dlstp.16 lr, %[count]\n"
+        "1:\n vldrb.u16 q0, [%[from], %q[apart]]\n veor q0, q0, %q[other]\n"
+        "vstrb.16 q0, [%[to]], #8\n add %[from], %[step]\n letp lr, 1b\n"
+        : [to] "+l"(to), [from] "+r"(from)
+        : [count] "r"(count), [step] "r"(8 * step), [apart] "w"(apart), [other] "w"(other)
+        : "lr", "s0", "s1", "s2", "s3", "cc", "memory");
+#else
     for (int32_t i = 0; i < count; i += 8) {
         const mve_pred16_t some = vctp16q((uint32_t)(count - i));
         const uint16x8_t x = vldrbq_gather_offset_z_u16(from + i * step, apart, some);
         vstrbq_p_u16((uint8_t *)to + i, veorq_u16(x, other), some);
+    }
+#endif
+}
+
+/* `count` bytes that are `step` apart to places `to_step` apart, each xor `flip`. */
+static inline void raot_across_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t step,
+                                  int32_t to_step, int32_t flip)
+{
+    const uint16x8_t place = vidupq_n_u16(0, 1);
+    const uint16x8_t apart = vmulq_n_u16(place, (uint16_t)step);
+    const uint16x8_t at = vmulq_n_u16(place, (uint16_t)to_step);
+    const uint16x8_t other = vdupq_n_u16((uint16_t)flip);
+
+    for (int32_t i = 0; i < count; i += 8) {
+        const mve_pred16_t some = vctp16q((uint32_t)(count - i));
+        const uint16x8_t x = vldrbq_gather_offset_z_u16(from + i * step, apart, some);
+        vstrbq_scatter_offset_p_u16((uint8_t *)to + i * to_step, at, veorq_u16(x, other), some);
     }
 }
 #endif
@@ -103,7 +118,7 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
             continue;
         }
         const uint8_t *from = image + (j - first1) * line_step + (first + left) * column_step;
-        if (channel_step == 1) {
+        if (channel_step == 1 && channels > 1) {
             if (lines == 1 && column_step == channels) {
                 raot_copy_s8(to, from, (right - left) * channels, flip);
                 continue;
@@ -134,6 +149,13 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
                 raot_apart_s8(to, from, channels, channel_step, apart, flip);
                 to += piece;
                 from += column_step;
+            }
+            continue;
+        }
+        if (column_step <= UINT16_MAX / 7 && piece <= UINT16_MAX / 7) {
+            for (int32_t i = 0; i < channels; i++) {
+                raot_across_s8(to + i, from + i * channel_step, right - left, column_step, piece,
+                               flip);
             }
             continue;
         }
