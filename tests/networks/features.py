@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -341,6 +342,25 @@ def glued(x: Tensor) -> Tensor:
     )
 
 
+def sinusoidal(x: Tensor) -> Tensor:
+    """Places that are counted in floats."""
+    places = torch.arange(x.shape[1], dtype=x.dtype)[:, None]
+    rates = torch.exp(torch.arange(0, 8, 2) * -1.2)
+    encoding = torch.zeros(x.shape[1], 8)
+    encoding[:, 0::2] = torch.sin(places * rates)
+    encoding[:, 1::2] = torch.cos(places * rates)
+    return x + encoding
+
+
+def shares(x: Tensor) -> tuple[Tensor, ...]:
+    """Sizes that go through floats."""
+    return (
+        functional.interpolate(x, scale_factor=0.5, recompute_scale_factor=True, mode="bilinear"),
+        x[:, :, : int(x.shape[2] * 0.75)],
+        x[:, :, :, : math.ceil(x.shape[3] / 3)],
+    )
+
+
 SEQUENCE: Mapping[str, Input] = {"x": real("batch", "n", 8)}
 LENGTHS = {"batch": (1, 2, 3), "n": (2, 7, 16)}
 IMAGE: Mapping[str, Input] = {"x": real("batch", 4, "h", "w")}
@@ -412,6 +432,8 @@ NETWORKS = (
         {**SIDES, "m": (2, 7, 15), "n": (3, 11, 20)},
     ),
     image(doubled),
+    image(shares),
+    sequence(sinusoidal),
     sequence(relative),
     sequence(kept),
     sequence(found),

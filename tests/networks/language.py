@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.networks.network import DYNAMO, Network, count, padding, real, whole
+from tests.networks.network import DYNAMO, TORCHSCRIPT, Network, count, padding, real, whole
 
 WIDTH, HEADS, WORDS = 32, 4, 50
 
@@ -331,7 +331,13 @@ NETWORKS = (
     Network("t5_bias", T5Bias, {"x": real("batch", "n", 16)}, TEXT),
     Network("lstm_tagger", lambda: Tagger("lstm"), {"tokens": whole(WORDS, "batch", "n")}, TEXT),
     Network("gru_tagger", lambda: Tagger("gru"), {"tokens": whole(WORDS, "batch", "n")}, TEXT),
-    Network("rnn_tagger", lambda: Tagger("rnn"), {"tokens": whole(WORDS, "batch", "n")}, TEXT),
+    Network(
+        "rnn_tagger",
+        lambda: Tagger("rnn"),
+        {"tokens": whole(WORDS, "batch", "n")},
+        TEXT,
+        exporters=TORCHSCRIPT,
+    ),
     Network(
         "stateful_tagger",
         StatefulTagger,

@@ -15,7 +15,8 @@ Array = NDArray[np.generic]
 DYNAMO = ("dynamo",)
 """TorchScript's exporter writes the example's length into nn.MultiheadAttention."""
 TORCHSCRIPT = ("torchscript",)
-"""The other exporter lacks an operator, or writes sequences, which are refused."""
+"""The other exporter lacks an operator, writes the example's length (into nn.RNN), or writes
+sequences, which are refused."""
 Maker = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 
