@@ -47,23 +47,29 @@ RAOT_CLAMP(u16, uint16_t, "usat", 16, 0, UINT16_MAX)
 
 static inline int32_t raot_f32_to_i32_sat(float x)
 {
-    if (!(x < 2147483648.0f)) {
-        return raot_isnanf(x) ? 0 : INT32_MAX;
+    if (x != x) {
+        return 0;
+    }
+    if (x >= 2147483648.0f) {
+        return INT32_MAX;
     }
     return x < -2147483648.0f ? INT32_MIN : (int32_t)x;
 }
 
 static inline int32_t raot_f64_to_i32_sat(double x)
 {
-    if (!(x < 2147483648.0)) {
-        return raot_isnan(x) ? 0 : INT32_MAX;
+    if (x != x) {
+        return 0;
+    }
+    if (x >= 2147483648.0) {
+        return INT32_MAX;
     }
     return x <= -2147483649.0 ? INT32_MIN : (int32_t)x;
 }
 
 static inline uint32_t raot_f32_to_u32_sat(float x)
 {
-    if (!(x > 0.0f)) {
+    if (x != x || x <= 0.0f) {
         return 0u;
     }
     return x < 4294967296.0f ? (uint32_t)x : UINT32_MAX;
@@ -71,7 +77,7 @@ static inline uint32_t raot_f32_to_u32_sat(float x)
 
 static inline uint32_t raot_f64_to_u32_sat(double x)
 {
-    if (!(x > 0.0)) {
+    if (x != x || x <= 0.0) {
         return 0u;
     }
     return x < 4294967296.0 ? (uint32_t)x : UINT32_MAX;
@@ -79,23 +85,29 @@ static inline uint32_t raot_f64_to_u32_sat(double x)
 
 static inline int64_t raot_f32_to_i64_sat(float x)
 {
-    if (!(x < 9223372036854775808.0f)) {
-        return raot_isnanf(x) ? 0 : INT64_MAX;
+    if (x != x) {
+        return 0;
+    }
+    if (x >= 9223372036854775808.0f) {
+        return INT64_MAX;
     }
     return x < -9223372036854775808.0f ? INT64_MIN : (int64_t)x;
 }
 
 static inline int64_t raot_f64_to_i64_sat(double x)
 {
-    if (!(x < 9223372036854775808.0)) {
-        return raot_isnan(x) ? 0 : INT64_MAX;
+    if (x != x) {
+        return 0;
+    }
+    if (x >= 9223372036854775808.0) {
+        return INT64_MAX;
     }
     return x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
 }
 
 static inline uint64_t raot_f32_to_u64_sat(float x)
 {
-    if (!(x > 0.0f)) {
+    if (x != x || x <= 0.0f) {
         return 0u;
     }
     return x < 18446744073709551616.0f ? (uint64_t)x : UINT64_MAX;
@@ -103,7 +115,7 @@ static inline uint64_t raot_f32_to_u64_sat(float x)
 
 static inline uint64_t raot_f64_to_u64_sat(double x)
 {
-    if (!(x > 0.0)) {
+    if (x != x || x <= 0.0) {
         return 0u;
     }
     return x < 18446744073709551616.0 ? (uint64_t)x : UINT64_MAX;
@@ -132,7 +144,10 @@ static inline uint64_t raot_f64_to_u64_wrap(double x)
 /* The low 32 bits of the nearest int64; 64-bit conversion, often a library call, is rare. */
 static inline uint32_t raot_f32_low_bits(float x)
 {
-    if (raot_absf(x) < 2147483648.0f) {
+    if (x != x) {
+        return 0u;
+    }
+    if (x > -2147483648.0f && x < 2147483648.0f) {
         return (uint32_t)(int32_t)x;
     }
     return (uint32_t)raot_f32_to_i64_sat(x);
@@ -140,7 +155,10 @@ static inline uint32_t raot_f32_low_bits(float x)
 
 static inline uint32_t raot_f64_low_bits(double x)
 {
-    if (raot_abs(x) < 2147483648.0) {
+    if (x != x) {
+        return 0u;
+    }
+    if (x > -2147483648.0 && x < 2147483648.0) {
         return (uint32_t)(int32_t)x;
     }
     return (uint32_t)raot_f64_to_i64_sat(x);

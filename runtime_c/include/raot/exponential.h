@@ -18,10 +18,19 @@
 #define RAOT_LN2_HIGHF 0.693145751953125f
 #define RAOT_LN2_LOWF 1.428606765330187e-06f
 
-/* The nearest integer, for |x| < 2^22. */
-static inline float raot_nearestf(float x)
+/* The nearest integer, for |x| < 2^22; in *whole too: the low bits of the sum are it. */
+static inline float raot_nearestf(float x, int32_t *whole)
 {
-    return raot_apartf(x + 12582912.0f) - 12582912.0f;
+    const float sum = raot_apartf(x + 12582912.0f);
+
+    *whole = (int32_t)(raot_bitsf(sum) - 0x4b400000u);
+    return sum - 12582912.0f;
+}
+
+/* 2^n for -127 < n < 128. */
+static inline float raot_powerf(int32_t n)
+{
+    return raot_of_bitsf(((uint32_t)n + 127u) << 23);
 }
 
 /* x * 2^n for x of about 1 and |n| <= 252; rounded once. */
@@ -29,8 +38,7 @@ static inline float raot_scalef(float x, int32_t n)
 {
     const int32_t half = n / 2;
 
-    return x * raot_of_bitsf((uint32_t)(half + 127) << 23) *
-           raot_of_bitsf((uint32_t)(n - half + 127) << 23);
+    return x * raot_powerf(half) * raot_of_bitsf(((uint32_t)n - (uint32_t)half + 127u) << 23);
 }
 
 /* exp(r) - 1 for |r| <= 0.35. */
@@ -51,19 +59,20 @@ static inline struct raot_pairf raot_expm1_nearf(struct raot_pairf r)
 /* exp(x) = 2^n * (1 + part) for |x| < 180; returns n. */
 static inline int32_t raot_exp_partsf(float x, struct raot_pairf *part)
 {
-    const float n = raot_nearestf(raot_mulf(x, 1.442695f));
+    int32_t whole;
+    const float n = raot_nearestf(raot_mulf(x, 1.442695f), &whole);
 
     *part = raot_expm1_nearf(
         raot_pair_sumf(x - raot_mulf(n, RAOT_LN2_HIGHF), -raot_mulf(n, RAOT_LN2_LOWF)));
-    return (int32_t)n;
+    return whole;
 }
 
 /* exp(x) * 2^shift for |x| < 40 as a pair, for |shift| <= 1. */
 static inline struct raot_pairf raot_exp_pairf(float x, int32_t shift)
 {
     struct raot_pairf part;
-    const int32_t n = raot_exp_partsf(x, &part) + shift;
-    const float scale = raot_of_bitsf((uint32_t)(n + 127) << 23);
+    const uint32_t n = (uint32_t)raot_exp_partsf(x, &part) + (uint32_t)shift;
+    const float scale = raot_powerf((int32_t)n);
     const float rest = part.low;
 
     part = raot_pair_sumf(1.0f, part.high);
@@ -88,16 +97,17 @@ static inline float raot_expf(float x)
 static inline float raot_exp2f(float x)
 {
     struct raot_pairf r;
+    int32_t whole;
     float n;
 
     if (!(raot_absf(x) < 151.0f)) {
         return raot_isnanf(x) ? RAOT_NAN : x > 0.0f ? RAOT_INFINITY : 0.0f;
     }
-    n = raot_nearestf(x);
+    n = raot_nearestf(x, &whole);
     r = raot_pair_productf(x - n, 0.6931472f);
     r.low = raot_madf(x - n, -1.9046542e-09f, r.low);
     r = raot_expm1_nearf(r);
-    return raot_scalef(1.0f + r.high, (int32_t)n);
+    return raot_scalef(1.0f + r.high, whole);
 }
 
 /* exp(x) - 1, without loss where x is small. */
@@ -123,7 +133,7 @@ static inline float raot_expm1f(float x)
     if (n > 25) {
         return raot_scalef(1.0f + part.high, n);
     }
-    scale = raot_of_bitsf((uint32_t)(n + 127) << 23);
+    scale = raot_powerf(n);
     sum = n < 0 ? raot_pair_sumf(-1.0f, scale) : raot_pair_sumf(scale, -1.0f);
     part.high *= scale;
     part.low *= scale;
@@ -263,7 +273,7 @@ static inline float raot_sinhf(float x)
         return raot_copysignf(part.high + part.low, x);
     }
     n = raot_exp_partsf(a, &part);
-    return raot_copysignf(raot_scalef(1.0f + part.high, n - 1), x);
+    return raot_copysignf(raot_scalef(1.0f + part.high, (int32_t)((uint32_t)n - 1u)), x);
 }
 
 static inline float raot_coshf(float x)
@@ -281,7 +291,7 @@ static inline float raot_coshf(float x)
         return part.high + part.low;
     }
     n = raot_exp_partsf(a, &part);
-    return raot_scalef(1.0f + part.high, n - 1);
+    return raot_scalef(1.0f + part.high, (int32_t)((uint32_t)n - 1u));
 }
 
 static inline float raot_tanhf(float x)
@@ -532,6 +542,7 @@ static inline float raot_pow_specialf(float x, float y)
 static inline float raot_powf(float x, float y)
 {
     float sign = 1.0f;
+    int32_t whole;
     struct raot_pairf exponent;
     struct raot_pairf r;
     float n;
@@ -554,7 +565,7 @@ static inline float raot_powf(float x, float y)
     }
     r = raot_pair_productf(y, exponent.high);
     r.low = raot_madf(y, exponent.low, r.low);
-    n = raot_nearestf(r.high);
+    n = raot_nearestf(r.high, &whole);
     r = raot_pair_sumf(r.high - n, r.low);
     /* exp(r ln 2) */
     {
@@ -562,7 +573,7 @@ static inline float raot_powf(float x, float y)
 
         r = raot_expm1_nearf(raot_pair_mulf(r, ln2));
     }
-    return sign * raot_scalef(1.0f + r.high, (int32_t)n);
+    return sign * raot_scalef(1.0f + r.high, whole);
 }
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "convert.h"
 #include "ieee.h"
 #include "power64.h"
 #include "rounding.h"
@@ -50,7 +51,7 @@ static inline double raot_exp2(double x)
 {
     const double n = raot_abs(x) < 2000.0 ? raot_rint(x) : 0.0;
 
-    return raot_scale(raot_exp((x - n) * 0.6931471805599453), (int32_t)n);
+    return raot_scale(raot_exp((x - n) * 0.6931471805599453), raot_f64_to_i32_sat(n));
 }
 
 static inline double raot_tanh(double x)

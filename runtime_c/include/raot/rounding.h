@@ -18,12 +18,18 @@
 /* Towards zero. */
 static inline float raot_truncf(float x)
 {
-    return raot_absf(x) < RAOT_INTEGRALF ? raot_copysignf((float)(int32_t)x, x) : x;
+    if (x != x || x <= -RAOT_INTEGRALF || x >= RAOT_INTEGRALF) {
+        return x;
+    }
+    return raot_copysignf((float)(int32_t)x, x);
 }
 
 static inline double raot_trunc(double x)
 {
-    return raot_abs(x) < RAOT_INTEGRAL ? raot_copysign((double)(int64_t)x, x) : x;
+    if (x != x || x <= -RAOT_INTEGRAL || x >= RAOT_INTEGRAL) {
+        return x;
+    }
+    return raot_copysign((double)(int64_t)x, x);
 }
 
 /* Downwards. */
