@@ -272,6 +272,25 @@ def report(
     click.echo(f"{path}: arena {plan.arena_bytes} bytes, {len(plan.slots)} slots")
 
 
+@cli.command()
+@click.argument("model")
+@click.option("-o", "output", required=True, metavar="DIR", help="Folder of the C project.")
+@click.option("--seconds", type=float, help="The longest that it may take.")
+@common
+def prove(model: str, output: str, seconds: float | None, **chosen: Any) -> None:
+    """Show by Frama-C that no call of MODEL, whatever its sizes and numbers, is undefined."""
+    from relax_aot import driver
+    from relax_aot.verify.prove import prove as find_proof
+    from relax_aot.verify.prove import write
+
+    project = driver.compile_model(model, "host", _options(chosen))
+    proof = find_proof(project, seconds)
+    folder = write(project, proof, Path(output))
+    for line in (*proof.lines(), f"{folder}/proof: {len(proof.files)} files"):
+        click.echo(line)
+    sys.exit(0 if proof.ok else DIFFERENT)
+
+
 @cli.command("profile")
 @click.argument("model")
 @click.option("--board", default="mps2-an386", show_default=True)

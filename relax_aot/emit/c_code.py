@@ -16,6 +16,7 @@ import numpy as np
 
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_numbers import Numbers, Plain
+from relax_aot.emit.c_proof import TURNS, reserved_names, size_by_size, turn_by_turn
 from relax_aot.emit.c_windows import Window, window_of
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.loops import (
@@ -45,6 +46,7 @@ from relax_aot.ir.loops import (
     Store,
     Unary,
 )
+from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import C_TYPES, DType
 
 HALF = (DType.F16, DType.BF16)
@@ -84,6 +86,8 @@ class Printer:
     claimed: Names
     lines: list[str] = field(default_factory=list)
     loop_names: dict[str, str] = field(default_factory=dict)
+    reserved: frozenset[str] = frozenset()
+    """Arrays of the kernel's own."""
 
     def body(self, stmts: tuple[Stmt, ...], scope: Scope, depth: int) -> None:
         bound: list[tuple[int, str]] = []
@@ -175,6 +179,12 @@ class Printer:
         if window is not None:
             self._window(window, scope, depth)
             return
+        if loop.stop - loop.start == 1:
+            only = {loop.variable: loop.start}
+            self.body(map_index_dims(loop.body, lambda dim: dim.substitute(only)), scope, depth)
+            return
+        if turn_by_turn(loop, self.reserved):
+            self._line(depth, f"/*@ loop unroll {TURNS}; */")
         name = self._loop_name(loop.variable)
         start, stop = (scope.dim(d) for d in (loop.start, loop.stop))
         low = interval(loop.start, scope.bounds)[0]
@@ -543,6 +553,9 @@ def print_kernel(
     """The body of a kernel's C function, indented by one level. `taken`: names of its
     parameters beside buffers and symbols."""
     printer = Printer(Names([*buffers.values(), *symbols.values(), *taken]))
+    printer.reserved = reserved_names(kernel.body)
+    for name in size_by_size(kernel.body, tuple(symbols)):
+        printer.lines.append(f"    /*@ split {symbols[name]}; */")
     printer.body(kernel.body, Scope(dict(symbols), bounds, buffers, numbers or Plain()), 1)
     if kernel.fallible:
         printer.lines.append("    return RAOT_OK;")

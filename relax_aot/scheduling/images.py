@@ -10,7 +10,7 @@ that lie so already are read where they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from relax_aot.ir.builder import less, less_equal
@@ -30,7 +30,16 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.jam import Names, named, over
-from relax_aot.scheduling.sums import Sum, greatest, linear, merged, moved, moved_expr, stored
+from relax_aot.scheduling.sums import (
+    Sum,
+    greatest,
+    indexed_by,
+    linear,
+    merged,
+    moved,
+    moved_expr,
+    stored,
+)
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.windows import reaching, whole
 
@@ -353,7 +362,7 @@ class _Writer:
         body.append(Reserve(sums))
         at = self._over(block, row, height)
         start = moved_expr(sum_.start, at.at)
-        body.append(at.loops((Store(sums, (at.row, at.column), start),)))
+        body.append(self._fill(at, sums, start))
         far = linear(sum_.left, rows.variable)
         assert far is not None
         origin = {rows.variable: row}
@@ -363,6 +372,18 @@ class _Writer:
         at = self._over(block, row, height)
         body.append(at.loops(stored(sum_, Load(sums, (at.row, at.column)), at.at)))
         return [For(counter, Dim.of(0), count, tuple(body))]
+
+    def _fill(self, at: _Places, sums: Buffer, start: Expr) -> Stmt:
+        """What sums start with, in whole rows where it is the same along them."""
+        image = self.image
+        pixel = {loop.variable for loop in (image.across, image.down) if loop is not None}
+        rests_on = indexed_by(self.image.sum.start)
+        if rests_on & pixel or all(size.is_constant for _, size in at.sizes):
+            return at.loops((Store(sums, (at.row, at.column), start),))
+        column = self.names.fresh("c")
+        sizes = (at.sizes[0], (column, Dim.of(COLUMNS)))
+        where = (at.row, Dim.of(column))
+        return replace(at, sizes=sizes).loops((Store(sums, where, start),))
 
     def _over(self, block: _Block, row: Dim, height: Dim) -> _Places:
         """Every result of a tile: a row of filters, a line, a pixel."""

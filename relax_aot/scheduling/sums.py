@@ -19,6 +19,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
     expressions,
+    index_dims,
     walk,
 )
 from relax_aot.ir.rewrite import map_expr, map_index_dims
@@ -165,6 +166,12 @@ def greatest(loop: For, bounds: Bounds) -> int:
 
 def moved(load: Load, at: dict[str, Dim]) -> Load:
     return Load(load.buffer, tuple(dim.substitute(at) for dim in load.index))
+
+
+def indexed_by(expr: Expr) -> frozenset[str]:
+    """Names on which it rests where an expression reads."""
+    dims = index_dims(Declare(Local("_", expr.dtype), expr))
+    return frozenset(name for dim in dims for name in dim.symbols)
 
 
 def moved_expr(expr: Expr, at: dict[str, Dim]) -> Expr:

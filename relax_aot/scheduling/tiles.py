@@ -37,6 +37,7 @@ from relax_aot.scheduling.sums import (
     Sum,
     flat,
     greatest,
+    indexed_by,
     linear,
     moved,
     moved_expr,
@@ -417,7 +418,10 @@ class _Tiles:
         place = (column, width, row, height)
         r, c, at = self._place(place)
         start = moved_expr(what.sum.start, at)
-        result += self._over(place, r, c, (Store(sums, (r, c), start),))
+        filled = (column, self._filled(width, COLUMNS, what.columns), row, height)
+        if what.rows is not None:
+            filled = (*filled[:3], self._filled(height, self.tile_rows, what.rows))
+        result += self._over(filled, r, c, (Store(sums, (r, c), start),))
         origin = {what.columns.variable: column}
         if what.rows is not None:
             origin[what.rows.variable] = row
@@ -437,6 +441,11 @@ class _Tiles:
         r, c, at = self._place(place)
         result += self._over(place, r, c, stored(what.sum, Load(sums, (r, c)), at))
         return result
+
+    def _filled(self, extent: Dim, whole: int, loop: For) -> Dim:
+        """A sum starts in all of a tile where what it starts with is there for all of it."""
+        placed = loop.variable in indexed_by(self.what.sum.start)
+        return extent if extent.is_constant or placed else Dim.of(whole)
 
     def _place(self, place: tuple[Dim, Dim, Dim, Dim]) -> tuple[Dim, Dim, dict[str, Dim]]:
         """Fresh variables inside a tile, and what the nest's variables are there."""

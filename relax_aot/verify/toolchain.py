@@ -80,6 +80,7 @@ TOOLS = (
     Tool("qemu-arm", ("qemu-user",), "running 32-bit Arm Linux programs"),
     Tool("cmake", ("cmake",), "building generated projects by their CMakeLists.txt"),
     Tool("clang", ("clang",), "a second opinion on generated C"),
+    Tool("frama-c", ("frama-c-base",), "proofs that no call is undefined (relax-aot prove)"),
 )
 _OTHER_TOOLS_OF_PACKAGE = {
     "arm-none-eabi-": ("binutils-arm-none-eabi",),

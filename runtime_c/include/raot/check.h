@@ -25,12 +25,14 @@ static inline int raot_disjoint(const struct raot_span *writes, int32_t write_co
 {
     for (int32_t i = 0; i < write_count; i++) {
         for (int32_t j = 0; j < i; j++) {
-            if (raot_overlaps(writes[i].start, writes[i].bytes, writes[j].start, writes[j].bytes)) {
+            if (raot_overlaps(writes[i].start, writes[i].bytes, writes[j].start, writes[j].bytes) !=
+                0) {
                 return 0;
             }
         }
         for (int32_t j = 0; j < read_count; j++) {
-            if (raot_overlaps(writes[i].start, writes[i].bytes, reads[j].start, reads[j].bytes)) {
+            if (raot_overlaps(writes[i].start, writes[i].bytes, reads[j].start, reads[j].bytes) !=
+                0) {
                 return 0;
             }
         }

@@ -88,10 +88,10 @@ static inline int64_t raot_f32_to_i64_sat(float x)
     if (x != x) {
         return 0;
     }
-    if (x >= 9223372036854775808.0f) {
+    if (x >= 9.223372036854775808e18f) {
         return INT64_MAX;
     }
-    return x < -9223372036854775808.0f ? INT64_MIN : (int64_t)x;
+    return x < -9.223372036854775808e18f ? INT64_MIN : (int64_t)x;
 }
 
 static inline int64_t raot_f64_to_i64_sat(double x)
@@ -99,10 +99,10 @@ static inline int64_t raot_f64_to_i64_sat(double x)
     if (x != x) {
         return 0;
     }
-    if (x >= 9223372036854775808.0) {
+    if (x >= 9.223372036854775808e18) {
         return INT64_MAX;
     }
-    return x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+    return x < -9.223372036854775808e18 ? INT64_MIN : (int64_t)x;
 }
 
 static inline uint64_t raot_f32_to_u64_sat(float x)
@@ -276,8 +276,8 @@ static inline uint8_t raot_quantize_u8(float x, int32_t zero)
 static inline uint32_t raot_drop_bits(uint32_t bits, uint32_t drop)
 {
     const uint32_t kept = bits >> drop;
-    const uint32_t rest = bits & ((1u << drop) - 1u);
-    const uint32_t half = 1u << (drop - 1u);
+    const uint32_t rest = bits & (((uint32_t)1u << drop) - 1u);
+    const uint32_t half = (uint32_t)1u << (drop - 1u);
 
     return kept + (rest > half || (rest == half && (kept & 1u) != 0u) ? 1u : 0u);
 }
@@ -309,7 +309,7 @@ static inline uint16_t raot_f32_to_f16(float x)
         half = 0x7c00u;
     } else if (exponent >= 113u) {
         /* 2^-14 and above: the exponent is biased by 112 less. */
-        half = raot_drop_bits(magnitude - (112u << 23), 13u);
+        half = raot_drop_bits(magnitude - 0x38000000u, 13u);
     } else if (exponent >= 102u) {
         /* Multiples of 2^-24. */
         half = raot_drop_bits((magnitude & 0x7fffffu) | 0x800000u, 126u - exponent);
@@ -321,14 +321,15 @@ static inline uint16_t raot_f32_to_f16(float x)
 
 static inline float raot_f16_to_f32(uint16_t x)
 {
-    const uint32_t sign = (uint32_t)(x & 0x8000u) << 16;
-    const uint32_t magnitude = x & 0x7fffu;
+    const uint32_t sign = ((uint32_t)x & 0x8000u) << 16;
+    const uint32_t magnitude = (uint32_t)x & 0x7fffu;
 
     if (magnitude < 0x400u) {
         /* Multiples of 2^-24. */
         return raot_of_bitsf(sign | raot_bitsf((float)magnitude * 5.9604645e-8f));
     }
-    return raot_of_bitsf(sign | ((magnitude << 13) + ((magnitude < 0x7c00u ? 112u : 224u) << 23)));
+    return raot_of_bitsf(sign |
+                         ((magnitude << 13) + (magnitude < 0x7c00u ? 0x38000000u : 0x70000000u)));
 }
 
 /* x as the nearest number of the type. */

@@ -529,7 +529,7 @@ static inline float raot_pow_specialf(float x, float y)
     if (raot_isnanf(x) || raot_isnanf(y)) {
         return RAOT_NAN;
     }
-    if (raot_isinff(y)) {
+    if (raot_isinff(y) != 0) {
         const float a = raot_absf(x);
 
         return a == 1.0f ? 1.0f : (a > 1.0f) == (y > 0.0f) ? RAOT_INFINITY : 0.0f;

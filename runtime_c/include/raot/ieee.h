@@ -89,7 +89,7 @@ static inline uint32_t raot_bitsf(float x)
 {
     uint32_t bits;
 
-    memcpy(&bits, &x, sizeof bits);
+    (void)memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
@@ -97,7 +97,7 @@ static inline uint64_t raot_bits(double x)
 {
     uint64_t bits;
 
-    memcpy(&bits, &x, sizeof bits);
+    (void)memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
@@ -105,7 +105,7 @@ static inline float raot_of_bitsf(uint32_t bits)
 {
     float x;
 
-    memcpy(&x, &bits, sizeof x);
+    (void)memcpy(&x, &bits, sizeof x);
     return x;
 }
 
@@ -113,7 +113,7 @@ static inline double raot_of_bits(uint64_t bits)
 {
     double x;
 
-    memcpy(&x, &bits, sizeof x);
+    (void)memcpy(&x, &bits, sizeof x);
     return x;
 }
 
@@ -134,7 +134,7 @@ static inline int raot_isinff(float x)
 
 static inline int raot_isinf(double x)
 {
-    return (raot_bits(x) & INT64_MAX) == UINT64_C(0x7ff0000000000000);
+    return (raot_bits(x) & UINT64_C(0x7fffffffffffffff)) == UINT64_C(0x7ff0000000000000);
 }
 
 /* 1 where the sign bit is set, zeros and NaN included. */
@@ -155,7 +155,7 @@ static inline float raot_absf(float x)
 
 static inline double raot_abs(double x)
 {
-    return raot_of_bits(raot_bits(x) & INT64_MAX);
+    return raot_of_bits(raot_bits(x) & UINT64_C(0x7fffffffffffffff));
 }
 
 /* The magnitude of x with the sign of y. */
@@ -166,7 +166,8 @@ static inline float raot_copysignf(float x, float y)
 
 static inline double raot_copysign(double x, double y)
 {
-    return raot_of_bits((raot_bits(x) & INT64_MAX) | (raot_bits(y) & ~(uint64_t)INT64_MAX));
+    return raot_of_bits((raot_bits(x) & UINT64_C(0x7fffffffffffffff)) |
+                        (raot_bits(y) & UINT64_C(0x8000000000000000)));
 }
 
 /* The larger one; NaN where either is NaN. Zeros are equal: of 0 and -0 either may come. */

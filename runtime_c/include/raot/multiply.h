@@ -437,8 +437,10 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
         }
         if (columns - c > RAOT_LANES) {
             raot_tile_part_f32(high, columns - c, levels, rest, left_row, right + c, row + c);
-        } else if (columns > c) {
-            raot_tile_some_f32(high, columns - c, levels, rest, left_row, right + c, row + c);
+        } else {
+            if (columns > c) {
+                raot_tile_some_f32(high, columns - c, levels, rest, left_row, right + c, row + c);
+            }
         }
     }
 #elif defined(RAOT_VFP)
@@ -446,9 +448,12 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
 #else
     for (int32_t i = 0; i < levels[0].count; i++) {
         for (int32_t j = 0; j < levels[1].count; j++) {
-            const float *a = left + i * levels[0].left + j * levels[1].left;
-            const float *b = right + i * levels[0].right + j * levels[1].right;
             for (int32_t k = 0; k < levels[2].count; k++) {
+                const float *const a =
+                    left + (i * levels[0].left + j * levels[1].left + k * levels[2].left);
+                const float *const b =
+                    right + (i * levels[0].right + j * levels[1].right + k * levels[2].right);
+                /*@ loop unroll 64; */
                 for (int32_t r = 0; r < rows; r++) {
                     const float factor = a[r * left_row];
                     float *const row = sums + r * RAOT_TILE_COLUMNS;
@@ -456,8 +461,6 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
                         row[c] = raot_fmaf(factor, b[c], row[c]);
                     }
                 }
-                a += levels[2].left;
-                b += levels[2].right;
             }
         }
     }

@@ -45,8 +45,9 @@ static inline const char *raot_status_name(enum raot_status status)
         return "RAOT_ERR_STATE";
     case RAOT_ERR_EXTERN:
         return "RAOT_ERR_EXTERN";
+    default:
+        return "unknown status";
     }
-    return "unknown status";
 }
 
 #endif

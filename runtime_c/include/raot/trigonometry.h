@@ -183,8 +183,10 @@ static inline float raot_atanf(float x)
         }
         base.high = 0.5f * RAOT_HALF_PI_HIGHF;
         base.low = 0.5f * RAOT_HALF_PI_LOWF;
-    } else if (a < 1e-4f) {
-        return x;
+    } else {
+        if (a < 1e-4f) {
+            return x;
+        }
     }
     z = raot_mulf(t.high, t.high);
     p = raot_madf(p, z, 0.10599103f);
