@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 NO_SHARED_MODELS = "the folder ../shared/models is not here"
 NO_BROWSER = "no Chromium is installed"
+NO_FRAMA_C = "Frama-C is not installed"
 NO_TORCH = "the extra [torch] is not installed"
 
 # Beginnings of the reasons for which a test may be skipped on any machine.
@@ -26,6 +27,7 @@ ALLOWED_SKIPS = (
     "ai-edge-litert is not installed",
     "no GPU here",
     NO_BROWSER,
+    NO_FRAMA_C,
     NO_SHARED_MODELS,
     NO_TORCH,
     "packagings are also checked by",

@@ -1,13 +1,15 @@
-"""Real models, floats and quantised, from ONNX and TensorFlow Lite: no warning from any compiler,
-no heap, no stdio, nothing writable at file scope."""
+"""Thirty models, small and real, floats and quantised, ONNX and TensorFlow Lite: no warning from
+any compiler, no heap, no stdio, nothing writable at file scope."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,15 +17,19 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from tests.conftest import NO_SHARED_MODELS
-from tests.end_to_end.subjects import SHARED
+from tests.end_to_end.subjects import SHARED, SUBJECTS
+from tests.models.encoder import Variant, encoder
+from tests.trust.proven import PROVEN
 
-MODELS = tuple(
+REAL = tuple(
     f"{name}_{kind}"
     for name in ("kws", "resnet8")
     for kind in ("fp32.onnx", "fp32.tflite", "int8_qdq.onnx", "int8_qop.onnx")
 )
 BOUNDS = {"resnet8_fp32.tflite": {"input_1_0": (1, 2)}}
 """Sizes that the file leaves open."""
+SMALL = tuple(name for name in SUBJECTS if name not in ("kws", "resnet8"))
+MODELS = (*REAL, *SMALL, *(f"proven_{name}" for name in PROVEN), "masked_encoder")
 STRICT = (
     "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wcast-align", "-Wstrict-prototypes",
     "-Wmissing-prototypes", "-Wdouble-promotion", "-Wvla", "-Werror",
@@ -40,11 +46,27 @@ FORBIDDEN = {"malloc", "free", "calloc", "realloc", "printf", "exit", "abort", "
 
 @cache
 def project(model: str, weights: str) -> Project:
+    source, options = described(model)
+    return driver.compile_model(source, "host", replace(options, weights=weights))
+
+
+def described(model: str) -> tuple[Any, Options]:
+    if model == "masked_encoder":
+        made = encoder(16, 2, 1, 24, variant=Variant(norm="post", mask=True, causal=True))
+        return made, Options(bounds={"n": (1, 20), "batch": (1, 3)}, name=model)
+    if model.startswith("proven_"):
+        proven = PROVEN[model.removeprefix("proven_")]
+        return proven.make(), proven.options
+    if model in SUBJECTS:
+        return SUBJECTS[model].model(), SUBJECTS[model].options
     if not (SHARED / model).is_file():
         pytest.skip(NO_SHARED_MODELS)
     name = re.sub(r"\W", "_", model)
-    options = Options(bounds=BOUNDS.get(model, {}), name=name, weights=weights)
-    return driver.compile_model(SHARED / model, "host", options)
+    return SHARED / model, Options(bounds=BOUNDS.get(model, {}), name=name)
+
+
+def test_there_are_thirty_models() -> None:
+    assert len(set(MODELS)) >= 30
 
 
 @pytest.mark.qemu

@@ -91,7 +91,7 @@ static inline int64_t raot_f32_to_i64_sat(float x)
     if (x >= 9.223372036854775808e18f) {
         return INT64_MAX;
     }
-    return x < -9.223372036854775808e18f ? INT64_MIN : (int64_t)x;
+    return x < -9.223372036854775808e18f ? -INT64_MAX - 1 : (int64_t)x;
 }
 
 static inline int64_t raot_f64_to_i64_sat(double x)
@@ -102,7 +102,7 @@ static inline int64_t raot_f64_to_i64_sat(double x)
     if (x >= 9.223372036854775808e18) {
         return INT64_MAX;
     }
-    return x < -9.223372036854775808e18 ? INT64_MIN : (int64_t)x;
+    return x < -9.223372036854775808e18 ? -INT64_MAX - 1 : (int64_t)x;
 }
 
 static inline uint64_t raot_f32_to_u64_sat(float x)

@@ -520,7 +520,7 @@ static inline int raot_parityf(float y)
 /* x^y for the x and y that C treats by itself: a zero, infinity, NaN or 1 among them. */
 static inline float raot_pow_specialf(float x, float y)
 {
-    const int odd = raot_parityf(y) == 1;
+    const int odd = raot_parityf(y) == 1 ? 1 : 0;
     float power;
 
     if (x == 1.0f || y == 0.0f) {

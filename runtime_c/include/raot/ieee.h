@@ -167,7 +167,7 @@ static inline float raot_copysignf(float x, float y)
 static inline double raot_copysign(double x, double y)
 {
     return raot_of_bits((raot_bits(x) & UINT64_C(0x7fffffffffffffff)) |
-                        (raot_bits(y) & UINT64_C(0x8000000000000000)));
+                        (raot_bits(y) & 0x8000000000000000u));
 }
 
 /* The larger one; NaN where either is NaN. Zeros are equal: of 0 and -0 either may come. */
