@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod
-from relax_aot.ir.loops import For, Let, Load, Reserve, Stmt, Store, expressions, index_dims, walk
+from relax_aot.ir.loops import (
+    Bind,
+    For,
+    Let,
+    Load,
+    Reserve,
+    Stmt,
+    Store,
+    expressions,
+    index_dims,
+    walk,
+)
 
 TURNS = 4096
 """Turns that are looked at one by one. A loop that has fewer ends earlier."""
@@ -17,16 +28,21 @@ TURNS = 4096
 
 def turn_by_turn(loop: For, reserved: Collection[str]) -> bool:
     """Whether a loop is clear only when each turn is looked at by itself: it fills an array of
-    the kernel or goes through its rows, or what is done in a turn is cut off by a size."""
-    inside = [loop, *walk(loop.body)]
+    the kernel or goes through its rows, counts what data decide, or what is done in a turn is
+    cut off by a size."""
     nested = any(isinstance(stmt, For) for stmt in loop.body)
-    for stmt in inside:
-        if isinstance(stmt, Store) and stmt.buffer.name in reserved:
-            return True
-        if nested and any(load.buffer.name in reserved for load in _loads(stmt)):
+    for stmt in (loop, *walk(loop.body)):
+        if isinstance(stmt, Bind) and stmt.trusted:
             return True
         if any(loop.variable in clipped(dim) for dim in index_dims(stmt)):
             return True
+        places = [] if not nested else [(load.buffer, load.index) for load in _loads(stmt)]
+        if isinstance(stmt, Store):
+            places.append((stmt.buffer, stmt.index))
+        for buffer, index in places:
+            along = any(loop.variable in dim.symbols for dim in index)
+            if buffer.name in reserved and along:
+                return True
     return False
 
 
@@ -41,10 +57,7 @@ def clipped(dim: Dim) -> frozenset[str]:
     found: set[str] = set()
     for _, factors in dim.terms:
         for atom, _ in factors:
-            if isinstance(atom, FloorDiv | Mod):
-                found |= atom.numerator.symbols | atom.denominator.symbols
-            elif isinstance(atom, Min | Max):
-                found |= {name for arg in atom.args for name in arg.symbols}
+            found |= {name for inner in _inside(atom) for name in inner.symbols}
     return frozenset(found)
 
 
@@ -53,14 +66,19 @@ def reserved_names(body: Iterable[Stmt]) -> frozenset[str]:
 
 
 def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, ...]:
-    """Sizes of which a loop's end is a difference: it is clear for each value by itself."""
+    """Sizes of which something is a difference, or where a loop begins whose turns are looked
+    at one by one: what is done is clear for each value by itself."""
     rests_on: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sizes}
     found: set[str] = set()
     for stmt in walk(body):
         if isinstance(stmt, Let):
             rests_on[stmt.name] = _sizes(stmt.value, rests_on)
+            found |= _subtracted(stmt.value, rests_on)
         if isinstance(stmt, For):
             found |= _subtracted(stmt.start, rests_on) | _subtracted(stmt.stop, rests_on)
+            first = _sizes(stmt.start, rests_on)
+            if first and turn_by_turn(stmt, ()):
+                found |= first | _sizes(stmt.stop, rests_on)
     return tuple(name for name in sizes if name in found)
 
 
@@ -69,10 +87,25 @@ def _sizes(dim: Dim, rests_on: dict[str, frozenset[str]]) -> frozenset[str]:
 
 
 def _subtracted(dim: Dim, rests_on: dict[str, frozenset[str]]) -> frozenset[str]:
-    """The sizes of a difference of two sizes."""
+    """The sizes of differences of two sizes, inside min and the like too."""
     parts = [(coefficient, Dim(((1, factors),))) for coefficient, factors in dim.terms]
     less = [_sizes(part, rests_on) for coefficient, part in parts if coefficient < 0]
     more = [_sizes(part, rests_on) for coefficient, part in parts if coefficient > 0]
-    if not any(less) or not any(more):
-        return frozenset()
-    return frozenset().union(*less, *more)
+    found = frozenset[str]()
+    if any(less) and any(more):
+        found = found.union(*less, *more)
+    for _, factors in dim.terms:
+        for atom, _ in factors:
+            for inner in _inside(atom):
+                found |= _subtracted(inner, rests_on)
+    return found
+
+
+def _inside(atom: object) -> tuple[Dim, ...]:
+    match atom:
+        case FloorDiv() | Mod():
+            return atom.numerator, atom.denominator
+        case Min() | Max():
+            return atom.args
+        case _:
+            return ()

@@ -381,7 +381,10 @@ class _Writer:
         if rests_on & pixel or all(size.is_constant for _, size in at.sizes):
             return at.loops((Store(sums, (at.row, at.column), start),))
         column = self.names.fresh("c")
-        sizes = (at.sizes[0], (column, Dim.of(COLUMNS)))
+        name, height = at.sizes[0]
+        if not height.is_constant and image.rows.variable not in rests_on:
+            height = Dim.of(self.tile_rows)
+        sizes = ((name, height), (column, Dim.of(COLUMNS)))
         where = (at.row, Dim.of(column))
         return replace(at, sizes=sizes).loops((Store(sums, where, start),))
 

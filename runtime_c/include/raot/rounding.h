@@ -103,16 +103,17 @@ static inline uint32_t raot_splitf(float magnitude, int32_t *exponent)
 {
     const uint32_t bits = raot_bitsf(magnitude);
     uint32_t mantissa = bits & 0x7fffffu;
+    int32_t turns = 0;
 
     *exponent = (int32_t)(bits >> 23);
     if (*exponent != 0) {
         return mantissa | 0x800000u;
     }
-    *exponent = 1;
-    while (mantissa != 0u && mantissa < 0x800000u) {
+    while (mantissa != 0u && mantissa < 0x800000u && turns < 23) {
         mantissa <<= 1;
-        *exponent -= 1;
+        turns++;
     }
+    *exponent = 1 - turns;
     return mantissa;
 }
 
@@ -121,16 +122,17 @@ static inline uint64_t raot_split(double magnitude, int32_t *exponent)
 {
     const uint64_t bits = raot_bits(magnitude);
     uint64_t mantissa = bits & UINT64_C(0xfffffffffffff);
+    int32_t turns = 0;
 
     *exponent = (int32_t)(bits >> 52);
     if (*exponent != 0) {
         return mantissa | UINT64_C(0x10000000000000);
     }
-    *exponent = 1;
-    while (mantissa != 0u && mantissa < UINT64_C(0x10000000000000)) {
+    while (mantissa != 0u && mantissa < UINT64_C(0x10000000000000) && turns < 52) {
         mantissa <<= 1;
-        *exponent -= 1;
+        turns++;
     }
+    *exponent = 1 - turns;
     return mantissa;
 }
 
