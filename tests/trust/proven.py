@@ -73,7 +73,7 @@ def depthwise() -> onnx.ModelProto:
         y = Sigmoid(p)
         """,
         _weights(w1=(4, 1, 5), b1=(4,), w2=(8, 4, 1), b2=(8,))
-        | {"low": np.float32(0), "high": np.float32(6)},
+        | {"low": np.array(0, np.float32), "high": np.array(6, np.float32)},
     )
 
 
@@ -104,7 +104,7 @@ def chain() -> onnx.ModelProto:
         h = Log(g)
         y = Tanh(h)
         """,
-        {"two": np.float32(2)},
+        {"two": np.array(2, np.float32)},
     )
 
 
