@@ -345,10 +345,10 @@ def _select(expr: Select, scope: Scope) -> tuple[str, int]:
 
 
 def _literal(lit: Lit, scope: Scope) -> str:
-    """Numbers that a parameter can be: those of int32_t and finite floats."""
+    """Numbers that a parameter can be: those of int32_t and floats."""
     computed = _computed(lit.dtype)
     text = literal(lit)
-    if computed is DType.F32 and math.isfinite(lit.value):
+    if computed is DType.F32 and not math.isnan(lit.value):
         return scope.numbers.literal("float", text)
     small = computed.is_int and computed.is_signed and computed.bytes <= 4
     return scope.numbers.literal("int32_t", text) if small and text[-1].isdigit() else text

@@ -6,8 +6,9 @@ those are few; where the sums are made in loops of C it is done for size alone.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from relax_aot.emit.c_numbers import Number, Places
@@ -54,6 +55,15 @@ class _Form:
     numbers: tuple[Number, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Multiple:
+    """`ratio` times the `position`-th parameter, which stands for the numbers `base`."""
+
+    base: tuple[Number, ...]
+    position: int
+    ratio: int
+
+
 class _Everywhere(Mapping[int, str]):
     """A mark for each number."""
 
@@ -81,8 +91,10 @@ def shared(
         places = _parameters(forms)
         made_of_calls = any(isinstance(s, Multiply | Micro) for s in walk(forms[0].kernel.body))
         may = not places or sharing == "all" or (sharing == "calls" and made_of_calls)
-        if len(forms) > 1 and may and _worth(forms, places):
-            result |= _as_one(forms, places, body)
+        bases = _bases(places)
+        count = len({multiple.base for multiple in bases.values()})
+        if len(forms) > 1 and may and _worth(forms, count):
+            result |= _as_one(forms, places, bases, body)
     return result
 
 
@@ -108,23 +120,60 @@ def _parameters(forms: Sequence[_Form]) -> dict[tuple[Number, ...], list[int]]:
     return found
 
 
-def _worth(forms: Sequence[_Form], places: Mapping[tuple[Number, ...], list[int]]) -> bool:
+def _bases(columns: Iterable[tuple[Number, ...]]) -> dict[tuple[Number, ...], _Multiple]:
+    """Numbers that are multiples of others need no parameter of their own."""
+    bases: list[tuple[Number, ...]] = []
+    found: dict[tuple[Number, ...], _Multiple] = {}
+    for column in sorted(columns, key=_size):
+        ways = ((position, _ratio(column, base)) for position, base in enumerate(bases))
+        position, ratio = next((way for way in ways if way[1]), (len(bases), 1))
+        if position == len(bases):
+            bases.append(column)
+        found[column] = _Multiple(bases[position], position, ratio)
+    return found
+
+
+def _size(column: tuple[Number, ...]) -> tuple[float, str]:
+    whole = column[0].c_type == "int32_t"
+    return (sum(abs(int(n.text)) for n in column) if whole else math.inf), str(column)
+
+
+def _ratio(column: tuple[Number, ...], base: tuple[Number, ...]) -> int:
+    """0 where it is none."""
+    if {number.c_type for number in (*column, *base)} != {"int32_t"}:
+        return 0
+    values = [(int(a.text), int(b.text)) for a, b in zip(column, base, strict=True)]
+    if any(b == 0 or a % b for a, b in values):
+        return 0
+    ratios = {a // b for a, b in values}
+    return ratios.pop() if len(ratios) == 1 else 0
+
+
+def _worth(forms: Sequence[_Form], count: int) -> bool:
     saved = (len(forms) - 1) * len(forms[0].key) * TOKEN_BYTES
-    return len(places) <= MOST and saved > len(forms) * len(places) * ARGUMENT_BYTES
+    return count <= MOST and saved > len(forms) * count * ARGUMENT_BYTES
 
 
 def _as_one(
-    forms: Sequence[_Form], places: Mapping[tuple[Number, ...], list[int]], body: Body
+    forms: Sequence[_Form],
+    places: Mapping[tuple[Number, ...], list[int]],
+    bases: Mapping[tuple[Number, ...], _Multiple],
+    body: Body,
 ) -> dict[str, Shared]:
-    names = [f"number{position}" for position in range(len(places))]
-    stands = {place: name for name, at in zip(names, places.values(), strict=True) for place in at}
+    given = dict.fromkeys(multiple.base for multiple in bases.values())
+    names = [f"number{position}" for position in range(len(given))]
+    stands: dict[int, str] = {}
+    for column, at in places.items():
+        multiple = bases[column]
+        name = names[multiple.position]
+        text = name if multiple.ratio == 1 else f"({name} * {multiple.ratio})"
+        stands |= dict.fromkeys(at, text)
     owner = forms[0].kernel
     text = body(owner, Places(stands), names)
-    types = [values[0].c_type for values in places]
-    parameters = tuple(f"{c} {name}" for c, name in zip(types, names, strict=True))
+    parameters = tuple(f"{c[0].c_type} {name}" for c, name in zip(given, names, strict=True))
     return {
         form.kernel.name: Shared(
-            owner.name, tuple(values[position].text for values in places), parameters, text
+            owner.name, tuple(column[position].text for column in given), parameters, text
         )
         for position, form in enumerate(forms)
     }

@@ -114,6 +114,8 @@ class ModelView:
     version: str
     interface_version: int
     source: str
+    small: bool
+    """Whether code is made small rather than fast."""
     ir_lines: tuple[str, ...]
     bounds: tuple[BoundView, ...]
     bounds_overridable: bool
@@ -218,6 +220,7 @@ def view_of(
         version=VERSION,
         interface_version=INTERFACE_VERSION,
         source=comment(plan.module.source),
+        small=sharing == "all",
         ir_lines=tuple(_ir_lines(plan)),
         bounds=_bounds(interface, plan),
         bounds_overridable=any(not f.pinned for f in interface.dims),

@@ -1,7 +1,8 @@
 """Choices for a target: sums of products fused, contractions in blocks of registers.
 
-`--optimize size` keeps the loops as they were lowered, but for integer contractions. Whatever
-is chosen, each result has the bits of the plain loops on the same target.
+With `--optimize size` code weighs more than time, and kernels are made alike, so that they can
+share functions. Whatever is chosen, each result has the bits of the plain loops on the same
+target.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel
+from relax_aot.scheduling.alike import alike
 from relax_aot.scheduling.blocking import block_kernel, work_of
 from relax_aot.scheduling.contraction import contract
 from relax_aot.scheduling.integer import integer_module
@@ -19,23 +21,27 @@ from relax_aot.scheduling.strips import strip_kernel, strip_module
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.tiles import tile_kernel, tile_module
 
+COMPACT = 8
+"""How much more code weighs with `--optimize size`."""
+
 
 def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
-    plain = [contract(kernel) for kernel in module.kernels]
-    if optimize == "size":
-        module = replace(module, kernels=tuple(plain))
-        form = "dsp8" if target.integers == "dsp" else target.integers
-        if form:
-            module = integer_module(round_module(module), form)
-        return tile_module(strip_module(module, target.rows), target) if target.rows else module
-    work = sum(work_of(kernel, module.bounds) for kernel in plain)
-    module = replace(module, kernels=tuple(plain))
+    small = optimize == "size"
+    target = replace(target, code=target.code // COMPACT) if small else target
+    module = plain(module)
+    work = sum(work_of(kernel, module.bounds) for kernel in module.kernels)
     if target.integers:
-        module = integer_module(round_module(module), target.integers)
+        form = "dsp8" if small and target.integers == "dsp" else target.integers
+        module = integer_module(round_module(module), form)
     if target.rows:
         module = tile_module(strip_module(module, target.rows), target)
-    kernels = (block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
-    return replace(module, kernels=tuple(kernels))
+    kernels = tuple(block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
+    return replace(module, kernels=alike(kernels) if small else kernels)
+
+
+def plain(module: Module) -> Module:
+    """The loops as they were lowered: what a schedule must keep the bits of."""
+    return replace(module, kernels=tuple(contract(kernel) for kernel in module.kernels))
 
 
 def schedule_kernel(

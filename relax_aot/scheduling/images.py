@@ -158,7 +158,7 @@ def _panel(levels: Sequence[For], target: Target) -> int:
     if not all(size.is_constant and size.constant > 0 for size in sizes):
         return 0
     bytes_ = prod(size.constant for size in sizes) * DType.F32.bytes
-    return min(COLUMNS, target.panel // bytes_ // LEAST_COLUMNS * LEAST_COLUMNS)
+    return min(COLUMNS, target.panel // bytes_ // target.lanes * target.lanes)
 
 
 def _lines(down: For | None, across: For, columns: int) -> int:

@@ -24,6 +24,7 @@ from relax_aot.verify.qemu import require_emulator, run_image
 from relax_aot.verify.samples import Case
 
 Array = NDArray[Any]
+SMALL_FLAGS = ("-Os",)
 TIMEOUT_SECONDS = 600.0
 
 
@@ -108,6 +109,7 @@ def build_image(project: Project, folder: Path, outside: str = FILES) -> Image:
         [sources / unit for unit in project.units],
         [sources],
         folder / "image",
+        SMALL_FLAGS if project.view.small else (),
         support=[support / "adapter.c"],
         outside=outside,
     )

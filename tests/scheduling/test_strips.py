@@ -7,6 +7,7 @@ import pytest
 
 import relax_aot as rx
 from relax_aot.ir.parse import parse
+from relax_aot.scheduling import plain as plain_loops
 from relax_aot.scheduling.strips import strip_module
 from tests.models.encoder import Variant, encoder
 
@@ -14,11 +15,12 @@ VARIANTS = [Variant(), Variant(norm="post", mask=True, causal=True)]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_encoders_keep_their_bits(variant: Variant) -> None:
+def test_encoders_keep_their_bits(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
     model = encoder(24, 3, 2, 40, 5, variant)
     bounds = {"n": 21, "batch": 2}
-    plain = rx.compile(model, bounds=bounds, optimize="size").host()
     fast = rx.compile(model, bounds=bounds).host()
+    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda module, *_: plain_loops(module))
+    plain = rx.compile(model, bounds=bounds).host()
     for batch, n in ((1, 1), (2, 5), (1, 6), (2, 7), (1, 18), (2, 21)):
         rng = np.random.default_rng(n)
         feeds = {"x": rng.normal(size=(batch, n, 24)).astype(np.float32)}

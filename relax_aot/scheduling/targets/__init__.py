@@ -21,7 +21,7 @@ class Target:
     `pointers` can be kept at once; `block` operations at most stand in an unrolled block;
     `code` bytes of blocks make a model count as twice as slow. Where there are vectors, the
     micro-kernel is given tiles of `rows` rows (0: no tiles), and `panel` bytes at most of an
-    image are gathered for it.
+    image are gathered for it, a multiple of `lanes` columns.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Target:
     families: tuple[str, ...] = ()
     rows: int = 0
     panel: int = 0
+    lanes: int = 8
     integers: str = ""
 
 

@@ -15,5 +15,6 @@ TARGET = Target(
     code=16384,
     rows=4,
     panel=20480,
+    lanes=4,
     integers="dsp",
 )

@@ -15,4 +15,5 @@ TARGET = Target(
     code=16384,
     rows=4,
     panel=20480,
+    lanes=4,
 )
