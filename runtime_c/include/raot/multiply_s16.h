@@ -17,7 +17,12 @@
 /* Two neighbouring 16-bit numbers. */
 static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
 {
+#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__)
+    uint32_t both;
+    __asm("pkhbt %0, %1, %2, lsl #16" : "=r"(both) : "r"(low), "r"(high));
+#else
     const uint32_t both = ((uint32_t)low & 0xffffu) | (uint32_t)high << 16;
+#endif
     memcpy(to, &both, sizeof both);
 }
 
@@ -135,7 +140,14 @@ RAOT_COLUMNS_OF_THREE(u8, uint8_t, "uxtb16")
                     to = raot_three_##N(to, from, count2 / 2, step2); \
                     continue; \
                 } \
-                for (int32_t k = 0; k < count2; k += 2) { \
+                int32_t k = 0; \
+                for (; count3 == 1 && k + 1 < count2; k += 2) { \
+                    raot_store_pair(to, from[0], from[step2]); \
+                    raot_store_pair(to + 2, from[apart], from[apart + step2]); \
+                    from += 2 * step2; \
+                    to += 4; \
+                } \
+                for (; k < count2; k += 2) { \
                     const int32_t next = k + 1 < count2 ? step2 : 0; \
                     const T *a = from; \
                     const T *b = from + apart; \

@@ -96,14 +96,16 @@ raot_requantize_i32(int8_t *out, const int32_t *sums, const int32_t *scale, int3
     RAOT_REQUANTIZE(int32_t, RAOT_SCALED)
 #undef RAOT_SCALED
 #else
+    const int32_t odd = 2 * zero + 1;
+
     for (int32_t r = 0; r < rows; r++) {
         const int32_t by = scale[r * scale_step];
         int8_t *const to = out + r * out_step;
         const int32_t *const from = sums + r * sum_step;
+        /* Half a unit and `zero` are added at twice the scale: what is there is less than 2^30. */
         for (int32_t c = 0; c < columns; c++) {
             const int32_t high = (int32_t)(((int64_t)from[c] * by) >> 32);
-            const int32_t half = (int32_t)1 << (shift - 33);
-            to[c] = raot_clamp_i8((int32_t)(((int64_t)high + half) >> (shift - 32)) + zero);
+            to[c] = raot_clamp_i8(((high >> (shift - 33)) + odd) >> 1);
         }
     }
 #endif
