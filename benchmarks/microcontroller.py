@@ -1,10 +1,12 @@
-"""Instructions, code and memory of integer models on emulated Cortex-M boards, beside peers.
+"""Instructions, code and memory of models on emulated Cortex-M boards, beside peers.
 
     python benchmarks/microcontroller.py [--optimize speed] [--json FILE] [MODEL ...]
 
 Without models: the MLPerf Tiny models of ../shared/models that are there. Instructions are of
-one inference, counted by the emulator; they are not cycles. Peers are TensorFlow Lite Micro
-with CMSIS-NN, gcc 12 -O2, counted the same way; their arena holds inputs and outputs too.
+one inference, counted by the emulator; they are not cycles. Code is what the linker keeps of
+the sections .text of the model's objects and of what they take from the C library: neither
+weights nor the harness. Peers of integer models are TensorFlow Lite Micro with CMSIS-NN, gcc 12
+-O2, counted the same way, and their arena holds inputs and outputs too; of floats onnx2c, -O3.
 """
 
 from __future__ import annotations
@@ -21,16 +23,25 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "models"
 BOARDS = ("mps2-an386", "mps3-an547")
 PEERS = {
-    ("resnet8", "mps2-an386"): 29_863_840,
-    ("resnet8", "mps3-an547"): 4_916_094,
-    ("kws", "mps2-an386"): 7_697_800,
-    ("kws", "mps3-an547"): 1_814_281,
+    ("resnet8", "int8", "mps2-an386"): 29_863_840,
+    ("resnet8", "int8", "mps3-an547"): 4_916_094,
+    ("kws", "int8", "mps2-an386"): 7_697_800,
+    ("kws", "int8", "mps3-an547"): 1_814_281,
+    ("resnet8", "fp32", "mps2-an386"): 116_200_000,
+    ("resnet8", "fp32", "mps3-an547"): 120_100_000,
+    ("kws", "fp32", "mps2-an386"): 19_920_000,
+    ("kws", "fp32", "mps3-an547"): 11_800_000,
 }
 PEER_ARENA = {"resnet8": 54_996, "kws": 22_820}
 
 
 def models() -> list[Path]:
-    return sorted(path for path in SHARED.glob("*_int8*") if path.suffix in (".onnx", ".tflite"))
+    kinds = ("_int8", "_fp32")
+    return sorted(
+        path
+        for path in (SHARED.iterdir() if SHARED.is_dir() else ())
+        if path.suffix in (".onnx", ".tflite") and any(kind in path.name for kind in kinds)
+    )
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -46,10 +57,10 @@ def measured(model: Path, board: str, optimize: str) -> dict[str, Any]:
     if asked:
         # One inference: the batch that a file leaves open is 1.
         done = _run(command + [word for name in asked for word in ("--bound", f"{name}=1")])
-    family = model.stem.split("_")[0]
+    family, _, kind = model.stem.partition("_")
     row: dict[str, Any] = {"model": model.name, "board": board, "optimize": optimize}
-    row["peer_instructions"] = PEERS.get((family, board))
-    row["peer_arena_bytes"] = PEER_ARENA.get(family)
+    row["peer_instructions"] = PEERS.get((family, kind[:4], board))
+    row["peer_arena_bytes"] = PEER_ARENA.get(family) if kind.startswith("int8") else None
     try:
         (target,) = json.loads(done.stdout)["targets"]
         run = target["runs"][0]
@@ -82,7 +93,7 @@ def main() -> None:
     if not subjects:
         parser.error(f"no model: give one, or have some in {SHARED}")
     print(
-        f"{'model':26} {'board':11} {'instr.':>11} {'CMSIS-NN':>11} {'':6} {'code':>7}"
+        f"{'model':26} {'board':11} {'instr.':>11} {'peer':>11} {'':6} {'code':>7}"
         f" {'weights':>8} {'arena':>7} {'stack':>6}"
     )
     rows = []
