@@ -116,6 +116,8 @@ class ModelView:
     source: str
     small: bool
     """Whether code is made small rather than fast."""
+    level: str
+    """How compilers are to optimise it."""
     ir_lines: tuple[str, ...]
     bounds: tuple[BoundView, ...]
     bounds_overridable: bool
@@ -221,6 +223,7 @@ def view_of(
         interface_version=INTERFACE_VERSION,
         source=comment(plan.module.source),
         small=sharing == "all",
+        level="-Os" if sharing == "all" else "-O2",
         ir_lines=tuple(_ir_lines(plan)),
         bounds=_bounds(interface, plan),
         bounds_overridable=any(not f.pinned for f in interface.dims),
