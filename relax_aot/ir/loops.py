@@ -17,9 +17,11 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.micro import MicroKernel
 from relax_aot.ir.micro_bytes import MICRO_KERNELS as BYTES
 from relax_aot.ir.micro_depthwise import MICRO_KERNELS as DEPTHWISE
+from relax_aot.ir.micro_fours import MICRO_KERNELS as FOURS
 from relax_aot.ir.micro_integer import MICRO_KERNELS as INTEGER
 from relax_aot.ir.micro_last import MICRO_KERNELS as LAST
 from relax_aot.ir.micro_quads import MICRO_KERNELS as QUADS
+from relax_aot.ir.micro_rescale import MICRO_KERNELS as RESCALE
 from relax_aot.ir.micro_tiles import MICRO_KERNELS as TILES
 from relax_aot.ir.types import DType, Shape, TensorType
 
@@ -359,7 +361,8 @@ class Multiply:
 
 
 MICRO_KERNELS = {
-    kernel.name: kernel for kernel in (*INTEGER, *DEPTHWISE, *BYTES, *LAST, *QUADS, *TILES)
+    kernel.name: kernel
+    for kernel in (*INTEGER, *DEPTHWISE, *BYTES, *LAST, *QUADS, *TILES, *FOURS, *RESCALE)
 }
 
 

@@ -6,6 +6,7 @@ What windows hold becomes one operand of a tile: columns of places side by side,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -21,7 +22,7 @@ def up(count: int, to: int) -> int:
     return -(-count // to) * to
 
 
-def _wrapped(total: Array) -> Array:
+def wrapped(total: Array) -> Array:
     return np.asarray(total.astype(np.uint64).astype(np.uint32).view(np.int32))
 
 
@@ -30,7 +31,7 @@ TILE = (
 )  # fmt: skip
 
 
-def _tile_reach(sizes: Sizes) -> Sequence[int]:
+def tile_reach(sizes: Sizes) -> Sequence[int]:
     rows, columns, depth, sum_step, bias_row, bias_column = sizes
     if min(rows, columns) <= 0:
         return 0, 0, 0, 0
@@ -39,18 +40,19 @@ def _tile_reach(sizes: Sizes) -> Sequence[int]:
     return (rows - 1) * sum_step + wide, rows * depth, wide * depth, bias
 
 
-def _tile(operands: Sequence[Array], sizes: Sizes) -> None:
+def tile_of(group: int, operands: Sequence[Array], sizes: Sizes) -> None:
+    """Of weights that lie `group` steps together."""
     sums, left, right, bias = operands
     rows, columns, depth, sum_step, bias_row, bias_column = sizes
     if min(rows, columns) <= 0:
         return
     wide = up(columns, COLUMNS)
-    panels = right.reshape(wide // COLUMNS, depth // 2, COLUMNS, 2).swapaxes(1, 2)
+    panels = right.reshape(wide // COLUMNS, depth // group, COLUMNS, group).swapaxes(1, 2)
     by = panels.reshape(wide, depth).astype(np.int64)
     found = left.reshape(rows, depth).astype(np.int64) @ by.T
     for r in range(rows):
         start = bias[r * bias_row + np.arange(wide) * bias_column]
-        sums[r * sum_step : r * sum_step + wide] = _wrapped(found[r] + start)
+        sums[r * sum_step : r * sum_step + wide] = wrapped(found[r] + start)
 
 
 STRIP = (
@@ -106,7 +108,7 @@ def _offsets(operands: Sequence[Array], sizes: Sizes) -> None:
 
 
 def _panel_reach(sizes: Sizes) -> Sequence[int]:
-    depth, columns, extent, _ = sizes
+    depth, columns, extent = sizes
     if min(depth, columns) <= 0:
         return 0, 0, 0
     return up(depth, 2) * COLUMNS, extent, depth
@@ -114,13 +116,13 @@ def _panel_reach(sizes: Sizes) -> Sequence[int]:
 
 def _panel(operands: Sequence[Array], sizes: Sizes) -> None:
     panel, image, offsets = operands
-    depth, columns, _, zero = sizes
+    depth, columns, _ = sizes
     if min(depth, columns) <= 0:
         return
     cells = panel.reshape(-1, COLUMNS, 2)
     for k in range(depth):
         part = image[offsets[k] : offsets[k] + columns].astype(np.int64)
-        cells[k // 2, :columns, k % 2] = part - zero
+        cells[k // 2, :columns, k % 2] = part
     if depth % 2:
         cells[depth // 2, :columns, 1] = 0
 
@@ -131,7 +133,7 @@ ROWS = (
 )  # fmt: skip
 
 
-def _rows_reach(sizes: Sizes) -> Sequence[int]:
+def rows_reach(sizes: Sizes) -> Sequence[int]:
     rows, row_step, depth = sizes[1:4]
     levels = [(sizes[i + 1], sizes[i + 2], sizes[i + 3]) for i in range(4, 16, 4)]
     if rows <= 0:
@@ -169,7 +171,7 @@ def _lines(operands: Sequence[Array], sizes: Sizes) -> None:
 
 
 def _places_reach(sizes: Sizes) -> Sequence[int]:
-    taps, places, extent, _ = sizes
+    taps, places, extent = sizes
     if places <= 0:
         return 0, 0, 0, 0, 0
     return up(places, COLUMNS), extent, taps, up(taps, 2), 1
@@ -177,14 +179,14 @@ def _places_reach(sizes: Sizes) -> Sequence[int]:
 
 def _places(operands: Sequence[Array], sizes: Sizes) -> None:
     sums, strip, offsets, weights, bias = operands
-    taps, places, _, zero = sizes
+    taps, places, _ = sizes
     if places <= 0:
         return
     total = np.full(places, bias[0], np.int64)
     for t in range(taps):
         part = strip[offsets[t] : offsets[t] + places].astype(np.int64)
-        total += (part - zero) * int(weights[t])
-    sums[:places] = _wrapped(total)
+        total += part * int(weights[t])
+    sums[:places] = wrapped(total)
 
 
 CHANNELS = (
@@ -210,7 +212,7 @@ def _channels(operands: Sequence[Array], sizes: Sizes) -> None:
         at = (i - first0) * step0 + (j - first1) * step1
         by = weights[(i * count1 + j) * channels :][:channels].astype(np.int64)
         total += (image[at : at + channels].astype(np.int64) - zero) * by
-    sums[:channels] = _wrapped(total)
+    sums[:channels] = wrapped(total)
 
 
 def _of_type(dtype: DType, suffix: str) -> tuple[MicroKernel, ...]:
@@ -227,11 +229,11 @@ def _of_type(dtype: DType, suffix: str) -> tuple[MicroKernel, ...]:
         MicroKernel(
             f"raot_panel_s16_{suffix}", gather,
             (Operand("panel", DType.I16, True), image, offsets),
-            ("depth", "columns", "extent", "zero"), _panel_reach, lambda sizes: 0, _panel,
+            ("depth", "columns", "extent"), _panel_reach, lambda sizes: 0, _panel,
         ),
         MicroKernel(
             f"raot_rows_s16_{suffix}", gather, (Operand("to", DType.I16, True), image), ROWS,
-            _rows_reach, lambda sizes: 0, _rows,
+            rows_reach, lambda sizes: 0, _rows,
         ),
         MicroKernel(
             f"raot_lines_{suffix}", gather,
@@ -241,7 +243,7 @@ def _of_type(dtype: DType, suffix: str) -> tuple[MicroKernel, ...]:
         MicroKernel(
             f"raot_depthwise_places_{suffix}", depthwise,
             (sums, Operand("strip", dtype), offsets, weights, bias),
-            ("taps", "places", "extent", "zero"), _places_reach,
+            ("taps", "places", "extent"), _places_reach,
             lambda sizes: sizes[0] * sizes[1], _places,
         ),
         MicroKernel(
@@ -264,9 +266,9 @@ MICRO_KERNELS = (
             Operand("bias", DType.I32),
         ),
         TILE,
-        _tile_reach,
+        tile_reach,
         lambda sizes: sizes[0] * sizes[1] * sizes[2],
-        _tile,
+        partial(tile_of, 2),
     ),
     MicroKernel(
         "raot_offsets",

@@ -19,9 +19,11 @@ from relax_aot.scheduling import (
     integer_quads,
 )
 from relax_aot.scheduling.integer_match import Contraction, contraction
-from relax_aot.scheduling.integer_parts import Derived, Written
+from relax_aot.scheduling.integer_parts import FOURS, PAIRS, Derived, Form, Written, of_bytes
 from relax_aot.scheduling.jam import Names
 from relax_aot.scheduling.nest import names_in
+
+LANES = {"pairs": PAIRS, "fours": FOURS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def integer_kernel(
     kernel: Kernel, bounds: Bounds, constants: frozenset[str], form: str
 ) -> Scheduled:
     """The same bits. `constants`: inputs whose data are known. `form`: dsp, with 16-bit weights;
-    dsp8, with 8-bit ones; mve; or pairs, vectors of 16-bit numbers."""
+    dsp8, with 8-bit ones; mve; pairs or fours, vectors of 16-bit and of 8-bit numbers."""
     names = Names(names_in(kernel))
     body: list[Stmt] = []
     found = Written()
@@ -66,8 +68,8 @@ def integer_kernel(
 def _written(
     what: Contraction, names: Names, bounds: Bounds, constants: frozenset[str], form: str
 ) -> Written | None:
-    if form == "pairs":
-        return _lanes(what, names, bounds, constants)
+    if form in LANES:
+        return _lanes(what, names, bounds, constants, LANES[form])
     if form == "mve" and integer_last.suits(what, constants):
         return integer_last.write(what, names, bounds, constants)
     if form == "mve" and integer_quads.suits(what, constants, bounds):
@@ -82,17 +84,19 @@ def _written(
 
 
 def _lanes(
-    what: Contraction, names: Names, bounds: Bounds, constants: frozenset[str]
+    what: Contraction, names: Names, bounds: Bounds, constants: frozenset[str], form: Form
 ) -> Written | None:
     """By vectors along what lies side by side in the result."""
     if integer_channels.depthwise_suits(what, constants):
         return integer_channels.depthwise(what, names, bounds)
+    if form == FOURS and what.channel is not None and not of_bytes(what):
+        return None
     rows = integer_channels.suits(what, constants)
     if rows and what.channel is not None and integer_channels.lies_last(what, what.channel):
-        return integer_channels.write(what, names, bounds)
+        return integer_channels.write(what, names, bounds, form)
     if integer_places.suits(what, constants):
-        return integer_places.write(what, names, bounds)
-    return integer_channels.write(what, names, bounds) if rows else None
+        return integer_places.write(what, names, bounds, form)
+    return integer_channels.write(what, names, bounds, form) if rows else None
 
 
 def _names_read(body: tuple[Stmt, ...]) -> set[str]:

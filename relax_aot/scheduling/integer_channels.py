@@ -19,12 +19,15 @@ from relax_aot.ir.types import DType
 from relax_aot.scheduling.integer_match import Contraction, stride
 from relax_aot.scheduling.integer_parts import (
     NO_LEVEL,
+    PAIRS,
     Arrays,
     Derived,
+    Form,
     Level,
     Written,
     extent,
     finish,
+    less_of_bytes,
     place_at,
     place_count,
     shared_by,
@@ -70,14 +73,15 @@ def suits(what: Contraction, constants: frozenset[str]) -> bool:
     )
 
 
-def write(what: Contraction, names: Names, bounds: Bounds) -> Written:
-    return _Rows(what, names).write(bounds)
+def write(what: Contraction, names: Names, bounds: Bounds, form: Form) -> Written:
+    return _Rows(what, names, form).write(bounds)
 
 
 @dataclass
 class _Rows:
     what: Contraction
     names: Names
+    form: Form
 
     def write(self, bounds: Bounds) -> Written:
         what = self.what
@@ -85,19 +89,21 @@ class _Rows:
         order = order_of(what)
         assert order is not None
         self.order = order
-        self.depth = up(int(np.prod(what.counts)), 2)
+        group = self.form.group
+        self.depth = up(int(np.prod(what.counts)), group)
         self.channels = up(extent(what.channel), COLUMNS)
         self.outer = shared_by(what, (what.w.load, what.start))
         lead = tuple(Dim.of(extent(loop)) for loop in self.outer)
-        blocks = (self.channels // COLUMNS, self.depth // 2, COLUMNS, 2)
+        blocks = (self.channels // COLUMNS, self.depth // group, COLUMNS, group)
         name = what.w.load.buffer.name
         shape = (*lead, *(Dim.of(size) for size in blocks))
-        self.weights = Buffer(self.names.fresh(f"{name}.blocks"), DType.I16, shape)
+        self.weights = Buffer(self.names.fresh(f"{name}.blocks"), self.form.dtype, shape)
         self.bias = Buffer(
             self.names.fresh(f"{name}.start"), DType.I32, (*lead, Dim.of(self.channels))
         )
         rows, columns = Dim.of(ROWS), Dim.of(self.channels)
-        self.rows = Buffer(self.names.fresh("rows"), DType.I16, (rows, Dim.of(self.depth)))
+        shape = (rows, Dim.of(self.depth))
+        self.rows = Buffer(self.names.fresh("rows"), self.form.dtype, shape)
         self.sums = Buffer(self.names.fresh("sums"), DType.I32, (rows, columns))
         for loop in what.shared:
             bounds = over(bounds, loop.variable, loop.start, loop.stop)
@@ -170,7 +176,7 @@ class _Rows:
         )
         count = Dim.of(extent(what.channel))
         sizes = (places, count, Dim.of(self.depth), Dim.of(self.channels), ZERO, ONE)
-        result.append(Micro("raot_tile_s16", operands, sizes))
+        result.append(Micro(f"raot_tile_{self.form.suffix}", operands, sizes))
         p, channel = self.names.fresh("p"), self.names.fresh(what.channel.variable)
         inside = over(bounds, p, ZERO, places)
         body: list[Stmt] = []
@@ -218,7 +224,7 @@ class _Rows:
         for level in levels:
             sizes += [Dim.of(level.count), level.first, level.last, level.step]
         to = Load(self.rows, (row, ZERO))
-        return Micro(f"raot_rows_s16_{kind}", (to, image), tuple(sizes))
+        return Micro(f"raot_rows_{self.form.suffix}_{kind}", (to, image), tuple(sizes))
 
     def _weights(self, data: Arrays) -> Array:
         assert self.what.channel is not None
@@ -228,11 +234,13 @@ class _Rows:
         flat = found.reshape(*lead, extent(self.what.channel), -1)
         missing = (self.channels - flat.shape[-2], self.depth - flat.shape[-1])
         flat = np.pad(flat, [(0, 0)] * len(lead) + [(0, missing[0]), (0, missing[1])])
-        cut = flat.reshape(*lead, self.channels // COLUMNS, COLUMNS, self.depth // 2, 2)
-        return np.ascontiguousarray(np.swapaxes(cut, -3, -2).astype(np.int16))
+        group = self.form.group
+        cut = flat.reshape(*lead, self.channels // COLUMNS, COLUMNS, self.depth // group, group)
+        return np.ascontiguousarray(np.swapaxes(cut, -3, -2).astype(self.form.dtype.numpy))
 
     def _bias(self, data: Arrays) -> Array:
-        found = starts_of(self.what, self.outer, data, self.what.x.zero)
+        moved = self.what.x.zero if self.form == PAIRS else less_of_bytes(self.what)
+        found = starts_of(self.what, self.outer, data, moved)
         missing = self.channels - found.shape[-1]
         return np.pad(found, [(0, 0)] * (found.ndim - 1) + [(0, missing)])
 

@@ -12,11 +12,25 @@ from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Declare, Expr, For, Let, Lit, Load, Local, Stmt, Store
 from relax_aot.ir.rewrite import map_expr, map_index_dims
+from relax_aot.ir.types import DType
 from relax_aot.scheduling.integer_match import Contraction, gathered, stride
 from relax_aot.scheduling.jam import Names, named
 from relax_aot.scheduling.nest import coefficient
 
 Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Operands of a tile: `suffix` of its micro-kernels; `group` steps lie together."""
+
+    suffix: str
+    dtype: DType
+    group: int
+
+
+PAIRS = Form("s16", DType.I16, 2)
+FOURS = Form("s8", DType.I8, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +177,18 @@ def starts_of(what: Contraction, outer: Sequence[For], data: Arrays, moved: int 
         assert isinstance(what.start, Load)
         begin = gathered(what.start, data[what.start.buffer.name], names, extents).astype(np.int64)
     return np.asarray((begin - folded).astype(np.uint64).astype(np.uint32).view(np.int32))
+
+
+def of_bytes(what: Contraction) -> bool:
+    """Both factors are codes; weights less their zero point are signed bytes."""
+    weights = (what.w.load.dtype, what.w.zero)
+    known = weights in ((DType.I8, 0), (DType.U8, 128))
+    return known and what.x.load.dtype in (DType.I8, DType.U8)
+
+
+def less_of_bytes(what: Contraction) -> int:
+    """How much less x is where it is a signed byte."""
+    return 128 if what.x.load.dtype is DType.U8 else 0
 
 
 def starts_known(what: Contraction, constants: frozenset[str]) -> bool:

@@ -16,20 +16,31 @@ import numpy as np
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt, Store, expressions
+from relax_aot.ir.micro_rescale import EIGHT
 from relax_aot.ir.micro_tiles import COLUMNS, up
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.integer_match import Contraction, depends, stride
 from relax_aot.scheduling.integer_parts import (
+    FOURS,
     Arrays,
     Derived,
+    Form,
     Written,
     clipped_along,
     extent,
     finish,
+    less_of_bytes,
     shared_by,
     starts_known,
     starts_of,
     weights_of,
+)
+from relax_aot.scheduling.integer_requantize import (
+    Requantized,
+    split_any,
+    steps_of,
+    stored_at,
+    straight,
 )
 from relax_aot.scheduling.jam import Names, named, over
 from relax_aot.scheduling.nest import coefficient
@@ -133,12 +144,12 @@ def suits(what: Contraction, constants: frozenset[str]) -> bool:
     return depth >= LEAST_DEPTH and starts_known(what, constants) and grid_of(what) is not None
 
 
-def write(what: Contraction, names: Names, bounds: Bounds) -> Written:
+def write(what: Contraction, names: Names, bounds: Bounds, form: Form) -> Written:
     """Of several channels, tiles; of one, sums of shifted strips."""
     grid = grid_of(what)
     assert grid is not None
     writer = _Places if what.channel is not None else _OfOneChannel
-    return writer(what, names, grid).write(bounds)
+    return writer(what, names, grid, form).write(bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +173,7 @@ class _Places:
     what: Contraction
     names: Names
     grid: Grid
+    form: Form
 
     @property
     def depth(self) -> int:
@@ -197,8 +209,8 @@ class _Places:
 
     def _constants(self, lead: tuple[Dim, ...]) -> tuple[Buffer, Buffer]:
         name, rows = self.what.w.load.buffer.name, Dim.of(self.channels)
-        shape = (*lead, rows, Dim.of(up(self.depth, 2)))
-        weights = Buffer(self.names.fresh(f"{name}.rows"), DType.I16, shape)
+        shape = (*lead, rows, Dim.of(up(self.depth, self.form.group)))
+        weights = Buffer(self.names.fresh(f"{name}.rows"), self.form.dtype, shape)
         return weights, Buffer(self.names.fresh(f"{name}.start"), DType.I32, (*lead, rows))
 
     def _sizes(self, bounds: Bounds) -> None:
@@ -214,17 +226,19 @@ class _Places:
         self.lines = max(1, min(tallest, most // longest))
         self.wide = most
         widest = max(interval(across, bounds)[1], 1)
-        self.room = up(self.lines * longest if self.lines > 1 else min(most, widest), COLUMNS)
+        several = self.lines * longest + EIGHT
+        self.room = up(several if self.lines > 1 else min(most, widest), COLUMNS)
         self.sums = self._buffer("sums", DType.I32, self.channels, self.room)
         self.offsets = self._buffer("offsets", DType.I32, self.depth)
         self._operand()
         if not grid.direct:
-            shape = self._strip_shape()
-            self.strip = self._buffer("strip", self.what.x.load.dtype, *shape)
+            size = prod(self._strip_shape(), start=ONE) + COLUMNS
+            self.strip = self._buffer("strip", self.what.x.load.dtype, size)
 
     def _operand(self) -> None:
-        depth = up(self.depth, 2)
-        self.panel = self._buffer("panel", DType.I16, depth // 2, COLUMNS, 2)
+        group = self.form.group
+        shape = (up(self.depth, group) // group, COLUMNS, group)
+        self.panel = self._buffer("panel", self.form.dtype, *shape)
 
     def _strip_shape(self) -> tuple[Dim, ...]:
         """Channels, phases of rows and of columns, lines, places."""
@@ -309,7 +323,7 @@ class _Places:
             across.size, deep, row_step, across.step,
         )  # fmt: skip
         kind = "u8" if what.x.load.dtype is DType.U8 else "s8"
-        strip = Load(self.strip, (ZERO,) * 5)
+        strip = Load(self.strip, (ZERO,))
         return [Micro(f"raot_strip_{kind}", (strip, self._image()), sizes)]
 
     def _image(self) -> Load:
@@ -331,8 +345,7 @@ class _Places:
         grid = self.grid
         if not grid.direct:
             place = block.first + first
-            size = prod(self.strip.shape, start=ONE)
-            return Load(self.strip, (ZERO, ZERO, ZERO, ZERO, place)), size - place
+            return Load(self.strip, (place,)), self.strip.shape[0] - place
         load = self.what.x.load
         at = {level.variable: ZERO for level in self.what.levels}
         at[grid.across.loop.variable] = block.first + first
@@ -348,11 +361,14 @@ class _Places:
 
     def _block(self, block: _Block, bounds: Bounds) -> list[Stmt]:
         result = self._sums_of(block, bounds)
+        parts = self._parts()
+        if parts is not None:
+            return result + self._bytes(block, *parts, bounds)
         single = block.high == 1 and self.lines == 1
         longest = interval(block.pitch, bounds)[1]
         store = self._flat()
         if single or store is None or longest >= NARROW:
-            return result + self._finish(block)
+            return result + self._finish(block, self.what, self.sums)
         return result + self._finish_flat(block, store, bounds)
 
     def _sums_of(self, block: _Block, bounds: Bounds) -> list[Stmt]:
@@ -366,9 +382,9 @@ class _Places:
         source, rest = self._source(block, first)
         kind = "u8" if self.what.x.load.dtype is DType.U8 else "s8"
         panel = Load(self.panel, (ZERO, ZERO, ZERO))
-        numbers = (Dim.of(self.depth), columns, rest, Dim.of(self.what.x.zero))
+        numbers = (Dim.of(self.depth), columns, rest)
         taps = Load(self.offsets, (ZERO,))
-        body.append(Micro(f"raot_panel_s16_{kind}", (panel, source, taps), numbers))
+        body.append(Micro(f"raot_panel_{self.form.suffix}_{kind}", (panel, source, taps), numbers))
         outer = tuple(Dim.of(loop.variable) for loop in self.outer)
         operands = (
             Load(self.sums, (ZERO, first)),
@@ -376,12 +392,74 @@ class _Places:
             panel,
             Load(self.bias, (*outer, ZERO)),
         )
-        depth, room = Dim.of(up(self.depth, 2)), Dim.of(self.room)
+        depth, room = Dim.of(up(self.depth, self.form.group)), Dim.of(self.room)
         sizes = (Dim.of(self.channels), columns, depth, room, ONE, ZERO)
-        body.append(Micro("raot_tile_s16", operands, sizes))
+        body.append(Micro(f"raot_tile_{self.form.suffix}", operands, sizes))
         return [For(tile, ZERO, count, tuple(body))]
 
     # What becomes of the sums
+
+    def _parts(self) -> tuple[Requantized, Contraction] | None:
+        """What makes bytes of the sums, where it is the same at all places."""
+        parts = split_any(self.what)
+        if parts is None:
+            return None
+        names = {axis.loop.variable for axis in (self.grid.down, self.grid.across) if axis}
+        if self.what.channel is not None:
+            names.add(self.what.channel.variable)
+        scales = (parts[0].scale, parts[0].shift)
+        return parts if all(self._by_channel(scale, names) for scale in scales) else None
+
+    def _by_channel(self, scale: Load | int, names: set[str]) -> bool:
+        if isinstance(scale, int):
+            return True
+        far = {name: stride(scale, name) for name in names}
+        own = self.what.channel.variable if self.what.channel is not None else ""
+        step = far.pop(own, ZERO)
+        return step in (ZERO, ONE) and all(step == 0 for step in far.values())
+
+    def _bytes(
+        self, block: _Block, found: Requantized, rest: Contraction, bounds: Bounds
+    ) -> list[Stmt]:
+        """Straight to where they belong, or beside the sums for what is done with them."""
+        grid, channel = self.grid, self.what.channel
+        begin = {grid.across.loop.variable: block.first}
+        if grid.down is not None:
+            begin[grid.down.loop.variable] = block.line
+        first = begin | ({channel.variable: ZERO} if channel is not None else {})
+        own = ZERO
+        if channel is not None:
+            step = stride(found.scale, channel.variable)
+            assert step is not None
+            own = step
+        sums = Load(self.sums, (ZERO, ZERO))
+        channels, room = Dim.of(self.channels), Dim.of(self.room)
+        store = straight(rest)
+        axes = (channel, grid.down.loop if grid.down else None, grid.across.loop)
+        steps = None
+        if store is not None:
+            known = steps_of(store, [loop.variable for loop in axes if loop is not None])
+            if known is not None and known[-1] == 1:
+                turns = iter(known)
+                steps = [next(turns) if loop is not None else ZERO for loop in axes]
+        if store is None or steps is None:
+            staged = self._buffer("staged", found.staged.dtype, self.channels, self.room)
+            to, places = Load(staged, (ZERO, ZERO)), simplify(block.places, bounds)
+            extents = (channels, places)
+            done = found.rescaled(to, sums, extents, (room, room), first, (own, ZERO))
+            return [done, *self._finish(block, rest, staged)]
+        if self.lines == 1:
+            to, extents = stored_at(store, first), (channels, block.wide)
+            return [found.rescaled(to, sums, extents, (steps[0], room), first, (own, ZERO))]
+        name, stop, at = self._channel()
+        at |= begin
+        extents, between = (block.high, block.wide), (steps[1], block.pitch)
+        if steps[1] == block.wide == block.pitch:
+            extents, between = (ONE, simplify(block.places, bounds)), (ZERO, ZERO)
+        sums = Load(self.sums, (Dim.of(name) if name else ZERO, ZERO))
+        to = stored_at(store, at)
+        done = found.rescaled(to, sums, extents, between, at, (ZERO, ZERO))
+        return self._over_channels([done], name, stop)
 
     def _channel(self) -> tuple[str, Dim, dict[str, Dim]]:
         """A fresh loop over channels: its variable, its end, and what the nest's is there."""
@@ -392,7 +470,8 @@ class _Places:
     def _over_channels(self, body: Sequence[Stmt], channel: str, stop: Dim) -> list[Stmt]:
         return [For(channel, ZERO, stop, tuple(body))]
 
-    def _finish(self, block: _Block) -> list[Stmt]:
+    def _finish(self, block: _Block, what: Contraction, found: Buffer) -> list[Stmt]:
+        """What is done with each of the numbers in a buffer."""
         grid = self.grid
         channel, stop, at = self._channel()
         x, y = self.names.fresh("x"), self.names.fresh("y")
@@ -402,8 +481,8 @@ class _Places:
             line = Dim.of(y) if self.lines > 1 else ZERO
             at[grid.down.loop.variable] = block.line + line
             place = place + line * block.pitch
-        value = Load(self.sums, (Dim.of(channel) if channel else ZERO, place))
-        body: list[Stmt] = finish(self.what, at, value, self.names)
+        value = Load(found, (Dim.of(channel) if channel else ZERO, place))
+        body: list[Stmt] = finish(what, at, value, self.names)
         body = [For(x, ZERO, block.wide, tuple(body))]
         if grid.down is not None and self.lines > 1:
             body = [For(y, ZERO, block.high, tuple(body))]
@@ -465,11 +544,14 @@ class _Places:
         found = weights_of(self.what, self.outer, self._order(), source)
         lead = found.shape[: len(self.outer)]
         flat = found.reshape(*lead, self.channels, self.depth)
-        missing = up(self.depth, 2) - self.depth
-        return np.pad(flat, [(0, 0)] * (flat.ndim - 1) + [(0, missing)]).astype(np.int16)
+        missing = up(self.depth, self.form.group) - self.depth
+        flat = np.pad(flat, [(0, 0)] * (flat.ndim - 1) + [(0, missing)])
+        return np.asarray(flat.astype(self.form.dtype.numpy))
 
     def _bias(self, data: Arrays) -> Array:
-        return starts_of(self.what, self.outer, data, self.what.x.zero)
+        several = self.form == FOURS and self.what.channel is not None
+        moved = less_of_bytes(self.what) if several else 0
+        return starts_of(self.what, self.outer, data, moved)
 
 
 @dataclass
@@ -497,7 +579,7 @@ class _OfOneChannel(_Places):
             Load(self.bias, outer),
         )
         places = simplify(block.places, bounds)
-        sizes = (Dim.of(self.depth), places, rest, Dim.of(self.what.x.zero))
+        sizes = (Dim.of(self.depth), places, rest)
         return [Micro(f"raot_depthwise_places_{kind}", operands, sizes)]
 
     def _channel(self) -> tuple[str, Dim, dict[str, Dim]]:

@@ -25,6 +25,7 @@ from relax_aot.scheduling.integer_match import Contraction, number_of, stride
 STAGED = Local("staged", DType.I8)
 UNSIGNED = Local("staged", DType.U8)
 GREATEST_SHIFT = 62
+GREATEST_ZERO = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,9 @@ class Requantized:
 
     scale: Load
     zero: int
-    shift: int
+    shift: int | Load
+    staged: Local = STAGED
+    """What the byte is called."""
 
     def micro(
         self,
@@ -44,14 +47,44 @@ class Requantized:
         steps: tuple[Dim, Dim, Dim],
     ) -> Micro:
         sizes = (*extents, *steps, Dim.of(self.zero))
+        assert isinstance(self.shift, int)
         if self.shift == 0:
             return Micro("raot_requantize_f32", (out, sums, scale), sizes)
         return Micro("raot_requantize_i32", (out, sums, scale), (*sizes, Dim.of(self.shift)))
 
+    def rescaled(
+        self,
+        out: Load,
+        sums: Load,
+        extents: tuple[Dim, Dim],
+        steps: tuple[Dim, Dim],
+        at: Mapping[str, Dim],
+        scale_steps: tuple[Dim, Dim],
+    ) -> Micro:
+        """By vectors, of rows and columns; `at`: where loops stand at the first."""
+        kind = "u8" if out.dtype is DType.U8 else "s8"
+        scale = stored_at(self.scale, at)
+        sizes = (*extents, *steps, *scale_steps, Dim.of(self.zero))
+        if isinstance(self.shift, Load):
+            operands = (out, sums, scale, stored_at(self.shift, at))
+            return Micro(f"raot_rescale_shifts_{kind}", operands, sizes)
+        if self.shift == 0:
+            return Micro(f"raot_rescale_f32_{kind}", (out, sums, scale), sizes)
+        shift = Dim.of(self.shift)
+        return Micro(f"raot_rescale_i32_{kind}", (out, sums, scale), (*sizes, shift))
+
 
 def split(what: Contraction) -> tuple[Requantized, Contraction] | None:
-    """What makes a byte of the sum, and what becomes of that byte, called STAGED; None where
-    the sum is used otherwise."""
+    """What makes a signed byte of the sum by one shift, and what becomes of that byte, called
+    STAGED; None where the sum is used otherwise."""
+    found = split_any(what)
+    if found is None or found[0].staged != STAGED or not isinstance(found[0].shift, int):
+        return None
+    return found
+
+
+def split_any(what: Contraction) -> tuple[Requantized, Contraction] | None:
+    """The same for a byte of either type, and shifts that are read."""
     found: list[Requantized] = []
 
     def rule(expr: Expr) -> Expr:
@@ -59,12 +92,12 @@ def split(what: Contraction) -> tuple[Requantized, Contraction] | None:
         if one is None:
             return expr
         found.append(one)
-        return STAGED
+        return one.staged
 
     after = map_exprs(what.after, rule)
     if not found or any(one != found[0] for one in found) or uses(after, what.sum):
         return None
-    return found[0], replace(what, sum=STAGED, after=after)
+    return found[0], replace(what, sum=found[0].staged, after=after)
 
 
 def uses(body: tuple[Stmt, ...], local: Local) -> bool:
@@ -80,20 +113,23 @@ def uses(body: tuple[Stmt, ...], local: Local) -> bool:
 
 
 def _byte_of(expr: Expr, total: Local) -> Requantized | None:
+    if not isinstance(expr, Cast) or expr.dtype not in (DType.I8, DType.U8):
+        return None
+    staged = Local("staged", expr.dtype)
     match expr:
-        case Cast(Binary("+", value, zero), DType.I8, "saturate"):
+        case Cast(Binary("+", value, zero), _, "saturate"):
             number = number_of(zero)
-            if number is None or not -(1 << 20) < number < 1 << 20:
+            if number is None or abs(number) >= GREATEST_ZERO:
                 return None
             found = _float(value, total) or _fixed(value, total)
-            return replace(found, zero=number) if found else None
-        case Cast(Binary(">>", Binary("+", value, twice), one), DType.I8, "saturate"):
+            return replace(found, zero=number, staged=staged) if found else None
+        case Cast(Binary(">>", Binary("+", value, twice), one), _, "saturate"):
             # ((x >> k) + 2 * zero + 1) >> 1 is x / 2^(k + 1), halves up, plus zero.
             odd = wide_number(twice)
             found = _high(value, total)
-            if odd is None or odd % 2 == 0 or abs(odd) >= 1 << 20 or wide_number(one) != 1:
+            if odd is None or odd % 2 == 0 or abs(odd) >= GREATEST_ZERO or wide_number(one) != 1:
                 return None
-            return replace(found, zero=odd // 2) if found else None
+            return replace(found, zero=odd // 2, staged=staged) if found else None
     return None
 
 
@@ -132,14 +168,25 @@ def _high(expr: Expr, total: Local) -> Requantized | None:
         case Binary(
             ">>", Cast(Binary(">>", Binary("*", left, right), by), DType.I32, "wrap"), rest
         ):
-            shift = wide_number(rest)
-            if shift is None or not 0 <= shift <= GREATEST_SHIFT - 33 or wide_number(by) != 32:
+            shift = _shift(rest)
+            if shift is None or wide_number(by) != 32:
                 return None
             for a, b in ((left, right), (right, left)):
                 if a != Cast(total, DType.I64) or not isinstance(b, Cast):
                     continue
                 if isinstance(b.value, Load) and b.value.dtype is DType.I32:
-                    return Requantized(b.value, 0, shift + 33)
+                    return Requantized(b.value, 0, shift)
+    return None
+
+
+def _shift(less: Expr) -> int | Load | None:
+    """A shift of which 33 was taken. Those that are read are 33 to 62 (ops/requantise.py)."""
+    number = wide_number(less)
+    if number is not None:
+        return number + 33 if 0 <= number <= GREATEST_SHIFT - 33 else None
+    match less:
+        case Binary("-", Load() as shift, taken) if shift.dtype is DType.I32:
+            return shift if wide_number(taken) == 33 else None
     return None
 
 
@@ -230,5 +277,5 @@ def steps_of(store: Store, names: Sequence[str]) -> list[Dim] | None:
     return [step for step in found if step is not None] if None not in found else None
 
 
-def stored_at(store: Store, at: Mapping[str, Dim]) -> Load:
+def stored_at(store: Store | Load, at: Mapping[str, Dim]) -> Load:
     return Load(store.buffer, tuple(dim.substitute(at) for dim in store.index))

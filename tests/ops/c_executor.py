@@ -21,8 +21,8 @@ from relax_aot.verify.op_cases import Case, Run
 
 HEADERS = (
     "check", "convert", "depthwise_lanes", "depthwise_s16", "gather_codes", "index", "integer",
-    "math", "math64", "multiply", "multiply_s16", "multiply_s8", "narrow", "requantize", "status",
-    "tile_s16", "window",
+    "math", "math64", "multiply", "multiply_s16", "multiply_s8", "narrow", "requantize",
+    "requantize_lanes", "status", "tile_s16", "tile_s8", "window",
 )  # fmt: skip
 FLAGS = (
     *STRICT_FLAGS, "-Wno-unused-parameter", "-O1", "-ffp-contract=off", "-fno-strict-aliasing",

@@ -3,25 +3,31 @@ operands between guards, at random sizes."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import cffi
 import numpy as np
 import pytest
 
-from relax_aot.ir.micro import MicroKernel
+from relax_aot.ir.micro import MicroKernel, Operand
+from relax_aot.ir.micro_fours import MICRO_KERNELS as FOURS
+from relax_aot.ir.micro_rescale import MICRO_KERNELS as RESCALE
 from relax_aot.ir.micro_tiles import MICRO_KERNELS, OFFSETS, STRIP
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.resources import data_dir
 from relax_aot.verify.host import STRICT_FLAGS, build_shared
 
-KERNELS = {kernel.name: kernel for kernel in MICRO_KERNELS}
+KERNELS = {kernel.name: kernel for kernel in (*MICRO_KERNELS, *FOURS, *RESCALE)}
 NATIVE, PORTABLE = ("-O2", "-march=native"), ("-O2",)
 GUARD = 64
-RUNS = 60
+RUNS, EMULATED = 60, 15
 
 Sizes = Mapping[str, int]
 Random = np.random.Generator
+Called = Callable[[list[np.ndarray], list[int]], list[np.ndarray]]
 
 
 def tile(rng: Random) -> Sizes:
@@ -56,14 +62,13 @@ def strip(rng: Random) -> Sizes:
 def panel(rng: Random) -> Sizes:
     columns, extent = int(rng.integers(1, 17)), int(rng.integers(16, 80))
     depth = int(rng.integers(1, 20))
-    return {"depth": depth, "columns": columns, "extent": extent, "zero": code(rng)}
+    return {"depth": depth, "columns": columns, "extent": extent}
 
 
 def places(rng: Random) -> Sizes:
     extent = int(rng.integers(60, 120))
     return {
         "taps": int(rng.integers(1, 12)), "places": int(rng.integers(1, 60)), "extent": extent,
-        "zero": code(rng),
     }  # fmt: skip
 
 
@@ -83,6 +88,11 @@ def rows(rng: Random) -> Sizes:
         taps, step = taps * count, found[f"step{level}"] * count
     found["depth"] = taps + taps % 2
     return {name: found[name] for name in KERNELS["raot_rows_s16_s8"].sizes}
+
+
+def quad_rows(rng: Random) -> Sizes:
+    found = rows(rng)
+    return {**found, "depth": -(-found["depth"] // 4) * 4}
 
 
 def lines(rng: Random) -> Sizes:
@@ -105,29 +115,56 @@ def offsets(rng: Random) -> Sizes:
     return {name: int(rng.integers(1, 5)) for name in OFFSETS}
 
 
+def rescale(rng: Random) -> Sizes:
+    columns, across = int(rng.integers(1, 30)), int(rng.integers(2))
+    return {
+        "rows": int(rng.integers(1, 5)), "columns": columns,
+        "out_step": columns + int(rng.integers(2)), "sum_step": columns + int(rng.integers(9)),
+        "scale_row": int(rng.integers(2)), "scale_column": across,
+        "zero": int(rng.integers(-128, 256)),
+    }  # fmt: skip
+
+
 SIZES: dict[str, Callable[[Random], Sizes]] = {
     "raot_tile_s16": tile, "raot_strip": strip, "raot_panel_s16": panel, "raot_rows_s16": rows,
     "raot_lines": lines, "raot_depthwise_places": places, "raot_depthwise_channels": channels,
-    "raot_offsets": offsets,
+    "raot_tile_s8": lambda rng: {**tile(rng), "depth": 4 * int(rng.integers(1, 14))},
+    "raot_panel_s8": panel, "raot_rows_s8": quad_rows,
+    "raot_offsets": offsets, "raot_rescale_f32": rescale, "raot_rescale_shifts": rescale,
+    "raot_rescale_i32": lambda rng: {**rescale(rng), "shift": int(rng.integers(33, 63))},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("flags", [NATIVE, PORTABLE], ids=["native", "portable"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_c_computes_what_numpy_does(name: str, flags: tuple[str, ...]) -> None:
-    kernel = KERNELS[name]
-    call = compiled(kernel, flags)
+    same_as_numpy(KERNELS[name], compiled(KERNELS[name], flags), RUNS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="no emulator of 64-bit Arm")
+@pytest.mark.parametrize("core", ["cortex-a76", "cortex-a72"])
+@pytest.mark.parametrize("name", [kernel.name for kernel in (*FOURS, *RESCALE)])
+def test_64_bit_arm_computes_what_numpy_does(name: str, core: str, tmp_path: Path) -> None:
+    same_as_numpy(KERNELS[name], emulated(KERNELS[name], core, tmp_path), EMULATED)
+
+
+def same_as_numpy(kernel: MicroKernel, call: Called, runs: int) -> None:
+    name = kernel.name
     rng = np.random.default_rng(sum(name.encode()))
-    for _ in range(RUNS):
-        sizes = SIZES[name.removesuffix("_s8").removesuffix("_u8")](rng)
+    short = name.removesuffix("_s8").removesuffix("_u8")
+    for _ in range(runs):
+        sizes = SIZES[name if name in SIZES else short](rng)
         values = [sizes[size] for size in kernel.sizes]
         assert list(sizes) == list(kernel.sizes)
         arrays = [
             offsets_into(rng, sizes, reach)
             if wanted.name == "offsets" and not wanted.written
-            else numbers(rng, wanted.dtype, reach)
+            else numbers(rng, wanted, reach)
             for wanted, reach in zip(kernel.operands, kernel.reach(values), strict=True)
         ]
+        if name.startswith("raot_rows_s8"):
+            arrays[0][:] = 0
         if name.startswith("raot_depthwise_places"):
             arrays[3][sizes["taps"] :] = 0
         expected = [array.copy() for array in arrays]
@@ -139,9 +176,17 @@ def test_c_computes_what_numpy_does(name: str, flags: tuple[str, ...]) -> None:
             assert same, (wanted.name, sizes)
 
 
-def numbers(rng: Random, dtype: DType, count: int) -> np.ndarray:
+def numbers(rng: Random, wanted: Operand, count: int) -> np.ndarray:
+    dtype = wanted.dtype
+    if dtype is DType.F32:
+        return (rng.normal(size=count) * 10.0 ** rng.integers(-9, 2)).astype(np.float32)
+    if wanted.name == "shifts":
+        return rng.integers(33, 63, count).astype(np.int32)
     low, high = (-255, 255) if dtype is DType.I16 else dtype.limits
-    return rng.integers(low, high, count, endpoint=True).astype(dtype.numpy)
+    found = rng.integers(low, high, count, endpoint=True)
+    if wanted.name == "sums":
+        found >>= rng.integers(0, 24, count)
+    return found.astype(dtype.numpy)
 
 
 def offsets_into(rng: Random, sizes: Sizes, count: int) -> np.ndarray:
@@ -152,20 +197,26 @@ def offsets_into(rng: Random, sizes: Sizes, count: int) -> np.ndarray:
 def meaningful(name: str, sizes: Sizes, size: int) -> np.ndarray:
     """What is defined of the result."""
     at = np.arange(size)
-    if name == "raot_tile_s16":
+    if name.startswith("raot_tile"):
         return at % sizes["sum_step"] < sizes["columns"]
+    if name.startswith("raot_panel_s8"):
+        step = at // 64 * 4 + at % 4
+        return (at // 4 % 16 < sizes["columns"]) & (step < sizes["depth"])
     if name.startswith("raot_panel"):
         return at // 2 % 16 < sizes["columns"]
+    if name.startswith("raot_rows_s8"):
+        taps = sizes["count0"] * sizes["count1"] * sizes["count2"]
+        return at % sizes["depth"] < taps
     if name.startswith("raot_depthwise_places"):
         return at < sizes["places"]
+    if name.startswith("raot_rescale"):
+        return at % sizes["out_step"] < sizes["columns"]
     if name.startswith("raot_lines"):
         return at % sizes["to_step"] < sizes["columns"]
     return at >= 0
 
 
-def compiled(
-    kernel: MicroKernel, flags: tuple[str, ...]
-) -> Callable[[list[np.ndarray], list[int]], list[np.ndarray]]:
+def compiled(kernel: MicroKernel, flags: tuple[str, ...]) -> Called:
     """A call of the C function, each operand between guards that are looked at afterwards."""
     folder = data_dir("runtime_c") / "include" / "raot"
     files = {f"raot/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.h"))}
@@ -193,5 +244,66 @@ def compiled(
             assert (memory[:GUARD] == 0xA5).all() and (memory[-GUARD:] == 0xA5).all()
         parts = zip(held, arrays, strict=True)
         return [m[GUARD : GUARD + a.nbytes].view(a.dtype) for m, a in parts]
+
+    return call
+
+
+EMULATED_MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "raot/{header}"
+#define GUARD 64
+
+int main(void)
+{{
+    int32_t sizes[24], bytes[8];
+    unsigned char *held[8];
+    if (fread(sizes, 4, {sizes}, stdin) != {sizes} || fread(bytes, 4, {count}, stdin) != {count})
+        return 2;
+    for (int n = 0; n < {count}; n++) {{
+        held[n] = malloc((size_t)bytes[n] + 2 * GUARD);
+        memset(held[n], 0xA5, (size_t)bytes[n] + 2 * GUARD);
+        if (fread(held[n] + GUARD, 1, (size_t)bytes[n], stdin) != (size_t)bytes[n])
+            return 3;
+    }}
+    {call};
+    for (int n = 0; n < {count}; n++)
+        fwrite(held[n], 1, (size_t)bytes[n] + 2 * GUARD, stdout);
+    return 0;
+}}
+"""
+
+
+def emulated(kernel: MicroKernel, core: str, folder: Path) -> Called:
+    """A call on an emulated core, each operand between guards."""
+    operands = (
+        f"({C_TYPES[operand.dtype]} *)(held[{n}] + GUARD)"
+        for n, operand in enumerate(kernel.operands)
+    )
+    numbers = (f"sizes[{n}]" for n in range(len(kernel.sizes)))
+    source = EMULATED_MAIN.format(
+        header=kernel.header, sizes=len(kernel.sizes), count=len(kernel.operands),
+        call=f"{kernel.name}({', '.join((*operands, *numbers))})",
+    )  # fmt: skip
+    (folder / "main.c").write_text(source)
+    include = data_dir("runtime_c") / "include"
+    flags = [f"-mcpu={core}", "-std=c11", "-O3", "-static", f"-I{include}"]
+    build = ["aarch64-linux-gnu-gcc", *flags, str(folder / "main.c"), "-o", str(folder / "main")]
+    subprocess.run(build, check=True)
+
+    def call(arrays: list[np.ndarray], sizes: list[int]) -> list[np.ndarray]:
+        bytes_of = np.array([*sizes, *(array.nbytes for array in arrays)], np.int32)
+        given = bytes_of.tobytes() + b"".join(array.tobytes() for array in arrays)
+        command = ["qemu-aarch64", "-cpu", core, str(folder / "main")]
+        found = subprocess.run(command, input=given, capture_output=True, check=True).stdout
+        result, at = [], 0
+        for array in arrays:
+            end = at + array.nbytes + 2 * GUARD
+            memory = np.frombuffer(found[at:end], np.uint8)
+            assert (memory[:GUARD] == 0xA5).all() and (memory[-GUARD:] == 0xA5).all()
+            result.append(memory[GUARD:-GUARD].view(array.dtype))
+            at = end
+        return result
 
     return call

@@ -12,4 +12,5 @@ TARGET = Target(
     code=32768,
     rows=24,
     panel=1 << 17,
+    integers="fours",
 )

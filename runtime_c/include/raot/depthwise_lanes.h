@@ -3,7 +3,7 @@
  *
  * raot_depthwise_places: of one channel, places side by side in a strip (gather_codes.h):
  *
- *     sums[p] = bias[0] + (strip[offsets[t] + p] - zero) * weights[t]      for p < places
+ *     sums[p] = bias[0] + strip[offsets[t] + p] * weights[t]      for p < places
  *
  * summed over t < taps. Of the strip `extent` bytes may be read, sums are written in sixteens;
  * there is one weight more where taps are odd, which is 0.
@@ -26,27 +26,30 @@
 __attribute__((always_inline)) static inline void
 raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
                       const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
-                      int32_t extent, int32_t zero, const int32_t sign)
+                      int32_t extent, const int32_t sign)
 {
 #if defined(__AVX2__)
-    const __m256i less = _mm256_set1_epi16((int16_t)zero);
+    int32_t farthest = 0;
 
+    for (int32_t t = 0; t < taps; t++) {
+        farthest = offsets[t] > farthest ? offsets[t] : farthest;
+    }
     for (int32_t p = 0; p < places; p += 16) {
+        const int whole = farthest + p + 16 <= extent;
         __m256i low = _mm256_set1_epi32(bias[0]);
         __m256i high = low;
         for (int32_t t = 0; t < taps; t += 2) {
-            const int32_t next = t + 1 < taps ? t + 1 : t;
             const int32_t here = offsets[t] + p;
-            const int32_t beside = offsets[next] + p;
-            const __m128i a = raot_bytes(strip + here, extent - here);
-            const __m128i b = raot_bytes(strip + beside, extent - beside);
+            const int32_t beside = offsets[t + 1 < taps ? t + 1 : t] + p;
+            const __m128i a = raot_bytes(strip + here, whole ? 16 : extent - here);
+            const __m128i b = raot_bytes(strip + beside, whole ? 16 : extent - beside);
             const __m256i x = raot_codes(_mm_unpacklo_epi8(a, b), sign);
             const __m256i y = raot_codes(_mm_unpackhi_epi8(a, b), sign);
             int32_t pair;
             memcpy(&pair, weights + t, sizeof pair);
             const __m256i by = _mm256_set1_epi32(pair);
-            low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_sub_epi16(x, less), by));
-            high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_sub_epi16(y, less), by));
+            low = _mm256_add_epi32(low, _mm256_madd_epi16(x, by));
+            high = _mm256_add_epi32(high, _mm256_madd_epi16(y, by));
         }
         _mm256_storeu_si256((__m256i *)(void *)(sums + p), low);
         _mm256_storeu_si256((__m256i *)(void *)(sums + p + 8), high);
@@ -60,7 +63,7 @@ raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offset
         const uint8_t *const from = strip + offsets[t];
         const int32_t by = weights[t];
         for (int32_t p = 0; p < places; p++) {
-            const uint32_t product = (uint32_t)((raot_code(from[p], sign) - zero) * by);
+            const uint32_t product = (uint32_t)(raot_code(from[p], sign) * by);
             sums[p] = (int32_t)((uint32_t)sums[p] + product);
         }
     }
@@ -70,18 +73,18 @@ raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offset
 __attribute__((noinline, unused)) static void
 raot_depthwise_places_s8(int32_t *sums, const int8_t *strip, const int32_t *offsets,
                          const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
-                         int32_t extent, int32_t zero)
+                         int32_t extent)
 {
     raot_depthwise_places(sums, (const uint8_t *)strip, offsets, weights, bias, taps, places,
-                          extent, zero, 128);
+                          extent, 128);
 }
 
 __attribute__((noinline, unused)) static void
 raot_depthwise_places_u8(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
                          const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
-                         int32_t extent, int32_t zero)
+                         int32_t extent)
 {
-    raot_depthwise_places(sums, strip, offsets, weights, bias, taps, places, extent, zero, 0);
+    raot_depthwise_places(sums, strip, offsets, weights, bias, taps, places, extent, 0);
 }
 
 #if defined(__AVX2__)

@@ -123,14 +123,20 @@ __attribute__((unused)) static void raot_lines_u8(uint8_t *to, const uint8_t *fr
     raot_lines_u8((uint8_t *)(to), (const uint8_t *)(from), __VA_ARGS__)
 
 #if defined(__AVX2__)
-/* Sixteen bytes, of which `inside` may be read. */
-static inline __m128i raot_bytes(const uint8_t *from, int32_t inside)
+/* Up to sixteen bytes. */
+__attribute__((noinline, unused)) static __m128i raot_few_bytes(const uint8_t *from, int32_t count)
 {
     uint8_t some[16] = {0};
 
-    if (inside < 16) {
-        raot_copy_few(some, from, inside);
-        from = some;
+    raot_copy_few(some, from, count);
+    return _mm_loadu_si128((const __m128i *)(const void *)some);
+}
+
+/* Sixteen bytes, of which `inside` may be read. */
+static inline __m128i raot_bytes(const uint8_t *from, int32_t inside)
+{
+    if (__builtin_expect(inside < 16, 0)) {
+        return raot_few_bytes(from, inside);
     }
     return _mm_loadu_si128((const __m128i *)(const void *)from);
 }
@@ -151,35 +157,34 @@ static inline int32_t raot_code(uint8_t byte, int32_t sign)
 /*
  * The right operand of a tile of raot_tile_s16 (tile_s16.h):
  *
- *     panel[k / 2][c][k % 2] = image[offsets[k] + c] - zero      for k < depth, c < columns <= 16
+ *     panel[k / 2][c][k % 2] = image[offsets[k] + c]      for k < depth, c < columns <= 16
  *
  * An odd depth is filled up with zeros; columns beyond the last are undefined. Of the image
  * `extent` bytes may be read.
  */
 __attribute__((always_inline)) static inline void
 raot_panel_s16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
-               int32_t columns, int32_t extent, int32_t zero, const int32_t sign)
+               int32_t columns, int32_t extent, const int32_t sign)
 {
     int32_t k = 0;
 
     (void)extent;
 #if defined(__AVX2__)
-    const __m256i less = _mm256_set1_epi16((int16_t)zero);
     for (; k + 2 <= depth; k += 2) {
         const __m128i a = raot_bytes(image + offsets[k], extent - offsets[k]);
         const __m128i b = raot_bytes(image + offsets[k + 1], extent - offsets[k + 1]);
         const __m256i x = raot_codes(_mm_unpacklo_epi8(a, b), sign);
         const __m256i y = raot_codes(_mm_unpackhi_epi8(a, b), sign);
         __m256i *const to = (__m256i *)(void *)(panel + 16 * k);
-        _mm256_storeu_si256(to, _mm256_sub_epi16(x, less));
-        _mm256_storeu_si256(to + 1, _mm256_sub_epi16(y, less));
+        _mm256_storeu_si256(to, x);
+        _mm256_storeu_si256(to + 1, y);
     }
 #endif
     for (; k < depth; k++) {
         const uint8_t *const from = image + offsets[k];
         int16_t *const to = panel + k / 2 * 32 + k % 2;
         for (int32_t c = 0; c < columns; c++) {
-            to[2 * c] = (int16_t)(raot_code(from[c], sign) - zero);
+            to[2 * c] = (int16_t)raot_code(from[c], sign);
         }
     }
     if (depth % 2 != 0) {
@@ -192,16 +197,16 @@ raot_panel_s16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int
 __attribute__((noinline, unused)) static void raot_panel_s16_s8(int16_t *panel, const int8_t *image,
                                                                 const int32_t *offsets,
                                                                 int32_t depth, int32_t columns,
-                                                                int32_t extent, int32_t zero)
+                                                                int32_t extent)
 {
-    raot_panel_s16(panel, (const uint8_t *)image, offsets, depth, columns, extent, zero, 128);
+    raot_panel_s16(panel, (const uint8_t *)image, offsets, depth, columns, extent, 128);
 }
 
 __attribute__((noinline, unused)) static void
 raot_panel_s16_u8(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
-                  int32_t columns, int32_t extent, int32_t zero)
+                  int32_t columns, int32_t extent)
 {
-    raot_panel_s16(panel, image, offsets, depth, columns, extent, zero, 0);
+    raot_panel_s16(panel, image, offsets, depth, columns, extent, 0);
 }
 
 /*

@@ -112,6 +112,12 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 #endif
 
 #if defined(RAOT_DOT_LANES)
+/* Sums stay in their registers, and in their order, for which compilers have too few otherwise. */
+#if defined(__AVX512BW__)
+#define RAOT_DOT_STAYS(sum) __asm__ volatile("" : "+v"(sum))
+#else
+#define RAOT_DOT_STAYS(sum) __asm__ volatile("" : "+x"(sum))
+#endif
 #if defined(__clang__)
 #define RAOT_DOT_UNROLL
 #else
@@ -148,6 +154,7 @@ raot_dot_block(const int32_t rows, const int32_t wide, int32_t *sums, const int1
             RAOT_DOT_UNROLL
             for (int32_t w = 0; w < wide; w++) {
                 kept[r][w] = raot_dots_add(kept[r][w], factor, x[w]);
+                RAOT_DOT_STAYS(kept[r][w]);
             }
         }
         right += 2 * RAOT_DOT_COLUMNS;

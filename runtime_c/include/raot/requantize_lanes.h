@@ -1,0 +1,236 @@
+/*
+ * requantize_lanes.h - sums to bytes, for cores with vectors.
+ *
+ * For r < rows and c < columns, out[r * out_step + c] is what becomes of sums[r * sum_step + c]
+ * by number r * scale_row + c * scale_column of `scale`, plus `zero`, the nearest byte where it
+ * is none. scale_column is 0 or 1, out_step at least columns, |zero| < 2^14:
+ *
+ *     raot_rescale_f32      the product in float, rounded to nearest, halves to even; no NaN
+ *     raot_rescale_i32      the product in 64 bits, divided by 2^shift, halves up; shift > 32
+ *     raot_rescale_shifts   the same, with the shift that stands where the scale does in `shifts`
+ *
+ * Columns of sums are read in eights.
+ */
+#ifndef RAOT_REQUANTIZE_LANES_H
+#define RAOT_REQUANTIZE_LANES_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "convert.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#define RAOT_EIGHT_CODES
+typedef struct {
+    __m256i scale, odd, half, shift;
+} raot_rescales;
+
+static inline raot_rescales raot_rescales_of(__m256i scale, __m256i shift)
+{
+    const __m256i rest = _mm256_sub_epi32(shift, _mm256_set1_epi32(32));
+    const __m256i one = _mm256_sllv_epi32(_mm256_set1_epi32(1), rest);
+    const raot_rescales result = {scale, _mm256_srli_epi64(scale, 32), _mm256_srli_epi32(one, 1),
+                                  rest};
+
+    return result;
+}
+
+static inline __m256i raot_eight_numbers(const int32_t *from, int32_t step, int32_t count)
+{
+    int32_t some[8] = {0};
+
+    if (step == 0) {
+        return _mm256_set1_epi32(*from);
+    }
+    if (count < 8) {
+        memcpy(some, from, (size_t)count * sizeof *some);
+        from = some;
+    }
+    return _mm256_loadu_si256((const __m256i *)(const void *)from);
+}
+
+/* Eight bytes, the first lowest. */
+__attribute__((always_inline)) static inline uint64_t
+raot_eight_codes(const int32_t *sums, raot_rescales by, int32_t zero, const int exact,
+                 const int sign)
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)sums);
+
+    if (exact != 0) {
+        const __m256i even = _mm256_mul_epi32(x, by.scale);
+        const __m256i odd = _mm256_mul_epi32(_mm256_srli_epi64(x, 32), by.odd);
+        x = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+        x = _mm256_srav_epi32(_mm256_add_epi32(x, by.half), by.shift);
+    } else {
+        const __m256 most = _mm256_set1_ps(1073741824.0f);
+        __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(x), _mm256_castsi256_ps(by.scale));
+        v = _mm256_max_ps(_mm256_min_ps(v, most), _mm256_sub_ps(_mm256_setzero_ps(), most));
+        x = _mm256_cvtps_epi32(v);
+    }
+    __m128i y = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    y = _mm_adds_epi16(y, _mm_set1_epi16((int16_t)zero));
+    y = sign != 0 ? _mm_packs_epi16(y, y) : _mm_packus_epi16(y, y);
+    uint64_t bytes;
+    _mm_storel_epi64((__m128i *)(void *)&bytes, y);
+    return bytes;
+}
+
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+#include <arm_neon.h>
+#define RAOT_EIGHT_CODES
+typedef struct {
+    int32x4x2_t scale, shift;
+} raot_rescales;
+
+static inline raot_rescales raot_rescales_of(int32x4x2_t scale, int32x4x2_t shift)
+{
+    const raot_rescales result = {scale, shift};
+
+    return result;
+}
+
+static inline int32x4x2_t raot_eight_numbers(const int32_t *from, int32_t step, int32_t count)
+{
+    int32_t some[8] = {0};
+    int32x4x2_t result;
+
+    if (step == 0) {
+        result.val[0] = result.val[1] = vdupq_n_s32(*from);
+        return result;
+    }
+    if (count < 8) {
+        memcpy(some, from, (size_t)count * sizeof *some);
+        from = some;
+    }
+    result.val[0] = vld1q_s32(from);
+    result.val[1] = vld1q_s32(from + 4);
+    return result;
+}
+
+__attribute__((always_inline)) static inline int32x4_t
+raot_four_rescaled(int32x4_t x, int32x4_t scale, int32x4_t shift, const int exact)
+{
+    if (exact != 0) {
+        const int64x2_t low = vmull_s32(vget_low_s32(x), vget_low_s32(scale));
+        const int64x2_t high = vmull_high_s32(x, scale);
+        x = vuzp2q_s32(vreinterpretq_s32_s64(low), vreinterpretq_s32_s64(high));
+        return vrshlq_s32(x, vsubq_s32(vdupq_n_s32(32), shift));
+    }
+    return vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(x), vreinterpretq_f32_s32(scale)));
+}
+
+/* Eight bytes, the first lowest. */
+__attribute__((always_inline)) static inline uint64_t
+raot_eight_codes(const int32_t *sums, raot_rescales by, int32_t zero, const int exact,
+                 const int sign)
+{
+    const int32x4_t a =
+        raot_four_rescaled(vld1q_s32(sums), by.scale.val[0], by.shift.val[0], exact);
+    const int32x4_t b =
+        raot_four_rescaled(vld1q_s32(sums + 4), by.scale.val[1], by.shift.val[1], exact);
+    const int16x8_t y = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(a), b), vdupq_n_s16((int16_t)zero));
+
+    return sign != 0 ? vget_lane_u64(vreinterpret_u64_s8(vqmovn_s16(y)), 0)
+                     : vget_lane_u64(vreinterpret_u64_u8(vqmovun_s16(y)), 0);
+}
+#endif
+
+__attribute__((always_inline)) static inline void
+raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const int32_t *shifts,
+                  int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step,
+                  int32_t scale_row, const int32_t scale_column, int32_t zero, int32_t shift_row,
+                  const int32_t shift_column, const int exact, const int sign)
+{
+#if defined(RAOT_EIGHT_CODES)
+    for (int32_t r = 0; r < rows; r++) {
+        const int32_t *const by = (const int32_t *)scale + r * scale_row;
+        const int32_t *const down = shifts + r * shift_row;
+        raot_rescales one = raot_rescales_of(raot_eight_numbers(by, scale_column, columns),
+                                             raot_eight_numbers(down, shift_column, columns));
+        for (int32_t c = 0; c < columns; c += 8) {
+            const int32_t left = columns - c;
+            if (scale_column != 0) {
+                one = raot_rescales_of(
+                    raot_eight_numbers(by + c, 1, left),
+                    raot_eight_numbers(down + shift_column * c, shift_column, left));
+            }
+            const uint64_t bytes = raot_eight_codes(sums + c, one, zero, exact, sign);
+            /* What comes after the row is written later, where rows follow each other. */
+            if (left >= 8 || (out_step == columns && (rows - r) * columns - c >= 8)) {
+                memcpy(out + c, &bytes, sizeof bytes);
+            } else {
+                for (int32_t n = 0; n < left; n++) {
+                    out[c + n] = (uint8_t)(bytes >> (8 * n));
+                }
+            }
+        }
+        out += out_step;
+        sums += sum_step;
+    }
+#else
+    for (int32_t r = 0; r < rows; r++) {
+        for (int32_t c = 0; c < columns; c++) {
+            const int32_t at = r * scale_row + c * scale_column;
+            const int32_t sum = sums[r * sum_step + c];
+            int32_t code;
+            if (exact != 0) {
+                const int32_t high = (int32_t)(((int64_t)sum * ((const int32_t *)scale)[at]) >> 32);
+                const int32_t shift = shifts[r * shift_row + c * shift_column] - 32;
+                code = (high + ((int32_t)1 << shift >> 1)) >> shift;
+            } else {
+                code = raot_f32_to_i32_nearest((float)sum * ((const float *)scale)[at]);
+                code = code < -32768 ? -32768 : code > 32767 ? 32767 : code;
+            }
+            code += zero;
+            out[r * out_step + c] = sign != 0 ? (uint8_t)raot_clamp_i8(code) : raot_clamp_u8(code);
+        }
+    }
+#endif
+}
+
+/* `exact`: whether the scale is an integer; `sign`: whether bytes are signed. */
+__attribute__((always_inline)) static inline void
+raot_rescale(uint8_t *out, const int32_t *sums, const void *scale, const int32_t *shifts,
+             int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_row,
+             int32_t scale_column, int32_t zero, int32_t shift_row, int32_t shift_column,
+             const int exact, const int sign)
+{
+    if (scale_column == 0) {
+        raot_rescale_rows(out, sums, scale, shifts, rows, columns, out_step, sum_step, scale_row, 0,
+                          zero, shift_row, 0, exact, sign);
+    } else {
+        raot_rescale_rows(out, sums, scale, shifts, rows, columns, out_step, sum_step, scale_row, 1,
+                          zero, shift_row, shift_column, exact, sign);
+    }
+}
+
+#define RAOT_RESCALE_SIZES                                                                \
+    int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_row, \
+        int32_t scale_column, int32_t zero
+#define RAOT_RESCALE(suffix, byte, sign)                                                         \
+    __attribute__((noinline, unused)) static void raot_rescale_f32_##suffix(                     \
+        byte *out, const int32_t *sums, const float *scale, RAOT_RESCALE_SIZES)                  \
+    {                                                                                            \
+        const int32_t none = 0;                                                                  \
+        raot_rescale((uint8_t *)out, sums, scale, &none, rows, columns, out_step, sum_step,      \
+                     scale_row, scale_column, zero, 0, 0, 0, sign);                              \
+    }                                                                                            \
+    __attribute__((noinline, unused)) static void raot_rescale_i32_##suffix(                     \
+        byte *out, const int32_t *sums, const int32_t *scale, RAOT_RESCALE_SIZES, int32_t shift) \
+    {                                                                                            \
+        raot_rescale((uint8_t *)out, sums, scale, &shift, rows, columns, out_step, sum_step,     \
+                     scale_row, scale_column, zero, 0, 0, 1, sign);                              \
+    }                                                                                            \
+    __attribute__((noinline, unused)) static void raot_rescale_shifts_##suffix(                  \
+        byte *out, const int32_t *sums, const int32_t *scale, const int32_t *shifts,             \
+        RAOT_RESCALE_SIZES)                                                                      \
+    {                                                                                            \
+        raot_rescale((uint8_t *)out, sums, scale, shifts, rows, columns, out_step, sum_step,     \
+                     scale_row, scale_column, zero, scale_row, scale_column, 1, sign);           \
+    }
+
+RAOT_RESCALE(s8, int8_t, 1)
+RAOT_RESCALE(u8, uint8_t, 0)
+
+#endif

@@ -1,0 +1,308 @@
+/*
+ * tile_s8.h - sums of products of signed bytes, for cores with vectors that multiply fours, and
+ * what such tiles are made of.
+ *
+ *     sums[r * sum_step + c] = bias[r * bias_row + c * bias_column]
+ *                            + left[r * depth + k] * right[c / 16][k / 4][c % 16][k % 4]
+ *
+ * summed over k < depth, a multiple of four, for r < rows and c < columns. Sums wrap. Of `bias`,
+ * where bias_column is 1, and of each row of `sums` there are multiples of 16; what is written
+ * there beyond `columns` is undefined.
+ */
+#ifndef RAOT_TILE_S8_H
+#define RAOT_TILE_S8_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "gather_codes.h"
+
+#if defined(__ARM_NEON) && defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#define RAOT_QUAD_COLUMNS 16
+
+#if defined(__ARM_NEON) && defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
+#define RAOT_QUAD_HIGH 4
+
+/* Sums stay in their registers, and in their order. */
+#define RAOT_QUAD_STAYS(sum) __asm__("" : "+w"(sum))
+#if defined(__clang__)
+#define RAOT_QUAD_UNROLL
+#else
+#define RAOT_QUAD_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* One four of each row, number `lane` of sixteen bytes, times those of sixteen columns. */
+#define RAOT_QUAD_STEP(lane)                                              \
+    {                                                                     \
+        RAOT_QUAD_UNROLL                                                  \
+        for (int32_t w = 0; w < 4; w++) {                                 \
+            const int8x16_t by = vld1q_s8(right + 64 * (lane) + 16 * w);  \
+            RAOT_QUAD_UNROLL                                              \
+            for (int32_t r = 0; r < rows; r++) {                          \
+                kept[r][w] = vdotq_laneq_s32(kept[r][w], by, x[r], lane); \
+                RAOT_QUAD_STAYS(kept[r][w]);                              \
+            }                                                             \
+        }                                                                 \
+    }
+
+/* `rows` is a constant where this is called, so that the sums are registers. */
+__attribute__((always_inline)) static inline void
+raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
+                const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
+                int32_t bias_column)
+{
+    int32x4_t kept[RAOT_QUAD_HIGH][4];
+    int32_t k = 0;
+
+    RAOT_QUAD_UNROLL
+    for (int32_t r = 0; r < rows; r++) {
+        RAOT_QUAD_UNROLL
+        for (int32_t w = 0; w < 4; w++) {
+            kept[r][w] = bias_column != 0 ? vld1q_s32(bias + r * bias_row + 4 * w)
+                                          : vdupq_n_s32(bias[r * bias_row]);
+        }
+    }
+    for (; k + 16 <= depth; k += 16) {
+        int8x16_t x[RAOT_QUAD_HIGH];
+        RAOT_QUAD_UNROLL
+        for (int32_t r = 0; r < rows; r++) {
+            x[r] = vld1q_s8(left + r * depth + k);
+        }
+        RAOT_QUAD_STEP(0)
+        RAOT_QUAD_STEP(1)
+        RAOT_QUAD_STEP(2)
+        RAOT_QUAD_STEP(3)
+        right += 256;
+    }
+    for (; k < depth; k += 4) {
+        int8x16_t x[RAOT_QUAD_HIGH];
+        RAOT_QUAD_UNROLL
+        for (int32_t r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, left + r * depth + k, sizeof four);
+            x[r] = vreinterpretq_s8_s32(vdupq_n_s32(four));
+        }
+        RAOT_QUAD_STEP(0)
+        right += 64;
+    }
+    RAOT_QUAD_UNROLL
+    for (int32_t r = 0; r < rows; r++) {
+        RAOT_QUAD_UNROLL
+        for (int32_t w = 0; w < 4; w++) {
+            vst1q_s32(sums + r * sum_step + 4 * w, kept[r][w]);
+        }
+    }
+}
+
+#define RAOT_QUAD_CASE(rows)                                                                    \
+    case rows:                                                                                  \
+        raot_quad_block(rows, sums, left, right, bias, depth, sum_step, bias_row, bias_column); \
+        break;
+
+/* Up to RAOT_QUAD_HIGH rows. */
+__attribute__((noinline, unused)) static void
+raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
+               const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
+               int32_t bias_column)
+{
+    switch (rows) {
+        RAOT_QUAD_CASE(1)
+        RAOT_QUAD_CASE(2)
+        RAOT_QUAD_CASE(3)
+    default:
+        raot_quad_block(RAOT_QUAD_HIGH, sums, left, right, bias, depth, sum_step, bias_row,
+                        bias_column);
+        break;
+    }
+}
+
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+#define RAOT_QUAD_HIGH 2
+
+/*
+ * Two rows of sixteen columns without dot products: fours are multiplied in 16 bits, and pairs of
+ * products are added up in 32: each sum is two until the end.
+ */
+__attribute__((noinline, unused)) static void
+raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
+               const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
+               int32_t bias_column)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        int32x4_t kept[8];
+        for (int32_t w = 0; w < 8; w++) {
+            kept[w] = vdupq_n_s32(0);
+        }
+        for (int32_t k = 0; k < depth; k += 4) {
+            int32_t four;
+            memcpy(&four, left + r * depth + k, sizeof four);
+            const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
+            for (int32_t w = 0; w < 4; w++) {
+                const int8x16_t by = vld1q_s8(right + 16 * k + 16 * w);
+                kept[2 * w] = vpadalq_s16(kept[2 * w], vmull_s8(vget_low_s8(x), vget_low_s8(by)));
+                kept[2 * w + 1] = vpadalq_s16(kept[2 * w + 1], vmull_high_s8(x, by));
+            }
+        }
+        for (int32_t w = 0; w < 4; w++) {
+            const int32x4_t start = bias_column != 0 ? vld1q_s32(bias + r * bias_row + 4 * w)
+                                                     : vdupq_n_s32(bias[r * bias_row]);
+            const int32x4_t sum = vpaddq_s32(kept[2 * w], kept[2 * w + 1]);
+            vst1q_s32(sums + r * sum_step + 4 * w, vaddq_s32(sum, start));
+        }
+    }
+}
+#endif
+
+__attribute__((noinline, unused)) static void raot_tile_s8(int32_t *sums, const int8_t *left,
+                                                           const int8_t *right, const int32_t *bias,
+                                                           int32_t rows, int32_t columns,
+                                                           int32_t depth, int32_t sum_step,
+                                                           int32_t bias_row, int32_t bias_column)
+{
+    for (int32_t c = 0; c < columns; c += RAOT_QUAD_COLUMNS) {
+        const int8_t *const x = right + c * depth;
+#if defined(RAOT_QUAD_HIGH)
+        for (int32_t r = 0; r < rows;) {
+            /* Rows that are left over are shared out: 6 are 3 and 3, not 4 and 2. */
+            const int32_t rest = rows - r;
+            int32_t high = rest < RAOT_QUAD_HIGH ? rest : RAOT_QUAD_HIGH;
+            if (rest > RAOT_QUAD_HIGH && rest < 2 * RAOT_QUAD_HIGH) {
+                high = (rest + 1) / 2;
+            }
+            raot_quad_rows(high, sums + r * sum_step + c, left + r * depth, x,
+                           bias + r * bias_row + c * bias_column, depth, sum_step, bias_row,
+                           bias_column);
+            r += high;
+        }
+#else
+        const int32_t wide = columns - c < RAOT_QUAD_COLUMNS ? columns - c : RAOT_QUAD_COLUMNS;
+        for (int32_t r = 0; r < rows; r++) {
+            const int8_t *const by = left + r * depth;
+            for (int32_t i = 0; i < wide; i++) {
+                uint32_t sum = (uint32_t)bias[r * bias_row + (c + i) * bias_column];
+                for (int32_t k = 0; k < depth; k++) {
+                    sum += (uint32_t)(by[k] * x[k / 4 * 4 * RAOT_QUAD_COLUMNS + 4 * i + k % 4]);
+                }
+                sums[r * sum_step + c + i] = (int32_t)sum;
+            }
+        }
+#endif
+    }
+}
+
+/*
+ * The right operand of a tile, of bytes that lie side by side in an image:
+ *
+ *     panel[k / 4][c][k % 4] = image[offsets[k] + c]      for k < depth, c < columns <= 16
+ *
+ * as signed bytes: those of _u8 are 128 less. What fills a depth up to a multiple of four, and
+ * columns beyond the last, are undefined. Of the image `extent` bytes may be read.
+ */
+__attribute__((always_inline)) static inline void
+raot_panel_quads(uint8_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
+                 int32_t columns, int32_t extent, const uint8_t flip)
+{
+    int32_t k = 0;
+
+    (void)extent;
+#if defined(__ARM_NEON) && defined(__aarch64__)
+    for (; k + 4 <= depth; k += 4) {
+        uint8x16x4_t four;
+        int inside = 1;
+        for (int32_t n = 0; n < 4; n++) {
+            inside = inside && offsets[k + n] + 16 <= extent;
+        }
+        if (!inside) {
+            break;
+        }
+        for (int32_t n = 0; n < 4; n++) {
+            four.val[n] = veorq_u8(vld1q_u8(image + offsets[k + n]), vdupq_n_u8(flip));
+        }
+        vst4q_u8(panel + 16 * k, four);
+    }
+#endif
+    for (; k < depth; k++) {
+        const uint8_t *const from = image + offsets[k];
+        uint8_t *const to = panel + k / 4 * 64 + k % 4;
+        for (int32_t c = 0; c < columns; c++) {
+            to[4 * c] = (uint8_t)(from[c] ^ flip);
+        }
+    }
+}
+
+__attribute__((noinline, unused)) static void raot_panel_s8_s8(int8_t *panel, const int8_t *image,
+                                                               const int32_t *offsets,
+                                                               int32_t depth, int32_t columns,
+                                                               int32_t extent)
+{
+    raot_panel_quads((uint8_t *)panel, (const uint8_t *)image, offsets, depth, columns, extent, 0);
+}
+
+__attribute__((noinline, unused)) static void raot_panel_s8_u8(int8_t *panel, const uint8_t *image,
+                                                               const int32_t *offsets,
+                                                               int32_t depth, int32_t columns,
+                                                               int32_t extent)
+{
+    raot_panel_quads((uint8_t *)panel, image, offsets, depth, columns, extent, 128);
+}
+
+/*
+ * The left operand of a tile: windows of `rows` places, row_step elements apart, one row of
+ * `depth` signed bytes each. Level l of a window has steps first..last of `count` inside the
+ * image, which begins there; what is cut off is `zero`, what `depth` is filled up with undefined:
+ *
+ *     to[r * depth + (i * count1 + j) * count2 + t] = image[...]
+ *
+ * Those of _u8 are 128 less.
+ */
+__attribute__((always_inline)) static inline void
+raot_rows_quads(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, int32_t row_step,
+                int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,
+                int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,
+                int32_t first2, int32_t last2, int32_t step2, const uint8_t flip)
+{
+    const int32_t taps = count0 * count1 * count2;
+    const int cut = (last0 - first0) * (last1 - first1) * (last2 - first2) != taps;
+    const int32_t count = last2 - first2;
+
+    for (int32_t r = 0; r < rows; r++) {
+        if (cut) {
+            memset(to, zero ^ flip, (size_t)depth);
+        }
+        for (int32_t i = first0; i < last0; i++) {
+            for (int32_t j = first1; j < last1; j++) {
+                const uint8_t *const from = image + (i - first0) * step0 + (j - first1) * step1;
+                uint8_t *const row = to + (i * count1 + j) * count2 + first2;
+                if (step2 == 1 && flip == 0) {
+                    raot_copy_few(row, from, count);
+                } else {
+                    for (int32_t t = 0; t < count; t++) {
+                        row[t] = (uint8_t)(from[t * step2] ^ flip);
+                    }
+                }
+            }
+        }
+        to += depth;
+        image += r + 1 < rows ? row_step : 0;
+    }
+}
+
+#define RAOT_ROWS_QUADS(suffix, byte, flip)                                                 \
+    __attribute__((noinline, unused)) static void raot_rows_s8_##suffix(                    \
+        int8_t *to, const byte *image, int32_t zero, int32_t rows, int32_t row_step,        \
+        int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,        \
+        int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,       \
+        int32_t first2, int32_t last2, int32_t step2)                                       \
+    {                                                                                       \
+        raot_rows_quads((uint8_t *)to, (const uint8_t *)image, zero, rows, row_step, depth, \
+                        count0, first0, last0, step0, count1, first1, last1, step1, count2, \
+                        first2, last2, step2, flip);                                        \
+    }
+
+RAOT_ROWS_QUADS(s8, int8_t, 0)
+RAOT_ROWS_QUADS(u8, uint8_t, 128)
+
+#endif
