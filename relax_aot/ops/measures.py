@@ -76,16 +76,16 @@ def follow(
     """The elements of a result of type `dtype`: quotients, or sizes where it is an integer."""
     if op in MOVES and symbolic is not None:
         return symbolic(bounds, *args, **attrs)
+    if op != "cast" and op not in RULES:
+        return None
     shape = np.broadcast_shapes(*(a.shape for a in args))
     rows = list(zip(*(np.broadcast_to(a, shape).flat for a in args), strict=True))
     if op == "cast" and not dtype.is_float:
         found: list[Any] = [_truncated(value, bounds) for (value,) in rows]
     elif op == "cast":
         found = [_converted(value, dtype, bounds) for (value,) in rows]
-    elif op in RULES:
-        found = [RULES[op](*row, dtype, bounds) for row in rows]
     else:
-        return None
+        found = [RULES[op](*row, dtype, bounds) for row in rows]
     return None if any(value is None for value in found) else _array(found, shape)
 
 
