@@ -2,9 +2,12 @@
 
     python benchmarks/host_latency.py [--runs 50] [--json FILE] [MODEL.onnx ...]
 
-Without models: a transformer encoder (width 256, 4 layers) at n = 1, 16, 64, 256. Both sides
-are called in turns and each pair gives a ratio, so that a busy machine hits both; the median
-of the ratios is what counts. Ours is the C function alone, theirs is `run` with bound inputs.
+Without models: a transformer encoder (width 256, 4 layers) at n = 1, 16, 64, 256, a layer of
+8-bit products with a dynamic scale, and the MLPerf Tiny models of ../shared/models that are
+there. Both sides are called in turns and each pair gives a ratio, so that a busy machine hits
+both; the median of the ratios is what counts. Ours is the C function alone, theirs is `run` with
+bound inputs; a TensorFlow Lite model stands beside the QDQ model of its name. Published figures
+are of another machine (BASELINES): milliseconds of ONNX Runtime there.
 """
 
 from __future__ import annotations
@@ -27,6 +30,33 @@ sys.path.insert(0, str(ROOT))
 Sizes = dict[str, int]
 
 
+SHARED = ROOT.parent / "shared" / "models"
+OPEN = {"resnet8_int8.tflite": {"input_1_int8_0": 1}, "kws_int8.tflite": {"input_1_0": 1}}
+"""Batches that the converter left open."""
+TINY = ("fp32.onnx", "int8_qdq.onnx", "int8_qop.onnx", "int8.tflite")
+PUBLISHED = {("encoder", 1): 0.68, ("encoder", 16): 1.91, ("encoder", 64): 5.21,
+             ("encoder", 256): 20.1, ("resnet8_fp32.onnx", 0): 0.278}  # fmt: skip
+PRODUCTS = """
+    scaled, step, zero = DynamicQuantizeLinear (x)
+    sums = MatMulInteger (scaled, w, zero, wz)
+    floats = Cast <to = 1> (sums)
+    scale = Mul (step, ws)
+    y = Mul (floats, scale)
+"""
+
+
+def products() -> Any:
+    """x: float[n, 256] times 8-bit weights, to y: float[n, 1024]."""
+    from tests.models.onnx_text import model_of
+
+    rng = np.random.default_rng(0)
+    weights: dict[str, Any] = {
+        "w": rng.integers(-127, 128, (256, 1024)).astype(np.int8),
+        "wz": np.array(0, np.int8), "ws": np.array(0.01, np.float32),
+    }  # fmt: skip
+    return model_of("products (float[n, 256] x) => (float[n, 1024] y)", PRODUCTS, weights)
+
+
 def subjects(folder: Path, models: list[str]) -> list[tuple[str, Path, Sizes, list[Sizes]]]:
     """(name, file, bounds, sizes to run at)."""
     if models:
@@ -35,9 +65,17 @@ def subjects(folder: Path, models: list[str]) -> list[tuple[str, Path, Sizes, li
 
     from tests.models.encoder import encoder
 
-    path = folder / "encoder.onnx"
-    onnx.save(encoder(), path)
-    return [("encoder", path, {"n": 256, "batch": 1}, [{"n": n} for n in (1, 16, 64, 256)])]
+    made = []
+    for name, model, bounds in (
+        ("encoder", encoder(), {"n": 256, "batch": 1}),
+        ("products", products(), {"n": 256}),
+    ):
+        path = folder / f"{name}.onnx"
+        onnx.save(model, path)
+        made.append((name, path, bounds, [{"n": n} for n in (1, 16, 64, 256)]))
+    tiny = [SHARED / f"{net}_{kind}" for net in ("resnet8", "kws") for kind in TINY]
+    made += [(path.name, path, OPEN.get(path.name, {}), [{}]) for path in tiny if path.exists()]
+    return made
 
 
 def ours(project: Any, feeds: dict[str, Any], sizes: Sizes) -> Callable[[], None]:
@@ -71,8 +109,13 @@ def theirs(path: Path, feeds: dict[str, Any]) -> Callable[[], None]:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
+    wanted = session.get_inputs()
+    if {one.name for one in wanted} != set(feeds):
+        kinds = {"tensor(int8)": np.int8, "tensor(uint8)": np.uint8}
+        feeds = {one.name: np.zeros(one.shape, kinds.get(one.type, np.float32)) for one in wanted}
     for name, array in feeds.items():
         binding.bind_cpu_input(name, array)
     for output in session.get_outputs():
@@ -108,6 +151,13 @@ def inputs_of(project: Any, sizes: Sizes) -> dict[str, Any]:
     return feeds
 
 
+def beside(path: Path) -> Path:
+    """What ONNX Runtime runs."""
+    if path.suffix != ".tflite":
+        return path
+    return path.with_name(f"{path.stem}_qdq.onnx")
+
+
 def main() -> None:
     from relax_aot import driver
 
@@ -123,12 +173,16 @@ def main() -> None:
             project = driver.compile_model(path, "host", options)
             for sizes in every:
                 feeds = inputs_of(project, sizes)
-                found = paired(ours(project, feeds, sizes), theirs(path, feeds), arguments.runs)
-                rows.append({"model": name, "sizes": sizes, **found})
+                found = paired(
+                    ours(project, feeds, sizes), theirs(beside(path), feeds), arguments.runs
+                )
+                published = PUBLISHED.get((name, sizes.get("n", 0)))
+                rows.append({"model": name, "sizes": sizes, **found, "published_ms": published})
                 shown = ", ".join(f"{k} = {v}" for k, v in sizes.items()) or "fixed"
                 print(
-                    f"{name:12} {shown:10} {found['ours_ms']:9.3f} ms  ONNX Runtime"
+                    f"{name:22} {shown:8} {found['ours_ms']:9.3f} ms  ONNX Runtime"
                     f" {found['onnxruntime_ms']:9.3f} ms  ratio {found['ratio']:.2f}"
+                    + (f"  (published {published} ms)" if published else "")
                 )
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results, dtype_of
 from relax_aot.frontends.onnx.convolution import windows
@@ -67,7 +69,26 @@ def zero_point(node: Node, index: int) -> Var | None:
 
 def _matmul_integer(node: Node) -> Results:
     zeros = zero_point(node, 2), zero_point(node, 3)
-    return node.emit("matmul_integer", node.arg(0), node.arg(1), *zeros)
+    moved = _moved_by_data(node, *zeros)
+    if moved is None:
+        return node.emit("matmul_integer", node.arg(0), node.arg(1), *zeros)
+    total = node.emit("matmul_integer", node.arg(0), node.arg(1), None, zeros[1])
+    return node.emit("sub", total, moved)
+
+
+def _moved_by_data(node: Node, zero: Var | None, other: Var | None) -> Var | None:
+    """What one zero point that only run time knows takes off the products with known weights:
+    itself times the sum of each column. Both wrap alike."""
+    weights = node.builder.numeric(node.arg(1))
+    less = np.zeros((), np.int64) if other is None else node.builder.numeric(other)
+    if zero is None or weights is None or less is None or node.builder.numeric(zero) is not None:
+        return None
+    if weights.ndim != 2 or less.size != 1 or zero.type.elements != 1:
+        return None
+    columns = (weights.astype(np.int64) - less.astype(np.int64).reshape(())).sum(0)
+    wrapped = columns.astype(np.uint64).astype(np.uint32).view(np.int32)
+    point = node.reshape(node.cast(zero, DType.I32), ())
+    return node.emit("mul", point, node.constant(wrapped))
 
 
 def _conv_integer(node: Node) -> Results:
