@@ -182,6 +182,13 @@ BODIES = {
         numbers = Cast <to = 1> (places)
         column = Unsqueeze(numbers, second)
         y = Add(x, column)""",
+    "small codes with a scale for each row": """
+        codes = Constant <value = int8[2, 3] {1, 2, 3, 4, 5, 6}> ()
+        scales = Constant <value = float[2] {0.5, 0.25}> ()
+        zeros = Constant <value = int8[2] {0, 1}> ()
+        weights = DequantizeLinear <axis = 0> (codes, scales, zeros)
+        total = ReduceSum <keepdims = 0> (weights)
+        y = Add(x, total)""",
 }
 
 
