@@ -51,8 +51,13 @@ def test_strict_flags_on_cortex_m(name: str, tmp_path: Path) -> None:
     folder = project_of(name).write(tmp_path / "out")
     sources = sorted(path.name for path in folder.glob("*.c") if path.name != "main.c")
     compiler = need("arm-none-eabi-gcc")
-    for cpu in ("cortex-m0", "cortex-m4", "cortex-m55"):
-        run([compiler, *STRICT, f"-mcpu={cpu}", "-mthumb", "-O2", "-c", *sources], folder)
+    for core in (
+        ["-mcpu=cortex-m0"],
+        ["-mcpu=cortex-m4"],
+        ["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard"],
+        ["-mcpu=cortex-m55", "-mfloat-abi=hard"],
+    ):
+        run([compiler, *STRICT, *core, "-mthumb", "-O2", "-c", *sources], folder)
     assert list(folder.glob("*.o"))
 
 
