@@ -520,7 +520,6 @@ static inline int raot_parityf(float y)
 /* x^y for the x and y that C treats by itself: a zero, infinity, NaN or 1 among them. */
 static inline float raot_pow_specialf(float x, float y)
 {
-    const int odd = raot_parityf(y) == 1 ? 1 : 0;
     float power;
 
     if (x == 1.0f || y == 0.0f) {
@@ -535,7 +534,7 @@ static inline float raot_pow_specialf(float x, float y)
         return a == 1.0f ? 1.0f : (a > 1.0f) == (y > 0.0f) ? RAOT_INFINITY : 0.0f;
     }
     power = (x == 0.0f) == (y < 0.0f) ? RAOT_INFINITY : 0.0f;
-    return odd ? raot_copysignf(power, x) : power;
+    return raot_parityf(y) == 1 ? raot_copysignf(power, x) : power;
 }
 
 /* x^y as in C: NaN where x is negative and y not an integer; 1 where x is 1 or y is 0. */
