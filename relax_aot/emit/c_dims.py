@@ -76,12 +76,21 @@ def linear_c(index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bound
     text = ""
     for position, size in zip(index, shape, strict=True):
         if text and size != Dim.of(1):
-            factor = operand_c(size, names, bounds)
-            text = f"{text} * {factor}" if _atomic(text) else f"({text}) * {factor}"
+            text = _times(text, operand_c(size, names, bounds))
         step = dim_c(position, names, bounds)
-        if step != "0":
+        if text.isdigit() and step.isdigit():
+            text = str(int(text) + int(step))
+        elif step != "0":
             text = step if not text else f"{text} + {step}".replace("+ -", "- ")
     return text or "0"
+
+
+def _times(text: str, factor: str) -> str:
+    if text.isdigit() and factor.isdigit():
+        return str(int(text) * int(factor))
+    if text == "1":
+        return factor
+    return f"{text} * {factor}" if _atomic(text) else f"({text}) * {factor}"
 
 
 def _divides(dim: Dim) -> bool:

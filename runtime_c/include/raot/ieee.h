@@ -19,6 +19,9 @@
 #error "build without -ffast-math and -Ofast: NaN, infinity and stated errors depend on it"
 #endif
 
+/* C leaves it to the compiler; fixed-point numbers and bits of floats are shifted so. */
+_Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sign");
+
 #if defined(__GNUC__)
 #define RAOT_INFINITY (__builtin_inff())
 #define RAOT_NAN (__builtin_nanf(""))
