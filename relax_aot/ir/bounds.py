@@ -71,6 +71,11 @@ class Bounds:
         return {}
 
     @cached_property
+    def _stepping(self) -> dict[str, Bounds]:
+        """By symbol: where it can still grow by one."""
+        return {}
+
+    @cached_property
     def spelling(self) -> dict[str, Dim]:
         return dict(self.spelt)
 
@@ -261,7 +266,9 @@ def direction(dim: Dim, name: str, bounds: Bounds) -> int:
     start, stop = bounds.range(name)
     if start == stop:
         return 1
-    low, high = _step(dim, name, bounds.with_range(name, start, stop - 1))
+    if name not in bounds._stepping:
+        bounds._stepping[name] = bounds.with_range(name, start, stop - 1)
+    low, high = _step(dim, name, bounds._stepping[name])
     return 1 if low >= 0 else -1 if high <= 0 else 0
 
 

@@ -38,6 +38,8 @@ ELSEWHERE = {
     "how-to/use_your_own_c.md": "a table without its header; tests/externs runs whole ones",
     "reference/generated_c.md": "declarations, of a model that is not there",
     "reference/text_form.md": "test_documents.py",
+    "how-to/verify_many.md": "runs for minutes; tests/test_farm.py does the same",
+    "reference/serial.md": "needs a board at a serial line; tests/verify/test_serial.py has one",
     "how-to/pytorch.md": "needs PyTorch; tests/frontends/torch does the same",
 }
 """Pages with blocks that are not stories: who runs them, or why nobody does."""

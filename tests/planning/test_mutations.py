@@ -211,7 +211,7 @@ def test_c_without_the_check_of_a_bound_is_seen() -> None:
     assert ran.status == ERR_SIZE
     source = project.files["ladder.c"].decode()
     check_ = "dims->n < 1 || dims->n > LADDER_N_MAX"
-    assert source.count(check_) == 1
+    assert check_ in source
     broken = changed(project, "ladder.c", source.replace(check_, "dims->n < 1"))
     (ran,) = run_all([replace(run, project=broken)])
     assert ran.status != ERR_SIZE
