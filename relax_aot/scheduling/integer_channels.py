@@ -25,6 +25,7 @@ from relax_aot.scheduling.integer_parts import (
     Form,
     Level,
     Written,
+    by_lines,
     extent,
     finish,
     less_of_bytes,
@@ -130,14 +131,7 @@ class _Rows:
             return self._tile(ZERO, ONE, {}, bounds)
         if self._joined():
             return self._tiles(place_count(what), {}, bounds)
-        *outer, across = what.places
-        for loop in outer:
-            bounds = over(bounds, loop.variable, loop.start, loop.stop)
-        fixed = {loop.variable: Dim.of(loop.variable) for loop in outer}
-        body = self._tiles(across.stop, fixed, bounds)
-        for loop in reversed(outer):
-            body = [For(loop.variable, loop.start, loop.stop, tuple(body))]
-        return body
+        return by_lines(what, self._tiles, bounds)
 
     def _tiles(self, count: Dim, fixed: Mapping[str, Dim], bounds: Bounds) -> list[Stmt]:
         tiles = simplify(ceildiv(count, ROWS), bounds)

@@ -22,6 +22,7 @@ from relax_aot.scheduling.integer_parts import (
     Arrays,
     Derived,
     Written,
+    by_lines,
     clipped_along,
     extent,
     finish,
@@ -150,14 +151,7 @@ class _Rows:
         what = self.what
         if self._joined():
             return self._tiles(place_count(what), {}, bounds)
-        *outer, across = what.places
-        for loop in outer:
-            bounds = over(bounds, loop.variable, loop.start, loop.stop)
-        fixed = {loop.variable: Dim.of(loop.variable) for loop in outer}
-        body = self._tiles(across.stop, fixed, bounds)
-        for loop in reversed(outer):
-            body = [For(loop.variable, loop.start, loop.stop, tuple(body))]
-        return body
+        return by_lines(what, self._tiles, bounds)
 
     def _tiles(self, count: Dim, fixed: Mapping[str, Dim], bounds: Bounds) -> list[Stmt]:
         tile = self.names.fresh("tile")

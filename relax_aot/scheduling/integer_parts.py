@@ -14,7 +14,7 @@ from relax_aot.ir.loops import Buffer, Declare, Expr, For, Let, Lit, Load, Local
 from relax_aot.ir.rewrite import map_expr, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.integer_match import Contraction, gathered, stride
-from relax_aot.scheduling.jam import Names, named
+from relax_aot.scheduling.jam import Names, named, over
 from relax_aot.scheduling.nest import coefficient
 
 Arrays = Mapping[str, Array]
@@ -69,6 +69,22 @@ def extent(loop: For) -> int:
 
 def place_count(what: Contraction) -> Dim:
     return prod((loop.stop for loop in what.places), start=Dim.of(1))
+
+
+def by_lines(
+    what: Contraction,
+    tiles: Callable[[Dim, Mapping[str, Dim], Bounds], list[Stmt]],
+    bounds: Bounds,
+) -> list[Stmt]:
+    """Tiles along the last loop over places; the others one by one, where lines differ."""
+    *outer, across = what.places
+    for loop in outer:
+        bounds = over(bounds, loop.variable, loop.start, loop.stop)
+    fixed = {loop.variable: Dim.of(loop.variable) for loop in outer}
+    body = tiles(across.stop, fixed, bounds)
+    for loop in reversed(outer):
+        body = [For(loop.variable, loop.start, loop.stop, tuple(body))]
+    return body
 
 
 def place_at(
