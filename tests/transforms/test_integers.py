@@ -252,10 +252,10 @@ def test_real_models_give_the_codes_of_onnx_runtime(
 ) -> None:
     vectors = np.load(shared_models / f"{net}_vectors.npz")
     path = shared_models / f"{net}_int8_{form}.onnx"
-    # The two largest values that live together, and 1 KB.
+    # The two largest values that live together, and at most 2144 bytes of scratch.
     for board in ("mps2-an386", "mps3-an547"):
         small = driver.compile_model(path, board)
-        assert small.plan.arena_bytes <= {"kws": 17_024, "resnet8": 50_176}[net]
+        assert small.plan.arena_bytes <= {"kws": 17_024, "resnet8": 34_912}[net]
     host = rx.compile(path).host()
     for x, y in zip(vectors["x_int8_nchw"], vectors[f"y_int8_ort_{form}"], strict=True):
         (result,) = host(input=x.reshape(1, *x.shape[-3:])).values()
