@@ -25,12 +25,15 @@ class Layer:
 class Quantised:
     kind: str
     layers: tuple[Layer, ...] = ()
+    spoiling: tuple[str, ...] = ()
+    """Layers because of which results are infinite or NaN that were not."""
 
     @property
     def suggestion(self) -> tuple[str, ...]:
         """Layers that had better stay in floats, the worst first."""
         poor = [x for x in self.layers if x.alone is not None and x.alone < POOR_DECIBELS]
-        return tuple(x.name for x in sorted(poor, key=lambda x: x.alone or 0.0))
+        names = (x.name for x in sorted(poor, key=lambda x: x.alone or 0.0))
+        return tuple(dict.fromkeys((*self.spoiling, *names)))
 
     def lines(self) -> tuple[str, ...]:
         """A table for people."""
@@ -41,6 +44,8 @@ class Quantised:
         for layer in self.layers:
             alone = "" if layer.alone is None else f"{layer.alone:.1f}"
             rows.append(f"{layer.name:{width}}  {layer.op:13} {layer.sqnr:8.1f} {alone:>8}")
+        if self.spoiling:
+            rows.append(f"infinite or NaN because of codes: from {', '.join(self.spoiling)}")
         keep = " ".join(f"--keep-float {name}" for name in self.suggestion)
         rows.append(f"to keep in floats: {keep}" if keep else "no layer needs to stay in floats")
         return tuple(rows)

@@ -21,9 +21,9 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
 from relax_aot.project.quantised import Quantised
-from relax_aot.quantising import noise
 from relax_aot.quantising.fold_norms import fold_norms
 from relax_aot.quantising.insert import insert
+from relax_aot.quantising.noise import noise
 from relax_aot.quantising.ranges import METHODS, CalibrationError, Sample, ranges
 from relax_aot.quantising.weight_only import KINDS, weight_only
 
@@ -70,8 +70,8 @@ def quantise(
         raise QuantiseError(
             "no operator of the model has an integer form, or all are kept in float"
         )
-    found = noise.layers(module, inserted, samples)
-    return inserted.module, Quantised(choice.kind, found)
+    layers, spoiling = noise(module, inserted, samples)
+    return inserted.module, Quantised(choice.kind, layers, spoiling)
 
 
 def _kept(module: Module, names: Sequence[str]) -> Collection[str]:

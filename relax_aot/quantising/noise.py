@@ -18,6 +18,8 @@ from relax_aot.quantising.ranges import Sample, values
 Array = NDArray[Any]
 BEST = 150.0
 """What is said of values without noise."""
+WORST = -150.0
+"""What is said of values that are no longer numbers, or noise where nothing was."""
 
 
 class _Sums:
@@ -25,38 +27,89 @@ class _Sums:
         self.signal = self.noise = 0.0
 
     def add(self, exact: Array, found: Array) -> None:
-        self.signal += float((exact.astype(np.float64) ** 2).sum())
-        self.noise += float(((exact.astype(np.float64) - found) ** 2).sum())
+        wide = exact.astype(np.float64)
+        changed = ~_same(exact, found)
+        self.signal += float((wide[np.isfinite(wide)] ** 2).sum())
+        with np.errstate(invalid="ignore"):
+            self.noise += float(((wide[changed] - found[changed]) ** 2).sum())
 
     @property
     def decibels(self) -> float:
         if self.noise == 0:
             return BEST
-        return round(10 * float(np.log10(max(self.signal, 1e-300) / self.noise)), 2)
+        if not np.isfinite(self.noise) or self.signal == 0:
+            return WORST
+        return min(max(round(10 * float(np.log10(self.signal / self.noise)), 2), WORST), BEST)
 
 
-def layers(module: Module, inserted: Inserted, samples: Sequence[Sample]) -> tuple[Layer, ...]:
+def _same(exact: Array, found: Array) -> Array:
+    """NaN is the same as NaN."""
+    return np.asarray((exact == found) | (np.isnan(exact) & np.isnan(found)))
+
+
+def noise(
+    module: Module, inserted: Inserted, samples: Sequence[Sample]
+) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
     """For each call that works on codes: the noise of its result in the whole quantised model,
-    and the noise that it adds by itself, from exact operands."""
+    and the noise that it adds by itself, from exact operands. And the calls because of which
+    results are infinite or NaN that were not."""
     whole = {name: _Sums() for name in inserted.quantised}
     alone = {name: _Sums() for name in inserted.quantised}
     calls = {call.outs[0].name: call for call in module.main.body if call.outs}
     weights = _decoded_constants(inserted.module)
     quantised = {c.outs[0].name: c for c in inserted.module.main.body if c.outs}
     pairs = zip(values(module, samples), values(inserted.module, samples), strict=True)
+    spoilt: dict[str, None] = {}
     for exact, found in pairs:
+        spoilt.update(dict.fromkeys(_spoilt(module, exact, found)))
         for name in inserted.quantised:
             whole[name].add(exact[name], found[name])
             if calls[name].op in CONTRACTIONS:
                 result = _alone(calls[name], quantised[name], exact, inserted.steps, weights)
                 alone[name].add(exact[name], exact[name] if result is None else result)
-    return tuple(
+    found_layers = tuple(
         Layer(
             module.source_name(name), calls[name].op, calls[name].origin, whole[name].decibels,
             alone[name].decibels if calls[name].op in CONTRACTIONS else None,
         )
         for name in inserted.quantised
     )  # fmt: skip
+    spoiling = dict.fromkeys(x for name in spoilt for x in _spoiling(module, inserted, name))
+    return found_layers, tuple(module.source_name(name) for name in spoiling)
+
+
+def _spoilt(module: Module, exact: Mapping[str, Array], found: Mapping[str, Array]) -> list[str]:
+    """The first values on each way through the model that are not finite where they were."""
+    broken = {
+        name
+        for name in exact.keys() & found.keys()
+        if (np.isfinite(exact[name]) & ~np.isfinite(found[name])).any()
+    }
+    return [
+        out.name
+        for call in module.main.body
+        for out in call.outs
+        if out.name in broken and not any(arg.name in broken for arg in call.inputs)
+    ]
+
+
+def _spoiling(module: Module, inserted: Inserted, name: str) -> list[str]:
+    """Of calls on codes, those that hand a value its noise: the call that makes it, else who
+    else wants codes of its operands, else the calls before it that work on codes."""
+    if name in inserted.quantised:
+        return [name]
+    makers = {out.name: call for call in module.main.body for out in call.outs}
+    if name not in makers:
+        return []
+    operands = [arg.name for arg in makers[name].inputs]
+    coded = {operand for operand in operands if operand in inserted.steps}
+    readers = [
+        call.out.name
+        for call in module.main.body
+        if call.outs and any(arg.name in coded for arg in call.inputs)
+    ]
+    found = [reader for reader in readers if reader in inserted.quantised]
+    return found or [x for operand in operands for x in _spoiling(module, inserted, operand)]
 
 
 def _decoded_constants(module: Module) -> dict[str, Array]:

@@ -61,17 +61,24 @@ def _is_single(value: Var) -> bool:
 
 
 def ranges(module: Module, samples: Sequence[Sample], method: str) -> dict[str, Range]:
-    """The range of each float value of the entry; 0 lies in every range."""
+    """The range of each float value of the entry that is always finite; 0 lies in every range."""
     widest: dict[str, Range] = {}
+    endless: set[str] = set()
+    for sample in samples:
+        for name, array in sample.items():
+            if array.dtype == np.float32 and not np.isfinite(array).all():
+                raise CalibrationError(f"%{name} is not finite in a sample")
     for found in values(module, samples):
         for name, array in found.items():
             if not array.size:
                 continue
             if not np.isfinite(array).all():
-                raise CalibrationError(f"%{name} is not finite for a sample; keep it in floats")
+                endless.add(name)
+                continue
             before = widest.get(name, Range(0.0, 0.0))
             low, high = float(array.min()), float(array.max())
             widest[name] = Range(min(before.low, low), max(before.high, high))
+    widest = {name: range_ for name, range_ in widest.items() if name not in endless}
     if method == "minmax":
         return widest
     counts = {name: np.zeros(BINS, np.int64) for name in widest}

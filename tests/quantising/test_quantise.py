@@ -17,6 +17,7 @@ from relax_aot import transforms
 from relax_aot.cli import cli
 from relax_aot.quantising import CalibrationError, Choice, QuantiseError, quantise
 from relax_aot.quantising.ranges import METHODS
+from relax_aot.verify.reference import evaluate
 
 Array = NDArray[Any]
 
@@ -164,6 +165,63 @@ def test_a_poor_layer_is_suggested_to_stay_in_floats(rng: np.random.Generator) -
     _, found = quantise(rx.load(model, bounds={"n": 9}), {"x": samples}, Choice())
     assert found.suggestion == ("s",)
     assert "--keep-float s" in found.lines()[-1]
+
+
+def model_of_nodes(nodes: list[onnx.NodeProto], width: int, **weights: Array) -> onnx.ModelProto:
+    """From x f32[n, width] to y f32[n, width]."""
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width]) for name in ("x", "y")
+    ]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_what_codes_make_infinite_is_suggested_until_nothing_is(rng: np.random.Generator) -> None:
+    """Shares below half a code are 0, whose logarithm is no number."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Softmax", ["p"], ["s"]),
+        helper.make_node("Log", ["s"], ["g"]),
+        helper.make_node("Tanh", ["s"], ["h"]),
+        helper.make_node("Add", ["g", "h"], ["y"]),
+    ]
+    model = model_of_nodes(nodes, 6, w=np.eye(6, dtype=np.float32) * 3)
+    samples = rng.normal(size=(8, 5, 6)).astype(np.float32)
+    kept: tuple[str, ...] = ()
+    for _ in range(4):
+        module = rx.load(model, bounds={"n": 9})
+        coded, found = quantise(module, {"x": samples}, Choice(keep_float=kept))
+        assert all(np.isfinite(layer.sqnr) for layer in found.layers)
+        if not found.spoiling:
+            break
+        assert "g" in found.suggestion or kept
+        assert "no layer needs" not in found.lines()[-1]
+        assert "infinite or NaN" in found.lines()[-2]
+        kept += found.suggestion
+    assert "g" in kept and not found.spoiling
+    (y,) = evaluate(coded, {"x": samples[0]}, {"n": 5}).values()
+    assert np.isfinite(y).all()
+    assert decibels(in_floats(model, samples[0]), y) > 15
+
+
+def test_a_value_that_is_infinite_in_floats_stays_there(rng: np.random.Generator) -> None:
+    """Masks of attention hold minus infinity."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Less", ["x", "zero"], ["m"]),
+        helper.make_node("Where", ["m", "never", "p"], ["q"]),
+        helper.make_node("Softmax", ["q"], ["s"]),
+        helper.make_node("MatMul", ["s", "w"], ["y"]),
+    ]
+    numbers = {"w": np.eye(6, dtype=np.float32) * 2, "zero": np.float32(-0.5)}
+    model = model_of_nodes(nodes, 6, **numbers, never=np.array(-np.inf, np.float32))
+    samples = rng.normal(size=(8, 5, 6)).astype(np.float32)
+    samples[:, :, 0] = 1
+    coded, found = quantise(rx.load(model, bounds={"n": 9}), {"x": samples}, Choice())
+    assert not found.spoiling and [layer.op for layer in found.layers].count("matmul") == 2
+    (y,) = evaluate(coded, {"x": samples[0]}, {"n": 5}).values()
+    assert decibels(in_floats(model, samples[0]), y) > 25
 
 
 @pytest.mark.parametrize(("kind", "most"), [("int8w", 127), ("int4w", 7)])
