@@ -61,7 +61,7 @@ class Program:
             self.word_bytes = 8 if elf.elfclass == 64 else 4
             self.thumb = elf["e_machine"] == "EM_ARM"
             self.sections = tuple(_sections(elf))
-            self._symbols = _symbols(elf)
+            self.symbols = _symbols(elf)
             self.functions = _functions(elf, 1 if self.thumb else 0)
             self._contents = tuple(
                 (s["sh_addr"], s.data())
@@ -85,7 +85,7 @@ class Program:
         return exact or next((f for f in self.functions if f.name.startswith(f"{name}_")), None)
 
     def symbol(self, name: str) -> int | None:
-        return self._symbols.get(name)
+        return self.symbols.get(name)
 
     def read(self, address: int, size: int) -> bytes | None:
         """Bytes of the file that are loaded at `address`."""

@@ -22,10 +22,13 @@ from relax_aot.verify.host import ordered_inputs, outputs_of, sizes_of, to_bytes
 from relax_aot.verify.library import RawResult
 from relax_aot.verify.qemu import require_emulator, run_image
 from relax_aot.verify.samples import Case
+from relax_aot.verify.stack import frame_of
 
 Array = NDArray[Any]
 SMALL_FLAGS = ("-Os",)
 TIMEOUT_SECONDS = 600.0
+ADAPTER_RUN = "run"
+"""The function of adapter.c that calls the model."""
 
 
 class GuardError(RelaxAotError):
@@ -35,7 +38,7 @@ class GuardError(RelaxAotError):
 @dataclass(frozen=True)
 class Emulation:
     """One run. `instructions` counts the call of run alone; `stack_bytes` is the painted
-    high-water mark."""
+    high-water mark below the caller of run."""
 
     status: int
     outputs: dict[str, Array]
@@ -74,10 +77,12 @@ def run_cases(project: Project, cases: Sequence[Case], runner: Runner) -> list[E
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         image = build_image(project, Path(scratch))
         results = runner(image, project.board, calls)
-    return [_emulation(project, c, r) for c, r in zip(cases, results, strict=True)]
+        above = frame_of(image.stack_files, ADAPTER_RUN)
+    return [_emulation(project, c, r, above) for c, r in zip(cases, results, strict=True)]
 
 
-def _emulation(project: Project, case: Case, result: HarnessResult) -> Emulation:
+def _emulation(project: Project, case: Case, result: HarnessResult, above: int) -> Emulation:
+    """`above` are the bytes of stack that the adapter takes before it calls the model."""
     if not result.guards_ok:
         raise GuardError(
             f"{project.name} on {project.board.name} wrote outside its memory:"
@@ -93,7 +98,8 @@ def _emulation(project: Project, case: Case, result: HarnessResult) -> Emulation
             untouched=False,
         )
         outputs = outputs_of(project.interface, case.sizes, raw)
-    return Emulation(result.status, outputs, result.instructions, result.stack_bytes)
+    stack = max(result.stack_bytes - above, 0)
+    return Emulation(result.status, outputs, result.instructions, stack)
 
 
 def build_image(project: Project, folder: Path, outside: str = FILES) -> Image:

@@ -36,13 +36,15 @@ class Memory:
 def memory_of(project: Project) -> Memory:
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         folder = Path(scratch)
+        linked = None
         if project.board.family == "host":
             code, files = _host_objects(project, folder)
             constants = project.const_bytes
         else:
             image = build_image(project, folder)
             code, constants, files = image.code_bytes, image.const_bytes, list(image.stack_files)
-        stack = worst_stack(files, linked_name(project.interface, "run")).bytes
+            linked = image.elf
+        stack = worst_stack(files, linked_name(project.interface, "run"), linked).bytes
     plan = project.plan
     return Memory(
         plan.arena_bytes,

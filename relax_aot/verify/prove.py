@@ -30,7 +30,7 @@ FLAGS = (
     "-eva", "-eva-split-limit", "4096", "-eva-msg-key=-initial-state,-final-states",
     "-cpp-extra-args=-I. -U__SSE__ -U__SSE2__ -U__AVX__",
 )  # fmt: skip
-_ALARM = re.compile(r"^\[eva:alarm\] (\S+): Warning: ?\n?((?:  .*\n)*.*)", re.MULTILINE)
+_ALARM = re.compile(r"^\[eva:alarm\] (\S+): Warning: ?(.*(?:\n  .*)*)", re.MULTILINE)
 
 
 class ProofError(RelaxAotError):

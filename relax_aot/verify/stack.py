@@ -3,8 +3,8 @@
 GCC writes, with `-fcallgraph-info=su`, the frame of each function and whom it calls
 (`.ci` files). Clang writes, with `-fstack-size-section`, frames into the object; whom a
 function calls is then what its section's relocations name. The deepest path from a root is the
-bound. Functions of the C and compiler libraries come without figures; each counts
-`LIBRARY_BYTES`.
+bound. Functions of the C and compiler libraries come without figures: theirs are read from the
+linked image where it is Thumb code (verify/thumb_stack.py), else each counts `LIBRARY_BYTES`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, Symbol, SymbolTableSection
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.verify.thumb_stack import library_depths
 
 LIBRARY_BYTES = 64
 SHF_EXECINSTR = SH_FLAGS.SHF_EXECINSTR
@@ -51,11 +52,28 @@ class CallGraph:
     calls: dict[str, list[str]]
 
 
-def worst_stack(files: Sequence[Path], root: str) -> StackBound:
+def worst_stack(files: Sequence[Path], root: str, image: Path | None = None) -> StackBound:
     """The deepest path from the function `root`. `files` are GCC's `.ci` files, or objects of
-    Clang's."""
+    Clang's; `image` is what they are linked to."""
+    graph = call_graph(files)
+    if image is not None:
+        compiled = {_plain(title) for title in graph.frames}
+        for name, depth in library_depths(image).items():
+            if name not in compiled:
+                graph.frames[name] = depth
+    return deepest_path(graph, root)
+
+
+def call_graph(files: Sequence[Path]) -> CallGraph:
+    """Of what the compiler wrote beside its objects, else of these."""
     texts = [path for path in sorted(files) if path.suffix == ".ci"]
-    return deepest_path(_of_texts(texts) if texts else _of_objects(sorted(files)), root)
+    return _of_texts(texts) if texts else _of_objects(sorted(files))
+
+
+def frame_of(files: Sequence[Path], function: str) -> int:
+    """Bytes of the function's own frame, what it hands on by the stack included."""
+    titles = call_graph(files).frames.items()
+    return next((size for title, size in titles if _plain(title) == function), 0)
 
 
 def _of_texts(ci_files: Sequence[Path]) -> CallGraph:

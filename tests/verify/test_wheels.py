@@ -14,6 +14,7 @@ import pytest
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.emit.interface import linked_name
 from relax_aot.project import Project
 from relax_aot.project.board import Board, list_boards, load_board
 from relax_aot.verify import doctor, zig
@@ -135,7 +136,8 @@ def check(board: str, tmp_path: Path) -> None:
     painted = max(
         r.stack_bytes for r in emulate_cases(project, cases_of(project.interface, (), {}))
     )
-    assert painted <= worst_stack(image.stack_files, "run").bytes
+    root = linked_name(project.interface, "run")
+    assert painted <= worst_stack(image.stack_files, root, image.elf).bytes
     assert 0 < image.code_bytes < image.flash_bytes
     assert image.const_bytes >= project.const_bytes
 

@@ -225,6 +225,7 @@ raot_rows_s16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int
     const int32_t taps = count0 * count1 * count2;
     const int cut = (last0 - first0) * (last1 - first1) * (last2 - first2) != taps;
 
+    /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
         if (cut) {
             memset(to, 0, (size_t)depth * sizeof *to);
