@@ -10,12 +10,12 @@ from relax_aot.ir.graph import Array, Call, Constant, Module, Var
 from relax_aot.ir.loops import For, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.types import TensorType, shape_of
 from relax_aot.scheduling import (
+    integer_alone,
     integer_channels,
     integer_depthwise,
     integer_dsp,
     integer_last,
     integer_mve,
-    integer_places,
     integer_quads,
 )
 from relax_aot.scheduling.integer_match import Contraction, contraction
@@ -41,6 +41,7 @@ def integer_kernel(
     dsp8, with 8-bit ones; mve; pairs or fours, vectors of 16-bit and of 8-bit numbers."""
     names = Names(names_in(kernel))
     body: list[Stmt] = []
+    alone = sum(not isinstance(stmt, Let) for stmt in kernel.body) == 1
     found = Written()
     for stmt in kernel.body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
@@ -54,12 +55,14 @@ def integer_kernel(
         body += written.body
         found.scratch += written.scratch
         found.derived += written.derived
+        found.in_place = written.in_place if alone else ()
     if not found.derived:
         return Scheduled(kernel)
     read = _names_read(kernel.body) - _names_read(tuple(body))
     inputs = (*kernel.inputs, *(d.buffer for d in found.derived))
     kept = tuple(buffer for buffer in inputs if buffer.name not in read)
     pairs = tuple(pair for pair in kernel.in_place if pair[0] not in read)
+    pairs += tuple(pair for pair in found.in_place if pair not in pairs)
     scratch = (*kernel.scratch, *found.scratch)
     made = replace(kernel, inputs=kept, scratch=scratch, body=tuple(body), in_place=pairs)
     return Scheduled(made, tuple(found.derived))
@@ -94,8 +97,8 @@ def _lanes(
     rows = integer_channels.suits(what, constants)
     if rows and what.channel is not None and integer_channels.lies_last(what, what.channel):
         return integer_channels.write(what, names, bounds, form)
-    if integer_places.suits(what, constants):
-        return integer_places.write(what, names, bounds, form)
+    if integer_alone.suits(what, constants):
+        return integer_alone.write(what, names, bounds, form)
     return integer_channels.write(what, names, bounds, form) if rows else None
 
 

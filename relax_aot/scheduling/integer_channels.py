@@ -32,6 +32,7 @@ from relax_aot.scheduling.integer_parts import (
     place_at,
     place_count,
     shared_by,
+    shares,
     starts_known,
     starts_of,
     weights_of,
@@ -42,8 +43,9 @@ from relax_aot.scheduling.jam import Names, named, over
 LEVELS = 3
 LEAST_DEPTH = 4
 LEAST_CHANNELS = 4
-ROWS = 24
-"""Places that are done at once."""
+ROWS = (24, 12)
+"""Places that are done at once, fewer where they take much memory."""
+MOST_BYTES = 6144
 ZERO, ONE = Dim.of(0), Dim.of(1)
 
 
@@ -102,7 +104,9 @@ class _Rows:
         self.bias = Buffer(
             self.names.fresh(f"{name}.start"), DType.I32, (*lead, Dim.of(self.channels))
         )
-        rows, columns = Dim.of(ROWS), Dim.of(self.channels)
+        one = self.form.dtype.bytes * self.depth + 4 * self.channels
+        self.high = next((high for high in ROWS if high * one <= MOST_BYTES), ROWS[-1])
+        rows, columns = Dim.of(self.high), Dim.of(self.channels)
         shape = (rows, Dim.of(self.depth))
         self.rows = Buffer(self.names.fresh("rows"), self.form.dtype, shape)
         self.sums = Buffer(self.names.fresh("sums"), DType.I32, (rows, columns))
@@ -112,7 +116,8 @@ class _Rows:
         for loop in reversed(what.shared):
             body = [For(loop.variable, loop.start, loop.stop, tuple(body))]
         derived = [Derived(self.weights, self._weights), Derived(self.bias, self._bias)]
-        return Written(body, [self.rows, self.sums], derived)
+        places = shares(what, [*what.shared, *what.places])
+        return Written(body, [self.rows, self.sums], derived, places)
 
     def _joined(self) -> bool:
         """Places of several rows follow each other as those of one row do."""
@@ -134,14 +139,14 @@ class _Rows:
         return by_lines(what, self._tiles, bounds)
 
     def _tiles(self, count: Dim, fixed: Mapping[str, Dim], bounds: Bounds) -> list[Stmt]:
-        tiles = simplify(ceildiv(count, ROWS), bounds)
+        tiles = simplify(ceildiv(count, self.high), bounds)
         if tiles == 1:
             return self._tile(ZERO, count, fixed, bounds)
         tile = self.names.fresh("tile")
         inner = over(bounds, tile, ZERO, tiles)
-        first = Dim.of(tile) * ROWS
+        first = Dim.of(tile) * self.high
         body: list[Stmt] = []
-        places = simplify(dim_min(count - first, ROWS), inner)
+        places = simplify(dim_min(count - first, self.high), inner)
         places, inner = named("places", places, self.names, inner, body)
         body += self._tile(first, places, fixed, inner)
         return [For(tile, ZERO, tiles, tuple(body))]

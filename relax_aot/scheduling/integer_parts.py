@@ -10,7 +10,19 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Buffer, Declare, Expr, For, Let, Lit, Load, Local, Stmt, Store
+from relax_aot.ir.loops import (
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    Let,
+    Lit,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    expressions,
+)
 from relax_aot.ir.rewrite import map_expr, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.integer_match import Contraction, gathered, stride
@@ -48,6 +60,8 @@ class Written:
     body: list[Stmt] = field(default_factory=list)
     scratch: list[Buffer] = field(default_factory=list)
     derived: list[Derived] = field(default_factory=list)
+    in_place: tuple[tuple[str, str], ...] = ()
+    """An input and an output that may be the same memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +232,22 @@ def starts_known(what: Contraction, constants: frozenset[str]) -> bool:
     used = frozenset[str]().union(*(dim.symbols for dim in what.start.index))
     steady = all(stride(what.start, name) is not None for name in used)
     return used <= names and steady
+
+
+def shares(what: Contraction, loops: Sequence[For]) -> tuple[tuple[str, str], ...]:
+    """x and the result, where each turn of the loops has a slab of both to itself, within which
+    all is read before something is written."""
+    source = what.x.load
+    read = [e for stmt in what.after for e in expressions(stmt) if isinstance(e, Load)]
+    stores = [stmt for stmt in what.after if isinstance(stmt, Store)]
+    if len(stores) != 1 or source.buffer.name in {load.buffer.name for load in read}:
+        return ()
+    target = stores[0].buffer
+    if source.buffer.type != target.type:
+        return ()
+    pairs = list(zip(source.index, stores[0].index, strict=True))
+    apart = all((Dim.of(loop.variable),) * 2 in pairs for loop in loops)
+    return ((source.buffer.name, target.name),) if apart else ()
 
 
 def finish(what: Contraction, at: Mapping[str, Dim], value: Expr, names: Names) -> list[Stmt]:

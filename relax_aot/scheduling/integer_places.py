@@ -7,7 +7,7 @@ do, the image itself is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -19,6 +19,7 @@ from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt, Store, expression
 from relax_aot.ir.micro_rescale import EIGHT
 from relax_aot.ir.micro_tiles import COLUMNS, up
 from relax_aot.ir.types import DType
+from relax_aot.scheduling.integer_grid import Grid
 from relax_aot.scheduling.integer_match import Contraction, depends, stride
 from relax_aot.scheduling.integer_parts import (
     FOURS,
@@ -26,12 +27,11 @@ from relax_aot.scheduling.integer_parts import (
     Derived,
     Form,
     Written,
-    clipped_along,
     extent,
     finish,
     less_of_bytes,
     shared_by,
-    starts_known,
+    shares,
     starts_of,
     weights_of,
 )
@@ -43,117 +43,22 @@ from relax_aot.scheduling.integer_requantize import (
     straight,
 )
 from relax_aot.scheduling.jam import Names, named, over
-from relax_aot.scheduling.nest import coefficient
 
-LEAST_DEPTH = 4
-MOST_SUMS = 8192
-"""Sums that are kept at once."""
+Tiled = Callable[[Dim, Dim, Bounds], list[Stmt]]
+MOST_BYTES = 5120
+"""Of codes that wait for their lines."""
+MOST_SUMS = 2048
+"""Sums that are kept at once, where they become no bytes."""
 MOST_PLACES = 256
+MOST_CHANNELS = 16
+"""Of which sums are kept until they are bytes."""
 NARROW = 12
 """Lines shorter than this are finished as one."""
 ZERO, ONE = Dim.of(0), Dim.of(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis of the image and a loop along it: place i and tap k lie at
-    `stride * i + dilation * k - before` of `size`, elements `step` apart."""
-
-    loop: For
-    level: int | None
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-    size: Dim
-    step: Dim
-
-    @property
-    def phases(self) -> int:
-        """How many of `stride` windows reach."""
-        return min(self.stride, (self.taps - 1) * self.dilation + 1)
-
-    def frame(self, places: Dim) -> Dim:
-        """Elements of one phase that so many places cover."""
-        return places + (self.taps - 1) * self.dilation // self.stride
-
-
-def axis_of(what: Contraction, loop: For) -> Axis | None:
-    """None where the loop moves windows along several axes, or they are cut off elsewhere than
-    at the ends of one."""
-    load = what.x.load
-    own = [at for at, dim in enumerate(load.index) if loop.variable in dim.symbols]
-    if len(own) != 1:
-        return None
-    dim = load.index[own[0]]
-    levels = [n for n, level in enumerate(what.levels) if level.variable in dim.symbols]
-    step = coefficient(dim, loop.variable)
-    if len(levels) > 1 or step is None or step < 1:
-        return None
-    taps, dilation, rest = 1, 1, dim.substitute({loop.variable: ZERO})
-    if levels:
-        level = what.levels[levels[0]]
-        found = coefficient(dim, level.variable)
-        if found is None or found < 1 or not clipped_along(what, levels[0], loop, own[0]):
-            return None
-        taps, dilation = what.counts[levels[0]], found
-        rest = rest.substitute({level.variable: ZERO})
-    if not rest.is_constant:
-        return None
-    shape = load.buffer.shape
-    apart = prod(shape[own[0] + 1 :], start=ONE)
-    at = levels[0] if levels else None
-    return Axis(loop, at, taps, step, dilation, -rest.constant, shape[own[0]], apart)
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Loops over places as lines (one at least) of places, and the level that is neither."""
-
-    outer: tuple[For, ...]
-    down: Axis | None
-    across: Axis
-    deep: int | None
-    direct: bool
-    """Whether the image is read where it is: places lie side by side, lines one after another."""
-
-
-def grid_of(what: Contraction) -> Grid | None:
-    if not what.places:
-        return None
-    across = axis_of(what, what.places[-1])
-    down = axis_of(what, what.places[-2]) if len(what.places) > 1 else None
-    if across is None:
-        return None
-    if down is not None and down.step * down.stride == 0:
-        down = None
-    taken = {axis.level for axis in (across, down) if axis is not None}
-    deep = [n for n in range(len(what.levels)) if n not in taken]
-    cut = [n for n in deep if what.levels[n].start.symbols | what.levels[n].stop.symbols]
-    if len(deep) > 1 or cut:
-        return None
-    outer = what.places[: -1 if down is None else -2]
-    direct = across.level is None and across.stride == 1 and across.step == 1
-    if direct and down is not None:
-        direct = down.level is None and down.step * down.stride == across.loop.stop
-    return Grid(tuple(outer), down, across, deep[0] if deep else None, direct)
-
-
-def suits(what: Contraction, constants: frozenset[str]) -> bool:
-    depth = int(np.prod(what.counts))
-    return depth >= LEAST_DEPTH and starts_known(what, constants) and grid_of(what) is not None
-
-
-def write(what: Contraction, names: Names, bounds: Bounds, form: Form) -> Written:
-    """Of several channels, tiles; of one, sums of shifted strips."""
-    grid = grid_of(what)
-    assert grid is not None
-    writer = _Places if what.channel is not None else _OfOneChannel
-    return writer(what, names, grid, form).write(bounds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
+class Block:
     """Places that are done at once: `high` lines from `line` on, `wide` places from `first`;
     lines lie `pitch` apart among the sums."""
 
@@ -169,7 +74,7 @@ class _Block:
 
 
 @dataclass
-class _Places:
+class Places:
     what: Contraction
     names: Names
     grid: Grid
@@ -191,13 +96,14 @@ class _Places:
         self.outer = shared_by(what, (what.w.load, what.start))
         lead = tuple(Dim.of(extent(loop)) for loop in self.outer)
         self.weights, self.bias = self._constants(lead)
+        self.parts = self._parts()
         self.scratch: list[Buffer] = []
         self._sizes(bounds)
         body = self._blocks(bounds)
         for loop in reversed(loops):
             body = [For(loop.variable, loop.start, loop.stop, tuple(body))]
         derived = [Derived(self.weights, self._weights), Derived(self.bias, self._bias)]
-        return Written([*self._where(), *body], self.scratch, derived)
+        return Written([*self._where(), *body], self.scratch, derived, self._in_place(bounds))
 
     # Memory
 
@@ -216,37 +122,69 @@ class _Places:
     def _sizes(self, bounds: Bounds) -> None:
         """How many lines and places are done at once, and the memory that they take."""
         grid = self.grid
-        most = max(min(MOST_SUMS // self.channels // COLUMNS * COLUMNS, MOST_PLACES), COLUMNS)
         across = grid.across.loop.stop
         self.pitch = across if grid.direct else grid.across.frame(across)
         longest = max(interval(self.pitch, bounds)[1], 1)
+        widest = max(interval(across, bounds)[1], 1)
         tallest = 1
         if grid.down is not None:
             tallest = max(interval(grid.down.loop.stop, bounds)[1], 1)
-        self.lines = max(1, min(tallest, most // longest))
-        self.wide = most
-        widest = max(interval(across, bounds)[1], 1)
-        several = self.lines * longest + EIGHT
-        self.room = up(several if self.lines > 1 else min(most, widest), COLUMNS)
-        self.sums = self._buffer("sums", DType.I32, self.channels, self.room)
+        self.wide = self._most()
+        self.lines = self._lines(tallest, longest, widest)
+        several = (self.lines - 1) * longest + widest
+        if self.parts is None or self.what.channel is None:
+            several += EIGHT
+        self.room = up(several if self.lines > 1 else min(self.wide, widest), COLUMNS)
+        self._results()
         self.offsets = self._buffer("offsets", DType.I32, self.depth)
         self._operand()
         if not grid.direct:
-            size = prod(self._strip_shape(), start=ONE) + COLUMNS
+            size = prod(self._strip_shape(self.lines), start=ONE) + COLUMNS
             self.strip = self._buffer("strip", self.what.x.load.dtype, size)
+
+    def _most(self) -> int:
+        """Places that are done at once."""
+        if self.parts is not None and self.grid.direct and straight(self.parts[1]) is not None:
+            return MOST_PLACES
+        kept = MOST_SUMS if self.parts is None else MOST_BYTES
+        return max(min(kept // self.channels // COLUMNS * COLUMNS, MOST_PLACES), COLUMNS)
+
+    def _lines(self, tallest: int, longest: int, widest: int) -> int:
+        """As few lines at once as need hardly more tiles than the best number does."""
+        most = max(1, min(tallest, self.wide // longest))
+        if self.grid.direct:
+            return most
+        work = [self._work(lines, tallest, longest, widest) for lines in range(1, most + 1)]
+        return next(at for at, one in enumerate(work, 1) if 20 * one <= 21 * min(work))
+
+    def _work(self, lines: int, tallest: int, longest: int, widest: int) -> int:
+        """What an image takes, about in instructions."""
+        tiles = -(-((lines - 1) * longest + widest) // COLUMNS)
+        tiles = tiles * self.depth * (5 * self.channels + 8) // 2
+        *planes, high, _ = self._strip_shape(lines)
+        strip = prod(planes, start=high).constant * (20 + longest // 4)
+        return -(-tallest // lines) * (tiles + strip)
+
+    def _results(self) -> None:
+        """Of sums that become bytes some at a time, else of all places at once."""
+        if self.parts is None:
+            self.sums = self._buffer("sums", DType.I32, self.channels, self.room)
+            return
+        self.high = min(self.channels, MOST_CHANNELS)
+        self.sums = self._buffer("sums", DType.I32, self.high, COLUMNS)
 
     def _operand(self) -> None:
         group = self.form.group
         shape = (up(self.depth, group) // group, COLUMNS, group)
         self.panel = self._buffer("panel", self.form.dtype, *shape)
 
-    def _strip_shape(self) -> tuple[Dim, ...]:
-        """Channels, phases of rows and of columns, lines, places."""
+    def _strip_shape(self, high: int) -> tuple[Dim, ...]:
+        """Channels, phases of rows and of columns, lines, places; of `high` lines of windows."""
         grid = self.grid
         deep = 1 if grid.deep is None else self.what.counts[grid.deep]
         rows, lines = 1, ONE
         if grid.down is not None:
-            rows, lines = grid.down.phases, grid.down.frame(Dim.of(self.lines))
+            rows, lines = grid.down.phases, grid.down.frame(Dim.of(high))
         return (Dim.of(deep), Dim.of(rows), Dim.of(grid.across.phases), lines, self.pitch)
 
     def _where(self) -> list[Stmt]:
@@ -259,7 +197,7 @@ class _Places:
             assert apart is not None
             sizes = (deep, ONE, ONE, ONE, ONE, ONE, ONE, apart, ZERO, ZERO, ZERO)
             return [Micro("raot_offsets", (at,), sizes)]
-        shape = self._strip_shape()
+        shape = self._strip_shape(self.lines)
         steps = [prod(shape[n + 1 :], start=ONE) for n in range(4)]
         rows = (1, 1, 1)
         if grid.down is not None:
@@ -270,6 +208,16 @@ class _Places:
 
     def _variable(self, level: int) -> str:
         return self.what.levels[level].variable
+
+    def _in_place(self, bounds: Bounds) -> tuple[tuple[str, str], ...]:
+        """Windows that are the place itself, or a strip of whole images."""
+        loops = [*self.what.shared, *self.grid.outer]
+        if self.grid.direct:
+            loops += [axis.loop for axis in (self.grid.down, self.grid.across) if axis]
+            return shares(self.what, loops)
+        down = self.grid.down
+        whole = down is not None and interval(down.loop.stop, bounds)[1] <= self.lines
+        return shares(self.what, loops) if whole else ()
 
     # Loops
 
@@ -294,7 +242,7 @@ class _Places:
         across = self.grid.across.loop.stop
         result = self._frame(line, bounds)
         if self.lines > 1 or interval(across, bounds)[1] <= self.wide:
-            return result + self._block(_Block(line, high, ZERO, across, self.pitch), bounds)
+            return result + self._block(Block(line, high, ZERO, across, self.pitch), bounds)
         piece = self.names.fresh("piece")
         count = ceildiv(across, self.wide)
         inner = over(bounds, piece, ZERO, count)
@@ -302,7 +250,7 @@ class _Places:
         first = Dim.of(piece) * self.wide
         wide = simplify(dim_min(across - first, self.wide), inner)
         wide, inner = named("wide", wide, self.names, inner, body)
-        body += self._block(_Block(line, ONE, first, wide, self.pitch), inner)
+        body += self._block(Block(line, ONE, first, wide, self.pitch), inner)
         return [*result, For(piece, ZERO, count, tuple(body))]
 
     def _frame(self, line: Dim, bounds: Bounds) -> list[Stmt]:
@@ -318,7 +266,7 @@ class _Places:
         deep = ZERO if grid.deep is None else stride(what.x.load, self._variable(grid.deep))
         assert deep is not None
         sizes = (
-            Dim.of(what.x.zero), *self._strip_shape(), Dim.of(row_stride),
+            Dim.of(what.x.zero), *self._strip_shape(self.lines), Dim.of(row_stride),
             Dim.of(across.stride), simplify(top, bounds), Dim.of(-across.before), rows,
             across.size, deep, row_step, across.step,
         )  # fmt: skip
@@ -340,7 +288,7 @@ class _Places:
                 ]
         return Load(load.buffer, tuple(dims))
 
-    def _source(self, block: _Block, first: Dim) -> tuple[Load, Dim]:
+    def _source(self, block: Block, first: Dim) -> tuple[Load, Dim]:
         """What holds the first tap of place `first` of a block, and how much may be read there."""
         grid = self.grid
         if not grid.direct:
@@ -359,11 +307,10 @@ class _Places:
             rest = rest + apart * (self.what.counts[grid.deep] - 1)
         return Load(load.buffer, tuple(dim.substitute(at) for dim in load.index)), rest
 
-    def _block(self, block: _Block, bounds: Bounds) -> list[Stmt]:
+    def _block(self, block: Block, bounds: Bounds) -> list[Stmt]:
+        if self.parts is not None:
+            return self._bytes(block, *self.parts, bounds)
         result = self._sums_of(block, bounds)
-        parts = self._parts()
-        if parts is not None:
-            return result + self._bytes(block, *parts, bounds)
         single = block.high == 1 and self.lines == 1
         longest = interval(block.pitch, bounds)[1]
         store = self._flat()
@@ -371,7 +318,14 @@ class _Places:
             return result + self._finish(block, self.what, self.sums)
         return result + self._finish_flat(block, store, bounds)
 
-    def _sums_of(self, block: _Block, bounds: Bounds) -> list[Stmt]:
+    def _sums_of(self, block: Block, bounds: Bounds) -> list[Stmt]:
+        def multiplied(first: Dim, columns: Dim, bounds: Bounds) -> list[Stmt]:
+            return [self._multiplied(ZERO, Dim.of(self.channels), first, columns)]
+
+        return self._tiles(block, multiplied, bounds)
+
+    def _tiles(self, block: Block, rest: Tiled, bounds: Bounds) -> list[Stmt]:
+        """Panels of the places of a block, and what is done with each."""
         tile = self.names.fresh("tile")
         count = simplify(ceildiv(block.places, COLUMNS), bounds)
         inner = over(bounds, tile, ZERO, count)
@@ -379,23 +333,27 @@ class _Places:
         body: list[Stmt] = []
         columns = simplify(dim_min(block.places - first, COLUMNS), inner)
         columns, inner = named("columns", columns, self.names, inner, body)
-        source, rest = self._source(block, first)
+        source, extent = self._source(block, first)
         kind = "u8" if self.what.x.load.dtype is DType.U8 else "s8"
         panel = Load(self.panel, (ZERO, ZERO, ZERO))
-        numbers = (Dim.of(self.depth), columns, rest)
+        numbers = (Dim.of(self.depth), columns, extent)
         taps = Load(self.offsets, (ZERO,))
         body.append(Micro(f"raot_panel_{self.form.suffix}_{kind}", (panel, source, taps), numbers))
+        body += rest(first, columns, inner)
+        return [For(tile, ZERO, count, tuple(body))]
+
+    def _multiplied(self, channel: Dim, channels: Dim, first: Dim, columns: Dim) -> Stmt:
+        """Sums of some channels at the places of the panel, from place `first` on."""
         outer = tuple(Dim.of(loop.variable) for loop in self.outer)
         operands = (
             Load(self.sums, (ZERO, first)),
-            Load(self.weights, (*outer, ZERO, ZERO)),
-            panel,
-            Load(self.bias, (*outer, ZERO)),
+            Load(self.weights, (*outer, channel, ZERO)),
+            Load(self.panel, (ZERO, ZERO, ZERO)),
+            Load(self.bias, (*outer, channel)),
         )
-        depth, room = Dim.of(up(self.depth, self.form.group)), Dim.of(self.room)
-        sizes = (Dim.of(self.channels), columns, depth, room, ONE, ZERO)
-        body.append(Micro(f"raot_tile_{self.form.suffix}", operands, sizes))
-        return [For(tile, ZERO, count, tuple(body))]
+        depth = Dim.of(up(self.depth, self.form.group))
+        sizes = (channels, columns, depth, self.sums.shape[1], ONE, ZERO)
+        return Micro(f"raot_tile_{self.form.suffix}", operands, sizes)
 
     # What becomes of the sums
 
@@ -419,47 +377,104 @@ class _Places:
         return step in (ZERO, ONE) and all(step == 0 for step in far.values())
 
     def _bytes(
-        self, block: _Block, found: Requantized, rest: Contraction, bounds: Bounds
+        self, block: Block, found: Requantized, rest: Contraction, bounds: Bounds
     ) -> list[Stmt]:
-        """Straight to where they belong, or beside the sums for what is done with them."""
-        grid, channel = self.grid, self.what.channel
-        begin = {grid.across.loop.variable: block.first}
-        if grid.down is not None:
-            begin[grid.down.loop.variable] = block.line
-        first = begin | ({channel.variable: ZERO} if channel is not None else {})
-        own = ZERO
-        if channel is not None:
-            step = stride(found.scale, channel.variable)
-            assert step is not None
-            own = step
-        sums = Load(self.sums, (ZERO, ZERO))
-        channels, room = Dim.of(self.channels), Dim.of(self.room)
-        store = straight(rest)
-        axes = (channel, grid.down.loop if grid.down else None, grid.across.loop)
-        steps = None
-        if store is not None:
-            known = steps_of(store, [loop.variable for loop in axes if loop is not None])
-            if known is not None and known[-1] == 1:
-                turns = iter(known)
-                steps = [next(turns) if loop is not None else ZERO for loop in axes]
+        """Straight to where they belong, or to where they wait for what is done with them."""
+        store, steps = straight(rest), self._steps(rest)
         if store is None or steps is None:
             staged = self._buffer("staged", found.staged.dtype, self.channels, self.room)
-            to, places = Load(staged, (ZERO, ZERO)), simplify(block.places, bounds)
-            extents = (channels, places)
-            done = found.rescaled(to, sums, extents, (room, room), first, (own, ZERO))
-            return [done, *self._finish(block, rest, staged)]
-        if self.lines == 1:
-            to, extents = stored_at(store, first), (channels, block.wide)
-            return [found.rescaled(to, sums, extents, (steps[0], room), first, (own, ZERO))]
-        name, stop, at = self._channel()
-        at |= begin
-        extents, between = (block.high, block.wide), (steps[1], block.pitch)
-        if steps[1] == block.wide == block.pitch:
-            extents, between = (ONE, simplify(block.places, bounds)), (ZERO, ZERO)
-        sums = Load(self.sums, (Dim.of(name) if name else ZERO, ZERO))
-        to = stored_at(store, at)
-        done = found.rescaled(to, sums, extents, between, at, (ZERO, ZERO))
-        return self._over_channels([done], name, stop)
+            waiting = self._waiting(block, found, staged, bounds)
+            return [*waiting, *self._finish(block, rest, staged)]
+        if self.lines > 1 and not steps[1] == block.wide == block.pitch:
+            return self._lined(block, found, store, steps, bounds)
+
+        def to(channel: Dim, place: Dim) -> Load:
+            at = self._begin(block, channel)
+            line = place // block.pitch if self.lines > 1 else ZERO
+            at[self.grid.across.loop.variable] += place - line * block.pitch
+            if self.grid.down is not None:
+                at[self.grid.down.loop.variable] += line
+            return stored_at(store, at)
+
+        return self._rescaled(block, found, to, steps[0], bounds)
+
+    def _begin(self, block: Block, channel: Dim) -> dict[str, Dim]:
+        """Where the loops of the nest stand at the first place of a block."""
+        grid, own = self.grid, self.what.channel
+        at = {grid.across.loop.variable: block.first}
+        if grid.down is not None:
+            at[grid.down.loop.variable] = block.line
+        return at if own is None else {**at, own.variable: channel}
+
+    def _steps(self, rest: Contraction) -> list[Dim] | None:
+        """How far apart channels, lines and places of the result lie: places side by side."""
+        store, down = straight(rest), self.grid.down
+        if store is None:
+            return None
+        axes = (self.what.channel, down.loop if down else None, self.grid.across.loop)
+        known = steps_of(store, [loop.variable for loop in axes if loop is not None])
+        if known is None or known[-1] != 1:
+            return None
+        turns = iter(known)
+        return [next(turns) if loop is not None else ZERO for loop in axes]
+
+    def _waiting(
+        self, block: Block, found: Requantized, staged: Buffer, bounds: Bounds
+    ) -> list[Stmt]:
+        def to(channel: Dim, place: Dim) -> Load:
+            return Load(staged, (channel, place))
+
+        return self._rescaled(block, found, to, Dim.of(self.room), bounds)
+
+    def _rescaled(
+        self,
+        block: Block,
+        found: Requantized,
+        to: Callable[[Dim, Dim], Load],
+        apart: Dim,
+        bounds: Bounds,
+    ) -> list[Stmt]:
+        """The bytes of a block. `to`: where that of a channel at a place goes, those of the next
+        channel `apart`."""
+        assert self.what.channel is not None
+        own = stride(found.scale, self.what.channel.variable)
+        assert own is not None
+        by_channel = (own, ZERO)
+
+        def done(first: Dim, columns: Dim, bounds: Bounds) -> list[Stmt]:
+            body: list[Stmt] = []
+            group = self.names.fresh("group")
+            count = -(-self.channels // self.high)
+            inner = over(bounds, group, ZERO, Dim.of(count))
+            channel = Dim.of(group) * self.high if count > 1 else ZERO
+            channels = simplify(dim_min(self.channels - channel, self.high), inner)
+            channels, inner = named("channels", channels, self.names, inner, body)
+            body.append(self._multiplied(channel, channels, ZERO, columns))
+            sums, at = Load(self.sums, (ZERO, ZERO)), self._begin(block, channel)
+            extents, steps = (channels, columns), (apart, Dim.of(COLUMNS))
+            target = to(channel, first)
+            body.append(found.rescaled(target, sums, extents, steps, at, by_channel))
+            return body if count == 1 else [For(group, ZERO, Dim.of(count), tuple(body))]
+
+        return self._tiles(block, done, bounds)
+
+    def _lined(
+        self,
+        block: Block,
+        found: Requantized,
+        store: Store,
+        steps: Sequence[Dim],
+        bounds: Bounds,
+    ) -> list[Stmt]:
+        """Lines whose ends lie apart in the result."""
+        staged = self._buffer("staged", found.staged.dtype, self.channels, self.room)
+        name, stop, _ = self._channel()
+        to = stored_at(store, self._begin(block, Dim.of(name)))
+        kind = "u8" if staged.dtype is DType.U8 else "s8"
+        sizes = (block.high, block.wide, steps[1], block.pitch)
+        copied = Micro(f"raot_lines_{kind}", (to, Load(staged, (Dim.of(name), ZERO))), sizes)
+        waiting = self._waiting(block, found, staged, bounds)
+        return [*waiting, For(name, ZERO, stop, (copied,))]
 
     def _channel(self) -> tuple[str, Dim, dict[str, Dim]]:
         """A fresh loop over channels: its variable, its end, and what the nest's is there."""
@@ -470,7 +485,7 @@ class _Places:
     def _over_channels(self, body: Sequence[Stmt], channel: str, stop: Dim) -> list[Stmt]:
         return [For(channel, ZERO, stop, tuple(body))]
 
-    def _finish(self, block: _Block, what: Contraction, found: Buffer) -> list[Stmt]:
+    def _finish(self, block: Block, what: Contraction, found: Buffer) -> list[Stmt]:
         """What is done with each of the numbers in a buffer."""
         grid = self.grid
         channel, stop, at = self._channel()
@@ -503,7 +518,7 @@ class _Places:
         load = Load(stores[0].buffer, stores[0].index)
         return stores[0] if stride(load, across) == 1 else None
 
-    def _finish_flat(self, block: _Block, store: Store, bounds: Bounds) -> list[Stmt]:
+    def _finish_flat(self, block: Block, store: Store, bounds: Bounds) -> list[Stmt]:
         """All places of some lines as one row, what lies between lines with them."""
         grid = self.grid
         assert grid.down is not None
@@ -552,45 +567,3 @@ class _Places:
         several = self.form == FOURS and self.what.channel is not None
         moved = less_of_bytes(self.what) if several else 0
         return starts_of(self.what, self.outer, data, moved)
-
-
-@dataclass
-class _OfOneChannel(_Places):
-    """Convolutions of each channel by itself."""
-
-    def _constants(self, lead: tuple[Dim, ...]) -> tuple[Buffer, Buffer]:
-        name = self.what.w.load.buffer.name
-        shape = (*lead, Dim.of(up(self.depth, 2)))
-        weights = Buffer(self.names.fresh(f"{name}.taps"), DType.I16, shape)
-        return weights, Buffer(self.names.fresh(f"{name}.start"), DType.I32, lead)
-
-    def _operand(self) -> None:
-        pass
-
-    def _sums_of(self, block: _Block, bounds: Bounds) -> list[Stmt]:
-        source, rest = self._source(block, ZERO)
-        outer = tuple(Dim.of(loop.variable) for loop in self.outer)
-        kind = "u8" if self.what.x.load.dtype is DType.U8 else "s8"
-        operands = (
-            Load(self.sums, (ZERO, ZERO)),
-            source,
-            Load(self.offsets, (ZERO,)),
-            Load(self.weights, (*outer, ZERO)),
-            Load(self.bias, outer),
-        )
-        places = simplify(block.places, bounds)
-        sizes = (Dim.of(self.depth), places, rest)
-        return [Micro(f"raot_depthwise_places_{kind}", operands, sizes)]
-
-    def _channel(self) -> tuple[str, Dim, dict[str, Dim]]:
-        return "", ONE, {}
-
-    def _over_channels(self, body: Sequence[Stmt], channel: str, stop: Dim) -> list[Stmt]:
-        return list(body)
-
-    def _weights(self, data: Arrays) -> Array:
-        source = data[self.what.w.load.buffer.name]
-        found = weights_of(self.what, self.outer, self._order(), source)
-        flat = found.reshape(*found.shape[: len(self.outer)], self.depth)
-        missing = up(self.depth, 2) - self.depth
-        return np.pad(flat, [(0, 0)] * (flat.ndim - 1) + [(0, missing)]).astype(np.int16)

@@ -48,6 +48,19 @@ def conv(
     return build
 
 
+def separable(q: Qdq) -> onnx.ModelProto:
+    """Images that convolutions leave where they are."""
+    step = 0.05
+    x = q.input(["n", 3, "h", "w"], step)
+    for filters, groups in (((5, 3, 1, 1), 1), ((5, 1, 3, 3), 5), ((5, 5, 1, 1), 1)):
+        w, scales = q.weights(*filters, axis=0)
+        bias = q.bias(filters[0], np.float32(step) * scales)
+        pads = [filters[-1] // 2] * 4
+        step = 0.09
+        x = q.requantized(q.node("Conv", x, w, bias, group=groups, pads=pads), step)
+    return q.model(q.node("Relu", x), 0.09)
+
+
 def gemm(trans: int, *, per_channel: bool = True) -> Build:
     def build(q: Qdq) -> onnx.ModelProto:
         step = float(np.float32(q.rng.uniform(0.01, 0.1)))
@@ -146,6 +159,7 @@ CONVOLUTIONS: dict[str, Build] = {
     "conv 1d": conv(["n", 3, "h"], (4, 3, 3), pads=[1, 1]),
     "conv one scale": conv([1, 3, 9, 8], (5, 3, 3, 3), per_channel=False, after="Relu"),
     "conv without bias": conv([1, 3, 9, 8], (5, 3, 3, 3), biased=False, pads=[1, 1, 1, 1]),
+    "separable": separable,
     "gemm": gemm(0),
     "gemm turned": gemm(1),
     "gemm one scale": gemm(1, per_channel=False),
@@ -252,10 +266,13 @@ def test_real_models_give_the_codes_of_onnx_runtime(
 ) -> None:
     vectors = np.load(shared_models / f"{net}_vectors.npz")
     path = shared_models / f"{net}_int8_{form}.onnx"
-    # The two largest values that live together, and at most 2144 bytes of scratch.
-    for board in ("mps2-an386", "mps3-an547"):
-        small = driver.compile_model(path, board)
-        assert small.plan.arena_bytes <= {"kws": 17_024, "resnet8": 34_912}[net]
+    # The two largest values that live together; those of resnet8 and 2144 bytes of scratch on
+    # cores, 17 408 where sums are made by vectors.
+    floors = {"kws": (17_024, 17_024), "resnet8": (34_912, 50_176)}[net]
+    boards = (("mps2-an386", "mps3-an547"), ("host", "aarch64-linux"))
+    for names, most in zip(boards, floors, strict=True):
+        for name in names:
+            assert driver.compile_model(path, name).plan.arena_bytes <= most
     host = rx.compile(path).host()
     for x, y in zip(vectors["x_int8_nchw"], vectors[f"y_int8_ort_{form}"], strict=True):
         (result,) = host(input=x.reshape(1, *x.shape[-3:])).values()

@@ -23,8 +23,14 @@
 /* Some bytes, mostly few: no call for them. */
 static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count)
 {
-    if (count >= 16) {
+    if (count > 32) {
         memcpy(to, from, (size_t)count);
+    } else if (count >= 16) {
+        uint64_t first[2], last[2];
+        memcpy(first, from, sizeof first);
+        memcpy(last, from + count - 16, sizeof last);
+        memcpy(to, first, sizeof first);
+        memcpy(to + count - 16, last, sizeof last);
     } else if (count >= 8) {
         uint64_t first, last;
         memcpy(&first, from, sizeof first);
@@ -44,6 +50,19 @@ static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count
     }
 }
 
+/* What a line has before `first` and from `last` on becomes `zero`; so may what is between. */
+static inline void raot_fill_ends(uint8_t *line, int32_t zero, int32_t first, int32_t last,
+                                  int32_t places)
+{
+    if (places >= 8 && first <= 8 && places - last <= 8) {
+        const uint64_t some = UINT64_C(0x0101010101010101) * (uint8_t)zero;
+        memcpy(line, &some, sizeof some);
+        memcpy(line + places - 8, &some, sizeof some);
+    } else {
+        memset(line, zero, (size_t)places);
+    }
+}
+
 __attribute__((noinline, unused)) static void
 raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channels,
               int32_t row_phases, int32_t column_phases, int32_t lines, int32_t places,
@@ -53,7 +72,6 @@ raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channe
 {
     uint8_t *to = strip;
 
-    memset(strip, zero, (size_t)(channels * row_phases * column_phases * lines * places));
     for (int32_t c = 0; c < channels; c++) {
         const uint8_t *const plane = image + c * channel_step;
         for (int32_t phase = 0; phase < row_phases * column_phases; phase++) {
@@ -66,9 +84,12 @@ raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channe
             last = last < places ? last : places;
             for (int32_t line = 0; line < lines; line++) {
                 const int32_t y = row + line * row_stride;
-                if (y >= 0 && y < image_rows && first < last) {
+                if (y < 0 || y >= image_rows || first >= last) {
+                    memset(to, zero, (size_t)places);
+                } else {
                     const uint8_t *from =
                         plane + y * row_step + (column + first * column_stride) * column_step;
+                    raot_fill_ends(to, zero, first, last, places);
                     if (column_stride * column_step == 1) {
                         raot_copy_few(to + first, from, last - first);
                     } else {
@@ -123,12 +144,12 @@ __attribute__((unused)) static void raot_lines_u8(uint8_t *to, const uint8_t *fr
     raot_lines_u8((uint8_t *)(to), (const uint8_t *)(from), __VA_ARGS__)
 
 #if defined(__AVX2__)
-/* Up to sixteen bytes. */
+/* Fewer than sixteen bytes. */
 __attribute__((noinline, unused)) static __m128i raot_few_bytes(const uint8_t *from, int32_t count)
 {
     uint8_t some[16] = {0};
 
-    raot_copy_few(some, from, count);
+    raot_copy_few(some, from, count < 16 ? count : 15);
     return _mm_loadu_si128((const __m128i *)(const void *)some);
 }
 
