@@ -274,18 +274,25 @@ def report(
 
 @cli.command()
 @click.argument("model")
-@click.option("-o", "output", required=True, metavar="DIR", help="Folder of the C project.")
+@click.option("-o", "output", metavar="DIR", help="Folder of the C project.")
+@click.option("--board", default="host", show_default=True)
 @click.option("--seconds", type=float, help="The longest that it may take.")
 @common
-def prove(model: str, output: str, seconds: float | None, **chosen: Any) -> None:
-    """Show by Frama-C that no call of MODEL, whatever its sizes and numbers, is undefined."""
+def prove(model: str, output: str | None, board: str, seconds: float | None, **chosen: Any) -> None:
+    """Show by Frama-C that no call of MODEL, whatever its sizes and numbers, is undefined. MODEL
+    may be a project that was proven before: what its files say now is proven again."""
     from relax_aot import driver
-    from relax_aot.verify.prove import prove as find_proof
-    from relax_aot.verify.prove import write
+    from relax_aot.verify import prove as prover
 
-    project = driver.compile_model(model, "host", _options(chosen))
-    proof = find_proof(project, seconds)
-    folder = write(project, proof, Path(output))
+    folder = Path(model if output is None else output)
+    if output is None:
+        if not folder.is_dir():
+            raise RelaxAotError(f"prove {model} needs -o DIR, the folder of the C project")
+        proof = prover.prove_again(folder, seconds)
+    else:
+        project = driver.compile_model(model, board, _options(chosen))
+        proof = prover.prove(project, seconds)
+        prover.write(project, proof, folder)
     for line in (*proof.lines(), f"{folder}/proof: {len(proof.files)} files"):
         click.echo(line)
     sys.exit(0 if proof.ok else DIFFERENT)

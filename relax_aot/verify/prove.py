@@ -14,7 +14,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,11 +22,15 @@ from relax_aot.emit.render import render
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
 from relax_aot.project.folder import write_folder
+from relax_aot.project.packaging import MARKER
 from relax_aot.verify.toolchain import find
 
 DRIVER = "proof/driver.c"
+RESULT = "proof/proof.json"
+WIDE, NARROW = "gcc_x86_64", "gcc_x86_32"
+"""Machines with pointers of 64 and of 32 bits, by Frama-C's names."""
 FLAGS = (
-    "-c11", "-machdep", "gcc_x86_64", "-warn-special-float", "none",
+    "-c11", "-warn-special-float", "none",
     "-eva", "-eva-split-limit", "4096", "-eva-msg-key=-initial-state,-final-states",
     "-cpp-extra-args=-I. -U__SSE__ -U__SSE2__ -U__AVX__",
 )  # fmt: skip
@@ -68,17 +72,55 @@ class Proof:
 
 def command_of(project: Project) -> tuple[str, ...]:
     """What is run in the project's folder."""
-    return ("frama-c", *FLAGS, DRIVER, *project.units)
+    wide = project.board.family == "host" or project.board.prefix.startswith("aarch64")
+    return _command(WIDE if wide else NARROW, project.units)
+
+
+def _command(machine: str, units: Sequence[str]) -> tuple[str, ...]:
+    return ("frama-c", "-machdep", machine, *FLAGS, DRIVER, *units)
 
 
 def prove(project: Project, seconds: float | None = None) -> Proof:
     """Runs Eva in a folder of its own; `seconds` is the longest that it may take."""
-    program = find("frama-c")
-    command = command_of(project)
     driver = render("verify/proof.c.j2", model=project.view).encode()
+    files = {**project.packaged("flat"), DRIVER: driver}
+    return _run(project.name, files, command_of(project), seconds)
+
+
+def write(project: Project, proof: Proof, folder: Path) -> Path:
+    """The project with what was found in its folder proof/."""
+    return write_folder({**project.packaged("flat"), **proof.files}, folder)
+
+
+def prove_again(folder: Path, seconds: float | None = None) -> Proof:
+    """For a project that was proven before and has been changed since, its bounds say. What is
+    found takes the place of what lies in proof/."""
+    try:
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+        command = json.loads(files[RESULT])["command"]
+        at = command.index(DRIVER)
+        machine = command[command.index("-machdep") + 1]
+        units = [unit for unit in command[at + 1 :] if not unit.startswith("-")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        units = []
+    if not units or machine not in (WIDE, NARROW) or not {MARKER, DRIVER, *units} <= files.keys():
+        raise ProofError(
+            f"{folder} holds no project with a proof; make it with"
+            f" relax-aot prove MODEL -o {folder}"
+        )
+    proof = _run(folder.name, files, _command(machine, units), seconds)
+    write_folder({**files, **proof.files}, folder)
+    return proof
+
+
+def _run(
+    name: str, files: Mapping[str, bytes], command: tuple[str, ...], seconds: float | None
+) -> Proof:
+    program = find("frama-c")
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
-        for name, content in {**project.packaged("flat"), DRIVER: driver}.items():
-            path = Path(scratch) / name
+        for file, content in files.items():
+            path = Path(scratch) / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         start = time.monotonic()
@@ -94,20 +136,13 @@ def prove(project: Project, seconds: float | None = None) -> Proof:
             )
         except subprocess.TimeoutExpired:
             raise ProofError(
-                f"Frama-C was not done with {project.name} after {seconds:.0f} s; give it longer,"
+                f"Frama-C was not done with {name} after {seconds:.0f} s; give it longer,"
                 " or the sizes lower bounds"
             ) from None
         took = time.monotonic() - start
     if "ANALYSIS SUMMARY" not in done.stdout:
-        raise ProofError(
-            f"Frama-C failed on {project.name}:\n{(done.stdout + done.stderr)[-2000:]}"
-        )
-    return _proof(done.stdout, took, command, driver)
-
-
-def write(project: Project, proof: Proof, folder: Path) -> Path:
-    """The project with what was found in its folder proof/."""
-    return write_folder({**project.packaged("flat"), **proof.files}, folder)
+        raise ProofError(f"Frama-C failed on {name}:\n{(done.stdout + done.stderr)[-2000:]}")
+    return _proof(done.stdout, took, command, files[DRIVER])
 
 
 def _proof(said: str, took: float, command: tuple[str, ...], driver: bytes) -> Proof:
@@ -147,7 +182,7 @@ def _proof(said: str, took: float, command: tuple[str, ...], driver: bytes) -> P
     files = {
         DRIVER: driver,
         "proof/command.txt": f"{quoted}\n".encode(),
-        "proof/proof.json": (json.dumps(figures, indent=1) + "\n").encode(),
+        RESULT: (json.dumps(figures, indent=1) + "\n").encode(),
         "proof/frama-c.txt": said.encode(),
     }
     return replace(proof, files=files)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
 
 from relax_aot import driver
+from relax_aot.cli import cli
+from relax_aot.errors import RelaxAotError
 from relax_aot.verify.prove import prove, write
 from tests.conftest import NO_FRAMA_C
 from tests.trust.proven import PROVEN
@@ -44,3 +48,49 @@ def test_a_fault_is_an_alarm(tmp_path: Path) -> None:
     project.files[header] = cut.encode()
     proof = prove(project)
     assert not proof.ok and any("out of bounds write" in alarm for alarm in proof.alarms)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_changed_project_is_proven_again(tmp_path: Path) -> None:
+    """With pointers of 32 bits, as the board has; a fault that somebody wrote into it is found."""
+    if shutil.which("frama-c") is None:
+        pytest.skip(NO_FRAMA_C)
+    onnx.save(PROVEN["chain"].make(), tmp_path / "chain.onnx")
+    out = tmp_path / "out"
+    words = ["prove", str(tmp_path / "chain.onnx"), "-o", str(out), "--board", "microbit"]
+    assert exit_code([*words, "--bound", "n=5", "--bound", "m=6"]) == 0
+    assert "gcc_x86_32" in (out / "proof" / "command.txt").read_text()
+    assert exit_code(["prove", str(out)]) == 0
+    before = {path for path in out.rglob("*") if path.is_file()}
+    source = out / "chain.c"
+    changed = source.read_text().replace("= 0; i0 < ", "= 0; i0 <= ")
+    assert changed != source.read_text()
+    source.write_text(changed)
+    assert exit_code(["prove", str(out)]) == 1
+    assert not json.loads((out / "proof" / "proof.json").read_text())["ok"]
+    assert {path for path in out.rglob("*") if path.is_file()} == before
+
+
+def exit_code(words: list[str]) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli(words, standalone_mode=False)
+    return int(ended.value.code or 0)
+
+
+def test_a_folder_without_a_proof_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "relax_aot.json").write_text("{}")
+    with pytest.raises(RelaxAotError, match="holds no project with a proof"):
+        cli(["prove", str(tmp_path)], standalone_mode=False)
+    (tmp_path / "proof").mkdir()
+    (tmp_path / "proof" / "driver.c").write_text("")
+    for command in (
+        "[]",
+        '["frama-c", "-machdep", "x", "proof/driver.c", "-load-module=x.c"]',
+        "7",
+    ):
+        (tmp_path / "proof" / "proof.json").write_text(f'{{"command": {command}}}')
+        with pytest.raises(RelaxAotError, match="holds no project with a proof"):
+            cli(["prove", str(tmp_path)], standalone_mode=False)
+    with pytest.raises(RelaxAotError, match="needs -o DIR"):
+        cli(["prove", str(tmp_path / "model.onnx")], standalone_mode=False)
