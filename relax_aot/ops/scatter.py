@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Load, Operand, maximum, minimum
 from relax_aot.ir.types import DType, TensorType
@@ -63,6 +63,21 @@ def _index(value: Any, size: int) -> int:
     if not -size <= value < size:
         raise IndexError(f"index {value} is outside an axis of size {size}")
     return int(value) % size
+
+
+def _symbolic(reference: Callable[..., Array]) -> Callable[..., Array | None]:
+    """`reference` where it writes sizes at places that are known, and combines nothing."""
+
+    def symbolic(
+        _bounds: Bounds, x: Array, indices: Array, updates: Array, **attrs: Any
+    ) -> Array | None:
+        if attrs.get("reduction", "none") != "none":
+            return None
+        if any(not isinstance(i, int) for i in indices.flat):
+            return None
+        return reference(x, indices, updates, **attrs)
+
+    return symbolic
 
 
 # scatter_elements
@@ -223,9 +238,10 @@ OPS = (
     Op(
         "scatter_elements", _elements_type, _elements_lower, _elements_reference,
         _elements_samples, conditions=_elements_conditions,
+        symbolic=_symbolic(_elements_reference),
     ),
     Op(
         "scatter_nd", _nd_type, _nd_lower, _nd_reference, _nd_samples,
-        conditions=_nd_conditions,
+        conditions=_nd_conditions, symbolic=_symbolic(_nd_reference),
     ),
 )  # fmt: skip

@@ -182,6 +182,22 @@ BODIES = {
         numbers = Cast <to = 1> (places)
         column = Unsqueeze(numbers, second)
         y = Add(x, column)""",
+    # index_copy and index_put write their indices' size into a shape.
+    "a size written into a shape": """
+        count = Constant <value = int64[1] {7}> ()
+        tall = ScatterElements <axis = 0> (s, minus, count)
+        where = Constant <value = int64[1, 1] {-2}> ()
+        shape = ScatterND(tall, where, n)
+        zero = ConstantOfShape(shape)
+        row = ReduceMax <axes = [0], keepdims = 1> (x)
+        side = Slice(row, first, one, second)
+        y = Add(zero, side)""",
+    "a signal without an axis of parts": """
+        step = Constant <value = int64 {1}> ()
+        window = Constant <value = float[1] {0.5}> ()
+        spectrum = STFT <onesided = 1> (x, step, window)
+        axes = Constant <value = int64[2] {2, 3}> ()
+        y = ReduceSum <keepdims = 0> (spectrum, axes)""",
     "small codes with a scale for each row": """
         codes = Constant <value = int8[2, 3] {1, 2, 3, 4, 5, 6}> ()
         scales = Constant <value = float[2] {0.5, 0.25}> ()

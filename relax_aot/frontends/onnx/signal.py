@@ -77,6 +77,8 @@ def _dft_along(node: Node, x: Var, along: Var, inverse: bool, onesided: bool) ->
 
 def _stft(node: Node) -> Results:
     signal, window = node.arg(0), node.optional(2)
+    if signal.type.rank == 2:  # a real signal, as PyTorch's exporter writes it
+        signal = node.reshape(signal, (*signal.type.shape, Dim.of(1)))
     whole = signal.type.shape[1]
     if node.optional(3) is not None:
         length = _length(node, 3, "length", whole)
