@@ -34,8 +34,8 @@ from tests.planning.random_modules import (
     random_sizes,
 )
 
-PER_LIBRARY = 30
-GATE, RAISED, LONG = 60, 30, 2000
+PER_LIBRARY = 20
+GATE, RAISED, LONG = 40, 20, 2000
 SIZES = 4
 
 
