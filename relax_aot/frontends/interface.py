@@ -6,8 +6,14 @@ import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from relax_aot.frontends.bounds import printable
-from relax_aot.ir.graph import Call, Function, Var
+from relax_aot.frontends import ImportOptions, ModelError
+from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
+from relax_aot.frontends.fixing import Fixed
+from relax_aot.frontends.symbols import Sizes
+from relax_aot.ir.dims import Dim, prove_eq
+from relax_aot.ir.graph import Alias, Call, Function, Module, State, Var
+from relax_aot.ir.types import DType
+from relax_aot.ops.build import FunctionBuilder
 
 
 def renamed(function: Function, names: Mapping[str, str]) -> Function:
@@ -34,3 +40,103 @@ def no_such(kind: str, name: str, names: Collection[str]) -> str:
     hint = f"; did you mean {printable(close[0])!r}?" if close else ""
     listed = ", ".join(printable(n) for n in names)
     return f"the model has no {kind} {printable(name)!r}, its {kind}s are {listed}{hint}"
+
+
+def check_names(options: ImportOptions, inputs: Collection[str], outputs: Collection[str]) -> None:
+    """What the user fixes is an input, and a state is an input and an output of its own."""
+    for option, chosen in (("--fix", options.fix), ("--state", options.state)):
+        for name in chosen:
+            if name not in inputs:
+                raise ModelError(f"{option} {name}: {no_such('input', name, inputs)}")
+    for name, output in options.state.items():
+        if name in options.fix:
+            raise ModelError(f"input {name!r} cannot be both fixed and a state")
+        if output not in outputs:
+            raise ModelError(f"--state {name}={output}: {no_such('output', output, outputs)}")
+    if len(set(options.state.values())) < len(options.state):
+        raise ModelError("one output cannot be the new value of two states")
+
+
+def declare(builder: FunctionBuilder, sizes: Sizes) -> set[str]:
+    """The symbols of the inputs' shapes and what is assumed of them; the symbols' names."""
+    builder.shared.wanted = sizes.other_bounds
+    for symbol in sizes.symbols:
+        builder.symbol(symbol)
+    builder.assume(sizes.conditions)
+    return {symbol.name for symbol in builder.shared.symbols}
+
+
+def check_bounds(builder: FunctionBuilder) -> None:
+    """Every bound is of a symbol that the model has."""
+    shared = builder.shared
+    for name in shared.wanted.keys() - shared.heard:
+        raise WrongBound(no_such_symbol(name, [symbol.name for symbol in shared.symbols]))
+
+
+def value_name(builder: FunctionBuilder, source: str, symbols: Collection[str]) -> str:
+    """An identifier; one that is not the source's own belongs to no symbol either."""
+    name = builder.unique(source)
+    while name != source and name in symbols:
+        name = builder.unique(source)
+    return name
+
+
+def alias_of(name: str, source: str) -> tuple[Alias, ...]:
+    """How a value is called in the source, where that is another name."""
+    return (Alias(name, source),) if name != source else ()
+
+
+def fixed_input(builder: FunctionBuilder, fixed: Fixed, shape: tuple[Dim, ...], name: str) -> Var:
+    if not fixed.splat:
+        return builder.constant(name, fixed.array)
+    value, dtype = fixed.array.item(), DType.of(fixed.array.dtype)
+    return builder.call("fill", name=name, shape=shape, value=value, dtype=dtype)[0]
+
+
+def own_results(builder: FunctionBuilder, results: dict[str, Var]) -> dict[str, Var]:
+    """The results, where a parameter, a constant or a duplicate is copied: the caller gets
+    bytes of its own."""
+    made = {out.name for call in builder.body for out in call.outs}
+    owned = dict(results)
+    for name, value in results.items():
+        taken = [v for other, v in owned.items() if other != name]
+        if value.name not in made or value in taken:
+            owned[name] = builder.own(value, f"{value.name}.copy")
+    return owned
+
+
+def states_of(
+    builder: FunctionBuilder,
+    options: ImportOptions,
+    inputs: Mapping[str, Var],
+    results: Mapping[str, Var],
+    names: Mapping[str, str],
+) -> list[State]:
+    """The states that the user named, of one type before and after; `names` are those that the
+    results will bear."""
+    states = []
+    for name, output in options.state.items():
+        before, after = inputs[name].type, results[output].type
+        same = before.dtype is after.dtype and before.rank == after.rank
+        pairs = zip(before.shape, after.shape, strict=False)
+        if not same or not all(prove_eq(a, b, builder.bounds) for a, b in pairs):
+            raise ModelError(
+                f"--state {name}={output}: a state keeps its type, but {name} is {before} and"
+                f" {output} is {after}"
+            )
+        states.append(State(inputs[name].name, names[output]))
+    return states
+
+
+def finished(
+    builder: FunctionBuilder,
+    name: str,
+    results: Mapping[str, Var],
+    names: Mapping[str, str],
+    states: list[State],
+    aliases: list[Alias],
+) -> Module:
+    """The module of what was built, its results under the names that were kept for them."""
+    module = builder.module(results.values(), states, aliases, name)
+    chosen = {value.name: names[output] for output, value in results.items()}
+    return replace(module, functions=tuple(renamed(f, chosen) for f in module.functions))

@@ -12,6 +12,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.protobuf import array_of
+from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition, Var
 from relax_aot.ir.types import DType
@@ -29,18 +30,6 @@ class Listed:
 
 
 Results = Var | Listed | tuple[Var | None, ...]
-
-
-class Refused(Exception):
-    """Why one node cannot be compiled, and the way out; all of a model's are collected."""
-
-
-class Lost(Exception):
-    """A value that a refused node would have made: the numbers of the refusals behind it."""
-
-    def __init__(self, refusals: frozenset[int]) -> None:
-        super().__init__(refusals)
-        self.refusals = refusals
 
 
 @dataclass

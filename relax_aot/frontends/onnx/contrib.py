@@ -9,8 +9,9 @@ import numpy as np
 
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx import convolution, movement
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.prepare import NEWEST
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis

@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from relax_aot.frontends.onnx.attention import Form, attend, heads_apart, heads_joined, rotary
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.contrib import DOMAIN
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType

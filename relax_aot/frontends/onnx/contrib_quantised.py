@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from relax_aot.frontends.onnx import quantisation
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.contrib import DOMAIN
 from relax_aot.frontends.onnx.convolution import pool
 from relax_aot.frontends.onnx.quantisation import combined_scale, zero_point
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType

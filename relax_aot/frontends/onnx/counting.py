@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim, dim_min, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType

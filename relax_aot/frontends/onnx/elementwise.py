@@ -8,7 +8,8 @@ from typing import Any
 from onnx import TensorProto
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results, dtype_of
+from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType

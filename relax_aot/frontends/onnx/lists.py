@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Listed, Node, Refused, Results
+from relax_aot.frontends.onnx.context import Handler, Listed, Node, Results
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis

@@ -9,8 +9,9 @@ import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.protobuf import array_of
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim, dim_max, interval, simplify
 from relax_aot.ir.graph import Symbol, Var
 from relax_aot.ir.types import TensorType

@@ -8,7 +8,8 @@ from math import prod
 import numpy as np
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results, dtype_of
+from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
 from relax_aot.frontends.onnx.convolution import windows
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.graph import Var
 from relax_aot.ops.recurrent import ACTIVATIONS, PARAMETERS
 

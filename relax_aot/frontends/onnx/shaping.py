@@ -7,7 +7,8 @@ from math import ceil, prod
 import numpy as np
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results, dtype_of
+from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import (
     Dim,
     ceildiv,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from relax_aot.frontends.onnx.context import Handler, Node, Refused, Results, dtype_of
+from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
+from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim, dim_max, prove_le
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType

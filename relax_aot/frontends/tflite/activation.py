@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from relax_aot.frontends.tflite.context import Node, Refused
+from relax_aot.frontends.refusals import Refused
+from relax_aot.frontends.tflite.context import Node
 from relax_aot.ir.graph import Var
 
 LIMITS: dict[str, tuple[float | None, float | None]] = {

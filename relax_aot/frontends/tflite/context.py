@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.frontends.tflite.model import Array, Graph, Operator, Quantisation, Tensor
 from relax_aot.frontends.tflite.schema import ACTIVATIONS, TYPES
 from relax_aot.ir.dims import Dim
@@ -21,18 +22,6 @@ Results = Var | tuple[Var, ...]
 
 CODES = (DType.I8, DType.U8, DType.I16)
 """Element types of quantised values."""
-
-
-class Refused(Exception):
-    """Why one node cannot be compiled, and the way out; all of a model's are collected."""
-
-
-class Lost(Exception):
-    """A value that a refused node would have made: the numbers of the refusals behind it."""
-
-    def __init__(self, refusals: frozenset[int]) -> None:
-        super().__init__(refusals)
-        self.refusals = refusals
 
 
 @dataclass

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
-from relax_aot.frontends.tflite.context import CODES, Handler, Node, Refused, Results
+from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import (
     Formula,
     code_limits,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
-from relax_aot.frontends.tflite.context import Handler, Node, Refused, Results
+from relax_aot.frontends.tflite.context import Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import code_limits, multiplier
 from relax_aot.frontends.tflite.movement import same_scale
 from relax_aot.frontends.tflite.rescaling import coded, is_coded, scaled

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.frontends.tflite.context import Node, Refused
+from relax_aot.frontends.refusals import Refused
+from relax_aot.frontends.tflite.context import Node
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 

@@ -6,20 +6,25 @@ run finds every reason. Only what an output needs counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-
-from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import ImportOptions, ModelError, UnsupportedError
-from relax_aot.frontends.bounds import MissingBound, WrongBound, no_such_symbol, printable
-from relax_aot.frontends.fixing import Fixed, fixed_value
-from relax_aot.frontends.interface import no_such, renamed
+from relax_aot.frontends.bounds import MissingBound, printable
+from relax_aot.frontends.fixing import fixed_value
+from relax_aot.frontends.interface import (
+    alias_of,
+    check_bounds,
+    check_names,
+    declare,
+    finished,
+    fixed_input,
+    own_results,
+    states_of,
+    value_name,
+)
+from relax_aot.frontends.refusals import Lost, Refusals, Refused
 from relax_aot.frontends.symbols import Sizes, input_sizes
-from relax_aot.frontends.tflite.context import Lost, Node, Refused, Scope, label_of
+from relax_aot.frontends.tflite.context import Node, Scope, label_of
 from relax_aot.frontends.tflite.model import Graph, Operator, Tensor
 from relax_aot.frontends.tflite.table import handlers, reason_against
-from relax_aot.ir.dims import Dim, prove_eq
 from relax_aot.ir.graph import Alias, Module, State, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops.build import FunctionBuilder
@@ -37,7 +42,7 @@ class _Import:
         self.graph = graph
         self.name = name
         self.options = options
-        self.refusals: list[str] = []
+        self.refusals = Refusals(name, "relax-aot ops --format tflite")
         self.builder = FunctionBuilder("main")
         self.scope = Scope(graph, self.builder)
         self.aliases: list[Alias] = []
@@ -48,9 +53,12 @@ class _Import:
         for operator in self._needed():
             self._operator(operator)
         results = self._results()
-        self._check_bounds()
+        check_bounds(self.builder)
         states = self._states(results)
-        return self._module(results, states)
+        for name in self.outputs:
+            self.aliases += alias_of(self.reserved[name], name)
+        names = self.reserved
+        return finished(self.builder, self.name, results, names, states, self.aliases)
 
     # Names
 
@@ -67,18 +75,7 @@ class _Import:
             if len(found) != len(names):
                 told = [printable(self._public(i)) for i in names]
                 raise ModelError(f"{self.name}: its {kind} are not told apart: {told}")
-        for option, chosen in (("--fix", self.options.fix), ("--state", self.options.state)):
-            for name in chosen:
-                if name not in self.inputs:
-                    raise ModelError(f"{option} {name}: {no_such('input', name, self.inputs)}")
-        for name, output in self.options.state.items():
-            if name in self.options.fix:
-                raise ModelError(f"input {name!r} cannot be both fixed and a state")
-            if output not in self.outputs:
-                problem = no_such("output", output, self.outputs)
-                raise ModelError(f"--state {name}={output}: {problem}")
-        if len(set(self.options.state.values())) < len(self.options.state):
-            raise ModelError("one output cannot be the new value of two states")
+        check_names(self.options, self.inputs, self.outputs)
 
     def _public(self, index: int) -> str:
         """The name that users know a tensor by: that of the signature, where there is one."""
@@ -98,30 +95,22 @@ class _Import:
             for name, value in self.options.fix.items()
         }
         sizes = self._sizes(axes, {n: f.array.shape for n, f in fixed.items() if not f.splat})
-        self.builder.shared.wanted = sizes.other_bounds
-        for symbol in sizes.symbols:
-            self.builder.symbol(symbol)
         self.aliases += sizes.aliases
-        self.builder.assume(sizes.conditions)
-        names = {s.name for s in self.builder.shared.symbols}
+        names = declare(self.builder, sizes)
         self.reserved: dict[str, str] = {}
         for name in (*self.inputs, *self.outputs):
-            self.reserved[name] = self._value_name(name, names)
+            self.reserved[name] = value_name(self.builder, name, names)
         for name, tensor in self.inputs.items():
             shape, dtype = sizes.shapes[name], dtypes[name]
             if name in fixed:
-                self.scope.values[tensor.number] = self._fixed(fixed[name], shape, name)
+                self.scope.values[tensor.number] = fixed_input(
+                    self.builder, fixed[name], shape, name
+                )
                 continue
             param = Var(self.reserved[name], TensorType(dtype, shape))
             self.builder.params.append(param)
-            self._alias(param.name, name)
+            self.aliases += alias_of(param.name, name)
             self.scope.values[tensor.number] = param
-
-    def _fixed(self, fixed: Fixed, shape: tuple[Dim, ...], name: str) -> Var:
-        if not fixed.splat:
-            return self.builder.constant(name, fixed.array)
-        value, dtype = fixed.array.item(), DType.of(fixed.array.dtype)
-        return self.builder.call("fill", name=name, shape=shape, value=value, dtype=dtype)[0]
 
     def _dtype(self, name: str, tensor: Tensor) -> DType:
         if tensor.dtype is None:
@@ -144,20 +133,9 @@ class _Import:
             for operator in self._needed():
                 reason = reason_against(operator)
                 if reason:
-                    self._refuse(operator, reason)
-            self._raise_refusals(set(range(len(self.refusals))))
+                    self.refusals.add(self._label(operator), reason)
+            self.refusals.stop_all()
             raise
-
-    def _value_name(self, source: str, symbols: set[str]) -> str:
-        """An identifier; one that is not the source's own belongs to no symbol either."""
-        name = self.builder.unique(source)
-        while name != source and name in symbols:
-            name = self.builder.unique(source)
-        return name
-
-    def _alias(self, name: str, source: str) -> None:
-        if name != source:
-            self.aliases.append(Alias(name, source))
 
     # Operators
 
@@ -190,14 +168,14 @@ class _Import:
         reason = reason_against(operator)
         lost = self._lost_arguments(node)
         if reason:
-            lost |= self._refuse(operator, reason)
+            lost |= self.refusals.add(self._label(operator), reason)
         if lost:
             raise Lost(lost)
-        with self._located(operator):
+        with self.refusals.located(self._label(operator)):
             try:
                 found = handlers()[operator.name](node)
             except Refused as error:
-                raise Lost(self._refuse(operator, str(error))) from None
+                raise Lost(self.refusals.add(self._label(operator), str(error))) from None
             results = found if isinstance(found, tuple) else (found,)
             for index, value in enumerate(results):
                 self._check_result(node, index, value)
@@ -213,50 +191,13 @@ class _Import:
         lost: frozenset[int] = frozenset()
         for index in range(node.count):
             try:
-                with self._located(node.operator):
+                with self.refusals.located(self._label(node.operator)):
                     node.optional(index)
             except Lost as error:
                 lost |= error.refusals
             except Refused as error:
-                lost |= self._refuse(node.operator, str(error))
+                lost |= self.refusals.add(self._label(node.operator), str(error))
         return lost
-
-    def _refuse(self, operator: Operator, reason: str) -> frozenset[int]:
-        line = f"{self._label(operator)}: {reason}"
-        if line not in self.refusals:
-            self.refusals.append(line)
-        return frozenset({self.refusals.index(line)})
-
-    @contextmanager
-    def _located(self, operator: Operator) -> Iterator[None]:
-        """Errors that pass say in which node they arose."""
-        where = f"in node {self._label(operator)} of {self.name}"
-        try:
-            yield
-        except RelaxAotError as error:
-            if not any(note.startswith("in node") for note in getattr(error, "__notes__", ())):
-                error.add_note(where)
-            raise
-        except (
-            AssertionError,
-            AttributeError,
-            IndexError,
-            KeyError,
-            OverflowError,
-            TypeError,
-            ValueError,
-            ZeroDivisionError,
-        ) as e:
-            # The node breaks its operator's contract: wrong counts, ranks, kinds of options.
-            found = ModelError(f"a node breaks the rules of its operator ({type(e).__name__}: {e})")
-            found.add_note(where)
-            raise found from e
-
-    def _check_bounds(self) -> None:
-        """Every bound is of a symbol that the model has."""
-        shared = self.builder.shared
-        for name in shared.wanted.keys() - shared.heard:
-            raise WrongBound(no_such_symbol(name, [s.name for s in shared.symbols]))
 
     # Results
 
@@ -270,47 +211,16 @@ class _Import:
                 lost |= error.refusals
             except Refused as error:
                 raise UnsupportedError(f"{self.name}: {error}") from None
-        self._raise_refusals(lost)
+        self.refusals.stop(lost)
         for number, before in self.scope.states.items():
             name = f"{before.name}.next"
             self.reserved[name] = self.builder.unique(name)
             results[name] = self.scope.kept.get(number, before)
-        made = {out.name for call in self.builder.body for out in call.outs}
-        for name, value in results.items():
-            taken = [v for other, v in results.items() if other != name]
-            if value.name not in made or value in taken:
-                # A parameter, a constant or a duplicate: the caller gets bytes of its own.
-                results[name] = self.builder.own(value, f"{value.name}.copy")
-        return results
-
-    def _raise_refusals(self, numbers: set[int]) -> None:
-        lines = "".join(f"\n  {self.refusals[number]}" for number in sorted(numbers))
-        if lines:
-            raise UnsupportedError(
-                f"{self.name} cannot be compiled:{lines}\n"
-                "`relax-aot ops --format tflite` lists the operators that can, with their limits."
-            )
+        return own_results(self.builder, results)
 
     def _states(self, results: dict[str, Var]) -> list[State]:
-        states = []
-        for name, output in self.options.state.items():
-            before = self.scope.values[self.inputs[name].number].type
-            after = results[output].type
-            same = before.dtype is after.dtype and before.rank == after.rank
-            pairs = zip(before.shape, after.shape, strict=False)
-            if not same or not all(prove_eq(a, b, self.builder.bounds) for a, b in pairs):
-                raise ModelError(
-                    f"--state {name}={output}: a state keeps its type, but {name} is {before} and"
-                    f" {output} is {after}"
-                )
-            states.append(State(self.reserved[name], self.reserved[output]))
+        inputs = {name: self.scope.values[self.inputs[name].number] for name in self.options.state}
+        states = states_of(self.builder, self.options, inputs, results, self.reserved)
         for kept in self.scope.states.values():
             states.append(State(kept.name, self.reserved[f"{kept.name}.next"]))
         return states
-
-    def _module(self, results: dict[str, Var], states: list[State]) -> Module:
-        for name in self.outputs:
-            self._alias(self.reserved[name], name)
-        names = {value.name: self.reserved[name] for name, value in results.items()}
-        module = self.builder.module(results.values(), states, self.aliases, self.name)
-        return replace(module, functions=tuple(renamed(f, names) for f in module.functions))

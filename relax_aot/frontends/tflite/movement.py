@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
-from relax_aot.frontends.tflite.context import CODES, Handler, Node, Refused, Results
+from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
 from relax_aot.ir.dims import Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
-from relax_aot.frontends.tflite.context import Handler, Node, Refused, Results
+from relax_aot.frontends.tflite.context import Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import code_limits
 from relax_aot.frontends.tflite.movement import same_scale
 from relax_aot.frontends.tflite.rescaling import is_coded

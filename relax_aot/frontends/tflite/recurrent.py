@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
-from relax_aot.frontends.tflite.context import Handler, Node, Refused, Results
+from relax_aot.frontends.tflite.context import Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import multiplier
 from relax_aot.frontends.tflite.rescaling import coded, scaled
 from relax_aot.ir.graph import Var

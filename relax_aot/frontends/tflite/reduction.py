@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from relax_aot.frontends.tflite.context import CODES, Handler, Node, Refused, Results
+from relax_aot.frontends.refusals import Refused
+from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import multiplier
 from relax_aot.frontends.tflite.movement import same_scale
 from relax_aot.frontends.tflite.rescaling import coded, is_coded

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.tflite.context import Handler, Node, Refused, Results
+from relax_aot.frontends.refusals import Refused
+from relax_aot.frontends.tflite.context import Handler, Node, Results
 from relax_aot.ir.dims import Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
