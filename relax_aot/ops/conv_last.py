@@ -8,23 +8,19 @@ the bias's type, 32 or 64 bits; padding stands for the zero point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import At, KernelBuilder
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, binary
+from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import DType, Shape, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, must_equal, must_not_exceed, require
+from relax_aot.ops._op import Array, Sample, is_float, must_equal, must_not_exceed, require
+from relax_aot.ops._products import Form, Tap
 from relax_aot.ops._window import Sizes, output_sizes, window, windows_of
-
-Tap = Callable[[At, At], Expr]
-"""The product at a place of x and one of w."""
-
-NARROW = (DType.I8, DType.U8)
 
 
 def _space(x: TensorType, kernel: Shape, attrs: dict[str, Any]) -> Shape:
@@ -68,16 +64,6 @@ def _conditions(
     if b is not None:
         conditions.append(must_equal(b.shape[0], w.shape[0], "conv_last's bias"))
     return conditions
-
-
-def _lower(k: KernelBuilder, x: Buffer, w: Buffer, *rest: Buffer | None, **attrs: Any) -> None:
-    *optional, y = rest
-    assert y is not None
-
-    def tap(place: At, weight: At) -> Expr:
-        return binary("*", x[place], w[weight])
-
-    _nest(k, x, w, optional[0] if optional else None, y, tap, **attrs)
 
 
 def _nest(
@@ -172,18 +158,6 @@ def _depth_conditions(
     return conditions
 
 
-def _depth_lower(
-    k: KernelBuilder, x: Buffer, w: Buffer, *rest: Buffer | None, **attrs: Any
-) -> None:
-    *optional, y = rest
-    assert y is not None
-
-    def tap(place: At, weight: At) -> Expr:
-        return binary("*", x[place], w[weight])
-
-    _depth_nest(k, x, w, optional[0] if optional else None, y, tap, **attrs)
-
-
 def _depth_nest(
     k: KernelBuilder,
     x: Buffer,
@@ -214,104 +188,6 @@ def _depth_reference(x: Array, w: Array, b: Array | None = None, **attrs: Any) -
     out_axes, tap_axes = "uvw"[:spatial], "xyz"[:spatial]
     y = np.einsum(f"nc{out_axes}{tap_axes},{tap_axes}c->n{out_axes}c", view, w.astype(wide.dtype))
     return np.asarray(y if b is None else y + b).astype(x.dtype)
-
-
-# With integers
-
-
-def sums_of(x: TensorType, b: TensorType | None) -> DType:
-    """Products of 16-bit values fill 32 bits at once, so they are summed in 64."""
-    return b.dtype if b is not None else DType.I64 if x.dtype is DType.I16 else DType.I32
-
-
-def check_integers(
-    what: str,
-    x: TensorType,
-    w: TensorType,
-    x_zero: TensorType | None,
-    w_zero: TensorType | None,
-    b: TensorType | None,
-) -> None:
-    fits = x.dtype in (*NARROW, DType.I16) and w.dtype in NARROW
-    require(fits, f"{what} needs bytes, or x of i16, got {x} and {w}")
-    for part, zero in ((x, x_zero), (w, w_zero)):
-        same = zero is None or (zero.dtype is part.dtype and zero.elements == Dim.of(1))
-        require(same, f"{what}: {part} with the zero point {zero}")
-    require(b is None or b.dtype in (DType.I32, DType.I64), f"{what}: bias {b}")
-
-
-def _integers(what: str, shape: Callable[..., TensorType]) -> Callable[..., TensorType]:
-    def deduce(
-        x: TensorType,
-        w: TensorType,
-        x_zero: TensorType | None = None,
-        w_zero: TensorType | None = None,
-        b: TensorType | None = None,
-        **attrs: Any,
-    ) -> TensorType:
-        check_integers(what, x, w, x_zero, w_zero, b)
-        found = shape(x, TensorType(x.dtype, w.shape), None, **attrs)
-        return TensorType(sums_of(x, b), found.shape)
-
-    return deduce
-
-
-def _integer_conditions(
-    conditions: Callable[..., list[Condition]],
-) -> Callable[..., list[Condition]]:
-    def found(
-        x: TensorType,
-        w: TensorType,
-        x_zero: TensorType | None = None,
-        w_zero: TensorType | None = None,
-        b: TensorType | None = None,
-        **attrs: Any,
-    ) -> list[Condition]:
-        return conditions(x, w, b, **attrs)
-
-    return found
-
-
-def less_zero(value: Expr, zero: Buffer | None, wide: DType) -> Expr:
-    """A code less its zero point, in `wide`."""
-    number = Cast(value, wide)
-    return number if zero is None else number - Cast(zero[(Dim.of(0),) * zero.rank], wide)
-
-
-def _integer_lower(nest: Callable[..., None]) -> Callable[..., None]:
-    def lower(k: KernelBuilder, x: Buffer, w: Buffer, *rest: Buffer | None, **attrs: Any) -> None:
-        *optional, y = rest
-        x_zero, w_zero, b = (*optional, None, None, None)[:3]
-        assert y is not None
-
-        def tap(place: At, weight: At) -> Expr:
-            left = less_zero(x[place], x_zero, DType.I32)
-            product = binary("*", left, less_zero(w[weight], w_zero, DType.I32))
-            return product if y.dtype is DType.I32 else Cast(product, y.dtype)
-
-        nest(k, x, w, b, y, tap, **attrs)
-
-    return lower
-
-
-def _integer_reference(reference: Callable[..., Array]) -> Callable[..., Array]:
-    def found(
-        x: Array,
-        w: Array,
-        x_zero: Array | None = None,
-        w_zero: Array | None = None,
-        b: Array | None = None,
-        **attrs: Any,
-    ) -> Array:
-        wide = b.dtype if b is not None else np.int64 if x.dtype == np.int16 else np.int32
-        left, right = x.astype(wide), w.astype(wide)
-        if x_zero is not None:
-            left = left - x_zero.reshape(()).astype(wide)
-        if w_zero is not None:
-            right = right - w_zero.reshape(()).astype(wide)
-        return reference(left, right, b, **attrs)
-
-    return found
 
 
 # Samples
@@ -387,20 +263,11 @@ def _depth_integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
+_DEPTHWISE = Form("depthwise_last", _depth_type, _depth_conditions, _depth_nest, _depth_reference)
+_DENSE = Form("conv_last", _type, _conditions, _nest, _reference)
 OPS = (
-    Op("conv_last", _type, _lower, _reference, _samples, conditions=_conditions),
-    Op(
-        "conv_last_integer", _integers("conv_last_integer", _type), _integer_lower(_nest),
-        _integer_reference(_reference), _integer_samples,
-        conditions=_integer_conditions(_conditions),
-    ),
-    Op(
-        "depthwise_last", _depth_type, _depth_lower, _depth_reference, _depth_samples,
-        conditions=_depth_conditions,
-    ),
-    Op(
-        "depthwise_last_integer", _integers("depthwise_last_integer", _depth_type),
-        _integer_lower(_depth_nest), _integer_reference(_depth_reference),
-        _depth_integer_samples, conditions=_integer_conditions(_depth_conditions),
-    ),
-)  # fmt: skip
+    _DENSE.plain(_samples),
+    _DENSE.integer(_integer_samples),
+    _DEPTHWISE.plain(_depth_samples),
+    _DEPTHWISE.integer(_depth_integer_samples),
+)

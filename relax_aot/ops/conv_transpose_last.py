@@ -7,19 +7,19 @@ beginnings. The _integer form takes codes less the zero point of x, and sums as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import At, KernelBuilder
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, binary
-from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, must_equal, require
+from relax_aot.ir.loops import Buffer
+from relax_aot.ir.types import TensorType
+from relax_aot.ops._op import Array, Sample, is_float, must_equal, require
+from relax_aot.ops._products import Form, Tap
 from relax_aot.ops._window import Sizes, reaching
-from relax_aot.ops.conv_last import check_integers, less_zero, sums_of
 
 
 def _type(
@@ -52,7 +52,7 @@ def _nest(
     w: Buffer,
     b: Buffer | None,
     y: Buffer,
-    tap: Callable[[At, At], Expr],
+    tap: Tap,
     *,
     sizes: Sizes,
     strides: Sequence[int],
@@ -66,16 +66,6 @@ def _nest(
         with taps as (offset, place), k.loops(x.shape[-1]) as (c,):
             k.assign(total, total + tap((image, *place, c), (channel, *offset, c)))
         k.store(y[(image, *at, channel)], total)
-
-
-def _lower(k: KernelBuilder, x: Buffer, w: Buffer, *rest: Buffer | None, **attrs: Any) -> None:
-    *optional, y = rest
-    assert y is not None
-
-    def tap(place: At, weight: At) -> Expr:
-        return binary("*", x[place], w[weight])
-
-    _nest(k, x, w, optional[0] if optional else None, y, tap, **attrs)
 
 
 def _reference(
@@ -104,62 +94,6 @@ def _reference(
     return np.asarray(y if b is None else y + b).astype(x.dtype)
 
 
-def _integer_type(
-    x: TensorType,
-    w: TensorType,
-    x_zero: TensorType | None = None,
-    w_zero: TensorType | None = None,
-    b: TensorType | None = None,
-    **attrs: Any,
-) -> TensorType:
-    check_integers("conv_transpose_last_integer", x, w, x_zero, w_zero, b)
-    shape = _type(x, TensorType(x.dtype, w.shape), None, **attrs).shape
-    return TensorType(sums_of(x, b), shape)
-
-
-def _integer_conditions(
-    x: TensorType,
-    w: TensorType,
-    x_zero: TensorType | None = None,
-    w_zero: TensorType | None = None,
-    b: TensorType | None = None,
-    **attrs: Any,
-) -> list[Condition]:
-    return _conditions(x, w, b, **attrs)
-
-
-def _integer_lower(
-    k: KernelBuilder, x: Buffer, w: Buffer, *rest: Buffer | None, **attrs: Any
-) -> None:
-    *optional, y = rest
-    x_zero, w_zero, b = (*optional, None, None, None)[:3]
-    assert y is not None
-
-    def tap(place: At, weight: At) -> Expr:
-        left = less_zero(x[place], x_zero, DType.I32)
-        product = binary("*", left, less_zero(w[weight], w_zero, DType.I32))
-        return product if y.dtype is DType.I32 else Cast(product, y.dtype)
-
-    _nest(k, x, w, b, y, tap, **attrs)
-
-
-def _integer_reference(
-    x: Array,
-    w: Array,
-    x_zero: Array | None = None,
-    w_zero: Array | None = None,
-    b: Array | None = None,
-    **attrs: Any,
-) -> Array:
-    wide = b.dtype if b is not None else np.int64 if x.dtype == np.int16 else np.int32
-    left, right = x.astype(wide), w.astype(wide)
-    if x_zero is not None:
-        left = left - x_zero.reshape(()).astype(wide)
-    if w_zero is not None:
-        right = right - w_zero.reshape(()).astype(wide)
-    return _reference(left, right, b, **attrs)
-
-
 def _samples(rng: np.random.Generator) -> list[Sample]:
     def normal(*shape: int) -> Array:
         return np.asarray(rng.normal(size=shape)).astype(np.float32)
@@ -185,10 +119,5 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OPS = (
-    Op("conv_transpose_last", _type, _lower, _reference, _samples, conditions=_conditions),
-    Op(
-        "conv_transpose_last_integer", _integer_type, _integer_lower, _integer_reference,
-        _integer_samples, conditions=_integer_conditions,
-    ),
-)  # fmt: skip
+_FORM = Form("conv_transpose_last", _type, _conditions, _nest, _reference)
+OPS = (_FORM.plain(_samples), _FORM.integer(_integer_samples))
