@@ -12,8 +12,10 @@ name of the package, because its user is often not its author.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -43,15 +45,33 @@ class Plugin:
 def plugins(group: str) -> tuple[Plugin, ...]:
     """What installed packages give for a group, sorted by name; a name of two is refused."""
     assert group in GROUPS, group
-    found = sorted(entry_points(group=f"relax_aot.{group}"), key=lambda e: (e.name, e.value))
+    found = _entries(group)
     refuse_twice((entry.name, _origin(entry)) for entry in found)
     return tuple(Plugin(entry.name, _loaded(entry), _origin(entry)) for entry in found)
 
 
 def plugin_names(group: str) -> tuple[str, ...]:
     """`name  package version`, without loading anything."""
-    found = sorted(entry_points(group=f"relax_aot.{group}"), key=lambda e: (e.name, e.value))
+    found = _entries(group)
     return tuple(f"{entry.name} ({_package(entry)})" for entry in found)
+
+
+def _entries(group: str) -> tuple[EntryPoint, ...]:
+    """Entry points of a group, sorted. Folders of packages are read again where they changed."""
+    return _entries_in(group, tuple((folder, _changed(folder)) for folder in sys.path))
+
+
+@lru_cache(maxsize=64)
+def _entries_in(group: str, _folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    found = entry_points(group=f"relax_aot.{group}")
+    return tuple(sorted(found, key=lambda e: (e.name, e.value)))
+
+
+def _changed(folder: str) -> int:
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def plugin_path(plugin: Plugin) -> Path:

@@ -150,8 +150,9 @@ def load_board(name: str) -> Board:
     """The board called `name`; a name that ends in `.toml` is the path of a user's own file."""
     if name.endswith(".toml"):
         return read_board(Path(name))
-    if name in list_boards():
-        return read_board(_board_files()[name])
+    files = _board_files()
+    if name in files:
+        return read_board(files[name])
     close = difflib.get_close_matches(name, list_boards(), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise BoardError(f"there is no board {name!r}; {hint}boards are: {', '.join(list_boards())}")

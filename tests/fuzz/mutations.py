@@ -1,19 +1,21 @@
 """Model files with bytes changed, and what the compiler makes of them, in a process of its own.
 
-Run as a module, it reads requests from standard input: a file with a model, its options, a board
-and an empty folder to work in. It answers how the compiler ended, every file that was opened for
-writing, made, moved or removed elsewhere, the seconds of processor time that it took, and the
-most memory that the process has had so far.
+Run as a module, it reads requests from standard input: a file with a model (or none: the board is
+shown alone), its options, a board and an empty folder to work in. It answers how the command ended,
+every file that was opened for writing, made, moved or removed elsewhere, the seconds of processor
+time that it took, and the most memory that the process has had so far.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
 import sys
 import time
 import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -147,30 +149,38 @@ class Watch:
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    from relax_aot import driver
-    from relax_aot.driver import Options
-    from relax_aot.errors import RelaxAotError
+    from relax_aot import cli, driver  # noqa: F401
 
     watch = Watch()
     for line in sys.stdin:
         request = json.loads(line)
-        bounds = {name: tuple(pair) for name, pair in request["bounds"].items()}
-        said, ended = "", "compiled"
+        if request["model"] is None:
+            sys.argv = ["relax-aot", "boards", request["board"]]
+        else:
+            sys.argv = ["relax-aot", "compile", request["model"], "-o", request["output"]]
+            sys.argv += ["--quiet", "--board", request["board"]]
+        for name, (low, high) in request["bounds"].items():
+            sys.argv += ["--bound", f"{name}={low}..{high}"]
+        said = io.StringIO()
         began = time.process_time()
         watch.paths, watch.on = [], True
         try:
-            options = Options(bounds=bounds)
-            project = driver.compile_model(request["model"], request["board"], options)
-            project.write(request["output"])
-        except RelaxAotError as error:
-            ended, said = "refused", str(error)
+            with redirect_stdout(said), redirect_stderr(said):
+                cli.main()
+            ended = "compiled"
+        except SystemExit as error:
+            ended = {0: "compiled", cli.MENDABLE: "refused"}.get(error.code, f"exit {error.code}")
         except BaseException:  # noqa: BLE001
-            ended, said = "traceback", traceback.format_exc()
+            ended = "traceback"
+            said.write(traceback.format_exc())
         watch.on = False
         took = time.process_time() - began
+        if ended == "refused" and not said.getvalue().strip():
+            ended = "silent"
         outside = [p for p in watch.paths if not _below(p, Path(request["output"]))]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        sys.stdout.write(json.dumps([ended, said[-3000:], outside, took, peak]) + "\n")
+        answer = [ended, said.getvalue()[-3000:], outside, took, peak]
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 

@@ -12,11 +12,13 @@ import selectors
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.conformance.cases import all_cases
 from tests.conftest import ROOT
 from tests.fuzz.graphs import random_graph
 from tests.fuzz.mutations import changed_fields, mutated, structured
@@ -29,7 +31,11 @@ PATIENCE = 120.0
 BYTES = 2 * 2**30
 """Of memory, the compiler itself included."""
 GATE, LONG = 40, 2000
-BOARD_GATE, BOARD_LONG = 60, 4000
+NODE_LONG = 18_000
+BOARD_GATE, BOARD_LONG = 60, 30_000
+COMPILED_EVERY = 12
+"""Of damaged boards, how many are more than read."""
+SMALL_BYTES = 2048
 Bounds = dict[str, tuple[int, int]]
 
 
@@ -53,16 +59,21 @@ class Compiler:
         return self.compile(model, bounds)
 
     def compile(
-        self, model: Path, bounds: Bounds, board: str = "host"
+        self, model: Path | None, bounds: Bounds, board: str = "host"
     ) -> tuple[str, str, list[str]]:
+        """Without a model the board is read alone."""
         return self._ask(self._running(), model, bounds, board)
 
     def _ask(
-        self, process: subprocess.Popen[str], model: Path, bounds: Bounds, board: str = "host"
+        self,
+        process: subprocess.Popen[str],
+        model: Path | None,
+        bounds: Bounds,
+        board: str = "host",
     ) -> tuple[str, str, list[str]]:
         assert process.stdin is not None and process.stdout is not None
-        request = {"model": str(model), "output": str(self.folder / "out" / "p"), "bounds": bounds}
-        request["board"] = board
+        request = {"model": None if model is None else str(model), "board": board}
+        request |= {"output": str(self.folder / "out" / "p"), "bounds": bounds}
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         with selectors.DefaultSelector() as selector:
@@ -121,9 +132,19 @@ def bases() -> list[tuple[bytes, Bounds]]:
     return found
 
 
-def survive(compiler: Compiler, numbers: range) -> dict[str, int]:
+@cache
+def single_nodes() -> list[tuple[bytes, Bounds]]:
+    """A model of each operator, from ONNX's own tests."""
+    files = [case.model.SerializeToString() for case in all_cases().values()]
+    small = [data for data in files if len(data) < SMALL_BYTES]
+    assert len(small) > 500
+    return [(data, {}) for data in small]
+
+
+def survive(
+    compiler: Compiler, numbers: range, models: list[tuple[bytes, Bounds]]
+) -> dict[str, int]:
     """How many ended how; whatever else happens is in the failure."""
-    models = bases()
     ends: dict[str, int] = {}
     bad: list[str] = []
     for number in numbers:
@@ -142,7 +163,7 @@ def survive(compiler: Compiler, numbers: range) -> dict[str, int]:
 
 
 def test_damaged_files_end_with_one_error(compiler: Compiler) -> None:
-    ends = survive(compiler, range(GATE))
+    ends = survive(compiler, range(GATE), bases())
     assert ends["compiled"] and ends["refused"]
 
 
@@ -150,7 +171,15 @@ def test_damaged_files_end_with_one_error(compiler: Compiler) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("start", range(GATE, LONG, 140))
 def test_damaged_files_end_with_one_error_at_length(compiler: Compiler, start: int) -> None:
-    ends = survive(compiler, range(start, min(start + 140, LONG)))
+    ends = survive(compiler, range(start, min(start + 140, LONG)), bases())
+    assert ends["compiled"] and ends["refused"]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(0, NODE_LONG, 1000))
+def test_damaged_single_nodes_end_with_one_error_at_length(compiler: Compiler, start: int) -> None:
+    ends = survive(compiler, range(start, min(start + 1000, NODE_LONG)), single_nodes())
     assert ends["compiled"] and ends["refused"]
 
 
@@ -198,7 +227,8 @@ def survive_boards(compiler: Compiler, numbers: range) -> None:
         random = Random(number)
         board.write_bytes(damaged_board(random.choice(texts), random.choice(texts), random))
         try:
-            ended, said, outside = compiler.compile(model, {}, str(board))
+            read_alone = number % COMPILED_EVERY and number >= BOARD_GATE
+            ended, said, outside = compiler.compile(None if read_alone else model, {}, str(board))
         except Stuck as stuck:
             ended, said, outside = "stuck", str(stuck), []
         ends[ended] = ends.get(ended, 0) + 1
@@ -214,6 +244,6 @@ def test_damaged_board_files_end_with_one_error(compiler: Compiler) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("start", range(BOARD_GATE, BOARD_LONG, 500))
+@pytest.mark.parametrize("start", range(BOARD_GATE, BOARD_LONG, 2000))
 def test_damaged_board_files_end_with_one_error_at_length(compiler: Compiler, start: int) -> None:
-    survive_boards(compiler, range(start, min(start + 500, BOARD_LONG)))
+    survive_boards(compiler, range(start, min(start + 2000, BOARD_LONG)))
