@@ -44,15 +44,15 @@ Value: TypeAlias = "Dim | int"
 
 
 class Dim:
-    """See the module's text. Immutable."""
+    """See the module's text. Immutable; equal ones are one object as long as it is remembered,
+    so what was found out about a size (its symbols, its text) is found out once."""
 
     __slots__ = ("__dict__", "_hash", "terms")
     terms: tuple[tuple[int, Monomial], ...]
     _hash: int
 
-    def __init__(self, terms: tuple[tuple[int, Monomial], ...]) -> None:
-        object.__setattr__(self, "terms", terms)
-        object.__setattr__(self, "_hash", hash(terms))
+    def __new__(cls, terms: tuple[tuple[int, Monomial], ...]) -> Dim:
+        return _remembered(terms)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in ("terms", "_hash"):
@@ -86,6 +86,8 @@ class Dim:
         raise TypeError("a Dim has no truth value; ask prove_eq or prove_le")
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if isinstance(other, int):
             return self.is_constant and self.constant == other
         return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
@@ -109,19 +111,15 @@ class Dim:
         return frozenset(found)
 
     def __add__(self, other: Value) -> Dim:
-        right = Dim.of(other)
-        if not right.terms:
-            return self
-        if not self.terms:
-            return right
-        sums = {monomial: c for c, monomial in self.terms}
-        for c, monomial in right.terms:
-            sums[monomial] = sums.get(monomial, 0) + c
-        return _normal(sums)
+        return _sum(self, Dim.of(other))
 
     __radd__ = __add__
 
     def __neg__(self) -> Dim:
+        return self.negative
+
+    @cached_property
+    def negative(self) -> Dim:
         return Dim(tuple((-c, monomial) for c, monomial in self.terms))
 
     def __sub__(self, other: Value) -> Dim:
@@ -131,20 +129,7 @@ class Dim:
         return Dim.of(other) + (-self)
 
     def __mul__(self, other: Value) -> Dim:
-        right = Dim.of(other)
-        if right.is_constant:
-            k = right.constant
-            if k == 0:
-                return constant_dim(0)
-            return self if k == 1 else Dim(tuple((c * k, m) for c, m in self.terms))
-        if self.is_constant:
-            return right * self.constant
-        sums: dict[Monomial, int] = {}
-        for a, left_monomial in self.terms:
-            for b, right_monomial in right.terms:
-                monomial = _times(left_monomial, right_monomial)
-                sums[monomial] = sums.get(monomial, 0) + a * b
-        return _normal(sums)
+        return _product(self, Dim.of(other))
 
     __rmul__ = __mul__
 
@@ -183,7 +168,23 @@ class Dim:
         return total
 
     def __str__(self) -> str:
+        return self.text
+
+    @cached_property
+    def text(self) -> str:
         return dim_text(self)
+
+
+REMEMBERED = 1 << 16
+"""Sizes of which it is known that they exist already, and texts of their parts."""
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(terms: tuple[tuple[int, Monomial], ...]) -> Dim:
+    made = object.__new__(Dim)
+    object.__setattr__(made, "terms", terms)
+    object.__setattr__(made, "_hash", hash(terms))
+    return made
 
 
 def atom_parts(atom: FloorDiv | Mod | Min | Max) -> tuple[Dim, ...]:
@@ -197,10 +198,40 @@ def constant_dim(value: int) -> Dim:
     return Dim(((value, ()),)) if value else Dim(())
 
 
+@lru_cache(maxsize=REMEMBERED)
+def _sum(left: Dim, right: Dim) -> Dim:
+    if not right.terms:
+        return left
+    if not left.terms:
+        return right
+    sums = {monomial: c for c, monomial in left.terms}
+    for c, monomial in right.terms:
+        sums[monomial] = sums.get(monomial, 0) + c
+    return _normal(sums)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _product(left: Dim, right: Dim) -> Dim:
+    if right.is_constant:
+        k = right.constant
+        if k == 0:
+            return constant_dim(0)
+        return left if k == 1 else Dim(tuple((c * k, m) for c, m in left.terms))
+    if left.is_constant:
+        return right * left.constant
+    sums: dict[Monomial, int] = {}
+    for a, left_monomial in left.terms:
+        for b, right_monomial in right.terms:
+            monomial = _times(left_monomial, right_monomial)
+            sums[monomial] = sums.get(monomial, 0) + a * b
+    return _normal(sums)
+
+
 def _key(atom: Atom) -> tuple[int, str]:
     return (0, atom) if isinstance(atom, str) else (1, _atom_text(atom))
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _monomial_key(monomial: Monomial) -> tuple[int, tuple[tuple[tuple[int, str], int], ...]]:
     degree = sum(power for _, power in monomial)
     return (-degree, tuple((_key(atom), power) for atom, power in monomial))
@@ -403,6 +434,7 @@ def _divisor(dim: Dim) -> str:
     return str(dim) if single or (dim.is_constant and dim.constant > 0) else f"({dim})"
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _atom_text(atom: Atom) -> str:
     match atom:
         case str():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import is_
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Attr, Call, Function, Module, Var, attr_value
@@ -109,7 +110,8 @@ def map_exprs(body: tuple[Stmt, ...], rule: Callable[[Expr], Expr]) -> tuple[Stm
 def _map_stmt(stmt: Stmt, rule: Callable[[Expr], Expr]) -> Stmt:
     match stmt:
         case For():
-            return replace(stmt, body=map_exprs(stmt.body, rule))
+            body = map_exprs(stmt.body, rule)
+            return stmt if _same(body, stmt.body) else replace(stmt, body=body)
         case If():
             return If(
                 map_expr(stmt.condition, rule),
@@ -117,7 +119,8 @@ def _map_stmt(stmt: Stmt, rule: Callable[[Expr], Expr]) -> Stmt:
                 map_exprs(stmt.otherwise, rule),
             )
         case Store() | Declare() | Assign() | Bind():
-            return replace(stmt, value=map_expr(stmt.value, rule))
+            value = map_expr(stmt.value, rule)
+            return stmt if value is stmt.value else replace(stmt, value=value)
         case Multiply():
             left, right = map_expr(stmt.left, rule), map_expr(stmt.right, rule)
             assert isinstance(left, Load) and isinstance(right, Load)
@@ -130,22 +133,31 @@ def _map_stmt(stmt: Stmt, rule: Callable[[Expr], Expr]) -> Stmt:
 
 
 def map_expr(expr: Expr, rule: Callable[[Expr], Expr]) -> Expr:
+    """Bottom-up; what the rule leaves as it is stays the same object."""
     match expr:
         case Unary() | Cast():
-            expr = replace(expr, value=map_expr(expr.value, rule))
+            value = map_expr(expr.value, rule)
+            if value is not expr.value:
+                expr = replace(expr, value=value)
         case Binary():
-            expr = replace(expr, left=map_expr(expr.left, rule), right=map_expr(expr.right, rule))
+            left, right = map_expr(expr.left, rule), map_expr(expr.right, rule)
+            if left is not expr.left or right is not expr.right:
+                expr = replace(expr, left=left, right=right)
         case Apply():
-            expr = replace(expr, args=tuple(map_expr(arg, rule) for arg in expr.args))
+            args = tuple(map_expr(arg, rule) for arg in expr.args)
+            if not _same(args, expr.args):
+                expr = replace(expr, args=args)
         case Select():
-            expr = Select(
-                map_expr(expr.condition, rule),
-                map_expr(expr.then, rule),
-                map_expr(expr.otherwise, rule),
-            )
+            condition, then = map_expr(expr.condition, rule), map_expr(expr.then, rule)
+            expr = Select(condition, then, map_expr(expr.otherwise, rule))
         case Lit() | Local() | Index() | Load():
             pass
     return rule(expr)
+
+
+def _same(new: tuple[object, ...], old: tuple[object, ...]) -> bool:
+    """One by one the same objects: what is rebuilt of them would be what it was."""
+    return all(map(is_, new, old))
 
 
 def map_statements(body: tuple[Stmt, ...], rule: Callable[[Stmt], Stmt]) -> tuple[Stmt, ...]:
@@ -154,7 +166,8 @@ def map_statements(body: tuple[Stmt, ...], rule: Callable[[Stmt], Stmt]) -> tupl
     for stmt in body:
         match stmt:
             case For():
-                stmt = replace(stmt, body=map_statements(stmt.body, rule))
+                inner = map_statements(stmt.body, rule)
+                stmt = stmt if _same(inner, stmt.body) else replace(stmt, body=inner)
             case If():
                 then = map_statements(stmt.then, rule)
                 stmt = If(stmt.condition, then, map_statements(stmt.otherwise, rule))
@@ -170,18 +183,23 @@ def map_index_dims(body: tuple[Stmt, ...], rule: Callable[[Dim], Dim]) -> tuple[
     def on_expr(expr: Expr) -> Expr:
         match expr:
             case Load():
-                return replace(expr, index=tuple(rule(dim) for dim in expr.index))
+                index = tuple(map(rule, expr.index))
+                return expr if _same(index, expr.index) else replace(expr, index=index)
             case Index():
-                return replace(expr, dim=rule(expr.dim))
+                dim = rule(expr.dim)
+                return expr if dim is expr.dim else replace(expr, dim=dim)
             case _:
                 return expr
 
     def on_stmt(stmt: Stmt) -> Stmt:
         match stmt:
             case For():
-                return replace(stmt, start=rule(stmt.start), stop=rule(stmt.stop))
+                start, stop = rule(stmt.start), rule(stmt.stop)
+                same = start is stmt.start and stop is stmt.stop
+                return stmt if same else replace(stmt, start=start, stop=stop)
             case Store():
-                return replace(stmt, index=tuple(rule(dim) for dim in stmt.index))
+                index = tuple(map(rule, stmt.index))
+                return stmt if _same(index, stmt.index) else replace(stmt, index=index)
             case Let():
                 return replace(stmt, value=rule(stmt.value))
             case Bind():

@@ -7,8 +7,9 @@ write different elements and none reads what another writes: its turns may run i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from relax_aot.ir.dims import Bounds, Dim, interval, prove_le
 from relax_aot.ir.loops import (
@@ -30,6 +31,8 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_index_dims
 
+EMPTY: Mapping[str, Dim] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Nest:
@@ -48,9 +51,7 @@ class Nest:
 
 def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
     """The nest that begins with `stmt`; None where it is none that a schedule may rebuild."""
-    if not isinstance(stmt, For) or any(
-        isinstance(s, Bind | If | Reserve | Multiply | Micro) for s in walk((stmt,))
-    ):
+    if not isinstance(stmt, For) or not _plain_sums(stmt):
         return None
     loops: list[For] = []
     block: tuple[Stmt, ...] = without_lets((stmt,))
@@ -66,20 +67,32 @@ def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
     return Nest(tuple(loops), block, _free(loops, block, bounds))
 
 
-def without_lets(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Every name of an index expression replaced by the expression."""
+def _plain_sums(nest: For) -> bool:
+    """Loops, sums and stores, and nothing else."""
+    statements = tuple(walk((nest,)))
+    return any(isinstance(s, Assign) for s in statements) and not any(
+        isinstance(s, Bind | If | Reserve | Multiply | Micro) for s in statements
+    )
+
+
+def without_lets(body: tuple[Stmt, ...], around: Mapping[str, Dim] = EMPTY) -> tuple[Stmt, ...]:
+    """Every name of an index expression replaced by the expression; `around`: the names that
+    hold there already."""
     result: list[Stmt] = []
-    values: dict[str, Dim] = {}
+    values = dict(around)
+
+    def written_out(dim: Dim) -> Dim:
+        return dim.substitute(values)
+
     for stmt in body:
-        (placed,) = map_index_dims((stmt,), lambda dim: dim.substitute(values))
-        match placed:
+        match stmt:
             case Let():
-                values[placed.name] = placed.value
+                values[stmt.name] = written_out(stmt.value)
             case For():
-                inner = without_lets(placed.body)
-                result.append(For(placed.variable, placed.start, placed.stop, inner))
+                start, stop = written_out(stmt.start), written_out(stmt.stop)
+                result.append(For(stmt.variable, start, stop, without_lets(stmt.body, values)))
             case _:
-                result.append(placed)
+                result += map_index_dims((stmt,), written_out)
     return tuple(result)
 
 
