@@ -249,6 +249,19 @@ def test_codes_equal_those_of_onnx_runtime(name: str, kind: type) -> None:
         assert (apart > 0).mean() <= 0.01
 
 
+def test_ops_with_several_results_stay_beside_codes() -> None:
+    q = Qdq(np.random.default_rng(2), np.int8)
+    x = q.input([6, 4], 0.1)
+    values = q.node("TopK", x, q.tensor(np.array([2])))
+    places = q.fresh()
+    q.nodes[-1].output.append(places)
+    y = q.node("Mul", values, q.node("Cast", places, to=onnx.TensorProto.FLOAT))
+    model = q.model(y, 0.25)
+    inputs = {q.inputs[0].name: q.rng.integers(-128, 128, (6, 4)).astype(np.int8)}
+    (result,) = rx.compile(rx.load(model)).host()(**inputs).values()
+    np.testing.assert_array_equal(result, unoptimised(model, inputs))
+
+
 def test_the_header_says_what_codes_stand_for() -> None:
     q = Qdq(np.random.default_rng(1), np.int8)
     y = q.node("Relu", q.input([1, 4], 0.5, 3))

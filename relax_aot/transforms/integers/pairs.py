@@ -54,9 +54,9 @@ def pair(work: Work, target: Target) -> bool:
 
 def fixed_pair(work: Work, call: Call) -> bool:
     """fixed_sum of bytes, where other integers give its codes for all pairs."""
-    dtype = call.out.type.dtype
-    if call.op != "fixed_sum" or dtype not in EIGHT:
+    if call.op != "fixed_sum" or call.out.type.dtype not in EIGHT:
         return False
+    dtype = call.out.type.dtype
     attrs: dict[str, Any] = dict(call.attrs)
     codes = [all_codes(v.type.dtype) for v in call.inputs]
     left, right = np.meshgrid(*codes, indexing="ij")
