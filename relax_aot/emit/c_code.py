@@ -158,6 +158,12 @@ class Printer:
 
     def _micro(self, stmt: Micro, scope: Scope, depth: int) -> None:
         parts = [_address(load, scope) for load in stmt.operands]
+        if stmt.kernel.table:
+            name = self.claimed.claim("sizes")
+            values = ", ".join(str(size.constant) for size in stmt.sizes)
+            self._line(depth, f"static const struct {stmt.kernel.table} {name} = {{{values}}};")
+            self._line(depth, f"{stmt.name}({', '.join(parts)}, &{name});")
+            return
         parts += [scope.dim(size) for size in stmt.sizes]
         self._line(depth, f"{stmt.name}({', '.join(parts)});")
 

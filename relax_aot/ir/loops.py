@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.micro import MicroKernel
 from relax_aot.ir.micro_bytes import MICRO_KERNELS as BYTES
+from relax_aot.ir.micro_convolve import MICRO_KERNELS as CONVOLVE
 from relax_aot.ir.micro_depthwise import MICRO_KERNELS as DEPTHWISE
 from relax_aot.ir.micro_fours import MICRO_KERNELS as FOURS
 from relax_aot.ir.micro_integer import MICRO_KERNELS as INTEGER
@@ -360,10 +361,8 @@ class Multiply:
     right: Load
 
 
-MICRO_KERNELS = {
-    kernel.name: kernel
-    for kernel in (*INTEGER, *DEPTHWISE, *BYTES, *LAST, *QUADS, *TILES, *FOURS, *RESCALE)
-}
+_FAMILIES = (INTEGER, DEPTHWISE, BYTES, LAST, QUADS, TILES, FOURS, RESCALE, CONVOLVE)
+MICRO_KERNELS = {kernel.name: kernel for family in _FAMILIES for kernel in family}
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class Operand:
 class MicroKernel:
     """`name`: of the C function, which takes the addresses of the operands and then the sizes;
     `header`: where it stands; `reach`: elements of each operand from its address on;
-    `run`: writes what the C function writes, into flat arrays that long."""
+    `run`: writes what the C function writes, into flat arrays that long; `table`: the C struct
+    of int16_t that holds the sizes, where they are not passed one by one."""
 
     name: str
     header: str
@@ -39,3 +40,4 @@ class MicroKernel:
     reach: Callable[[Sizes], Sequence[int]]
     multiply_adds: Callable[[Sizes], int]
     run: Callable[[Sequence[Array], Sizes], None]
+    table: str = ""

@@ -27,7 +27,7 @@ COMPACT = 8
 
 def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     small = optimize == "size"
-    target = replace(target, code=target.code // COMPACT) if small else target
+    target = replace(target, code=target.code // COMPACT, compact=True) if small else target
     module = plain(module)
     work = sum(work_of(kernel, module.bounds) for kernel in module.kernels)
     if target.integers:

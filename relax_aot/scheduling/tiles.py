@@ -29,6 +29,7 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.types import DType, TensorType, shape_of
+from relax_aot.scheduling.convolve import Convolved, convolved
 from relax_aot.scheduling.images import Image, image_of, image_tiles
 from relax_aot.scheduling.jam import Names, named, over
 from relax_aot.scheduling.nest import Nest, names_in, nest_of
@@ -183,6 +184,12 @@ def _block(body: tuple[Stmt, ...], scope: _Scope, bounds: Bounds) -> tuple[Stmt,
             continue
         nest = nest_of(stmt, bounds)
         sum_ = sum_of(nest) if nest is not None else None
+        call = _called(sum_, scope) if sum_ is not None else None
+        if call is not None:
+            scope.packings += [call.packing] if call.packing is not None else []
+            scope.scratch += call.scratch
+            result.append(call.stmt)
+            continue
         sum_ = flat(sum_) if sum_ is not None and _all_known(sum_, bounds) else None
         image = _image(sum_, scope, bounds) if sum_ is not None else None
         found = _contraction(sum_, scope, bounds) if sum_ is not None else None
@@ -203,6 +210,12 @@ def _block(body: tuple[Stmt, ...], scope: _Scope, bounds: Bounds) -> tuple[Stmt,
 
 def bounds_known(loop: For, bounds: Bounds) -> bool:
     return (loop.start.symbols | loop.stop.symbols) <= set(bounds)
+
+
+def _called(sum_: Sum, scope: _Scope) -> Convolved | None:
+    if not scope.target.compact:
+        return None
+    return convolved(sum_, scope.names, scope.constants, scope.finite, scope.target)
 
 
 def _image(sum_: Sum, scope: _Scope, bounds: Bounds) -> Image | None:

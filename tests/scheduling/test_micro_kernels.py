@@ -27,6 +27,7 @@ Sizes = Mapping[str, int]
 Random = np.random.Generator
 TILES = 12
 SCALES = ("scale", "scales")
+SCRATCH = ("panel",)
 LANES = {"last": 4, "channel": 1}
 """How many multipliers stand beside each other, before as many shifts."""
 
@@ -166,6 +167,28 @@ def _frame(rng: Random) -> Sizes:
     return {"zero": _between(rng, -128, 127), "count": _between(rng, 1, 70)}
 
 
+CUT = ((3, 1, 1, 1), (3, 2, 0, 1), (3, 2, 1, 2), (1, 1, 0, 1), (4, 1, 2, 1), (1, 2, 0, 1))
+"""Taps, step, padding, distance of taps."""
+
+
+def _convolve(rng: Random) -> dict[str, int]:
+    found = {"filters": int(rng.choice([1, 5, 9, 35])), "channels": int(rng.choice([1, 3, 7]))}
+    for name in ("line", "pixel"):
+        taps, step, pad, apart = CUT[rng.integers(len(CUT))]
+        extent = int(rng.integers(4, 8))
+        found |= {f"{name}s": extent, f"{name}_taps": taps, f"{name}_step": step}
+        found |= {f"{name}_pad": pad, f"{name}_apart": apart}
+        found[f"out_{name}s"] = (extent + 2 * pad - (taps - 1) * apart - 1) // step + 1
+    low, high = [(-128, 32640), (0, 32640), (0, 16576)][rng.integers(3)]
+    found |= {"low": low, "high": high, "direct": 0, "tile": int(rng.choice([4, 8, 32]))}
+    return found | {"starts": int(rng.integers(2)), "adds": int(rng.integers(2))}
+
+
+def _convolve_each(rng: Random) -> dict[str, int]:
+    channels = int(rng.choice([1, 5, 9, 35]))
+    return _convolve(rng) | {"filters": channels, "channels": channels}
+
+
 TILES_OF: dict[str, Callable[[Random], Sizes]] = {
     "raot_rows": _rows,
     "raot_multiply_rows": _rows_product,
@@ -180,6 +203,9 @@ TILES_OF: dict[str, Callable[[Random], Sizes]] = {
     "raot_quads": _quads,
     "raot_multiply_quads": _quads_product,
     "raot_channel": _channel,
+    "raot_convolve_last": lambda rng: {**_convolve(rng), "pixel_apart": 1},
+    "raot_convolve_each": _convolve_each,
+    "raot_convolve": _convolve,
 }
 ELSEWHERE = {kernel.name for kernel in (*TILED, *FOURS)}
 """What tests/scheduling/test_micro_tiles.py runs."""
@@ -199,6 +225,8 @@ def _sizes(name: str, rng: Random) -> tuple[int, ...]:
 
 def _data(name: str, operand: str, dtype: DType, count: int, rng: Random) -> Array:
     """Random numbers; sums and scales as large as they are where micro-kernels are used."""
+    if dtype is DType.F32 and operand not in SCALES:
+        return rng.normal(size=count).astype(np.float32)
     if operand in SCALES and dtype is DType.F32:
         return rng.uniform(1e-4, 1e-2, count).astype(np.float32)
     if operand in SCALES:
@@ -231,11 +259,14 @@ def _program(name: str) -> tuple[str, dict[str, Array], dict[str, Array]]:
     for tile in range(TILES):
         sizes = _sizes(name, rng)
         reach = record.reach(sizes)
-        arrays, buffers = [], []
+        arrays, buffers, reserved = [], [], ""
         for operand, count in zip(record.operands, reach, strict=True):
             count = max(count, 1)
             buffers.append(f"%{operand.name}: {operand.dtype.value}[{count}]")
-            if operand.written:
+            if operand.name in SCRATCH:
+                reserved += f"  reserve {buffers[-1]}\n"
+                arrays.append(np.zeros(count, operand.dtype.numpy))
+            elif operand.written:
                 arrays.append(np.zeros(count, operand.dtype.numpy))
                 results.append((f"y{tile}", f"{operand.dtype.value}[{count}]", operand))
             else:
@@ -249,7 +280,7 @@ def _program(name: str) -> tuple[str, dict[str, Array], dict[str, Array]]:
         for operands in (arrays, again):
             record.run(operands, sizes)
         for a, b, operand in zip(arrays, again, record.operands, strict=True):
-            if operand.written:
+            if operand.written and operand.name not in SCRATCH:
                 expected[f"y{tile}"] = np.ma.masked_array(a, a != b)
         given = ", ".join(f"%{o.name}{tile}" for o in record.operands if not o.written)
         made, type_, out = results[-1]
@@ -258,7 +289,7 @@ def _program(name: str) -> tuple[str, dict[str, Array], dict[str, Array]]:
         count = max(reach[[o.written for o in record.operands].index(True)], 1)
         at = ", ".join(f"%{o.name}[0]" for o in record.operands)
         kernels.append(
-            f"kernel @k{tile}({read}) -> (%{out.name}: {type_}) {{\n"
+            f"kernel @k{tile}({read}) -> (%{out.name}: {type_}) {{\n{reserved}"
             f"  for i in 0..{count} {{\n    %{out.name}[i] = 0:{out.dtype.value}\n  }}\n"
             f"  micro {name}({at}) [{', '.join(map(str, sizes))}]\n}}\n"
         )

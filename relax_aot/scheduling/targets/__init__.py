@@ -21,7 +21,8 @@ class Target:
     `pointers` can be kept at once; `block` operations at most stand in an unrolled block;
     `code` bytes of blocks make a model count as twice as slow. Where there are vectors, the
     micro-kernel is given tiles of `rows` rows (0: no tiles), and `panel` bytes at most of an
-    image are gathered for it, a multiple of `lanes` columns.
+    image are gathered for it, a multiple of `lanes` columns. `compact`: one function for all
+    convolutions rather than fast loops for each.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Target:
     panel: int = 0
     lanes: int = 8
     integers: str = ""
+    compact: bool = False
 
 
 def all_targets() -> tuple[Target, ...]:

@@ -39,6 +39,9 @@ struct raot_level {
     !(defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2))
 #define RAOT_VFP
 #include "multiply_vfp.h"
+#elif defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2) && defined(__OPTIMIZE_SIZE__)
+#define RAOT_SMALL_MVE
+#include "multiply_mve.h"
 #endif
 
 /*
@@ -163,7 +166,7 @@ static inline raot_lanes raot_lanes_step(raot_steps a, const int32_t step, raot_
     }
 }
 
-#elif defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#elif defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2) && !defined(RAOT_SMALL_MVE)
 /* Helium's floating point takes subnormal numbers for zero (Arm DDI 0553, StandardFPSCRValue). */
 #define RAOT_LANES 4
 #define RAOT_WIDE 2
@@ -445,6 +448,8 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
     }
 #elif defined(RAOT_VFP)
     raot_tile_vfp_f32(rows, columns, levels, left, left_row, right, sums);
+#elif defined(RAOT_SMALL_MVE)
+    raot_tile_mve_f32(rows, columns, levels, left, left_row, right, sums);
 #else
     for (int32_t i = 0; i < levels[0].count; i++) {
         for (int32_t j = 0; j < levels[1].count; j++) {

@@ -7,6 +7,8 @@
 #ifndef RAOT_MULTIPLY_VFP_H
 #define RAOT_MULTIPLY_VFP_H
 
+#include "multiply_one.h"
+
 #if defined(__OPTIMIZE_SIZE__)
 #define RAOT_SMALL
 #endif
@@ -144,25 +146,6 @@ __attribute__((noinline, unused)) static void raot_column_f32(const struct raot_
     sums[3 * RAOT_TILE_COLUMNS] = s3;
 }
 #endif
-
-__attribute__((noinline, unused)) static void
-raot_one_f32(const struct raot_level *levels, const float *left, const float *right, float *sums)
-{
-    float sum = *sums;
-
-    for (int32_t i = 0; i < levels[0].count; i++) {
-        for (int32_t j = 0; j < levels[1].count; j++) {
-            const float *a = left + i * levels[0].left + j * levels[1].left;
-            const float *b = right + i * levels[0].right + j * levels[1].right;
-            for (int32_t k = levels[2].count; k > 0; k--) {
-                sum = raot_fmaf(*a, *b, sum);
-                a += levels[2].left;
-                b += levels[2].right;
-            }
-        }
-    }
-    *sums = sum;
-}
 
 __attribute__((noinline, unused)) static void raot_tile_vfp_f32(int32_t rows, int32_t columns,
                                                                 const struct raot_level *levels,

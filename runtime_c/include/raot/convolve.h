@@ -1,0 +1,299 @@
+/*
+ * convolve.h - convolutions of images as one function each, for programs that shall be small.
+ *
+ *     out[f, i, j] = clip(start[f] + sum of image * weights over channels and taps + other[f, i,
+ * j])
+ *
+ * where line i * line_step - line_pad + y * line_apart and pixel j * ... + x * ... of the image
+ * meet tap (y, x). Each sum is added up by raot_fmaf. raot_convolve_f32: channels, lines, pixels,
+ * taps in the order channel, y, x, weights so for each filter; where taps reach beyond the image
+ * zeros count, and `panel` holds taps of `tile` pixels, unless `direct` says that pixels lie as
+ * such a panel. raot_convolve_last_f32: lines, pixels, channels, taps in the order y, x, channel;
+ * weights so for each RAOT_TILE_COLUMNS filters, which lie side by side; taps beyond the image do
+ * not count, and taps of a line are not `apart`.
+ *
+ * raot_convolve_each_f32: the same image, one filter for each channel, weights in the order y, x,
+ * channel.
+ *
+ * `out` and `other` may be the same.
+ */
+#ifndef RAOT_CONVOLVE_H
+#define RAOT_CONVOLVE_H
+
+#include "convert.h"
+#include "multiply.h"
+#include "window.h"
+
+struct raot_convolve {
+    int16_t filters;
+    int16_t channels;
+    int16_t lines;
+    int16_t pixels;
+    int16_t out_lines;
+    int16_t out_pixels;
+    int16_t line_taps;
+    int16_t pixel_taps;
+    int16_t line_step;
+    int16_t pixel_step;
+    int16_t line_pad;
+    int16_t pixel_pad;
+    int16_t line_apart;
+    int16_t pixel_apart;
+    /* Upper halves of floats. */
+    int16_t low;
+    int16_t high;
+    /* Whether sums begin with `start`, and `other` is added. */
+    int16_t starts;
+    int16_t adds;
+    int16_t direct;
+    int16_t tile;
+};
+
+#if defined(RAOT_VFP)
+#define RAOT_FEW_ROWS 4
+#else
+#define RAOT_FEW_ROWS 6
+#endif
+
+struct raot_inside {
+    int32_t first;
+    int32_t last;
+};
+
+/* Of 0 <= k < count, those with 0 <= at + k * step < extent. */
+__attribute__((noinline, unused)) static struct raot_inside
+raot_inside(int32_t at, int32_t step, int32_t count, int32_t extent)
+{
+    struct raot_inside found = {0, 0};
+
+    if (at < 0) {
+        found.first = (step - 1 - at) / step;
+    }
+    if (at < extent) {
+        found.last = (extent - at + step - 1) / step;
+    }
+    found.last = found.last < count ? found.last : count;
+    found.first = found.first < found.last ? found.first : found.last;
+    return found;
+}
+
+/* What sums start with: of each row, or of each column. */
+__attribute__((noinline, unused)) static void raot_start_sums(float *sums, int32_t rows,
+                                                              int32_t columns, const float *start,
+                                                              int32_t row, int32_t column)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        for (int32_t c = 0; c < columns; c++) {
+            sums[r * RAOT_TILE_COLUMNS + c] = start != NULL ? start[r * row + c * column] : 0.0f;
+        }
+    }
+}
+
+/* What becomes of sums: `row` elements lie between rows of results. */
+__attribute__((noinline, unused)) static void raot_keep_sums(float *out, const float *other,
+                                                             const float *sums, int32_t rows,
+                                                             int32_t columns, int32_t row,
+                                                             const struct raot_convolve *is)
+{
+    const float low = raot_bf16_to_f32((uint16_t)is->low);
+    const float high = raot_bf16_to_f32((uint16_t)is->high);
+
+    for (int32_t r = 0; r < rows; r++) {
+        for (int32_t c = 0; c < columns; c++) {
+            const int32_t at = r * row + c;
+            float value = sums[r * RAOT_TILE_COLUMNS + c];
+            if (is->adds != 0) {
+                value = value + other[at];
+            }
+            out[at] = raot_at_mostf(raot_at_leastf(value, low), high);
+        }
+    }
+}
+
+/* One tap of `count` pixels from number `at` on. */
+__attribute__((noinline, unused)) static void raot_gather_tap(float *to, const float *channel,
+                                                              int32_t at, int32_t count, int32_t y,
+                                                              int32_t x,
+                                                              const struct raot_convolve *is)
+{
+    const int32_t wide = is->out_pixels;
+    int32_t i = at / wide;
+    int32_t j = at % wide;
+
+    while (count > 0) {
+        const int32_t some = wide - j < count ? wide - j : count;
+        const int32_t line = i * is->line_step - is->line_pad + y * is->line_apart;
+        const int32_t pixel = j * is->pixel_step - is->pixel_pad + x * is->pixel_apart;
+        struct raot_inside inside = raot_inside(pixel, is->pixel_step, some, is->pixels);
+        if (line < 0 || line >= is->lines) {
+            inside.last = inside.first;
+        }
+        raot_window_f32(to, some, inside.first, inside.last, channel, line * is->pixels + pixel,
+                        is->pixel_step);
+        to += some;
+        count -= some;
+        i++;
+        j = 0;
+    }
+}
+
+__attribute__((noinline, unused)) static void
+raot_convolve_f32(float *out, const float *image, const float *weights, const float *start,
+                  const float *other, float *panel, const struct raot_convolve *is)
+{
+    const int32_t all = is->out_lines * is->out_pixels;
+    const int32_t taps = is->channels * is->line_taps * is->pixel_taps;
+    const int32_t size = is->lines * is->pixels;
+
+    for (int32_t at = 0; at < all; at += is->tile) {
+        const int32_t columns = all - at < is->tile ? all - at : is->tile;
+        const float *right = is->direct != 0 ? image + at : panel;
+        const struct raot_level levels[3] = {
+            {1, 0, 0}, {1, 0, 0}, {taps, 1, is->direct != 0 ? size : is->tile}};
+        if (is->direct == 0) {
+            float *to = panel;
+            for (int32_t c = 0; c < is->channels; c++) {
+                for (int32_t y = 0; y < is->line_taps; y++) {
+                    for (int32_t x = 0; x < is->pixel_taps; x++) {
+                        raot_gather_tap(to, image + c * size, at, columns, y, x, is);
+                        to += is->tile;
+                    }
+                }
+            }
+        }
+        for (int32_t f = 0; f < is->filters; f += RAOT_FEW_ROWS) {
+            const int32_t rows = is->filters - f < RAOT_FEW_ROWS ? is->filters - f : RAOT_FEW_ROWS;
+            const int32_t place = f * all + at;
+            float sums[RAOT_FEW_ROWS * RAOT_TILE_COLUMNS];
+            raot_start_sums(sums, rows, columns, is->starts != 0 ? start + f : NULL, 1, 0);
+            raot_multiply_f32(rows, columns, levels, weights + f * taps, taps, right, sums);
+            raot_keep_sums(out + place, other + place, sums, rows, columns, all, is);
+        }
+    }
+}
+
+/* How many pixels from j on have windows that are cut off alike. */
+static inline int32_t raot_alike(int32_t j, struct raot_inside inside,
+                                 const struct raot_convolve *is)
+{
+    int32_t count = 1;
+
+    while (count < RAOT_FEW_ROWS && j + count < is->out_pixels) {
+        const int32_t pixel = (j + count) * is->pixel_step - is->pixel_pad;
+        const struct raot_inside next = raot_inside(pixel, 1, is->pixel_taps, is->pixels);
+        if (next.first != inside.first || next.last != inside.last) {
+            break;
+        }
+        count++;
+    }
+    return count;
+}
+
+__attribute__((noinline, unused)) static void
+raot_convolve_last_f32(float *out, const float *image, const float *weights, const float *start,
+                       const float *other, const struct raot_convolve *is)
+{
+    const int32_t depth = is->channels;
+    const int32_t tap = depth * RAOT_TILE_COLUMNS;
+    const int32_t taps = is->line_taps * is->pixel_taps;
+
+    for (int32_t i = 0; i < is->out_lines; i++) {
+        const int32_t line = i * is->line_step - is->line_pad;
+        const struct raot_inside down = raot_inside(line, is->line_apart, is->line_taps, is->lines);
+        int32_t rows = 0;
+        for (int32_t j = 0; j < is->out_pixels; j += rows) {
+            const int32_t pixel = j * is->pixel_step - is->pixel_pad;
+            const struct raot_inside across = raot_inside(pixel, 1, is->pixel_taps, is->pixels);
+            const struct raot_level levels[3] = {
+                {1, 0, 0},
+                {down.last - down.first, is->line_apart * is->pixels * depth, is->pixel_taps * tap},
+                {(across.last - across.first) * depth, 1, RAOT_TILE_COLUMNS}};
+            const int32_t from =
+                ((line + down.first * is->line_apart) * is->pixels + pixel + across.first) * depth;
+            rows = raot_alike(j, across, is);
+            for (int32_t f = 0; f < is->filters; f += RAOT_TILE_COLUMNS) {
+                const int32_t columns =
+                    is->filters - f < RAOT_TILE_COLUMNS ? is->filters - f : RAOT_TILE_COLUMNS;
+                const int32_t place = (i * is->out_pixels + j) * is->filters + f;
+                const int32_t packed =
+                    (f * taps) * depth + (down.first * is->pixel_taps + across.first) * tap;
+                float sums[RAOT_FEW_ROWS * RAOT_TILE_COLUMNS];
+                raot_start_sums(sums, rows, columns, is->starts != 0 ? start + f : NULL, 0, 1);
+                raot_multiply_f32(rows, columns, levels, image + from, is->pixel_step * depth,
+                                  weights + packed, sums);
+                raot_keep_sums(out + place, other + place, sums, rows, columns, is->filters, is);
+            }
+        }
+    }
+}
+
+/* sums[c] = fma(left[c], right[c], sums[c]) for c < count. */
+__attribute__((noinline, unused)) static void raot_add_products(float *sums, const float *left,
+                                                                const float *right, int32_t count)
+{
+#if defined(RAOT_VFP)
+    for (; count >= 4; count -= 4) {
+        __asm__ volatile("vldmia %[sums], {s0-s3}\n"
+                         "vldmia %[left]!, {s4-s7}\n"
+                         "vldmia %[right]!, {s8-s11}\n"
+                         "vfma.f32 s0, s4, s8\n"
+                         "vfma.f32 s1, s5, s9\n"
+                         "vfma.f32 s2, s6, s10\n"
+                         "vfma.f32 s3, s7, s11\n"
+                         "vstmia %[sums]!, {s0-s3}\n"
+                         : [sums] "+r"(sums), [left] "+r"(left), [right] "+r"(right)
+                         :
+                         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11",
+                           "memory");
+    }
+#elif defined(RAOT_SMALL_MVE)
+    __asm__ volatile("wlstp.32 lr, %[count], 2f\n"
+                     "1: vldrw.u32 q0, [%[sums]]\n"
+                     "vldrw.u32 q1, [%[left]], #16\n"
+                     "vldrw.u32 q2, [%[right]], #16\n"
+                     "vfma.f32 q0, q1, q2\n"
+                     "vstrw.32 q0, [%[sums]], #16\n"
+                     "letp lr, 1b\n"
+                     "2:\n"
+                     : [sums] "+r"(sums), [left] "+r"(left), [right] "+r"(right)
+                     : [count] "r"(count)
+                     : "lr", "q0", "q1", "q2", "memory", "cc");
+    count = 0;
+#endif
+    for (int32_t c = 0; c < count; c++) {
+        sums[c] = raot_fmaf(left[c], right[c], sums[c]);
+    }
+}
+
+__attribute__((noinline, unused)) static void
+raot_convolve_each_f32(float *out, const float *image, const float *weights, const float *start,
+                       const float *other, const struct raot_convolve *is)
+{
+    const int32_t depth = is->channels;
+    const int32_t pixels = is->out_lines * is->out_pixels;
+
+    for (int32_t at = 0; at < pixels; at++) {
+        const int32_t line = at / is->out_pixels * is->line_step - is->line_pad;
+        const int32_t pixel = at % is->out_pixels * is->pixel_step - is->pixel_pad;
+        const struct raot_inside down = raot_inside(line, is->line_apart, is->line_taps, is->lines);
+        const struct raot_inside across =
+            raot_inside(pixel, is->pixel_apart, is->pixel_taps, is->pixels);
+        for (int32_t c = 0; c < depth; c += RAOT_TILE_COLUMNS) {
+            const int32_t columns = depth - c < RAOT_TILE_COLUMNS ? depth - c : RAOT_TILE_COLUMNS;
+            const int32_t place = at * depth + c;
+            float sums[RAOT_TILE_COLUMNS];
+            raot_start_sums(sums, 1, columns, is->starts != 0 ? start + c : NULL, 0, 1);
+            for (int32_t y = down.first; y < down.last; y++) {
+                for (int32_t x = across.first; x < across.last; x++) {
+                    const int32_t from =
+                        (line + y * is->line_apart) * is->pixels + pixel + x * is->pixel_apart;
+                    raot_add_products(sums, image + (from * depth + c),
+                                      weights + ((y * is->pixel_taps + x) * depth + c), columns);
+                }
+            }
+            raot_keep_sums(out + place, other + place, sums, 1, columns, 0, is);
+        }
+    }
+}
+
+#endif
