@@ -281,17 +281,24 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
         quotient, rest = _split(a, k)
         if rest.is_constant:
             return quotient + rest.constant // k
-        if len(rest.terms) == 1 and rest.terms[0][0] == 1 and len(rest.terms[0][1]) == 1:
-            (inner, power), *_ = rest.terms[0][1]
-            nested = isinstance(inner, FloorDiv) and inner.denominator.is_constant and power == 1
-            if nested and isinstance(inner, FloorDiv) and inner.denominator.constant > 0:
-                return quotient + _floordiv(
-                    inner.numerator, constant_dim(inner.denominator.constant * k)
-                )
+        inner, constant = _single(rest)
+        if isinstance(inner, FloorDiv) and inner.denominator.is_constant:
+            step = inner.denominator.constant  # the normal form has none below 1
+            dividend = inner.numerator + constant * step
+            return quotient + _floordiv(dividend, constant_dim(step * k))
         return quotient + atom_dim(FloorDiv(rest, b))
     if a == 0:
         return a
     return atom_dim(FloorDiv(a, b))
+
+
+def _single(dim: Dim) -> tuple[Atom | None, int]:
+    """The atom and the number, where a dim is the sum of the two."""
+    first, *others = dim.terms
+    constant = sum(c for c, monomial in others if not monomial)
+    alone = first[0] == 1 and len(first[1]) == 1 and all(not m for _, m in others)
+    (atom, power), *_ = first[1]
+    return (atom if alone and power == 1 else None), constant
 
 
 def _mod(a: Dim, b: Dim) -> Dim:
@@ -304,6 +311,12 @@ def _mod(a: Dim, b: Dim) -> Dim:
         _, rest = _split(a, k)
         if rest.is_constant:
             return constant_dim(rest.constant % k)
+        inner, constant = _single(rest)
+        if isinstance(inner, Mod) and inner.denominator.is_constant:
+            if inner.denominator.constant % k == 0:
+                return _mod(inner.numerator + constant, b)
+            if inner.denominator.constant + constant <= k:
+                return rest
         return atom_dim(Mod(rest, b))
     return constant_dim(0) if a in (0, b) else atom_dim(Mod(a, b))
 

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
-from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, prove_eq, prove_le, prove_lt
+from relax_aot.ir.dims import (
+    Bounds,
+    Dim,
+    dim_max,
+    dim_min,
+    prove_eq,
+    prove_le,
+    prove_lt,
+    simplify,
+)
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Load, Operand, Select, apply, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
@@ -197,16 +206,16 @@ def _divide_sizes(bounds: Bounds, a: Any, b: Any) -> Any:
     if not prove_lt(0, right, bounds):
         return None
     if prove_le(0, left, bounds):
-        return left // right
+        return simplify(left // right, bounds)
     if prove_le(left, 0, bounds):
-        return -(-left // right)
+        return simplify(-(-left // right), bounds)
     return dim_max(left, 0) // right - dim_max(-left, 0) // right
 
 
 def _modulo_sizes(bounds: Bounds, a: Any, b: Any) -> Any:
     if isinstance(a, Condition | float) or isinstance(b, Condition | float):
         return None
-    return Dim.of(a) % Dim.of(b) if prove_lt(0, Dim.of(b), bounds) else None
+    return simplify(Dim.of(a) % b, bounds) if prove_lt(0, Dim.of(b), bounds) else None
 
 
 def _logical(combine: Callable[[Any, Any], Any]) -> Callable[[Bounds, Any, Any], Any]:

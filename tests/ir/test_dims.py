@@ -116,6 +116,9 @@ def test_known_simplifications() -> None:
     assert (n * 8 + 3) // 8 == n
     assert (n * 8 + 9) % 8 == Dim.of(1)
     assert n // 2 // 3 == n // 6
+    assert ((n + 1) // 2 + 1) // 2 == (n + 3) // 4
+    assert n % 4 % 4 == n % 4
+    assert (n % 8 + 3) % 4 == (n + 3) % 4
     assert n * 2 - n - n == Dim.of(0)
     assert dim_min(n, n + 1) == n
     assert dim_max(n, n + 1, 3) == dim_max(3, n + 1)
