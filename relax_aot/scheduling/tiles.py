@@ -34,6 +34,7 @@ from relax_aot.scheduling.images import Image, image_of, image_tiles
 from relax_aot.scheduling.jam import Names, named, over
 from relax_aot.scheduling.nest import Nest, names_in, nest_of
 from relax_aot.scheduling.packing import Packing, packing
+from relax_aot.scheduling.planes import Planes, plane_loops, planes_of
 from relax_aot.scheduling.sums import (
     Sum,
     flat,
@@ -191,9 +192,14 @@ def _block(body: tuple[Stmt, ...], scope: _Scope, bounds: Bounds) -> tuple[Stmt,
             result.append(call.stmt)
             continue
         sum_ = flat(sum_) if sum_ is not None and _all_known(sum_, bounds) else None
+        planes = _planes(sum_, scope, bounds) if sum_ is not None else None
         image = _image(sum_, scope, bounds) if sum_ is not None else None
         found = _contraction(sum_, scope, bounds) if sum_ is not None else None
-        if image is not None:
+        if planes is not None:
+            made = plane_loops(planes, scope.names, bounds)
+            scope.scratch += made.scratch
+            result += made.body
+        elif image is not None:
             written = image_tiles(image, scope.names, scope.target.rows, bounds)
             scope.scratch += written.scratch
             result += written.body
@@ -220,6 +226,11 @@ def _called(sum_: Sum, scope: _Scope) -> Convolved | None:
 
 def _image(sum_: Sum, scope: _Scope, bounds: Bounds) -> Image | None:
     return image_of(sum_, bounds, scope.constants, scope.finite, scope.target)
+
+
+def _planes(sum_: Sum, scope: _Scope, bounds: Bounds) -> Planes | None:
+    room = scope.target.strip
+    return planes_of(sum_, scope.finite, room) if room > 0 else None
 
 
 def _contraction(sum_: Sum, scope: _Scope, bounds: Bounds) -> _Contraction | None:

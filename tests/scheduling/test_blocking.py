@@ -94,6 +94,7 @@ EVERY = tuple((n,) for n in range(1, 18))
 PAIRS = tuple(product(range(1, 8), (1, 2, 5, 8, 13)))
 WIDTHS = tuple((n,) for n in (1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 39, 64, 65))
 BOTH = tuple(product((1, 4), (1, 8, 21, 32, 43), (1, 5, 6, 7, 12, 13)))
+FEW_IMAGES = ((1,), (2,))
 SUBJECTS = {
     "rows": Subject("matmul", (("n", 9), (9, 12)), {}, EVERY),
     "all": Subject("matmul", (("a", "b"), ("b", "c")), {}, tuple(product((1, 4, 9), repeat=3))),
@@ -115,6 +116,13 @@ SUBJECTS = {
     "vector": Subject("matmul", ((9,), (9, "m")), {}, WIDTHS),
     "image": conv(((1, 3, 4, "w"), (7, 3, 3, 3), (7,)), WIDTHS, pads=(1, 1, 1, 1)),
     "channels": conv(((1, 4, 3, "w"), (4, 1, 3, 3)), WIDTHS, pads=(1, 1, 1, 1), group=4),
+    "planes": conv((("n", 3, 7, 5), (3, 1, 3, 3), (3,)), FEW_IMAGES, pads=(1, 1, 1, 1), group=3),
+    "planes apart": conv((("n", 3, 9, 8), (3, 1, 3, 3), (3,)), FEW_IMAGES, pads=(0, 1, 1, 1),
+                         strides=(2, 2), group=3),
+    "planes dilated": conv((("n", 2, 9, 8), (2, 1, 3, 2)), FEW_IMAGES, pads=(2, 3, 2, 0),
+                           strides=(1, 2), dilations=(2, 3), group=2),
+    "planes in blocks": conv((("n", 2, 3, 500), (2, 1, 2, 2), (2,)), ((1,),),
+                             pads=(1, 1, 0, 0), group=2),
     "pointwise": conv(((1, 8, "n", 5), (8, 8, 1, 1), (8,)), EVERY),
 }  # fmt: skip
 HIGH = 43

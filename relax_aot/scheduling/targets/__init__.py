@@ -21,8 +21,9 @@ class Target:
     `pointers` can be kept at once; `block` operations at most stand in an unrolled block;
     `code` bytes of blocks make a model count as twice as slow. Where there are vectors, the
     micro-kernel is given tiles of `rows` rows (0: no tiles), and `panel` bytes at most of an
-    image are gathered for it, a multiple of `lanes` columns. `compact`: one function for all
-    convolutions rather than fast loops for each.
+    image are gathered for it, a multiple of `lanes` columns; `strip` bytes of one that is
+    convolved by channel (0: none). `compact`: one function for all convolutions rather than
+    fast loops for each.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Target:
     rows: int = 0
     panel: int = 0
     lanes: int = 8
+    strip: int = 0
     integers: str = ""
     compact: bool = False
 

@@ -12,5 +12,6 @@ TARGET = Target(
     code=32768,
     rows=24,
     panel=1 << 17,
+    strip=1 << 13,
     integers="fours",
 )

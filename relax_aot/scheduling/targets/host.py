@@ -13,5 +13,6 @@ TARGET = Target(
     families=("host",),
     rows=24,
     panel=1 << 18,
+    strip=1 << 13,
     integers="pairs",
 )

@@ -27,18 +27,56 @@ static inline __m256i raot_lanes_between(int32_t low, int32_t high)
     return _mm256_andnot_si256(below, _mm256_cmpgt_epi32(_mm256_set1_epi32(high), lane));
 }
 
+/* Fewer than eight; stores with a mask are slow on some cores. */
+static inline void raot_store_some(float *to, __m256 value, int32_t count)
+{
+    __m128 part = _mm256_castps256_ps128(value);
+
+    if (count >= 4) {
+        _mm_storeu_ps(to, part);
+        part = _mm256_extractf128_ps(value, 1);
+        to += 4;
+        count -= 4;
+    }
+    if (count >= 2) {
+        _mm_storel_pi((__m64 *)(void *)to, part);
+        part = _mm_movehl_ps(part, part);
+        to += 2;
+        count -= 2;
+    }
+    if (count > 0) {
+        _mm_store_ss(to, part);
+    }
+}
+
 static inline void raot_window_side_by_side(float *to, int32_t count, int32_t first, int32_t last,
                                             const float *from, int32_t offset)
 {
-    for (int32_t i = 0; i < count; i += 8) {
-        const __m256i inside = raot_lanes_between(first - i, last - i);
-        const __m256 value = _mm256_maskload_ps(from + (offset + i), inside);
-        if (count - i >= 8) {
-            _mm256_storeu_ps(to + i, value);
+    int32_t i = 0;
+
+    for (; i + 8 <= count; i += 8) {
+        if (first <= i && i + 8 <= last) {
+            _mm256_storeu_ps(to + i, _mm256_loadu_ps(from + (offset + i)));
         } else {
-            _mm256_maskstore_ps(to + i, raot_lanes_between(0, count - i), value);
+            const __m256i inside = raot_lanes_between(first - i, last - i);
+            _mm256_storeu_ps(to + i, _mm256_maskload_ps(from + (offset + i), inside));
         }
     }
+    if (i < count) {
+        const __m256i inside = raot_lanes_between(first - i, last - i);
+        const __m256 value = _mm256_maskload_ps(from + (offset + i), inside);
+        raot_store_some(to + i, value, count - i);
+    }
+}
+
+/* Every second number: the first eight of fifteen. */
+static inline void raot_every_second(float *to, const float *from)
+{
+    const __m256 a = _mm256_loadu_ps(from);
+    const __m256 b = _mm256_loadu_ps(from + 7);
+    const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xD8));
+
+    _mm256_storeu_ps(to, _mm256_castpd_ps(_mm256_permute4x64_pd(mixed, 0xD8)));
 }
 #endif
 
@@ -96,7 +134,13 @@ static inline void raot_window_f32(float *to, int32_t count, int32_t first, int3
 #if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
     raot_window_copy(to + first, last - first, from + (offset + first * step), step);
 #else
-    for (int32_t i = first; i < last; i++) {
+    int32_t i = first;
+#if defined(__AVX2__)
+    for (; step == 2 && i + 8 <= last; i += 8) {
+        raot_every_second(to + i, from + (offset + i * step));
+    }
+#endif
+    for (; i < last; i++) {
         to[i] = from[offset + i * step];
     }
 #endif
