@@ -259,21 +259,22 @@ static inline void raot_tile_pairs(raot_lanes kept[RAOT_HIGH][RAOT_TILE_COLUMNS 
 #endif
 
 /* One step: a row of the right operand times each row's factor. */
-#define RAOT_STEP(b, factor_of)                                                                  \
-    do {                                                                                         \
-        raot_lanes factor[RAOT_TILE_COLUMNS / RAOT_LANES];                                       \
-        RAOT_UNROLL                                                                              \
-        for (int32_t w = 0; w < wide; w++) {                                                     \
-            factor[w] = some != 0 ? raot_lanes_some((b) + w * RAOT_LANES, some - w * RAOT_LANES) \
-                                  : raot_lanes_load((b) + w * RAOT_LANES);                       \
-        }                                                                                        \
-        RAOT_UNROLL                                                                              \
-        for (int32_t r = 0; r < rows; r++) {                                                     \
-            RAOT_UNROLL                                                                          \
-            for (int32_t w = 0; w < wide; w++) {                                                 \
-                kept[r][w] = factor_of;                                                          \
-            }                                                                                    \
-        }                                                                                        \
+#define RAOT_STEP(b, factor_of)                                                            \
+    do {                                                                                   \
+        raot_lanes factor[RAOT_TILE_COLUMNS / RAOT_LANES];                                 \
+        RAOT_UNROLL                                                                        \
+        for (int32_t w = 0; w < wide; w++) {                                               \
+            factor[w] = some != 0 && w == wide - 1                                         \
+                            ? raot_lanes_some((b) + w * RAOT_LANES, some - w * RAOT_LANES) \
+                            : raot_lanes_load((b) + w * RAOT_LANES);                       \
+        }                                                                                  \
+        RAOT_UNROLL                                                                        \
+        for (int32_t r = 0; r < rows; r++) {                                               \
+            RAOT_UNROLL                                                                    \
+            for (int32_t w = 0; w < wide; w++) {                                           \
+                kept[r][w] = factor_of;                                                    \
+            }                                                                              \
+        }                                                                                  \
     } while (0)
 
 /* `rows` and `wide` are constants where this is called, so that the sums are registers. */
@@ -348,13 +349,25 @@ raot_tile_rows_f32(int32_t rows, const int32_t wide, const int32_t some,
                    const struct raot_level *levels, const float *left, int32_t left_row,
                    const float *right, float *sums)
 {
+#if defined(RAOT_PAIRS)
+    /* Two are seldom: each by itself, since code weighs more. */
+    if (rows < RAOT_HIGH) {
+        for (int32_t r = 0; r < rows; r++) {
+            raot_tile_f32(1, wide, some, levels, left + r * left_row, 0, right,
+                          sums + r * RAOT_TILE_COLUMNS);
+        }
+        return;
+    }
+#endif
     switch (rows) {
+#if !defined(RAOT_PAIRS)
     case 1:
         raot_tile_f32(1, wide, some, levels, left, left_row, right, sums);
         break;
     case 2:
         raot_tile_f32(2, wide, some, levels, left, left_row, right, sums);
         break;
+#endif
 #if RAOT_HIGH > 3
     case 3:
         raot_tile_f32(3, wide, some, levels, left, left_row, right, sums);
