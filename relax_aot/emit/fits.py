@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from relax_aot.ir.dim_expr import Atom, Monomial
+from relax_aot.ir.dim_expr import Atom, Monomial, quotient
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod
 from relax_aot.ir.loops import Bind, For, If, Let, Stmt, index_dims
 from relax_aot.planning import GREATEST_BYTES, Plan, TooLarge
@@ -99,12 +99,28 @@ def _sides(dim: Dim, reach: Reach) -> tuple[Dim, Dim]:
     """How far the positive terms get from 0, which C adds up first, and the negative ones."""
     sums = {True: ZERO, False: ZERO}
     for c, monomial in dim.terms:
-        term = Dim.of(abs(c))
-        for atom, power in monomial:
-            for _ in range(power):
-                term = term * _of_atom(atom, reach)
-        sums[c > 0] = sums[c > 0] + term
+        sums[c > 0] = sums[c > 0] + _of_product(abs(c), monomial, reach)
     return sums[True], sums[False]
+
+
+def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Dim:
+    """A quotient times its own divisor gets no further than what was divided, or the divisor
+    itself on the way."""
+    for atom, _power in monomial:
+        if isinstance(atom, FloorDiv) and len(atom.denominator.terms) == 1:
+            ((k, divisor),) = atom.denominator.terms
+            others = quotient(monomial, ((atom, 1),))
+            others = None if others is None or not divisor else quotient(others, divisor)
+            if others is not None and k > 0:
+                parts = [_reach(part, reach) for part in (atom.numerator, atom.denominator)]
+                below = any(c < 0 for c, _ in atom.numerator.terms)
+                whole = parts[0] + parts[1] if below else _join(*parts)
+                return whole * _of_product(-(-factor // k), others, reach)
+    term = Dim.of(factor)
+    for atom, power in monomial:
+        for _ in range(power):
+            term = term * _of_atom(atom, reach)
+    return term
 
 
 def _reach(dim: Dim, reach: Reach) -> Dim:

@@ -29,6 +29,7 @@ from relax_aot.ir.dim_expr import (
     constant_dim,
     dim_max,
     dim_min,
+    quotient,
     substitute_atom,
 )
 from relax_aot.ir.evaluate import evaluate_all, magnitude
@@ -204,23 +205,13 @@ def _factors(dim: Dim, fact: Dim, inner: Bounds) -> list[Dim]:
         for b, right in fact.terms:
             if not right or a % b or a // b <= 0:
                 continue
-            rest = _quotient(left, right)
+            rest = quotient(left, right)
             if rest is None:
                 continue
             factor = Dim(((a // b, rest),))
             if factor not in found and (factor.is_constant or _interval(factor, inner)[0] >= 0):
                 found.append(factor)
     return found
-
-
-def _quotient(left: Monomial, right: Monomial) -> Monomial | None:
-    """left / right, where that is a product of atoms."""
-    powers = dict(left)
-    for atom, power in right:
-        powers[atom] = powers.get(atom, 0) - power
-    if any(power < 0 for power in powers.values()):
-        return None
-    return tuple((atom, power) for atom, power in powers.items() if power)
 
 
 def _interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
@@ -561,7 +552,7 @@ DIVISIONS = 16
 
 def _term_quotient(c: int, monomial: Monomial, factor: int, lead: Monomial) -> Dim | None:
     """One term by another; None where something is left."""
-    rest = None if c % factor else _quotient(monomial, lead)
+    rest = None if c % factor else quotient(monomial, lead)
     return None if rest is None else Dim(((c // factor, rest),))
 
 

@@ -253,6 +253,16 @@ def _times(a: Monomial, b: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=lambda item: _key(item[0])))
 
 
+def quotient(left: Monomial, right: Monomial) -> Monomial | None:
+    """left / right, where that is a product of atoms."""
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) - power
+    if any(power < 0 for power in powers.values()):
+        return None
+    return tuple((atom, power) for atom, power in powers.items() if power)
+
+
 def atom_dim(atom: Atom) -> Dim:
     return Dim(((1, ((atom, 1),)),))
 

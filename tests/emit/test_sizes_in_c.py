@@ -34,14 +34,20 @@ FLAGS = (
 )  # fmt: skip
 
 
+def n_of(random: Random) -> Dim:
+    return Dim.of(random.choice(NAMES))
+
+
 def random_dim(random: Random, depth: int = 3) -> Dim:
     if depth == 0 or random.random() < 0.15:
         number = Dim.of(random.randint(-9, 9))
-        return Dim.of(random.choice(NAMES)) if random.random() < 0.8 else number
+        return n_of(random) if random.random() < 0.8 else number
     a, b = random_dim(random, depth - 1), random_dim(random, depth - 1)
     k = random.randint(2, 9)
+    d = dim_max(b, 1) * random.choice((1, k, dim_max(n_of(random), 1)))
     return random.choice(
         (
+            a // d * d, a - a // d * d * random.choice((1, k)),
             a + b, a - b, a * b, a * k, a // k, a % k, ceildiv(a, k), dim_min(a, b),
             dim_max(a, b), -a, a // (dim_max(b, 0) + 1), a % (dim_max(b, 0) + k),
         )
