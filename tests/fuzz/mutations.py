@@ -89,6 +89,8 @@ def _change(message: Any, donor: Any, random: Random) -> None:
     if not _list(value):
         if field.message_type is not None:
             _change(value, donor, random)
+        elif field.enum_type is not None:
+            setattr(message, field.name, random.choice(field.enum_type.values).number)
         else:
             setattr(message, field.name, _another(value, random))
         return

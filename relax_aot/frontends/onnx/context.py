@@ -129,6 +129,10 @@ class Node:
     # Attributes
 
     def attr(self, name: str, default: Any = None) -> Any:
+        """The attribute as a plain value, of the kind that its default has."""
+        return _like(default, self._attribute(name, default), name)
+
+    def _attribute(self, name: str, default: Any) -> Any:
         for attribute in self.proto.attribute:
             if attribute.name == name:
                 if attribute.type == AttributeProto.TENSOR:
@@ -344,6 +348,23 @@ class Node:
 
 Handler = Callable[[Node], Results]
 """One operator: arguments in, values out; raises Refused where it cannot."""
+
+
+def _like(default: Any, given: Any, name: str) -> Any:
+    """What is given, of the default's kind; old operators have whole numbers as floats."""
+    if isinstance(default, float) and isinstance(given, int | float):
+        return float(given)
+    whole = isinstance(given, float) and given.is_integer()
+    if isinstance(default, int) and (isinstance(given, int) or whole):
+        return int(given)
+    if isinstance(default, list | tuple) and isinstance(given, list | tuple):
+        return given
+    if default is not None and type(given) is not type(default):
+        raise ModelError(f"its attribute {name!r} must be {_KINDS[type(default)]}, not {given!r}")
+    return given
+
+
+_KINDS = {float: "a number", int: "a whole number", str: "text", list: "a list", tuple: "a list"}
 
 
 def dtype_of(elem_type: int, what: str = "") -> DType:

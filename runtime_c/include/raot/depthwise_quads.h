@@ -26,7 +26,7 @@
 __attribute__((noinline, unused)) static void raot_frame_quads(int8_t *quads, int32_t zero,
                                                                int32_t count)
 {
-    memset(quads, zero, (size_t)count);
+    (void)memset(quads, zero, (size_t)count);
 }
 
 /*

@@ -18,8 +18,8 @@
 static inline void raot_copy_four(void *to, const void *from)
 {
     uint32_t four;
-    memcpy(&four, from, sizeof four);
-    memcpy(to, &four, sizeof four);
+    (void)memcpy(&four, from, sizeof four);
+    (void)memcpy(to, &four, sizeof four);
 }
 
 /* Bytes from `to` on, in fours. */
@@ -33,7 +33,7 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
     }
 #endif
     for (; i < count; i += 4) {
-        memcpy((uint8_t *)to + i, &four, sizeof four);
+        (void)memcpy((uint8_t *)to + i, &four, sizeof four);
     }
 }
 
@@ -198,7 +198,7 @@ raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, co
     { \
         const int32_t start = bias[0]; \
         uint32_t pairs[5]; \
-        memcpy(pairs, weights, sizeof pairs); \
+        (void)memcpy(pairs, weights, sizeof pairs); \
         for (int32_t r = 0; r < rows; r++) { \
             const T *at = plane + r * stride * width; \
             int32_t left = stride == 1 ? (columns + 1) / 2 : columns; \

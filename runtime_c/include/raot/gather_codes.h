@@ -24,29 +24,31 @@
 static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count)
 {
     if (count > 32) {
-        memcpy(to, from, (size_t)count);
+        (void)memcpy(to, from, (size_t)count);
     } else if (count >= 16) {
         uint64_t first[2], last[2];
-        memcpy(first, from, sizeof first);
-        memcpy(last, from + count - 16, sizeof last);
-        memcpy(to, first, sizeof first);
-        memcpy(to + count - 16, last, sizeof last);
+        (void)memcpy(first, from, sizeof first);
+        (void)memcpy(last, from + count - 16, sizeof last);
+        (void)memcpy(to, first, sizeof first);
+        (void)memcpy(to + count - 16, last, sizeof last);
     } else if (count >= 8) {
         uint64_t first, last;
-        memcpy(&first, from, sizeof first);
-        memcpy(&last, from + count - 8, sizeof last);
-        memcpy(to, &first, sizeof first);
-        memcpy(to + count - 8, &last, sizeof last);
+        (void)memcpy(&first, from, sizeof first);
+        (void)memcpy(&last, from + count - 8, sizeof last);
+        (void)memcpy(to, &first, sizeof first);
+        (void)memcpy(to + count - 8, &last, sizeof last);
     } else if (count >= 4) {
         uint32_t first, last;
-        memcpy(&first, from, sizeof first);
-        memcpy(&last, from + count - 4, sizeof last);
-        memcpy(to, &first, sizeof first);
-        memcpy(to + count - 4, &last, sizeof last);
+        (void)memcpy(&first, from, sizeof first);
+        (void)memcpy(&last, from + count - 4, sizeof last);
+        (void)memcpy(to, &first, sizeof first);
+        (void)memcpy(to + count - 4, &last, sizeof last);
     } else if (count > 0) {
         to[0] = from[0];
         to[count / 2] = from[count / 2];
         to[count - 1] = from[count - 1];
+    } else {
+        /* nothing to copy */
     }
 }
 
@@ -56,10 +58,10 @@ static inline void raot_fill_ends(uint8_t *line, int32_t zero, int32_t first, in
 {
     if (places >= 8 && first <= 8 && places - last <= 8) {
         const uint64_t some = UINT64_C(0x0101010101010101) * (uint8_t)zero;
-        memcpy(line, &some, sizeof some);
-        memcpy(line + places - 8, &some, sizeof some);
+        (void)memcpy(line, &some, sizeof some);
+        (void)memcpy(line + places - 8, &some, sizeof some);
     } else {
-        memset(line, zero, (size_t)places);
+        (void)memset(line, zero, (size_t)places);
     }
 }
 
@@ -85,7 +87,7 @@ raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channe
             for (int32_t line = 0; line < lines; line++) {
                 const int32_t y = row + line * row_stride;
                 if (y < 0 || y >= image_rows || first >= last) {
-                    memset(to, zero, (size_t)places);
+                    (void)memset(to, zero, (size_t)places);
                 } else {
                     const uint8_t *from =
                         plane + y * row_step + (column + first * column_stride) * column_step;
@@ -248,8 +250,8 @@ raot_rows_s16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int
 
     /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
-        if (cut) {
-            memset(to, 0, (size_t)depth * sizeof *to);
+        if (cut != 0) {
+            (void)memset(to, 0, (size_t)depth * sizeof *to);
         }
         for (int32_t k = taps; k < depth; k++) {
             to[k] = 0;

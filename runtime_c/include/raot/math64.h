@@ -60,7 +60,7 @@ static inline double raot_tanh(double x)
     struct raot_pair below;
     double t;
 
-    if (raot_isnan(x)) {
+    if (raot_isnan(x) != 0) {
         return x;
     }
     if (a > 0.55) {
@@ -138,7 +138,7 @@ static inline double raot_erf(double x)
     const struct raot_pair minus = {-square.high, -square.low};
     double sum;
 
-    if (raot_isnan(x)) {
+    if (raot_isnan(x) != 0) {
         return x;
     }
     if (a < 1e-8) {

@@ -41,7 +41,7 @@ static inline void raot_fill_s8(int8_t *to, int32_t byte, int32_t count)
         vstrbq_p_s8(to + i, vdupq_n_s8((int8_t)byte), vctp8q((uint32_t)(count - i)));
     }
 #else
-    memset(to, byte, (size_t)count);
+    (void)memset(to, byte, (size_t)count);
 #endif
 }
 

@@ -23,7 +23,7 @@ static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
 #else
     const uint32_t both = ((uint32_t)low & 0xffffu) | (uint32_t)high << 16;
 #endif
-    memcpy(to, &both, sizeof both);
+    (void)memcpy(to, &both, sizeof both);
 }
 
 /*

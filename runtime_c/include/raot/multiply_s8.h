@@ -26,7 +26,7 @@ static inline void raot_fill_16(int8_t *to, uint32_t four)
     vst1q_u32((uint32_t *)(void *)to, vdupq_n_u32(four));
 #else
     for (int32_t i = 0; i < 16; i += 4) {
-        memcpy(to + i, &four, sizeof four);
+        (void)memcpy(to + i, &four, sizeof four);
     }
 #endif
 }
@@ -60,7 +60,7 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
         step0 = step1;
         to0 = to1;
         first1 = 0;
-        last1 = count0 > 0 ? 1 : 0;
+        last1 = count0 > 0 ? (int32_t)1 : 0;
         to1 = 0;
     }
 #if defined(__ARM_FEATURE_MVE)
@@ -87,6 +87,8 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
                 while (high > low && column + (high - 1) * apart >= width) {
                     high--;
                 }
+            } else {
+                /* all places have it */
             }
             if (step0 == 1 && to0 == 1 && count0 >= 8) {
                 for (int32_t p = low; p < high; p++) {

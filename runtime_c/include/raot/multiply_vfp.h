@@ -153,7 +153,7 @@ __attribute__((noinline, unused)) static void raot_tile_vfp_f32(int32_t rows, in
                                                                 const float *right, float *sums)
 {
     while (rows > 0) {
-        const int32_t high = rows >= 4 ? 4 : 1;
+        const int32_t high = rows >= 4 ? (int32_t)4 : 1;
         int32_t c = 0;
         while (c < columns) {
             const float *const b = right + c;

@@ -79,9 +79,9 @@ static inline float raot_narrow_value(uint32_t code, uint32_t mantissa, uint32_t
 #define RAOT_NARROW_FLOAT(N, M, B, MAX, OVER, NAN_CODE, SIGN, KEEP) \
     static inline uint8_t raot_narrow_##N(float x, uint32_t over) \
     { \
-        const uint32_t sign = raot_signbitf(x) != 0 ? (SIGN) : 0u; \
+        const uint32_t sign = raot_signbitf(x) != 0 ? (uint32_t)(SIGN) : 0u; \
         uint32_t code; \
-        if (raot_isnanf(x)) { return (uint8_t)((NAN_CODE) | ((KEEP) != 0u ? sign : 0u)); } \
+        if (raot_isnanf(x) != 0) { return (uint8_t)((NAN_CODE) | ((KEEP) != 0u ? sign : 0u)); } \
         code = raot_isinff(x) ? over : raot_narrow_code(x, M, B); \
         code = code > (MAX) ? over : code; \
         return (uint8_t)(code == 0u && (KEEP) == 0u ? 0u : code | sign); \
@@ -90,7 +90,7 @@ static inline float raot_narrow_value(uint32_t code, uint32_t mantissa, uint32_t
     static inline uint8_t raot_f32_to_##N##_sat(float x) { return raot_narrow_##N(x, MAX); } \
     static inline float raot_##N##_to_f32(uint8_t x) \
     { \
-        const uint32_t code = x & ((SIGN) - 1u); \
+        const uint32_t code = (uint32_t)x & ((SIGN) - 1u); \
         const float value = raot_narrow_value(code, M, B); \
         if ((KEEP) == 0u && x == (NAN_CODE)) { return RAOT_NAN; } \
         if ((KEEP) != 0u && code > (MAX)) \
@@ -120,10 +120,10 @@ static inline float raot_f4e2m1_to_f32(uint8_t x)
 /* It has neither infinities nor NaN, which becomes -0 as in the ONNX reference. */
 static inline uint8_t raot_f32_to_f4e2m1(float x)
 {
-    const uint32_t sign = raot_signbitf(x) != 0 ? 8u : 0u;
+    const uint32_t sign = raot_signbitf(x) != 0 ? (uint32_t)8u : 0u;
     uint32_t code;
 
-    if (raot_isnanf(x)) {
+    if (raot_isnanf(x) != 0) {
         return (uint8_t)(sign ^ 8u);
     }
     code = raot_isinff(x) ? 7u : raot_narrow_code(x, 1u, 1u);
@@ -164,11 +164,11 @@ static inline uint8_t raot_f32_to_f8e8m0_by(float x, enum raot_rounding rounding
     uint32_t code = magnitude >> 23;
     uint32_t rest = magnitude & 0x7fffffu;
 
-    if (raot_isnanf(x)) {
+    if (raot_isnanf(x) != 0) {
         return 255u;
     }
     if (code == 0u) {
-        const uint32_t none = saturate != 0 ? 0u : 255u;
+        const uint32_t none = saturate != 0 ? 0u : (uint32_t)255u;
 
         if (rest < 0x400000u) {
             const int up =

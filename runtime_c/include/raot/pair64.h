@@ -41,7 +41,7 @@ static inline struct raot_pair raot_pair_sum_any(double a, double b)
 /* The upper 26 bits of a number: the product of two such numbers is exact. */
 static inline double raot_upper(double x)
 {
-    return raot_of_bits(raot_bits(x) & UINT64_C(0xfffffffff8000000));
+    return raot_of_bits(raot_bits(x) & ~UINT64_C(0x7ffffff));
 }
 
 /* a * b, exact. The two ways give the same bits, as each is exact. */

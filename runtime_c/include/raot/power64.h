@@ -103,7 +103,7 @@ static inline double raot_exp(double x)
 {
     const struct raot_pair pair = {x, 0.0};
 
-    if (raot_isnan(x)) {
+    if (raot_isnan(x) != 0) {
         return x;
     }
     if (x > 709.8) {

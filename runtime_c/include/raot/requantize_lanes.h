@@ -44,7 +44,7 @@ static inline __m256i raot_eight_numbers(const int32_t *from, int32_t step, int3
         return _mm256_set1_epi32(*from);
     }
     if (count < 8) {
-        memcpy(some, from, (size_t)count * sizeof *some);
+        (void)memcpy(some, from, (size_t)count * sizeof *some);
         from = some;
     }
     return _mm256_loadu_si256((const __m256i *)(const void *)from);
@@ -100,7 +100,7 @@ static inline int32x4x2_t raot_eight_numbers(const int32_t *from, int32_t step, 
         return result;
     }
     if (count < 8) {
-        memcpy(some, from, (size_t)count * sizeof *some);
+        (void)memcpy(some, from, (size_t)count * sizeof *some);
         from = some;
     }
     result.val[0] = vld1q_s32(from);
@@ -158,7 +158,7 @@ raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const in
             const uint64_t bytes = raot_eight_codes(sums + c, one, zero, exact, sign);
             /* What comes after the row is written later, where rows follow each other. */
             if (left >= 8 || (out_step == columns && (rows - r) * columns - c >= 8)) {
-                memcpy(out + c, &bytes, sizeof bytes);
+                (void)memcpy(out + c, &bytes, sizeof bytes);
             } else {
                 for (int32_t n = 0; n < left; n++) {
                     out[c + n] = (uint8_t)(bytes >> (8 * n));

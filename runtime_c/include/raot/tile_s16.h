@@ -149,7 +149,7 @@ raot_dot_block(const int32_t rows, const int32_t wide, int32_t *sums, const int1
         RAOT_DOT_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             int32_t pair;
-            memcpy(&pair, left + r * depth + k, sizeof pair);
+            (void)memcpy(&pair, left + r * depth + k, sizeof pair);
             const raot_dots factor = raot_dots_all(pair);
             RAOT_DOT_UNROLL
             for (int32_t w = 0; w < wide; w++) {

@@ -82,7 +82,7 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
         RAOT_QUAD_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             int32_t four;
-            memcpy(&four, left + r * depth + k, sizeof four);
+            (void)memcpy(&four, left + r * depth + k, sizeof four);
             x[r] = vreinterpretq_s8_s32(vdupq_n_s32(four));
         }
         RAOT_QUAD_STEP(0)
@@ -138,7 +138,7 @@ raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *ri
         }
         for (int32_t k = 0; k < depth; k += 4) {
             int32_t four;
-            memcpy(&four, left + r * depth + k, sizeof four);
+            (void)memcpy(&four, left + r * depth + k, sizeof four);
             const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
             for (int32_t w = 0; w < 4; w++) {
                 const int8x16_t by = vld1q_s8(right + 16 * k + 16 * w);
@@ -165,7 +165,8 @@ __attribute__((noinline, unused)) static void raot_tile_s8(int32_t *sums, const 
     for (int32_t c = 0; c < columns; c += RAOT_QUAD_COLUMNS) {
         const int8_t *const x = right + c * depth;
 #if defined(RAOT_QUAD_HIGH)
-        for (int32_t r = 0; r < rows;) {
+        int32_t r = 0;
+        while (r < rows) {
             /* Rows that are left over are shared out: 6 are 3 and 3, not 4 and 2. */
             const int32_t rest = rows - r;
             int32_t high = rest < RAOT_QUAD_HIGH ? rest : RAOT_QUAD_HIGH;
@@ -269,8 +270,8 @@ raot_rows_quads(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, i
     const int32_t count = last2 - first2;
 
     for (int32_t r = 0; r < rows; r++) {
-        if (cut) {
-            memset(to, zero ^ flip, (size_t)depth);
+        if (cut != 0) {
+            (void)memset(to, zero ^ flip, (size_t)depth);
         }
         for (int32_t i = first0; i < last0; i++) {
             for (int32_t j = first1; j < last1; j++) {

@@ -52,13 +52,17 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
 
         window[i] = raot_windowf(word[0], word[1], place & 31u);
     }
-    for (uint32_t i = 6u; i-- > 0u;) {
+    for (uint32_t left = 6u; left > 0u; left--) {
+        const uint32_t i = left - 1u;
+
         carry += (m & 0xffffffffu) * window[i];
         product[i] = (uint32_t)carry;
         carry >>= 32;
     }
     carry = 0u;
-    for (uint32_t i = 5u; i-- > 0u;) {
+    for (uint32_t left = 5u; left > 0u; left--) {
+        const uint32_t i = left - 1u;
+
         carry += (m >> 32) * window[i + 1u] + product[i];
         product[i] = (uint32_t)carry;
         carry >>= 32;
@@ -68,9 +72,11 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
     quarter = (product[0] + 0x20000000u) >> 30;
     product[0] -= quarter << 30;
     negative = (product[0] >> 31) != 0u;
-    if (negative) {
+    if (negative != 0) {
         carry = 1u;
-        for (uint32_t i = 6u; i-- > 0u;) {
+        for (uint32_t left = 6u; left > 0u; left--) {
+            const uint32_t i = left - 1u;
+
             carry += (uint32_t)~product[i];
             product[i] = (uint32_t)carry;
             carry >>= 32;
@@ -85,7 +91,7 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
         unit *= 2.3283064365386963e-10; /* 2^-32 */
     }
     *angle = raot_pair_mul(raot_pair_sum(angle->high, angle->low), half_pi);
-    if (negative) {
+    if (negative != 0) {
         angle->high = -angle->high;
         angle->low = -angle->low;
     }
@@ -202,11 +208,11 @@ static inline struct raot_pair raot_atan_pair(struct raot_pair t)
     double z;
     double sum = 0.0;
 
-    if (inverse) {
+    if (inverse != 0) {
         t = raot_pair_quotient(one, t);
     }
     turned = t.high > 0.4142135623730950;
-    if (turned) {
+    if (turned != 0) {
         t = raot_pair_quotient(raot_pair_add(t, minus_one), raot_pair_add(t, one));
     }
     z = raot_mul(t.high, t.high);
@@ -214,10 +220,10 @@ static inline struct raot_pair raot_atan_pair(struct raot_pair t)
         sum = raot_mul(1.0 / (double)k - sum, z);
     }
     t = raot_pair_sum(t.high, t.low - raot_mul(t.high, sum));
-    if (turned) {
+    if (turned != 0) {
         t = raot_pair_add(quarter_pi, t);
     }
-    if (inverse) {
+    if (inverse != 0) {
         t.high = -t.high;
         t.low = -t.low;
         t = raot_pair_add(half_pi, t);
@@ -307,6 +313,8 @@ static inline double raot_acos(double x)
         base.low *= 2.0;
     } else if (a >= 1e-8) {
         angle = raot_asin_near(a);
+    } else {
+        /* what is added to a quarter turn is lost */
     }
     if (x > 0.0 || a > 0.5) {
         angle.high = -angle.high;

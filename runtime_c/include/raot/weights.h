@@ -56,7 +56,13 @@ static inline uint32_t raot_word_at(const unsigned char *data)
 /* 1 where the block says that it belongs to this program. Cheap: the data are not read. */
 static inline int raot_weights_match(const void *block, const unsigned char *identity)
 {
-    return memcmp(block, identity, RAOT_WEIGHTS_IDENTITY_BYTES) == 0;
+    const unsigned char *const bytes = block;
+    uint32_t changed = 0u;
+
+    for (size_t i = 0u; i < RAOT_WEIGHTS_IDENTITY_BYTES; i++) {
+        changed |= (uint32_t)bytes[i] ^ identity[i];
+    }
+    return changed == 0u;
 }
 
 /*
