@@ -460,7 +460,7 @@ def _fits(context: RunContext, size: str, most: Dim, pad: str) -> Iterator[str]:
 def _moved(context: RunContext, transfer: Transfer, pad: str, offset: str = "") -> Iterator[str]:
     target, source = (_pointer(context, name) for name in (transfer.target, transfer.source))
     size = context.bytes(transfer.type.bytes)
-    line = f"memcpy({target}{offset}, {source}, {size});"
+    line = f"(void)memcpy({target}{offset}, {source}, {size});"
     if size.isdigit():
         yield f"{pad}{line}" if size != "0" else f"{pad};"
         return
@@ -498,10 +498,10 @@ def _commit(context: RunContext, source: str, target: str) -> Iterator[str]:
 
 def _copy(target: str, source: str, size: str, pad: str) -> Iterator[str]:
     if size.isdigit():
-        yield f"{pad}memcpy({target}, {source}, {size});"
+        yield f"{pad}(void)memcpy({target}, {source}, {size});"
     else:
         yield f"{pad}if ({size} > 0) {{"
-        yield f"{pad}    memcpy({target}, {source}, {size});"
+        yield f"{pad}    (void)memcpy({target}, {source}, {size});"
         yield f"{pad}}}"
 
 
