@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from relax_aot.emit.c_numbers import Numbers, Plain
 from relax_aot.emit.c_proof import TURNS, reserved_names, size_by_size, turn_by_turn
 from relax_aot.emit.c_windows import Window, window_of
 from relax_aot.ir.dims import Bounds, Dim, interval
+from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
     COMPARISONS,
     LOGICAL,
@@ -367,11 +369,21 @@ def literal(lit: Lit) -> str:
         case DType.F64:
             return _float_text(float(lit.value), "", repr(float(lit.value)))
         case DType.F32:
-            with np.errstate(over="ignore"):
-                single = np.float32(lit.value)
-            return _float_text(float(single), "f", str(single))
+            return _single_text(lit)
         case computed:
             return _integer_text(int(lit.value), computed)
+
+
+@lru_cache(maxsize=1 << 12)
+def _single_text(lit: Lit) -> str:
+    with np.errstate(over="ignore"):
+        (text,) = single_texts(np.asarray([lit.value], dtype=np.float32))
+    return text
+
+
+def single_texts(values: Array) -> list[str]:
+    """Numbers of 32 bits as C writes them."""
+    return [_float_text(float(value), "f", str(value)) for value in values]
 
 
 def _float_text(value: float, suffix: str, text: str) -> str:

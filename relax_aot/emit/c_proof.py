@@ -7,6 +7,7 @@ nothing: whatever they say, each turn and each size is still checked.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod
 from relax_aot.ir.loops import (
@@ -52,6 +53,7 @@ def _loads(stmt: Stmt) -> Iterator[Load]:
             yield expr
 
 
+@lru_cache(maxsize=1 << 14)
 def clipped(dim: Dim) -> frozenset[str]:
     """Symbols inside min, max, quotients and remainders."""
     found: set[str] = set()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relax_aot.emit.blob import Layout, lay_out
-from relax_aot.emit.c_code import literal
+from relax_aot.emit.c_code import literal, single_texts
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.graph import Array, Constant
@@ -148,10 +148,6 @@ def _rows(data: Array, dtype: DType) -> tuple[str, ...]:
     if dtype in (DType.F16, DType.BF16):
         dtype = DType.U16
     texts = (
-        _float_texts(data) if dtype is DType.F32 else [literal(Lit(v.item(), dtype)) for v in data]
+        single_texts(data) if dtype is DType.F32 else [literal(Lit(v.item(), dtype)) for v in data]
     )
     return tuple(", ".join(texts[i : i + width]) for i in range(0, len(texts), width))
-
-
-def _float_texts(data: Array) -> list[str]:
-    return [literal(Lit(float(value), DType.F32)) for value in data]

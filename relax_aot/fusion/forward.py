@@ -27,7 +27,6 @@ from relax_aot.fusion.piece import (
     Piece,
     kept_apart,
     loaded,
-    names_in,
     substitute_dims,
     with_fresh_names,
 )
@@ -53,13 +52,14 @@ def forward(
 ) -> Piece | Refused:
     """One piece in place of two. Of the producer's results, those in `kept` are still
     stored."""
-    producer, consumer = kept_apart(producer, consumer)
-    fresh = Fresh(names_in(producer) | names_in(consumer))
     names = {link.seen.name for link in links}
+    _, read_in, _ = _around(consumer.body, names)
+    if any(isinstance(stmt, For) for stmt in walk(perfect_nest(read_in).inner)):
+        return Refused("the reader has loops of its own for each element")
+    producer, consumer = kept_apart(producer, consumer)
+    fresh = Fresh(producer.names | consumer.names)
     before, reading, after = _around(with_fresh_names(consumer.body, fresh), names)
     nest = perfect_nest(reading)
-    if any(isinstance(stmt, For) for stmt in walk(nest.inner)):
-        return Refused("the reader has loops of its own for each element")
     axes: dict[str, dict[str, int]] = {}
     for link in links:
         at = {site.plain_index for site in sites(reading, link.seen.name)}
@@ -68,7 +68,7 @@ def forward(
             return Refused("the reader does not go through it once, element by element")
         axes[link.seen.name] = found
     made = {link.made.name for link in links}
-    if made & loaded(producer.body):
+    if made & producer.loaded:
         return Refused("the writer reads it back")
     found_stores = [stores(producer.body, name) for name in sorted(made)]
     if any(len(s) != len(found_stores[0]) for s in found_stores):

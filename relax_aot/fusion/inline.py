@@ -18,7 +18,7 @@ from relax_aot.fusion.nest import (
     sites,
     substitute_in,
 )
-from relax_aot.fusion.piece import Fresh, Piece, kept_apart, names_in
+from relax_aot.fusion.piece import Fresh, Piece, kept_apart
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import (
@@ -41,7 +41,7 @@ def inline(producer: Piece, consumer: Piece, made: Var, seen: Var) -> Piece | Re
     definition = definition_of(theirs, made.name)
     if definition is None or len(producer.writes) != 1:
         return Refused("its elements are not computed one by one")
-    fresh = Fresh(names_in(consumer) | names_in(producer))
+    fresh = Fresh(consumer.names | producer.names)
     body = consumer.body
     found = _positions(body, made, seen, fresh)
     while found is not None and any(f.splits for _, f in found):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Ref, Var, attrs_of
@@ -34,7 +35,7 @@ NAMED_OPS = 3
 """A kernel is named after so many of the ops in it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Piece:
     """Loops over the graph's own values. `ops` says what it was made of."""
 
@@ -52,6 +53,21 @@ class Piece:
     @property
     def fallible(self) -> bool:
         return any(isinstance(stmt, Bind) and not stmt.trusted for stmt in walk(self.body))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every name that a new name must differ from."""
+        names = set(bound_names(self.body))
+        for value in (*self.reads, *self.writes, *self.scratch):
+            names |= {value.name} | value.type.symbols
+        for stmt in walk(self.body):
+            for dim in index_dims(stmt):
+                names |= dim.symbols
+        return frozenset(names)
+
+    @cached_property
+    def loaded(self) -> frozenset[str]:
+        return frozenset(loaded(self.body))
 
 
 def open_piece(call: Call, kernel: Kernel) -> Piece | None:
@@ -140,25 +156,14 @@ def bound_names(body: tuple[Stmt, ...]) -> dict[str, None]:
     return names
 
 
-def names_in(piece: Piece) -> set[str]:
-    """Every name that a new name must differ from."""
-    names = set(bound_names(piece.body))
-    for value in (*piece.reads, *piece.writes, *piece.scratch):
-        names |= {value.name} | value.type.symbols
-    for stmt in walk(piece.body):
-        for dim in index_dims(stmt):
-            names |= dim.symbols
-    return names
-
-
 def kept_apart(one: Piece, other: Piece) -> tuple[Piece, Piece]:
     """The same two, where no loop of one has the name of a size that the other speaks of."""
-    fresh = Fresh(names_in(one) | names_in(other))
+    fresh = Fresh(one.names | other.names)
     return _away_from(one, other, fresh), _away_from(other, one, fresh)
 
 
 def _away_from(piece: Piece, other: Piece, fresh: Fresh) -> Piece:
-    sizes = names_in(other) - bound_names(other.body).keys()
+    sizes = other.names - bound_names(other.body).keys()
     names = {name: fresh(name) for name in bound_names(piece.body) if name in sizes}
     return replace(piece, body=renamed(piece.body, names)) if names else piece
 
@@ -166,7 +171,7 @@ def _away_from(piece: Piece, other: Piece, fresh: Fresh) -> Piece:
 class Fresh:
     """Makes names that nobody has yet."""
 
-    def __init__(self, taken: set[str]) -> None:
+    def __init__(self, taken: frozenset[str]) -> None:
         self._taken = set(taken)
 
     def __call__(self, name: str) -> str:

@@ -20,7 +20,6 @@ from relax_aot.fusion.piece import (
     Fresh,
     Piece,
     kept_apart,
-    names_in,
     renamed,
     with_fresh_names,
 )
@@ -34,7 +33,7 @@ from relax_aot.ir.types import TensorType
 def join_rows(producer: Piece, consumer: Piece, made: Var, seen: Var) -> Piece | Refused:
     """One piece in place of two; `made` (read as `seen`) becomes scratch of one row."""
     producer, consumer = kept_apart(producer, consumer)
-    fresh = Fresh(names_in(producer) | names_in(consumer))
+    fresh = Fresh(producer.names | consumer.names)
     ours, made = refined(producer.body, made)
     theirs = _as_made(with_fresh_names(consumer.body, fresh), made, seen, fresh)
     if theirs is None:

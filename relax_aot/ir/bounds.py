@@ -122,8 +122,17 @@ class Bounds:
         return iter(self._table)
 
     def with_range(self, name: str, low: int, high: int) -> Bounds:
-        ranges = Bounds.of({**self._table, name: (low, high)}).ranges
-        return replace(self, ranges=ranges)
+        ranges = tuple(sorted({**self._table, name: (int(low), int(high))}.items()))
+        made = Bounds(ranges, self.facts, self.spelt, self.raisable, self.relied)
+        if not self.facts and not self.spelt:
+            made.__dict__["_before"] = (name, self)
+        return made
+
+    @cached_property
+    def _before(self) -> tuple[str, Bounds] | None:
+        """The range that was given last and what was known without it, where nothing relates
+        symbols: what does not speak of that symbol has the same interval there."""
+        return None
 
     def rely(self, relation: str, left: Value, right: Value) -> None:
         """Something that follows from highs which may be raised was used."""
@@ -146,6 +155,8 @@ def interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
     or the box is small. Highs count as they are."""
     if dim.is_constant:
         return dim.constant, dim.constant
+    while (before := bounds._before) and before[0] not in dim.symbols:
+        bounds = before[1]
     cached = bounds._cache.get(dim)
     if cached is None:
         cached = _related(dim, bounds) if bounds.facts or bounds.spelt else _interval(dim, bounds)

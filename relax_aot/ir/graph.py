@@ -322,6 +322,16 @@ class Module:
         return {kernel.name: kernel for kernel in self.kernels}
 
     @cached_property
+    def kernel_calls(self) -> dict[str, tuple[Call, ...]]:
+        """By the kernel's name, the calls of it; for every kernel, called or not."""
+        found: dict[str, list[Call]] = {kernel.name: [] for kernel in self.kernels}
+        for function in self.functions:
+            for call in function.body:
+                if call.op == "call_kernel":
+                    found.setdefault(call.ref("kernel"), []).append(call)
+        return {name: tuple(calls) for name, calls in found.items()}
+
+    @cached_property
     def extern_table(self) -> dict[str, Extern]:
         return {extern.name: extern for extern in self.externs}
 

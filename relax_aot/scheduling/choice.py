@@ -7,7 +7,8 @@ its innermost loop takes. What fits the registers and costs least per turn of th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations, product
 from math import prod
 
@@ -44,6 +45,9 @@ class Blocking:
     steps: tuple[tuple[str, int], ...]
 
 
+Turns = frozenset[tuple[str, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Stream:
     """A load of the innermost block: how far it moves with each variable, in bytes."""
@@ -62,6 +66,8 @@ class _Shape:
     inner: tuple[For, ...]
     interiors: dict[str, Interior | None]
     """Of the loops around, solved once for all candidates."""
+    blocks: dict[tuple[Turns, Turns], float] = field(default_factory=dict)
+    """What candidates cost that were looked at: they differ at few places."""
 
 
 def choose(nest: Nest, target: Target, share: float = 1.0) -> Blocking | None:
@@ -71,12 +77,16 @@ def choose(nest: Nest, target: Target, share: float = 1.0) -> Blocking | None:
     if shape is None:
         return None
     best: tuple[float, Blocking] | None = None
+    ways = [_way(shape, dict(steps)) for steps in _steps(nest, shape)]
     for tiles in _tiles(nest, shape):
-        for steps in _steps(nest, shape, dict(tiles)):
-            cost = _cost(shape, dict(tiles), dict(steps), target, share)
+        lanes = dict(tiles)
+        if not _fits_windows(shape, lanes):
+            continue
+        for way in ways:
+            cost = _cost(shape, lanes, way, target, share)
             if cost is not None and (best is None or cost < best[0]):
-                best = (cost, Blocking(tiles, steps))
-    alone = _cost(shape, {}, {}, target, share)
+                best = (cost, Blocking(tiles, tuple(way.steps.items())))
+    alone = _cost(shape, {}, _way(shape, {}), target, share)
     if best is None or alone is None or best[0] > WORTH * alone:
         return None
     return best[1]
@@ -159,9 +169,7 @@ def _sizes(shape: _Shape, variable: str) -> list[int]:
     return [size for size in SIZES if extent is None or size <= extent]
 
 
-def _steps(
-    nest: Nest, shape: _Shape, tiles: dict[str, int]
-) -> Iterator[tuple[tuple[str, int], ...]]:
+def _steps(nest: Nest, shape: _Shape) -> Iterator[tuple[tuple[str, int], ...]]:
     """No loop unrolled; the innermost one, two, three; a few steps of the innermost."""
     yield ()
     unrolled: list[tuple[str, int]] = []
@@ -187,24 +195,41 @@ def _is_long(loop: For, nest: Nest) -> bool:
     return not extent.is_constant and not extent.symbols & variables
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Steps of inner loops that stand side by side, as counts, and how far each load moves."""
+
+    steps: dict[str, int]
+    taken: int
+    moves: tuple[Moves, ...]
+
+
+def _way(shape: _Shape, steps: dict[str, int]) -> _Way:
+    counts = {
+        name: (shape.extents[name] or 1) if count == 0 else count for name, count in steps.items()
+    }
+    moves = tuple(_moves(stream, counts) for stream in shape.streams)
+    return _Way(steps, prod(counts.values()), moves)
+
+
 def _cost(
-    shape: _Shape, tiles: dict[str, int], steps: dict[str, int], target: Target, share: float
+    shape: _Shape, tiles: dict[str, int], way: _Way, target: Target, share: float
 ) -> float | None:
     """Instructions for a turn of the innermost block, on average over the nest, dearer by
     what the code weighs; None where it does not fit."""
-    if not _fits_windows(shape, tiles):
+    if not _fits(shape, tiles, way, target):
         return None
-    if not _fits(shape, tiles, steps, target):
-        return None
-    parts = [_parts(shape, name, size, steps) for name, size in tiles.items()]
+    one_by_one = _way(shape, {}) if way.steps else way
+    parts = [_parts(shape, name, size, way.steps) for name, size in tiles.items()]
     work = code = 0.0
     for segments in product(*parts):
         lanes = {name: part.size for name, part in zip(tiles, segments, strict=True)}
         rolled = any(part.rolled for part in segments)
-        block = _block(shape, lanes, {} if rolled else steps, target)
+        how = one_by_one if rolled else way
+        block = _block(shape, lanes, how, target)
         results = prod(lanes.values())
         covered = prod(part.share for part in segments)
-        work += covered * block / _turns(shape, {} if rolled else steps) / results
+        work += covered * block / how.taken / results
         code += BYTES * (block + EPILOGUE * results)
     return work * (1 + code / (target.code * share))
 
@@ -268,27 +293,18 @@ def _parts(shape: _Shape, name: str, size: int, steps: dict[str, int]) -> list[_
     return parts
 
 
-def _turns(shape: _Shape, steps: dict[str, int]) -> int:
-    return prod(_unrolled(shape, steps).values())
-
-
-def _unrolled(shape: _Shape, steps: dict[str, int]) -> dict[str, int]:
-    return {
-        name: (shape.extents[name] or 1) if count == 0 else count for name, count in steps.items()
-    }
-
-
-def _fits(shape: _Shape, lanes: dict[str, int], steps: dict[str, int], target: Target) -> bool:
+def _fits(shape: _Shape, lanes: dict[str, int], way: _Way, target: Target) -> bool:
     """The sums and what they are made of fit the registers, and the block is not too long."""
-    unrolled = _unrolled(shape, steps)
-    results, taken = prod(lanes.values()), prod(unrolled.values())
+    results, taken = prod(lanes.values()), way.taken
     if results * taken == 1:
         return True
     if results * taken * shape.operations > target.block:
         return False
     kept, passing = 0, [0]
-    for stream in shape.streams:
-        all_, once = len(_places(stream, {**lanes, **unrolled})), len(_places(stream, lanes))
+    for stream, further in zip(shape.streams, way.moves, strict=True):
+        moves = _moves(stream, lanes)
+        once = len(_places(moves))
+        all_ = len(_places(moves + further)) if further else once
         if all_ < once * taken:
             kept += all_
         else:
@@ -298,16 +314,23 @@ def _fits(shape: _Shape, lanes: dict[str, int], steps: dict[str, int], target: T
     return results * shape.sums + kept + 1 <= target.registers
 
 
-def _block(shape: _Shape, lanes: dict[str, int], steps: dict[str, int], target: Target) -> float:
+def _block(shape: _Shape, lanes: dict[str, int], way: _Way, target: Target) -> float:
     """Instructions of one turn of the innermost loop."""
-    unrolled = _unrolled(shape, steps)
+    key = frozenset(part for part in lanes.items() if part[1] > 1), frozenset(way.steps.items())
+    found = shape.blocks.get(key)
+    if found is None:
+        found = shape.blocks[key] = _counted(shape, lanes, way, target)
+    return found
+
+
+def _counted(shape: _Shape, lanes: dict[str, int], way: _Way, target: Target) -> float:
     loads = pointers = 0
-    for stream in shape.streams:
-        places = _places(stream, {**lanes, **unrolled})
-        loads += len(places)
-        pointers += _pointers(places, target.reach)
+    for stream, further in zip(shape.streams, way.moves, strict=True):
+        moves = _moves(stream, lanes) + further
+        loads += len(_places(moves))
+        pointers += _pointers(moves, target.reach)
     spilled = max(pointers - target.pointers, 0)
-    taken = prod(lanes.values()) * prod(unrolled.values())
+    taken = prod(lanes.values()) * way.taken
     return taken * shape.operations + loads + pointers + 2 * spilled + 2
 
 
@@ -318,18 +341,32 @@ def _fits_windows(shape: _Shape, tiles: dict[str, int]) -> bool:
     )
 
 
-def _places(stream: _Stream, counts: dict[str, int]) -> set[int]:
+Moves = tuple[tuple[int, int], ...]
+"""How far, and how often."""
+
+
+def _moves(stream: _Stream, counts: dict[str, int]) -> Moves:
+    strides = stream.strides
+    return tuple(
+        (strides[name], count)
+        for name, count in counts.items()
+        if count != 1 and strides.get(name, 0)
+    )
+
+
+@lru_cache(maxsize=1 << 13)
+def _places(moves: Moves) -> tuple[int, ...]:
+    """Where the elements of a block lie, in order."""
     places = {0}
-    for name, count in counts.items():
-        stride = stream.strides.get(name, 0)
-        if stride:
-            places = {place + stride * i for place in places for i in range(count)}
-    return places
+    for stride, count in moves:
+        places = {place + stride * i for place in places for i in range(count)}
+    return tuple(sorted(places))
 
 
-def _pointers(places: set[int], reach: int) -> int:
+@lru_cache(maxsize=1 << 13)
+def _pointers(moves: Moves, reach: int) -> int:
     count, base = 0, None
-    for place in sorted(places):
+    for place in _places(moves):
         if base is None or place - base > reach:
             count, base = count + 1, place
     return count

@@ -128,11 +128,10 @@ class _Made:
 
 def integer_module(module: Module, form: str) -> Module:
     """Every kernel that has integer contractions, with its constants packed."""
-    calls = [c for f in module.functions for c in f.body if c.op == "call_kernel"]
     table = module.constant_table
     scheduled: dict[str, tuple[Kernel, Scheduled]] = {}
     for kernel in module.kernels:
-        mine = [call for call in calls if call.ref("kernel") == kernel.name]
+        mine = module.kernel_calls[kernel.name]
         known = frozenset(
             buffer.name
             for position, buffer in enumerate(kernel.inputs)

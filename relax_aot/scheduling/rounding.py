@@ -24,11 +24,10 @@ SLACK = 1.001
 
 def round_module(module: Module) -> Module:
     """Every kernel, with what is known of the constants that it is called with."""
-    calls = [c for f in module.functions for c in f.body if c.op == "call_kernel"]
     table = module.constant_table
     kernels = []
     for kernel in module.kernels:
-        mine = [call for call in calls if call.ref("kernel") == kernel.name]
+        mine = module.kernel_calls[kernel.name]
         greatest: dict[str, float] = {}
         for position, buffer in enumerate(kernel.inputs):
             names = {call.inputs[position].name for call in mine}

@@ -115,11 +115,10 @@ def _names_read(body: Sequence[Stmt]) -> set[str]:
 
 def tile_module(module: Module, target: Target) -> Module:
     """Every kernel by tiles, constants rearranged for those that want it."""
-    calls = [c for f in module.functions for c in f.body if c.op == "call_kernel"]
     table = module.constant_table
     tiled: dict[str, tuple[Kernel, Tiled]] = {}
     for kernel in module.kernels:
-        mine = [call for call in calls if call.ref("kernel") == kernel.name]
+        mine = module.kernel_calls[kernel.name]
         known = frozenset(
             buffer.name
             for position, buffer in enumerate(kernel.inputs)
