@@ -17,7 +17,7 @@ import numpy as np
 
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_numbers import Numbers, Plain
-from relax_aot.emit.c_proof import TURNS, reserved_names, size_by_size, turn_by_turn
+from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names, size_by_size
 from relax_aot.emit.c_windows import Window, window_of
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Array
@@ -88,8 +88,7 @@ class Printer:
     claimed: Names
     lines: list[str] = field(default_factory=list)
     loop_names: dict[str, str] = field(default_factory=dict)
-    reserved: frozenset[str] = frozenset()
-    """Arrays of the kernel's own."""
+    turns: Turns = field(default_factory=lambda: Turns(()))
 
     def body(self, stmts: tuple[Stmt, ...], scope: Scope, depth: int) -> None:
         bound: list[tuple[int, str]] = []
@@ -191,8 +190,8 @@ class Printer:
             only = {loop.variable: loop.start}
             self.body(map_index_dims(loop.body, lambda dim: dim.substitute(only)), scope, depth)
             return
-        if turn_by_turn(loop, self.reserved):
-            self._line(depth, f"/*@ loop unroll {TURNS}; */")
+        if self.turns.one_by_one(loop):
+            self._line(depth, f"/*@ loop unroll {MOST_TURNS}; */")
         name = self._loop_name(loop.variable)
         start, stop = (scope.dim(d) for d in (loop.start, loop.stop))
         low = interval(loop.start, scope.bounds)[0]
@@ -571,7 +570,7 @@ def print_kernel(
     """The body of a kernel's C function, indented by one level. `taken`: names of its
     parameters beside buffers and symbols."""
     printer = Printer(Names([*buffers.values(), *symbols.values(), *taken]))
-    printer.reserved = reserved_names(kernel.body)
+    printer.turns = Turns(reserved_names(kernel.body))
     for name in size_by_size(kernel.body, tuple(symbols)):
         printer.lines.append(f"    /*@ split {symbols[name]}; */")
     printer.body(kernel.body, Scope(dict(symbols), bounds, buffers, numbers or Plain()), 1)

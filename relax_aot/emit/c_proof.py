@@ -6,13 +6,17 @@ nothing: whatever they say, each turn and each size is still checked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from operator import or_
 
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod
 from relax_aot.ir.loops import (
     Bind,
+    Buffer,
     For,
+    If,
     Let,
     Load,
     Reserve,
@@ -23,34 +27,72 @@ from relax_aot.ir.loops import (
     walk,
 )
 
-TURNS = 4096
+MOST_TURNS = 4096
 """Turns that are looked at one by one. A loop that has fewer ends earlier."""
 
 
-def turn_by_turn(loop: For, reserved: Collection[str]) -> bool:
-    """Whether a loop is clear only when each turn is looked at by itself: it fills an array of
-    the kernel or goes through its rows, counts what data decide, or what is done in a turn is
-    cut off by a size."""
-    nested = any(isinstance(stmt, For) for stmt in loop.body)
-    for stmt in (loop, *walk(loop.body)):
-        if isinstance(stmt, Bind) and stmt.trusted:
-            return True
-        if any(loop.variable in clipped(dim) for dim in index_dims(stmt)):
-            return True
-        places = [] if not nested else [(load.buffer, load.index) for load in _loads(stmt)]
-        if isinstance(stmt, Store):
-            places.append((stmt.buffer, stmt.index))
-        for buffer, index in places:
-            along = any(loop.variable in dim.symbols for dim in index)
-            if buffer.name in reserved and along:
-                return True
-    return False
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """What is done in a statement: whether data decide a number in it, and the names that sizes
+    cut off, that arrays of the kernel are written along, and read along."""
+
+    counted: bool = False
+    clipped: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+
+    def __or__(self, other: _Inside) -> _Inside:
+        return _Inside(
+            self.counted or other.counted,
+            self.clipped | other.clipped,
+            self.written | other.written,
+            self.read | other.read,
+        )
 
 
-def _loads(stmt: Stmt) -> Iterator[Load]:
-    for expr in expressions(stmt):
-        if isinstance(expr, Load):
-            yield expr
+class Turns:
+    """Asked of the loops of one kernel, whose own arrays are `reserved`; each statement is
+    looked at once."""
+
+    def __init__(self, reserved: Collection[str]) -> None:
+        self._reserved = reserved
+        self._known: dict[int, tuple[Stmt, _Inside]] = {}
+        """By identity, with the statement, so that no other takes its place."""
+
+    def one_by_one(self, loop: For) -> bool:
+        """Whether a loop is clear only when each turn is looked at by itself: it fills an array
+        of the kernel or goes through its rows, counts what data decide, or what is done in a
+        turn is cut off by a size."""
+        nested = any(isinstance(stmt, For) for stmt in loop.body)
+        inside = self._inside(loop)
+        along = inside.clipped | inside.written | (inside.read if nested else frozenset())
+        return inside.counted or loop.variable in along
+
+    def _inside(self, stmt: Stmt) -> _Inside:
+        known = self._known.get(id(stmt))
+        if known is None:
+            known = self._known[id(stmt)] = (stmt, self._looked_at(stmt))
+        return known[1]
+
+    def _looked_at(self, stmt: Stmt) -> _Inside:
+        own = _Inside(
+            isinstance(stmt, Bind) and stmt.trusted,
+            frozenset[str]().union(*map(clipped, index_dims(stmt))),
+            self._along([(stmt.buffer, stmt.index)] if isinstance(stmt, Store) else []),
+            self._along([(e.buffer, e.index) for e in expressions(stmt) if isinstance(e, Load)]),
+        )
+        match stmt:
+            case For():
+                parts = stmt.body
+            case If():
+                parts = stmt.then + stmt.otherwise
+            case _:
+                parts = ()
+        return reduce(or_, map(self._inside, parts), own)
+
+    def _along(self, places: Iterable[tuple[Buffer, tuple[Dim, ...]]]) -> frozenset[str]:
+        own = (dim for buffer, index in places if buffer.name in self._reserved for dim in index)
+        return frozenset[str]().union(*(dim.symbols for dim in own))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -72,6 +114,7 @@ def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, .
     at one by one: what is done is clear for each value by itself."""
     rests_on: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sizes}
     found: set[str] = set()
+    turns = Turns(())
     for stmt in walk(body):
         if isinstance(stmt, Let):
             rests_on[stmt.name] = _sizes(stmt.value, rests_on)
@@ -79,7 +122,7 @@ def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, .
         if isinstance(stmt, For):
             found |= _subtracted(stmt.start, rests_on) | _subtracted(stmt.stop, rests_on)
             first = _sizes(stmt.start, rests_on)
-            if first and turn_by_turn(stmt, ()):
+            if first and turns.one_by_one(stmt):
                 found |= first | _sizes(stmt.stop, rests_on)
     return tuple(name for name in sizes if name in found)
 

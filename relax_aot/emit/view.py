@@ -216,6 +216,7 @@ def view_of(
     outputs = tuple(_member(port, context, macros) for port in interface.outputs)
     inputs = tuple(_member(port, context, macros) for port in interface.inputs)
     dtypes = {dtype for kernel in plan.kernels for dtype in _dtypes(kernel)}
+    reach = index_reach(plan)
     model = ModelView(
         name=interface.name,
         prefix=interface.prefix,
@@ -225,7 +226,7 @@ def view_of(
         small=sharing == "all",
         level="-Os" if sharing == "all" else "-O2",
         ir_lines=tuple(_ir_lines(plan)),
-        bounds=_bounds(interface, plan),
+        bounds=_bounds(interface, plan, reach),
         bounds_overridable=any(not f.pinned for f in interface.dims),
         renaming=_renaming(interface),
         functions=tuple(_functions(interface)),
@@ -284,7 +285,7 @@ def view_of(
         weights_apart=interface.weights_apart,
         weights_identity=(),
         identity_bytes=blob.IDENTITY_BYTES,
-        index_reach=greatest_c(index_reach(plan), macros, plan.module.bounds),
+        index_reach=greatest_c(reach, macros, plan.module.bounds),
         sizes_checked=_checked(interface, plan),
         extern_headers=tuple(dict.fromkeys(e.header for e, _ in extern_steps(plan))),
         extern_checks=tuple(CheckView(*c) for c in value_checks(plan, macros)),
@@ -323,9 +324,9 @@ def _section(plan: Plan, interface: Interface) -> str:
     return sections[0] if sections else f".rodata.{interface.name}_weights"
 
 
-def _bounds(interface: Interface, plan: Plan) -> tuple[BoundView, ...]:
+def _bounds(interface: Interface, plan: Plan, reach: Dim) -> tuple[BoundView, ...]:
     fields = [(f, True) for f in interface.dims] + [(f, False) for f in interface.results]
-    sizes = [*_sizes(interface, plan), index_reach(plan)]
+    sizes = [*_sizes(interface, plan), reach]
     limits = bound_limits(sizes, plan.module.bounds, len(plan.slots) + 8)
     return tuple(
         BoundView(

@@ -58,15 +58,18 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    nest: Nest
-    streams: tuple[_Stream, ...]
-    operations: int
-    sums: int
-    extents: dict[str, int | None]
-    inner: tuple[For, ...]
-    interiors: dict[str, Interior | None]
+    """Two are the same where a choice for one is one for the other: layers of a network repeat."""
+
+    key: tuple[object, ...]
+    nest: Nest = field(compare=False)
+    streams: tuple[_Stream, ...] = field(compare=False)
+    operations: int = field(compare=False)
+    sums: int = field(compare=False)
+    extents: dict[str, int | None] = field(compare=False)
+    inner: tuple[For, ...] = field(compare=False)
+    interiors: dict[str, Interior | None] = field(compare=False)
     """Of the loops around, solved once for all candidates."""
-    blocks: dict[tuple[Turns, Turns], float] = field(default_factory=dict)
+    blocks: dict[tuple[Turns, Turns], float] = field(default_factory=dict, compare=False)
     """What candidates cost that were looked at: they differ at few places."""
 
 
@@ -74,8 +77,12 @@ def choose(nest: Nest, target: Target, share: float = 1.0) -> Blocking | None:
     """The blocking that costs least; None where none is worth it. `share`: the part of the
     model's work that this nest does; code counts for more where it is little."""
     shape = _shape(nest)
-    if shape is None:
-        return None
+    return None if shape is None else _chosen(shape, target, share)
+
+
+@lru_cache(maxsize=256)
+def _chosen(shape: _Shape, target: Target, share: float) -> Blocking | None:
+    nest = shape.nest
     best: tuple[float, Blocking] | None = None
     ways = [_way(shape, dict(steps)) for steps in _steps(nest, shape)]
     for tiles in _tiles(nest, shape):
@@ -125,7 +132,14 @@ def _shape(nest: Nest) -> _Shape | None:
     extents = {loop.variable: _extent(loop) for loop in nest.loops}
     extents |= {loop.variable: _full_extent(nest, loop) for loop in inner}
     interiors = {loop.variable: interior(loop, nest.reductions) for loop in nest.loops}
-    return _Shape(nest, streams, operations, len(sums), extents, tuple(inner), interiors)
+    key = (
+        *((loop.variable, loop.start, loop.stop) for loop in (*nest.loops, *nest.reductions)),
+        nest.free,
+        *((tuple(stream.strides.items()), stream.bytes) for stream in streams),
+        (operations, len(sums), tuple(loop.variable for loop in inner)),
+        *extents.items(),
+    )
+    return _Shape(key, nest, streams, operations, len(sums), extents, tuple(inner), interiors)
 
 
 def _stride(load: Load, name: str) -> int:
