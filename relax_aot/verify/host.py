@@ -279,6 +279,9 @@ def build_shared(
 
 def _compile(compiler: Compiler, arguments: Sequence[str], folder: Path) -> None:
     done = run(compiler, arguments, folder)
+    if done.returncode and "internal compiler error" in done.stderr:
+        # GCC 12 at -O3 fails on loops that copy eight bytes and look them up in a table.
+        done = run(compiler, [*arguments, "-fno-tree-loop-vectorize"], folder)
     if done.returncode:
         raise HostBuildError(f"{compiler.name} failed:\n{done.stderr[:4000]}")
 

@@ -6,6 +6,7 @@ by others are replaced by their definition.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -31,6 +32,7 @@ FAILURES = (RuntimeError, ValueError, ValidationError, InferenceError)
 
 def prepare(model: ModelProto, name: str, handled: Collection[str]) -> ModelProto:
     """`handled` are the operators with a handler, by `qualified` name."""
+    model = _in_order(model)
     if model.functions:
         try:
             model = inliner.inline_local_functions(model)
@@ -38,6 +40,75 @@ def prepare(model: ModelProto, name: str, handled: Collection[str]) -> ModelProt
             reason = str(error).strip().splitlines()[0]
             raise ModelError(f"{name}: its functions cannot be inlined: {reason}") from None
     return _defined(model, handled)
+
+
+def _in_order(model: ModelProto) -> ModelProto:
+    """Every node after those that it reads. ONNX asks for this, but ONNX Runtime does not, and
+    its quantiser forgets what branches read."""
+    if not any(_misplaced(graph) for graph in _graphs(model.graph)):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for graph in _graphs(copy.graph):
+        if _misplaced(graph):
+            nodes = _sorted(graph)
+            del graph.node[:]
+            graph.node.extend(nodes)
+    return copy
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from _graphs(inner)
+
+
+def _needs(graph: GraphProto) -> list[set[int]]:
+    """For each node the places of those in the same graph that it reads."""
+    maker = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    return [{maker[n] for n in _free(node) if n in maker} for node in graph.node]
+
+
+def _misplaced(graph: GraphProto) -> bool:
+    return any(max(needs, default=-1) >= place for place, needs in enumerate(_needs(graph)))
+
+
+def _sorted(graph: GraphProto) -> list[NodeProto]:
+    """In order, and else as they are; nodes that wait for each other come last."""
+    needs = _needs(graph)
+    readers: list[list[int]] = [[] for _ in needs]
+    for place, sources in enumerate(needs):
+        for source in sources:
+            readers[source].append(place)
+    ready = [place for place, sources in enumerate(needs) if not sources]
+    order: list[int] = []
+    while ready:
+        place = heapq.heappop(ready)
+        order.append(place)
+        for reader in readers[place]:
+            needs[reader].discard(place)
+            if not needs[reader]:
+                heapq.heappush(ready, reader)
+    order += sorted(set(range(len(needs))) - set(order))
+    nodes = []
+    for place in order:
+        nodes.append(NodeProto())
+        nodes[-1].CopyFrom(graph.node[place])
+    return nodes
+
+
+def _free(node: NodeProto) -> set[str]:
+    """What a node reads, with what its branches and bodies read around them."""
+    found = {name for name in node.input if name}
+    for graph in subgraphs(node):
+        own = {t.name for t in graph.initializer} | {value.name for value in graph.input}
+        own |= {name for inner in graph.node for name in inner.output}
+        read = {output.name for output in graph.output}
+        for inner in graph.node:
+            read |= _free(inner)
+        found |= read - own
+    return found
 
 
 def opset_of(model: ModelProto, domain: str = "") -> int:
