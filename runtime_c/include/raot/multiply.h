@@ -443,8 +443,16 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
         return;
     }
 #endif
-    for (int32_t r = 0; r < rows; r += RAOT_HIGH) {
-        const int32_t high = rows - r < RAOT_HIGH ? rows - r : RAOT_HIGH;
+    int32_t high;
+
+    for (int32_t r = 0; r < rows; r += high) {
+        high = rows - r < RAOT_HIGH ? rows - r : RAOT_HIGH;
+#if RAOT_LOW > 0
+        /* Rows that are left over are shared out: 8 are 4 and 4, since two alone would wait. */
+        if (rows - r > RAOT_HIGH && rows - r < 2 * RAOT_HIGH) {
+            high = (rows - r + 1) / 2;
+        }
+#endif
         const float *const rest = left + r * left_row;
         float *const row = sums + r * RAOT_TILE_COLUMNS;
         int32_t c = 0;
