@@ -94,13 +94,34 @@ def _exported(traced: Traced) -> Any:
         warnings.simplefilter("ignore")
         try:
             found = torch.onnx.export(
-                traced.program, dynamo=True, verbose=False, dynamic_shapes=traced.dynamic_shapes
+                traced.program, dynamo=True, verbose=False, dynamic_shapes=_axes_of_tensors(traced)
             )
         except Exception as error:
             raise UnsupportedError(
                 f"PyTorch's ONNX exporter cannot write the program:\n{_said(error)}"
             ) from error
     return found.model_proto
+
+
+def _axes_of_tensors(traced: Traced) -> Any:
+    """`dynamic_shapes` without what stands for numbers and None: the exporter takes names where
+    there is one entry for each input of the ONNX model."""
+    inputs = traced.program.graph_signature.user_inputs
+    flat = [] if traced.dynamic_shapes is None else _flat(traced.dynamic_shapes)
+    if len(flat) != len(inputs):
+        return traced.dynamic_shapes
+    return tuple(axes for axes, name in zip(flat, inputs, strict=True) if isinstance(name, str))
+
+
+def _flat(shapes: Any) -> list[Any]:
+    """The axes of each tensor: a dict by their numbers, a sequence of sizes, or None."""
+    if isinstance(shapes, Mapping):
+        by_number = all(isinstance(key, int) for key in shapes)
+        return [shapes] if by_number else [a for part in shapes.values() for a in _flat(part)]
+    if isinstance(shapes, list | tuple):
+        of_parts = all(part is None or isinstance(part, Mapping | list | tuple) for part in shapes)
+        return [a for part in shapes for a in _flat(part)] if of_parts else [shapes]
+    return [shapes]
 
 
 def _said(error: BaseException) -> str:
@@ -115,8 +136,13 @@ def _ranges(program: Any, model: Any) -> Iterator[tuple[str, tuple[int, int]]]:
     """Lowest and highest value of each symbol, by its name in the ONNX model: names are where
     the program has a size of its own."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    for port in model.graph.input:
-        sizes = getattr(values.get(port.name), "shape", ())
+    inputs = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    ports = list(model.graph.input)
+    if len(inputs) != len(ports):
+        inputs = [port.name for port in ports]
+    # By place, for an input that is an output too has another name in the model.
+    for name, port in zip(inputs, ports, strict=True):
+        sizes = getattr(values.get(name), "shape", ())
         for dim, size in zip(port.type.tensor_type.shape.dim, sizes, strict=False):
             symbols = getattr(getattr(size, "node", None), "expr", None)
             names = set(re.findall(r"[A-Za-z_]\w*", dim.dim_param))

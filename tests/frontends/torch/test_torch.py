@@ -83,6 +83,27 @@ def test_derived_sizes_bound_their_symbol(torch: Any) -> None:
     assert str(loaded.functions[0].params[0].type.shape[0]) == "4*n"
 
 
+def test_sizes_keep_their_names_beside_numbers_and_absent_inputs(torch: Any) -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: Any, mask: Any = None, scale: int = 2) -> Any:
+            return x * scale if mask is None else x * mask
+
+    n = torch.export.Dim("n", min=1, max=7)
+    shapes = {"x": {0: n}, "mask": None, "scale": None}
+    loaded = rx.load(Scaled().eval(), (torch.randn(4), None, 3), dynamic_shapes=shapes)
+    assert bounds_of(loaded) == {"n": (1, 7)}
+
+
+def test_an_input_that_is_an_output_has_its_range(torch: Any) -> None:
+    class Passing(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x, x + 1
+
+    n = torch.export.Dim("n", min=1, max=7)
+    loaded = rx.load(Passing().eval(), torch.randn(4), dynamic_shapes={"x": {0: n}})
+    assert bounds_of(loaded) == {"n": (1, 7)}
+
+
 def test_an_open_range_needs_a_bound(torch: Any) -> None:
     arguments = (small(torch), examples(torch))
     with pytest.raises(MissingBound, match="--bound n="):
