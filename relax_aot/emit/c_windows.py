@@ -13,6 +13,9 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Binary, For, Index, Lit, Load, Select, Store
 from relax_aot.ir.types import DType
 
+HEADER = "window.h"
+"""Which declares it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:

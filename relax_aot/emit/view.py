@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from relax_aot.emit import blob, run_code
+from relax_aot.emit import blob, c_windows, run_code
 from relax_aot.emit.arenas import (
     ArenaView,
     LocalView,
@@ -25,7 +25,7 @@ from relax_aot.externs import ExternTable
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.extern import Returns
 from relax_aot.ir.graph import Call, Var
-from relax_aot.ir.loops import Kernel, Micro, Multiply, expressions, walk
+from relax_aot.ir.loops import For, Kernel, Micro, Multiply, expressions, walk
 from relax_aot.ir.text import attr_text
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.planning import Plan, at_most, inner_sizes
@@ -295,8 +295,11 @@ def view_of(
 
 
 def _micro_headers(plan: Plan) -> tuple[str, ...]:
-    statements = (stmt for kernel in plan.kernels for stmt in walk(kernel.body))
-    return tuple(sorted({s.kernel.header for s in statements if isinstance(s, Micro)}))
+    statements = [stmt for kernel in plan.kernels for stmt in walk(kernel.body)]
+    found = {stmt.kernel.header for stmt in statements if isinstance(stmt, Micro)}
+    if any(c_windows.window_of(stmt) is not None for stmt in statements if isinstance(stmt, For)):
+        found.add(c_windows.HEADER)
+    return tuple(sorted(found))
 
 
 def _places(plan: Plan, interface: Interface) -> tuple[LocalView, ...]:
