@@ -3,15 +3,19 @@
     python benchmarks/sizes.py [--board aarch64-linux] [--json FILE] [--svg FILE]
 
 One program, compiled for n <= 256, is run at many sizes. Beside it stand programs compiled for
-one size alone. Instructions are counted under QEMU, repeatable to the instruction. The encoder
-has a width of 256 and 4 layers on Linux, a width of 64 and one layer on a microcontroller.
+one size alone. Instructions are counted under QEMU, on the host by Valgrind (callgrind), and
+repeatable to the instruction. The encoder has a width of 256 and 4 layers on Linux, a width of
+64 and one layer on a microcontroller.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+COUNTED = Path(__file__).parent / "counted.c"
 MOST = 256
 SIZES = (1, 2, 3, 4, 8, 15, 16, 17, 24, 31, 32, 33, 48, 62, 63, 64, 65, 66, 80, 96)
 ALONE = (16, 64)
@@ -35,11 +40,40 @@ def counts(model: Any, board: str, bounds: tuple[int, int], sizes: Sequence[int]
 
     options = driver.Options(bounds={"n": bounds, "batch": (1, 1)})
     project = driver.compile_model(model, board, options)
+    if board == "host":
+        return host_counts(project, sizes)
     width = project.interface.inputs[0].type.shape[-1].constant
     rng = np.random.default_rng(0)
     samples = [{"x": rng.normal(size=(1, n, width)).astype(np.float32)} for n in sizes]
     found = [run.instructions for run in emulate(project, samples)]
     return [count for count in found if count is not None]
+
+
+def host_counts(project: Any, sizes: Sequence[int]) -> list[int]:
+    """Of this machine's instructions, vectors with them, as far as Valgrind knows them."""
+    from relax_aot.verify.host import OPTIMISE_FLAGS, library_files
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = library_files(project) | {"counted.c": COUNTED.read_bytes()}
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        sources = sorted(path for path in files if path.endswith(".c"))
+        command = ["cc", "-std=c11", *OPTIMISE_FLAGS, "-I.", *sources, "-o", "counted", "-lm"]
+        subprocess.run(command, cwd=folder, check=True)
+        return [_host_count(project, folder, n) for n in sizes]
+
+
+def _host_count(project: Any, folder: Path, n: int) -> int:
+    """One call with a batch of 1."""
+    dims = [str(n if field.symbol.name == "n" else 1) for field in project.interface.dims]
+    options = ["--tool=callgrind", "--toggle-collect=counted", "--callgrind-out-file=out"]
+    command = ["valgrind", *options, "./counted", *dims]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    assert found is not None, done.stderr
+    return int(found[1])
 
 
 def measure(board: str) -> dict[str, Any]:
