@@ -160,10 +160,14 @@ class Printer:
     def _micro(self, stmt: Micro, scope: Scope, depth: int) -> None:
         parts = [_address(load, scope) for load in stmt.operands]
         if stmt.kernel.table:
-            name = self.claimed.claim("sizes")
+            type_ = f"const struct {stmt.kernel.table} *"
             values = ", ".join(str(size.constant) for size in stmt.sizes)
-            self._line(depth, f"static const struct {stmt.kernel.table} {name} = {{{values}}};")
-            self._line(depth, f"{stmt.name}({', '.join(parts)}, &{name});")
+            table = scope.numbers.literal(type_, f"{{{values}}}")
+            if table.startswith("{"):
+                name = self.claimed.claim("sizes")
+                self._line(depth, f"static const struct {stmt.kernel.table} {name} = {table};")
+                table = f"&{name}"
+            self._line(depth, f"{stmt.name}({', '.join(parts)}, {table});")
             return
         parts += [scope.dim(size) for size in stmt.sizes]
         self._line(depth, f"{stmt.name}({', '.join(parts)});")

@@ -379,7 +379,17 @@ def _node(context: RunContext, node: Node, depth: int) -> Iterator[str]:
     names = context.kernels[node.callee.name]
     arguments = [context.symbols[s] for s in names.symbols]
     arguments += [_pointer(context, name) for name in (*node.args, *node.outs)]
-    arguments += names.arguments
+    tables: list[str] = []
+    for parameter, value in zip(names.numbers, names.arguments, strict=True):
+        type_, _, name = parameter.rpartition(" ")
+        if value.startswith("{"):
+            tables.append(f"static {type_.removesuffix(' *')} {name} = {value};")
+        arguments.append(f"&{name}" if value.startswith("{") else value)
+    if tables:
+        # Each call has numbers of its own, in a block of their own.
+        yield f"{pad}{{"
+        pad += "    "
+        yield from (f"{pad}{table}" for table in tables)
     call = f"{names.c_name}({', '.join(arguments)})"
     if node.callee.fallible:
         yield f"{pad}RAOT_PROFILE({names.c_name}, status = {call});"
@@ -388,6 +398,8 @@ def _node(context: RunContext, node: Node, depth: int) -> Iterator[str]:
         yield f"{pad}}}"
     else:
         yield f"{pad}RAOT_PROFILE({names.c_name}, {call});"
+    if tables:
+        yield f"{pad.removesuffix('    ')}}}"
 
 
 def _sized(context: RunContext, node: Define | Check, pad: str) -> Iterator[str]:

@@ -107,6 +107,18 @@ def _run_each(operands: Sequence[Array], sizes: Sizes) -> None:
         out[c::depth] = made
 
 
+def _run_planes(operands: Sequence[Array], sizes: Sizes) -> None:
+    """As for channels last, turned."""
+    s = _named(sizes)
+    depth = s["channels"]
+    turned = [a.reshape(depth, -1).T.reshape(-1) for a in operands[:3]]
+    other = operands[4]
+    if s["adds"]:
+        other = other.reshape(depth, -1).T.reshape(-1)
+    _run_each((*turned, operands[3], other), sizes)
+    operands[0][:] = turned[0].reshape(-1, depth).T.reshape(-1)
+
+
 def _each_reach(sizes: Sizes) -> Sequence[int]:
     s = _named(sizes)
     out, image, _, start, other = _reach(False, sizes)
@@ -147,14 +159,20 @@ MICRO_KERNELS = (
         lambda operands, sizes: _run(True, operands, sizes),
         TABLE,
     ),
-    MicroKernel(
-        "raot_convolve_each_f32",
-        "convolve.h",
-        OPERANDS,
-        SIZES,
-        _each_reach,
-        lambda sizes: _multiply_adds(sizes) // sizes[1],
-        _run_each,
-        TABLE,
+    *(
+        MicroKernel(
+            name,
+            "convolve.h",
+            OPERANDS,
+            SIZES,
+            _each_reach,
+            lambda sizes: _multiply_adds(sizes) // sizes[1],
+            run,
+            TABLE,
+        )
+        for name, run in (
+            ("raot_convolve_each_f32", _run_each),
+            ("raot_convolve_planes_f32", _run_planes),
+        )
     ),
 )

@@ -26,6 +26,8 @@ GREATEST = (1 << 15) - 1
 """What int16_t holds."""
 LEAST = 8
 """Results side by side for which tiles are worth it."""
+SELDOM = 1 / 64
+"""Of a model's work; what does no more may be slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,15 @@ class _Shape:
 
 
 def convolved(
-    sum_: Sum, names: Names, constants: frozenset[str], finite: frozenset[str], target: Target
+    sum_: Sum,
+    names: Names,
+    constants: frozenset[str],
+    finite: frozenset[str],
+    target: Target,
+    share: float,
 ) -> Convolved | None:
-    """None where the nest is no such convolution."""
+    """None where the nest is no such convolution, or does too much of the work for one that is
+    slow: `share` of it."""
     for way in (sum_, sum_.turned):
         end = _end(way)
         fixed = way.left.buffer.name in constants and way.right.buffer.name not in constants
@@ -90,7 +98,8 @@ def convolved(
         found = (
             _channels_last(way, _shape(way, last=True), end, names)
             or _channels_first(way, _shape(way, last=False), end, names, finite, target)
-            or _each_channel(way, _each(way), end)
+            or _each_channel("each", way, _each(way, last=True), end)
+            or _planes(way, _each(way, last=False), end, share)
         )
         if found is not None:
             return found
@@ -129,21 +138,26 @@ def _shape(sum_: Sum, last: bool) -> _Shape | None:
     return found if _rest(sum_, found, store) else None
 
 
-def _each(sum_: Sum) -> _Shape | None:
-    """One filter for each channel, channels last."""
+def _each(sum_: Sum, last: bool) -> _Shape | None:
+    """One filter for each channel; channels last, or first in image and weights."""
     weights, image, store = sum_.left, sum_.right, sum_.after[-1]
     if not isinstance(store, Store) or (len(image.index), len(store.index)) != (4, 4):
         return None
     known = all(_known(buffer) for buffer in (weights.buffer, image.buffer, store.buffer))
-    filters = _loop(image.index[3], sum_.nest.loops)
-    if not known or filters is None or len(weights.index) != 3:
+    at, own = (3, 2) if last else (1, 0)
+    filters = _loop(image.index[at], sum_.nest.loops)
+    if not known or filters is None or len(weights.index) != (3 if last else 4):
+        return None
+    if not last and (weights.index[1] != 0 or weights.buffer.shape[1] != 1):
         return None
     channel = Dim.of(filters.variable)
-    depths = {load.buffer.shape[-1].constant for load in (image, weights)}
-    if {weights.index[2], store.index[3]} != {channel} or depths != {_extent(filters)}:
+    extents = {image.buffer.shape[at], store.buffer.shape[at], weights.buffer.shape[own]}
+    if {weights.index[own], store.index[at]} != {channel} or extents != {filters.stop}:
         return None
-    lines, pixels = (_axis(sum_, store, at, at - 1) for at in (1, 2))
-    if lines is None or pixels is None or not _in_order(sum_, weights.index[:2]):
+    places = ((1, 0), (2, 1)) if last else ((2, 2), (3, 3))
+    lines, pixels = (_axis(sum_, store, *place) for place in places)
+    taps = weights.index[:2] if last else weights.index[2:]
+    if lines is None or pixels is None or not _in_order(sum_, taps):
         return None
     found = _Shape(filters, _extent(filters), lines, pixels)
     return found if _rest(sum_, found, store) else None
@@ -159,7 +173,7 @@ def _loop(dim: Dim, loops: Sequence[For]) -> For | None:
 
 
 def _extent(loop: For) -> int:
-    """0 where it is not known or does not begin at 0."""
+    """0 where it is not known or does not begin at 0; such a loop fits no image."""
     return loop.stop.constant if loop.start == 0 and loop.stop.is_constant else 0
 
 
@@ -235,7 +249,8 @@ def _starts(sum_: Sum, shape: _Shape) -> bool:
         case Lit(value):
             return value == 0 and not np.signbit(value)
         case Load(buffer, index):
-            return index == (Dim.of(shape.filters.variable),) and len(buffer.shape) == 1
+            known = buffer.shape == (shape.filters.stop,)
+            return known and index == (Dim.of(shape.filters.variable),)
         case _:
             return False
 
@@ -301,15 +316,21 @@ def _one_line(shape: _Shape) -> _Shape:
     return replace(shape, lines=line, pixels=replace(line, extent=pixels, places=pixels))
 
 
-def _each_channel(sum_: Sum, shape: _Shape | None, end: _End) -> Convolved | None:
+def _each_channel(form: str, sum_: Sum, shape: _Shape | None, end: _End) -> Convolved | None:
     if shape is None or not _starts(sum_, shape):
         return None
     sizes = _sizes(sum_, shape, end, direct=False, tile=0)
     if sizes is None:
         return None
-    weights = Load(sum_.left.buffer, (Dim.of(0),) * 3)
-    micro = Micro("raot_convolve_each_f32", _operands(sum_, weights, end), sizes)
+    weights = Load(sum_.left.buffer, (Dim.of(0),) * len(sum_.left.index))
+    micro = Micro(f"raot_convolve_{form}_f32", _operands(sum_, weights, end), sizes)
     return Convolved(_looped(sum_, micro), (), None)
+
+
+def _planes(sum_: Sum, shape: _Shape | None, end: _End, share: float) -> Convolved | None:
+    """Short lines are slow."""
+    slow = shape is not None and shape.pixels.places < LEAST and share > SELDOM
+    return None if slow else _each_channel("planes", sum_, shape, end)
 
 
 def _channels_first(

@@ -29,6 +29,7 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.types import DType, TensorType, shape_of
+from relax_aot.scheduling.blocking import work_of
 from relax_aot.scheduling.convolve import Convolved, convolved
 from relax_aot.scheduling.images import Image, image_of, image_tiles
 from relax_aot.scheduling.jam import Names, named, over
@@ -84,6 +85,7 @@ class _Scope:
     target: Target
     packings: list[Packing]
     scratch: list[Buffer]
+    share: float
 
 
 def tile_kernel(
@@ -92,11 +94,13 @@ def tile_kernel(
     bounds: Bounds,
     constants: frozenset[str],
     finite: frozenset[str],
+    share: float = 1.0,
 ) -> Tiled:
     """The same results to the bit, by tiles where that can be. `constants`: inputs whose data
-    are known; `finite`: those that hold neither infinity nor NaN. A rearranged input comes after
+    are known; `finite`: those that hold neither infinity nor NaN; `share`: how much of the model's
+    work the kernel does. A rearranged input comes after
     the others, and what is not read any more is no input."""
-    scope = _Scope(Names(names_in(kernel)), constants, finite, target, [], [])
+    scope = _Scope(Names(names_in(kernel)), constants, finite, target, [], [], share)
     body = _block(kernel.body, scope, bounds)
     packings = tuple(scope.packings)
     gone = _names_read(kernel.body) - _names_read(body)
@@ -117,6 +121,8 @@ def tile_module(module: Module, target: Target) -> Module:
     """Every kernel by tiles, constants rearranged for those that want it."""
     table = module.constant_table
     tiled: dict[str, tuple[Kernel, Tiled]] = {}
+    work = {kernel.name: work_of(kernel, module.bounds) for kernel in module.kernels}
+    whole_work = max(sum(work.values()), 1)
     for kernel in module.kernels:
         mine = module.kernel_calls[kernel.name]
         known = frozenset(
@@ -130,7 +136,9 @@ def tile_module(module: Module, target: Target) -> Module:
             if buffer.name in known
             and all(_is_finite(table[call.inputs[position].name]) for call in mine)
         )
-        tiled[kernel.name] = (kernel, tile_kernel(kernel, target, module.bounds, known, finite))
+        share = work[kernel.name] / whole_work
+        done = tile_kernel(kernel, target, module.bounds, known, finite, share)
+        tiled[kernel.name] = (kernel, done)
     made: dict[str, Constant] = {}
     functions = tuple(
         replace(f, body=tuple(_call(call, tiled, table, made) for call in f.body))
@@ -220,7 +228,7 @@ def bounds_known(loop: For, bounds: Bounds) -> bool:
 def _called(sum_: Sum, scope: _Scope) -> Convolved | None:
     if not scope.target.compact:
         return None
-    return convolved(sum_, scope.names, scope.constants, scope.finite, scope.target)
+    return convolved(sum_, scope.names, scope.constants, scope.finite, scope.target, scope.share)
 
 
 def _image(sum_: Sum, scope: _Scope, bounds: Bounds) -> Image | None:

@@ -205,6 +205,7 @@ TILES_OF: dict[str, Callable[[Random], Sizes]] = {
     "raot_channel": _channel,
     "raot_convolve_last": lambda rng: {**_convolve(rng), "pixel_apart": 1},
     "raot_convolve_each": _convolve_each,
+    "raot_convolve_planes": _convolve_each,
     "raot_convolve": _convolve,
 }
 ELSEWHERE = {kernel.name for kernel in (*TILED, *FOURS)}

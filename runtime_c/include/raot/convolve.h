@@ -13,7 +13,8 @@
  * not count, and taps of a line are not `apart`.
  *
  * raot_convolve_each_f32: the same image, one filter for each channel, weights in the order y, x,
- * channel.
+ * channel. raot_convolve_planes_f32: one filter for each channel, channels first in image and
+ * weights; taps beyond the image do not count.
  *
  * `out` and `other` may be the same.
  */
@@ -293,6 +294,98 @@ raot_convolve_each_f32(float *out, const float *image, const float *weights, con
             }
             raot_keep_sums(out + place, other + place, sums, 1, columns, 0, is);
         }
+    }
+}
+
+/* sums[i] = fma(from[i * step], factor, sums[i]) for i < count. */
+static inline void raot_add_scaled(float *sums, const float *from, int32_t step, float factor,
+                                   int32_t count)
+{
+#if defined(RAOT_SMALL_MVE)
+    const uint32x4_t steps = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);
+
+    __asm__ volatile("wlstp.32 lr, %[count], 2f\n"
+                     "1: vldrw.u32 q0, [%[sums]]\n"
+                     "vldrw.u32 q1, [%[from], %q[steps], uxtw #2]\n"
+                     "add %[from], %[bytes]\n"
+                     "vfma.f32 q0, q1, %[factor]\n"
+                     "vstrw.32 q0, [%[sums]], #16\n"
+                     "letp lr, 1b\n"
+                     "2:\n"
+                     : [sums] "+r"(sums), [from] "+r"(from)
+                     : [count] "r"(count), [steps] "w"(steps), [bytes] "r"(16 * step),
+                       [factor] "r"(raot_bitsf(factor))
+                     : "lr", "q0", "q1", "memory", "cc");
+#else
+#if defined(RAOT_VFP)
+    for (; count >= 4; count -= 4) {
+        __asm__ volatile("vldmia %[sums], {s0-s3}\n"
+                         "vldr s4, [%[from]]\n add %[from], %[bytes]\n"
+                         "vldr s5, [%[from]]\n add %[from], %[bytes]\n"
+                         "vldr s6, [%[from]]\n add %[from], %[bytes]\n"
+                         "vldr s7, [%[from]]\n add %[from], %[bytes]\n"
+                         "vfma.f32 s0, s4, %[factor]\n"
+                         "vfma.f32 s1, s5, %[factor]\n"
+                         "vfma.f32 s2, s6, %[factor]\n"
+                         "vfma.f32 s3, s7, %[factor]\n"
+                         "vstmia %[sums]!, {s0-s3}\n"
+                         : [sums] "+r"(sums), [from] "+r"(from)
+                         : [bytes] "r"(4 * step), [factor] "t"(factor)
+                         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "memory");
+    }
+#endif
+    for (int32_t i = 0; i < count; i++) {
+        sums[i] = raot_fmaf(from[i * step], factor, sums[i]);
+    }
+#endif
+}
+
+/* Some lines of one plane, `columns` of each at once. */
+__attribute__((noinline, unused)) static void
+raot_add_plane(float *sums, const float *plane, const float *taps, int32_t i, int32_t high,
+               int32_t j, int32_t columns, const struct raot_convolve *is)
+{
+    for (int32_t y = 0; y < is->line_taps; y++) {
+        const int32_t line = i * is->line_step - is->line_pad + y * is->line_apart;
+        const struct raot_inside down = raot_inside(line, is->line_step, high, is->lines);
+        for (int32_t x = 0; x < is->pixel_taps; x++) {
+            const int32_t pixel = j * is->pixel_step - is->pixel_pad + x * is->pixel_apart;
+            const struct raot_inside across =
+                raot_inside(pixel, is->pixel_step, columns, is->pixels);
+            for (int32_t g = down.first; g < down.last; g++) {
+                const int32_t from =
+                    (line + g * is->line_step) * is->pixels + pixel + across.first * is->pixel_step;
+                raot_add_scaled(sums + (g * columns + across.first), plane + from, is->pixel_step,
+                                *taps, across.last - across.first);
+            }
+            taps++;
+        }
+    }
+}
+
+__attribute__((noinline, unused)) static void
+raot_convolve_planes_f32(float *out, const float *image, const float *weights, const float *start,
+                         const float *other, const struct raot_convolve *is)
+{
+    const int32_t wide = is->out_pixels;
+    const int32_t lines = wide < RAOT_TILE_COLUMNS ? RAOT_TILE_COLUMNS / wide : 1;
+    float sums[RAOT_TILE_COLUMNS];
+
+    for (int32_t c = 0; c < is->channels; c++) {
+        for (int32_t i = 0; i < is->out_lines; i += lines) {
+            const int32_t high = is->out_lines - i < lines ? is->out_lines - i : lines;
+            for (int32_t j = 0; j < wide; j += RAOT_TILE_COLUMNS) {
+                const int32_t columns = wide - j < RAOT_TILE_COLUMNS ? wide - j : RAOT_TILE_COLUMNS;
+                raot_start_sums(sums, 1, high * columns, is->starts != 0 ? start + c : NULL, 0, 0);
+                raot_add_plane(sums, image, weights, i, high, j, columns, is);
+                raot_keep_sums(out + (i * wide + j), other + (i * wide + j), sums, 1,
+                               high * columns, 0, is);
+            }
+        }
+        image += is->lines * is->pixels;
+        weights += is->line_taps * is->pixel_taps;
+        out += is->out_lines * wide;
+        other += is->out_lines * wide;
     }
 }
 
