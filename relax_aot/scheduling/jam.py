@@ -171,7 +171,8 @@ class _Jam:
                 for lane, (start, stop) in zip(lanes, spans, strict=True)
                 if start <= step < stop
             ]
-            result += self.block(loop.body, taking, bounds)[0]
+            if taking:  # between the turns of two lanes there may be some of none
+                result += self.block(loop.body, taking, bounds)[0]
 
     def _rolled(
         self,

@@ -109,6 +109,8 @@ SUBJECTS = {
     "dilated": conv(((1, 2, "n"), (4, 2, 3)), EVERY, pads=(4, 2), dilations=(3,), strides=(2,)),
     "depthwise": conv(((1, 4, "h", "w"), (4, 1, 3, 3)), PAIRS, pads=(1, 1, 1, 1), group=4),
     "grouped": conv(((1, 6, "n"), (8, 3, 2)), EVERY, pads=(1, 0), group=2),
+    "beside": conv(((1, 3, 1, "n"), (3, 1, 1, 2), (3,)), WIDTHS[1:],
+                   pads=(1, 0, 1, 0), strides=(2, 2), group=3),
     "whole row": conv(((1, 4, "n", 5), (8, 4, 3, 3), (8,)), EVERY, pads=(1, 1, 1, 1)),
     "wide rows": Subject("matmul", (("n", 5), (5, 40)), {}, EVERY),
     "wide columns": Subject("matmul", ((7, 6), (6, "m")), {}, WIDTHS),
