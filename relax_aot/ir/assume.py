@@ -36,7 +36,7 @@ def assume(bounds: Bounds, relations: Iterable[Relation]) -> Bounds:
 
 
 def _at_least_zero(dim: Dim, bounds: Bounds) -> Bounds:
-    if not dim.symbols <= set(bounds) or interval(dim, bounds)[0] >= 0:
+    if not dim.symbols <= set(bounds) or interval(dim, bounds.open)[0] >= 0:
         return bounds
     return replace(bounds, facts=(*bounds.facts, dim))
 

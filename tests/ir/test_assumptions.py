@@ -189,6 +189,13 @@ def test_proofs_hold_for_raised_highs(
         assert not proofs[2] or x == y
 
 
+def test_what_lows_and_highs_say_today_is_kept_for_the_day_the_highs_are_raised() -> None:
+    """The last of at least 31: one element, or none where there are fewer."""
+    length = dim_max(0, dim_max(0, n - 30) - dim_max(0, n - 31))
+    closed = replace(Bounds.of({"n": (1, 62)}), raisable=frozenset(["n"]))
+    assert prove_eq(length * 2, 2, assume(closed, [("==", length, Dim.of(1))]))
+
+
 def test_highs_that_may_be_raised_prove_nothing_by_themselves() -> None:
     bounds = replace(Bounds.of({"n": (1, 16)}), raisable=frozenset(["n"]))
     assert not prove_le(n, 20, bounds)
