@@ -22,6 +22,8 @@ from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.planning.regions import NoRoom, Region
 
 TEXT_LIMIT_BYTES = 512 * 1024
+MOST_TEXT_BYTES = 16 * 2**20
+"""No more is written as C text: GCC takes some sixty times as much memory to read it."""
 FORMS = ("auto", "c", "asm", "blob")
 """How weights reach a program: as C text, included by the assembler, or apart from the code."""
 PER_LINE = {1: 24, 2: 16, 4: 8, 8: 4}
@@ -69,6 +71,12 @@ def weights_of(
     if form == "blob":
         return _apart(constants, prefix, alignment, total)
     as_text = total <= TEXT_LIMIT_BYTES if form == "auto" else form == "c"
+    if as_text and total > MOST_TEXT_BYTES:
+        raise RelaxAotError(
+            f"weights of {total} bytes are too many for C text, which may hold {MOST_TEXT_BYTES};"
+            " take --weights asm, which GCC's and Clang's assemblers include, or --weights blob,"
+            " a file that the program is given"
+        )
     if not as_text and len({region.name for region in regions.values()}) > 1:
         raise NoRoom(
             f"constants of {total} bytes are one block, which cannot lie in several regions; give"
@@ -147,7 +155,11 @@ def _rows(data: Array, dtype: DType) -> tuple[str, ...]:
         dtype = DType.U8
     if dtype in (DType.F16, DType.BF16):
         dtype = DType.U16
-    texts = (
-        single_texts(data) if dtype is DType.F32 else [literal(Lit(v.item(), dtype)) for v in data]
-    )
-    return tuple(", ".join(texts[i : i + width]) for i in range(0, len(texts), width))
+    lines = (data[i : i + width] for i in range(0, len(data), width))
+    return tuple(", ".join(_texts(line, dtype)) for line in lines)
+
+
+def _texts(data: Array, dtype: DType) -> list[str]:
+    if dtype is DType.F32:
+        return single_texts(data)
+    return [literal(Lit(v.item(), dtype)) for v in data]

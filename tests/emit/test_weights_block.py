@@ -21,7 +21,11 @@ import pytest
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.emit.weights import weights_of
 from relax_aot.errors import RelaxAotError
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Constant
+from relax_aot.ir.types import DType, TensorType
 from relax_aot.project import Project
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import HostModel, StatusError, build_library, host_model
@@ -219,3 +223,11 @@ def test_a_project_with_a_block_builds_and_runs_by_itself(tmp_path: Path) -> Non
     sources = sorted(path.name for path in folder.glob("*.c"))
     subprocess.run(["cc", *strict, *sources, "-o", "main", "-lm"], cwd=folder, check=True)
     assert subprocess.run([folder / "main"], check=False).returncode == 0
+
+
+def test_more_text_than_c_compilers_read_is_refused() -> None:
+    count = 4 * 2**20 + 1
+    numbers = np.broadcast_to(np.float32(1), (count,))
+    constant = Constant("w", TensorType(DType.F32, (Dim.of(count),)), numbers)
+    with pytest.raises(RelaxAotError, match="--weights asm"):
+        weights_of([constant], "m", 16, {}, "c")
