@@ -86,7 +86,7 @@ CALLS = {"channels first": ["", "_planes"], "channels last": ["_each", "_last"]}
 def _compiled(source: str, board: str, optimize: str) -> Project:
     rng = np.random.default_rng(0)
     if source == "channels first":
-        weights: Weights = {"low": np.float32(-0.5), "high": np.float32(0.75)}
+        weights: Weights = {"low": np.array(-0.5, np.float32), "high": np.array(0.75, np.float32)}
         for name, shapes in SHAPES.items():
             for part, shape in enumerate(shapes):
                 weights[f"{name}{part}"] = rng.normal(size=shape).astype(np.float32)
@@ -95,8 +95,8 @@ def _compiled(source: str, board: str, optimize: str) -> Project:
     module = parse(LAST)
     main, constants = module.main, []
     for var in main.params[1:]:
-        shape = [dim.constant for dim in var.type.shape]
-        data = rng.normal(size=shape).astype(np.float32)
+        extents = [dim.constant for dim in var.type.shape]
+        data = rng.normal(size=extents).astype(np.float32)
         constants.append(Constant(var.name, var.type, data))
     alone = replace(main, params=main.params[:1])
     module = replace(module, functions=(alone,), constants=tuple(constants))
