@@ -15,7 +15,6 @@ from relax_aot.ops._op import (
     Array,
     Op,
     Sample,
-    broadcast_conditions,
     must_equal,
     normal_axis,
     require,
@@ -38,8 +37,17 @@ def _normal(rng: np.random.Generator, *shape: int) -> Array:
 def _layer_conditions(
     x: TensorType, *rest: TensorType | None, axis: int, **_attrs: Any
 ) -> list[Condition]:
-    inner = TensorType(x.dtype, x.shape[normal_axis(axis, x.rank) :])
-    return [c for t in rest if t is not None for c in broadcast_conditions(inner, t)]
+    inner = x.shape[normal_axis(axis, x.rank) :]
+    found: list[Condition] = []
+    for t in rest:
+        if t is None:
+            continue
+        require(t.rank <= len(inner), f"{t} has more axes than what is normalised of {x}")
+        pairs = zip(t.shape, inner[len(inner) - t.rank :], strict=True)
+        found += [
+            must_equal(size, whole) for size, whole in pairs if size not in (Dim.of(1), whole)
+        ]
+    return found
 
 
 def _layer_lower(

@@ -38,6 +38,10 @@ STATES = {"lstm": 2, "gru": 1, "rnn": 1}
 Buffers = dict[str, Buffer | None]
 
 
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+"""For each way through the sequence, whether it begins at the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """The attributes of a recurrent op."""
@@ -54,7 +58,18 @@ class Cell:
 
     @property
     def reverses(self) -> tuple[bool, ...]:
-        return {"forward": (False,), "reverse": (True,)}.get(self.direction, (False, True))
+        return DIRECTIONS[self.direction]
+
+
+MEANING = {
+    "w": "input weights",
+    "r": "recurrent weights",
+    "b": "bias",
+    "lens": "sequence lengths",
+    "h0": "initial state",
+    "c0": "initial cell state",
+    "p": "peephole weights",
+}
 
 
 def _names(kind: str) -> tuple[str, ...]:
@@ -67,6 +82,7 @@ def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
         x, w = args[0], args[1]
         assert x is not None and w is not None
         cell = _cell(attrs)
+        require(cell.direction in DIRECTIONS, f"{kind} has no direction {cell.direction!r}")
         require(x.rank == 3 and w.rank == 3, f"{kind} needs x and w of rank 3, got {x} and {w}")
         require(x.dtype.is_float, f"{kind} needs float tensors, got {x}")
         gates = Dim.of(GATES[kind] * cell.hidden)
@@ -95,16 +111,29 @@ def _cell(attrs: dict[str, Any]) -> Cell:
 def _conditions(kind: str) -> Callable[..., list[Condition]]:
     def conditions(*args: TensorType | None, **attrs: Any) -> list[Condition]:
         named = dict(zip(_names(kind), args, strict=False))
-        x, w = named["x"], named["w"]
-        assert x is not None and w is not None
-        found = [must_equal(x.shape[2], w.shape[2], f"{kind}'s input size")]
-        lens = named.get("lens")
-        if lens is not None:
-            found.append(must_equal(lens.shape[0], x.shape[1], f"{kind}'s sequence lengths"))
-        for name in ("h0", "c0"):
-            state = named.get(name)
-            if state is not None:
-                found.append(must_equal(state.shape[1], x.shape[1], f"{kind}'s initial state"))
+        x, cell = named["x"], _cell(attrs)
+        assert x is not None
+        ways, hidden = Dim.of(len(cell.reverses)), Dim.of(cell.hidden)
+        gates, (_, batch, width) = Dim.of(GATES[kind]) * hidden, x.shape
+        expected = {
+            "w": (ways, gates, width),
+            "r": (ways, gates, hidden),
+            "b": (ways, gates + gates),
+            "lens": (batch,),
+            "h0": (ways, batch, hidden),
+            "c0": (ways, batch, hidden),
+            "p": (ways, Dim.of(3) * hidden),
+        }
+        found: list[Condition] = []
+        for name, shape in expected.items():
+            given = named.get(name)
+            if given is None:
+                continue
+            require(
+                given.rank == len(shape), f"{kind}'s {MEANING[name]} must have rank {len(shape)}"
+            )
+            pairs = zip(given.shape, shape, strict=True)
+            found += [must_equal(size, right, f"{kind}'s {MEANING[name]}") for size, right in pairs]
         return found
 
     return conditions

@@ -18,6 +18,7 @@ from relax_aot.emit.interface import linked_name
 from relax_aot.project import Project
 from relax_aot.project.board import Board, list_boards, load_board
 from relax_aot.verify import doctor, zig
+from relax_aot.verify.adapter import adapter_files
 from relax_aot.verify.build import build_target
 from relax_aot.verify.elf import Program
 from relax_aot.verify.emulate import build_image, emulate, emulate_cases
@@ -173,12 +174,17 @@ def test_an_image_that_does_not_fit_says_by_how_much(
 ) -> None:
     del wheels
     source = tmp_path / "model.c"
-    source.write_text("char raot_large[1 << 20] __attribute__((used)); int raot_model;\n")
+    source.write_text("char raot_model[1 << 20];\n")
+    project = gesture("mps2-an386")
+    sizes = adapter_files(project.interface)["model_sizes.h"]
+    project.write(tmp_path / "project")
+    (tmp_path / "project" / "model_sizes.h").write_text(sizes)
     board: Board = load_board("mps2-an386")
     (ram, *_) = [m for m in board.memories if m.kind == "ram"]
     small = tuple(replace(m, size=64 << 10) if m == ram else m for m in board.memories)
     with pytest.raises(Exception, match="ram has 65536 bytes") as caught:
-        build_target(replace(board, memories=small[:2]), [source], [], tmp_path / "out")
+        folders = [tmp_path / "project"]
+        build_target(replace(board, memories=small[:2]), [source], folders, tmp_path / "out")
     assert type(caught.value).__name__ == "DoesNotFit"
 
 

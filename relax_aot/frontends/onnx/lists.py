@@ -98,6 +98,10 @@ def _split(node: Node) -> Results:
     return Listed(tuple(items))
 
 
+MOST_PARTS = 10_000
+"""Each is a value of its own."""
+
+
 def _parts(node: Node, size: Dim) -> list[Dim]:
     split = node.optional(1)
     if split is not None and split.type.rank == 1:
@@ -108,6 +112,8 @@ def _parts(node: Node, size: Dim) -> list[Dim]:
     if length < 1:
         raise ModelError(f"a SplitToSequence has parts of {length}")
     whole, rest = divmod(size.constant, length)
+    if whole > MOST_PARTS:
+        raise Refused(f"a sequence has at most {MOST_PARTS} items, not {whole}")
     return [Dim.of(length)] * whole + [Dim.of(rest)] * bool(rest)
 
 
