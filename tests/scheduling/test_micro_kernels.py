@@ -310,7 +310,12 @@ def _same(found: Array, wanted: Any) -> None:
     np.testing.assert_array_equal(found[~wanted.mask], wanted.compressed())
 
 
-@pytest.mark.parametrize("name", NAMES)
+def _marked(name: str) -> Any:
+    """Whole images take their time."""
+    return pytest.param(name, marks=pytest.mark.slow) if name.startswith("raot_convolve") else name
+
+
+@pytest.mark.parametrize("name", [_marked(name) for name in NAMES])
 def test_portable_c_computes_what_the_record_says(name: str) -> None:
     text, inputs, expected = _program(name)
     found = host_model(_built(text, "host"))(inputs)
