@@ -34,8 +34,11 @@ def _where_type(c: TensorType, x: TensorType, y: TensorType) -> TensorType:
 
 def _where_lower(k: KernelBuilder, c: Buffer, x: Buffer, y: Buffer, z: Buffer) -> None:
     with k.loops(*z.shape) as at:
-        condition, then, otherwise = (b[spread(at, b.shape)] for b in (c, x, y))
-        k.store(z[at], Select(condition, then, otherwise))
+        condition, *loads = (b[spread(at, b.shape)] for b in (c, x, y))
+        # Loaded whatever the condition: where GCC 12 makes masked loads of two arms by truths
+        # of a byte each (-O3 -mavx2), it mixes up the lanes.
+        arms = [k.local("value", z.dtype, load) for load in loads]
+        k.store(z[at], Select(condition, arms[0], arms[1]))
 
 
 def _where_symbolic(_bounds: Bounds, c: Array, x: Array, y: Array) -> Array | None:

@@ -211,3 +211,21 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_sizes_that_sizes_make(body: str) -> None:
     check(model_of(body))
+
+
+@pytest.mark.parametrize("kind", ["float", "double", "int64"])
+def test_choices_that_become_vectors(kind: str) -> None:
+    """As the host's compiler makes them: GCC 12 has mixed up lanes of masked loads."""
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        choose (bool[b, n, 8] c, {kind}[b, n, 8] x, {kind}[b, n, 8] y) => ({kind}[b, n, 8] z) {{
+            z = Where(c, x, y)
+        }}"""
+    )
+    host = rx.compile(model, bounds=BOUNDS, name="choices").host()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    rng = np.random.default_rng(0)
+    for b, n in ((1, 1), (2, 7), (3, 12)):
+        x, y = rng.integers(-99, 99, (2, b, n, 8)).astype(kind if kind != "float" else np.float32)
+        given = {"c": rng.integers(0, 2, (b, n, 8)).astype(np.bool_), "x": x, "y": y}
+        np.testing.assert_array_equal(host(given)["z"], session.run(None, given)[0])
