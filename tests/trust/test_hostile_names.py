@@ -94,19 +94,18 @@ def check_many(seeds: range, folder: Path) -> None:
     """All are compiled by us and by gcc, linked into one program, and run."""
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
-    sources, mains = [], []
     for seed in seeds:
         project = compiled(seed)
         at = project.write(folder / f"m{seed}")
         written = {str(p.relative_to(at)) for p in at.rglob("*") if p.is_file()}
         assert written == set(project.files)
         assert all(re.fullmatch(r"[A-Za-z0-9_./-]+", path) for path in written)
-        sources += [f"m{seed}/m{seed}.c", f"m{seed}/m{seed}_weights.c"]
         (at / "main.c").rename(at / "once.inc")
-        mains.append(f'#define main main{seed}\n#include "m{seed}/once.inc"\n#undef main\n')
-    # The mains have static arrays of the same names: each is a file of its own.
-    for seed, text in zip(seeds, mains, strict=True):
-        (folder / f"run{seed}.c").write_text(f"int main{seed}(void);\n{text}")
+        # One unit for each model. The mains have static arrays of the same names.
+        units = "".join(f'#include "m{seed}/{unit}"\n' for unit in project.units)
+        (folder / f"run{seed}.c").write_text(
+            f'{units}int main{seed}(void);\n#define main main{seed}\n#include "m{seed}/once.inc"\n'
+        )
     calls = "\n".join(f"    failed += main{seed}();" for seed in seeds)
     declared = "\n".join(f"int main{seed}(void);" for seed in seeds)
     (folder / "all.c").write_text(
@@ -115,7 +114,7 @@ def check_many(seeds: range, folder: Path) -> None:
     strict = ["-std=c11", "-trigraphs", "-Wall", "-Wextra", "-Wno-trigraphs", "-Werror"]
     includes = [f"-I{folder / f'm{seed}'}" for seed in seeds]
     runs = [f"run{seed}.c" for seed in seeds]
-    command = ["gcc", *strict, *includes, *sources, *runs, "all.c", "-o", "all", "-lm"]
+    command = ["gcc", *strict, *includes, *runs, "all.c", "-o", "all", "-lm"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
     symbols = subprocess.run(["nm", "all"], cwd=folder, capture_output=True, text=True, check=True)
