@@ -150,7 +150,8 @@ def _shared(
         return print_kernel(kernel, text.buffers, free, bounds, numbers, [*names, *foreign])
 
     named = frozenset(symbols.values()) | foreign
-    found = shared(kernels, named, sharing, head, body)
+    printed = {kernel.name: texts[kernel.name].body for kernel in kernels}
+    found = shared(kernels, named, sharing, printed, head, body)
     result = dict(texts)
     for name, one in found.items():
         owner = texts[one.owner]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from relax_aot.emit.c_numbers import Number, Places
-from relax_aot.ir.loops import Kernel, Micro, Multiply, walk
+from relax_aot.ir.loops import For, Kernel, Micro, Multiply, walk
 
 WAYS = ("same", "calls", "all")
 """Which kernels share a function: those that are the same, also those whose work is done by
@@ -78,19 +79,23 @@ class _Everywhere(Mapping[int, str]):
 
 
 def shared(
-    kernels: Sequence[Kernel], symbols: frozenset[str], sharing: str, head: Head, body: Body
+    kernels: Sequence[Kernel],
+    symbols: frozenset[str],
+    sharing: str,
+    printed: Mapping[str, str],
+    head: Head,
+    body: Body,
 ) -> dict[str, Shared]:
-    """By name, the kernels that share a function. `head` is the text of a kernel's return type
-    and parameters, `body` prints it."""
+    """By name, the kernels that share a function. `printed` is the C of each by itself, `head`
+    the text of its return type and parameters, `body` prints it with places for numbers."""
     groups: dict[tuple[str, ...], list[_Form]] = {}
-    for kernel in kernels:
+    for kernel in _candidates(kernels, symbols, sharing, printed):
         form = _form(kernel, symbols, head, body)
         groups.setdefault(form.key, []).append(form)
     result: dict[str, Shared] = {}
     for forms in groups.values():
         places = _parameters(forms)
-        made_of_calls = any(isinstance(s, Multiply | Micro) for s in walk(forms[0].kernel.body))
-        may = not places or sharing == "all" or (sharing == "calls" and made_of_calls)
+        may = not places or _numbers_may_differ(forms[0].kernel, sharing)
         bases = _bases(places)
         count = len({multiple.base for multiple in bases.values()})
         if len(forms) > 1 and may and _worth(forms, count):
@@ -98,17 +103,45 @@ def shared(
     return result
 
 
+def _numbers_may_differ(kernel: Kernel, sharing: str) -> bool:
+    made_of_calls = any(isinstance(stmt, Multiply | Micro) for stmt in walk(kernel.body))
+    return sharing == "all" or (sharing == "calls" and made_of_calls)
+
+
+def _candidates(
+    kernels: Sequence[Kernel], symbols: frozenset[str], sharing: str, printed: Mapping[str, str]
+) -> list[Kernel]:
+    """Without those that are clearly unlike any that may share."""
+    exact = {k.name: _without_names(printed[k.name], symbols) for k in kernels}
+    counts = Counter(exact.values())
+    sharers = [k for k in kernels if counts[exact[k.name]] > 1 or _numbers_may_differ(k, sharing)]
+    outlines = {_outline(kernel) for kernel in sharers}
+    return [kernel for kernel in kernels if _outline(kernel) in outlines]
+
+
+def _outline(kernel: Kernel) -> tuple[object, ...]:
+    """What is the same for kernels that differ by names and numbers; loops of one turn are no
+    loops in C."""
+    work = Counter(type(stmt).__name__ for stmt in walk(kernel.body) if not isinstance(stmt, For))
+    buffers = (kernel.inputs, kernel.outputs, kernel.scratch)
+    return (*(tuple(b.dtype for b in side) for side in buffers), frozenset(work.items()))
+
+
 def _form(kernel: Kernel, symbols: frozenset[str], head: Head, body: Body) -> _Form:
     places = Places(_Everywhere())
     text = head(kernel) + body(kernel, places, ())
+    return _Form(kernel, _without_names(text, symbols), tuple(places.found))
+
+
+def _without_names(text: str, symbols: frozenset[str]) -> tuple[str, ...]:
+    """Its words; names of its own are numbers in the order in which they come."""
     names: dict[str, str] = {}
-    key = tuple(
+    return tuple(
         names.setdefault(word, f"#{len(names)}")
         if _WORD.fullmatch(word) and word not in _C and word not in symbols
         else word
         for word in _TOKEN.findall(text)
     )
-    return _Form(kernel, key, tuple(places.found))
 
 
 def _parameters(forms: Sequence[_Form]) -> dict[tuple[Number, ...], list[int]]:

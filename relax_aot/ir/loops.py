@@ -410,16 +410,14 @@ class Kernel:
 
 def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
     """Every statement, outer ones first."""
-    for stmt in body:
+    ahead = [*body][::-1]
+    while ahead:
+        stmt = ahead.pop()
         yield stmt
-        match stmt:
-            case For():
-                yield from walk(stmt.body)
-            case If():
-                yield from walk(stmt.then)
-                yield from walk(stmt.otherwise)
-            case _:
-                pass
+        if isinstance(stmt, For):
+            ahead += stmt.body[::-1]
+        elif isinstance(stmt, If):
+            ahead += stmt.otherwise[::-1] + stmt.then[::-1]
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
@@ -439,22 +437,22 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
 
 
 def parts(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    match expr:
-        case Unary() | Cast():
-            yield from parts(expr.value)
-        case Binary():
-            yield from parts(expr.left)
-            yield from parts(expr.right)
-        case Apply():
-            for arg in expr.args:
-                yield from parts(arg)
-        case Select():
-            yield from parts(expr.condition)
-            yield from parts(expr.then)
-            yield from parts(expr.otherwise)
-        case Lit() | Local() | Index() | Load():
-            return
+    """An expression and all in it, from left to right."""
+    ahead = [expr]
+    while ahead:
+        expr = ahead.pop()
+        yield expr
+        match expr:
+            case Lit() | Local() | Index() | Load():
+                pass
+            case Binary():
+                ahead += (expr.right, expr.left)
+            case Unary() | Cast():
+                ahead.append(expr.value)
+            case Apply():
+                ahead += expr.args[::-1]
+            case Select():
+                ahead += (expr.otherwise, expr.then, expr.condition)
 
 
 def index_dims(stmt: Stmt) -> Iterator[Dim]:
