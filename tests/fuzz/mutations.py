@@ -22,6 +22,8 @@ from typing import Any
 
 from onnx import ModelProto
 
+from relax_aot.cache import cache_dir
+
 MEMORY = 6 * 2**30
 """Of address space: what asks for more has no bound on its size."""
 
@@ -187,9 +189,10 @@ def main() -> None:
 
 
 def _below(path: str, folder: Path) -> bool:
-    """`folder` itself, what is in it, or the sibling that becomes it when all is written."""
+    """`folder` itself, what is in it, or the sibling that becomes it when all is written; and
+    the compiler's cache, where the planner's search is kept once it is built."""
     whole = Path(os.path.normpath(Path.cwd() / path))
-    if whole == folder.parent:
+    if whole == folder.parent or whole.is_relative_to(cache_dir()):
         return True  # made where it is missing
     if not whole.is_relative_to(folder.parent):
         return False
