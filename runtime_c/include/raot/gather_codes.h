@@ -95,8 +95,10 @@ raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channe
 {
     uint8_t *to = strip;
 
+    /*@ loop unroll 4096; */
     for (int32_t c = 0; c < channels; c++) {
         const uint8_t *const plane = image + c * channel_step;
+        /*@ loop unroll 4096; */
         for (int32_t phase = 0; phase < row_phases * column_phases; phase++) {
             const int32_t row = top + phase / column_phases;
             const int32_t column = left + phase % column_phases;
@@ -105,6 +107,7 @@ raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channe
             int32_t last = (image_columns - column + column_stride - 1) / column_stride;
             last = image_columns <= column ? 0 : last;
             last = last < places ? last : places;
+            /*@ loop unroll 4096; */
             for (int32_t line = 0; line < lines; line++) {
                 const int32_t y = row + line * row_stride;
                 if (y < 0 || y >= image_rows || first >= last) {
@@ -138,10 +141,13 @@ __attribute__((unused)) static void raot_offsets(int32_t *offsets, int32_t chann
                                                  int32_t row_phase_step, int32_t column_phase_step,
                                                  int32_t line_step)
 {
+    /*@ loop unroll 4096; */
     for (int32_t c = 0; c < channels; c++) {
+        /*@ loop unroll 4096; */
         for (int32_t y = 0; y < rows; y++) {
             const int32_t down = y * row_dilation;
             const int32_t line = down % row_stride * row_phase_step + down / row_stride * line_step;
+            /*@ loop unroll 4096; */
             for (int32_t x = 0; x < columns; x++) {
                 const int32_t across = x * column_dilation;
                 *offsets++ = c * channel_step + line + across % column_stride * column_phase_step +
@@ -156,6 +162,7 @@ __attribute__((unused)) static void raot_lines_u8(uint8_t *to, const uint8_t *fr
                                                   int32_t columns, int32_t to_step,
                                                   int32_t from_step)
 {
+    /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
         raot_copy_few(to + r * to_step, from + r * from_step, columns);
     }
@@ -222,6 +229,7 @@ raot_panel_s16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int
         _mm256_storeu_si256(to + 1, y);
     }
 #endif
+    /*@ loop unroll 4096; */
     for (; k < depth; k++) {
         const uint8_t *const from = image + offsets[k];
         int16_t *const to = panel + k / 2 * 32 + k % 2;
