@@ -1,4 +1,4 @@
-"""Ten small models of different kinds, whose C is proven to be defined for all sizes."""
+"""Eleven small models of different kinds, whose C is proven to be defined for all sizes."""
 
 from __future__ import annotations
 
@@ -130,6 +130,14 @@ def _quantised() -> Options:
     )
 
 
+def _quantised_cnn() -> Options:
+    samples = np.random.default_rng(0).normal(size=(8, 1, 2, 7, 9)).astype(np.float32)
+    return Options(
+        bounds={"n": (1, 2), "h": (1, 11)}, name="quantised_cnn", quantise=Choice(),
+        calibrate={"x": samples},
+    )  # fmt: skip
+
+
 PROVEN = {
     "mlp": Proven(perceptron, Options(bounds={"batch": (1, 9)}, name="mlp")),
     "cnn": Proven(small_cnn, Options(bounds={"n": (1, 2), "h": (1, 11)}, name="cnn")),
@@ -139,6 +147,7 @@ PROVEN = {
         Options(bounds={"n": (1, 40), "batch": (1, 2)}, name="attention"),
     ),
     "quantised": Proven(perceptron, _quantised()),
+    "quantised_cnn": Proven(small_cnn, _quantised_cnn()),
     "from_data": Proven(from_data, Options(bounds={"n": (1, 12)}, name="from_data")),
     "depthwise": Proven(depthwise, Options(bounds={"n": (1, 50)}, name="depthwise")),
     "pooled": Proven(pooled, Options(bounds={"n": (1, 40)}, name="pooled")),
