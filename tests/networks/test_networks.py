@@ -15,13 +15,14 @@ from tests.conftest import NO_TORCH
 if not all(map(importlib.util.find_spec, ("torch", "torchvision", "onnxscript"))):
     pytest.skip(NO_TORCH, allow_module_level=True)
 
-from tests.networks import features, language, others, vision
+from tests.networks import features, language, others, vision, wider
 from tests.networks.exported import export
 
 if TYPE_CHECKING:
     from tests.networks.network import Network
 
-NETWORKS = [*vision.NETWORKS, *language.NETWORKS, *others.NETWORKS, *features.NETWORKS]
+SETS = (vision, language, others, features, wider)
+NETWORKS = [network for networks in SETS for network in networks.NETWORKS]
 CASES = [
     pytest.param(network, exporter, id=f"{network.name}-{exporter}")
     for network in NETWORKS
