@@ -44,7 +44,7 @@ def test_codes_are_exactly_those_of_the_reference_kernels(name: str, shared_mode
     x, expected = vectors["x_int8_nhwc"], vectors["y_int8_tflite_ref"]
     path = shared_models / f"{name}.tflite"
     most = {"kws_int8": 17_024, "resnet8_int8": 50_176}[name]
-    assert compiled(path, {CODES[name]: 1})[0].plan.arena_bytes <= most
+    assert compiled(path, {CODES[name]: 1})[0].memory.arena_bytes <= most
     project, given, made = compiled(path, {CODES[name]: 5})
     model = project.host()
     for first, last in ((0, 1), (1, 6), (6, 8), (8, 12), (12, 16)):

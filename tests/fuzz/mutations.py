@@ -173,7 +173,8 @@ def main() -> None:
                 cli.main()
             ended = "compiled"
         except SystemExit as error:
-            ended = {0: "compiled", cli.MENDABLE: "refused"}.get(error.code, f"exit {error.code}")
+            told = {0: "compiled", cli.MENDABLE: "refused"}
+            ended = told.get(int(error.code or 0), f"exit {error.code}")
         except BaseException:  # noqa: BLE001
             ended = "traceback"
             said.write(traceback.format_exc())

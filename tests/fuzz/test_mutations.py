@@ -72,7 +72,10 @@ class Compiler:
         board: str = "host",
     ) -> tuple[str, str, list[str]]:
         assert process.stdin is not None and process.stdout is not None
-        request = {"model": None if model is None else str(model), "board": board}
+        request: dict[str, object] = {
+            "model": None if model is None else str(model),
+            "board": board,
+        }
         request |= {"output": str(self.folder / "out" / "p"), "bounds": bounds}
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()

@@ -214,7 +214,7 @@ def test_a_value_that_is_infinite_in_floats_stays_there(rng: np.random.Generator
         helper.make_node("Softmax", ["q"], ["s"]),
         helper.make_node("MatMul", ["s", "w"], ["y"]),
     ]
-    numbers = {"w": np.eye(6, dtype=np.float32) * 2, "zero": np.float32(-0.5)}
+    numbers = {"w": np.eye(6, dtype=np.float32) * 2, "zero": np.array(-0.5, np.float32)}
     model = model_of_nodes(nodes, 6, **numbers, never=np.array(-np.inf, np.float32))
     samples = rng.normal(size=(8, 5, 6)).astype(np.float32)
     samples[:, :, 0] = 1

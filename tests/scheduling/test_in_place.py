@@ -37,20 +37,20 @@ def test_schedules_keep_what_may_be_in_place() -> None:
 def test_products_with_whole_places_take_their_memory(channels_last: bool) -> None:
     """However many places: less than a block, several, and the last one short."""
     q, most = Qdq(np.random.default_rng(3), np.int8), 700
-    step = np.float32(0.05)
+    step = 0.05
     shape: list[int | str] = ["n", 20] if channels_last else [1, 20, "n"]
     x = q.requantized(q.node("Relu", q.input(shape, step)), step)
     for _ in range(2):
         w, scales = q.weights(20, 20, *([] if channels_last else [1]), axis=0)
-        bias = q.bias(20, step * scales)
+        bias = q.bias(20, np.float32(step) * scales)
         attributes = {"transB": 1} if channels_last else {}
         x = q.node("Gemm" if channels_last else "Conv", x, w, bias, **attributes)
-        step = np.float32(0.2)
+        step = 0.2
         x = q.requantized(x, step)
     model = q.model(q.node("Relu", x), step)
     module = rx.load(model, bounds={"n": (1, most)})
     project = rx.compile(module)
-    assert project.plan.arena_bytes <= 20 * most + 8192
+    assert project.memory.arena_bytes <= 20 * most + 8192
     host, coded = project.host(), transforms.run(module)
     for n in (1, 15, 17, 256, 300, most):
         sizes = [n if size == "n" else int(size) for size in shape]

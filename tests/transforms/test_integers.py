@@ -258,7 +258,7 @@ def test_ops_with_several_results_stay_beside_codes() -> None:
     y = q.node("Mul", values, q.node("Cast", places, to=onnx.TensorProto.FLOAT))
     model = q.model(y, 0.25)
     inputs = {q.inputs[0].name: q.rng.integers(-128, 128, (6, 4)).astype(np.int8)}
-    (result,) = rx.compile(rx.load(model)).host()(**inputs).values()
+    (result,) = rx.compile(rx.load(model)).host()(inputs).values()
     np.testing.assert_array_equal(result, unoptimised(model, inputs))
 
 
