@@ -33,8 +33,8 @@ from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.jam import Names, named, over
 from relax_aot.scheduling.nest import coefficient
-from relax_aot.scheduling.sums import Sum, indexed_by, linear, moved, stored
-from relax_aot.scheduling.windows import reaching, whole
+from relax_aot.scheduling.sums import Sum, ends, indexed_by, linear, moved, stored
+from relax_aot.scheduling.windows import whole
 
 MOST_TAPS = 32
 LEAST_PLACES = 16
@@ -132,13 +132,26 @@ def _axis(sum_: Sum, loop: For) -> Axis | None:
     known = (loop.stop, full.start, full.stop, size, rest)
     if apart < 1 or not all(each.is_constant for each in known) or full.start != 0:
         return None
-    windows = {loop.variable} & sum_.windows
-    if windows and reaching(loop, levels[0], ZERO) is None:
-        return None
-    return Axis(
+    found = Axis(
         loop, levels[0], loop.stop.constant, full.stop.constant, stride, apart, -rest.constant,
         size.constant,
     )  # fmt: skip
+    return found if _cut_at_ends(found) else None
+
+
+def _cut_at_ends(axis: Axis) -> bool:
+    """Whether the taps of each place are those inside the array: windows over a part of it are
+    cut off where the part ends, and what lies beyond is no zero."""
+    name, (start, stop) = axis.loop.variable, ends(axis.level)
+    if not start.symbols | stop.symbols <= {name}:
+        return False
+    for place in range(axis.places):
+        taps = range(start.evaluate({name: place}), stop.evaluate({name: place}))
+        first = place * axis.stride - axis.before
+        inside = [k for k in range(axis.taps) if 0 <= first + k * axis.apart < axis.size]
+        if list(taps) != inside:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
