@@ -146,7 +146,17 @@ def test_c_computes_what_numpy_does(name: str, flags: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("core", ["cortex-a76", "cortex-a72"])
 @pytest.mark.parametrize("name", [kernel.name for kernel in (*FOURS, *RESCALE)])
 def test_64_bit_arm_computes_what_numpy_does(name: str, core: str, tmp_path: Path) -> None:
-    same_as_numpy(KERNELS[name], emulated(KERNELS[name], core, tmp_path), EMULATED)
+    same_as_numpy(KERNELS[name], emulated(KERNELS[name], core, core, tmp_path), EMULATED)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="no emulator of 64-bit Arm")
+def test_arm_matrices_compute_what_numpy_does(tmp_path: Path) -> None:
+    kernel = KERNELS["raot_tile_s8"]
+    call = emulated(kernel, "cortex-a76+i8mm", "max", tmp_path)
+    code = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "main")]
+    assert "smmla" in subprocess.run(code, capture_output=True, text=True, check=True).stdout
+    same_as_numpy(kernel, call, 2 * EMULATED)
 
 
 def same_as_numpy(kernel: MicroKernel, call: Called, runs: int) -> None:
@@ -275,8 +285,8 @@ int main(void)
 """
 
 
-def emulated(kernel: MicroKernel, core: str, folder: Path) -> Called:
-    """A call on an emulated core, each operand between guards."""
+def emulated(kernel: MicroKernel, core: str, emulator: str, folder: Path) -> Called:
+    """A call of what is compiled for a core on an emulated one, each operand between guards."""
     operands = (
         f"({C_TYPES[operand.dtype]} *)(held[{n}] + GUARD)"
         for n, operand in enumerate(kernel.operands)
@@ -295,7 +305,7 @@ def emulated(kernel: MicroKernel, core: str, folder: Path) -> Called:
     def call(arrays: list[np.ndarray], sizes: list[int]) -> list[np.ndarray]:
         bytes_of = np.array([*sizes, *(array.nbytes for array in arrays)], np.int32)
         given = bytes_of.tobytes() + b"".join(array.tobytes() for array in arrays)
-        command = ["qemu-aarch64", "-cpu", core, str(folder / "main")]
+        command = ["qemu-aarch64", "-cpu", emulator, str(folder / "main")]
         found = subprocess.run(command, input=given, capture_output=True, check=True).stdout
         result, at = [], 0
         for array in arrays:

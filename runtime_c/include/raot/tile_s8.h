@@ -24,7 +24,12 @@
 #define RAOT_QUAD_COLUMNS 16
 
 #if defined(__ARM_NEON) && defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define RAOT_QUAD_BY_TWOS
+#define RAOT_QUAD_HIGH 6
+#else
 #define RAOT_QUAD_HIGH 4
+#endif
 
 /* Sums stay in their registers, and in their order. */
 #define RAOT_QUAD_STAYS(sum) __asm__("" : "+w"(sum))
@@ -54,7 +59,7 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
                 const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
                 int32_t bias_column)
 {
-    int32x4_t kept[RAOT_QUAD_HIGH][4];
+    int32x4_t kept[4][4];
     int32_t k = 0;
 
     RAOT_QUAD_UNROLL
@@ -66,7 +71,7 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
         }
     }
     for (; k + 16 <= depth; k += 16) {
-        int8x16_t x[RAOT_QUAD_HIGH];
+        int8x16_t x[4];
         RAOT_QUAD_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             x[r] = vld1q_s8(left + r * depth + k);
@@ -78,7 +83,7 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
         right += 256;
     }
     for (; k < depth; k += 4) {
-        int8x16_t x[RAOT_QUAD_HIGH];
+        int8x16_t x[4];
         RAOT_QUAD_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             int32_t four;
@@ -97,6 +102,114 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
     }
 }
 
+#if defined(RAOT_QUAD_BY_TWOS)
+/* What is read afterwards is not read before, when registers are wanted for sums. */
+#define RAOT_QUAD_THEN __asm__ volatile("" : : : "memory")
+/* A pointer of its own, which moves as it reads. */
+#define RAOT_QUAD_MOVES(place) __asm__("" : "+r"(place))
+
+#define RAOT_QUAD_PRODUCTS(two, by)                                                  \
+    {                                                                                \
+        RAOT_QUAD_UNROLL                                                             \
+        for (int32_t p = 0; p < pairs; p++) {                                        \
+            kept[p][two] = vmmlaq_s32(kept[p][two], x[p], vreinterpretq_s8_s32(by)); \
+            RAOT_QUAD_STAYS(kept[p][two]);                                           \
+        }                                                                            \
+    }
+
+/* Eight numbers of each row times those of sixteen columns: zips make vectors of two columns. */
+#define RAOT_QUAD_EIGHTS(next)                                                           \
+    {                                                                                    \
+        RAOT_QUAD_UNROLL                                                                 \
+        for (int32_t w = 0; w < 8; w += 4) {                                             \
+            const int32x4_t low0 = vreinterpretq_s32_s8(vld1q_s8(right + 8 * w));        \
+            const int32x4_t low1 = vreinterpretq_s32_s8(vld1q_s8(right + 8 * w + 16));   \
+            const int32x4_t high0 = vreinterpretq_s32_s8(vld1q_s8((next) + 8 * w));      \
+            const int32x4_t high1 = vreinterpretq_s32_s8(vld1q_s8((next) + 8 * w + 16)); \
+            RAOT_QUAD_PRODUCTS(w, vzip1q_s32(low0, high0))                               \
+            RAOT_QUAD_PRODUCTS(w + 1, vzip2q_s32(low0, high0))                           \
+            RAOT_QUAD_PRODUCTS(w + 2, vzip1q_s32(low1, high1))                           \
+            RAOT_QUAD_PRODUCTS(w + 3, vzip2q_s32(low1, high1))                           \
+            RAOT_QUAD_THEN;                                                              \
+        }                                                                                \
+    }
+
+/* Two numbers of each of two vectors, the first of them or the last. */
+#define RAOT_QUAD_FIRST(one, two) \
+    vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(one), vreinterpretq_s64_s32(two)))
+#define RAOT_QUAD_LAST(one, two) \
+    vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(one), vreinterpretq_s64_s32(two)))
+
+/*
+ * Rows by twos, the last of which may be one row twice. SMMLA multiplies eight numbers of two
+ * rows by eight of two columns: a vector of sums is two rows of two columns.
+ */
+__attribute__((always_inline)) static inline void
+raot_quad_pairs(const int32_t pairs, int32_t rows, int32_t *sums, const int8_t *left,
+                const int8_t *right, const int32_t *bias, int32_t depth, int32_t sum_step,
+                int32_t bias_row, int32_t bias_column)
+{
+    int32x4_t kept[3][8];
+    const int8_t *from[6];
+    int32_t row[6];
+    int32_t k = 0;
+
+    RAOT_QUAD_UNROLL
+    for (int32_t r = 0; r < 2 * pairs; r++) {
+        row[r] = r < rows ? r : rows - 1;
+        from[r] = left + row[r] * depth;
+    }
+    RAOT_QUAD_UNROLL
+    for (int32_t p = 0; p < pairs; p++) {
+        const int32_t *const one = bias + row[2 * p] * bias_row;
+        const int32_t *const two = bias + row[2 * p + 1] * bias_row;
+        RAOT_QUAD_UNROLL
+        for (int32_t w = 0; w < 4; w++) {
+            const int32x4_t a = bias_column != 0 ? vld1q_s32(one + 4 * w) : vdupq_n_s32(*one);
+            const int32x4_t b = bias_column != 0 ? vld1q_s32(two + 4 * w) : vdupq_n_s32(*two);
+            kept[p][2 * w] = RAOT_QUAD_FIRST(a, b);
+            kept[p][2 * w + 1] = RAOT_QUAD_LAST(a, b);
+        }
+    }
+    for (; k + 8 <= depth; k += 8) {
+        int8x16_t x[3];
+        RAOT_QUAD_UNROLL
+        for (int32_t p = 0; p < pairs; p++) {
+            x[p] = vcombine_s8(vld1_s8(from[2 * p]), vld1_s8(from[2 * p + 1]));
+            from[2 * p] += 8;
+            from[2 * p + 1] += 8;
+            RAOT_QUAD_MOVES(from[2 * p]);
+            RAOT_QUAD_MOVES(from[2 * p + 1]);
+        }
+        RAOT_QUAD_EIGHTS(right + 64)
+        right += 128;
+    }
+    if (k < depth) {
+        /* Four numbers and zeros: what those are multiplied by does not matter. */
+        int8x16_t x[3];
+        RAOT_QUAD_UNROLL
+        for (int32_t p = 0; p < pairs; p++) {
+            uint32_t one;
+            uint32_t two;
+            (void)memcpy(&one, from[2 * p], sizeof one);
+            (void)memcpy(&two, from[2 * p + 1], sizeof two);
+            x[p] = vcombine_s8(vcreate_s8(one), vcreate_s8(two));
+        }
+        RAOT_QUAD_EIGHTS(right)
+    }
+    RAOT_QUAD_UNROLL
+    for (int32_t p = 0; p < pairs; p++) {
+        int32_t *const one = sums + row[2 * p] * sum_step;
+        int32_t *const two = sums + row[2 * p + 1] * sum_step;
+        RAOT_QUAD_UNROLL
+        for (int32_t w = 0; w < 4; w++) {
+            vst1q_s32(one + 4 * w, RAOT_QUAD_FIRST(kept[p][2 * w], kept[p][2 * w + 1]));
+            vst1q_s32(two + 4 * w, RAOT_QUAD_LAST(kept[p][2 * w], kept[p][2 * w + 1]));
+        }
+    }
+}
+#endif
+
 #define RAOT_QUAD_CASE(rows)                                                                    \
     case rows:                                                                                  \
         raot_quad_block(rows, sums, left, right, bias, depth, sum_step, bias_row, bias_column); \
@@ -112,10 +225,19 @@ raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *ri
         RAOT_QUAD_CASE(1)
         RAOT_QUAD_CASE(2)
         RAOT_QUAD_CASE(3)
+#if defined(RAOT_QUAD_BY_TWOS)
+    case 4:
+        raot_quad_pairs(2, 4, sums, left, right, bias, depth, sum_step, bias_row, bias_column);
+        break;
+    default:
+        raot_quad_pairs(3, rows, sums, left, right, bias, depth, sum_step, bias_row, bias_column);
+        break;
+#else
     default:
         raot_quad_block(RAOT_QUAD_HIGH, sums, left, right, bias, depth, sum_step, bias_row,
                         bias_column);
         break;
+#endif
     }
 }
 
@@ -167,12 +289,14 @@ __attribute__((noinline, unused)) static void raot_tile_s8(int32_t *sums, const 
 #if defined(RAOT_QUAD_HIGH)
         int32_t r = 0;
         while (r < rows) {
-            /* Rows that are left over are shared out: 6 are 3 and 3, not 4 and 2. */
             const int32_t rest = rows - r;
             int32_t high = rest < RAOT_QUAD_HIGH ? rest : RAOT_QUAD_HIGH;
+#if !defined(RAOT_QUAD_BY_TWOS)
+            /* Rows that are left over are shared out: 6 are 3 and 3, not 4 and 2. */
             if (rest > RAOT_QUAD_HIGH && rest < 2 * RAOT_QUAD_HIGH) {
                 high = (rest + 1) / 2;
             }
+#endif
             raot_quad_rows(high, sums + r * sum_step + c, left + r * depth, x,
                            bias + r * bias_row + c * bias_column, depth, sum_step, bias_row,
                            bias_column);
