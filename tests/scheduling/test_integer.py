@@ -82,6 +82,9 @@ SUBJECTS = {
     "one channel": Subject((1, 1, "n", 10), (8, 1, 10, 4), "<pads = [4, 1, 5, 1], strides=[2, 2]>"),
     "strided": Subject((1, 4, 9, "n"), (6, 4, 3, 3), "<pads = [1, 1, 1, 1], strides = [2, 2]>"),
     "dilated": Subject((1, 2, "n"), (4, 2, 3), "<pads = [4, 2], dilations = [3]>"),
+    "far padded": Subject(
+        (1, 4, "n", 6), (4, 4, 2, 2), "<pads = [8, 8, 8, 8], dilations = [2, 2]>"
+    ),
     "grouped": Subject((1, 6, "n"), (8, 3, 4), "<pads = [2, 1], group = 2>"),
     "unsigned": Subject((1, 5, "n", 4), (6, 5, 3, 3), ONES, np.uint8, (131, 0, 120)),
     "depthwise": Subject((1, 4, "n", 7), (4, 1, 3, 3), "<pads = [1, 1, 1, 1], group = 4>"),

@@ -273,7 +273,7 @@ raot_rows_s16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int
               int32_t first2, int32_t last2, int32_t step2, const int32_t sign)
 {
     const int32_t taps = count0 * count1 * count2;
-    const int cut = (last0 - first0) * (last1 - first1) * (last2 - first2) != taps;
+    const int cut = last0 - first0 < count0 || last1 - first1 < count1 || last2 - first2 < count2;
 
     /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {

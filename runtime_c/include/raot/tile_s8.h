@@ -389,8 +389,7 @@ raot_rows_quads(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, i
                 int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,
                 int32_t first2, int32_t last2, int32_t step2, const uint8_t flip)
 {
-    const int32_t taps = count0 * count1 * count2;
-    const int cut = (last0 - first0) * (last1 - first1) * (last2 - first2) != taps;
+    const int cut = last0 - first0 < count0 || last1 - first1 < count1 || last2 - first2 < count2;
     const int32_t count = last2 - first2;
 
     for (int32_t r = 0; r < rows; r++) {
