@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -120,7 +120,7 @@ def make_context(
         )
         for k in plan.kernels
     }
-    kernels = _shared(plan, kernels, symbols, bounds, foreign, sharing)
+    kernels = _shared(plan, kernels, symbols, bounds, foreign, sharing, values)
     return RunContext(plan, interface, symbols, values, kernels)
 
 
@@ -131,6 +131,7 @@ def _shared(
     bounds: Bounds,
     foreign: frozenset[str],
     sharing: str,
+    values: Mapping[str, str],
 ) -> dict[str, KernelText]:
     """The same, where kernels that differ by numbers alone are one function."""
     called = {
@@ -151,7 +152,8 @@ def _shared(
 
     named = frozenset(symbols.values()) | foreign
     printed = {kernel.name: texts[kernel.name].body for kernel in kernels}
-    found = shared(kernels, named, sharing, printed, head, body)
+    taken = frozenset(values.values()).union(*(text.buffers.values() for text in texts.values()))
+    found = shared(kernels, named, sharing, printed, head, body, taken)
     result = dict(texts)
     for name, one in found.items():
         owner = texts[one.owner]

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_numbers import Number, Places
 from relax_aot.ir.loops import For, Kernel, Micro, Multiply, walk
 
@@ -85,9 +86,11 @@ def shared(
     printed: Mapping[str, str],
     head: Head,
     body: Body,
+    taken: frozenset[str] = frozenset(),
 ) -> dict[str, Shared]:
     """By name, the kernels that share a function. `printed` is the C of each by itself, `head`
-    the text of its return type and parameters, `body` prints it with places for numbers."""
+    the text of its return type and parameters, `body` prints it with places for numbers, and
+    `taken` are names beside symbols that no parameter for a number may have."""
     groups: dict[tuple[str, ...], list[_Form]] = {}
     for kernel in _candidates(kernels, symbols, sharing, printed):
         form = _form(kernel, symbols, head, body)
@@ -99,7 +102,7 @@ def shared(
         bases = _bases(places)
         count = len({multiple.base for multiple in bases.values()})
         if len(forms) > 1 and may and _worth(forms, count):
-            result |= _as_one(forms, places, bases, body)
+            result |= _as_one(forms, places, bases, body, symbols | taken)
     return result
 
 
@@ -192,9 +195,11 @@ def _as_one(
     places: Mapping[tuple[Number, ...], list[int]],
     bases: Mapping[tuple[Number, ...], _Multiple],
     body: Body,
+    taken: frozenset[str],
 ) -> dict[str, Shared]:
     given = dict.fromkeys(multiple.base for multiple in bases.values())
-    names = [f"number{position}" for position in range(len(given))]
+    claimed = Names(taken)
+    names = [claimed.claim(f"number{position}") for position in range(len(given))]
     stands: dict[int, str] = {}
     for column, at in places.items():
         multiple = bases[column]

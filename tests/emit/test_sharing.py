@@ -56,3 +56,16 @@ def test_functions_are_shared_for_size() -> None:
     weights = random_weights(np.random.default_rng(0), **SHAPES)
     few, many = (functions(compiled(weights, optimize)) for optimize in ("size", "speed"))
     assert len(few) <= 2 < len(many)
+
+
+def test_names_of_the_model_are_no_parameters_for_numbers() -> None:
+    """A size and values that are called as parameters for numbers would be."""
+    weights = random_weights(np.random.default_rng(0), **SHAPES)
+    names = {"n": "number0", "image": "number1", "a": "number2", "e": "number3"}
+    texts = (re.sub(r"\b\w+\b", lambda m: names.get(m[0], m[0]), t) for t in (SIGNATURE, TEXT))
+    model = model_of(*texts, weights)
+    options = driver.Options(bounds={"number0": (1, 20)}, optimize="size")
+    host = host_model(driver.compile_model(model, "host", options))
+    image = np.random.default_rng(1).normal(size=(1, 3, 5, 11)).astype(np.float32)
+    (wanted, _) = ort.InferenceSession(model.SerializeToString()).run(None, {"number1": image})
+    np.testing.assert_allclose(host(number1=image)["y"], wanted, rtol=1e-4, atol=1e-4)
