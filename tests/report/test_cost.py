@@ -51,12 +51,14 @@ def test_what_data_decide_is_an_upper_bound() -> None:
     assert cost == Cost(functions=5, loaded_bytes=40, stored_bytes=20, exact=False)
 
 
+@pytest.mark.parametrize(("board", "more"), [("mps2-an386", 1.0), ("host", 1.05)])
 @pytest.mark.parametrize(("name", "published"), [("kws", 2_656_768), ("resnet8", 12_501_632)])
-def test_published_multiply_adds(name: str, published: int) -> None:
-    """MLPerf Tiny counts products with padding too; the loops leave those out."""
-    costs = step_costs(project_of(name).plan, {})
+def test_published_multiply_adds(name: str, published: int, board: str, more: float) -> None:
+    """MLPerf Tiny counts products with padding too; the loops leave those out. On hosts planes
+    of convolutions by channel are long rows, which multiply what lies between lines as well."""
+    costs = step_costs(project_of(name, board).plan, {})
     total = sum(cost.multiply_adds for _, cost in costs if cost is not None)
-    assert 0.92 * published < total <= published
+    assert 0.92 * published < total <= more * published
 
 
 @pytest.mark.parametrize("n", [1, 17, 40])
