@@ -3,6 +3,7 @@ run alone; and what is read from machine code beside the compiler's own figures.
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,20 @@ def test_machine_code_is_as_deep_as_the_compiler_says(board: str, tmp_path: Path
     both = compiled & set(read)
     assert len(both) > 15 and libraries
     assert {n: read[n] for n in both} == {n: deepest_path(graph, n).bytes for n in both}
+
+
+@pytest.mark.qemu
+def test_a_last_call_by_pointer_is_as_deep_as_nobody_knows(tmp_path: Path) -> None:
+    source, linked = tmp_path / "calls.c", tmp_path / "calls.elf"
+    source.write_text(
+        "int direct(int x) { return x; }\n"
+        "int handed(int (*f)(int), int x) { return f(x + 1); }\n"
+        "int main(void) { return handed(direct, 1); }\n"
+        "void _exit(int status) { (void)status; for (;;) { } }\n"
+    )
+    flags = ("-mcpu=cortex-m4", "-mthumb", "-O2", "-fno-inline", "--specs=nosys.specs")
+    command = ["arm-none-eabi-gcc", *flags, "-fno-ipa-cp", str(source), "-o", str(linked)]
+    subprocess.run(command, check=True, capture_output=True)
+    depths = library_depths(linked)
+    assert "direct" in depths
+    assert "handed" not in depths
