@@ -134,8 +134,8 @@ def _narrow(frame: _Frame, function: Function, at: int, code: int) -> None:
         frame.bytes += 4 * (code & 0x7F)
     elif code & 0xFD87 == 0x4485 or code & 0xFF80 == 0x4780:
         frame.known = False  # sp is computed, or a call by pointer
-    elif (code & 0xFF87 == 0x4700 or code & 0xFF87 == 0x4687) and (code >> 3) & 0xF != LR:
-        frame.known = False  # a jump by pointer, which may be a last call
+    elif code & 0xFF87 == 0x4700 and (code >> 3) & 0xF != LR:
+        frame.known = False  # a last call by pointer; tables of jumps move to pc
     elif code & 0xF000 == 0xD000 and code & 0x0F00 < 0x0E00:
         _jump(frame, function, at + 4 + 2 * _signed(code & 0xFF, 8))
     elif code & 0xF800 == 0xE000:
