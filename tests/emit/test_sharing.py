@@ -62,8 +62,11 @@ def test_names_of_the_model_are_no_parameters_for_numbers() -> None:
     """A size and values that are called as parameters for numbers would be."""
     weights = random_weights(np.random.default_rng(0), **SHAPES)
     names = {"n": "number0", "image": "number1", "a": "number2", "e": "number3"}
-    texts = (re.sub(r"\b\w+\b", lambda m: names.get(m[0], m[0]), t) for t in (SIGNATURE, TEXT))
-    model = model_of(*texts, weights)
+
+    def renamed(text: str) -> str:
+        return re.sub(r"\b\w+\b", lambda found: names.get(found[0], found[0]), text)
+
+    model = model_of(renamed(SIGNATURE), renamed(TEXT), weights)
     options = driver.Options(bounds={"number0": (1, 20)}, optimize="size")
     host = host_model(driver.compile_model(model, "host", options))
     image = np.random.default_rng(1).normal(size=(1, 3, 5, 11)).astype(np.float32)
