@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 COUNTED = Path(__file__).parent / "counted.c"
 MOST = 256
 SIZES = (1, 2, 3, 4, 8, 15, 16, 17, 24, 31, 32, 33, 48, 62, 63, 64, 65, 66, 80, 96)
-ALONE = (1, 7, 16, 33, 64, 96)
+ALONE = (1, 8, 16, 33, 64, 96)
 """Sizes for which programs of their own are compiled."""
 LARGE, SMALL = (256, 4, 4, 1024), (64, 4, 1, 128)
 """Width, heads, layers, hidden."""
