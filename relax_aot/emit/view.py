@@ -335,11 +335,17 @@ def _bounds(interface: Interface, plan: Plan, reach: Dim) -> tuple[BoundView, ..
         BoundView(
             f.c_name, f.macro, f.symbol.low, f.symbol.high,
             limits.get(f.symbol.name, 0), _made_for(interface, f) > 0, _made_for(interface, f),
-            comment(f"{f.source}: {f.symbol.origin}, {f.symbol.low}..{f.symbol.high}"),
+            comment(_bound_note(f, entry=entry)),
             f.pinned and entry, entry,
         )
         for f, entry in fields
     )  # fmt: skip
+
+
+def _bound_note(field: DimField, *, entry: bool) -> str:
+    decided = "" if entry else ", decided by data and told in `result`"
+    symbol = field.symbol
+    return f"{field.source}: {symbol.origin}, {symbol.low}..{symbol.high}{decided}"
 
 
 def _made_for(interface: Interface, field: DimField) -> int:
@@ -418,7 +424,7 @@ def _member(port: Port, context: RunContext, macros: dict[str, str]) -> MemberVi
 
 
 def _said_of(port: Port) -> str:
-    source = f"  {port.source}" if port.source != port.c_name else ""
+    source = f", in the model: {port.source}" if port.source != port.c_name else ""
     return f"{port.type}{source}" + (f"  {port.meaning}" if port.meaning else "")
 
 

@@ -155,7 +155,10 @@ def load_board(name: str) -> Board:
         return read_board(files[name])
     close = difflib.get_close_matches(name, list_boards(), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise BoardError(f"there is no board {name!r}; {hint}boards are: {', '.join(list_boards())}")
+    raise BoardError(
+        f"there is no board {name!r}; {hint}boards are:"
+        f" {', '.join(list_boards())}; `relax-aot new-board` writes a file for one of yours"
+    )
 
 
 def same_core(board: Board) -> tuple[str, ...]:

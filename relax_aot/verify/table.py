@@ -10,7 +10,7 @@ from rich.table import Table
 
 from relax_aot.plugins import GROUPS, plugin_names
 from relax_aot.project.board import Board, list_boards, load_board, same_core
-from relax_aot.verify import doctor
+from relax_aot.verify import doctor, toolchain, unicorn
 from relax_aot.verify.job import Result, Run
 from relax_aot.verify.profile import Profile
 
@@ -83,12 +83,20 @@ def board_lines(name: str | None, json_file: str | None) -> list[str]:
     lines += [f"stack: {board.stack_bytes} bytes", f"figures from: {board.source}"]
     if board.notes:
         lines.append(f"notes: {' '.join(board.notes.split())}")
+    return lines + _emulation(board)
+
+
+def _emulation(board: Board) -> list[str]:
     if board.emulator:
         emulated = board.emulator.machine or board.emulator.cpu
-        lines.append(f"emulated by {board.emulator.program} as {emulated}")
-    elif board.family == "cortex_m":
-        lines.append(f"not emulated; of the same core: {', '.join(same_core(board)) or 'none'}")
-    return lines
+        return [f"emulated by {board.emulator.program} as {emulated}"]
+    if board.family != "cortex_m":
+        return []
+    others = ", ".join(same_core(board)) or "none"
+    if unicorn.can_emulate(board):
+        get = "" if toolchain.has_wheel("unicorn") else f" ({toolchain.EXTRA.format('emulator')})"
+        return [f"core and memories emulated by unicorn{get}; by QEMU, of the same core: {others}"]
+    return [f"not emulated; of the same core: {others}"]
 
 
 def _sizes(board: Board) -> str:

@@ -234,3 +234,17 @@ def test_axes_that_are_inputs_give_a_rank_that_is_known() -> None:
         check(host, made, x=x, gone=np.array([gone]), added=np.array(added))
     with pytest.raises(StatusError, match="RAOT_ERR_MISMATCH"):
         host(x=np.ones((5, 1, 4), np.float32), gone=np.array([0]), added=np.array([0, 1]))
+
+
+def test_a_project_says_which_sizes_data_decide() -> None:
+    """Else a caller cannot tell what to fill in from what comes back."""
+    made = model([helper.make_node("NonZero", ["x"], ["out"])], {"x": (FLOAT, ("n",))},
+                 {"out": (INT64, 2)})  # fmt: skip
+    files = rx.compile(made, bounds={"n": 5}, name="found").files
+    header, readme = files["found.h"].decode(), files["README.md"].decode()
+    assert "axis 1 of out, 0..5, decided by data and told in `result` */" in header
+    assert "/* n: input x, axis 0, 1..5 */" in header
+    assert "those that data decide are not read from `dims`" in header
+    assert "also those that data decided" in readme
+    assert "| size | out_1: axis 1 of out, 0..5, decided by data" in readme
+    assert "i64[1, out_1], in the model: out" in readme

@@ -23,6 +23,7 @@ from relax_aot.project.fit import DoesNotFit
 from relax_aot.project.new_board import CORES, new_board
 from relax_aot.verify.emulate import build_image, emulate_cases
 from relax_aot.verify.qemu import EmulatorError
+from relax_aot.verify.table import board_lines
 from tests.conftest import ROOT
 from tests.end_to_end.subjects import SHARED
 
@@ -165,6 +166,18 @@ def test_a_board_without_an_emulator_names_those_of_its_core(
     assert isinstance(project, Project)
     with pytest.raises(EmulatorError, match=r"not emulated.*cortex-m4.*: mps2-an386"):
         emulate_cases(project, [])
+
+
+def test_what_is_said_of_a_board_is_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unicorn needs no entry in the board's file."""
+    assert board_lines("mps2-an386", None)[-1] == "emulated by qemu-system-arm as mps2-an386"
+    monkeypatch.setenv("RELAX_AOT_TOOLS", "system")
+    said = board_lines("nucleo-f446re", None)[-1]
+    assert said.startswith("core and memories emulated by unicorn (pip install ")
+    assert "by QEMU, of the same core: mps2-an386" in said
+    assert "emulated" not in board_lines("esp32-c3-devkitm-1", None)[-1]
+    with pytest.raises(BoardError, match=r"no board 'bluepill'.*`relax-aot new-board` writes"):
+        board_lines("bluepill", None)
 
 
 @pytest.mark.parametrize("cpu", CORES)
