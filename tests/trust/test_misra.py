@@ -18,6 +18,21 @@ PAGE = ROOT / "docs" / "reference" / "misra.md"
 FEW = ("mlp",)
 MOST = 10
 """Required rules that may be on the list."""
+X86 = "__x86_64__ __SSE2__ __SSE3__ __SSSE3__ __SSE4_1__"
+ARM = "__ARM_ARCH=8 __ARM_FEATURE_FMA __ARM_FP=14"
+PROCESSORS = {
+    "any": "",
+    "cortex-m0": "__arm__ __thumb__ __ARM_ARCH=6",
+    "cortex-m4": "__arm__ __thumb__ __ARM_ARCH=7 __ARM_FEATURE_DSP=1 __ARM_FP=4",
+    "cortex-m55": "__arm__ __thumb__ __ARM_FEATURE_DSP=1 __ARM_FEATURE_MVE=3 " + ARM,
+    "armv7": "__arm__ __ARM_NEON __ARM_ARCH=7 __ARM_FEATURE_FMA __ARM_FP=14",
+    "aarch64": "__aarch64__ __ARM_NEON " + ARM,
+    "aarch64-i8mm": "__aarch64__ __ARM_NEON __ARM_FEATURE_DOTPROD __ARM_FEATURE_MATMUL_INT8 " + ARM,
+    "x86-64": X86,
+    "x86-64-v3": f"{X86} __AVX__ __AVX2__ __FMA__",
+    "x86-64-vnni": f"{X86} __AVX__ __AVX2__ __FMA__ __AVX512F__ __AVX512BW__ __AVX512VNNI__",
+}
+"""What their compilers define of what the headers ask for."""
 
 
 @cache
@@ -47,18 +62,34 @@ def test_no_other_required_rule(name: str, tmp_path: Path) -> None:
     project = driver.compile_model(subject.make(), "host", subject.options)
     folder = project.write(tmp_path / "out")
     configurations = ["--max-configs=1"] if name in FEW else []
+    assert not broken(folder, *configurations, "-I.", *project.units)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_no_other_required_rule_in_headers(processor: str, tmp_path: Path) -> None:
+    if shutil.which("cppcheck") is None:
+        pytest.skip("cppcheck is not installed")
+    headers = ROOT / "runtime_c" / "include"
+    names = sorted(path.name for path in (headers / "raot").iterdir())
+    (tmp_path / "all.c").write_text("".join(f'#include "raot/{name}"\n' for name in names))
+    defined = [f"-D{name}" for name in ("__GNUC__=12", *PROCESSORS[processor].split())]
+    assert not broken(tmp_path, "--max-configs=1", *defined, f"-I{headers}", "all.c")
+
+
+def broken(folder: Path, *arguments: str) -> dict[str, list[str]]:
+    """Rules that are neither advisory nor listed, and up to three places of each."""
     done = subprocess.run(
-        ["cppcheck", "--addon=misra", "--enable=style", "--std=c11", *configurations, "-I.", "-q",
-         *project.units],
+        ["cppcheck", "--addon=misra", "--enable=style", "--std=c11", "-q", *arguments],
         cwd=folder, capture_output=True, text=True, check=True,
     )  # fmt: skip
     found: dict[str, list[str]] = {}
     for place, rule in re.findall(r"^(\S+:\d+):.*\[misra-c2012-([\d.]+)\]$", done.stderr, re.M):
         found.setdefault(rule, []).append(place)
     assert found, "the add-on said nothing at all"
-    broken = {
+    return {
         rule: places[:3]
         for rule, places in found.items()
         if rule not in categories()["advisory"] | listed()
     }
-    assert not broken

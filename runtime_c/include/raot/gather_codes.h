@@ -184,7 +184,7 @@ __attribute__((noinline, unused)) static __m128i raot_few_bytes(const uint8_t *f
 /* Sixteen bytes, of which `inside` may be read. */
 static inline __m128i raot_bytes(const uint8_t *from, int32_t inside)
 {
-    if (__builtin_expect(inside < 16, 0)) {
+    if (__builtin_expect(inside < 16, 0) != 0) {
         return raot_few_bytes(from, inside);
     }
     return _mm_loadu_si128((const __m128i *)(const void *)from);

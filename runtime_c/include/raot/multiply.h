@@ -358,16 +358,15 @@ raot_tile_rows_f32(int32_t rows, const int32_t wide, const int32_t some,
         }
         return;
     }
-#endif
+    raot_tile_f32(RAOT_HIGH, wide, some, levels, left, left_row, right, sums);
+#else
     switch (rows) {
-#if !defined(RAOT_PAIRS)
     case 1:
         raot_tile_f32(1, wide, some, levels, left, left_row, right, sums);
         break;
     case 2:
         raot_tile_f32(2, wide, some, levels, left, left_row, right, sums);
         break;
-#endif
 #if RAOT_HIGH > 3
     case 3:
         raot_tile_f32(3, wide, some, levels, left, left_row, right, sums);
@@ -391,6 +390,7 @@ raot_tile_rows_f32(int32_t rows, const int32_t wide, const int32_t some,
         raot_tile_f32(RAOT_HIGH, wide, some, levels, left, left_row, right, sums);
         break;
     }
+#endif
 }
 
 #if RAOT_LOW > 0

@@ -92,7 +92,7 @@ __attribute__((noinline, unused)) static void raot_tile_mve_f32(int32_t rows, in
                                                                 const float *right, float *sums)
 {
     while (rows > 0) {
-        const int32_t high = rows >= 3 ? 3 : 1;
+        const int32_t high = rows >= 3 ? (int32_t)3 : 1;
         int32_t c = 0;
         while (c < columns) {
             const int32_t some = columns - c < 8 ? columns - c : 8;

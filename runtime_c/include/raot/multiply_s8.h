@@ -65,7 +65,7 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
     }
 #if defined(__ARM_FEATURE_MVE)
     const uint16x8_t place = vidupq_n_u16(0, 1);
-    const uint16x8_t from = vmulq_n_u16(place, (uint16_t)(apart * step2));
+    const uint16x8_t offsets = vmulq_n_u16(place, (uint16_t)(apart * step2));
     const uint16x8_t at = vmulq_n_u16(place, (uint16_t)depth);
     const int beside = apart * step2 == 1 && flip == 0;
 #endif
@@ -118,7 +118,7 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
                     const mve_pred16_t some =
                         vcmpcsq_m_n_u16(place, (uint16_t)low, vctp16q((uint32_t)high));
                     for (; i < count0; i++) {
-                        uint16x8_t x = vldrbq_gather_offset_z_u16(source, from, some);
+                        uint16x8_t x = vldrbq_gather_offset_z_u16(source, offsets, some);
                         x = veorq_u16(x, vdupq_n_u16((uint16_t)flip));
                         vstrbq_scatter_offset_p_u16(target, at, x, some);
                         source += step0;

@@ -21,12 +21,13 @@
 #define RAOT_DOT_COLUMNS 16
 
 /*
- * RAOT_DOT_LANES sums in a vector, RAOT_DOT_WIDE vectors and RAOT_DOT_HIGH rows of sums in
- * registers.
+ * RAOT_DOT_LANES sums in a vector, RAOT_DOT_WIDE vectors (RAOT_DOT_STEP sums) and RAOT_DOT_HIGH
+ * rows of sums in registers.
  */
 #if defined(__AVX512BW__)
 #define RAOT_DOT_LANES 16
 #define RAOT_DOT_WIDE 1
+#define RAOT_DOT_STEP 16
 #define RAOT_DOT_HIGH 12
 typedef __m512i raot_dots;
 
@@ -57,6 +58,7 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 #elif defined(__AVX2__)
 #define RAOT_DOT_LANES 8
 #define RAOT_DOT_WIDE 2
+#define RAOT_DOT_STEP 16
 #define RAOT_DOT_HIGH 6
 typedef __m256i raot_dots;
 
@@ -87,6 +89,7 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 #elif defined(__SSE2__)
 #define RAOT_DOT_LANES 4
 #define RAOT_DOT_WIDE 2
+#define RAOT_DOT_STEP 8
 #define RAOT_DOT_HIGH 6
 typedef __m128i raot_dots;
 
@@ -217,10 +220,11 @@ raot_tile_s16(int32_t *sums, const int16_t *left, const int16_t *right, const in
               int32_t bias_column)
 {
 #if defined(RAOT_DOT_LANES)
-    for (int32_t c = 0; c < columns; c += RAOT_DOT_WIDE * RAOT_DOT_LANES) {
+    for (int32_t c = 0; c < columns; c += RAOT_DOT_STEP) {
         const int32_t inside = c % RAOT_DOT_COLUMNS;
         const int16_t *const x = right + (c - inside) * depth + 2 * inside;
-        for (int32_t r = 0; r < rows;) {
+        int32_t r = 0;
+        while (r < rows) {
             /* Rows that are left over are shared out: 8 are 4 and 4, not 6 and 2. */
             const int32_t left_over = rows - r;
             int32_t high = left_over < RAOT_DOT_HIGH ? left_over : RAOT_DOT_HIGH;
