@@ -13,11 +13,14 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from relax_aot.api import Project, compile, load, parse, save
+    from relax_aot.api import EntriesProject, Project, compile, load, parse, save
+    from relax_aot.ir.entries import Entries
     from relax_aot.ir.graph import Module
     from relax_aot.verify.host import StatusError
 
 __all__ = [
+    "Entries",
+    "EntriesProject",
     "Module",
     "Project",
     "RelaxAotError",
@@ -30,11 +33,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "EntriesProject": "relax_aot.api",
     "Project": "relax_aot.api",
     "compile": "relax_aot.api",
     "load": "relax_aot.api",
     "parse": "relax_aot.api",
     "save": "relax_aot.api",
+    "Entries": "relax_aot.ir.entries",
     "Module": "relax_aot.ir.graph",
     "StatusError": "relax_aot.verify.host",
 }

@@ -6,24 +6,29 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.frontends.entries import EntryError
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text import save as save_text
 from relax_aot.frontends.torch import traced
+from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Module
 from relax_aot.project import Project as BuiltProject
 from relax_aot.project.board import load_board
+from relax_aot.project.family import FamilyProject
 from relax_aot.project.quantised import Quantised
 from relax_aot.quantising import Choice
 from relax_aot.report import write_report
 from relax_aot.verify.emulate import Emulation, emulate
-from relax_aot.verify.figures import Memory, memory_of
+from relax_aot.verify.family_emulate import calls_of, emulate_entries
+from relax_aot.verify.family_host import HostEntries, family_host
+from relax_aot.verify.figures import Memory, family_memory, memory_of
 from relax_aot.verify.host import HostModel, host_model
 
 Array = NDArray[Any]
@@ -80,6 +85,85 @@ class Project:
         return self.built.files
 
 
+class CompileOptions(TypedDict, total=False):
+    """What `compile` takes beside the model."""
+
+    board: str
+    name: str | None
+    bounds: Mapping[str, Bound] | None
+    fix: Mapping[str, Any] | None
+    state: Mapping[str, str] | None
+    assume: tuple[str, ...]
+    optimize: str
+    externs: Sequence[str | os.PathLike[str]]
+    libraries: Sequence[str]
+    weights: str
+    quantize: str | None
+    calibrate: Mapping[str, Array] | None
+    calibration: str
+    keep_float: Sequence[str]
+    symmetric: bool
+
+
+@dataclass(frozen=True)
+class EntriesProject:
+    """Several entries compiled as one: they share weights, state and arena."""
+
+    built: FamilyProject
+
+    @property
+    def entries(self) -> Mapping[str, Project]:
+        """Each entry by itself: its plan, its report, one call of it from a cleared state."""
+        return {name: Project(project) for name, project in self.built.entries.items()}
+
+    def write(self, folder: str | os.PathLike[str], package: str = "flat") -> Path:
+        """Write the C project into `folder`, all of it or nothing."""
+        return self.built.write(folder, package)
+
+    def host(self, *, sanitize: bool = False) -> HostEntries:
+        """Built with the host's compiler: `host.decode(x=...)` calls an entry, the state is
+        kept from call to call; with `sanitize` under ASan and UBSan."""
+        return family_host(self.built, sanitize=sanitize)
+
+    def emulate(self, calls: Sequence[tuple[str, Mapping[str, Array]]]) -> list[Emulation]:
+        """Calls of entries in order, as (entry, inputs by name), in one program on the
+        project's board under QEMU; the state is kept from call to call."""
+        return emulate_entries(self.built, calls_of(self.built, calls))
+
+    @property
+    def memory(self) -> Memory:
+        """Bytes of the whole: one entry runs at a time, so the greatest arena and stack count."""
+        return family_memory(self.built)
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return self.built.files
+
+
+@overload
+def load(
+    source: Mapping[str, Any],
+    *,
+    bounds: Mapping[str, Bound] | None = ...,
+    fix: Mapping[str, Any] | None = ...,
+    state: Mapping[str, str] | None = ...,
+    assume: tuple[str, ...] = ...,
+) -> Entries: ...
+
+
+@overload
+def load(
+    source: Any,
+    examples: Any = ...,
+    *,
+    dynamic_shapes: Any = ...,
+    bounds: Mapping[str, Bound] | None = ...,
+    fix: Mapping[str, Any] | None = ...,
+    state: Mapping[str, str] | None = ...,
+    assume: tuple[str, ...] = ...,
+) -> Module: ...
+
+
 def load(
     source: Any,
     examples: Any = None,
@@ -89,10 +173,15 @@ def load(
     fix: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
     assume: tuple[str, ...] = (),
-) -> Module:
+) -> Module | Entries:
     """A model file, an `onnx.ModelProto` or a `torch.export.ExportedProgram` as a module; a
     `torch.nn.Module` is traced on `examples` first, with `dynamic_shapes` as in `torch.export`.
-    `bounds` gives the greatest size of each symbol, or (low, high)."""
+    `bounds` gives the greatest size of each symbol, or (low, high). A dict of several, by the
+    names of entries, is one model whose entries share weights and state."""
+    if isinstance(source, Mapping):
+        if examples is not None or dynamic_shapes is not None:
+            raise EntryError("load each torch module by itself, then load the dict of modules")
+        return driver.load_entries(source, _options(bounds, fix, state, assume))
     if examples is not None or dynamic_shapes is not None:
         source = traced(source, examples, dynamic_shapes)
     return driver.load(source, _options(bounds, fix, state, assume))
@@ -114,6 +203,16 @@ def save(module: Module, path: str | os.PathLike[str]) -> Path:
     return save_text(module, path)
 
 
+@overload
+def compile(
+    source: Mapping[str, Any] | Entries, **options: Unpack[CompileOptions]
+) -> EntriesProject: ...
+
+
+@overload
+def compile(source: Any, **options: Unpack[CompileOptions]) -> Project: ...
+
+
 def compile(
     source: Any,
     *,
@@ -132,9 +231,9 @@ def compile(
     calibration: str = "minmax",
     keep_float: Sequence[str] = (),
     symmetric: bool = False,
-) -> Project:
-    """A module, or whatever `load` takes, as a C project for a board. `externs` are tables
-    of C functions that take the place of calls, `libraries` names of such tables that
+) -> Project | EntriesProject:
+    """A module or entries, or whatever `load` takes, as a C project for a board. `externs` are
+    tables of C functions that take the place of calls, `libraries` names of such tables that
     installed packages bring. `weights` is auto, c (text), asm (included by the assembler) or
     blob (a checked block apart from the code). `quantize` is int8, which needs `calibrate`
     (inputs by name, samples in front), or int8w or int4w."""
@@ -143,6 +242,9 @@ def compile(
     if quantize is not None:
         choice = Choice(quantize, calibration, tuple(keep_float), symmetric)
         options = replace(options, quantise=choice, calibrate=calibrate or {})
+    if isinstance(source, Mapping | Entries):
+        entries = source if isinstance(source, Entries) else driver.load_entries(source, options)
+        return EntriesProject(driver.compile_entries(entries, load_board(board), options))
     module = source if isinstance(source, Module) else driver.load(source, options)
     module, quantised = driver.coded(module, options)
     built = driver.compile_module(module, load_board(board), options)

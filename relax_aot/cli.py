@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relax_aot import cli_progress
-from relax_aot.cli_options import options_of, parse_at, read_inputs
+from relax_aot.cli_options import entries_of, options_of, parse_at, read_inputs
 from relax_aot.emit.weights import FORMS
 from relax_aot.errors import RelaxAotError
 from relax_aot.project.packaging import NAMES as PACKAGES
@@ -88,18 +88,34 @@ def cli() -> None:
 
 
 @cli.command("compile")
-@click.argument("model")
+@click.argument("models", metavar="MODEL", nargs=-1, required=True)
 @click.option("-o", "output", required=True, metavar="DIR", help="Folder of the C project.")
 @click.option("--board", default="host")
 @click.option("--package", type=click.Choice(PACKAGES), default="flat", help="For which build.")
 @click.option("--json", "json_file", metavar="FILE", help="Figures as JSON; - for standard output.")
 @common
 def compile_command(
-    model: str, output: str, board: str, package: str, json_file: str | None, **chosen: Any
+    models: tuple[str, ...],
+    output: str,
+    board: str,
+    package: str,
+    json_file: str | None,
+    **chosen: Any,
 ) -> None:
-    """Generate the C project of MODEL."""
+    """Generate the C project of MODEL, or of several entries: prefill=a.onnx decode=b.onnx."""
     from relax_aot import driver
 
+    entries = entries_of(models)
+    if entries is not None:
+        from relax_aot.cli_entries import compile_several
+
+        said, lines = compile_several(entries, output, board, package, chosen)
+        if json_file:
+            write_json(said, json_file)
+        if json_file != "-":
+            click.echo("\n".join(lines))
+        return
+    (model,) = models
     dump = chosen.get("dump")
     project = driver.compile_model(model, board, _options(chosen), dump)
     folder = project.write(output, package)

@@ -78,6 +78,25 @@ def parse_bound(text: str) -> tuple[str, tuple[int, int]]:
     return name, ends
 
 
+def entries_of(models: Sequence[str]) -> dict[str, str] | None:
+    """`prefill=a.onnx decode=b.onnx` as files by the names of entries; None for the file of one
+    model, even where its name has such a sign."""
+    if len(models) == 1 and ("=" not in models[0] or Path(models[0]).exists()):
+        return None
+    entries: dict[str, str] = {}
+    for text in models:
+        name, sign, path = text.partition("=")
+        if not sign or not name or not path:
+            raise UsageError(
+                f"{text}: several models are entries of one, each with its name, such as"
+                " prefill=prefill.onnx decode=decode.onnx"
+            )
+        if name in entries:
+            raise UsageError(f"{text}: the entry {name} is there already; call this one otherwise")
+        entries[name] = path
+    return entries
+
+
 def parse_at(text: str) -> dict[str, int]:
     """`n=77,m=3`."""
     sizes = {}

@@ -21,9 +21,12 @@ from relax_aot import (
 )
 from relax_aot.emit.c_names import identifier
 from relax_aot.errors import RelaxAotError
+from relax_aot.frontends import entries as frontends_entries
+from relax_aot.frontends.entries import EntryError
 from relax_aot.frontends.text import SHARED_DATA, write_data
-from relax_aot.fusion.summary import summary_text
+from relax_aot.fusion.summary import Summary, summary_text
 from relax_aot.ir import check
+from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Array, Module
 from relax_aot.ir.text import is_stored, to_text
 from relax_aot.ops import deduce
@@ -33,6 +36,7 @@ from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
+from relax_aot.project.family import Compiled, FamilyProject, assemble_entries
 from relax_aot.project.fit import require_fit
 from relax_aot.project.quantised import Quantised
 from relax_aot.scheduling.targets import find as find_target
@@ -97,6 +101,30 @@ def compile_module(
     dump: Callable[[str, Module | str], None] = lambda stage, value: None,
 ) -> Project:
     """Module -> Project; `dump` is given what each stage makes."""
+    planned = _planned(module, board, options, dump)
+    name = model_name(module, options)
+    project_ = project.assemble(
+        planned.original, planned.plan, name, board, planned.table, options.weights,
+        options.optimize,
+    )  # fmt: skip
+    require_fit(board, planned.plan, project_.interface, project_.const_bytes)
+    return replace(project_, fusion=planned.fusion, floats=planned.floats)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A module after all stages before C."""
+
+    original: Module
+    plan: planning.Plan
+    table: externs.ExternTable
+    fusion: Summary
+    floats: tuple[str, ...]
+
+
+def _planned(
+    module: Module, board: Board, options: Options, dump: Callable[[str, Module | str], None]
+) -> _Planned:
     dump("frontend", module)
     _require_data(module)
     original = module
@@ -121,12 +149,49 @@ def compile_module(
     dump("order", module)
     plan = planning.plan(module, regions=_regions(board, options))
     dump("plan", plan_text(plan))
-    name = model_name(module, options)
-    project_ = project.assemble(
-        original, plan, name, board, table, options.weights, options.optimize
+    return _Planned(original, plan, table, fused.summary, floats)
+
+
+def load_entries(sources: Mapping[str, Any], options: Options) -> Entries:
+    """Model files by the name of their entry -> the entries of one model."""
+    return frontends_entries.load_entries(sources, imported(options))
+
+
+def compile_entries(
+    entries: Entries,
+    board: Board,
+    options: Options,
+    dump_folder: str | os.PathLike[str] | None = None,
+) -> FamilyProject:
+    """Entries -> one project. `dump_folder` receives every stage's text form, a folder for each
+    entry."""
+    if options.quantise is not None:
+        raise EntryError(
+            "several entries are not quantised here: quantise each model, save the modules and"
+            " compile those"
+        )
+    planned: dict[str, _Planned] = {}
+    for number, (name, module) in enumerate(entries.modules):
+        stages: list[Stage] = []
+
+        def record(stage: str, value: Module | str, to: list[Stage] = stages) -> None:
+            if options.check:
+                check_stage(stage, value)
+            to.append((stage, value))
+
+        step(f"compiling the entry {name}", number, len(entries.modules))
+        planned[name] = _planned(module, board, options, record)
+        if dump_folder is not None:
+            write_stages(stages, Path(dump_folder) / name)
+    finished()
+    parts = [
+        Compiled(name, one.original, one.plan, one.table, one.fusion, one.floats)
+        for name, one in planned.items()
+    ]
+    name = options.name or "model"
+    return assemble_entries(
+        parts, name, board, options.weights, options.optimize, _regions(board, options)
     )
-    require_fit(board, plan, project_.interface, project_.const_bytes)
-    return replace(project_, fusion=fused.summary, floats=floats)
 
 
 def _regions(board: Board, options: Options) -> tuple[Region, ...]:

@@ -21,6 +21,7 @@ import relax_aot
 from relax_aot.cli import cli
 from relax_aot.project.board import Board, load_board
 from relax_aot.verify.emulate import Emulation
+from relax_aot.verify.family_host import HostEntries
 from relax_aot.verify.figures import Memory
 from relax_aot.verify.host import HostModel
 
@@ -77,6 +78,8 @@ def python_page() -> str:
     for title, kind in (
         ("rx.Project", relax_aot.Project), ("What `Project.host` gives", HostModel),
         ("What `Project.emulate` gives", Emulation), ("What `Project.memory` gives", Memory),
+        ("rx.Entries", relax_aot.Entries), ("rx.EntriesProject", relax_aot.EntriesProject),
+        ("What `EntriesProject.host` gives", HostEntries),
         ("rx.StatusError", relax_aot.StatusError),
     ):  # fmt: skip
         lines += _class(title, kind)

@@ -9,7 +9,7 @@ from relax_aot.emit import blob
 from relax_aot.emit.extern_code import check_macros
 from relax_aot.emit.interface import Interface, interface_of
 from relax_aot.emit.render import render
-from relax_aot.emit.view import ModelView, Rendered, view_of
+from relax_aot.emit.view import ModelView, Rendered, unsigned, view_of
 from relax_aot.externs import ExternTable
 from relax_aot.planning import Plan
 
@@ -59,17 +59,7 @@ def _with_block(rendered: Rendered) -> Rendered:
     """Weights apart from the code know that code by its hash."""
     if rendered.layout is None:
         return rendered
-    code = render("model.c.j2", model=_unsigned(rendered.model))
+    code = render("model.c.j2", model=unsigned(rendered.model))
     expected = blob.identity(rendered.layout, code)
-    rows = tuple(
-        ", ".join(f"0x{byte:02x}" for byte in expected[start : start + 13])
-        for start in range(0, len(expected), 13)
-    )
-    model = replace(rendered.model, weights_identity=rows)
+    model = replace(rendered.model, weights_identity=blob.identity_rows(expected))
     return replace(rendered, model=model, block=blob.pack(rendered.layout, expected))
-
-
-def _unsigned(model: ModelView) -> ModelView:
-    """The code without what says where it came from: that may change between two exports."""
-    kernels = tuple(replace(kernel, ir="", origin="") for kernel in model.kernels)
-    return replace(model, version="", source="", ir_lines=(), kernels=kernels)

@@ -77,6 +77,14 @@ def identity(layout: Layout, code: str) -> bytes:
     )  # fmt: skip
 
 
+def identity_rows(expected: bytes) -> tuple[str, ...]:
+    """The identity as C text, a line each."""
+    return tuple(
+        ", ".join(f"0x{byte:02x}" for byte in expected[start : start + 13])
+        for start in range(0, len(expected), 13)
+    )
+
+
 def pack(layout: Layout, expected: bytes) -> bytes:
     """The block: header, table, data."""
     table = b"".join(

@@ -4,7 +4,7 @@ runner all agree on."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_names import Names, identifier
 from relax_aot.ir.dims import Dim
@@ -56,6 +56,8 @@ class StatePart:
     source: str
     c_name: str
     type: TensorType
+    macro: str
+    """Where it begins in the block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,22 @@ class ArenaPort:
     member: str
     macro: str
     need: str
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What the entries of one model share: names, sizes, and the state block."""
+
+    name: str
+    prefix: str
+    dims: tuple[DimField, ...]
+    """The sizes of all entries; those of one name are one."""
+    states: tuple[StatePart, ...]
+    """Every state once, in the order in which they lie in the block."""
+    shaping: tuple[DimField, ...]
+    """The sizes that shape the state, in the order of its header."""
+    state_bytes: int
+    """The state block at the declared bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +101,22 @@ class Interface:
     conditions: tuple[Condition, ...]
     weights_apart: bool = False
     """The program gives the weights, as a block that is checked."""
+    family: Family | None = None
+    """What it shares, where it is one entry of several."""
+
+    @property
+    def owner(self) -> str:
+        """Whose memory, weights and header they are: the model's, or the family's."""
+        return self.name if self.family is None else self.family.name
+
+    @property
+    def owner_prefix(self) -> str:
+        return self.prefix if self.family is None else self.family.prefix
+
+    @property
+    def bounded(self) -> tuple[DimField, ...]:
+        """All sizes that the header has bounds of."""
+        return self.dims if self.family is None else self.family.dims
 
     @property
     def has_state(self) -> bool:
@@ -107,11 +141,14 @@ def interface_of(
     *,
     weights_apart: bool = False,
     meanings: Mapping[str, str] | None = None,
+    family: Family | None = None,
 ) -> Interface:
-    """Names are legal and unique; they depend on the model alone."""
+    """Names are legal and unique; they depend on the model alone. An entry of a family takes
+    the names of sizes and states from there."""
     module, said = plan.module, meanings or {}
     c_name = identifier(name).lower()
     prefix = c_name.upper()
+    shared = {} if family is None else {field.source: field for field in family.dims}
     macros = Names(["ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "PLAN_H"])
     if module.states:
         macros.claim("STATE_BYTES")
@@ -120,13 +157,17 @@ def interface_of(
     arenas = tuple(_arena(a.region.name, n, c_name, macros) for n, a in enumerate(plan.arenas))
     state_inputs = {s.input for s in module.states}
     state_outputs = {s.output for s in module.states}
-    fields = Names()
+    fields = Names(field.c_name for field in shared.values())
     dims = tuple(
-        _dim_field(s, module, fields, macros, prefix) for s in module.symbols if not s.inner
+        replace(shared[module.source_name(s.name)], symbol=s)
+        if shared
+        else dim_field(s, module.source_name(s.name), fields, macros, prefix)
+        for s in module.symbols
+        if not s.inner
     )
     shown = frozenset[str]().union(*(r.type.symbols for r in module.main.results))
     results = tuple(
-        _dim_field(s, module, fields, macros, prefix)
+        dim_field(s, module.source_name(s.name), fields, macros, prefix)
         for s in module.symbols
         if s.inner and s.name in shown
     )
@@ -146,8 +187,6 @@ def interface_of(
             if v.name not in skipped
         )
 
-    parts = Names()
-    table = {v.name: v for v in (*module.main.params, *module.main.results)}
     return Interface(
         c_name,
         prefix,
@@ -156,16 +195,35 @@ def interface_of(
         results,
         ports(module.main.params, state_inputs),
         ports(module.main.results, state_outputs),
-        tuple(
-            StatePart(
-                s.input, s.output, module.source_name(s.input),
-                parts.claim(module.source_name(s.input)), table[s.input].type,
-            )
-            for s in module.states
-        ),
+        state_parts(module, prefix) if family is None else _parts_of(module, family),
         module.conditions,
         weights_apart,
-    )  # fmt: skip
+        family,
+    )
+
+
+def state_parts(module: Module, prefix: str) -> tuple[StatePart, ...]:
+    """The states of a module, with names of their own."""
+    names, offsets = Names(), Names()
+    table = {v.name: v for v in (*module.main.params, *module.main.results)}
+    parts = []
+    for state in module.states:
+        source = module.source_name(state.input)
+        c_name = names.claim(source)
+        macro = f"{prefix}_STATE_OFFSET_{offsets.claim(c_name).upper()}"
+        type_ = table[state.input].type
+        parts.append(StatePart(state.input, state.output, source, c_name, type_, macro))
+    return tuple(parts)
+
+
+def _parts_of(module: Module, family: Family) -> tuple[StatePart, ...]:
+    """An entry's states: the family's names, the entry's own sizes."""
+    shared = {part.source: part for part in family.states}
+    own = state_parts(module, family.prefix)
+    return tuple(
+        replace(part, c_name=shared[part.source].c_name, macro=shared[part.source].macro)
+        for part in own
+    )
 
 
 def _arena(region: str, number: int, name: str, macros: Names) -> ArenaPort:
@@ -176,17 +234,14 @@ def _arena(region: str, number: int, name: str, macros: Names) -> ArenaPort:
     return ArenaPort(member, f"{name.upper()}_{member.upper()}", f"{name}_{member}_bytes")
 
 
-def _dim_field(
-    symbol: Symbol, module: Module, fields: Names, macros: Names, prefix: str
-) -> DimField:
-    source = module.source_name(symbol.name)
+def dim_field(symbol: Symbol, source: str, fields: Names, macros: Names, prefix: str) -> DimField:
     c_name = fields.claim(source)
     return DimField(symbol, source, c_name, f"{prefix}_{macros.claim(c_name.upper() + '_MAX')}")
 
 
 def movable(interface: Interface) -> tuple[DimField, ...]:
     """The sizes whose bound may be changed when the project is compiled."""
-    return tuple(field for field in interface.dims if not field.pinned)
+    return tuple(field for field in interface.bounded if not field.pinned)
 
 
 def linked_name(interface: Interface, verb: str) -> str:
@@ -202,10 +257,18 @@ def state_symbols(interface: Interface) -> tuple[DimField, ...]:
     return tuple(field for field in interface.dims if field.symbol.name in used)
 
 
+def state_header(interface: Interface) -> tuple[DimField, ...]:
+    """The sizes in the header of the state block, in order: those that shape any of its states."""
+    return state_symbols(interface) if interface.family is None else interface.family.shaping
+
+
 def header_bytes(interface: Interface, alignment: int) -> int:
     """A mark that init has run, and one int32 per symbol that shapes the state."""
-    needed = 4 * (1 + len(state_symbols(interface)))
-    return -(-needed // alignment) * alignment
+    return padded_header(len(state_header(interface)), alignment)
+
+
+def padded_header(sizes: int, alignment: int) -> int:
+    return -(-4 * (1 + sizes) // alignment) * alignment
 
 
 def dim_of(field: DimField) -> Dim:

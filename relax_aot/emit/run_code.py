@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from relax_aot.emit.interface import (
     DimField,
     Interface,
     Port,
+    state_header,
     state_symbols,
 )
 from relax_aot.emit.sharing import shared
@@ -87,14 +88,35 @@ class RunContext:
         return text if text.isdigit() else f"(size_t)({text})"
 
 
-def make_context(
-    plan: Plan,
-    interface: Interface,
-    constants: dict[str, str],
+def make_contexts(
+    parts: Sequence[tuple[Plan, Interface, dict[str, str]]],
     foreign: frozenset[str],
     sharing: str = "same",
-) -> RunContext:
-    """`foreign` are names that headers of externs declare: ours are others."""
+) -> tuple[RunContext, ...]:
+    """For each plan with its interface and its constants; they stand in one file and share
+    kernels. `foreign` are names that headers of externs declare: ours are others."""
+    scopes = [_values(plan, interface, values, foreign) for plan, interface, values in parts]
+    taken = [name for symbols, _ in scopes for name in symbols.values()]
+    for _, interface, _ in parts:
+        taken += [f"{interface.name}_run", f"{interface.owner}_init"]
+    functions = Names([*taken, *foreign])
+    contexts = []
+    for (plan, interface, _), (symbols, values) in zip(parts, scopes, strict=True):
+        bounds = _lows_only(plan.module.bounds)
+        kernels = {
+            k.name: _kernel_text(
+                k, functions.claim(_apart(k.name, interface)), symbols, bounds, foreign
+            )
+            for k in plan.kernels
+        }
+        contexts.append(RunContext(plan, interface, symbols, values, kernels))
+    return _shared(contexts, foreign, sharing)
+
+
+def _values(
+    plan: Plan, interface: Interface, constants: dict[str, str], foreign: frozenset[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What symbols and storage roots are called in the run."""
     scope = Names(foreign)
     symbols = {f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)}
     for symbol in plan.module.symbols:
@@ -111,61 +133,59 @@ def make_context(
         values[part.input] = scope.claim(part.c_name)
     for slot in plan.slots:
         values[slot.var.name] = scope.claim(slot.var.name)
-    taken = [*symbols.values(), f"{interface.name}_run", f"{interface.name}_init", *foreign]
-    functions = Names(taken)
-    bounds = _lows_only(plan.module.bounds)
-    kernels = {
-        k.name: _kernel_text(
-            k, functions.claim(_apart(k.name, interface)), symbols, bounds, foreign
-        )
-        for k in plan.kernels
-    }
-    kernels = _shared(plan, kernels, symbols, bounds, foreign, sharing, values)
-    return RunContext(plan, interface, symbols, values, kernels)
+    return symbols, values
 
 
 def _shared(
-    plan: Plan,
-    texts: dict[str, KernelText],
-    symbols: dict[str, str],
-    bounds: Bounds,
-    foreign: frozenset[str],
-    sharing: str,
-    values: Mapping[str, str],
-) -> dict[str, KernelText]:
+    contexts: Sequence[RunContext], foreign: frozenset[str], sharing: str
+) -> tuple[RunContext, ...]:
     """The same, where kernels that differ by numbers alone are one function."""
-    called = {
-        node.callee.name
-        for node in walk_steps(plan.program.nodes)
-        if isinstance(node, Step) and isinstance(node.callee, Kernel)
-    }
-    kernels = [kernel for kernel in plan.kernels if kernel.name in called]
+    owners: dict[str, tuple[RunContext, Kernel]] = {}
+    for number, context in enumerate(contexts):
+        called = {
+            node.callee.name
+            for node in walk_steps(context.plan.program.nodes)
+            if isinstance(node, Step) and isinstance(node.callee, Kernel)
+        }
+        kernels = [kernel for kernel in context.plan.kernels if kernel.name in called]
+        owners |= {f"{number} {kernel.name}": (context, kernel) for kernel in kernels}
 
-    def head(kernel: Kernel) -> str:
-        text = texts[kernel.name]
-        return " ".join([str(kernel.fallible), *_parameters(kernel, text, symbols), "{"])
+    def head(marked: Kernel) -> str:
+        context, kernel = owners[marked.name]
+        parameters = _parameters(kernel, context.kernels[kernel.name], context.symbols)
+        return " ".join([str(kernel.fallible), *parameters, "{"])
 
-    def body(kernel: Kernel, numbers: Places, names: Sequence[str]) -> str:
-        text = texts[kernel.name]
-        free = {name: symbols[name] for name in free_symbols(kernel)}
+    def body(marked: Kernel, numbers: Places, names: Sequence[str]) -> str:
+        context, kernel = owners[marked.name]
+        free = {name: context.symbols[name] for name in free_symbols(kernel)}
+        text, bounds = context.kernels[kernel.name], _lows_only(context.plan.module.bounds)
         return print_kernel(kernel, text.buffers, free, bounds, numbers, [*names, *foreign])
 
-    named = frozenset(symbols.values()) | foreign
-    printed = {kernel.name: texts[kernel.name].body for kernel in kernels}
-    taken = frozenset(values.values()).union(*(text.buffers.values() for text in texts.values()))
-    found = shared(kernels, named, sharing, printed, head, body, taken)
-    result = dict(texts)
-    for name, one in found.items():
-        owner = texts[one.owner]
-        result[name] = replace(
-            texts[name],
-            c_name=owner.c_name,
-            body=one.body,
-            numbers=one.parameters,
-            arguments=one.arguments,
-            owner=name == one.owner,
-        )
-    return result
+    named = foreign.union(*(context.symbols.values() for context in contexts))
+    texts = {name: context.kernels[kernel.name] for name, (context, kernel) in owners.items()}
+    taken = frozenset[str]().union(
+        *(context.values.values() for context in contexts),
+        *(text.buffers.values() for context in contexts for text in context.kernels.values()),
+    )
+    marked = [replace(kernel, name=name) for name, (_, kernel) in owners.items()]
+    printed = {name: text.body for name, text in texts.items()}
+    found = shared(marked, named, sharing, printed, head, body, taken)
+    result = []
+    for number, context in enumerate(contexts):
+        kernels_ = dict(context.kernels)
+        for name in context.kernels:
+            one = found.get(f"{number} {name}")
+            if one is not None:
+                kernels_[name] = replace(
+                    kernels_[name],
+                    c_name=texts[one.owner].c_name,
+                    body=one.body,
+                    numbers=one.parameters,
+                    arguments=one.arguments,
+                    owner=f"{number} {name}" == one.owner,
+                )
+        result.append(replace(context, kernels=kernels_))
+    return tuple(result)
 
 
 def _parameters(kernel: Kernel, text: KernelText, symbols: dict[str, str]) -> list[str]:
@@ -181,7 +201,7 @@ def _parameters(kernel: Kernel, text: KernelText, symbols: dict[str, str]) -> li
 
 def _apart(kernel: str, interface: Interface) -> str:
     """No kernel is called as a public function could be with other bounds."""
-    return f"k_{kernel}" if kernel.lower().startswith(f"{interface.name}_") else kernel
+    return f"k_{kernel}" if kernel.lower().startswith(f"{interface.owner}_") else kernel
 
 
 def _lows_only(bounds: Bounds) -> Bounds:
@@ -291,10 +311,10 @@ def spans(context: RunContext) -> tuple[list[str], list[str]]:
         if n in used
     ]
     if interface.has_state:
-        writes.append(f"{{memory->state, {interface.prefix}_STATE_BYTES}}")
+        writes.append(f"{{memory->state, {interface.owner_prefix}_STATE_BYTES}}")
     reads = [of("in", port) for port in interface.inputs]
     if interface.weights_apart:
-        reads.append(f"{{memory->weights, {interface.prefix}_WEIGHTS_BYTES}}")
+        reads.append(f"{{memory->weights, {interface.owner_prefix}_WEIGHTS_BYTES}}")
     return writes, reads
 
 
@@ -526,7 +546,14 @@ def kernel_parameters(kernel: Kernel, context: RunContext) -> list[str]:
 
 def state_checks(context: RunContext) -> list[tuple[str, str]]:
     """(index in the header, C expression it must equal) for sizes that shape the state."""
+    order = [field.source for field in state_header(context.interface)]
     return [
-        (str(position + 1), f"dims->{field.c_name}")
-        for position, field in enumerate(state_symbols(context.interface))
+        (str(order.index(field.source) + 1), f"dims->{field.c_name}")
+        for field in state_symbols(context.interface)
     ]
+
+
+def header_values(interface: Interface) -> list[tuple[str, str]]:
+    """(index in the header, C expression that init writes there)."""
+    fields = enumerate(state_header(interface), 1)
+    return [(str(position), f"dims->{field.c_name}") for position, field in fields]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from relax_aot.emit import blob, c_windows, run_code
 from relax_aot.emit.arenas import (
@@ -15,12 +15,20 @@ from relax_aot.emit.arenas import (
     slot_views,
 )
 from relax_aot.emit.c_dims import bound_limits, greatest_c
-from relax_aot.emit.c_names import Names, comment
+from relax_aot.emit.c_names import comment
 from relax_aot.emit.extern_code import extern_sizes, extern_steps, value_checks
 from relax_aot.emit.fits import index_reach
-from relax_aot.emit.interface import DimField, Interface, Port, header_bytes, linked_name, movable
-from relax_aot.emit.run_code import RunContext, make_context
-from relax_aot.emit.weights import ConstantView, place_macro, weights_of
+from relax_aot.emit.interface import (
+    DimField,
+    Interface,
+    Port,
+    StatePart,
+    header_bytes,
+    linked_name,
+    movable,
+)
+from relax_aot.emit.run_code import RunContext, make_contexts
+from relax_aot.emit.weights import ConstantView, Weights, place_macro, weights_of
 from relax_aot.externs import ExternTable
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.extern import Returns
@@ -29,6 +37,7 @@ from relax_aot.ir.loops import For, Kernel, Micro, Multiply, expressions, walk
 from relax_aot.ir.text import attr_text
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.planning import Plan, at_most, inner_sizes
+from relax_aot.planning.regions import Region
 from relax_aot.planning.steps import Step, walk_steps
 from relax_aot.version import VERSION
 
@@ -124,6 +133,7 @@ class ModelView:
     renaming: RenamingView | None
     """None where no bound can change."""
     functions: tuple[PublicView, ...]
+    plain_run: str
     linked_run: str
     """What the run is called in an object file, at the bounds as generated."""
     has_dims: bool
@@ -134,6 +144,10 @@ class ModelView:
     inputs: tuple[MemberView, ...]
     outputs: tuple[MemberView, ...]
     has_state: bool
+    owns_state: bool
+    """There is a state, and it is not what several entries share."""
+    owns_weights: bool
+    """The same of weights that the program gives."""
     arenas: tuple[ArenaView, ...]
     has_init: bool
     init_note: str
@@ -208,7 +222,16 @@ def view_of(
         plan.module.constants, interface.name, plan.alignment, plan.constant_regions, form
     )
     foreign = externs.names | externs.macros
-    context = make_context(plan, interface, weights.names, foreign, sharing)
+    (context,) = make_contexts([(plan, interface, weights.names)], foreign, sharing)
+    model = model_view(context, weights, externs, sharing)
+    return Rendered(model, weights.block, weights.total_bytes, weights.layout)
+
+
+def model_view(
+    context: RunContext, weights: Weights, externs: ExternTable, sharing: str
+) -> ModelView:
+    """Of a model, or of one entry of several."""
+    plan, interface = context.plan, context.interface
     macros = {f.symbol.name: f.macro for f in interface.dims}
     slots = slot_views(context, macros)
     writes, reads = run_code.spans(context)
@@ -217,7 +240,7 @@ def view_of(
     inputs = tuple(_member(port, context, macros) for port in interface.inputs)
     dtypes = {dtype for kernel in plan.kernels for dtype in _dtypes(kernel)}
     reach = index_reach(plan)
-    model = ModelView(
+    return ModelView(
         name=interface.name,
         prefix=interface.prefix,
         version=VERSION,
@@ -228,8 +251,9 @@ def view_of(
         ir_lines=tuple(_ir_lines(plan)),
         bounds=_bounds(interface, plan, reach),
         bounds_overridable=any(not f.pinned for f in interface.dims),
-        renaming=_renaming(interface),
+        renaming=renaming(interface),
         functions=tuple(_functions(interface)),
+        plain_run=f"{interface.name}_run",
         linked_run=linked_name(interface, "run"),
         has_dims=bool(interface.dims),
         has_results=bool(interface.results),
@@ -237,9 +261,11 @@ def view_of(
         inputs=inputs,
         outputs=outputs,
         has_state=interface.has_state,
+        owns_state=interface.has_state and interface.family is None,
+        owns_weights=interface.weights_apart and interface.family is None,
         arenas=arena_views(context, slots),
         has_init=interface.has_init,
-        init_note=_init_note(interface),
+        init_note=init_note(interface),
         init_null_check=run_code.init_null_check(interface),
         alignment=plan.alignment,
         slots=slots,
@@ -276,9 +302,9 @@ def view_of(
         kernels=tuple(_kernels(context)),
         steps=tuple(run_code.steps(context)),
         constants=weights.constants,
-        constant_places=_places(plan, interface),
-        weights_section=_section(plan, interface),
-        weights_label=f"{interface.name}_weights{'_block' if interface.weights_apart else ''}",
+        constant_places=places(plan.constant_regions, interface.owner),
+        weights_section=section(plan.constant_regions, interface.owner),
+        weights_label=f"{interface.owner}_weights{'_block' if interface.weights_apart else ''}",
         weights_in_block=bool(weights.block) or weights.layout is not None,
         weights_block_bytes=weights.layout.total_bytes if weights.layout else len(weights.block),
         memory_const="" if interface.weights_apart else "const ",
@@ -291,7 +317,6 @@ def view_of(
         extern_checks=tuple(CheckView(*c) for c in value_checks(plan, macros)),
         extern_units=externs.units,
     )
-    return Rendered(model, weights.block, weights.total_bytes, weights.layout)
 
 
 def _micro_headers(plan: Plan) -> tuple[str, ...]:
@@ -302,11 +327,11 @@ def _micro_headers(plan: Plan) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _places(plan: Plan, interface: Interface) -> tuple[LocalView, ...]:
-    regions = {region.name: region for region in plan.constant_regions.values()}
+def places(placed: Mapping[str, Region], prefix: str) -> tuple[LocalView, ...]:
+    regions = {region.name: region for region in placed.values()}
     return tuple(
         LocalView(
-            place_macro(interface.name, region),
+            place_macro(prefix, region),
             f'__attribute__((section("{region.section}")))' if region.section else "",
             "",
         )
@@ -314,17 +339,17 @@ def _places(plan: Plan, interface: Interface) -> tuple[LocalView, ...]:
     )
 
 
-def _init_note(interface: Interface) -> str:
+def init_note(interface: Interface) -> str:
     weights = "Checks the weights. " if interface.weights_apart else ""
     state = "Clears the state and fixes its sizes. " if interface.has_state else ""
     again = ", and to start anew" if interface.has_state else ""
     return f"{weights}{state}Call it before the first run{again}."
 
 
-def _section(plan: Plan, interface: Interface) -> str:
+def section(placed: Mapping[str, Region], prefix: str) -> str:
     """The section of a block of constants, all of which lie in one region."""
-    sections = [region.section for region in plan.constant_regions.values() if region.section]
-    return sections[0] if sections else f".rodata.{interface.name}_weights"
+    sections = [region.section for region in placed.values() if region.section]
+    return sections[0] if sections else f".rodata.{prefix}_weights"
 
 
 def _bounds(interface: Interface, plan: Plan, reach: Dim) -> tuple[BoundView, ...]:
@@ -374,11 +399,12 @@ def _sizes(interface: Interface, plan: Plan) -> list[Dim]:
 def _checked(interface: Interface, plan: Plan) -> tuple[str, ...]:
     """Macros of sizes that must fit an int32; the arena is no smaller than any slot."""
     ports = [port.macro for port in (*interface.inputs, *interface.outputs)]
-    state = [f"{interface.prefix}_STATE_BYTES"] if interface.has_state else []
+    owned = interface.has_state and interface.family is None
+    state = [f"{interface.prefix}_STATE_BYTES"] if owned else []
     return (*ports, *state, *(f"{arena.macro}_BYTES" for arena in interface.arenas))
 
 
-def _renaming(interface: Interface) -> RenamingView | None:
+def renaming(interface: Interface) -> RenamingView | None:
     fields = movable(interface)
     if not fields:
         return None
@@ -395,20 +421,25 @@ def _functions(interface: Interface) -> Iterator[PublicView]:
     bytes_arguments = "dims" if interface.dims else ""
     for arena in interface.arenas:
         yield PublicView(arena.need, "size_t", sizes, bytes_arguments)
+    if interface.family is None:
+        yield from shared_functions(interface)
+    run = [_parameters(interface, run=True), _arguments(interface, run=True).replace("&", "")]
+    yield PublicView(f"{interface.name}_run", "enum raot_status", *run)
+
+
+def shared_functions(interface: Interface) -> Iterator[PublicView]:
+    """What prepares the memory of a model, or of all entries."""
+    name = interface.name
     if interface.weights_apart:
         yield PublicView(
-            f"{interface.name}_bind_weights",
+            f"{name}_bind_weights",
             "enum raot_status",
-            f"struct {interface.name}_memory *memory, const void *block, size_t bytes",
+            f"struct {name}_memory *memory, const void *block, size_t bytes",
             "memory, block, bytes",
         )
-    for verb in ("init", "run") if interface.has_init else ("run",):
-        yield PublicView(
-            f"{interface.name}_{verb}",
-            "enum raot_status",
-            _parameters(interface, run=verb == "run"),
-            _arguments(interface, run=verb == "run").replace("&", ""),
-        )
+    if interface.has_init:
+        init = [_parameters(interface, run=False), _arguments(interface, run=False)]
+        yield PublicView(f"{name}_init", "enum raot_status", init[0], init[1].replace("&", ""))
 
 
 def _member(port: Port, context: RunContext, macros: dict[str, str]) -> MemberView:
@@ -430,30 +461,35 @@ def _said_of(port: Port) -> str:
 
 def _states(context: RunContext, macros: dict[str, str]) -> tuple[tuple[StateView, ...], str]:
     interface, plan = context.interface, context.plan
-    names = Names()
-    offset = str(header_bytes(interface, plan.alignment))
-    views = []
-    for part in interface.states:
-        macro = f"{interface.prefix}_STATE_OFFSET_{names.claim(part.c_name).upper()}"
-        rounded = -(-part.type.bytes // plan.alignment) * plan.alignment
-        size = constant_size(rounded, context, macros)
-        views.append(
-            StateView(
-                context.values[part.input],
-                C_TYPES[part.type.dtype],
-                macro,
-                offset,
-                size,
-                comment(f"{part.type}"),
-            )
+    sizes = {
+        part.input: constant_size(
+            -(-part.type.bytes // plan.alignment) * plan.alignment, context, macros
         )
-        offset = f"(long long){macro} + {size}"
+        for part in interface.states
+    }
+    names = {part.input: context.values[part.input] for part in interface.states}
+    return state_views(interface.states, names, sizes, header_bytes(interface, plan.alignment))
+
+
+def state_views(
+    parts: Sequence[StatePart], names: Mapping[str, str], sizes: Mapping[str, str], first: int
+) -> tuple[tuple[StateView, ...], str]:
+    """One part behind the other from byte `first` on, and where they end; what the parts are
+    called in C and their sizes are given by their input."""
+    offset = str(first)
+    views = []
+    for part in parts:
+        size = sizes[part.input]
+        note = comment(f"{part.type}")
+        c_type = C_TYPES[part.type.dtype]
+        views.append(StateView(names[part.input], c_type, part.macro, offset, size, note))
+        offset = f"(long long){part.macro} + {size}"
     return tuple(views), offset if views else "0"
 
 
 def _parameters(interface: Interface, *, run: bool) -> str:
     name = interface.name
-    parts = [f"const struct {name}_memory *memory"]
+    parts = [f"const struct {interface.owner}_memory *memory"]
     if interface.dims:
         parts.append(f"const struct {name}_dims *dims")
     if run and interface.inputs:
@@ -552,3 +588,9 @@ def _ir_lines(plan: Plan) -> list[str]:
         lines.append(f"  {call_text(call, plan)}{origin}")
     results = ", ".join(f"%{r.name}" for r in main.results)
     return [comment(line) for line in [*lines, f"  return {results}", "}"]]
+
+
+def unsigned(model: ModelView) -> ModelView:
+    """The code without what says where it came from: that may change between two exports."""
+    kernels = tuple(replace(kernel, ir="", origin="") for kernel in model.kernels)
+    return replace(model, version="", source="", ir_lines=(), kernels=kernels)

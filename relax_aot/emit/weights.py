@@ -63,8 +63,10 @@ def weights_of(
     alignment: int,
     regions: Mapping[str, Region],
     form: str,
+    taken: Sequence[str] = (),
 ) -> Weights:
-    """Lay out the constants in one of `FORMS`; splats among them are written out."""
+    """Lay out the constants in one of `FORMS`; splats among them are written out. Public
+    functions have the names in `taken`."""
     total = sum(c.type.elements.constant * c.type.dtype.bytes for c in constants)
     if form not in FORMS:
         raise RelaxAotError(f"weights are one of {', '.join(FORMS)}, not {form!r}")
@@ -82,7 +84,7 @@ def weights_of(
             f"constants of {total} bytes are one block, which cannot lie in several regions; give"
             " the board one region of constants that has room for all"
         )
-    names = Names(["run", "init", "arena_bytes", "weights"])
+    names = Names(["run", "init", "arena_bytes", "weights", *taken])
     views, expressions = [], {}
     pieces: list[bytes | memoryview] = []
     end = 0

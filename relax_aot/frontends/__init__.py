@@ -34,12 +34,15 @@ class ImportOptions:
     fix: inputs that become constants: a number, an array, or text of one.
     state: input -> output that are one state buffer.
     assume: relations between symbols, such as `n <= 2*m`, checked on entry.
+    heard: for one entry of several, whose options are those of all: what it lacks is passed
+        over, and what of `bounds`, `fix` and `assume` it has is added here.
     """
 
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     fix: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
     assume: tuple[str, ...] = ()
+    heard: set[str] | None = None
 
 
 @cache

@@ -42,6 +42,15 @@ def no_such(kind: str, name: str, names: Collection[str]) -> str:
     return f"the model has no {kind} {printable(name)!r}, its {kind}s are {listed}{hint}"
 
 
+def concerning(options: ImportOptions, inputs: Collection[str]) -> ImportOptions:
+    """Of options that are those of several entries, what these inputs are fixed to."""
+    if options.heard is None:
+        return options
+    own = {name: value for name, value in options.fix.items() if name in inputs}
+    options.heard.update(own)
+    return replace(options, fix=own)
+
+
 def check_names(options: ImportOptions, inputs: Collection[str], outputs: Collection[str]) -> None:
     """What the user fixes is an input, and a state is an input and an output of its own."""
     for option, chosen in (("--fix", options.fix), ("--state", options.state)):
@@ -66,9 +75,12 @@ def declare(builder: FunctionBuilder, sizes: Sizes) -> set[str]:
     return {symbol.name for symbol in builder.shared.symbols}
 
 
-def check_bounds(builder: FunctionBuilder) -> None:
-    """Every bound is of a symbol that the model has."""
+def check_bounds(builder: FunctionBuilder, options: ImportOptions) -> None:
+    """Every bound is of a symbol that the model has, or else that another entry has."""
     shared = builder.shared
+    if options.heard is not None:
+        options.heard.update(options.bounds.keys() - (shared.wanted.keys() - shared.heard))
+        return
     for name in shared.wanted.keys() - shared.heard:
         raise WrongBound(no_such_symbol(name, [symbol.name for symbol in shared.symbols]))
 

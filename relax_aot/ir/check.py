@@ -469,6 +469,8 @@ def _states(module: Module) -> Iterator[str]:
     for state in module.states:
         if state.input not in params:
             yield f"state %{state.input}: the entry has no such parameter"
+        elif state.output == state.input:
+            continue  # it is read alone
         elif state.output not in results:
             yield f"state %{state.input} = %{state.output}: the entry has no such result"
         else:

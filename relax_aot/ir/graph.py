@@ -254,7 +254,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Memory that outlives a call: parameter `input` holds what result `output` left."""
+    """Memory that outlives a call: parameter `input` holds what result `output` left. Where
+    both are the parameter, the calls of other entries leave something there."""
 
     input: str
     output: str

@@ -76,13 +76,12 @@ def assemble(
     optimize: str = "speed",
 ) -> Project:
     externs = externs or ExternTable()
-    sources = emit(plan, name, externs, weights, meanings(module), _sharing(board, optimize))
+    sources = emit(plan, name, externs, weights, meanings(module), sharing_of(board, optimize))
     files = {path: text.encode() for path, text in sources.files.items()}
     files |= sources.blocks
     prefix = sources.interface.name
-    shown = _board_view(
-        board, sources, needs_of(board, plan, sources.interface, sources.const_bytes)
-    )
+    needs = needs_of(board, plan, sources.interface, sources.const_bytes)
+    shown = board_view(board, prefix, sources.files, needs)
     for path, template in (
         ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
         ("main.c", "project/main.c.j2"),
@@ -90,14 +89,8 @@ def assemble(
     ):
         files[path] = render(template, model=sources.view, board=shown).encode()
     files[MARKER] = _figures(board, plan, sources, shown.needs)
-    files |= _runtime_headers(files | externs.files)
-    clashes = sorted({path.lower() for path in files} & {path.lower() for path in externs.files})
-    if clashes:
-        raise OutputError(
-            f"a file of an extern is called {clashes[0]}, as a generated one is; rename it, or"
-            " the model with --name"
-        )
-    files |= externs.files
+    files |= runtime_headers(files | externs.files)
+    files |= extern_files(files, externs)
     return Project(
         prefix,
         dict(sorted(files.items())),
@@ -110,6 +103,17 @@ def assemble(
         sources.view,
         frozenset(externs.files),
     )
+
+
+def extern_files(files: Mapping[str, bytes], externs: ExternTable) -> dict[str, bytes]:
+    """The files of externs, none of which may be called as a generated one is."""
+    clashes = sorted({path.lower() for path in files} & {path.lower() for path in externs.files})
+    if clashes:
+        raise OutputError(
+            f"a file of an extern is called {clashes[0]}, as a generated one is; rename it, or"
+            " the model with --name"
+        )
+    return externs.files
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +130,11 @@ class BoardView:
     """A header more to install, with a space before it; nothing where sizes are fixed."""
 
 
-def _board_view(board: Board, sources: Sources, needs: tuple[Need, ...]) -> BoardView:
+def board_view(
+    board: Board, name: str, files: Mapping[str, object], needs: tuple[Need, ...]
+) -> BoardView:
     memories = ", ".join(f"{m.name} {m.size}" for m in board.memories)
-    config = f"{sources.interface.name}_config.h"
+    config = f"{name}_config.h"
     return BoardView(
         board.name,
         board.title,
@@ -136,7 +142,7 @@ def _board_view(board: Board, sources: Sources, needs: tuple[Need, ...]) -> Boar
         needs,
         f"The board has (bytes): {memories}." if memories else "",
         PACKAGE_VERSION,
-        f" {config}" if config in sources.files else "",
+        f" {config}" if config in files else "",
     )
 
 
@@ -148,37 +154,42 @@ def _figures(board: Board, plan: Plan, sources: Sources, needs: tuple[Need, ...]
         "version": VERSION,
         "model": interface.name,
         "board": board.name,
-        "weights": _weights_form(view),
+        "weights": weights_form(view),
         "bytes": {need.what: need.bytes for need in needs}
         | {"arena lower bound": plan.lower_bound_bytes},
         "bounds": {f.source: [f.symbol.low, f.symbol.high] for f in interface.dims},
         "inputs": {port.source: str(port.type) for port in interface.inputs},
         "outputs": {port.source: str(port.type) for port in interface.outputs},
-        "kernels": {
-            kernel.c_name: {
-                "from": kernel.origin,
-                "code": hashlib.sha256((kernel.parameters + kernel.body).encode()).hexdigest()[:16],
-            }
-            for kernel in view.kernels
-        },
+        "kernels": kernel_marks(view),
     }
     return (json.dumps(said, indent=1) + "\n").encode()
 
 
-def _sharing(board: Board, optimize: str) -> str:
+def kernel_marks(view: ModelView) -> dict[str, dict[str, str]]:
+    """Where each function came from, and a mark of its text."""
+    return {
+        kernel.c_name: {
+            "from": kernel.origin,
+            "code": hashlib.sha256((kernel.parameters + kernel.body).encode()).hexdigest()[:16],
+        }
+        for kernel in view.kernels
+    }
+
+
+def sharing_of(board: Board, optimize: str) -> str:
     """Code is scarce on microcontrollers."""
     if optimize == "size":
         return "all"
     return "calls" if board.family == "cortex_m" else "same"
 
 
-def _weights_form(view: ModelView) -> str:
+def weights_form(view: ModelView) -> str:
     if view.weights_apart:
         return "blob"
     return "asm" if view.weights_in_block else "c"
 
 
-def _runtime_headers(files: Mapping[str, bytes]) -> dict[str, bytes]:
+def runtime_headers(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The headers of ours that the generated files include, and those that these include."""
     folder = data_dir("runtime_c") / "include" / "raot"
     found: dict[str, bytes] = {}

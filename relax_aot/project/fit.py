@@ -53,6 +53,8 @@ class Problem:
 
 def state_bytes(plan: Plan, interface: Interface) -> int:
     """The state block at the declared bounds."""
+    if interface.family is not None:
+        return interface.family.state_bytes
     parts = interface.states
     if not parts:
         return 0
@@ -64,6 +66,31 @@ def state_bytes(plan: Plan, interface: Interface) -> int:
 def needs_of(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> tuple[Need, ...]:
     """All that a model needs, constants last."""
     return (*_ram_needs(board, plan, interface), Need("constants", const_bytes))
+
+
+def family_needs(
+    board: Board, plans: Sequence[Plan], interfaces: Sequence[Interface], const_bytes: int
+) -> tuple[Need, ...]:
+    """All that several entries need, constants last: one runs at a time, so that the greatest
+    arena counts, and the inputs and outputs of the entry that has most of them."""
+    own = [
+        {need.what: need for need in _ram_needs(board, plan, interface)}
+        for plan, interface in zip(plans, interfaces, strict=True)
+    ]
+    ports = [
+        {what: need for what, need in needs.items() if what.startswith(("input ", "output "))}
+        for needs in own
+    ]
+    kept: dict[str, Need] = {}
+    for needs, io in zip(own, ports, strict=True):
+        for what in needs.keys() - io.keys():
+            known = kept.get(what)
+            if known is None or known.bytes < needs[what].bytes:
+                kept[what] = needs[what]
+    order = {what: None for needs in own for what in needs}
+    most = max(ports, key=lambda io: sum(need.bytes for need in io.values()))
+    chosen = kept | most
+    return (*(chosen[what] for what in order if what in chosen), Need("constants", const_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +121,12 @@ def _kinds(
     """Memories with what may lie in them: those that are written, then those that are not."""
     in_ram = tuple(_ram_needs(board, plan, interface))
     in_flash = () if interface.weights_apart else (Need("constants", const_bytes),)
+    yield from _in_memories(board, in_ram, in_flash)
+
+
+def _in_memories(
+    board: Board, in_ram: tuple[Need, ...], in_flash: tuple[Need, ...]
+) -> Iterator[tuple[list[Memory], tuple[Need, ...]]]:
     for kind, needs in (("ram", in_ram), ("flash", in_flash)):
         memories = [m for m in board.memories if m.kind == kind]
         if kind == "flash":
@@ -104,12 +137,21 @@ def _kinds(
 
 def require_fit(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> None:
     """Raises `DoesNotFit`, with the map. Weights that the program gives are its own matter."""
+    _require(board, _kinds(board, plan, interface, const_bytes))
+
+
+def require_family_fit(board: Board, needs: Sequence[Need], *, weights_apart: bool) -> None:
+    """The same for what `family_needs` found."""
+    *in_ram, constants = needs
+    in_flash = () if weights_apart else (constants,)
+    _require(board, _in_memories(board, tuple(in_ram), in_flash))
+
+
+def _require(board: Board, kinds: Iterator[tuple[list[Memory], tuple[Need, ...]]]) -> None:
     if not board.memories:
         return
     problems = [
-        problem
-        for memories, needs in _kinds(board, plan, interface, const_bytes)
-        for problem in _problems(board, memories, needs)
+        problem for memories, needs in kinds for problem in _problems(board, memories, needs)
     ]
     if problems:
         first = problems[0]

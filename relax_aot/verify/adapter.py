@@ -6,7 +6,7 @@ The table is `struct raot_model` of boards/families/common/raot_model.h.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.interface import Interface, Port
 from relax_aot.emit.render import render
@@ -28,11 +28,24 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class InitSize:
+    """A size that init is given."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class AdapterView:
     name: str
+    owner: str
+    """Whose header, memory and weights they are: the model's, or those of all entries."""
+    table: str
+    """What the table is called: raot_model, where it is the program's."""
     prefix: str
     has_state: bool
     has_init: bool
+    init_sizes: tuple[InitSize, ...]
     weights_apart: bool
     dims: tuple[Member, ...]
     results: tuple[Member, ...]
@@ -69,17 +82,31 @@ def adapter_files(interface: Interface) -> dict[str, str]:
     }
 
 
+def entry_source(interface: Interface) -> str:
+    """The table of one entry of several, under a name of its own; init is for all."""
+    view = replace(_view(interface), table=entry_table(interface), has_init=False, init="NULL")
+    return render("verify/adapter.c.j2", adapter=view)
+
+
+def entry_table(interface: Interface) -> str:
+    return f"raot_model_{interface.name}"
+
+
 def _view(interface: Interface) -> AdapterView:
     arguments = ["&memory"] + (["&named"] if interface.dims else [])
+    sizes = _init_sizes(interface)
     run = list(arguments)
     run += ["&in"] if interface.inputs else []
     run += ["&out"] if interface.outputs else []
     run += ["&sizes"] if interface.results else []
     return AdapterView(
         name=interface.name,
+        owner=interface.owner,
+        table="raot_model",
         prefix=interface.prefix,
         has_state=interface.has_state,
         has_init=interface.has_init,
+        init_sizes=sizes,
         weights_apart=interface.weights_apart,
         dims=_members([f.c_name for f in interface.dims]),
         results=_members([f.c_name for f in interface.results]),
@@ -95,9 +122,9 @@ def _view(interface: Interface) -> AdapterView:
         input_count=len(interface.inputs),
         output_count=len(interface.outputs),
         result_count=len(interface.results),
-        state_bytes=f"{interface.prefix}_STATE_BYTES" if interface.has_state else "0",
+        state_bytes=f"{interface.owner_prefix}_STATE_BYTES" if interface.has_state else "0",
         init="init" if interface.has_init else "NULL",
-        init_arguments=", ".join(arguments),
+        init_arguments="&memory, &named" if sizes else "&memory",
         run_arguments=", ".join(run),
         need=" + ".join(f"{arena.need}()" for arena in interface.arenas),
         need_at=" + ".join(f"{arena.need}(&named)" for arena in interface.arenas),
@@ -105,6 +132,14 @@ def _view(interface: Interface) -> AdapterView:
         cuts=tuple(_cuts(interface)),
         parts=tuple(_parts(interface)),
     )
+
+
+def _init_sizes(interface: Interface) -> tuple[InitSize, ...]:
+    """The model's sizes; of several entries those that shape the state, where what the entry
+    itself does not have is the least."""
+    own = {field.source: f"dims[{number}]" for number, field in enumerate(interface.dims)}
+    wanted = interface.dims if interface.family is None else interface.family.shaping
+    return tuple(InitSize(f.c_name, own.get(f.source, str(f.symbol.low))) for f in wanted)
 
 
 def _cuts(interface: Interface) -> Iterator[str]:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.emit.view import ModelView
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
 from relax_aot.project.board import Board
@@ -104,11 +105,30 @@ def _emulation(project: Project, case: Case, result: HarnessResult, above: int) 
 
 def build_image(project: Project, folder: Path, outside: str = FILES) -> Image:
     """The project with harness and adapter, cross-compiled. Builds are cached by content."""
+    return build_adapted(project, adapter_files(project.interface), folder, outside)
+
+
+class Built(Protocol):
+    """What of a project an image is made of."""
+
+    @property
+    def files(self) -> dict[str, bytes]: ...
+    @property
+    def units(self) -> tuple[str, ...]: ...
+    @property
+    def board(self) -> Board: ...
+    @property
+    def view(self) -> ModelView: ...
+
+
+def build_adapted(
+    project: Built, adapter: Mapping[str, str], folder: Path, outside: str = FILES
+) -> Image:
     sources = folder / "project"
     support = folder / "support"
     for name, content in project.files.items():
         _write(sources / name, content)
-    for name, text in adapter_files(project.interface).items():
+    for name, text in adapter.items():
         _write(support / name, text.encode())
     return build_target(
         project.board,
@@ -116,7 +136,7 @@ def build_image(project: Project, folder: Path, outside: str = FILES) -> Image:
         [sources],
         folder / "image",
         SMALL_FLAGS if project.view.small else (),
-        support=[support / "adapter.c"],
+        support=[support / name for name in adapter if name.endswith(".c")],
         outside=outside,
     )
 

@@ -11,8 +11,10 @@ from elftools.elf.elffile import ELFFile
 
 from relax_aot.emit.interface import linked_name
 from relax_aot.project import Project
+from relax_aot.project.family import FamilyProject
 from relax_aot.verify.compilers import host_compiler, host_flags, run
-from relax_aot.verify.emulate import build_image
+from relax_aot.verify.emulate import build_adapted, build_image
+from relax_aot.verify.family_adapter import family_adapter_files
 from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError
 from relax_aot.verify.stack import worst_stack
 
@@ -31,6 +33,31 @@ class Memory:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def family_memory(project: FamilyProject) -> Memory:
+    """Of all entries: the greatest arena and the deepest stack, since one runs at a time."""
+    entries = list(project.entries.values())
+    roots = [linked_name(entry.interface, "run") for entry in entries]
+    with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
+        folder = Path(scratch)
+        linked = None
+        if project.board.family == "host":
+            code, files = _host_objects(entries[0], folder)
+            constants = project.const_bytes
+        else:
+            image = build_adapted(project, family_adapter_files(project), folder)
+            code, constants, files = image.code_bytes, image.const_bytes, list(image.stack_files)
+            linked = image.elf
+        stack = max(worst_stack(files, root, linked).bytes for root in roots)
+    return Memory(
+        project.arena_bytes,
+        project.state_bytes,
+        constants,
+        code,
+        stack,
+        max(entry.plan.lower_bound_bytes for entry in entries),
+    )
 
 
 def memory_of(project: Project) -> Memory:

@@ -160,7 +160,14 @@ def _checked(port: Port, arrays: Mapping[str, Array]) -> Array:
 
 
 def sizes_of(interface: Interface, inputs: Sequence[Array]) -> dict[str, int]:
-    """Symbols from the shapes of arrays; contradictions are errors, bounds are C's matter."""
+    """Symbols from the shapes of arrays; contradictions are errors, bounds are C's matter. One
+    that no remaining input shows (it was fixed or is state's) is the least."""
+    shown = shown_sizes(interface, inputs)
+    return {f.symbol.name: f.symbol.low for f in interface.dims} | shown
+
+
+def shown_sizes(interface: Interface, inputs: Sequence[Array]) -> dict[str, int]:
+    """The symbols that the shapes of arrays decide, by name."""
     sizes: dict[str, int] = {f.symbol.name: f.symbol.low for f in interface.dims if f.pinned}
     pending = [
         (port, axis, Dim.of(size), actual)
@@ -184,10 +191,6 @@ def sizes_of(interface: Interface, inputs: Sequence[Array]) -> dict[str, int]:
                 f"axis {axis} of input {port.source!r} is {actual}; {dim} is"
                 f" {dim.evaluate(sizes)} here"
             )
-    for field in interface.dims:
-        if field.symbol.name not in sizes:
-            # No remaining input shows this size (it was fixed or is state's): the least one.
-            sizes[field.symbol.name] = field.symbol.low
     return sizes
 
 
@@ -216,17 +219,28 @@ def _shaped(port: Port, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Arra
 
 
 def build_library(project: Project, *, sanitize: bool = False) -> Path:
+    return build_flagged(library_files(project), project.foreign, sanitize=sanitize)
+
+
+def build_flagged(
+    files: Mapping[str, bytes], foreign: Collection[str], *, sanitize: bool = False
+) -> Path:
+    """A shared library of these, under every warning, or under sanitizers."""
     if sanitize:
         sanitizer_runtime()
     flags = SANITIZE_FLAGS if sanitize else (*STRICT_FLAGS, *OPTIMISE_FLAGS)
-    return build_shared(library_files(project), flags, project.foreign)
+    return build_shared(files, flags, foreign)
 
 
 def library_files(project: Project) -> dict[str, bytes]:
     """The project's sources behind the table of raot_model.h, without its main program."""
-    files = {n: c for n, c in project.files.items() if n.endswith((".c", ".h", ".bin"))}
+    return with_adapter(project.files, adapter_files(project.interface))
+
+
+def with_adapter(sources: Mapping[str, bytes], adapter: Mapping[str, str]) -> dict[str, bytes]:
+    files = {n: c for n, c in sources.items() if n.endswith((".c", ".h", ".bin"))}
     files.pop("main.c", None)
-    files |= {n: text.encode() for n, text in adapter_files(project.interface).items()}
+    files |= {n: text.encode() for n, text in adapter.items()}
     common = data_dir("boards") / "families" / "common"
     files["raot_model.h"] = (common / "raot_model.h").read_bytes()
     return files

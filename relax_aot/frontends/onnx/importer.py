@@ -18,6 +18,7 @@ from relax_aot.frontends.interface import (
     alias_of,
     check_bounds,
     check_names,
+    concerning,
     declare,
     finished,
     fixed_input,
@@ -64,7 +65,7 @@ class _Import:
         self._inputs(scope)
         self._nodes(self.graph, self.builder, scope)
         results = self._results(scope)
-        check_bounds(self.builder)
+        check_bounds(self.builder, self.options)
         names = self.result_names
         states = states_of(self.builder, self.options, scope.values, results, names)
         for name in results:
@@ -82,6 +83,7 @@ class _Import:
             twice = {name for name in names if names.count(name) > 1}
             if twice or "" in names:
                 raise ModelError(f"{self.name}: its {kind} are not told apart: {names}")
+        self.options = concerning(self.options, self.inputs)
         check_names(self.options, self.inputs, outputs)
 
     def _label(self, node: NodeProto) -> str:

@@ -25,6 +25,7 @@ from relax_aot.ops import all_ops
 def apply(module: Module, options: ImportOptions) -> Module:
     """The module with these options. Names may be those of the module or of its source."""
     spelt = {alias.source: alias.name for alias in module.aliases}
+    options = _concerning(module, options, spelt)
     module = _with_bounds(module, {spelt.get(k, k): v for k, v in options.bounds.items()})
     for name, value in options.fix.items():
         module = _with_fixed(module, spelt.get(name, name), value)
@@ -36,6 +37,26 @@ def apply(module: Module, options: ImportOptions) -> Module:
     for text in options.assume:
         module = _with_relation(module, text, spelt)
     return module
+
+
+def _concerning(module: Module, options: ImportOptions, spelt: Mapping[str, str]) -> ImportOptions:
+    """Of options that are those of several entries, what this module has."""
+    if options.heard is None:
+        return options
+    inputs = {var.name for var in module.main.params}
+    sizes = {symbol.name for symbol in module.symbols} | _undeclared(module).keys()
+
+    def known(name: str) -> bool:
+        return spelt.get(name, name) in sizes
+
+    own = replace(
+        options,
+        fix={n: v for n, v in options.fix.items() if spelt.get(n, n) in inputs},
+        bounds={n: v for n, v in options.bounds.items() if known(n)},
+        assume=tuple(t for t in options.assume if all(map(known, parse_relation(t)[1].symbols))),
+    )
+    options.heard.update(own.fix, own.bounds, own.assume)
+    return own
 
 
 def named_axes(module: Module) -> Module:

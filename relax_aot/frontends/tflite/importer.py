@@ -13,6 +13,7 @@ from relax_aot.frontends.interface import (
     alias_of,
     check_bounds,
     check_names,
+    concerning,
     declare,
     finished,
     fixed_input,
@@ -53,7 +54,7 @@ class _Import:
         for operator in self._needed():
             self._operator(operator)
         results = self._results()
-        check_bounds(self.builder)
+        check_bounds(self.builder, self.options)
         states = self._states(results)
         for name in self.outputs:
             self.aliases += alias_of(self.reserved[name], name)
@@ -75,6 +76,7 @@ class _Import:
             if len(found) != len(names):
                 told = [printable(self._public(i)) for i in names]
                 raise ModelError(f"{self.name}: its {kind} are not told apart: {told}")
+        self.options = concerning(self.options, self.inputs)
         check_names(self.options, self.inputs, self.outputs)
 
     def _public(self, index: int) -> str:

@@ -1,0 +1,55 @@
+"""What the command line does with several entries of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from relax_aot import driver
+from relax_aot.cli_options import options_of
+from relax_aot.project.board import load_board
+
+
+def compile_several(
+    sources: Mapping[str, str],
+    output: str,
+    board: str,
+    package: str,
+    chosen: dict[str, Any],
+) -> tuple[dict[str, Any], list[str]]:
+    """One project of all entries; figures of the whole and of each, and lines that say them."""
+    dump = chosen.pop("dump", None)
+    options = options_of(**chosen)
+    entries = driver.load_entries(sources, options)
+    project = driver.compile_entries(entries, load_board(board), options, dump)
+    folder = project.write(output, package)
+    bounded = next(iter(project.entries.values())).interface.bounded
+    figures = {
+        "model": project.name,
+        "folder": str(folder),
+        "board": project.board.name,
+        "memory": {
+            "arena_bytes": project.arena_bytes,
+            "state_bytes": project.state_bytes,
+            "const_bytes": project.const_bytes,
+        },
+        "entries": {
+            name: {
+                "arena_bytes": one.plan.arena_bytes,
+                "lower_bound_bytes": one.plan.lower_bound_bytes,
+            }
+            for name, one in project.entries.items()
+        },
+        "symbols": {f.source: [f.symbol.low, f.symbol.high] for f in bounded},
+    }
+    lines = [f"{folder}: {len(project.packaged(package))} files for {project.board.name}"]
+    for name, one in project.entries.items():
+        plan = one.plan
+        lines.append(
+            f"{name}: arena {plan.arena_bytes} bytes (lower bound {plan.lower_bound_bytes})"
+        )
+    lines.append(
+        f"together: arena {project.arena_bytes} bytes, state {project.state_bytes} bytes,"
+        f" constants {project.const_bytes} bytes"
+    )
+    return figures, lines

@@ -1,0 +1,337 @@
+"""Several planned modules -> the C of one model with several entries.
+
+Weights whose bytes are equal are stored once, states of one name are one buffer, sizes of one
+name have one bound, and kernels that come out the same are one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from relax_aot.emit import blob, run_code
+from relax_aot.emit.arenas import ArenaView, LocalView, constant_size, greatest_of
+from relax_aot.emit.c_names import Names, comment, identifier
+from relax_aot.emit.extern_code import check_macros
+from relax_aot.emit.interface import (
+    ArenaPort,
+    DimField,
+    Family,
+    Interface,
+    StatePart,
+    interface_of,
+    padded_header,
+    state_parts,
+)
+from relax_aot.emit.render import render
+from relax_aot.emit.run_code import RunContext, make_contexts
+from relax_aot.emit.view import (
+    BoundView,
+    ModelView,
+    StateView,
+    init_note,
+    model_view,
+    places,
+    section,
+    shared_functions,
+    state_views,
+    unsigned,
+)
+from relax_aot.emit.weights import Weights, weights_of
+from relax_aot.externs import ExternTable
+from relax_aot.ir.dims import interval
+from relax_aot.ir.graph import Constant
+from relax_aot.planning import Plan
+from relax_aot.planning.regions import Region, place_constants
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One entry: its name, its plan, and the formulas of inputs and results that are codes."""
+
+    name: str
+    plan: Plan
+    meanings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilySources:
+    """The C files of all entries, the weights block, and what they were made of."""
+
+    files: dict[str, str]
+    blocks: dict[str, bytes]
+    interface: Interface
+    """What the entries share: memory, sizes of the state, arenas."""
+    view: ModelView
+    interfaces: tuple[Interface, ...]
+    views: tuple[ModelView, ...]
+    const_bytes: int
+
+
+def emit_entries(
+    parts: Sequence[Part],
+    name: str,
+    externs: ExternTable,
+    weights: str,
+    sharing: str,
+    regions: Sequence[Region] = (),
+) -> FamilySources:
+    """The C of these entries; `regions` are the board's, of which some hold constants."""
+    family = _family(parts, identifier(name).lower())
+    constants, same = _constants(parts)
+    apart = weights == "blob" and bool(constants)
+    interfaces = tuple(
+        interface_of(
+            part.plan,
+            f"{family.name}_{part.name}",
+            weights_apart=apart,
+            meanings=part.meanings,
+            family=family,
+        )
+        for part in parts
+    )
+    alignment = max(part.plan.alignment for part in parts)
+    placed = place_constants(constants, [r for r in regions if r.constants], alignment)
+    form = "auto" if weights == "blob" and not apart else weights
+    taken = [f"{part.name}_{verb}" for part in parts for verb in ("run", "arena_bytes")]
+    stored = weights_of(constants, family.name, alignment, placed, form, taken)
+    contexts = make_contexts(
+        [
+            (part.plan, interface, {own: stored.names[one] for own, one in table.items()})
+            for part, interface, table in zip(parts, interfaces, same, strict=True)
+        ],
+        externs.names | externs.macros,
+        sharing,
+    )
+    views = tuple(model_view(context, stored, externs, sharing) for context in contexts)
+    shared = _interface(family, interfaces)
+    view = _view(shared, contexts, views, stored, placed)
+    block = stored.block
+    if stored.layout is not None:
+        bare = unsigned(view)
+        code = render("entries/model.c.j2", model=bare, entries=tuple(map(unsigned, views)))
+        expected = blob.identity(stored.layout, code)
+        view = replace(view, weights_identity=blob.identity_rows(expected))
+        block = blob.pack(stored.layout, expected)
+    files = _files(view, views)
+    c_name = family.name
+    check_macros(files[f"{c_name}.c"] + files[f"{c_name}.h"], externs.macros)
+    blocks = {f"{c_name}_weights.bin": block} if block else {}
+    return FamilySources(files, blocks, shared, view, interfaces, views, stored.total_bytes)
+
+
+def _files(view: ModelView, views: tuple[ModelView, ...]) -> dict[str, str]:
+    name = view.name
+    files = {
+        f"{name}.h": render("entries/model.h.j2", model=view, entries=views),
+        f"{name}.c": render("entries/model.c.j2", model=view, entries=views),
+        f"{name}_weights.h": render("weights.h.j2", model=view),
+        f"{name}_weights.c": render("weights.c.j2", model=view),
+    }
+    if view.has_members:
+        files[f"{name}_config.h"] = render("config.h.j2", model=view)
+    return files
+
+
+# What is shared
+
+
+def _family(parts: Sequence[Part], name: str) -> Family:
+    prefix = name.upper()
+    fields = Names()
+    macros = Names(["ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "PLAN_H"])
+    dims: dict[str, DimField] = {}
+    states: dict[str, StatePart] = {}
+    shaping: set[str] = set()
+    offsets = Names()
+    alignment = max(part.plan.alignment for part in parts)
+    bytes_of: dict[str, int] = {}
+    for part in parts:
+        module = part.plan.module
+        for symbol in module.symbols:
+            source = module.source_name(symbol.name)
+            if symbol.inner or source in dims:
+                continue
+            c_name = fields.claim(source)
+            # A macro of a size is none of an entry's, whatever the entry is called.
+            spelt = c_name.upper()
+            if any(spelt.startswith(f"{other.name.upper()}_") for other in parts):
+                spelt = f"SIZE_{spelt}"
+            macro = f"{prefix}_{macros.claim(spelt + '_MAX')}"
+            dims[source] = DimField(symbol, source, c_name, macro)
+        for own in state_parts(module, prefix):
+            shaping |= {module.source_name(symbol) for symbol in own.type.symbols}
+            if own.source not in states:
+                c_name = offsets.claim(own.source)
+                macro = f"{prefix}_STATE_OFFSET_{c_name.upper()}"
+                states[own.source] = replace(own, input=own.source, c_name=c_name, macro=macro)
+                greatest = interval(own.type.bytes, module.bounds)[1]
+                bytes_of[own.source] = -(-greatest // alignment) * alignment
+    order = tuple(dims.values())
+    header = tuple(field for field in order if field.source in shaping)
+    return Family(
+        name,
+        prefix,
+        order,
+        tuple(states.values()),
+        header,
+        padded_header(len(header), alignment) + sum(bytes_of.values()) if states else 0,
+    )
+
+
+def _constants(parts: Sequence[Part]) -> tuple[tuple[Constant, ...], list[dict[str, str]]]:
+    """Constants of different bytes, and for each entry which of them its own are."""
+    names = Names()
+    found: dict[tuple[str, int, str], Constant] = {}
+    same: list[dict[str, str]] = []
+    for part in parts:
+        table: dict[str, str] = {}
+        for constant in part.plan.module.constants:
+            type_ = constant.type
+            key = (type_.dtype.value, type_.elements.constant, constant.digest)
+            if key not in found:
+                found[key] = replace(constant, name=names.claim(constant.name))
+            table[constant.name] = found[key].name
+        same.append(table)
+    return tuple(found.values()), same
+
+
+def _interface(family: Family, interfaces: Sequence[Interface]) -> Interface:
+    """The memory of all entries, and the sizes that init is given."""
+    arenas: dict[str, ArenaPort] = {}
+    for interface in interfaces:
+        for arena in interface.arenas:
+            stem = f"{family.name}_{arena.member}"
+            port = ArenaPort(arena.member, stem.upper(), f"{stem}_bytes")
+            arenas.setdefault(arena.member, port)
+    return Interface(
+        family.name,
+        family.prefix,
+        tuple(arenas.values()),
+        family.shaping,
+        (),
+        (),
+        (),
+        family.states,
+        (),
+        interfaces[0].weights_apart,
+    )
+
+
+# What templates see
+
+
+def _view(
+    shared: Interface,
+    contexts: Sequence[RunContext],
+    views: Sequence[ModelView],
+    stored: Weights,
+    placed: Mapping[str, Region],
+) -> ModelView:
+    """What of the text belongs to no entry alone."""
+    states, state_bytes = _states(shared, contexts)
+    functions = [function for view in views for function in view.functions]
+    return replace(
+        views[0],
+        name=shared.name,
+        prefix=shared.prefix,
+        source=comment(", ".join(dict.fromkeys(view.source for view in views))),
+        ir_lines=tuple(line for view in views for line in view.ir_lines),
+        bounds=_bounds(views),
+        bounds_overridable=any(view.bounds_overridable for view in views),
+        functions=(*shared_functions(shared), *functions),
+        has_dims=bool(shared.dims),
+        has_results=False,
+        has_members=any(not b.pinned or b.entry for b in _bounds(views)),
+        inputs=(),
+        outputs=(),
+        has_state=shared.has_state,
+        owns_state=shared.has_state,
+        owns_weights=shared.weights_apart,
+        arenas=_arenas(shared, views),
+        has_init=shared.has_init,
+        init_note=init_note(shared),
+        init_null_check=run_code.init_null_check(shared),
+        alignment=max(view.alignment for view in views),
+        slots=(),
+        states=states,
+        state_bytes=state_bytes,
+        state_header=tuple(
+            LocalView(index, value, "") for index, value in run_code.header_values(shared)
+        ),
+        init_parameters=init_parameters(shared),
+        init_arguments="&memory, &dims" if shared.dims else "&memory",
+        size_checks=tuple(run_code.size_checks(shared)),
+        locals=tuple(
+            LocalView(f.c_name, f.macro, comment(f"{f.source}, {f.symbol.low}..{f.symbol.high}"))
+            for f in shared.dims
+        ),
+        uses_narrow=any(view.uses_narrow for view in views),
+        uses_double=any(view.uses_double for view in views),
+        uses_tiles=any(view.uses_tiles for view in views),
+        micro_headers=tuple(sorted({h for view in views for h in view.micro_headers})),
+        kernels=tuple(kernel for view in views for kernel in view.kernels),
+        constants=stored.constants,
+        constant_places=places(placed, shared.name),
+        weights_section=section(placed, shared.name),
+        sizes_checked=(f"{shared.prefix}_STATE_BYTES",) if shared.has_state else (),
+        extern_headers=tuple(dict.fromkeys(h for view in views for h in view.extern_headers)),
+        extern_checks=tuple(dict.fromkeys(c for view in views for c in view.extern_checks)),
+    )
+
+
+def init_parameters(shared: Interface) -> str:
+    sizes = f", const struct {shared.name}_dims *dims" if shared.dims else ""
+    return f"const struct {shared.name}_memory *memory{sizes}"
+
+
+def _bounds(views: Sequence[ModelView]) -> tuple[BoundView, ...]:
+    """Each size once; every entry must be able to bear a bound that is raised."""
+    found: dict[str, BoundView] = {}
+    for view in views:
+        for bound in view.bounds:
+            if not bound.entry:
+                continue
+            known = found.setdefault(bound.macro, bound)
+            made = [b.made_for for b in (known, bound) if b.has_made_for]
+            found[bound.macro] = replace(
+                known,
+                limit=min(known.limit, bound.limit),
+                has_made_for=bool(made),
+                made_for=min(made, default=0),
+            )
+    return tuple(found.values())
+
+
+def _states(shared: Interface, contexts: Sequence[RunContext]) -> tuple[tuple[StateView, ...], str]:
+    """Sizes are worked out in an entry that has the state: its symbols are those of the type."""
+    sizes: dict[str, str] = {}
+    for context in contexts:
+        macros = {f.symbol.name: f.macro for f in context.interface.dims}
+        alignment = context.plan.alignment
+        for part in context.interface.states:
+            rounded = -(-part.type.bytes // alignment) * alignment
+            sizes.setdefault(part.source, constant_size(rounded, context, macros))
+    names = {part.source: part.c_name for part in shared.states}
+    first = padded_header(len(shared.dims), contexts[0].plan.alignment)
+    return state_views(shared.states, names, sizes, first)
+
+
+def _arenas(shared: Interface, views: Sequence[ModelView]) -> tuple[ArenaView, ...]:
+    result = []
+    for number, port in enumerate(shared.arenas):
+        own = [a for view in views for a in view.arenas if a.member == port.member]
+        stem = f"{port.macro.removesuffix('_ARENA')}_GREATEST"
+        parts, greatest = greatest_of(stem, [f"(long long){arena.macro}_BYTES" for arena in own])
+        result.append(
+            replace(
+                own[0],
+                macro=port.macro,
+                function=port.need,
+                used=any(arena.used for arena in own),
+                comma="," if number + 1 < len(shared.arenas) else "",
+                parts=parts,
+                greatest=greatest,
+            )
+        )
+    return tuple(result)

@@ -1,0 +1,211 @@
+"""Several models -> the entries of one: each is read by itself, then sizes and states of one
+name are seen to agree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from relax_aot.errors import RelaxAotError
+from relax_aot.frontends import ImportOptions, ModelError, load
+from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
+from relax_aot.frontends.interface import no_such
+from relax_aot.frontends.text.options import apply
+from relax_aot.ir.dims import Dim, prove_eq
+from relax_aot.ir.entries import Entries
+from relax_aot.ir.graph import Alias, Module, State, Var
+from relax_aot.ir.types import TensorType
+
+NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+GREATEST_NAME = 32
+TAKEN = (
+    "alignment", "arena", "bind", "config", "dims", "end", "h", "in", "init", "inputs",
+    "memory", "named", "need", "offset", "outputs", "plan", "size", "state", "under", "weights",
+)  # fmt: skip
+"""First words of names that all entries share in C."""
+
+
+class EntryError(RelaxAotError):
+    """Entries that cannot be one model: their names, or sizes and states that disagree."""
+
+
+def load_entries(sources: Mapping[str, Any], options: ImportOptions) -> Entries:
+    """Each source as the entry of that name. Options are those of all entries: one that no
+    entry has a use for is an error."""
+    check_entry_names(list(sources))
+    heard: set[str] = set()
+    modules: dict[str, Module] = {}
+    for name, source in sources.items():
+        try:
+            own = replace(options, state={}, heard=heard)
+            known = isinstance(source, Module)
+            modules[name] = _named(apply(source, own) if known else load(source, own), name)
+        except RelaxAotError as error:
+            error.add_note(f"in the entry {name}")
+            raise
+    _check_heard(options, heard, modules)
+    for before, after in options.state.items():
+        modules = _with_state(modules, before, after)
+    return joined(modules)
+
+
+def joined(modules: Mapping[str, Module]) -> Entries:
+    """These modules as entries, whose sizes and states are seen to agree."""
+    check_entry_names(list(modules))
+    _check_sizes(modules)
+    _check_states(modules)
+    return Entries(tuple(modules.items()))
+
+
+def check_entry_names(names: list[str]) -> None:
+    """Names from which C names are made: `<model>_<entry>_run` is nobody else's."""
+    if not names:
+        raise EntryError("there is no entry; give at least one, such as decode=decode.onnx")
+    for name in names:
+        if not NAME.fullmatch(name) or len(name) > GREATEST_NAME:
+            raise EntryError(
+                f"{printable(name)!r} cannot be the name of an entry, which is at most"
+                f" {GREATEST_NAME} lower-case letters, digits and single underscores and begins"
+                " with a letter; call it otherwise"
+            )
+        if name.partition("_")[0] in TAKEN:
+            raise EntryError(
+                f"an entry cannot be called {name!r}: names that begin so are what all entries"
+                " share in the generated C; call it otherwise"
+            )
+        for other in names:
+            if name.startswith(f"{other}_"):
+                raise EntryError(
+                    f"the entry {name!r} begins as {other!r} does, so that their C names could be"
+                    " the same; call one of them otherwise"
+                )
+
+
+def _named(module: Module, name: str) -> Module:
+    """The entry function bears the entry's name, where no other function does."""
+    if name in module.function_table:
+        return module
+    return replace(module, functions=(replace(module.main, name=name), *module.functions[1:]))
+
+
+def _check_heard(options: ImportOptions, heard: set[str], modules: Mapping[str, Module]) -> None:
+    symbols = {m.source_name(s.name) for m in modules.values() for s in m.symbols}
+    for name in options.bounds:
+        if name not in heard:
+            raise WrongBound(no_such_symbol(name, symbols))
+    for text in options.assume:
+        if text not in heard:
+            raise WrongBound(f"--assume {text!r}: no entry has all of these sizes")
+    inputs = dict.fromkeys(m.source_name(p.name) for m in modules.values() for p in m.main.params)
+    for name in options.fix:
+        if name not in heard:
+            raise ModelError(f"--fix {name}: {no_such('input', name, list(inputs))}")
+
+
+# States
+
+
+def _with_state(modules: Mapping[str, Module], before: str, after: str) -> dict[str, Module]:
+    """The state in every entry that reads it, writes it, or both."""
+    option = f"--state {before}={after}"
+    result: dict[str, Module] = {}
+    inputs: list[str] = []
+    outputs: list[str] = []
+    reads = writes = False
+    for name, module in modules.items():
+        params = {module.source_name(p.name): p for p in module.main.params}
+        results = {module.source_name(r.name): r for r in module.main.results}
+        inputs += params
+        outputs += results
+        reads, writes = reads or before in params, writes or after in results
+        try:
+            result[name] = _in_entry(module, params.get(before), results.get(after), before)
+        except EntryError as error:
+            raise EntryError(f"{option}, in the entry {name}: {error}") from None
+    if not reads:
+        raise ModelError(f"{option}: {no_such('input', before, list(dict.fromkeys(inputs)))}")
+    if not writes:
+        raise ModelError(f"{option}: {no_such('output', after, list(dict.fromkeys(outputs)))}")
+    return result
+
+
+def _in_entry(module: Module, param: Var | None, result: Var | None, source: str) -> Module:
+    if param is None and result is None:
+        return module
+    held = {s.input for s in module.states} | {s.output for s in module.states}
+    if {v.name for v in (param, result) if v is not None} & held:
+        raise EntryError("one of them is a state already")
+    if param is None:
+        assert result is not None
+        inner = {s.name for s in module.symbols if s.inner}
+        if result.type.symbols & inner:
+            raise EntryError(f"its type {result.type} has a size that the model computes")
+        param = Var(_unused(module, source), result.type)
+        main = replace(module.main, params=(*module.main.params, param))
+        module = replace(module, functions=(main, *module.functions[1:]))
+        if param.name != source:
+            module = replace(module, aliases=(*module.aliases, Alias(param.name, source)))
+    elif result is not None and not _same(module, param.type, result.type):
+        raise EntryError(
+            f"a state keeps its type, but it is {param.type} and becomes {result.type}"
+        )
+    state = State(param.name, param.name if result is None else result.name)
+    return replace(module, states=(*module.states, state))
+
+
+def _same(module: Module, one: TensorType, other: TensorType) -> bool:
+    return (
+        one.dtype is other.dtype
+        and one.rank == other.rank
+        and all(prove_eq(a, b, module.bounds) for a, b in zip(one.shape, other.shape, strict=True))
+    )
+
+
+def _unused(module: Module, wanted: str) -> str:
+    taken = {c.name for c in module.constants} | {s.name for s in module.symbols}
+    for function in module.functions:
+        taken |= {v.name for v in (*function.params, *function.results)}
+        taken |= {v.name for call in function.body for v in call.outs}
+    name, count = wanted, 1
+    while name in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    return name
+
+
+# What must agree
+
+
+def _check_sizes(modules: Mapping[str, Module]) -> None:
+    found: dict[str, tuple[str, int, int]] = {}
+    for entry, module in modules.items():
+        for symbol in module.symbols:
+            if symbol.inner:
+                continue
+            source = module.source_name(symbol.name)
+            known, low, high = found.setdefault(source, (entry, symbol.low, symbol.high))
+            if (low, high) != (symbol.low, symbol.high):
+                raise EntryError(
+                    f"the size {source} is {low}..{high} in the entry {known} and"
+                    f" {symbol.low}..{symbol.high} in {entry}; sizes of one name have one bound:"
+                    f" give it with --bound {source}=..., or name them differently in the models"
+                )
+
+
+def _check_states(modules: Mapping[str, Module]) -> None:
+    found: dict[str, tuple[str, TensorType]] = {}
+    for entry, module in modules.items():
+        params = {p.name: p for p in module.main.params}
+        spelt = {s.name: Dim.of(module.source_name(s.name)) for s in module.symbols}
+        for state in module.states:
+            own = params[state.input].type
+            type_ = TensorType(own.dtype, tuple(size.substitute(spelt) for size in own.shape))
+            source = module.source_name(state.input)
+            known, other = found.setdefault(source, (entry, type_))
+            if other != type_:
+                raise EntryError(
+                    f"the state {source} is {other} in the entry {known} and {type_} in {entry};"
+                    " a state has one type in all entries"
+                )

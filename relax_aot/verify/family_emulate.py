@@ -1,0 +1,98 @@
+"""Calls of several entries, one after the other, in one program on an emulated board."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from relax_aot.project.family import FamilyProject
+from relax_aot.verify.emulate import (
+    ADAPTER_RUN,
+    TIMEOUT_SECONDS,
+    Emulation,
+    GuardError,
+    build_adapted,
+)
+from relax_aot.verify.family_adapter import family_adapter_files
+from relax_aot.verify.family_host import call_dims, call_inputs, own_result
+from relax_aot.verify.harness import HarnessCall, HarnessResult
+from relax_aot.verify.host import Array, InputError, ordered_inputs, outputs_of, shown_sizes
+from relax_aot.verify.library import RawResult
+from relax_aot.verify.qemu import require_emulator, run_image
+from relax_aot.verify.stack import frame_of
+
+ADAPTER_CALL = "call"
+"""The function of adapter.c that calls the entry's part of it."""
+
+
+@dataclass(frozen=True)
+class EntryCall:
+    """One call of an entry: sizes by the source's names, inputs in its interface's order."""
+
+    entry: str
+    sizes: dict[str, int]
+    inputs: tuple[Array, ...]
+
+
+def calls_of(
+    project: FamilyProject, samples: Sequence[tuple[str, Mapping[str, Array]]]
+) -> list[EntryCall]:
+    """By arrays. A size that shapes the state is what the first call with an input of it shows;
+    what no input shows is the least."""
+    found: list[tuple[str, dict[str, int], tuple[Array, ...]]] = []
+    first: dict[str, int] = {}
+    for entry, arrays in samples:
+        if entry not in project.entries:
+            raise InputError(f"there is no entry {entry!r}; entries are {list(project.entries)}")
+        interface = project.entries[entry].interface
+        inputs = ordered_inputs(interface, {k: np.asarray(v) for k, v in arrays.items()})
+        shown = shown_sizes(interface, inputs)
+        named = {f.source: shown[f.symbol.name] for f in interface.dims if f.symbol.name in shown}
+        first = named | first
+        found.append((entry, named, tuple(inputs)))
+    shaping = {f.source: first[f.source] for f in project.shared.dims if f.source in first}
+    least = {f.source: f.symbol.low for p in project.entries.values() for f in p.interface.bounded}
+    return [EntryCall(entry, least | shaping | named, inputs) for entry, named, inputs in found]
+
+
+def emulate_entries(project: FamilyProject, calls: Sequence[EntryCall]) -> list[Emulation]:
+    """The state is kept from call to call."""
+    require_emulator(project.board)
+    given = [
+        HarnessCall(
+            dims=tuple(call_dims(project, call.entry, call.sizes)),
+            inputs=tuple(a.tobytes() for a in call_inputs(project, call.entry, call.inputs)),
+            init=project.shared.has_init and number == 0,
+        )
+        for number, call in enumerate(calls)
+    ]
+    runner = partial(run_image, timeout=TIMEOUT_SECONDS)
+    with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
+        image = build_adapted(project, family_adapter_files(project), Path(scratch))
+        results = runner(image, project.board, given)
+        above = sum(frame_of(image.stack_files, name) for name in (ADAPTER_CALL, ADAPTER_RUN))
+    return [_emulation(project, c, r, above) for c, r in zip(calls, results, strict=True)]
+
+
+def _emulation(
+    project: FamilyProject, call: EntryCall, result: HarnessResult, above: int
+) -> Emulation:
+    if not result.guards_ok:
+        raise GuardError(
+            f"{project.name}_{call.entry} on {project.board.name} wrote outside its memory:"
+            f" {', '.join(result.broken)}"
+        )
+    outputs: dict[str, Array] = {}
+    if result.status == 0:
+        data = tuple(np.frombuffer(data, np.uint8) for data in result.outputs)
+        raw = RawResult(0, result.sizes, data, guards_ok=True, untouched=False)
+        interface = project.entries[call.entry].interface
+        named = {f.symbol.name: call.sizes[f.source] for f in interface.dims}
+        outputs = outputs_of(interface, named, own_result(project, call.entry, raw))
+    stack = max(result.stack_bytes - above, 0)
+    return Emulation(result.status, outputs, result.instructions, stack)

@@ -1,0 +1,161 @@
+"""Several entries built with the host's compiler and called from Python; they share the state.
+
+host = project.host()
+host.prefill(x=...)
+host.decode(x=...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.emit.interface import Interface
+from relax_aot.project.family import FamilyProject
+from relax_aot.verify.family_adapter import family_adapter_files
+from relax_aot.verify.host import (
+    Array,
+    Child,
+    HostCrash,
+    InputError,
+    Runner,
+    StatusError,
+    build_flagged,
+    ordered_inputs,
+    outputs_of,
+    shown_sizes,
+    to_bytes,
+    with_adapter,
+)
+from relax_aot.verify.library import Library, RawResult
+
+NOTHING: NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+
+class HostEntries:
+    """Each entry is an attribute (or an item) to call with arrays by input name. The state is
+    made with the first call, or by `reset`, and lives until the next `reset`."""
+
+    def __init__(self, project: FamilyProject, runner: Runner) -> None:
+        self.project = project
+        self.runner = runner
+        self._interfaces = {name: p.interface for name, p in project.entries.items()}
+        self._held: dict[str, int] | None = None
+        """The sizes that shape the state, by the names of the source, once there is one."""
+        self._chosen: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> HostEntry:
+        if name not in self._interfaces:
+            raise InputError(f"there is no entry {name!r}; entries are {list(self._interfaces)}")
+        return HostEntry(self, name)
+
+    def __getattr__(self, name: str) -> HostEntry:
+        if name.startswith("_") or name not in self._interfaces:
+            raise AttributeError(f"there is no entry {name!r}; entries are {self.entries}")
+        return HostEntry(self, name)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        return tuple(self.project.entries)
+
+    def reset(self, **sizes: int) -> None:
+        """Forget the state: the next call starts anew. `sizes` are those that shape the state
+        and that no input shows; they are the least unless given."""
+        known = {field.source for field in self.project.shared.dims}
+        unknown = sorted(sizes.keys() - known)
+        if unknown:
+            raise InputError(f"no state has the size {unknown[0]!r}; sizes are {sorted(known)}")
+        self._held, self._chosen = None, dict(sizes)
+
+    def run_at(
+        self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]
+    ) -> dict[str, Array]:
+        """Run an entry at sizes by the source's names, with inputs in its interface's order."""
+        interface = self._interfaces[entry]
+        dims = call_dims(self.project, entry, sizes)
+        if self.project.shared.has_init and self._held is None:
+            status = self.runner.init(dims)
+            if status:
+                raise StatusError(status, f"{self.project.name}_init")
+            self._held = {f.source: sizes[f.source] for f in self.project.shared.dims}
+        raw = self.runner.run(dims, call_inputs(self.project, entry, inputs))
+        if raw.status:
+            raise StatusError(raw.status, f"{interface.name}_run")
+        if not raw.guards_ok:
+            raise HostCrash(f"{interface.name}_run wrote outside its memory")
+        named = {f.symbol.name: sizes[f.source] for f in interface.dims}
+        return outputs_of(interface, named, own_result(self.project, entry, raw))
+
+    def sizes_for(self, entry: str, inputs: Sequence[Array]) -> dict[str, int]:
+        """Every size: what the inputs show, else what the state has, else what was chosen."""
+        interface = self._interfaces[entry]
+        shown = shown_sizes(interface, inputs)
+        sizes = {f.source: f.symbol.low for f in interface.bounded}
+        sizes |= self._chosen if self._held is None else self._held
+        return sizes | {
+            f.source: shown[f.symbol.name] for f in interface.dims if f.symbol.name in shown
+        }
+
+
+class HostEntry:
+    """One entry: call it with arrays by input name; a dict of outputs by name comes back."""
+
+    def __init__(self, host: HostEntries, name: str) -> None:
+        self._host = host
+        self.name = name
+
+    @property
+    def interface(self) -> Interface:
+        return self._host.project.entries[self.name].interface
+
+    def __call__(
+        self, arrays: Mapping[str, Array] | None = None, **named: Array
+    ) -> dict[str, Array]:
+        inputs = ordered_inputs(self.interface, {**(arrays or {}), **named})
+        return self._host.run_at(self.name, self._host.sizes_for(self.name, inputs), inputs)
+
+
+def family_host(project: FamilyProject, *, sanitize: bool = False) -> HostEntries:
+    """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan."""
+    files = with_adapter(project.files, family_adapter_files(project))
+    path = build_flagged(files, project.foreign, sanitize=sanitize)
+    return HostEntries(project, Child(path) if sanitize else Library(path))
+
+
+# One call through the table over all entries
+
+
+def call_dims(project: FamilyProject, entry: str, sizes: Mapping[str, int]) -> list[int]:
+    """Which entry, and the sizes of all."""
+    number = list(project.entries).index(entry)
+    bounded = project.entries[entry].interface.bounded
+    return [number, *(sizes[field.source] for field in bounded)]
+
+
+def call_inputs(
+    project: FamilyProject, entry: str, inputs: Sequence[Array]
+) -> list[NDArray[np.uint8]]:
+    """Nothing for the inputs of other entries."""
+    given: list[NDArray[np.uint8]] = []
+    for name, other in project.entries.items():
+        given += map(to_bytes, inputs) if name == entry else [NOTHING] * len(other.interface.inputs)
+    return given
+
+
+def own_result(project: FamilyProject, entry: str, raw: RawResult) -> RawResult:
+    """What of a call is the entry's."""
+    outputs = results = 0
+    for name, other in project.entries.items():
+        if name == entry:
+            break
+        outputs += len(other.interface.outputs)
+        results += len(other.interface.results)
+    own = project.entries[entry].interface
+    return replace(
+        raw,
+        outputs=raw.outputs[outputs : outputs + len(own.outputs)],
+        sizes=raw.sizes[results : results + len(own.results)],
+    )

@@ -1,0 +1,294 @@
+"""Several entries in one project share weights, state and arena; ONNX Runtime, with the state
+carried by hand, says what each call must answer."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from click.testing import CliRunner, Result
+
+import relax_aot as rx
+from relax_aot.cli import cli
+from relax_aot.verify.compilers import host_compiler
+from tests.models.onnx_text import model_of, random_weights, sizes
+
+WIDTH = 8
+BOUNDS = {"n": (1, 9), "m": (2, 13)}
+STATE = {"k": "k_next", "v": "v_next"}
+# The window holds the last m rows of keys and values, whatever entry made them.
+ATTEND = f"""
+    q = MatMul(x, wq)
+    new_k = MatMul(x, wk)
+    new_v = MatMul(x, wv)
+    all_k = Concat <axis = 0> (k, new_k)
+    all_v = Concat <axis = 0> (v, new_v)
+    {sizes("x", 0)}
+    far = Constant <value = int64[1] {{9223372036854775807}}> ()
+    k_next = Slice(all_k, x_size0, far)
+    v_next = Slice(all_v, x_size0, far)
+    turned = Transpose <perm = [1, 0]> (k_next)
+    scores = MatMul(q, turned)
+    shares = Softmax <axis = -1> (scores)
+    seen = MatMul(shares, v_next)
+"""
+WEIGHTS = random_weights(
+    np.random.default_rng(3),
+    wq=(WIDTH, WIDTH), wk=(WIDTH, WIDTH), wv=(WIDTH, WIDTH), wo=(WIDTH, WIDTH), bo=(WIDTH,),
+)  # fmt: skip
+
+
+def entry(name: str, rows: str, end: str, bias: bool) -> onnx.ModelProto:
+    signature = (
+        f"{name} (float[{rows},{WIDTH}] x, float[m,{WIDTH}] k, float[m,{WIDTH}] v) =>"
+        f" (float[{rows},{WIDTH}] y, float[m,{WIDTH}] k_next, float[m,{WIDTH}] v_next)"
+    )
+    own = {n: a for n, a in WEIGHTS.items() if bias or n != "bo"}
+    return model_of(signature, ATTEND + end, own)
+
+
+PREFILL = entry("prefill", "n", "y = MatMul(seen, wo)", bias=False)
+DECODE = entry("decode", "1", "z = MatMul(seen, wo)\n y = Add(z, bo)", bias=True)
+MODELS = {"prefill": PREFILL, "decode": DECODE}
+
+
+class Sessions:
+    """The same entries in ONNX Runtime; what one call leaves is given to the next."""
+
+    def __init__(self, m: int, models: dict[str, onnx.ModelProto] = MODELS) -> None:
+        self._sessions = {
+            name: ort.InferenceSession(model.SerializeToString()) for name, model in models.items()
+        }
+        self._held = {name: np.zeros((m, WIDTH), np.float32) for name in STATE}
+
+    def __call__(self, name: str, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        names = ["y", *STATE.values()]
+        y, *held = self._sessions[name].run(names, {"x": x, **self._held})
+        self._held = dict(zip(STATE, held, strict=True))
+        return np.asarray(y)
+
+
+def rows(seed: int, count: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=(count, WIDTH)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def project() -> rx.EntriesProject:
+    return rx.compile(MODELS, bounds=BOUNDS, state=STATE, name="llm")
+
+
+CALLS = ("prefill", "decode", "decode", "prefill", "decode")
+
+
+@pytest.mark.parametrize("sanitize", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_sequence_of_entries_keeps_one_state(project: rx.EntriesProject, sanitize: bool) -> None:
+    host = project.host(sanitize=sanitize)
+    for n, m in ((1, 2), (9, 13), (4, 7), (9, 2), (1, 13)):
+        host.reset(m=m)
+        wanted = Sessions(m)
+        for number, name in enumerate(CALLS):
+            x = rows(100 * n + m + number, n if name == "prefill" else 1)
+            np.testing.assert_allclose(host[name](x=x)["y"], wanted(name, x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", ["blob", pytest.param("asm", marks=pytest.mark.slow)])
+def test_weights_apart_from_the_text(weights: str) -> None:
+    project = rx.compile(MODELS, bounds=BOUNDS, state=STATE, name="llm", weights=weights)
+    host, wanted = project.host(), Sessions(7)
+    host.reset(m=7)
+    for number, name in enumerate(CALLS):
+        x = rows(number, 5 if name == "prefill" else 1)
+        np.testing.assert_allclose(host[name](x=x)["y"], wanted(name, x), rtol=1e-4, atol=1e-5)
+    names = {path for path in project.files if path.endswith(".bin")}
+    assert names == {"llm_weights.bin"}
+
+
+def test_equal_weights_are_stored_once(project: rx.EntriesProject) -> None:
+    alone = {
+        name: rx.compile(model, bounds=BOUNDS if name == "prefill" else {"m": 13}, state=STATE)
+        for name, model in MODELS.items()
+    }
+    greatest = max(one.built.const_bytes for one in alone.values())
+    assert project.built.const_bytes <= greatest + 4 * WIDTH
+    arrays = re.findall(
+        r"^extern const float (\w+)\[", project.files["llm_weights.h"].decode(), re.M
+    )
+    assert len([name for name in arrays if "packed" in name]) == 4
+
+
+def test_equal_kernels_are_one_function() -> None:
+    """An entry beside itself under another name adds no kernel."""
+    text = {}
+    for names in (("decode",), ("decode", "again")):
+        models = dict.fromkeys(names, DECODE)
+        project = rx.compile(models, bounds={"m": (2, 13)}, state=STATE, name="llm")
+        text[names] = project.files["llm.c"].decode()
+    one, two = (text_.count("RAOT_NOINLINE static") for text_ in text.values())
+    assert one == two > 3
+
+
+def test_the_arena_is_the_greatest_need(project: rx.EntriesProject) -> None:
+    needs = [one.plan.arena_bytes for one in project.built.entries.values()]
+    assert project.built.arena_bytes == max(needs) < sum(needs)
+    assert project.built.state_bytes == 16 + 2 * -(-13 * WIDTH * 4 // 16) * 16
+
+
+def test_the_program_builds_at_smaller_bounds(project: rx.EntriesProject, tmp_path: Path) -> None:
+    folder = project.write(tmp_path / "out")
+    compiler = host_compiler()
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-ffp-contract=off"]
+    bounds = ["-DLLM_N_MAX=3", "-DLLM_M_MAX=5", "-fno-strict-aliasing"]
+    units = ["llm.c", "llm_weights.c", "main.c"]
+    command = [*compiler.command, *flags, *bounds, *units, "-o", "example", "-lm"]
+    subprocess.run(command, cwd=folder, check=True)
+    assert subprocess.run([folder / "example"], check=False).returncode == 0
+
+
+ENCODE = model_of(
+    f"encode (float[n,{WIDTH}] x) => (float[1,{WIDTH}] context)",
+    "t = MatMul(x, wk)\n axes = Constant <value = int64[1] {0}> ()\n context = ReduceSum(t, axes)",
+    {"wk": WEIGHTS["wk"]},
+)
+ANSWER = model_of(
+    f"answer (float[q,{WIDTH}] x, float[1,{WIDTH}] c) => (float[q,{WIDTH}] y)",
+    "t = MatMul(x, wk)\n y = Add(t, c)",
+    {"wk": WEIGHTS["wk"]},
+)
+
+
+def test_one_entry_writes_a_state_that_another_reads() -> None:
+    project = rx.compile(
+        {"encode": ENCODE, "answer": ANSWER}, bounds={"n": 9, "q": 5}, state={"c": "context"}
+    )
+    host = project.host()
+    encode, answer = (ort.InferenceSession(m.SerializeToString()) for m in (ENCODE, ANSWER))
+    assert not project.built.entries["encode"].interface.outputs
+    for n, q in ((1, 5), (9, 1), (4, 3)):
+        assert host.encode(x=rows(n, n)) == {}
+        (context,) = encode.run(None, {"x": rows(n, n)})
+        for seed in (q, q + 1):
+            (y,) = answer.run(None, {"x": rows(seed, q), "c": context})
+            found = host.answer(x=rows(seed, q))["y"]
+            np.testing.assert_allclose(found, y, rtol=1e-4, atol=1e-5)
+
+
+def test_the_text_form_shows_every_entry() -> None:
+    entries = rx.load(MODELS, bounds=BOUNDS, state=STATE)
+    assert re.findall(r"^entry (\w+)$|^func @(\w+)", str(entries), re.M) == [
+        ("prefill", ""), ("", "prefill"), ("decode", ""), ("", "decode"),
+    ]  # fmt: skip
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+def test_on_a_board() -> None:
+    project = rx.compile(MODELS, board="mps2-an386", bounds=BOUNDS, state=STATE, name="llm")
+    calls, wanted, sessions = [], [], Sessions(2)
+    for number, name in enumerate(CALLS):
+        x = rows(number, 5 if name == "prefill" else 1)
+        calls.append((name, {"x": x}))
+        wanted.append(sessions(name, x))
+    runs = project.emulate(calls)
+    for run, y in zip(runs, wanted, strict=True):
+        assert run.status == 0
+        np.testing.assert_allclose(run.outputs["y"], y, rtol=1e-4, atol=1e-5)
+    assert max(run.stack_bytes for run in runs) <= project.memory.stack_bytes
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Prefill", "pre fill", "../up", "a__b", "_a", "1st", "a;b", "é", "a" * 33, "run\n"]
+)
+def test_names_that_are_no_c_names(name: str) -> None:
+    with pytest.raises(rx.RelaxAotError, match="cannot be the name of an entry"):
+        rx.load({name: DECODE}, bounds=BOUNDS)
+
+
+@pytest.mark.parametrize("name", ["init", "arena", "state", "weights_2", "in", "memory"])
+def test_names_that_all_entries_share(name: str) -> None:
+    with pytest.raises(rx.RelaxAotError, match="share in the generated C"):
+        rx.load({name: DECODE}, bounds={"m": 13})
+
+
+def test_a_name_that_begins_as_another() -> None:
+    with pytest.raises(rx.RelaxAotError, match=r"'a_b' begins as 'a' does"):
+        rx.load({"a": DECODE, "a_b": DECODE}, bounds={"m": 13})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bounds": {**BOUNDS, "o": (1, 2)}}, "the model has no such symbol"),
+        ({"bounds": BOUNDS, "fix": {"w": 1}}, "the model has no input 'w'"),
+        ({"bounds": BOUNDS, "state": {"w": "k_next"}}, "the model has no input 'w'"),
+        ({"bounds": BOUNDS, "state": {"k": "w"}}, "the model has no output 'w'"),
+        ({"bounds": BOUNDS, "assume": ("n <= o",)}, "no entry has all of these sizes"),
+        ({"bounds": {"n": 9}}, "an upper bound is needed"),
+    ],
+)
+def test_an_option_that_no_entry_has_a_use_for(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(rx.RelaxAotError, match=message):
+        rx.load(MODELS, **options)
+
+
+def test_a_state_of_two_types() -> None:
+    other = model_of("o (float[4] k) => (float[4] k_next)", "k_next = Tanh(k)", {})
+    with pytest.raises(rx.RelaxAotError, match="a state has one type in all entries"):
+        rx.load({"decode": DECODE, "other": other}, bounds={"m": 13}, state=STATE)
+
+
+def test_sizes_of_one_name_with_two_bounds() -> None:
+    one = rx.load(DECODE, bounds={"m": (2, 13)})
+    other = rx.load(DECODE, bounds={"m": (2, 12)})
+    with pytest.raises(rx.RelaxAotError, match="sizes of one name have one bound"):
+        rx.load({"one": one, "other": other})
+    entries = rx.load({"one": one, "other": other}, bounds={"m": (2, 11)})
+    assert [s.high for name in entries.names for s in entries[name].symbols] == [11, 11]
+
+
+def test_arduino_and_codes_are_refused(project: rx.EntriesProject, tmp_path: Path) -> None:
+    with pytest.raises(rx.RelaxAotError, match="--package flat"):
+        project.write(tmp_path / "out", "arduino")
+    with pytest.raises(rx.RelaxAotError, match="quantise each model"):
+        rx.compile(MODELS, bounds=BOUNDS, state=STATE, quantize="int8", calibrate={})
+
+
+# The command line
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def test_the_command_line_compiles_entries(tmp_path: Path) -> None:
+    for name, model in MODELS.items():
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    entries = [f"{name}={tmp_path}/{name}.onnx" for name in MODELS]
+    options = ["--bound", "n=9", "--bound", "m=2..13", "--state", "k=k_next", "--state", "v=v_next"]
+    found = run("compile", *entries, "-o", tmp_path / "out", "--name", "llm", *options)
+    assert found.exit_code == 0, found.output
+    assert "together: arena" in found.output
+    assert (tmp_path / "out" / "llm.h").is_file()
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (("a=x.onnx", "a=y.onnx"), "the entry a is there already"),
+        (("a=x.onnx", "y.onnx"), "each with its name"),
+        (("x.onnx", "y.onnx"), "each with its name"),
+        (("a=",), "each with its name"),
+    ],
+)
+def test_the_command_line_refuses(models: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    found = run("compile", *models, "-o", tmp_path / "out")
+    assert isinstance(found.exception, rx.RelaxAotError)
+    assert message in str(found.exception)
