@@ -16,6 +16,7 @@ import click
 
 from relax_aot import cli_progress
 from relax_aot.cli_options import entries_of, options_of, parse_at, read_inputs
+from relax_aot.cli_types import BOARD, FILES
 from relax_aot.emit.weights import FORMS
 from relax_aot.errors import RelaxAotError
 from relax_aot.project.packaging import NAMES as PACKAGES
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from relax_aot.verify.profile import Profile
 
 DIFFERENT, MENDABLE, TOOL_MISSING = 1, 2, 3
+REPORTS = ("html", "svg", "json", "txt")
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +43,11 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Weights and activations, or weights of products alone.",
         ),
         click.option(
-            "--calibrate", multiple=True, metavar="FILE.npz|x=FILE.npz:key", help="Sample inputs."
+            "--calibrate",
+            type=FILES,
+            multiple=True,
+            metavar="FILE.npz|x=FILE.npz:key",
+            help="Sample inputs.",
         ),
         click.option(
             "--calibration",
@@ -60,8 +66,12 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--optimize", type=click.Choice(["speed", "size", "memory"]), default="speed"),
         click.option("--name", help="Prefix of every public C name."),
-        click.option("--extern", multiple=True, metavar="my.toml", help="C functions of yours."),
-        click.option("--library", multiple=True, metavar="NAME", help="C functions of a package."),
+        click.option(
+            "--extern", type=FILES, multiple=True, metavar="my.toml", help="C functions of yours."
+        ),
+        click.option(
+            "--library", type=FILES, multiple=True, metavar="NAME", help="C functions of a package."
+        ),
         click.option(
             "--weights",
             type=click.Choice(FORMS),
@@ -69,7 +79,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
             help="C text, included by the assembler, or a checked block apart from the code.",
         ),
         click.option("--check", is_flag=True, help="Check the program after every stage."),
-        click.option("--dump", type=click.Path(), metavar="DIR", help="Write every stage as text."),
+        click.option("--dump", type=FILES, metavar="DIR", help="Write every stage as text."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -88,11 +98,19 @@ def cli() -> None:
 
 
 @cli.command("compile")
-@click.argument("models", metavar="MODEL", nargs=-1, required=True)
-@click.option("-o", "output", required=True, metavar="DIR", help="Folder of the C project.")
-@click.option("--board", default="host")
+@click.argument("models", type=FILES, metavar="MODEL", nargs=-1, required=True)
+@click.option(
+    "-o", "output", type=FILES, required=True, metavar="DIR", help="Folder of the C project."
+)
+@click.option("--board", type=BOARD, default="host")
 @click.option("--package", type=click.Choice(PACKAGES), default="flat", help="For which build.")
-@click.option("--json", "json_file", metavar="FILE", help="Figures as JSON; - for standard output.")
+@click.option(
+    "--json",
+    "json_file",
+    type=FILES,
+    metavar="FILE",
+    help="Figures as JSON; - for standard output.",
+)
 @common
 def compile_command(
     models: tuple[str, ...],
@@ -147,12 +165,13 @@ def compile_command(
 
 
 @cli.command()
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
-@click.option("--board", multiple=True, default=["host"])
+@click.argument("models", type=FILES, metavar="MODEL...", nargs=-1, required=True)
+@click.option("--board", type=BOARD, multiple=True, default=["host"])
 @click.option("--at", multiple=True, metavar="n=77,m=3", help="Sizes to run at; repeatable.")
-@click.option("--inputs", multiple=True, metavar="FILE.npz|x=FILE.npz:key")
+@click.option("--inputs", type=FILES, multiple=True, metavar="FILE.npz|x=FILE.npz:key")
 @click.option(
     "--reference",
+    type=FILES,
     metavar="onnxruntime|numpy|FILE.npz",
     help="Default: onnxruntime for .onnx, numpy for others.",
 )
@@ -166,7 +185,9 @@ def compile_command(
 @click.option("--scheduler", metavar="tcp://HOST:8786", help="A farm of other machines.")
 @click.option("--retries", type=int, default=2, show_default=True, help="Where a worker is lost.")
 @click.option("--per-value", is_flag=True, help="Name the first value inside that differs.")
-@click.option("--json", "json_file", metavar="FILE", help="Result as JSON; - for standard output.")
+@click.option(
+    "--json", "json_file", type=FILES, metavar="FILE", help="Result as JSON; - for standard output."
+)
 @common
 def verify(
     models: tuple[str, ...],
@@ -206,8 +227,8 @@ def verify(
         if json_file != "-":
             print_answers(answers)
         sys.exit(0 if all(answer.ok for answer in answers) else DIFFERENT)
-    if len(models) != 1:
-        raise click.UsageError("several models at once need --farm")
+    if len(models) != 1 or models[0].endswith(".toml"):
+        raise click.UsageError("several models at once, or a list of them, need --farm")
     (model,) = models
     dump = chosen.get("dump")
     options = _options(chosen)
@@ -246,9 +267,11 @@ def verify(
 
 
 @cli.command()
-@click.argument("model")
-@click.option("--board", required=True)
-@click.option("-o", "output", required=True, metavar="DIR", help="Folder of the runner.")
+@click.argument("model", type=FILES)
+@click.option("--board", type=BOARD, required=True)
+@click.option(
+    "-o", "output", type=FILES, required=True, metavar="DIR", help="Folder of the runner."
+)
 @common
 def runner(model: str, board: str, output: str, **chosen: Any) -> None:
     """Write the firmware part that `verify --serial` talks to, with MODEL in it."""
@@ -262,15 +285,25 @@ def runner(model: str, board: str, output: str, **chosen: Any) -> None:
 
 
 @cli.command()
-@click.argument("model")
-@click.option("-o", "output", required=True, metavar="FILE", help="- for standard output.")
-@click.option("--format", "form", default="html", type=click.Choice(["html", "svg", "json", "txt"]))
-@click.option("--board", default="host")
+@click.argument("model", type=FILES)
+@click.option(
+    "-o", "output", type=FILES, required=True, metavar="FILE", help="- for standard output."
+)
+@click.option(
+    "--format", "form", type=click.Choice(REPORTS), help="Default: by FILE's suffix, else html."
+)
+@click.option("--board", type=BOARD, default="host")
 @click.option("--at", multiple=True, metavar="n=77,m=3", help="Sizes to show; repeatable.")
 @click.option("--count", is_flag=True, help="Count instructions on the board's emulator.")
 @common
 def report(
-    model: str, output: str, form: str, board: str, at: tuple[str, ...], count: bool, **chosen: Any
+    model: str,
+    output: str,
+    form: str | None,
+    board: str,
+    at: tuple[str, ...],
+    count: bool,
+    **chosen: Any,
 ) -> None:
     """Write a page with the memory map, kernels and sizes of MODEL."""
     from relax_aot import driver
@@ -278,6 +311,8 @@ def report(
 
     sizes = [parse_at(text) for text in at]
     dump = chosen.get("dump")
+    suffix = Path(output).suffix[1:].lower()
+    form = form or (suffix if suffix in REPORTS else "html")
     project = driver.compile_model(model, board, _options(chosen), dump)
     counted = _profile(project, sizes[-1] if sizes else None, ()) if count else None
     if output == "-":
@@ -289,9 +324,9 @@ def report(
 
 
 @cli.command()
-@click.argument("model")
-@click.option("-o", "output", metavar="DIR", help="Folder of the C project.")
-@click.option("--board", default="host", show_default=True)
+@click.argument("model", type=FILES)
+@click.option("-o", "output", type=FILES, metavar="DIR", help="Folder of the C project.")
+@click.option("--board", type=BOARD, default="host", show_default=True)
 @click.option("--seconds", type=float, help="The longest that it may take.")
 @common
 def prove(model: str, output: str | None, board: str, seconds: float | None, **chosen: Any) -> None:
@@ -315,11 +350,13 @@ def prove(model: str, output: str | None, board: str, seconds: float | None, **c
 
 
 @cli.command("profile")
-@click.argument("model")
-@click.option("--board", default="mps2-an386", show_default=True)
+@click.argument("model", type=FILES)
+@click.option("--board", type=BOARD, default="mps2-an386", show_default=True)
 @click.option("--at", metavar="n=77,m=3", help="Sizes to run at; highest unless given.")
-@click.option("--inputs", multiple=True, metavar="FILE.npz|x=FILE.npz:key")
-@click.option("--json", "json_file", metavar="FILE", help="Result as JSON; - for standard output.")
+@click.option("--inputs", type=FILES, multiple=True, metavar="FILE.npz|x=FILE.npz:key")
+@click.option(
+    "--json", "json_file", type=FILES, metavar="FILE", help="Result as JSON; - for standard output."
+)
 @common
 def profile_command(
     model: str,
@@ -352,8 +389,8 @@ def _profile(project: Project, at: Mapping[str, int] | None, inputs: tuple[str, 
 
 
 @cli.command()
-@click.argument("old")
-@click.argument("new")
+@click.argument("old", type=FILES)
+@click.argument("new", type=FILES)
 def compare(old: str, new: str) -> None:
     """Show what changed between the projects in two folders; exit code 1 where something did."""
     from relax_aot.diagnose.changes import changes
@@ -365,9 +402,11 @@ def compare(old: str, new: str) -> None:
 
 
 @cli.command()
-@click.argument("model")
-@click.option("-o", "output", required=True, metavar="DIR", help="Folder of the reproducer.")
-@click.option("--board", default="host", show_default=True)
+@click.argument("model", type=FILES)
+@click.option(
+    "-o", "output", type=FILES, required=True, metavar="DIR", help="Folder of the reproducer."
+)
+@click.option("--board", type=BOARD, default="host", show_default=True)
 @click.option("--at", multiple=True, metavar="n=77,m=3", help="Sizes that went wrong.")
 @click.option("--random-weights", is_flag=True, help="Leave no weight of yours in it.")
 @common
@@ -391,20 +430,25 @@ def bug(
 
 
 @cli.command()
-@click.argument("name", required=False)
-@click.option("--json", "json_file", metavar="FILE")
+@click.argument("name", type=BOARD, required=False)
+@click.option("--json", "json_file", type=FILES, metavar="FILE", help="- for standard output.")
 def boards(name: str | None, json_file: str | None) -> None:
     """List boards, or show one."""
-    from relax_aot.verify.table import board_lines
+    from relax_aot.verify.table import board_figures, board_lines
 
-    for line in board_lines(name, json_file):
-        click.echo(line)
+    if json_file:
+        write_json(board_figures(name), json_file)
+    if json_file != "-":
+        for line in board_lines(name):
+            click.echo(line)
 
 
 @cli.command("new-board")
 @click.argument("name")
 @click.option("--cpu", default="cortex-m4", show_default=True, help="Such as cortex-m33.")
-@click.option("-o", "folder", default=".", metavar="DIR", help="Default: the current folder.")
+@click.option(
+    "-o", "folder", type=FILES, default=".", metavar="DIR", help="Default: the current folder."
+)
 def new_board_command(name: str, cpu: str, folder: str) -> None:
     """Write a commented board file NAME.toml to start from."""
     from relax_aot.project.new_board import new_board
@@ -438,10 +482,10 @@ def ops(source_format: str, markdown: bool) -> None:
 
 
 @cli.command()
-@click.argument("table")
+@click.argument("table", type=FILES)
 @click.option("--capacity", type=int, help="Stop at a plan of this height; fail without one.")
 @click.option("--time", "seconds", type=float, help="Search for so long (default: fixed work).")
-@click.option("-o", "output", metavar="OUT.csv", help="The table with offsets.")
+@click.option("-o", "output", type=FILES, metavar="OUT.csv", help="The table with offsets.")
 def plan(table: str, capacity: int | None, seconds: float | None, output: str | None) -> None:
     """Plan the memory of TABLE (CSV: id,lower,upper,size)."""
     from relax_aot.planning.csv_plan import plan_csv
@@ -478,7 +522,7 @@ def completion(shell: str) -> None:
 
 
 @cli.command()
-@click.option("-o", "output", default="build/demo", metavar="DIR", show_default=True)
+@click.option("-o", "output", type=FILES, default="build/demo", metavar="DIR", show_default=True)
 def demo(output: str) -> None:
     """Compile the bundled model, run it on the host and on emulated boards."""
     from relax_aot.demo import run_demo

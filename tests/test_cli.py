@@ -241,10 +241,33 @@ def test_boards_ops_doctor_and_report_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_files_are_what_their_names_and_options_say(tmp_path: Path) -> None:
+    done = relax_aot("boards", "microbit", "--json", "b.json", folder=tmp_path)
+    assert done.returncode == 0 and "cortex-m0" in done.stdout and not done.stdout.startswith("{")
+    assert json.loads((tmp_path / "b.json").read_text())["cpu"] == "cortex-m0"
+    sizes = ("report", GESTURE, "--bound", "n=64", "-o")
+    assert relax_aot(*sizes, "r.svg", folder=tmp_path).returncode == 0
+    assert (tmp_path / "r.svg").read_text().startswith("<svg")
+    assert relax_aot(*sizes, "r.JSON", folder=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "r.JSON").read_text())["model"] == "gesture"
+    refused(relax_aot("verify", "list.toml", folder=tmp_path), 2, "--farm")
+
+
+@pytest.mark.slow
 def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
     script = relax_aot("completion", "bash", folder=tmp_path).stdout
     assert "_RELAX_AOT_COMPLETE=bash_complete" in script and "complete " in script
-    for words, wanted in (("relax-aot prof", "profile"), ("relax-aot compile --weig", "--weights")):
+    cases = {
+        "relax-aot prof": "plain,profile",
+        "relax-aot compile --weig": "plain,--weights",
+        "relax-aot compile m.onnx --board nucleo-f4": "plain,nucleo-f446re",
+        "relax-aot boards nucleo-f4": "plain,nucleo-f446re",
+        "relax-aot compile m.onnx --board ./mi": "file,./mi",
+        "relax-aot verify mo": "file,mo",
+        "relax-aot compare build/ol": "file,build/ol",
+        "relax-aot compile m.onnx -o bu": "file,bu",
+    }
+    for words, wanted in cases.items():
         environment = os.environ | {
             "_RELAX_AOT_COMPLETE": "bash_complete",
             "COMP_WORDS": words,
@@ -254,4 +277,4 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
             [sys.executable, "-m", "relax_aot"],
             env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert f"plain,{wanted}" in done.stdout.splitlines(), done.stdout + done.stderr
+        assert wanted in done.stdout.splitlines(), done.stdout + done.stderr

@@ -48,7 +48,8 @@ class Refusals:
         if lines:
             raise UnsupportedError(
                 f"{self.model} cannot be compiled:{lines}\n"
-                f"`{self.verb}` lists the operators that can, with their limits."
+                f"`{self.verb}` lists the operators that can, with their limits; a package of yours"
+                " may bring others (docs/how-to/extend.md)."
             )
 
     def stop_all(self) -> None:

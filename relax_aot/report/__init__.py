@@ -241,7 +241,7 @@ def _cost(cost: Cost | None) -> tuple[str, ...]:
     sign = "" if cost.exact else "at most "
     other = cost.operations + cost.functions
     parts = (cost.multiply_adds, other, cost.loaded_bytes, cost.stored_bytes)
-    return tuple(f"{sign}{part:,}" for part in parts)
+    return tuple(f"{sign if part else ''}{part:,}" for part in parts)
 
 
 def _fusion(project: Project) -> tuple[str, ...]:

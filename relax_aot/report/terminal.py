@@ -65,7 +65,7 @@ def _cost(cost: dict[str, Any]) -> tuple[str, str, str]:
         return ("?", "?", "?")
     sign = "" if cost["exact"] else "<= "
     fields = ("multiply_adds", "loaded_bytes", "stored_bytes")
-    first, second, third = (f"{sign}{cost[field]:,}" for field in fields)
+    first, second, third = (f"{sign if cost[field] else ''}{cost[field]:,}" for field in fields)
     return first, second, third
 
 

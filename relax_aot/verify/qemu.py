@@ -117,7 +117,7 @@ def require_emulator(board: Board) -> Emulator | None:
         return None
     if emulator is not None:
         raise toolchain.missing(emulator.program)
-    others = ", ".join(same_core(board)) or "none here"
+    others = ", ".join(same_core(board)) or "none here; `relax-aot boards` lists all"
     text = (
         f"{board.name} is not emulated, so a model cannot be run on it here; emulated boards"
         f" with the same core ({board.cpu}): {others}"

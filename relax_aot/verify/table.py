@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from rich.console import Console
@@ -68,15 +67,18 @@ def shown(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def board_lines(name: str | None, json_file: str | None) -> list[str]:
+def board_figures(name: str | None) -> object:
+    """For programs: all boards, or what the file of one says."""
+    if name is None:
+        return [{"name": b.name, "title": b.title} for b in map(load_board, list_boards())]
+    return asdict(load_board(name))
+
+
+def board_lines(name: str | None) -> list[str]:
     if name is None:
         boards = [load_board(n) for n in list_boards()]
-        if json_file:
-            return [json.dumps([{"name": b.name, "title": b.title} for b in boards], indent=1)]
         return [f"{b.name:20} {_sizes(b):>14}  {b.title}" for b in boards]
     board = load_board(name)
-    if json_file:
-        return [json.dumps(asdict(board), indent=1)]
     lines = [f"{board.name}: {board.title}", f"cpu {board.cpu}", f"flags {' '.join(board.flags)}"]
     lines += [f"{m.name}: {m.size} bytes at {m.origin:#x}, {m.kind}" for m in board.memories]
     lines += [f"region {r.name}: {r.bytes} bytes for models" for r in board.regions]

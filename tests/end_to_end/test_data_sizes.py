@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -236,11 +237,12 @@ def test_axes_that_are_inputs_give_a_rank_that_is_known() -> None:
         host(x=np.ones((5, 1, 4), np.float32), gone=np.array([0]), added=np.array([0, 1]))
 
 
-def test_a_project_says_which_sizes_data_decide() -> None:
+def test_a_project_says_which_sizes_data_decide(tmp_path: Path) -> None:
     """Else a caller cannot tell what to fill in from what comes back."""
     made = model([helper.make_node("NonZero", ["x"], ["out"])], {"x": (FLOAT, ("n",))},
                  {"out": (INT64, 2)})  # fmt: skip
-    files = rx.compile(made, bounds={"n": 5}, name="found").files
+    project = rx.compile(made, bounds={"n": 5}, name="found")
+    files = project.files
     header, readme = files["found.h"].decode(), files["README.md"].decode()
     assert "axis 1 of out, 0..5, decided by data and told in `result` */" in header
     assert "/* n: input x, axis 0, 1..5 */" in header
@@ -248,3 +250,5 @@ def test_a_project_says_which_sizes_data_decide() -> None:
     assert "also those that data decided" in readme
     assert "| size | out_1: axis 1 of out, 0..5, decided by data" in readme
     assert "i64[1, out_1], in the model: out" in readme
+    table = project.report(tmp_path / "r.txt", format="txt").read_text()
+    assert " <= " in table and " <= 0 " not in table, table

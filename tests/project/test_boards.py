@@ -170,14 +170,14 @@ def test_a_board_without_an_emulator_names_those_of_its_core(
 
 def test_what_is_said_of_a_board_is_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unicorn needs no entry in the board's file."""
-    assert board_lines("mps2-an386", None)[-1] == "emulated by qemu-system-arm as mps2-an386"
+    assert board_lines("mps2-an386")[-1] == "emulated by qemu-system-arm as mps2-an386"
     monkeypatch.setenv("RELAX_AOT_TOOLS", "system")
-    said = board_lines("nucleo-f446re", None)[-1]
+    said = board_lines("nucleo-f446re")[-1]
     assert said.startswith("core and memories emulated by unicorn (pip install ")
     assert "by QEMU, of the same core: mps2-an386" in said
-    assert "emulated" not in board_lines("esp32-c3-devkitm-1", None)[-1]
+    assert "emulated" not in board_lines("esp32-c3-devkitm-1")[-1]
     with pytest.raises(BoardError, match=r"no board 'bluepill'.*`relax-aot new-board` writes"):
-        board_lines("bluepill", None)
+        board_lines("bluepill")
 
 
 @pytest.mark.parametrize("cpu", CORES)
