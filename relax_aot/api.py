@@ -226,6 +226,7 @@ def compile(
     externs: Sequence[str | os.PathLike[str]] = (),
     libraries: Sequence[str] = (),
     weights: str = "auto",
+    stepwise: bool = False,
     quantize: str | None = None,
     calibrate: Mapping[str, Array] | None = None,
     calibration: str = "minmax",
@@ -235,10 +236,12 @@ def compile(
     """A module or entries, or whatever `load` takes, as a C project for a board. `externs` are
     tables of C functions that take the place of calls, `libraries` names of such tables that
     installed packages bring. `weights` is auto, c (text), asm (included by the assembler) or
-    blob (a checked block apart from the code). `quantize` is int8, which needs `calibrate`
+    blob (a checked block apart from the code). `stepwise` adds a run that returns between
+    kernels. `quantize` is int8, which needs `calibrate`
     (inputs by name, samples in front), or int8w or int4w."""
     options = _options(bounds, fix, state, assume, name, optimize)
     options = replace(options, externs=tuple(externs), libraries=tuple(libraries), weights=weights)
+    options = replace(options, stepwise=stepwise)
     if quantize is not None:
         choice = Choice(quantize, calibration, tuple(keep_float), symmetric)
         options = replace(options, quantise=choice, calibrate=calibrate or {})

@@ -78,6 +78,9 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
             default="auto",
             help="C text, included by the assembler, or a checked block apart from the code.",
         ),
+        click.option(
+            "--stepwise", is_flag=True, help="Also a run that returns between kernels: NAME_step."
+        ),
         click.option("--check", is_flag=True, help="Check the program after every stage."),
         click.option("--dump", type=FILES, metavar="DIR", help="Write every stage as text."),
     ]

@@ -37,6 +37,7 @@ def options_of(
     keep_float: Sequence[str] = (),
     *,
     check: bool = False,
+    stepwise: bool = False,
 ) -> Options:
     choice = None
     if quantize is not None:
@@ -58,6 +59,7 @@ def options_of(
         quantise=choice,
         calibrate=read_inputs(calibrate, "--calibrate"),
         check=check,
+        stepwise=stepwise,
     )
 
 

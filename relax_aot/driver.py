@@ -65,6 +65,8 @@ class Options:
     libraries: tuple[str, ...] = ()
     weights: str = "auto"
     """How weights reach the program: one of emit.weights.FORMS."""
+    stepwise: bool = False
+    """Whether there is a form of the run beside it that returns between kernels."""
     quantise: quantising.Choice | None = None
     calibrate: Mapping[str, Any] = field(default_factory=dict)
     """Sample inputs by name, with an axis of samples in front."""
@@ -105,7 +107,7 @@ def compile_module(
     name = model_name(module, options)
     project_ = project.assemble(
         planned.original, planned.plan, name, board, planned.table, options.weights,
-        options.optimize,
+        options.optimize, stepwise=options.stepwise,
     )  # fmt: skip
     require_fit(board, planned.plan, project_.interface, project_.const_bytes)
     return replace(project_, fusion=planned.fusion, floats=planned.floats)
@@ -190,8 +192,9 @@ def compile_entries(
     ]
     name = options.name or "model"
     return assemble_entries(
-        parts, name, board, options.weights, options.optimize, _regions(board, options)
-    )
+        parts, name, board, options.weights, options.optimize, _regions(board, options),
+        stepwise=options.stepwise,
+    )  # fmt: skip
 
 
 def _regions(board: Board, options: Options) -> tuple[Region, ...]:

@@ -32,12 +32,15 @@ def emit(
     weights: str = "auto",
     meanings: Mapping[str, str] | None = None,
     sharing: str = "same",
+    *,
+    stepwise: bool = False,
 ) -> Sources:
     """The C of a planned module. The same plan and name give the same bytes. `weights` is
     one of weights.FORMS; a model without constants has no block. `meanings` are the formulas
-    of inputs and results that are codes, by name. `sharing` is one of sharing.WAYS."""
+    of inputs and results that are codes, by name. `sharing` is one of sharing.WAYS;
+    `stepwise` adds the form of the run that returns between kernels."""
     apart = weights == "blob" and bool(plan.module.constants)
-    interface = interface_of(plan, name, weights_apart=apart, meanings=meanings)
+    interface = interface_of(plan, name, weights_apart=apart, meanings=meanings, stepwise=stepwise)
     externs = externs or ExternTable()
     form = "auto" if weights == "blob" and not apart else weights
     rendered = _with_block(view_of(plan, interface, externs, form, sharing))

@@ -13,7 +13,9 @@ from relax_aot.emit import blob, run_code
 from relax_aot.emit.arenas import ArenaView, LocalView, constant_size, greatest_of
 from relax_aot.emit.c_names import Names, comment, identifier
 from relax_aot.emit.extern_code import check_macros
+from relax_aot.emit.functions import shared_functions
 from relax_aot.emit.interface import (
+    STEP_FUNCTIONS,
     ArenaPort,
     DimField,
     Family,
@@ -33,7 +35,6 @@ from relax_aot.emit.view import (
     model_view,
     places,
     section,
-    shared_functions,
     state_views,
     unsigned,
 )
@@ -75,6 +76,8 @@ def emit_entries(
     weights: str,
     sharing: str,
     regions: Sequence[Region] = (),
+    *,
+    stepwise: bool = False,
 ) -> FamilySources:
     """The C of these entries; `regions` are the board's, of which some hold constants."""
     family = _family(parts, identifier(name).lower())
@@ -87,13 +90,15 @@ def emit_entries(
             weights_apart=apart,
             meanings=part.meanings,
             family=family,
+            stepwise=stepwise,
         )
         for part in parts
     )
     alignment = max(part.plan.alignment for part in parts)
     placed = place_constants(constants, [r for r in regions if r.constants], alignment)
     form = "auto" if weights == "blob" and not apart else weights
-    taken = [f"{part.name}_{verb}" for part in parts for verb in ("run", "arena_bytes")]
+    verbs = ("run", "arena_bytes", *(STEP_FUNCTIONS if stepwise else ()))
+    taken = [f"{part.name}_{verb}" for part in parts for verb in verbs]
     stored = weights_of(constants, family.name, alignment, placed, form, taken)
     contexts = make_contexts(
         [

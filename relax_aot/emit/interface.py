@@ -12,6 +12,9 @@ from relax_aot.ir.graph import Condition, Module, Symbol, Var
 from relax_aot.ir.types import C_TYPES, TensorType
 from relax_aot.planning import Plan
 
+STEP_FUNCTIONS = ("begin", "step", "step_name", "next", "check_entry")
+"""What stands behind the model's name in the functions of a run that returns between kernels."""
+
 HEADER_BYTES = 16
 """A state block begins with the sizes that shape it, padded to whole alignments."""
 
@@ -103,6 +106,8 @@ class Interface:
     """The program gives the weights, as a block that is checked."""
     family: Family | None = None
     """What it shares, where it is one entry of several."""
+    stepwise: bool = False
+    """There is a form of the run that returns between kernels."""
 
     @property
     def owner(self) -> str:
@@ -142,6 +147,7 @@ def interface_of(
     weights_apart: bool = False,
     meanings: Mapping[str, str] | None = None,
     family: Family | None = None,
+    stepwise: bool = False,
 ) -> Interface:
     """Names are legal and unique; they depend on the model alone. An entry of a family takes
     the names of sizes and states from there."""
@@ -199,6 +205,7 @@ def interface_of(
         module.conditions,
         weights_apart,
         family,
+        stepwise,
     )
 
 

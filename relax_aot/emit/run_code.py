@@ -13,6 +13,7 @@ from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.c_numbers import Places
 from relax_aot.emit.extern_code import copied, extern_arguments, extern_call_lines, extern_symbols
 from relax_aot.emit.interface import (
+    STEP_FUNCTIONS,
     DimField,
     Interface,
     Port,
@@ -99,6 +100,7 @@ def make_contexts(
     taken = [name for symbols, _ in scopes for name in symbols.values()]
     for _, interface, _ in parts:
         taken += [f"{interface.name}_run", f"{interface.owner}_init"]
+        taken += [f"{interface.name}_{verb}" for verb in STEP_FUNCTIONS if interface.stepwise]
     functions = Names([*taken, *foreign])
     contexts = []
     for (plan, interface, _), (symbols, values) in zip(parts, scopes, strict=True):
@@ -117,7 +119,7 @@ def _values(
     plan: Plan, interface: Interface, constants: dict[str, str], foreign: frozenset[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What symbols and storage roots are called in the run."""
-    scope = Names(foreign)
+    scope = Names([*foreign, "position"] if interface.stepwise else foreign)
     symbols = {f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)}
     for symbol in plan.module.symbols:
         if symbol.name not in symbols:
@@ -369,6 +371,12 @@ def steps(context: RunContext) -> list[str]:
     lines: list[str] = []
     for node in context.plan.program.nodes:
         lines += _node(context, node, 0)
+    return [*lines, *commits(context)]
+
+
+def commits(context: RunContext) -> list[str]:
+    """What is staged goes to the caller's buffers: nothing can fail any more."""
+    lines: list[str] = []
     for commit in context.plan.commits:
         lines += _commit(context, commit.source, commit.target)
     return lines
@@ -376,19 +384,28 @@ def steps(context: RunContext) -> list[str]:
 
 def _node(context: RunContext, node: Node, depth: int) -> Iterator[str]:
     pad = "    " * depth
-    if isinstance(node, Define | Check):
-        yield from _sized(context, node, pad)
-        return
-    if isinstance(node, Repeat):
-        yield from _repeat(context, node, depth)
-        return
-    if isinstance(node, Branch):
-        yield f"{pad}if (*{_pointer(context, node.condition)} != 0) {{"
-        yield from _side(context, node, node.then, True, depth + 1)
-        yield f"{pad}}} else {{"
-        yield from _side(context, node, node.otherwise, False, depth + 1)
-        yield f"{pad}}}"
-        return
+    match node:
+        case Define() | Check():
+            yield from sized(context, node, pad)
+        case Repeat():
+            yield from _repeat(context, node, depth)
+        case Branch():
+            yield f"{pad}if ({chosen(context, node)}) {{"
+            yield from _side(context, node, True, depth + 1)
+            yield f"{pad}}} else {{"
+            yield from _side(context, node, False, depth + 1)
+            yield f"{pad}}}"
+        case Step():
+            yield from called(context, node, pad)
+
+
+def chosen(context: RunContext, branch: Branch) -> str:
+    """A C condition: the first side of a branch runs."""
+    return f"*{_pointer(context, branch.condition)} != 0"
+
+
+def called(context: RunContext, node: Step, pad: str) -> Iterator[str]:
+    """The call of a kernel or extern, and the end of the run where it fails."""
     if isinstance(node.callee, Extern):
         read, written = ([_pointer(context, n) for n in names] for names in (node.args, node.outs))
         arguments = extern_arguments(
@@ -425,7 +442,7 @@ def _node(context: RunContext, node: Node, depth: int) -> Iterator[str]:
         yield f"{pad.removesuffix('    ')}}}"
 
 
-def _sized(context: RunContext, node: Define | Check, pad: str) -> Iterator[str]:
+def sized(context: RunContext, node: Define | Check, pad: str) -> Iterator[str]:
     """A size from data, or what must hold of such sizes."""
     if isinstance(node, Check):
         left, right = context.dim(node.condition.left), context.dim(node.condition.right)
@@ -447,35 +464,40 @@ def _sized(context: RunContext, node: Define | Check, pad: str) -> Iterator[str]
 
 def _repeat(context: RunContext, node: Repeat, depth: int) -> Iterator[str]:
     """A loop of C; carried values are moved at the end of each turn."""
-    loop, pad = node.loop, "    " * depth
-    turn, trips = context.symbols[loop.turn], context.dim(loop.trips)
-    for transfer in node.first:
-        yield from _moved(context, transfer, pad)
-    for name, first, _, most in loop.sizes:
-        yield f"{pad}{context.symbols[name]} = {context.dim(first)};"
-        yield from _fits(context, context.symbols[name], most, pad)
-    going = f"{turn} < {trips}"
-    if node.condition is not None:
-        going += f" && *{_pointer(context, node.condition)} != 0"
-    yield f"{pad}for ({turn} = 0; {going}; {turn}++) {{"
+    turn, pad = context.symbols[node.loop.turn], "    " * depth
+    yield from before_loop(context, node, pad)
+    yield f"{pad}for ({turn} = 0; {going(context, node)}; {turn}++) {{"
     for inside in node.nodes:
         yield from _node(context, inside, depth + 1)
+    yield from end_of_turn(context, node, f"{pad}    ")
+    yield f"{pad}}}"
+    yield from after_loop(context, node, pad)
+
+
+def before_loop(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
+    """Carried values of the first turn, and their sizes."""
+    for transfer in node.first:
+        yield from _moved(context, transfer, pad)
+    for name, first, _, most in node.loop.sizes:
+        yield f"{pad}{context.symbols[name]} = {context.dim(first)};"
+        yield from _fits(context, context.symbols[name], most, pad)
+
+
+def going(context: RunContext, node: Repeat) -> str:
+    """A C condition: there is a turn more."""
+    turns = f"{context.symbols[node.loop.turn]} < {context.dim(node.loop.trips)}"
+    if node.condition is None:
+        return turns
+    return f"{turns} && *{_pointer(context, node.condition)} != 0"
+
+
+def end_of_turn(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
+    """Rows to their places; carried values of the next turn, and their sizes: first it is seen
+    that they fit."""
+    turn = context.symbols[node.loop.turn]
     for transfer in node.rows:
         row = transfer.type.elements
-        at = f" + (size_t){turn} * {context.count(row)}"
-        yield from _moved(context, transfer, f"{pad}    ", at)
-    yield from _grown(context, node, f"{pad}    ")
-    yield f"{pad}}}"
-    if loop.capped and node.condition is not None:
-        yield f"{pad}if ({turn} >= {trips} && *{_pointer(context, node.condition)} != 0) {{"
-        yield f"{pad}    return RAOT_ERR_CAPACITY;"
-        yield f"{pad}}}"
-    if loop.count in context.used:
-        yield f"{pad}{context.symbols[loop.count]} = {turn};"
-
-
-def _grown(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
-    """Carried values of the next turn, and their sizes: first it is seen that they fit."""
+        yield from _moved(context, transfer, pad, f" + (size_t){turn} * {context.count(row)}")
     for name, _, later, most in node.loop.sizes:
         following = f"{context.symbols[name]}_next"
         yield f"{pad}const int32_t {following} = {context.dim(later)};"
@@ -484,6 +506,18 @@ def _grown(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
         yield from _moved(context, transfer, pad)
     for name, _, _, _ in node.loop.sizes:
         yield f"{pad}{context.symbols[name]} = {context.symbols[name]}_next;"
+
+
+def after_loop(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
+    """A turn that memory was not planned for is an error; the turns are counted."""
+    loop, turn = node.loop, context.symbols[node.loop.turn]
+    if loop.capped and node.condition is not None:
+        condition = _pointer(context, node.condition)
+        yield f"{pad}if ({turn} >= {context.dim(loop.trips)} && *{condition} != 0) {{"
+        yield f"{pad}    return RAOT_ERR_CAPACITY;"
+        yield f"{pad}}}"
+    if loop.count in context.used:
+        yield f"{pad}{context.symbols[loop.count]} = {turn};"
 
 
 def _fits(context: RunContext, size: str, most: Dim, pad: str) -> Iterator[str]:
@@ -504,15 +538,18 @@ def _moved(context: RunContext, transfer: Transfer, pad: str, offset: str = "") 
     yield f"{pad}}}"
 
 
-def _side(
-    context: RunContext, branch: Branch, nodes: tuple[Node, ...], then: bool, depth: int
-) -> Iterator[str]:
-    for node in nodes:
+def _side(context: RunContext, branch: Branch, then: bool, depth: int) -> Iterator[str]:
+    for node in branch.then if then else branch.otherwise:
         yield from _node(context, node, depth)
+    yield from sizes_of_side(context, branch, then, "    " * depth)
+
+
+def sizes_of_side(context: RunContext, branch: Branch, then: bool, pad: str) -> Iterator[str]:
+    """Sizes that the results of a branch have on one side."""
     for size in branch.sizes:
         if size.symbol in context.used:
             value = context.dim(size.then if then else size.otherwise)
-            yield f"{'    ' * depth}{context.symbols[size.symbol]} = {value};"
+            yield f"{pad}{context.symbols[size.symbol]} = {value};"
 
 
 def _pointer(context: RunContext, name: str) -> str:

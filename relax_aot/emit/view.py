@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relax_aot.emit import blob, c_windows, run_code
@@ -18,16 +18,25 @@ from relax_aot.emit.c_dims import bound_limits, greatest_c
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.extern_code import extern_sizes, extern_steps, value_checks
 from relax_aot.emit.fits import index_reach
+from relax_aot.emit.functions import (
+    PublicView,
+    RenamingView,
+    arguments,
+    functions_of,
+    parameters,
+    renaming,
+)
 from relax_aot.emit.interface import (
+    STEP_FUNCTIONS,
     DimField,
     Interface,
     Port,
     StatePart,
     header_bytes,
     linked_name,
-    movable,
 )
 from relax_aot.emit.run_code import RunContext, make_contexts
+from relax_aot.emit.step_code import StepView, mentioned, step_view
 from relax_aot.emit.weights import ConstantView, Weights, place_macro, weights_of
 from relax_aot.externs import ExternTable
 from relax_aot.ir.dims import Dim
@@ -97,26 +106,6 @@ class KernelView:
 
 
 @dataclass(frozen=True, slots=True)
-class PublicView:
-    """A public function: its plain name, and what a call of it is made of."""
-
-    name: str
-    returns: str
-    parameters: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class RenamingView:
-    """How the bounds enter the names of public functions: the parameters of a macro, what
-    it pastes together, and the macros of the bounds."""
-
-    parameters: str
-    pasted: str
-    bounds: str
-
-
-@dataclass(frozen=True, slots=True)
 class ModelView:
     name: str
     prefix: str
@@ -160,12 +149,15 @@ class ModelView:
     run_parameters: str
     init_parameters: str
     run_arguments: str
+    run_passed: str
+    """The same from a function that was given them."""
     init_arguments: str
     null_check: str
     data_null_checks: tuple[str, ...]
     size_checks: tuple[str, ...]
     condition_checks: tuple[CheckView, ...]
     locals: tuple[LocalView, ...]
+    """Sizes of this call, in the function that checks them."""
     inner: tuple[LocalView, ...]
     results: tuple[LocalView, ...]
     writes: tuple[str, ...]
@@ -179,6 +171,8 @@ class ModelView:
     can_fail: bool
     kernels: tuple[KernelView, ...]
     steps: tuple[str, ...]
+    step: StepView | None
+    """The form of the run that returns between kernels, where it was asked for."""
     constants: tuple[ConstantView, ...]
     constant_places: tuple[LocalView, ...]
     """Macros that put constants into regions, and what they stand for."""
@@ -219,8 +213,9 @@ def view_of(
     plan: Plan, interface: Interface, externs: ExternTable, form: str, sharing: str = "same"
 ) -> Rendered:
     weights = weights_of(
-        plan.module.constants, interface.name, plan.alignment, plan.constant_regions, form
-    )
+        plan.module.constants, interface.name, plan.alignment, plan.constant_regions, form,
+        STEP_FUNCTIONS if interface.stepwise else (),
+    )  # fmt: skip
     foreign = externs.names | externs.macros
     (context,) = make_contexts([(plan, interface, weights.names)], foreign, sharing)
     model = model_view(context, weights, externs, sharing)
@@ -240,6 +235,14 @@ def model_view(
     inputs = tuple(_member(port, context, macros) for port in interface.inputs)
     dtypes = {dtype for kernel in plan.kernels for dtype in _dtypes(kernel)}
     reach = index_reach(plan)
+    checks = tuple(CheckView(*c) for c in run_code.condition_checks(context))
+    null_checks = tuple(run_code.data_null_checks(context))
+    entry, inner, results = _locals(context), _inner(context), _results(context)
+    step = None
+    if interface.stepwise:
+        step = step_view(context, inner, entry, results)
+        checked = (*(check.condition for check in checks), *null_checks, *writes, *reads)
+        entry = mentioned(entry, checked)
     return ModelView(
         name=interface.name,
         prefix=interface.prefix,
@@ -252,7 +255,7 @@ def model_view(
         bounds=_bounds(interface, plan, reach),
         bounds_overridable=any(not f.pinned for f in interface.dims),
         renaming=renaming(interface),
-        functions=tuple(_functions(interface)),
+        functions=tuple(functions_of(interface)),
         plain_run=f"{interface.name}_run",
         linked_run=linked_name(interface, "run"),
         has_dims=bool(interface.dims),
@@ -274,21 +277,18 @@ def model_view(
         state_header=tuple(
             LocalView(index, value, "") for index, value in run_code.state_checks(context)
         ),
-        run_parameters=_parameters(interface, run=True),
-        init_parameters=_parameters(interface, run=False),
-        run_arguments=_arguments(interface, run=True),
-        init_arguments=_arguments(interface, run=False),
+        run_parameters=parameters(interface, run=True),
+        init_parameters=parameters(interface, run=False),
+        run_arguments=arguments(interface, run=True),
+        run_passed=arguments(interface, run=True).replace("&", ""),
+        init_arguments=arguments(interface, run=False),
         null_check=run_code.null_checks(context),
-        data_null_checks=tuple(run_code.data_null_checks(context)),
+        data_null_checks=null_checks,
         size_checks=tuple(run_code.size_checks(interface)),
-        condition_checks=tuple(CheckView(*c) for c in run_code.condition_checks(context)),
-        locals=_locals(context),
-        inner=tuple(
-            LocalView(context.symbols[s.name], "0", comment(s.origin))
-            for s in plan.module.symbols
-            if s.inner and s.name in context.used
-        ),
-        results=_results(context),
+        condition_checks=checks,
+        locals=entry,
+        inner=inner,
+        results=results,
         writes=tuple(writes),
         reads=tuple(reads),
         write_count=len(writes),
@@ -301,6 +301,7 @@ def model_view(
         or any(extern.returns is Returns.STATUS for extern, _ in extern_steps(plan)),
         kernels=tuple(_kernels(context)),
         steps=tuple(run_code.steps(context)),
+        step=step,
         constants=weights.constants,
         constant_places=places(plan.constant_regions, interface.owner),
         weights_section=section(plan.constant_regions, interface.owner),
@@ -401,45 +402,8 @@ def _checked(interface: Interface, plan: Plan) -> tuple[str, ...]:
     ports = [port.macro for port in (*interface.inputs, *interface.outputs)]
     owned = interface.has_state and interface.family is None
     state = [f"{interface.prefix}_STATE_BYTES"] if owned else []
-    return (*ports, *state, *(f"{arena.macro}_BYTES" for arena in interface.arenas))
-
-
-def renaming(interface: Interface) -> RenamingView | None:
-    fields = movable(interface)
-    if not fields:
-        return None
-    values = [f"value{number}" for number in range(len(fields))]
-    return RenamingView(
-        ", ".join(["name", *values]),
-        "".join(f"##_{f.c_name}##{v}" for f, v in zip(fields, values, strict=True)),
-        ", ".join(f.macro for f in fields),
-    )
-
-
-def _functions(interface: Interface) -> Iterator[PublicView]:
-    sizes = f"const struct {interface.name}_dims *dims" if interface.dims else "void"
-    bytes_arguments = "dims" if interface.dims else ""
-    for arena in interface.arenas:
-        yield PublicView(arena.need, "size_t", sizes, bytes_arguments)
-    if interface.family is None:
-        yield from shared_functions(interface)
-    run = [_parameters(interface, run=True), _arguments(interface, run=True).replace("&", "")]
-    yield PublicView(f"{interface.name}_run", "enum raot_status", *run)
-
-
-def shared_functions(interface: Interface) -> Iterator[PublicView]:
-    """What prepares the memory of a model, or of all entries."""
-    name = interface.name
-    if interface.weights_apart:
-        yield PublicView(
-            f"{name}_bind_weights",
-            "enum raot_status",
-            f"struct {name}_memory *memory, const void *block, size_t bytes",
-            "memory, block, bytes",
-        )
-    if interface.has_init:
-        init = [_parameters(interface, run=False), _arguments(interface, run=False)]
-        yield PublicView(f"{name}_init", "enum raot_status", init[0], init[1].replace("&", ""))
+    steps = [f"{interface.prefix}_STEPS"] if interface.stepwise else []
+    return (*ports, *state, *steps, *(f"{arena.macro}_BYTES" for arena in interface.arenas))
 
 
 def _member(port: Port, context: RunContext, macros: dict[str, str]) -> MemberView:
@@ -487,34 +451,18 @@ def state_views(
     return tuple(views), offset if views else "0"
 
 
-def _parameters(interface: Interface, *, run: bool) -> str:
-    name = interface.name
-    parts = [f"const struct {interface.owner}_memory *memory"]
-    if interface.dims:
-        parts.append(f"const struct {name}_dims *dims")
-    if run and interface.inputs:
-        parts.append(f"const struct {name}_inputs *in")
-    if run and interface.outputs:
-        parts.append(f"const struct {name}_outputs *out")
-    if run and interface.results:
-        parts.append(f"struct {name}_dims *result")
-    return ", ".join(parts)
-
-
-def _arguments(interface: Interface, *, run: bool) -> str:
-    """Addresses of the variables that main.c declares."""
-    parts = ["memory"] + (["dims"] if interface.dims else [])
-    if run:
-        parts += ["in"] if interface.inputs else []
-        parts += ["out"] if interface.outputs else []
-        parts += ["result"] if interface.results else []
-    return ", ".join(f"&{part}" for part in parts)
-
-
 def _locals(context: RunContext) -> tuple[LocalView, ...]:
     return tuple(
         LocalView(context.symbols[f.symbol.name], f"dims->{f.c_name}", "")
         for f in run_code.locals_of_symbols(context)
+    )
+
+
+def _inner(context: RunContext) -> tuple[LocalView, ...]:
+    return tuple(
+        LocalView(context.symbols[s.name], "0", comment(s.origin))
+        for s in context.plan.module.symbols
+        if s.inner and s.name in context.used
     )
 
 

@@ -74,9 +74,12 @@ def assemble(
     externs: ExternTable | None = None,
     weights: str = "auto",
     optimize: str = "speed",
+    *,
+    stepwise: bool = False,
 ) -> Project:
     externs = externs or ExternTable()
-    sources = emit(plan, name, externs, weights, meanings(module), sharing_of(board, optimize))
+    sharing = sharing_of(board, optimize)
+    sources = emit(plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise)
     files = {path: text.encode() for path, text in sources.files.items()}
     files |= sources.blocks
     prefix = sources.interface.name

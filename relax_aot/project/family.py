@@ -101,10 +101,13 @@ def assemble_entries(
     weights: str,
     optimize: str,
     regions: Sequence[Region],
+    *,
+    stepwise: bool = False,
 ) -> FamilyProject:
     externs = _union([part.table for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
-    sources = emit_entries(emitted, name, externs, weights, sharing_of(board, optimize), regions)
+    sharing = sharing_of(board, optimize)
+    sources = emit_entries(emitted, name, externs, weights, sharing, regions, stepwise=stepwise)
     prefix = sources.view.name
     plans = [part.plan for part in parts]
     needs = family_needs(board, plans, sources.interfaces, sources.const_bytes)

@@ -26,6 +26,7 @@ STORIES = (
     "how-to/find_a_difference.md",
     "how-to/keep_weights_apart.md",
     "how-to/package.md",
+    "how-to/return_between_kernels.md",
     "how-to/without_root.md",
     "reference/report.md",
 )

@@ -1,0 +1,220 @@
+"""The run taken apart: one call of a kernel at a time, with the place kept by the caller.
+
+The program becomes blocks, each with at most one call. A block ends by saying which one comes
+next, so branches and loops are choices of a number, and a loop returns after each of its
+calls. What a run keeps in variables, sizes that data decide and turns of loops, is loaded from
+the caller's position before a block and stored behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from relax_aot.emit import run_code
+from relax_aot.emit.arenas import LocalView, constant_size
+from relax_aot.emit.c_names import comment
+from relax_aot.emit.run_code import RunContext
+from relax_aot.ir.dims import Dim, dim_max
+from relax_aot.ir.extern import Extern
+from relax_aot.planning import GREATEST_BYTES, TooLarge, at_most, greatest_bytes, inner_sizes
+from relax_aot.planning.steps import Branch, Check, Define, Node, Repeat, Step
+
+CONTROL, COMMIT = "(control)", "(commit)"
+"""Names of blocks that call no kernel."""
+MEMBERS = {"memory": "memory", "dims": "dims", "inputs": "in", "outputs": "out"}
+"""Structs that a run is given, and where a position keeps them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """One step: its number, the name of what it calls, its lines."""
+
+    number: int
+    name: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """The form of a run that returns between kernels, and what it says of itself."""
+
+    blocks: tuple[BlockView, ...]
+    most: str
+    """A constant expression over the bounds: no run has more steps."""
+    sizes: tuple[LocalView, ...]
+    """Variables that live from step to step, and the member of the position that keeps each."""
+    locals: tuple[LocalView, ...]
+    uses: tuple[LocalView, ...]
+    """Structs that the run was given and a step reads: what they are called, and their member."""
+    size_count: int
+    kept: str
+    """The names of the variables, for a comment."""
+    memory_struct: str
+
+
+@dataclass(slots=True)
+class _Block:
+    name: str = CONTROL
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a piece of the program ends, and how many blocks it opened on its longest way."""
+
+    block: int
+    opened: Dim
+
+
+def step_view(
+    context: RunContext,
+    inner: tuple[LocalView, ...],
+    entry: tuple[LocalView, ...],
+    results: tuple[LocalView, ...],
+) -> StepView:
+    """`inner` are the variables of the run, `entry` those that hold sizes of this call."""
+    blocks = [_Block()]
+    end = _follow(context, context.plan.program.nodes, blocks, 0)
+    last, count = end.block, end.opened + 1
+    if commits := run_code.commits(context):
+        last, count = _next(blocks, last), count + 1
+        blocks[last].name = COMMIT
+        blocks[last].lines += commits
+    blocks[last].lines += [f"position->result->{r.c_name} = {r.value};" for r in results]
+    blocks[last].lines.append(_goto("-1"))
+    text = [line for block in blocks for line in block.lines]
+    used = mentioned(entry, text)
+    words = _words([*text, *(local.value for local in used)])
+    words |= {"memory"} if context.plan.slots or context.interface.has_state else set()
+    return StepView(
+        tuple(BlockView(n, block.name, tuple(block.lines)) for n, block in enumerate(blocks)),
+        _most(context, count),
+        tuple(
+            LocalView(local.c_name, f"position->sizes[{number}]", local.note)
+            for number, local in enumerate(inner)
+        ),
+        used,
+        tuple(
+            LocalView(_struct(context, struct), member, "")
+            for struct, member in MEMBERS.items()
+            if member in words
+        ),
+        len(inner),
+        comment(", ".join(local.c_name for local in inner)),
+        _struct(context, "memory"),
+    )
+
+
+def _struct(context: RunContext, kind: str) -> str:
+    """The name of a struct; entries share that of memory."""
+    interface = context.interface
+    return f"{interface.owner if kind == 'memory' else interface.name}_{kind}"
+
+
+def mentioned(variables: Iterable[LocalView], text: Iterable[str]) -> tuple[LocalView, ...]:
+    """Those of the variables that the text speaks of."""
+    words = _words(text)
+    return tuple(variable for variable in variables if variable.c_name in words)
+
+
+def _words(text: Iterable[str]) -> set[str]:
+    """Names in C, without those in comments and of members."""
+    bare = re.sub(r"/\*.*?\*/|->\s*\w+", " ", "\n".join(text), flags=re.DOTALL)
+    return set(re.findall(r"\w+", bare))
+
+
+def _follow(context: RunContext, nodes: tuple[Node, ...], blocks: list[_Block], at: int) -> _End:
+    """Write the nodes into the block `at`, and into new ones as long as it takes."""
+    opened = Dim.of(0)
+    for node in nodes:
+        match node:
+            case Define() | Check():
+                blocks[at].lines += run_code.sized(context, node, "")
+            case Step():
+                if blocks[at].name != CONTROL:
+                    at, opened = _next(blocks, at), opened + 1
+                blocks[at].name = _name(context, node)
+                blocks[at].lines += run_code.called(context, node, "")
+            case Branch():
+                end = _branch(context, node, blocks, at)
+                at, opened = end.block, opened + end.opened
+            case Repeat():
+                end = _repeat(context, node, blocks, at)
+                at, opened = end.block, opened + end.opened
+    return _End(at, opened)
+
+
+def _branch(context: RunContext, node: Branch, blocks: list[_Block], at: int) -> _End:
+    """Both sides lead to one block behind them."""
+    starts, ends, longest = [], [], []
+    for then in (True, False):
+        sizes = list(run_code.sizes_of_side(context, node, then, ""))
+        nodes = node.then if then else node.otherwise
+        start = _open(blocks)
+        end = _follow(context, nodes, blocks, start)
+        blocks[end.block].lines += sizes
+        starts.append(start)
+        ends.append(end.block)
+        longest.append(end.opened + 1)
+    behind = _open(blocks)
+    blocks[at].lines.append(_choice(run_code.chosen(context, node), *starts))
+    for block in ends:
+        blocks[block].lines.append(_goto(behind))
+    return _End(behind, dim_max(*longest) + 1)
+
+
+def _repeat(context: RunContext, node: Repeat, blocks: list[_Block], at: int) -> _End:
+    """The question whether there is a turn more stands before the first and behind each."""
+    turn, going = context.symbols[node.loop.turn], run_code.going(context, node)
+    body = _open(blocks)
+    end = _follow(context, node.nodes, blocks, body)
+    behind = _open(blocks)
+    blocks[at].lines += [*run_code.before_loop(context, node, ""), f"{turn} = 0;"]
+    blocks[end.block].lines += [*run_code.end_of_turn(context, node, ""), f"{turn}++;"]
+    for block in (at, end.block):
+        blocks[block].lines.append(_choice(going, body, behind))
+    blocks[behind].lines += run_code.after_loop(context, node, "")
+    inner = inner_sizes(context.plan.program, context.plan.module.bounds)
+    trips, opened = (
+        at_most(dim, inner, context.plan.module.bounds) for dim in (node.loop.trips, end.opened + 1)
+    )
+    return _End(behind, dim_max(trips, 0) * opened + 1)
+
+
+def _name(context: RunContext, node: Step) -> str:
+    if isinstance(node.callee, Extern):
+        return node.callee.function
+    return context.kernels[node.callee.name].c_name
+
+
+def _open(blocks: list[_Block]) -> int:
+    blocks.append(_Block())
+    return len(blocks) - 1
+
+
+def _next(blocks: list[_Block], at: int) -> int:
+    """A new block behind this one."""
+    number = _open(blocks)
+    blocks[at].lines.append(_goto(number))
+    return number
+
+
+def _goto(number: int | str) -> str:
+    return f"position->next = {number};"
+
+
+def _choice(condition: str, then: int, otherwise: int) -> str:
+    return f"position->next = ({condition}) ? {then} : {otherwise};"
+
+
+def _most(context: RunContext, count: Dim) -> str:
+    module = context.plan.module
+    if (greatest := greatest_bytes(count, module)) > GREATEST_BYTES:
+        raise TooLarge(
+            f"a run could have {greatest} steps; a program counts at most {GREATEST_BYTES}. Lower a"
+            " bound (--bound), or compile without --stepwise"
+        )
+    macros = {f.symbol.name: f.macro for f in context.interface.dims}
+    return constant_size(count, context, macros)
