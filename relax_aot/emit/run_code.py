@@ -23,7 +23,7 @@ from relax_aot.emit.interface import (
 from relax_aot.emit.sharing import shared
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.extern import Extern
-from relax_aot.ir.graph import Var
+from relax_aot.ir.graph import ASSUMED, Var
 from relax_aot.ir.loops import Kernel, free_symbols
 from relax_aot.ir.types import C_TYPES
 from relax_aot.planning import Home, Plan
@@ -281,12 +281,14 @@ def size_checks(interface: Interface) -> list[str]:
 
 
 def condition_checks(context: RunContext) -> list[tuple[str, str]]:
-    """(C condition that is true where the sizes disagree, comment)."""
+    """(C condition that is true where the sizes disagree, what has to hold and why)."""
     checks = []
     for condition in context.interface.conditions:
         left, right = context.dim(condition.left), context.dim(condition.right)
         failing = "!=" if condition.relation == "==" else ">"
-        checks.append((f"{left} {failing} {right}", comment(condition.origin)))
+        origin = condition.origin
+        said = origin if origin.startswith(ASSUMED) else f"{condition}: {origin}"
+        checks.append((f"{left} {failing} {right}", comment(said.removesuffix(": "))))
     return checks
 
 

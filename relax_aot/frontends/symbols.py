@@ -28,7 +28,7 @@ from relax_aot.ir.dims import (
     parse_relation,
     solve_for,
 )
-from relax_aot.ir.graph import Alias, Condition, Symbol
+from relax_aot.ir.graph import ASSUMED, Alias, Condition, Symbol
 
 RESERVED = ("min", "max", "inf", "nan")
 """Words of the text form."""
@@ -238,9 +238,9 @@ def _assumed(
             raise WrongBound(f"--assume {text!r}: {no_such_symbol(unknown[0], origins)}")
         apart = apart.substitute(spelt)
         if relation != "==0":
-            conditions.append(Condition("<=", Dim.of(0), apart, f"assumed: {text}"))
+            conditions.append(Condition("<=", Dim.of(0), apart, ASSUMED + text))
             continue
-        conditions.append(Condition("==", apart, Dim.of(0), f"assumed: {text}"))
+        conditions.append(Condition("==", apart, Dim.of(0), ASSUMED + text))
         apart = apart.substitute(replaced)
         for source in sorted(origins, key=lambda s: values[s].is_constant):
             solution = solve_for(apart, names[source], Dim.of(0))

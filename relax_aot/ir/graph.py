@@ -236,6 +236,10 @@ class Symbol:
     inner: bool = False
 
 
+ASSUMED = "assumed: "
+"""How the origin of a condition that the user states begins; the rest is as it was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What a call needs of run-time sizes: `left == right` or `left <= right`.

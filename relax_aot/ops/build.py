@@ -248,7 +248,12 @@ class FunctionBuilder:
             impossible = prove_lt(right, left, bounds.closed)
         if impossible:
             why = f": {condition.origin}" if condition.origin else ""
-            raise SizeError(f"{left} {condition.relation} {right} holds for no allowed size{why}")
+            used = [s for s in self.shared.symbols if s.name in left.symbols | right.symbols]
+            allowed = ", ".join(f"{s.name} is {s.low}..{s.high}" for s in used)
+            bound = f"; {allowed} (--bound)" if used else ""
+            raise SizeError(
+                f"{left} {condition.relation} {right} holds for no allowed size{why}{bound}"
+            )
         found = Condition(condition.relation, left, right, condition.origin or origin)
         inner = {s.name for s in self.shared.symbols if s.inner}
         if (left.symbols | right.symbols) & inner:

@@ -237,6 +237,20 @@ def test_axes_that_are_inputs_give_a_rank_that_is_known() -> None:
         host(x=np.ones((5, 1, 4), np.float32), gone=np.array([0]), added=np.array([0, 1]))
 
 
+def test_a_project_says_what_else_must_hold() -> None:
+    """A caller who reads the header alone knows each reason for RAOT_ERR_MISMATCH."""
+    made = model([helper.make_node("MatMul", ["x", "y"], ["z"])],
+                 {"x": (FLOAT, ("n", "m")), "y": (FLOAT, ("k", 3))}, {"z": (FLOAT, 2)})  # fmt: skip
+    sizes = {"n": 8, "m": 9, "k": 9}
+    project = rx.compile(made, bounds=sizes, assume=["n <= 2*m"], name="agree")
+    header, readme = project.files["agree.h"].decode(), project.files["README.md"].decode()
+    assert "/* else RAOT_ERR_MISMATCH: assumed: n <= 2*m */" in header
+    assert "| must hold | assumed: n <= 2*m |" in readme
+    assert "/* else RAOT_ERR_MISMATCH: m == k: z */" in header.replace("k == m", "m == k")
+    with pytest.raises(RelaxAotError, match=r"no allowed size: .*; n is 1\.\.8, m is 9\.\.9 \("):
+        rx.compile(made, bounds=sizes | {"m": (9, 9), "k": (9, 9)}, assume=["n >= 2*m"])
+
+
 def test_a_project_says_which_sizes_data_decide(tmp_path: Path) -> None:
     """Else a caller cannot tell what to fill in from what comes back."""
     made = model([helper.make_node("NonZero", ["x"], ["out"])], {"x": (FLOAT, ("n",))},

@@ -16,7 +16,17 @@ from relax_aot.frontends.bounds import (
 )
 from relax_aot.frontends.fixing import fixed_value
 from relax_aot.ir.dims import Dim, parse_relation, solve_for
-from relax_aot.ir.graph import Call, Condition, Constant, Module, State, Symbol, Var, attrs_of
+from relax_aot.ir.graph import (
+    ASSUMED,
+    Call,
+    Condition,
+    Constant,
+    Module,
+    State,
+    Symbol,
+    Var,
+    attrs_of,
+)
 from relax_aot.ir.rewrite import rewrite_values, substitute_dims
 from relax_aot.ir.types import Annotation, CoarseType, TensorType
 from relax_aot.ops import all_ops
@@ -237,7 +247,7 @@ def _with_relation(module: Module, text: str, spelt: Mapping[str, str]) -> Modul
     known = {symbol.name for symbol in module.symbols if not symbol.inner}
     for name in sorted(apart.symbols - known):
         raise WrongBound(f"--assume {text!r}: {no_such_symbol(name, known)}")
-    why = f"assumed: {text}"
+    why = ASSUMED + text
     found = (
         Condition("==", apart, Dim.of(0), why)
         if relation == "==0"
