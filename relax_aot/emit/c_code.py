@@ -17,7 +17,8 @@ import numpy as np
 
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_numbers import Numbers, Plain
-from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names, size_by_size
+from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names
+from relax_aot.emit.c_reach import NONE, Apart
 from relax_aot.emit.c_windows import Window, window_of
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Array
@@ -89,6 +90,7 @@ class Printer:
     lines: list[str] = field(default_factory=list)
     loop_names: dict[str, str] = field(default_factory=dict)
     turns: Turns = field(default_factory=lambda: Turns(()))
+    alone: Apart = NONE
 
     def body(self, stmts: tuple[Stmt, ...], scope: Scope, depth: int) -> None:
         bound: list[tuple[int, str]] = []
@@ -194,7 +196,7 @@ class Printer:
             only = {loop.variable: loop.start}
             self.body(map_index_dims(loop.body, lambda dim: dim.substitute(only)), scope, depth)
             return
-        if self.turns.one_by_one(loop):
+        if self.turns.one_by_one(loop) or loop.variable in self.alone.loops:
             self._line(depth, f"/*@ loop unroll {MOST_TURNS}; */")
         name = self._loop_name(loop.variable)
         start, stop = (scope.dim(d) for d in (loop.start, loop.stop))
@@ -570,14 +572,16 @@ def print_kernel(
     bounds: Bounds,
     numbers: Numbers | None = None,
     taken: Iterable[str] = (),
+    alone: Apart = NONE,
 ) -> str:
     """The body of a kernel's C function, indented by one level. `taken`: names of its
-    parameters beside buffers and symbols."""
+    parameters beside buffers and symbols; `alone`: what a value analysis looks at one by one."""
     printer = Printer(Names([*buffers.values(), *symbols.values(), *taken]))
-    printer.turns = Turns(reserved_names(kernel.body))
-    for name in size_by_size(kernel.body, tuple(symbols)):
-        printer.lines.append(f"    /*@ split {symbols[name]}; */")
+    printer.turns, printer.alone = Turns(reserved_names(kernel.body)), alone
     printer.body(kernel.body, Scope(dict(symbols), bounds, buffers, numbers or Plain()), 1)
     if kernel.fallible:
         printer.lines.append("    return RAOT_OK;")
-    return "\n".join(printer.lines)
+    text = "\n".join(printer.lines)
+    sizes = [c for name, c in symbols.items() if name in alone.sizes]
+    used = [c for c in sizes if re.search(rf"\b{c}\b", text)]
+    return "".join(f"    /*@ split {c}; */\n" for c in used) + text

@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
 
-from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod
+from relax_aot.emit.c_reach import Apart, apart
+from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod
 from relax_aot.ir.loops import (
+    Apply,
     Bind,
     Buffer,
+    Cast,
+    Expr,
     For,
     If,
+    Kernel,
     Let,
     Load,
     Reserve,
@@ -76,7 +81,7 @@ class Turns:
 
     def _looked_at(self, stmt: Stmt) -> _Inside:
         own = _Inside(
-            isinstance(stmt, Bind) and stmt.trusted,
+            isinstance(stmt, Bind) and stmt.trusted and not _held(stmt.value),
             frozenset[str]().union(*map(clipped, index_dims(stmt))),
             self._along([(stmt.buffer, stmt.index)] if isinstance(stmt, Store) else []),
             self._along([(e.buffer, e.index) for e in expressions(stmt) if isinstance(e, Load)]),
@@ -95,6 +100,17 @@ class Turns:
         return frozenset[str]().union(*(dim.symbols for dim in own))
 
 
+def _held(value: Expr) -> bool:
+    """Whether least and greatest values stand in the C themselves."""
+    while isinstance(value, Cast):
+        value = value.value
+    match value:
+        case Apply("max", (Apply("min"), _)):
+            return True
+        case _:
+            return False
+
+
 @lru_cache(maxsize=1 << 14)
 def clipped(dim: Dim) -> frozenset[str]:
     """Symbols inside min, max, quotients and remainders."""
@@ -103,6 +119,19 @@ def clipped(dim: Dim) -> frozenset[str]:
         for atom, _ in factors:
             found |= {name for inner in _inside(atom) for name in inner.symbols}
     return frozenset(found)
+
+
+def one_by_one(kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> Apart:
+    """Sizes of a kernel that are looked at one by one, and variables of loops that are beside
+    those of `Turns`."""
+    turns = Turns(reserved_names(kernel.body))
+    loops = (stmt for stmt in walk(kernel.body) if isinstance(stmt, For))
+    known = Apart(
+        frozenset(loop.variable for loop in loops if turns.one_by_one(loop)),
+        frozenset(size_by_size(kernel.body, sizes)),
+    )
+    more = apart(kernel, known, bounds)
+    return Apart(more.loops - known.loops, more.sizes & frozenset(sizes))
 
 
 def reserved_names(body: Iterable[Stmt]) -> frozenset[str]:

@@ -11,6 +11,8 @@ from relax_aot.emit.c_code import print_kernel
 from relax_aot.emit.c_dims import dim_c
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.c_numbers import Places
+from relax_aot.emit.c_proof import one_by_one
+from relax_aot.emit.c_reach import NONE, Apart
 from relax_aot.emit.extern_code import copied, extern_arguments, extern_call_lines, extern_symbols
 from relax_aot.emit.interface import (
     STEP_FUNCTIONS,
@@ -50,6 +52,8 @@ class KernelText:
     symbols: tuple[str, ...]
     buffers: dict[str, str]
     body: str
+    alone: Apart = NONE
+    """What a value analysis looks at one by one."""
     numbers: tuple[str, ...] = ()
     """Parameters of a function that several kernels share, as C declares them."""
     arguments: tuple[str, ...] = ()
@@ -104,10 +108,9 @@ def make_contexts(
     functions = Names([*taken, *foreign])
     contexts = []
     for (plan, interface, _), (symbols, values) in zip(parts, scopes, strict=True):
-        bounds = _lows_only(plan.module.bounds)
         kernels = {
             k.name: _kernel_text(
-                k, functions.claim(_apart(k.name, interface)), symbols, bounds, foreign
+                k, functions.claim(_apart(k.name, interface)), symbols, plan.module.bounds, foreign
             )
             for k in plan.kernels
         }
@@ -161,7 +164,8 @@ def _shared(
         context, kernel = owners[marked.name]
         free = {name: context.symbols[name] for name in free_symbols(kernel)}
         text, bounds = context.kernels[kernel.name], _lows_only(context.plan.module.bounds)
-        return print_kernel(kernel, text.buffers, free, bounds, numbers, [*names, *foreign])
+        taken = [*names, *foreign]
+        return print_kernel(kernel, text.buffers, free, bounds, numbers, taken, text.alone)
 
     named = foreign.union(*(context.symbols.values() for context in contexts))
     texts = {name: context.kernels[kernel.name] for name, (context, kernel) in owners.items()}
@@ -212,19 +216,16 @@ def _lows_only(bounds: Bounds) -> Bounds:
 
 
 def _kernel_text(
-    kernel: Kernel,
-    c_name: str,
-    symbols: dict[str, str],
-    bounds: Bounds,
-    foreign: frozenset[str],
+    kernel: Kernel, c_name: str, symbols: dict[str, str], bounds: Bounds, foreign: frozenset[str]
 ) -> KernelText:
     free = {name: symbols[name] for name in free_symbols(kernel)}
     scope = Names([*free.values(), *foreign])
     buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
-    body = print_kernel(kernel, buffers, free, bounds)
+    alone = one_by_one(kernel, tuple(free), bounds)
+    body = print_kernel(kernel, buffers, free, _lows_only(bounds), alone=alone)
     words = set(re.findall(r"\w+", body))
     used = tuple(name for name, text in free.items() if text in words)
-    return KernelText(c_name, used, buffers, body)
+    return KernelText(c_name, used, buffers, body, alone)
 
 
 # Checks on entry

@@ -27,6 +27,7 @@ ARGUMENT_BYTES = 5
 """Of code to pass a number."""
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|[\d.]\w*|\S")
+_SAID = re.compile(r"/\*@.*?\*/")
 _WORD = re.compile(r"(?!raot_|RAOT_)[A-Za-z_]\w*")
 _C = frozenset(
     {
@@ -137,13 +138,14 @@ def _form(kernel: Kernel, symbols: frozenset[str], head: Head, body: Body) -> _F
 
 
 def _without_names(text: str, symbols: frozenset[str]) -> tuple[str, ...]:
-    """Its words; names of its own are numbers in the order in which they come."""
+    """Its words; names of its own are numbers in the order in which they come. What is said to
+    a value analysis is no part of it."""
     names: dict[str, str] = {}
     return tuple(
         names.setdefault(word, f"#{len(names)}")
         if _WORD.fullmatch(word) and word not in _C and word not in symbols
         else word
-        for word in _TOKEN.findall(text)
+        for word in _TOKEN.findall(_SAID.sub("", text))
     )
 
 

@@ -132,31 +132,31 @@ def _unique_lower(
     seen = k.local("seen", DType.I64, 0)
     with k.loops(rows) as (i,):
         found = k.local("found", DType.I64, -1)
-        with k.loops(k.placed("known", seen, 0, rows)) as (j,):
-            other = k.placed("other", seen_at[(j,)], 0, rows - 1)
+        with k.loops(k.clamped("known", seen, 0, rows)) as (j,):
+            other = k.clamped("other", seen_at[(j,)], 0, rows - 1)
             same = k.local("same", DType.BOOL, True)
             with k.loops(columns) as (c,), k.when(binary("!=", x[(i, c)], x[(other, c)])):
                 k.assign(same, False)
             with k.when(binary("&&", same, binary("<", found, 0))):
                 k.assign(found, Index(j))
         with k.when(binary("<", found, 0)):
-            fresh = k.placed("fresh", seen, 0, rows - 1)
+            fresh = k.clamped("fresh", seen, 0, rows - 1)
             k.store(seen_at[(fresh,)], Index(i))
             k.store(seen_times[(fresh,)], 0)
             k.assign(found, seen)
             k.assign(seen, seen + 1)
-        group = k.placed("group", found, 0, rows - 1)
+        group = k.clamped("group", found, 0, rows - 1)
         k.store(seen_times[(group,)], seen_times[(group,)] + 1)
         k.store(inverse[(i,)], found)
         k.store(firsts[(i,)], 0)
         k.store(counts[(i,)], 0)
-    groups = k.placed("groups", seen, 0, rows)
+    groups = k.clamped("groups", seen, 0, rows)
     with k.loops(groups) as (j,):
         place = k.local("place", DType.I64, 0 if sort else Index(j))
         if sort:
-            one = k.placed("one", seen_at[(j,)], 0, rows - 1)
+            one = k.clamped("one", seen_at[(j,)], 0, rows - 1)
             with k.loops(groups) as (m,):
-                two = k.placed("two", seen_at[(m,)], 0, rows - 1)
+                two = k.clamped("two", seen_at[(m,)], 0, rows - 1)
                 order = k.local("order", DType.I64, 0)
                 with k.loops(columns) as (c,):
                     a, b = x[(two, c)], x[(one, c)]
@@ -167,12 +167,12 @@ def _unique_lower(
                 tied = binary("&&", binary("==", order, 0), binary("<", Index(m), Index(j)))
                 with k.when(binary("||", binary("<", order, 0), tied)):
                     k.assign(place, place + 1)
-        target = k.placed("target", place, 0, rows - 1)
+        target = k.clamped("target", place, 0, rows - 1)
         k.store(rank[(j,)], place)
         k.store(firsts[(target,)], seen_at[(j,)])
         k.store(counts[(target,)], seen_times[(j,)])
     with k.loops(rows) as (i,):
-        was = k.placed("was", inverse[(i,)], 0, rows - 1)
+        was = k.clamped("was", inverse[(i,)], 0, rows - 1)
         k.store(inverse[(i,)], rank[(was,)])
     k.store(total[FIRST], seen)
 
@@ -282,8 +282,8 @@ def _nms_lower(
                     k.assign(best, Index(i))
                     k.assign(score, value)
             with k.when(binary("<=", Lit(0, DType.I64), best)):
-                chosen = k.placed("chosen", best, 0, count - 1)
-                place = k.placed("place", taken, 0, found.shape[0] - 1)
+                chosen = k.clamped("chosen", best, 0, count - 1)
+                place = k.clamped("place", taken, 0, found.shape[0] - 1)
                 for column, number in enumerate((Index(image), Index(label), best)):
                     k.store(found[(place, Dim.of(column))], number)
                 k.assign(taken, taken + 1)

@@ -15,15 +15,18 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.verify.prove import prove, write
 from tests.conftest import NO_FRAMA_C
 from tests.trust.proven import PROVEN
+from tests.trust.proven_further import FURTHER
+
+MODELS = PROVEN | FURTHER
 
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("name", PROVEN)
+@pytest.mark.parametrize("name", MODELS)
 def test_no_alarm(name: str, tmp_path: Path) -> None:
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
-    subject = PROVEN[name]
+    subject = MODELS[name]
     project = driver.compile_model(subject.make(), "host", subject.options)
     proof = prove(project)
     assert proof.ok, "\n".join(proof.lines())

@@ -32,12 +32,14 @@
     static inline T raot_shr_##N(T a, T b) \
     { return (T)(a >> ((U)b < (BITS) ? (U)b : (U)((BITS)-1u))); } \
     static inline T raot_div_##N(T a, T b) \
-    { return b == 0 ? (T)0 : b == -1 ? raot_neg_##N(a) : (T)(a / b); } \
-    static inline T raot_fmod_##N(T a, T b) { return b == 0 || b == -1 ? (T)0 : (T)(a % b); } \
+    { return b > 0 ? (T)(a / b) : b < -1 ? (T)(a / b) : b == 0 ? (T)0 : raot_neg_##N(a); } \
+    static inline T raot_fmod_##N(T a, T b) \
+    { return b > 0 ? (T)(a % b) : b < -1 ? (T)(a % b) : (T)0; } \
     static inline T raot_mod_##N(T a, T b) \
     { \
         const T rest = raot_fmod_##N(a, b); \
-        return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest; \
+        if (b > 0) { return rest < 0 ? (T)(rest + b) : rest; } \
+        return rest > 0 ? (T)(rest + b) : rest; \
     } \
     static inline T raot_abs_##N(T a) { return a < 0 ? raot_neg_##N(a) : a; } \
     static inline T raot_pow_##N(T a, T b) \

@@ -35,6 +35,7 @@ static inline double raot_exp_pair(struct raot_pair x)
     const double near = x.high - raot_mul(n, 6.93147180369123816490e-01);
     struct raot_pair r = raot_pair_sum_any(near, -raot_mul(n, 1.90821492927058770002e-10));
     struct raot_pair sum;
+    int32_t whole;
     double p = 1.1470745597729725e-11; /* 1 / 14! */
 
     r = raot_pair_sum(r.high, r.low + x.low);
@@ -53,7 +54,9 @@ static inline double raot_exp_pair(struct raot_pair x)
     /* r.low matters where n is large: its own part of ln(2) is left out only below 2^-80. */
     p = raot_mad(raot_mul(r.high, r.high), p, raot_mad(r.low, r.high, r.low));
     sum = raot_pair_sum(1.0, r.high);
-    return raot_scale(sum.high + (sum.low + p), (int32_t)n);
+    /* The sum's lower bits are those of n. */
+    whole = (int32_t)(uint32_t)raot_bits(raot_apart(n + 6755399441055744.0));
+    return raot_scale(sum.high + (sum.low + p), whole);
 }
 
 /* log(x) to some 2^-68, for positive finite x. */
@@ -157,7 +160,8 @@ static inline double raot_power(double a, double y)
 static inline double raot_pow(double x, double y)
 {
     const int whole = raot_trunc(y) == y;
-    const int odd = whole && raot_abs(y) < 9007199254740992.0 && ((int64_t)y & 1) != 0;
+    const int odd = whole && y == y && y > -9007199254740992.0 && y < 9007199254740992.0 &&
+                    ((int64_t)y & 1) != 0;
     const double a = raot_abs(x);
     double power;
 

@@ -144,10 +144,11 @@ static inline float raot_fmodf(float x, float y)
 {
     int32_t exponent;
     int32_t least;
+    int32_t gap;
     uint32_t rest;
     uint32_t divisor;
 
-    if (raot_isnanf(x) || raot_isnanf(y) || raot_isinff(x) || y == 0.0f) {
+    if (raot_isnanf(x) || raot_isnanf(y) || raot_isinff(x)) {
         return RAOT_NAN;
     }
     if (raot_absf(x) < raot_absf(y)) {
@@ -155,12 +156,16 @@ static inline float raot_fmodf(float x, float y)
     }
     rest = raot_splitf(raot_absf(x), &exponent);
     divisor = raot_splitf(raot_absf(y), &least);
+    if (divisor == 0u) {
+        return RAOT_NAN;
+    }
     rest %= divisor;
-    while (exponent > least && rest != 0u) {
-        const int32_t step = exponent - least < 8 ? exponent - least : 8;
+    gap = exponent - least;
+    while (gap > 0 && rest != 0u) {
+        const int32_t step = gap < 8 ? gap : 8;
 
         rest = (rest << step) % divisor;
-        exponent -= step;
+        gap -= step;
     }
     if (rest == 0u) {
         return raot_copysignf(0.0f, x);
@@ -183,10 +188,11 @@ static inline double raot_fmod(double x, double y)
 {
     int32_t exponent;
     int32_t least;
+    int32_t gap;
     uint64_t rest;
     uint64_t divisor;
 
-    if (raot_isnan(x) || raot_isnan(y) || raot_isinf(x) || y == 0.0) {
+    if (raot_isnan(x) || raot_isnan(y) || raot_isinf(x)) {
         return (double)RAOT_NAN;
     }
     if (raot_abs(x) < raot_abs(y)) {
@@ -194,12 +200,16 @@ static inline double raot_fmod(double x, double y)
     }
     rest = raot_split(raot_abs(x), &exponent);
     divisor = raot_split(raot_abs(y), &least);
+    if (divisor == 0u) {
+        return (double)RAOT_NAN;
+    }
     rest %= divisor;
-    while (exponent > least && rest != 0u) {
-        const int32_t step = exponent - least < 11 ? exponent - least : 11;
+    gap = exponent - least;
+    while (gap > 0 && rest != 0u) {
+        const int32_t step = gap < 11 ? gap : 11;
 
         rest = (rest << step) % divisor;
-        exponent -= step;
+        gap -= step;
     }
     if (rest == 0u) {
         return raot_copysign(0.0, x);

@@ -36,7 +36,7 @@ static inline int32_t raot_angle_reducef(float x, struct raot_pairf *angle)
     static const uint32_t two_over_pi[8] = {0u,          0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
                                             0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
     const struct raot_pairf half_pi = {RAOT_HALF_PI_HIGHF, RAOT_HALF_PI_LOWF};
-    const uint32_t bits = raot_bitsf(x);
+    const uint32_t bits = raot_bitsf(x) & 0x7fffffffu;
     const uint32_t m = (bits & 0x7fffffu) | 0x800000u;
     const uint32_t *word;
     uint32_t place;
@@ -46,7 +46,7 @@ static inline int32_t raot_angle_reducef(float x, struct raot_pairf *angle)
     int32_t upper;
     float whole;
 
-    if (x < 0.78539816f) {
+    if (bits < 0x3f490fdbu) { /* pi / 4 */
         angle->high = x;
         angle->low = 0.0f;
         return 0;
@@ -58,15 +58,15 @@ static inline int32_t raot_angle_reducef(float x, struct raot_pairf *angle)
     product += (uint64_t)(m * raot_windowf(word[0], word[1], place & 31u)) << 32;
 
     /* Now in quarter turns: 2 bits before the point, 62 after. */
-    turns = (product + (UINT64_C(1) << 61)) >> 62;
-    rest = (int64_t)(product - (turns << 62));
+    turns = product + (UINT64_C(1) << 61);
+    rest = (int64_t)(turns & ((UINT64_C(1) << 62) - 1u)) - (INT64_C(1) << 61);
     upper = (int32_t)(rest >> 32);
     whole = (float)upper;
     angle->high = whole * 9.3132257e-10f;
     angle->low = (float)(upper - (int32_t)whole) + (float)(uint32_t)rest * 2.3283064e-10f;
     angle->low *= 9.3132257e-10f;
     *angle = raot_pair_mulf(raot_pair_sumf(angle->high, angle->low), half_pi);
-    return (int32_t)(turns & 3u);
+    return (int32_t)(turns >> 62);
 }
 
 /* sin(r) for |r| <= pi / 4. */

@@ -31,7 +31,7 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
         0x6d367ecfu, 0x27cb09b7u, 0x4f463f66u, 0x9e5fea2du, 0x7527bac7u, 0xebe5f17bu, 0x3d0739f7u,
         0x8a5292eau, 0x6bfb5fb1u, 0x1f8d5d08u, 0x56033046u, 0xfc7b6babu};
     const struct raot_pair half_pi = {1.5707963267948966, 6.123233995736766e-17};
-    const uint64_t bits = raot_bits(raot_abs(x));
+    const uint64_t bits = raot_bits(x) & UINT64_C(0x7fffffffffffffff);
     const uint64_t m = (bits & UINT64_C(0xfffffffffffff)) | UINT64_C(0x10000000000000);
     uint32_t product[6];
     uint32_t window[6];
@@ -43,15 +43,17 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
 
     angle->high = raot_abs(x);
     angle->low = 0.0;
-    if (angle->high < 0.78539816339744831) {
+    if (bits < UINT64_C(0x3fe921fb54442d18)) { /* pi / 4 */
         return 0;
     }
     place = (uint32_t)(bits >> 52) - 1013u;
+    /*@ loop unroll 6; */
     for (uint32_t i = 0; i < 6u; i++) {
         const uint32_t *const word = two_over_pi + (place >> 5) + i;
 
         window[i] = raot_windowf(word[0], word[1], place & 31u);
     }
+    /*@ loop unroll 6; */
     for (uint32_t left = 6u; left > 0u; left--) {
         const uint32_t i = left - 1u;
 
@@ -60,6 +62,7 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
         carry >>= 32;
     }
     carry = 0u;
+    /*@ loop unroll 6; */
     for (uint32_t left = 5u; left > 0u; left--) {
         const uint32_t i = left - 1u;
 
@@ -74,6 +77,7 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
     negative = (product[0] >> 31) != 0u;
     if (negative != 0) {
         carry = 1u;
+        /*@ loop unroll 6; */
         for (uint32_t left = 6u; left > 0u; left--) {
             const uint32_t i = left - 1u;
 
@@ -83,6 +87,7 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
         }
     }
     angle->high = 0.0;
+    /*@ loop unroll 6; */
     for (uint32_t i = 0; i < 6u; i++) {
         const struct raot_pair sum = raot_pair_sum(angle->high, unit * (double)product[i]);
 

@@ -1,0 +1,289 @@
+"""Indices of which intervals alone do not tell that they lie inside their buffer.
+
+An analysis that knows of each number only its least and greatest value loses how sizes and
+turns of loops hang together: of `n - 1 - i` that i is less than n. Which sizes and loops such an
+index rests on is found here by the same arithmetic, so that they can be looked at one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, row_major
+from relax_aot.ir.loops import (
+    Apply,
+    Assign,
+    Binary,
+    Bind,
+    Buffer,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+)
+
+Span = tuple[int, int]
+"""Least and greatest value."""
+
+NOTHING = frozenset[str]()
+WIDEST = -(2**31), 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What is looked at one by one: each turn of loops, by their variables, and each of sizes."""
+
+    loops: frozenset[str] = NOTHING
+    sizes: frozenset[str] = NOTHING
+
+    def __or__(self, other: Apart) -> Apart:
+        return Apart(self.loops | other.loops, self.sizes | other.sizes)
+
+
+NONE = Apart()
+
+
+def apart(kernel: Kernel, known: Apart, bounds: Bounds) -> Apart:
+    """`known` and what else has to be looked at one by one, so that intervals place all indices:
+    loops or sizes alone where that is enough, and none that can be left out."""
+    unclear = _unclear(kernel, known, bounds)
+    if not unclear:
+        return known
+    sizes = frozenset(name for name in unclear if name in bounds)
+    loops, both = Apart(unclear - sizes), Apart(unclear - sizes, sizes)
+    for more in (loops, Apart(sizes=sizes), both):
+        if not _unclear(kernel, known | more, bounds):
+            return _fewest(kernel, known, more, bounds)
+    return known | both
+
+
+def _fewest(kernel: Kernel, known: Apart, more: Apart, bounds: Bounds) -> Apart:
+    for name in sorted(more.loops | more.sizes, reverse=True):
+        fewer = Apart(more.loops - {name}, more.sizes - {name})
+        if not _unclear(kernel, known | fewer, bounds):
+            more = fewer
+    return known | more
+
+
+class Sample(NamedTuple):
+    """Which of its values something has that is looked at one by one: 0 is the first, 1 the
+    second, -1 the last, None one in the middle."""
+
+    size: int | None
+    outer: int | None
+    inner: int | None
+
+    def of(self, span: Span, which: int | None) -> int:
+        low, high = span
+        if which is None:
+            return (low + high) // 2
+        return min(low + which, high) if which >= 0 else high
+
+
+SAMPLES = tuple(
+    Sample(size, *turns)
+    for size in (-1, 0, 1, None)
+    for turns in ((-1, -1), (0, 0), (0, -1), (-1, 0), (None, None))
+)
+
+
+def _unclear(kernel: Kernel, known: Apart, bounds: Bounds) -> frozenset[str]:
+    """The sizes and loops that indices rest on which are beyond their buffer by intervals."""
+    if not known.sizes and not known.loops:
+        return _rests(kernel, known, bounds, SAMPLES[0])
+    return NOTHING.union(*(_rests(kernel, known, bounds, sample) for sample in SAMPLES))
+
+
+def _rests(kernel: Kernel, known: Apart, bounds: Bounds, sample: Sample) -> frozenset[str]:
+    extents = {name: bounds.range(name) for name in bounds}
+    spans = {
+        name: (sample.of(span, sample.size),) * 2 if name in known.sizes else span
+        for name, span in extents.items()
+    }
+    place = _Place(spans, {name: frozenset({name}) for name in spans}, extents, known, sample)
+    _follow(kernel.body, place)
+    return frozenset(place.found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is known at one place of a kernel: the span of each name, and which sizes and loops
+    it rests on."""
+
+    spans: Mapping[str, Span]
+    rests: Mapping[str, frozenset[str]]
+    extents: Mapping[str, Span]
+    """The sizes that buffers may have: those of the whole image."""
+    known: Apart
+    sample: Sample
+    depth: int = 0
+    found: set[str] = field(default_factory=set)
+
+    def named(self, name: str, span: Span, rests: frozenset[str]) -> _Place:
+        spans, basis = {**self.spans, name: span}, {**self.rests, name: rests}
+        return replace(self, spans=spans, rests=basis)
+
+    def basis(self, *dims: Dim) -> frozenset[str]:
+        names = NOTHING.union(*(dim.symbols for dim in dims))
+        return NOTHING.union(*(self.rests.get(name, NOTHING) for name in names))
+
+    def inside(self, loop: For) -> _Place | None:
+        """In a turn of a loop; None where it has none."""
+        start, stop = span(loop.start, self.spans), span(loop.stop, self.spans)
+        if start[0] >= stop[1]:
+            return None
+        turns = (start[0], stop[1] - 1)
+        if loop.variable in self.known.loops:
+            which = self.sample.inner if self.depth % 2 else self.sample.outer
+            first = self.sample.of(turns, which)
+            turns = (first, min(first + start[1] - start[0], turns[1]))
+        basis = self.basis(loop.start, loop.stop) | {loop.variable}
+        inner = replace(self.named(loop.variable, turns, basis), depth=self.depth + 1)
+        return _below(Dim.of(loop.variable), loop.stop, 1, inner)
+
+
+def _follow(body: Iterable[Stmt], place: _Place) -> None:
+    for stmt in body:
+        for expr in _whole(stmt):
+            _look(expr, place)
+        match stmt:
+            case Store():
+                _check(stmt.index, stmt.buffer, place)
+            case For():
+                if (inner := place.inside(stmt)) is not None:
+                    _follow(stmt.body, inner)
+            case If():
+                if (inner := _where(stmt.condition, place)) is not None:
+                    _follow(stmt.then, inner)
+                _follow(stmt.otherwise, place)
+            case Let():
+                value = span(stmt.value, place.spans)
+                place = place.named(stmt.name, value, place.basis(stmt.value))
+            case Bind():
+                low, high = span(stmt.low, place.spans), span(stmt.high, place.spans)
+                basis = place.basis(stmt.low, stmt.high)
+                place = place.named(stmt.name, (low[0], max(low[0], high[1])), basis)
+            case _:
+                pass
+
+
+def _whole(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions of a statement, without those in them. Where micro-kernels begin to read
+    is not looked at: they may go beyond sizes within what they are given."""
+    match stmt:
+        case Store() | Declare() | Assign() | Bind():
+            yield stmt.value
+        case If():
+            yield stmt.condition
+        case _:
+            return
+
+
+def _look(expr: Expr, place: _Place) -> None:
+    match expr:
+        case Load():
+            _check(expr.index, expr.buffer, place)
+        case Select():
+            _look(expr.condition, place)
+            if (inner := _where(expr.condition, place)) is not None:
+                _look(expr.then, inner)
+            _look(expr.otherwise, place)
+        case Binary():
+            _look(expr.left, place)
+            inner = _where(expr.left, place) if expr.op == "&&" else place
+            if inner is not None:
+                _look(expr.right, inner)
+        case Unary() | Cast():
+            _look(expr.value, place)
+        case Apply():
+            for arg in expr.args:
+                _look(arg, place)
+        case _:
+            pass
+
+
+def _where(condition: Expr, place: _Place) -> _Place | None:
+    """What is known where a condition holds; None where it does not hold."""
+    match condition:
+        case Binary("&&", left, right):
+            inner = _where(left, place)
+            return None if inner is None else _where(right, inner)
+        case Binary("<" | "<=", Index(less), Index(more)):
+            return _below(less, more, int(condition.op == "<"), place)
+        case _:
+            return place
+
+
+def _below(less: Dim, more: Dim, by: int, place: _Place) -> _Place | None:
+    """`less + by <= more` narrows what stands in it alone."""
+    (low, _), (_, high) = span(less, place.spans), span(more, place.spans)
+    if low + by > high:
+        return None
+    narrowed = dict(place.spans)
+    for dim, least, most in ((less, WIDEST[0], high - by), (more, low + by, WIDEST[1])):
+        for name in dim.symbols:
+            rest = dim - Dim.of(name)
+            if rest.is_constant and name in narrowed:
+                ends = narrowed[name]
+                kept = max(ends[0], least - rest.constant), min(ends[1], most - rest.constant)
+                narrowed[name] = kept if kept[0] <= kept[1] else ends
+    return replace(place, spans=narrowed)
+
+
+def _check(index: tuple[Dim, ...], buffer: Buffer, place: _Place) -> None:
+    if all(
+        _inside(at, size, place) for at, size in zip(index, buffer.shape, strict=True)
+    ) or _inside(row_major(index, buffer.shape), _elements(buffer), place):
+        return
+    place.found.update(place.basis(*index))
+
+
+def _elements(buffer: Buffer) -> Dim:
+    count = Dim.of(1)
+    for size in buffer.shape:
+        count = count * size
+    return count
+
+
+def _inside(at: Dim, size: Dim, place: _Place) -> bool:
+    low, high = span(at, place.spans)
+    return low >= 0 and high < span(size, place.extents)[1]
+
+
+def span(dim: Dim, spans: Mapping[str, Span]) -> Span:
+    """By intervals alone, each symbol taken by itself wherever it occurs."""
+    low = high = 0
+    for coefficient, factors in dim.terms:
+        term = (coefficient, coefficient)
+        for atom, power in factors:
+            base = spans.get(atom, WIDEST) if isinstance(atom, str) else _atom(atom, spans)
+            for _ in range(power):
+                corners = [x * y for x in term for y in base]
+                term = min(corners), max(corners)
+        low, high = low + term[0], high + term[1]
+    return low, high
+
+
+def _atom(atom: FloorDiv | Mod | Min | Max, spans: Mapping[str, Span]) -> Span:
+    if isinstance(atom, Min | Max):
+        parts = [span(arg, spans) for arg in atom.args]
+        best = min if isinstance(atom, Min) else max
+        return best(part[0] for part in parts), best(part[1] for part in parts)
+    whole, by = span(atom.numerator, spans), span(atom.denominator, spans)
+    by = max(by[0], 1), max(by[1], 1)
+    if isinstance(atom, Mod):
+        unchanged = whole[0] >= 0 and whole[1] < by[0]
+        return whole if unchanged else (0, by[1] - 1)
+    corners = [x // y for x in whole for y in by]
+    return min(corners), max(corners)
