@@ -49,6 +49,7 @@ class StepView:
     uses: tuple[LocalView, ...]
     """Structs that the run was given and a step reads: what they are called, and their member."""
     size_count: int
+    block_count: int
     kept: str
     """The names of the variables, for a comment."""
     memory_struct: str
@@ -102,6 +103,7 @@ def step_view(
             if member in words
         ),
         len(inner),
+        len(blocks),
         comment(", ".join(local.c_name for local in inner)),
         _struct(context, "memory"),
     )
@@ -159,7 +161,7 @@ def _branch(context: RunContext, node: Branch, blocks: list[_Block], at: int) ->
         ends.append(end.block)
         longest.append(end.opened + 1)
     behind = _open(blocks)
-    blocks[at].lines.append(_choice(run_code.chosen(context, node), *starts))
+    blocks[at].lines += _choice(run_code.chosen(context, node), *starts)
     for block in ends:
         blocks[block].lines.append(_goto(behind))
     return _End(behind, dim_max(*longest) + 1)
@@ -174,7 +176,7 @@ def _repeat(context: RunContext, node: Repeat, blocks: list[_Block], at: int) ->
     blocks[at].lines += [*run_code.before_loop(context, node, ""), f"{turn} = 0;"]
     blocks[end.block].lines += [*run_code.end_of_turn(context, node, ""), f"{turn}++;"]
     for block in (at, end.block):
-        blocks[block].lines.append(_choice(going, body, behind))
+        blocks[block].lines += _choice(going, body, behind)
     blocks[behind].lines += run_code.after_loop(context, node, "")
     inner = inner_sizes(context.plan.program, context.plan.module.bounds)
     trips, opened = (
@@ -205,8 +207,9 @@ def _goto(number: int | str) -> str:
     return f"position->next = {number};"
 
 
-def _choice(condition: str, then: int, otherwise: int) -> str:
-    return f"position->next = ({condition}) ? {then} : {otherwise};"
+def _choice(condition: str, then: int, otherwise: int) -> list[str]:
+    sides = (f"    {_goto(then)}", "} else {", f"    {_goto(otherwise)}")
+    return [f"if ({condition}) {{", *sides, "}"]
 
 
 def _most(context: RunContext, count: Dim) -> str:

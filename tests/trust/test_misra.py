@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import relax_aot as rx
 from relax_aot import driver
 from tests.conftest import ROOT
+from tests.emit.test_stepwise import CASES
 from tests.trust.proven import PROVEN
 
 PAGE = ROOT / "docs" / "reference" / "misra.md"
@@ -63,6 +65,20 @@ def test_no_other_required_rule(name: str, tmp_path: Path) -> None:
     folder = project.write(tmp_path / "out")
     configurations = ["--max-configs=1"] if name in FEW else []
     assert not broken(folder, *configurations, "-I.", *project.units)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["loop", "branches"])
+def test_no_other_required_rule_where_a_run_returns_between_kernels(
+    name: str, tmp_path: Path
+) -> None:
+    if shutil.which("cppcheck") is None:
+        pytest.skip("cppcheck is not installed")
+    source, options, _ = CASES[name]
+    project = rx.compile(source, name=name, stepwise=True, **options)
+    folder = project.write(tmp_path / "out")
+    assert not broken(folder, "--max-configs=1", "-I.", *project.built.units)
 
 
 @pytest.mark.slow
