@@ -82,6 +82,11 @@ def _command(machine: str, units: Sequence[str]) -> tuple[str, ...]:
 
 def prove(project: Project, seconds: float | None = None) -> Proof:
     """Runs Eva in a folder of its own; `seconds` is the longest that it may take."""
+    if project.interface.stepwise:
+        raise ProofError(
+            "Frama-C loses track of a run that returns between kernels: prove the model without"
+            " --stepwise, whose kernels and checks are the same"
+        )
     driver = render("verify/proof.c.j2", model=project.view).encode()
     files = {**project.packaged("flat"), DRIVER: driver}
     return _run(project.name, files, command_of(project), seconds)

@@ -15,6 +15,7 @@ from onnx import numpy_helper, parser
 
 import relax_aot as rx
 from relax_aot.errors import RelaxAotError
+from relax_aot.verify.prove import prove
 from tests.conftest import ROOT
 from tests.emit.stepped import Run, Stepped, aligned, finished
 from tests.end_to_end.test_captured import HEADER, NESTED
@@ -321,6 +322,12 @@ def test_more_steps_than_can_be_counted_are_refused() -> None:
     rx.compile(model, bounds={"N": 4})
     with pytest.raises(RelaxAotError, match="--stepwise"):
         rx.compile(model, bounds={"N": 4}, stepwise=True)
+
+
+def test_a_proof_is_of_the_form_without_steps() -> None:
+    project = rx.compile(GESTURE, bounds={"n": 4}, stepwise=True)
+    with pytest.raises(RelaxAotError, match="--stepwise"):
+        prove(project.built)
 
 
 def test_without_the_option_nothing_is_added() -> None:
