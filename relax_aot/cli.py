@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -24,6 +24,7 @@ from relax_aot.version import VERSION
 
 if TYPE_CHECKING:
     from relax_aot.project import Project
+    from relax_aot.verify.job import Result
     from relax_aot.verify.profile import Profile
 
 DIFFERENT, MENDABLE, TOOL_MISSING = 1, 2, 3
@@ -211,12 +212,12 @@ def verify(
     json_file: str | None,
     **chosen: Any,
 ) -> None:
-    """Compile MODEL, run it on host and boards, compare with a reference. With --farm there may
-    be several, and lists of them (.toml)."""
+    """Compile MODEL, run it on host and boards, compare with a reference. There may be several
+    entries (prefill=a.onnx decode=b.onnx), or with --farm several models and lists of them (.toml).
+    """
     from relax_aot import driver
     from relax_aot.verify.compare import Tolerance
     from relax_aot.verify.job import Job, default_reference, run_job
-    from relax_aot.verify.table import print_result
 
     if farm:
         if inputs or sanitize or port or per_value or chosen["calibrate"]:
@@ -230,8 +231,21 @@ def verify(
         if json_file != "-":
             print_answers(answers)
         sys.exit(0 if all(answer.ok for answer in answers) else DIFFERENT)
-    if len(models) != 1 or models[0].endswith(".toml"):
-        raise click.UsageError("several models at once, or a list of them, need --farm")
+    listed = models[0].endswith(".toml") and "=" not in models[0]
+    if listed or (len(models) != 1 and not any("=" in model for model in models)):
+        raise click.UsageError(
+            "several models at once, or a list of them, need --farm; entries are NAME=MODEL"
+        )
+    entries = entries_of(models)
+    if entries is not None:
+        from relax_aot.cli_entries import verify_several
+
+        if port or per_value:
+            raise click.UsageError("--serial and --per-value take one model, not entries")
+        result = verify_several(
+            entries, board, at, inputs, reference, Tolerance(rtol, atol), chosen, sanitize=sanitize
+        )
+        _end_verify(result, json_file)
     (model,) = models
     dump = chosen.get("dump")
     options = _options(chosen)
@@ -261,7 +275,12 @@ def verify(
         port=port,
         baud=baud,
     )
-    result = run_job(job)
+    _end_verify(run_job(job), json_file)
+
+
+def _end_verify(result: Result, json_file: str | None) -> NoReturn:
+    from relax_aot.verify.table import print_result
+
     if json_file:
         write_json(result.as_json(), json_file)
     if json_file != "-":

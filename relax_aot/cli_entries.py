@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relax_aot import driver
-from relax_aot.cli_options import options_of
+from relax_aot.cli_options import options_of, parse_at, read_inputs
 from relax_aot.project.board import load_board
+from relax_aot.verify.compare import Tolerance
+from relax_aot.verify.family_job import FamilyJob, run_family_job
+from relax_aot.verify.job import Result
 
 
 def compile_several(
@@ -53,3 +56,34 @@ def compile_several(
         f" constants {project.const_bytes} bytes"
     )
     return figures, lines
+
+
+def verify_several(
+    sources: Mapping[str, str],
+    boards: Sequence[str],
+    at: Sequence[str],
+    inputs: Sequence[str],
+    reference: str | None,
+    tolerance: Tolerance,
+    chosen: dict[str, Any],
+    *,
+    sanitize: bool,
+) -> Result:
+    """Sequences of calls on every board, beside a reference that is given the state by hand."""
+    dump = chosen.pop("dump", None)
+    options = options_of(**chosen)
+    targets = [load_board(name) for name in boards]
+    entries = driver.load_entries(sources, options)
+    projects = [driver.compile_entries(entries, board, options, dump) for board in targets]
+    job = FamilyJob(
+        sources=sources,
+        projects=tuple(projects),
+        fix=options.fix,
+        state=options.state,
+        at=tuple(parse_at(text) for text in at),
+        inputs=read_inputs(inputs),
+        reference=reference,
+        tolerance=tolerance,
+        sanitize=sanitize,
+    )
+    return run_family_job(job)

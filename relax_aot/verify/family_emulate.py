@@ -60,16 +60,18 @@ def calls_of(
     return [EntryCall(entry, least | shaping | named, inputs) for entry, named, inputs in found]
 
 
-def emulate_entries(project: FamilyProject, calls: Sequence[EntryCall]) -> list[Emulation]:
-    """The state is kept from call to call."""
+def emulate_entries(project: FamilyProject, *sequences: Sequence[EntryCall]) -> list[Emulation]:
+    """The state is kept from call to call of a sequence; each begins anew."""
+    calls = [call for sequence in sequences for call in sequence]
+    first = [number == 0 for sequence in sequences for number, _ in enumerate(sequence)]
     require_emulator(project.board)
     given = [
         HarnessCall(
             dims=tuple(call_dims(project, call.entry, call.sizes)),
             inputs=tuple(a.tobytes() for a in call_inputs(project, call.entry, call.inputs)),
-            init=project.shared.has_init and number == 0,
+            init=project.shared.has_init and anew,
         )
-        for number, call in enumerate(calls)
+        for call, anew in zip(calls, first, strict=True)
     ]
     runner = partial(run_image, timeout=TIMEOUT_SECONDS)
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:

@@ -54,6 +54,8 @@ class Run:
     instructions: int | None
     seconds: float
     outputs: tuple[Difference, ...]
+    entry: str = ""
+    """Which of several was called."""
 
     @property
     def ok(self) -> bool:
@@ -98,7 +100,8 @@ class Result:
 
 
 def _run_json(run: Run) -> dict[str, Any]:
-    return {
+    entry = {"entry": run.entry} if run.entry else {}
+    return entry | {
         "dims": run.dims,
         "status": run.status,
         "ok": run.ok,
@@ -152,7 +155,7 @@ def run_job(job: Job) -> Result:
             else _on_board(project, cases, job)
         )
         runs = tuple(
-            _judge(interface, case, answer, wanted, job.tolerance)
+            judged(interface, case, answer, wanted, job.tolerance)
             for case, answer, wanted in zip(cases, answers, expected, strict=True)
         )
         targets.append(Target(project.board.name, memory_of(project), runs))
@@ -162,20 +165,22 @@ def run_job(job: Job) -> Result:
     return Result(name, tuple(targets))
 
 
-def _judge(
+def judged(
     interface: Interface,
     case: Case,
     answer: Answer,
     wanted: Mapping[str, Array],
     tolerance: Tolerance,
+    entry: str = "",
 ) -> Run:
+    """The answer beside what was wanted."""
     dims = {f.source: case.sizes[f.symbol.name] for f in interface.dims}
     differences = tuple(
         compare(name, value, wanted[name], tolerance)
         for name, value in answer.outputs.items()
         if name in wanted
     )
-    return Run(dims, answer.status, answer.instructions, answer.seconds, differences)
+    return Run(dims, answer.status, answer.instructions, answer.seconds, differences, entry)
 
 
 def _on_host(project: Project, cases: Sequence[Case], sanitize: bool) -> list[Answer]:
@@ -250,9 +255,10 @@ def _stored(path: str, interface: Interface, count: int) -> list[dict[str, Array
 class NumpyReference:
     """The module itself, by the ops' NumPy references."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, held: dict[str, Array] | None = None) -> None:
+        """`held` are states by the input's name, where several modules share them."""
         self._module = module
-        self._held: dict[str, Array] = {}
+        self._held: dict[str, Array] = {} if held is None else held
 
     def __call__(
         self, inputs: Mapping[str, Array], state_shapes: Mapping[str, tuple[int, ...]]
@@ -266,8 +272,9 @@ class NumpyReference:
                 feed[name] = inputs[source]
             else:
                 zeros = np.zeros(state_shapes[source], types[name].dtype.numpy)
-                feed[name] = self._held.get(name, zeros)
+                feed[name] = self._held.get(source, zeros)
         results = evaluate(module, feed, sizes_shown(module, feed))
         for state in module.states:
-            self._held[state.input] = results[state.output]
+            if state.output in results:
+                self._held[named[state.input]] = results[state.output]
         return {module.source_name(name): value for name, value in results.items()}

@@ -22,7 +22,14 @@ class ReferenceFailed(RelaxAotError):
 class OnnxReference:
     """Runs the source model itself; inputs that were fixed and states are filled in."""
 
-    def __init__(self, source: Any, fix: Mapping[str, Any], state: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        source: Any,
+        fix: Mapping[str, Any],
+        state: Mapping[str, str],
+        held: dict[str, Array] | None = None,
+    ) -> None:
+        """`held` are states by the input's name, where several models share them."""
         try:
             import onnxruntime
         except ImportError:
@@ -49,7 +56,7 @@ class OnnxReference:
             raise ReferenceFailed(f"ONNX Runtime refuses the model: {error}") from None
         self._fix = dict(fix)
         self._state = dict(state)
-        self._held: dict[str, Array] = {}
+        self._held: dict[str, Array] = {} if held is None else held
 
     def __call__(
         self, inputs: Mapping[str, Array], state_shapes: Mapping[str, tuple[int, ...]]
@@ -76,7 +83,8 @@ class OnnxReference:
         names = [o.name for o in self._session.get_outputs()]
         results = dict(zip(names, (np.asarray(v) for v in values), strict=True))
         for name, output in self._state.items():
-            self._held[name] = results[output]
+            if output in results:
+                self._held[name] = results[output]
         return results
 
 

@@ -81,7 +81,7 @@ def _by_name(counted: HarnessResult) -> dict[str, int]:
 
 def _apart(project: Project) -> Project:
     """Kernels stay functions: the compiler may not put them into the run."""
-    path = f"{project.name}.c"
+    path = f"{project.interface.owner}.c"
     names = "|".join(re.escape(kernel.c_name) for kernel in project.view.kernels)
     heads = re.compile(rf"^(?=static (?:void|enum raot_status) (?:{names})\()", re.M)
     text = heads.sub(APART, project.files[path].decode()) if names else ""

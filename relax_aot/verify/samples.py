@@ -48,7 +48,7 @@ def cases_of(
     return [
         Case(
             sizes,
-            tuple(_input(p, interface.shape(p, sizes), arrays, rng) for p in interface.inputs),
+            tuple(input_of(p, interface.shape(p, sizes), arrays, rng) for p in interface.inputs),
         )
         for sizes in chosen
     ]
@@ -105,7 +105,7 @@ def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:
         candidates.append({s.name: source.randint(s.low, s.high) for s in symbols})
     chosen: list[dict[str, int]] = []
     for sizes in candidates:
-        if sizes not in chosen and _allowed(interface, sizes):
+        if sizes not in chosen and allowed(interface, sizes):
             chosen.append(sizes)
         if len(chosen) == RANDOM_SIZES + 2:
             break
@@ -115,7 +115,8 @@ def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:
     return chosen
 
 
-def _allowed(interface: Interface, sizes: Mapping[str, int]) -> bool:
+def allowed(interface: Interface, sizes: Mapping[str, int]) -> bool:
+    """Whether these sizes fulfil what the model needs of them."""
     for condition in interface.conditions:
         left, right = condition.left.evaluate(sizes), condition.right.evaluate(sizes)
         if left != right if condition.relation == "==" else left > right:
@@ -123,9 +124,10 @@ def _allowed(interface: Interface, sizes: Mapping[str, int]) -> bool:
     return True
 
 
-def _input(
+def input_of(
     port: Port, shape: tuple[int, ...], arrays: Mapping[str, Array], rng: np.random.Generator
 ) -> Array:
+    """What was given for an input, else random elements of its type."""
     if port.source in arrays:
         array = np.ascontiguousarray(arrays[port.source], port.type.dtype.numpy)
         if array.shape != shape:

@@ -41,6 +41,7 @@ def print_result(result: Result) -> None:
 
 def run_cells(run: Run) -> tuple[str, ...]:
     sizes = ", ".join(f"{name}={size}" for name, size in run.dims.items()) or "fixed"
+    sizes = f"{run.entry}: {sizes}" if run.entry else sizes
     worst = max((d.max_abs for d in run.outputs), default=0.0)
     wrong = sum(d.mismatches for d in run.outputs)
     return sizes, str(run.status), f"{worst:.3g}", str(wrong), shown(run.instructions)

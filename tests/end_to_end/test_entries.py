@@ -3,6 +3,7 @@ carried by hand, says what each call must answer."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -15,8 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import relax_aot as rx
+from relax_aot import driver
 from relax_aot.cli import cli
+from relax_aot.project.board import load_board
 from relax_aot.verify.compilers import host_compiler
+from relax_aot.verify.family_job import FamilyJob, run_family_job
 from tests.models.onnx_text import model_of, random_weights, sizes
 
 WIDTH = 8
@@ -268,12 +272,17 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def test_the_command_line_compiles_entries(tmp_path: Path) -> None:
+OPTIONS = ("--bound", "n=9", "--bound", "m=2..13", "--state", "k=k_next", "--state", "v=v_next")
+
+
+def saved(folder: Path) -> list[str]:
     for name, model in MODELS.items():
-        onnx.save(model, tmp_path / f"{name}.onnx")
-    entries = [f"{name}={tmp_path}/{name}.onnx" for name in MODELS]
-    options = ["--bound", "n=9", "--bound", "m=2..13", "--state", "k=k_next", "--state", "v=v_next"]
-    found = run("compile", *entries, "-o", tmp_path / "out", "--name", "llm", *options)
+        onnx.save(model, folder / f"{name}.onnx")
+    return [f"{name}={folder}/{name}.onnx" for name in MODELS]
+
+
+def test_the_command_line_compiles_entries(tmp_path: Path) -> None:
+    found = run("compile", *saved(tmp_path), "-o", tmp_path / "out", "--name", "llm", *OPTIONS)
     assert found.exit_code == 0, found.output
     assert "together: arena" in found.output
     assert (tmp_path / "out" / "llm.h").is_file()
@@ -292,3 +301,37 @@ def test_the_command_line_refuses(models: tuple[str, ...], message: str, tmp_pat
     found = run("compile", *models, "-o", tmp_path / "out")
     assert isinstance(found.exception, rx.RelaxAotError)
     assert message in str(found.exception)
+
+
+@pytest.mark.slow
+def test_verify_compares_sequences_of_calls(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    found = run("verify", *saved(tmp_path), *OPTIONS, "--at", "n=5,m=7", "--json", file)
+    assert found.exit_code == 0, found.output
+    (target,) = json.loads(file.read_text())["targets"]
+    assert [one["entry"] for one in target["runs"]] == ["prefill", "decode"] * 2
+    assert all(one["outputs"][0]["shape"][0] in (1, 5) for one in target["runs"])
+
+
+@pytest.mark.slow
+def test_verify_sees_a_state_that_is_not_carried(tmp_path: Path) -> None:
+    """The reference is a model whose decode forgets what prefill left: every answer of decode
+    differs, and none of prefill's first."""
+    entries = saved(tmp_path)
+    project = driver.compile_entries(
+        driver.load_entries(dict(MODELS), driver.Options(bounds=BOUNDS, state=STATE)),
+        load_board("host"),
+        driver.Options(),
+    )
+    forgets = model_of(
+        f"decode (float[1,{WIDTH}] x, float[m,{WIDTH}] k, float[m,{WIDTH}] v) =>"
+        f" (float[1,{WIDTH}] y, float[m,{WIDTH}] k_next, float[m,{WIDTH}] v_next)",
+        " none = Constant <value = float {0}> ()\n old_k = Mul(k, none)\n old_v = Mul(v, none)"
+        + ATTEND.replace("(k, new_k)", "(old_k, new_k)").replace("(v, new_v)", "(old_v, new_v)")
+        + "z = MatMul(seen, wo)\n y = Add(z, bo)",
+        WEIGHTS,
+    )
+    sources = {"prefill": entries[0].partition("=")[2], "decode": forgets}
+    at = ({"n": 5, "m": 7},)
+    result = run_family_job(FamilyJob(sources, (project,), state=STATE, at=at))
+    assert [one.ok for one in result.targets[0].runs] == [True, False, False, False]
