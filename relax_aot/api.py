@@ -98,6 +98,7 @@ class CompileOptions(TypedDict, total=False):
     externs: Sequence[str | os.PathLike[str]]
     libraries: Sequence[str]
     weights: str
+    stepwise: bool
     quantize: str | None
     calibrate: Mapping[str, Array] | None
     calibration: str

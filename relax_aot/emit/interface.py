@@ -246,6 +246,19 @@ def dim_field(symbol: Symbol, source: str, fields: Names, macros: Names, prefix:
     return DimField(symbol, source, c_name, f"{prefix}_{macros.claim(c_name.upper() + '_MAX')}")
 
 
+def own_variables(interface: Interface) -> list[str]:
+    """What the templates of a run call variables: no size, value or kernel has such a name."""
+    needs = [f"need_{arena.member}" for arena in interface.arenas]
+    steps = ["position", "name"] if interface.stepwise else []
+    return ["header", "writes", "reads", *steps, *needs]
+
+
+def own_functions(interface: Interface) -> list[str]:
+    """What the functions are called that no kernel may be called like."""
+    verbs = ("run", *STEP_FUNCTIONS) if interface.stepwise else ("run",)
+    return [f"{interface.owner}_init", *(f"{interface.name}_{verb}" for verb in verbs)]
+
+
 def movable(interface: Interface) -> tuple[DimField, ...]:
     """The sizes whose bound may be changed when the project is compiled."""
     return tuple(field for field in interface.bounded if not field.pinned)

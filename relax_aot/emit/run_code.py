@@ -15,10 +15,11 @@ from relax_aot.emit.c_proof import one_by_one
 from relax_aot.emit.c_reach import NONE, Apart
 from relax_aot.emit.extern_code import copied, extern_arguments, extern_call_lines, extern_symbols
 from relax_aot.emit.interface import (
-    STEP_FUNCTIONS,
     DimField,
     Interface,
     Port,
+    own_functions,
+    own_variables,
     state_header,
     state_symbols,
 )
@@ -103,8 +104,7 @@ def make_contexts(
     scopes = [_values(plan, interface, values, foreign) for plan, interface, values in parts]
     taken = [name for symbols, _ in scopes for name in symbols.values()]
     for _, interface, _ in parts:
-        taken += [f"{interface.name}_run", f"{interface.owner}_init"]
-        taken += [f"{interface.name}_{verb}" for verb in STEP_FUNCTIONS if interface.stepwise]
+        taken += [*own_functions(interface), *own_variables(interface)]
     functions = Names([*taken, *foreign])
     contexts = []
     for (plan, interface, _), (symbols, values) in zip(parts, scopes, strict=True):
@@ -122,7 +122,7 @@ def _values(
     plan: Plan, interface: Interface, constants: dict[str, str], foreign: frozenset[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What symbols and storage roots are called in the run."""
-    scope = Names([*foreign, "position"] if interface.stepwise else foreign)
+    scope = Names([*foreign, *own_variables(interface)])
     symbols = {f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)}
     for symbol in plan.module.symbols:
         if symbol.name not in symbols:

@@ -24,9 +24,9 @@ FILL = 0x5A
 
 
 class Stepped:
-    """A project as a shared library."""
+    """A project as a shared library, where given with flags more."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, flags: tuple[str, ...] = ()) -> None:
         self.project, self.name = project, project.name
         self.interface = project.interface
         suffixes = (".c", ".h", ".bin")
@@ -40,7 +40,9 @@ class Stepped:
         files["probe.c"] = "\n".join([*probe, ""]).encode()
         self.ffi = cffi.FFI()
         self.ffi.cdef(self._declarations() + "".join(f"size_t {n}(void);" for n in said))
-        self.library: Any = self.ffi.dlopen(str(build_shared(files, FLAGS, project.foreign)))
+        self.library: Any = self.ffi.dlopen(
+            str(build_shared(files, (*FLAGS, *flags), project.foreign))
+        )
         self.most = int(self.library.most())
         assert self.library.held() == self.ffi.sizeof(f"struct {self.name}_position")
 

@@ -121,6 +121,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[Feeds]]] = {
 }  # fmt: skip
 
 
+def stepped(source: object, *flags: str, **options: Any) -> Stepped:
+    project = rx.compile(source, stepwise=True, **options)
+    return Stepped(project.built, flags)
+
+
 @pytest.fixture(scope="module")
 def models() -> dict[str, Stepped]:
     return {}
@@ -129,12 +134,11 @@ def models() -> dict[str, Stepped]:
 def model_of(models: dict[str, Stepped], name: str) -> Stepped:
     if name not in models:
         source, options, _ = CASES[name]
-        built = rx.compile(source, name=name, stepwise=True, **options)
-        models[name] = Stepped(built.built)
+        models[name] = stepped(source, name=name, **options)
     return models[name]
 
 
-def expected(source: Any, feeds: Feeds) -> Feeds:
+def expected(source: object, feeds: Feeds) -> Feeds:
     data = source.SerializeToString() if isinstance(source, onnx.ModelProto) else str(source)
     session = onnxruntime.InferenceSession(data)
     names = [output.name for output in session.get_outputs()]
@@ -196,9 +200,7 @@ def steps_of(run: Run) -> int:
 @pytest.fixture(scope="module")
 def recurrent() -> Stepped:
     state = {"h": "hN", "c": "cN"}
-    return Stepped(
-        rx.compile(lstm(), name="lstm", state=state, bounds={"T": 9}, stepwise=True).built
-    )
+    return stepped(lstm(), name="lstm", state=state, bounds={"T": 9})
 
 
 def test_a_run_with_state_may_be_given_up_and_begun_anew(recurrent: Stepped) -> None:
@@ -283,19 +285,47 @@ def test_sizes_may_be_called_like_members_and_be_used_for_results_alone() -> Non
     """Each function has the variables that it needs, and no others: they would be warnings."""
     model = parser.parse_model(f"""{HEADER} (float[in] out, float[x,2] x) => (float[in] y, int64 k)
         {{ y = Identity(out) k = Size(x) }}""")
-    built = rx.compile(model, name="m", bounds={"in": 6, "x": 3}, stepwise=True)
     feeds = {"out": random(4), "x": random(3, 2)}
-    run = Run(Stepped(built.built), feeds)
+    run = Run(stepped(model, name="m", bounds={"in": 6, "x": 3}), feeds)
     assert run.begin() == 0 and finished(run) > 0
     check(run, expected(model, feeds))
+
+
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_sizes_and_values_may_be_called_like_variables_of_the_run(stepwise: bool) -> None:
+    names = ("header", "writes", "reads", "need_arena", "position")
+    inputs = ", ".join(f"float[{name}] in_{name}" for name in names)
+    outputs = ", ".join(f"float[{name}] out_{name}" for name in names)
+    lines = " ".join(
+        f"{n} = Sin(in_{n}) r_{n} = ReduceMax<keepdims = 1>({n}) out_{n} = Add({n}, r_{n})"
+        for n in names
+    )
+    model: object = parser.parse_model(
+        f"{HEADER} ({inputs}, float[4] s) => ({outputs}, float[4] t)"
+        f" {{ {lines} t = Add(s, r_header) }}"
+    )
+    bounds = dict.fromkeys(names, 5)
+    project = rx.compile(model, bounds=bounds, state={"s": "t"}, name="m", stepwise=stepwise)
+    given = {f"in_{name}": random(number + 1) for number, name in enumerate(names)}
+    found = project.host()(given)
+    theirs = expected(model, {**given, "s": np.zeros(4, np.float32)})
+    for name in found:
+        np.testing.assert_allclose(found[name], theirs[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_bound_that_is_raised_raises_the_number_of_steps() -> None:
+    source, options, feeds = CASES["scan"]
+    at = {t: stepped(source, f"-DSCAN_T_MAX={t}", name="scan", **options) for t in (1, 7, 50)}
+    one, seven, fifty = (model.most for model in at.values())
+    assert fifty - seven == 43 * (seven - one) // 6 > 0
+    assert steps_of(Run(at[7], feeds[1])) == seven
 
 
 def test_a_constant_may_be_called_like_a_function() -> None:
     model = parser.parse_model(f"""{HEADER} (float[position] x) => (float[position] y)
         <float[1] step = {{2.0}}, float[1] begin = {{3.0}}, float[1] next = {{5.0}}>
         {{ a = Mul(x, step) b = Sin(a) c = Add(b, begin) y = Mul(c, next) }}""")
-    built = rx.compile(model, name="m", bounds={"position": 6}, stepwise=True, weights="c")
-    run = Run(Stepped(built.built), {"x": random(6)})
+    run = Run(stepped(model, name="m", bounds={"position": 6}, weights="c"), {"x": random(6)})
     assert run.begin() == 0 and finished(run) > 0
     check(run, expected(model, {"x": random(6)}))
 

@@ -26,7 +26,11 @@ class Refusal:
 
 def compiled(seed: int, made: Fuzzed) -> Project | Refusal:
     options = Options(
-        bounds=made.bounds, name=f"m{seed}", optimize=KINDS[seed % len(KINDS)], check=True
+        bounds=made.bounds,
+        name=f"m{seed}",
+        optimize=KINDS[seed % len(KINDS)],
+        check=True,
+        stepwise=seed % 4 == 3,
     )
     try:
         return driver.compile_model(made.model, options=options)
