@@ -13,7 +13,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from relax_aot.api import EntriesProject, Project, compile, load, parse, save
+    from relax_aot.api import EntriesProject, Project, compile, load, parse, parse_entries, save
     from relax_aot.ir.entries import Entries
     from relax_aot.ir.graph import Module
     from relax_aot.verify.host import StatusError
@@ -29,6 +29,7 @@ __all__ = [
     "compile",
     "load",
     "parse",
+    "parse_entries",
     "save",
 ]
 
@@ -38,6 +39,7 @@ _HOMES = {
     "compile": "relax_aot.api",
     "load": "relax_aot.api",
     "parse": "relax_aot.api",
+    "parse_entries": "relax_aot.api",
     "save": "relax_aot.api",
     "Entries": "relax_aot.ir.entries",
     "Module": "relax_aot.ir.graph",

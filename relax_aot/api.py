@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from relax_aot import driver
 from relax_aot.driver import Options
-from relax_aot.frontends.entries import EntryError
+from relax_aot.frontends.entries import EntryError, read_entries
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text import save as save_text
 from relax_aot.frontends.torch import traced
@@ -199,8 +199,19 @@ def parse(
     return read(text, constants or {}, driver.imported(_options(bounds, None, None, ())))
 
 
-def save(module: Module, path: str | os.PathLike[str]) -> Path:
-    """The module as text, which `load` takes, and the data of large constants beside it."""
+def parse_entries(
+    text: str,
+    *,
+    constants: Mapping[str, Array] | None = None,
+    bounds: Mapping[str, Bound] | None = None,
+) -> Entries:
+    """The entries that a text spells: `entry NAME` stands before the text of each."""
+    return read_entries(text, constants or {}, driver.imported(_options(bounds, None, None, ())))
+
+
+def save(module: Module | Entries, path: str | os.PathLike[str]) -> Path:
+    """The module (or entries) as text, which `load` (or `parse_entries`) takes, and the data of
+    large constants beside it."""
     return save_text(module, path)
 
 

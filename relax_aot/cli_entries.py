@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from relax_aot import driver
 from relax_aot.cli_options import options_of, parse_at, read_inputs
+from relax_aot.ir.entries import Entries
 from relax_aot.project.board import load_board
 from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.family_job import FamilyJob, run_family_job
 from relax_aot.verify.job import Result
 
 
+def load(sources: Mapping[str, str] | Path, options: driver.Options) -> Entries:
+    """Files by the names of entries, or a text of all."""
+    if isinstance(sources, Path):
+        return driver.read_entries(sources, options)
+    return driver.load_entries(sources, options)
+
+
 def compile_several(
-    sources: Mapping[str, str],
+    sources: Mapping[str, str] | Path,
     output: str,
     board: str,
     package: str,
@@ -23,7 +32,7 @@ def compile_several(
     """One project of all entries; figures of the whole and of each, and lines that say them."""
     dump = chosen.pop("dump", None)
     options = options_of(**chosen)
-    entries = driver.load_entries(sources, options)
+    entries = load(sources, options)
     project = driver.compile_entries(entries, load_board(board), options, dump)
     folder = project.write(output, package)
     bounded = next(iter(project.entries.values())).interface.bounded
@@ -51,6 +60,9 @@ def compile_several(
         lines.append(
             f"{name}: arena {plan.arena_bytes} bytes (lower bound {plan.lower_bound_bytes})"
         )
+        if one.quantised is not None:
+            lines += [f"{name}: {line}" for line in one.quantised.lines()]
+        lines += [f"{name}: in floats: {line}" for line in one.floats]
     lines.append(
         f"together: arena {project.arena_bytes} bytes, state {project.state_bytes} bytes,"
         f" constants {project.const_bytes} bytes"
@@ -59,7 +71,7 @@ def compile_several(
 
 
 def verify_several(
-    sources: Mapping[str, str],
+    sources: Mapping[str, str] | Path,
     boards: Sequence[str],
     at: Sequence[str],
     inputs: Sequence[str],
@@ -73,16 +85,16 @@ def verify_several(
     dump = chosen.pop("dump", None)
     options = options_of(**chosen)
     targets = [load_board(name) for name in boards]
-    entries = driver.load_entries(sources, options)
+    entries = load(sources, options)
     projects = [driver.compile_entries(entries, board, options, dump) for board in targets]
     job = FamilyJob(
-        sources=sources,
+        sources={} if isinstance(sources, Path) else sources,
         projects=tuple(projects),
         fix=options.fix,
         state=options.state,
         at=tuple(parse_at(text) for text in at),
         inputs=read_inputs(inputs),
-        reference=reference,
+        reference="numpy" if reference is None and options.quantise else reference,
         tolerance=tolerance,
         sanitize=sanitize,
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
+from relax_aot.frontends.text.parts import has_parts
 from relax_aot.quantising import Choice
 
 Array = NDArray[Any]
@@ -80,11 +81,11 @@ def parse_bound(text: str) -> tuple[str, tuple[int, int]]:
     return name, ends
 
 
-def entries_of(models: Sequence[str]) -> dict[str, str] | None:
-    """`prefill=a.onnx decode=b.onnx` as files by the names of entries; None for the file of one
-    model, even where its name has such a sign."""
+def entries_of(models: Sequence[str]) -> dict[str, str] | Path | None:
+    """`prefill=a.onnx decode=b.onnx` as files by the names of entries, or the file of a text of
+    several; None for the file of one model, even where its name has such a sign."""
     if len(models) == 1 and ("=" not in models[0] or Path(models[0]).exists()):
-        return None
+        return Path(models[0]) if has_parts(Path(models[0])) else None
     entries: dict[str, str] = {}
     for text in models:
         name, sign, path = text.partition("=")

@@ -22,8 +22,7 @@ from relax_aot import (
 from relax_aot.emit.c_names import identifier
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import entries as frontends_entries
-from relax_aot.frontends.entries import EntryError
-from relax_aot.frontends.text import SHARED_DATA, write_data
+from relax_aot.frontends.text import SHARED_DATA, data_beside, text_of, write_data
 from relax_aot.fusion.summary import Summary, summary_text
 from relax_aot.ir import check
 from relax_aot.ir.entries import Entries
@@ -159,6 +158,12 @@ def load_entries(sources: Mapping[str, Any], options: Options) -> Entries:
     return frontends_entries.load_entries(sources, imported(options))
 
 
+def read_entries(path: Path, options: Options) -> Entries:
+    """The text of several entries, with the data of large constants beside it."""
+    data = data_beside(path)
+    return frontends_entries.read_entries(text_of(path), data, imported(options))
+
+
 def compile_entries(
     entries: Entries,
     board: Board,
@@ -167,11 +172,7 @@ def compile_entries(
 ) -> FamilyProject:
     """Entries -> one project. `dump_folder` receives every stage's text form, a folder for each
     entry."""
-    if options.quantise is not None:
-        raise EntryError(
-            "several entries are not quantised here: quantise each model, save the modules and"
-            " compile those"
-        )
+    entries, quantised = _coded_entries(entries, options)
     planned: dict[str, _Planned] = {}
     for number, (name, module) in enumerate(entries.modules):
         stages: list[Stage] = []
@@ -187,7 +188,9 @@ def compile_entries(
             write_stages(stages, Path(dump_folder) / name)
     finished()
     parts = [
-        Compiled(name, one.original, one.plan, one.table, one.fusion, one.floats)
+        Compiled(
+            name, one.original, one.plan, one.table, one.fusion, one.floats, quantised.get(name)
+        )
         for name, one in planned.items()
     ]
     name = options.name or "model"
@@ -195,6 +198,32 @@ def compile_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
         stepwise=options.stepwise,
     )  # fmt: skip
+
+
+def _coded_entries(entries: Entries, options: Options) -> tuple[Entries, Mapping[str, Quantised]]:
+    """Each entry with codes of its own. Samples and layers that are kept are those of all, or of
+    one entry where its name and a dot stand before theirs."""
+    choice = options.quantise
+    if choice is None:
+        return entries, {}
+    modules: dict[str, Module] = {}
+    found: dict[str, Quantised] = {}
+    for name, module in entries.modules:
+        others = tuple(f"{other}." for other in entries.names if other != name)
+        keep = [n.removeprefix(f"{name}.") for n in choice.keep_float if not n.startswith(others)]
+        given = {n: a for n, a in options.calibrate.items() if not n.startswith(others)}
+        arrays = given | {
+            n.removeprefix(f"{name}."): a for n, a in given.items() if n.startswith(f"{name}.")
+        }
+        own = replace(options, quantise=replace(choice, keep_float=tuple(keep)), calibrate=arrays)
+        try:
+            modules[name], quantised = coded(module, own)
+        except RelaxAotError as error:
+            error.add_note(f"in the entry {name}")
+            raise
+        assert quantised is not None
+        found[name] = quantised
+    return frontends_entries.joined(modules), found
 
 
 def _regions(board: Board, options: Options) -> tuple[Region, ...]:

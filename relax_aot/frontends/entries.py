@@ -4,18 +4,21 @@ name are seen to agree."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import ImportOptions, ModelError, load
 from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
 from relax_aot.frontends.interface import no_such
+from relax_aot.frontends.text import read
 from relax_aot.frontends.text.options import apply
+from relax_aot.frontends.text.parts import parts_of
 from relax_aot.ir.dims import Dim, prove_eq
 from relax_aot.ir.entries import Entries
-from relax_aot.ir.graph import Alias, Module, State, Var
+from relax_aot.ir.graph import Alias, Array, Module, State, Var
 from relax_aot.ir.types import TensorType
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -34,14 +37,29 @@ class EntryError(RelaxAotError):
 def load_entries(sources: Mapping[str, Any], options: ImportOptions) -> Entries:
     """Each source as the entry of that name. Options are those of all entries: one that no
     entry has a use for is an error."""
+    return _loaded({name: partial(_load, source) for name, source in sources.items()}, options)
+
+
+def read_entries(text: str, constants: Mapping[str, Array], options: ImportOptions) -> Entries:
+    """The entries that a text spells, each behind its line `entry NAME`."""
+    parts = parts_of(text)
+    return _loaded({name: partial(read, part, constants) for name, part in parts.items()}, options)
+
+
+def _load(source: Any, options: ImportOptions) -> Module:
+    return apply(source, options) if isinstance(source, Module) else load(source, options)
+
+
+def _loaded(
+    sources: Mapping[str, Callable[[ImportOptions], Module]], options: ImportOptions
+) -> Entries:
     check_entry_names(list(sources))
     heard: set[str] = set()
     modules: dict[str, Module] = {}
     for name, source in sources.items():
         try:
             own = replace(options, state={}, heard=heard)
-            known = isinstance(source, Module)
-            modules[name] = _named(apply(source, own) if known else load(source, own), name)
+            modules[name] = _named(source(own), name)
         except RelaxAotError as error:
             error.add_note(f"in the entry {name}")
             raise

@@ -30,6 +30,7 @@ from relax_aot.project.board import Board
 from relax_aot.project.fit import Need, family_needs, require_family_fit
 from relax_aot.project.folder import write_folder
 from relax_aot.project.packaging import MARKER, PackageError, package
+from relax_aot.project.quantised import Quantised
 from relax_aot.transforms.integers.meanings import meanings
 from relax_aot.version import VERSION
 
@@ -44,6 +45,7 @@ class Compiled:
     table: ExternTable
     fusion: Summary
     floats: tuple[str, ...]
+    quantised: Quantised | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ def assemble_entries(
         part.name: Project(
             interface.name, files, part.original, part.plan, interface, board,
             sources.const_bytes, units, view, foreign, part.fusion, part.floats,
+            part.quantised,
         )
         for part, interface, view in zip(parts, sources.interfaces, sources.views, strict=True)
     }  # fmt: skip

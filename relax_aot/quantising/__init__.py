@@ -102,6 +102,11 @@ def _samples(module: Module, arrays: Mapping[str, Array]) -> list[Sample]:
         given = arrays.get(source, arrays.get(param.name))
         if given is None:
             if param.name in states:
+                if not all(size.is_constant for size in param.type.shape):
+                    raise CalibrationError(
+                        f"the state {source!r} ({param.type}) has a size that only run time knows,"
+                        f" so it needs samples too: --calibrate {source}=FILE.npz:KEY"
+                    )
                 continue
             raise CalibrationError(
                 f"the calibration data has no input {source!r} ({param.type}), only"

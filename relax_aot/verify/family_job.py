@@ -181,8 +181,8 @@ def _expected(job: FamilyJob, sequences: Sequence[Sequence[EntryCall]]) -> list[
 
 
 def _reference(job: FamilyJob, entry: str, held: dict[str, Array]) -> Reference:
-    source = job.sources[entry]
-    if (job.reference or default_reference(source)) == "numpy":
+    source = job.sources.get(entry)
+    if source is None or (job.reference or default_reference(source)) == "numpy":
         return NumpyReference(job.projects[0].entries[entry].source_module, held)
     return OnnxReference(source, job.fix, job.state, held)
 

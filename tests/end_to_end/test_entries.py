@@ -189,6 +189,67 @@ def test_the_text_form_shows_every_entry() -> None:
     ]  # fmt: skip
 
 
+def test_the_text_form_is_read_back(tmp_path: Path) -> None:
+    entries = rx.load(MODELS, bounds=BOUNDS, state=STATE)
+    path = rx.save(entries, tmp_path / "llm.raot")
+    with np.load(tmp_path / "llm.npz") as stored:
+        assert len(stored.files) == 4
+        data = {name.removeprefix("%"): stored[name] for name in stored.files}
+    again = rx.parse_entries(path.read_text(), constants=data)
+    assert again == entries
+    files = [dict(rx.compile(one, name="llm").files) for one in (entries, again)]
+    assert files[0] == files[1]
+    found = run("compile", path, "-o", tmp_path / "out", "--name", "llm")
+    assert found.exit_code == 0, found.output
+    assert (tmp_path / "out" / "llm.c").read_bytes() == files[0]["llm.c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("entry a\nfunc @f(%x: f32[2]) {\n  return %y\n}\n", "line 3"),
+        ("symbol n in 1..2\nentry a\n", "line 1: this stands before the first entry"),
+        ("entry a\nentry a\n", "line 2: the entry a is there already"),
+        ("entry a\n", "expected a function"),
+        ("func @f(%x: f32[2]) {\n}\n", "there is no entry"),
+    ],
+)
+def test_texts_that_are_no_entries(text: str, message: str) -> None:
+    with pytest.raises(rx.RelaxAotError, match=message):
+        rx.parse_entries(text)
+
+
+def test_a_text_of_entries_is_no_module() -> None:
+    with pytest.raises(rx.RelaxAotError, match="parse_entries"):
+        rx.parse(str(rx.load(MODELS, bounds=BOUNDS, state=STATE)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["int8", "int8w"])
+def test_entries_of_codes_stay_close_to_floats(kind: str) -> None:
+    m = 7
+    samples = {
+        "prefill.x": np.stack([rows(seed, 5) for seed in range(20)]),
+        "decode.x": np.stack([rows(seed, 1) for seed in range(20)]),
+    }
+    samples |= {
+        f"{name}.{state}": np.stack(
+            [rows(30 + seed, m) @ WEIGHTS[f"w{state}"] for seed in range(20)]
+        )
+        for name in MODELS
+        for state in STATE
+    }
+    project = rx.compile(
+        MODELS, bounds=BOUNDS, state=STATE, quantize=kind, calibrate=samples, name="llm"
+    )
+    host, wanted = project.host(), Sessions(m)
+    host.reset(m=m)
+    for number, name in enumerate(CALLS):
+        x = rows(number, 5 if name == "prefill" else 1)
+        y = wanted(name, x)
+        assert np.abs(host[name](x=x)["y"] - y).max() < 0.1 * np.abs(y).max()
+
+
 @pytest.mark.qemu
 @pytest.mark.slow
 def test_on_a_board() -> None:
@@ -258,11 +319,16 @@ def test_sizes_of_one_name_with_two_bounds() -> None:
     assert [s.high for name in entries.names for s in entries[name].symbols] == [11, 11]
 
 
-def test_arduino_and_codes_are_refused(project: rx.EntriesProject, tmp_path: Path) -> None:
+def test_an_arduino_library_is_refused(project: rx.EntriesProject, tmp_path: Path) -> None:
     with pytest.raises(rx.RelaxAotError, match="--package flat"):
         project.write(tmp_path / "out", "arduino")
-    with pytest.raises(rx.RelaxAotError, match="quantise each model"):
-        rx.compile(MODELS, bounds=BOUNDS, state=STATE, quantize="int8", calibrate={})
+
+
+def test_samples_that_an_entry_lacks() -> None:
+    with pytest.raises(rx.RelaxAotError, match="no input 'x'") as found:
+        samples = dict.fromkeys(("prefill.x", "k", "v"), rows(0, 5)[None])
+        rx.compile(MODELS, bounds=BOUNDS, state=STATE, quantize="int8", calibrate=samples)
+    assert found.value.__notes__ == ["in the entry decode"]
 
 
 # The command line

@@ -16,10 +16,12 @@ import numpy as np
 
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.text.options import apply, named_axes
+from relax_aot.frontends.text.parts import parts_of
 from relax_aot.ir import check
+from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Array, Module
 from relax_aot.ir.parse import parse
-from relax_aot.ir.text import is_stored, to_text
+from relax_aot.ir.text import is_stored
 from relax_aot.ops import deduce
 from relax_aot.ops.refine import refine
 from relax_aot.ops.requirements import complete
@@ -35,19 +37,24 @@ def accepts(_source: Any) -> bool:
 
 def load(source: Any, options: ImportOptions) -> Module:
     path = Path(source)
+    module = read(text_of(path), data_beside(path), options)
+    return module if module.source else replace(module, source=path.name)
+
+
+def text_of(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ModelError(f"{path} is no text in UTF-8") from None
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from None
-    module = read(text, _data_beside(path), options)
-    return module if module.source else replace(module, source=path.name)
 
 
 def read(text: str, constants: Mapping[str, Array], options: ImportOptions) -> Module:
     """A sound module: it has bounds, its types are exact and those that ops deduce, and it
     states what its ops need of run-time sizes."""
+    if parts_of(text):
+        raise ModelError("this text is that of several entries: read it with parse_entries")
     module = refine(apply(named_axes(parse(text, constants)), options))
     check.check(module, deduce)
     module = complete(module)
@@ -55,12 +62,16 @@ def read(text: str, constants: Mapping[str, Array], options: ImportOptions) -> M
     return module
 
 
-def save(module: Module, path: str | os.PathLike[str]) -> Path:
-    """The text into `path`, the data of large constants into the .npz beside it."""
+def save(module: Module | Entries, path: str | os.PathLike[str]) -> Path:
+    """The text into `path`, the data of large constants into the .npz beside it: of several
+    entries by their digests, each once."""
     target = Path(path)
-    stored = {c.name: c.data for c in module.constants if is_stored(c)}
+    several = [one for _, one in module.modules] if isinstance(module, Entries) else []
+    stored = {c.digest: c.data for one in several for c in one.constants if is_stored(c)}
+    if isinstance(module, Module):
+        stored = {c.name: c.data for c in module.constants if is_stored(c)}
     try:
-        target.write_text(to_text(module), encoding="utf-8")
+        target.write_text(str(module), encoding="utf-8")
         if stored:
             write_data(target.with_suffix(".npz"), stored)
     except OSError as error:
@@ -76,7 +87,7 @@ def write_data(path: Path, arrays: Mapping[str, Array]) -> None:
 KEY = "%"
 
 
-def _data_beside(path: Path) -> dict[str, Array]:
+def data_beside(path: Path) -> dict[str, Array]:
     for candidate in (path.with_suffix(".npz"), path.with_name(SHARED_DATA)):
         if candidate.is_file():
             try:
