@@ -6,16 +6,16 @@ mend it; 3 a tool is missing.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from relax_aot import cli_progress
-from relax_aot.cli_options import entries_of, options_of, parse_at, read_inputs
+from relax_aot.cli_options import entries_of, one_model, options_of, parse_at, read_inputs
+from relax_aot.cli_output import DIFFERENT, MENDABLE, TOOL_MISSING, end_verify, write_json
 from relax_aot.cli_types import BOARD, FILES
 from relax_aot.emit.weights import FORMS
 from relax_aot.errors import RelaxAotError
@@ -24,10 +24,8 @@ from relax_aot.version import VERSION
 
 if TYPE_CHECKING:
     from relax_aot.project import Project
-    from relax_aot.verify.job import Result
     from relax_aot.verify.profile import Profile
 
-DIFFERENT, MENDABLE, TOOL_MISSING = 1, 2, 3
 REPORTS = ("html", "svg", "json", "txt")
 
 
@@ -245,7 +243,7 @@ def verify(
         result = verify_several(
             entries, board, at, inputs, reference, Tolerance(rtol, atol), chosen, sanitize=sanitize
         )
-        _end_verify(result, json_file)
+        end_verify(result, json_file)
     (model,) = models
     dump = chosen.get("dump")
     options = _options(chosen)
@@ -275,21 +273,11 @@ def verify(
         port=port,
         baud=baud,
     )
-    _end_verify(run_job(job), json_file)
-
-
-def _end_verify(result: Result, json_file: str | None) -> NoReturn:
-    from relax_aot.verify.table import print_result
-
-    if json_file:
-        write_json(result.as_json(), json_file)
-    if json_file != "-":
-        print_result(result)
-    sys.exit(0 if result.ok else DIFFERENT)
+    end_verify(run_job(job), json_file)
 
 
 @cli.command()
-@click.argument("model", type=FILES)
+@click.argument("model", type=FILES, nargs=-1, required=True, callback=one_model)
 @click.option("--board", type=BOARD, required=True)
 @click.option(
     "-o", "output", type=FILES, required=True, metavar="DIR", help="Folder of the runner."
@@ -307,7 +295,8 @@ def runner(model: str, board: str, output: str, **chosen: Any) -> None:
 
 
 @cli.command()
-@click.argument("model", type=FILES)
+@click.argument("models", type=FILES, metavar="MODEL", nargs=-1, required=True)
+@click.option("--entry", metavar="NAME", help="Which of several entries.")
 @click.option(
     "-o", "output", type=FILES, required=True, metavar="FILE", help="- for standard output."
 )
@@ -319,7 +308,8 @@ def runner(model: str, board: str, output: str, **chosen: Any) -> None:
 @click.option("--count", is_flag=True, help="Count instructions on the board's emulator.")
 @common
 def report(
-    model: str,
+    models: tuple[str, ...],
+    entry: str | None,
     output: str,
     form: str | None,
     board: str,
@@ -327,15 +317,14 @@ def report(
     count: bool,
     **chosen: Any,
 ) -> None:
-    """Write a page with the memory map, kernels and sizes of MODEL."""
-    from relax_aot import driver
+    """Write a page with the memory map, kernels and sizes of MODEL, or of one entry of several."""
     from relax_aot.report import report_text, write_report
 
     sizes = [parse_at(text) for text in at]
     dump = chosen.get("dump")
     suffix = Path(output).suffix[1:].lower()
     form = form or (suffix if suffix in REPORTS else "html")
-    project = driver.compile_model(model, board, _options(chosen), dump)
+    project = _one_project(models, entry, board, chosen, dump)
     counted = _profile(project, sizes[-1] if sizes else None, ()) if count else None
     if output == "-":
         click.echo(report_text(project, sizes, form, counted), nl=False)
@@ -346,7 +335,7 @@ def report(
 
 
 @cli.command()
-@click.argument("model", type=FILES)
+@click.argument("model", type=FILES, nargs=-1, required=True, callback=one_model)
 @click.option("-o", "output", type=FILES, metavar="DIR", help="Folder of the C project.")
 @click.option("--board", type=BOARD, default="host", show_default=True)
 @click.option("--seconds", type=float, help="The longest that it may take.")
@@ -372,7 +361,8 @@ def prove(model: str, output: str | None, board: str, seconds: float | None, **c
 
 
 @cli.command("profile")
-@click.argument("model", type=FILES)
+@click.argument("models", type=FILES, metavar="MODEL", nargs=-1, required=True)
+@click.option("--entry", metavar="NAME", help="Which of several entries.")
 @click.option("--board", type=BOARD, default="mps2-an386", show_default=True)
 @click.option("--at", metavar="n=77,m=3", help="Sizes to run at; highest unless given.")
 @click.option("--inputs", type=FILES, multiple=True, metavar="FILE.npz|x=FILE.npz:key")
@@ -381,7 +371,8 @@ def prove(model: str, output: str | None, board: str, seconds: float | None, **c
 )
 @common
 def profile_command(
-    model: str,
+    models: tuple[str, ...],
+    entry: str | None,
     board: str,
     at: str | None,
     inputs: tuple[str, ...],
@@ -389,16 +380,34 @@ def profile_command(
     **chosen: Any,
 ) -> None:
     """Count the instructions of every kernel of MODEL on an emulated board."""
-    from relax_aot import driver
     from relax_aot.verify.table import profile_lines
 
-    project = driver.compile_model(model, board, _options(chosen))
+    project = _one_project(models, entry, board, chosen)
     found = _profile(project, parse_at(at) if at else None, inputs)
     if json_file:
         write_json(found.as_json(), json_file)
     if json_file != "-":
         for line in profile_lines(found):
             click.echo(line)
+
+
+def _one_project(
+    models: tuple[str, ...],
+    entry: str | None,
+    board: str,
+    chosen: dict[str, Any],
+    dump: str | None = None,
+) -> Project:
+    """The project of a model, or as one of several entries sees it."""
+    from relax_aot import driver
+    from relax_aot.cli_entries import entry_project
+
+    sources = entries_of(models)
+    if sources is not None:
+        return entry_project(sources, entry, board, _options(chosen), dump)
+    if entry is not None:
+        raise click.UsageError("--entry belongs to several entries: NAME=MODEL")
+    return driver.compile_model(models[0], board, _options(chosen), dump)
 
 
 def _profile(project: Project, at: Mapping[str, int] | None, inputs: tuple[str, ...]) -> Profile:
@@ -424,7 +433,7 @@ def compare(old: str, new: str) -> None:
 
 
 @cli.command()
-@click.argument("model", type=FILES)
+@click.argument("model", type=FILES, nargs=-1, required=True, callback=one_model)
 @click.option(
     "-o", "output", type=FILES, required=True, metavar="DIR", help="Folder of the reproducer."
 )
@@ -550,17 +559,6 @@ def demo(output: str) -> None:
     from relax_aot.demo import run_demo
 
     sys.exit(0 if run_demo(Path(output)) else DIFFERENT)
-
-
-def write_json(value: object, target: str) -> None:
-    text = json.dumps(value, indent=1)
-    if target == "-":
-        click.echo(text)
-        return
-    try:
-        Path(target).write_text(text + "\n")
-    except OSError as error:
-        raise RelaxAotError(f"cannot write {target}: {error.strerror}") from None
 
 
 cli_progress.add_options([cli, *cli.commands.values()])

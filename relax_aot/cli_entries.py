@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from relax_aot import driver
-from relax_aot.cli_options import options_of, parse_at, read_inputs
+from relax_aot.cli_options import UsageError, options_of, parse_at, read_inputs
 from relax_aot.ir.entries import Entries
+from relax_aot.project import Project
 from relax_aot.project.board import load_board
 from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.family_job import FamilyJob, run_family_job
@@ -99,3 +100,18 @@ def verify_several(
         sanitize=sanitize,
     )
     return run_family_job(job)
+
+
+def entry_project(
+    sources: Mapping[str, str] | Path,
+    entry: str | None,
+    board: str,
+    options: driver.Options,
+    dump: str | None,
+) -> Project:
+    """The project as one entry sees it."""
+    entries = load(sources, options)
+    if entry not in entries.names:
+        said = "which entry" if entry is None else f"there is no entry {entry}"
+        raise UsageError(f"{said}: --entry is one of {', '.join(entries.names)}")
+    return driver.compile_entries(entries, load_board(board), options, dump).entries[entry]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -98,6 +99,16 @@ def entries_of(models: Sequence[str]) -> dict[str, str] | Path | None:
             raise UsageError(f"{text}: the entry {name} is there already; call this one otherwise")
         entries[name] = path
     return entries
+
+
+def one_model(context: click.Context, _parameter: object, models: Sequence[str]) -> str:
+    """The one model of a verb that takes no entries."""
+    if len(models) == 1 and entries_of(models) is None:
+        return models[0]
+    raise UsageError(
+        f"{context.command.name} takes one model, not several entries: give the file of each by"
+        " itself"
+    )
 
 
 def parse_at(text: str) -> dict[str, int]:

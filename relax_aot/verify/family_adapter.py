@@ -28,6 +28,7 @@ class EntryView:
 @dataclass(frozen=True, slots=True)
 class FamilyAdapterView:
     name: str
+    owner: str
     prefix: str
     entries: tuple[EntryView, ...]
     has_state: bool
@@ -74,6 +75,7 @@ def _view(shared: Interface, interfaces: Sequence[Interface]) -> FamilyAdapterVi
     sizes_in = tuple(port.macro for interface in interfaces for port in interface.inputs)
     sizes_out = tuple(port.macro for interface in interfaces for port in interface.outputs)
     return FamilyAdapterView(
+        shared.name,
         shared.name,
         shared.prefix,
         tuple(entries),

@@ -401,3 +401,31 @@ def test_verify_sees_a_state_that_is_not_carried(tmp_path: Path) -> None:
     at = ({"n": 5, "m": 7},)
     result = run_family_job(FamilyJob(sources, (project,), state=STATE, at=at))
     assert [one.ok for one in result.targets[0].runs] == [True, False, False, False]
+
+
+def test_a_report_is_of_one_entry(tmp_path: Path) -> None:
+    file = tmp_path / "decode.json"
+    entries = saved(tmp_path)
+    found = run("report", *entries, *OPTIONS, "--name", "llm", "--entry", "decode", "-o", file)
+    assert found.exit_code == 0, found.output
+    said = json.loads(file.read_text())
+    assert said["model"] == "llm_decode"
+    assert said["memory"]["state_bytes"] == 16 + 2 * -(-13 * WIDTH * 4 // 16) * 16
+    for wrong in ((), ("--entry", "other")):
+        found = run("report", *entries, *OPTIONS, *wrong, "-o", file)
+        assert "--entry is one of prefill, decode" in str(found.exception)
+
+
+@pytest.mark.parametrize("verb", ["prove", "bug", "runner"])
+def test_verbs_of_one_model(verb: str, tmp_path: Path) -> None:
+    found = run(verb, *saved(tmp_path), "-o", tmp_path / "out", "--board", "mps2-an386")
+    assert f"{verb} takes one model, not several entries" in str(found.exception)
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+def test_an_entry_is_profiled(tmp_path: Path) -> None:
+    found = run("profile", *saved(tmp_path), *OPTIONS, "--entry", "decode")
+    assert found.exit_code == 0, found.output
+    assert "model_decode on mps2-an386 at m=13" in found.output
+    assert "matmul" in found.output
