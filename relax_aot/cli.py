@@ -252,7 +252,7 @@ def verify(
     if per_value:
         from relax_aot.diagnose.values import first_differences
 
-        module = driver.load(model, options)
+        module, _ = driver.coded(driver.load(model, options), options)
         found = first_differences(module, board, options, sizes, arrays, Tolerance(rtol, atol))
         for line in found.lines:
             click.echo(line)
@@ -453,9 +453,10 @@ def bug(
     module = driver.load(model, options)
     if random_weights:
         module = with_random_weights(module)
+    module, _ = driver.coded(module, options)
     target = load_board(board)
     found = minimise(module, target, options, [parse_at(text) for text in at])
-    path = write_reproducer(found, target, Path(output))
+    path = write_reproducer(found, target, options, Path(output))
     click.echo(f"{path}: {found.calls} of {found.of_calls} calls")
     click.echo(f"{found.failure.kind}: {found.failure.message}")
 

@@ -6,6 +6,8 @@ it becomes results. Small parts are tried first, so most bugs end as one call.
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy as np
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
+from relax_aot.externs import ExternError
 from relax_aot.frontends.text import save
 from relax_aot.ir.graph import Call, Constant, Function, Module, Var, bodies
 from relax_aot.progress import step
@@ -60,6 +63,8 @@ def minimise(
             f"the model compiles for {board.name} and equals its reference: there is nothing to"
             " reproduce; give --at, --board and the bounds that went wrong"
         )
+    if whole.kind == ExternError.__name__:
+        raise ExternError(f"{whole.message}\nThe table has to be mended before there is a bug")
     count = len(module.main.body)
     for number, part in enumerate(_parts(module), 1):
         step(f"part {number}: {len(part.main.body)} of {count} calls")
@@ -98,7 +103,7 @@ def _difference(
             if not found.ok:
                 return Failure(
                     DIFFERS,
-                    f"{port.source} at {case.sizes}: {found.mismatches} elements differ, by"
+                    f"{port.source} at {case.shown}: {found.mismatches} elements differ, by"
                     f" {found.max_abs:g} at most",
                 )
     return None
@@ -193,7 +198,7 @@ def with_random_weights(module: Module) -> Module:
     return replace(module, constants=tuple(drawn(c) for c in module.constants))
 
 
-def write_reproducer(found: Reproducer, board: Board, folder: Path) -> Path:
+def write_reproducer(found: Reproducer, board: Board, options: Options, folder: Path) -> Path:
     """The part as text, and a note of what goes wrong and how to see it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = save(found.module, folder / TEXT_NAME)
@@ -201,7 +206,18 @@ def write_reproducer(found: Reproducer, board: Board, folder: Path) -> Path:
         f"relax_aot {VERSION}, board {board.name}\n"
         f"{found.failure.kind}: {found.failure.message}\n"
         f"{found.calls} of {found.of_calls} calls are left\n\n"
-        f"relax-aot verify {TEXT_NAME} --board {board.name} --reference numpy\n"
+        f"relax-aot verify {TEXT_NAME} --board {board.name} --reference numpy"
+        f"{''.join(_beside(options, folder))}\n"
     )
     (folder / "README.txt").write_text(note, encoding="utf-8")
     return path
+
+
+def _beside(options: Options, folder: Path) -> Iterator[str]:
+    """What the text does not hold; tables of C functions from where the reproducer lies."""
+    if options.optimize != "speed":
+        yield f" --optimize {options.optimize}"
+    for table in options.externs:
+        yield f" --extern {shlex.quote(os.path.relpath(table, folder))}"
+    for library in options.libraries:
+        yield f" --library {shlex.quote(library)}"

@@ -22,6 +22,7 @@ import numpy as np
 from relax_aot.externs._error import ExternError
 from relax_aot.ir.graph import Attr, Call, Constant, Function, Var
 
+AXES = ("axis", "axes")
 COMMUTATIVE = (
     "add", "mul", "max", "min", "equal", "logical_and", "logical_or", "logical_xor",
     "bitwise_and", "bitwise_or", "bitwise_xor",
@@ -327,19 +328,30 @@ def _attrs_match(line: Line, call: Call, found: _Found) -> bool:
     for name, wanted in line.attrs:
         if name not in given:
             return False
-        if not _attr_matches(wanted, given[name], found):
+        rank = _rank(call) if name in AXES else 0
+        if not _attr_matches(wanted, given[name], found, rank):
             return False
     return True
 
 
-def _attr_matches(wanted: AttrPattern, given: Attr, found: _Found) -> bool:
+def _rank(call: Call) -> int:
+    """Of what an axis is an axis of: plain where the call changes no rank, else 0."""
+    values = (*call.args[:1], *call.outs[:1])
+    ranks = {len(value.type.shape) for value in values if value is not None}
+    return ranks.pop() if len(ranks) == 1 else 0
+
+
+def _attr_matches(wanted: AttrPattern, given: Attr, found: _Found, rank: int) -> bool:
+    """With a rank, axes that are counted from the end are those that they are from the front."""
     if isinstance(wanted, AttrName):
         known = found.attrs.setdefault(wanted.name, given)
         return known == given
     if isinstance(wanted, tuple) and isinstance(given, tuple):
         return len(wanted) == len(given) and all(
-            _attr_matches(w, g, found) for w, g in zip(wanted, given, strict=True)
+            _attr_matches(w, g, found, rank) for w, g in zip(wanted, given, strict=True)
         )
+    if rank and type(wanted) is int and type(given) is int and abs(wanted - given) == rank:
+        return True
     return bool(wanted == given)
 
 

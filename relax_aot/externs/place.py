@@ -430,4 +430,7 @@ def _nothing_taken(placing: _Placing) -> str:
     assert rule.pattern is not None
     present = ", ".join(sorted({call.op for call in calls}))
     wanted = ", ".join(line.op for line in rule.pattern.lines)
-    return f"{text}; its pattern is {wanted}; ops in the model are: {present}"
+    said = f"{text}; its pattern is {wanted}; ops in the model are: {present}"
+    last = [call for call in calls if call.op == rule.pattern.lines[-1].op]
+    lines = "".join(f"\n  {call_text(call)}" for call in last[:3])
+    return said + (f"; where {last[0].op} is, they are:{lines}" if last else "")

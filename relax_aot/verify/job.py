@@ -187,7 +187,7 @@ def _on_host(project: Project, cases: Sequence[Case], sanitize: bool) -> list[An
     model = host_model(project, sanitize=sanitize)
     answers = []
     for number, case in enumerate(cases):
-        step(f"running on host: sizes {dict(case.sizes)}", number, len(cases))
+        step(f"running on host: {case.shown}", number, len(cases))
         answers.append(_host_answer(model, case))
     return answers
 
@@ -225,7 +225,7 @@ def _expected(job: Job, interface: Interface, cases: Sequence[Case]) -> list[dic
     )
     results = []
     for number, case in enumerate(cases):
-        step(f"reference: sizes {dict(case.sizes)}", number, len(cases))
+        step(f"reference: {case.shown}", number, len(cases))
         named = {p.source: a for p, a in zip(interface.inputs, case.inputs, strict=True)}
         shapes = {
             part.source: tuple(d.evaluate(case.sizes) for d in part.type.shape)

@@ -32,6 +32,15 @@ class Case:
     sizes: dict[str, int]
     inputs: tuple[Array, ...]
 
+    @property
+    def shown(self) -> str:
+        return sizes_text(self.sizes)
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """As `--at` takes them."""
+    return ",".join(f"{name}={size}" for name, size in sizes.items()) or "fixed sizes"
+
 
 def cases_of(
     interface: Interface,

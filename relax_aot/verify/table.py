@@ -12,6 +12,7 @@ from relax_aot.project.board import Board, list_boards, load_board, same_core
 from relax_aot.verify import doctor, toolchain, unicorn
 from relax_aot.verify.job import Result, Run
 from relax_aot.verify.profile import Profile
+from relax_aot.verify.samples import sizes_text
 
 
 def print_result(result: Result) -> None:
@@ -33,8 +34,8 @@ def print_result(result: Result) -> None:
             for difference in run.outputs:
                 if not difference.ok:
                     console.print(
-                        f"  {difference.name} at {run.dims}: {difference.mismatches} elements"
-                        f" differ, most at {difference.worst} {difference.note}",
+                        f"  {difference.name} at {sizes_text(run.dims)}: {difference.mismatches}"
+                        f" elements differ, most at {difference.worst} {difference.note}".rstrip(),
                         style="red",
                     )
 

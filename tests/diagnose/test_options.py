@@ -1,0 +1,100 @@
+"""What a user chose besides the model counts when a difference is looked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+
+from relax_aot.cli import cli
+from relax_aot.externs import ExternError
+from tests.diagnose.test_diagnose import with_wrong
+from tests.models.onnx_text import model_of
+
+SOFTMAX = "void my_softmax(int m, int k, const float *x, float *y)"
+WRONG = f"""#include "my.h"
+#include <math.h>
+{SOFTMAX}
+{{
+    for (int i = 0; i < m; i++, x += k, y += k) {{
+        float sum = 0.0f;
+        for (int j = 0; j < k; j++) sum += y[j] = expf(x[j]);
+        for (int j = 0; j < k; j++) y[j] /= sum;
+        if (m > 5) y[0] += 0.25f;
+    }}
+}}
+"""
+TABLE = """header = "my.h"
+sources = ["my.c"]
+[[extern]]
+function = "my_softmax"
+replaces = "%y = softmax(%x) {axis=AXIS}"
+[extern.arguments]
+m = { size = "m" }
+k = { size = "k" }
+x = { input = "f32[*m, k]" }
+y = { output = "f32[*m, k]" }
+"""
+
+
+def ran(verb: str, folder: Path, *arguments: str) -> Result:
+    model = str(folder / "model.onnx")
+    return CliRunner().invoke(cli, [verb, model, "--bound", "n=9", *arguments])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(5)
+    weights = {"w": rng.normal(size=(4, 3)).astype(np.float32)}
+    body = "a = MatMul(x, w)\ny = Softmax <axis = -1> (a)"
+    onnx.save(
+        model_of("soft (float[1, n, 4] x) => (float[1, n, 3] y)", body, weights),
+        tmp_path / "model.onnx",
+    )
+    np.savez(tmp_path / "samples.npz", x=rng.normal(size=(8, 1, 5, 4)).astype(np.float32))
+    (tmp_path / "my.h").write_text(f"{SOFTMAX};\n")
+    (tmp_path / "my.c").write_text(WRONG)
+    for name, axis in (("last", -1), ("same", 2), ("other", 0)):
+        (tmp_path / f"{name}.toml").write_text(TABLE.replace("AXIS", str(axis)))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_routine_that_is_wrong_is_found_and_its_table_is_told(folder: Path) -> None:
+    for name in ("last", "same"):
+        table = str(folder / f"{name}.toml")
+        done = ran("verify", folder, "--extern", table, "--per-value", "--at", "n=6")
+        assert done.exit_code == 1 and "the first value that differs is %y" in done.output
+    table = str(folder / "last.toml")
+    done = ran("bug", folder, "--extern", table, "-o", str(folder / "small"), "--at", "n=6")
+    assert done.exit_code == 0 and "1 of 2 calls" in done.output, done.output
+    assert "y at n=9: 9 elements differ, by 0.25" in done.output
+    note = (folder / "small" / "README.txt").read_text()
+    assert "--reference numpy --extern ../last.toml\n" in note
+
+
+def test_a_table_that_takes_nothing_shows_what_there_is(folder: Path) -> None:
+    for verb in ("verify", "bug"):
+        more = ("-o", str(folder / "small")) if verb == "bug" else ()
+        done = ran(verb, folder, "--extern", str(folder / "other.toml"), *more)
+        assert isinstance(done.exception, ExternError)
+        assert "where softmax is, they are:\n  %y: f32[1, n, 3] = softmax(%a) {axis=2}" in str(
+            done.exception
+        )
+    assert not (folder / "small").exists()
+
+
+@pytest.mark.slow
+def test_codes_are_what_a_quantised_model_is_looked_at_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_wrong(monkeypatch, "quantize", lambda x: np.where(x < 100, x + 1, x))
+    chosen = ("--quantize", "int8", "--calibrate", str(folder / "samples.npz"))
+    done = ran("verify", folder, *chosen, "--per-value", "--at", "n=6")
+    assert done.exit_code == 1 and "= quantize" in done.output, done.output
+    done = ran("bug", folder, *chosen, "-o", str(folder / "small"))
+    assert done.exit_code == 0, done.output
+    assert "quantize(" in (folder / "small" / "reproducer.raot").read_text()
