@@ -71,7 +71,7 @@ class NeedView:
 
 def slot_views(context: RunContext, macros: dict[str, str]) -> tuple[SlotView, ...]:
     prefix, plan = context.interface.prefix, context.plan
-    names = Names()
+    names = Names(before=f"{prefix}_UNDER__99")
     macro_of = {s.var.name: names.claim(s.var.name).upper() for s in plan.slots}
     views = []
     for slot in plan.slots:

@@ -128,7 +128,7 @@ class Printer:
             case Bind():
                 return self._bind(stmt, scope, depth)
             case If():
-                self._line(depth, f"if ({expr_c(stmt.condition, scope)}) {{")
+                self._line(depth, f"if ({_told(stmt.condition, scope)}) {{")
                 self.body(stmt.then, scope, depth + 1)
                 if stmt.otherwise:
                     self._line(depth, "} else {")
@@ -294,6 +294,13 @@ def _kept(value: Expr, scope: Scope) -> str:
     """A value as a scalar keeps it: functions that tell yes from no give an int."""
     told = value.dtype is DType.BOOL and isinstance(value, Apply | Select)
     return stored(value, DType.BOOL, scope) if told else expr_c(value, scope)
+
+
+def _told(condition: Expr, scope: Scope) -> str:
+    """What decides an `if`: a comparison; bytes and what functions give are none by themselves."""
+    if isinstance(condition, Binary | Unary):
+        return expr_c(condition, scope)
+    return f"{_operand(condition, scope, SUM)} != 0"
 
 
 def _within(text: str, binds: int, least: int) -> str:

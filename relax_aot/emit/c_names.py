@@ -166,19 +166,28 @@ _MACRO = re.compile(
 )
 
 
-class Names:
-    """Hands out identifiers of one C scope."""
+SIGNIFICANT = 63
+"""Characters in which C11 promises to tell internal names and macros apart (5.2.4.1)."""
+LEAST = 8
+"""What is left of a name, whatever stands before it."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+
+class Names:
+    """Hands out identifiers of one C scope that differ behind what stands `before` each of them."""
+
+    def __init__(self, taken: Iterable[str] = (), before: str = "") -> None:
         self._taken = {name.lower() for name in (*RESERVED, *taken)}
+        self._room = max(SIGNIFICANT - len(before), LEAST)
 
     def claim(self, wanted: str) -> str:
         """A legal identifier close to `wanted` that nobody has."""
         base = identifier(wanted)
+        base = base if len(base) <= self._room else base[: self._room].rstrip("_")
         name, count = base, 1
         while name.lower() in self._taken:
             count += 1
-            name = f"{base}_{count}"
+            end = f"_{count}"
+            name = base[: self._room - len(end)] + end
         self._taken.add(name.lower())
         return name
 

@@ -16,6 +16,7 @@ from relax_aot.emit.extern_code import check_macros
 from relax_aot.emit.functions import shared_functions
 from relax_aot.emit.interface import (
     STEP_FUNCTIONS,
+    TAKEN_MACROS,
     ArenaPort,
     DimField,
     Family,
@@ -144,11 +145,11 @@ def _files(view: ModelView, views: tuple[ModelView, ...]) -> dict[str, str]:
 def _family(parts: Sequence[Part], name: str) -> Family:
     prefix = name.upper()
     fields = Names()
-    macros = Names(["ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "PLAN_H"])
+    macros = Names(TAKEN_MACROS, before=f"{prefix}_")
     dims: dict[str, DimField] = {}
     states: dict[str, StatePart] = {}
     shaping: set[str] = set()
-    offsets = Names()
+    offsets = Names(before=f"{prefix}_STATE_OFFSET_")
     alignment = max(part.plan.alignment for part in parts)
     bytes_of: dict[str, int] = {}
     for part in parts:

@@ -17,6 +17,8 @@ STEP_FUNCTIONS = ("begin", "step", "step_name", "next", "check_entry")
 
 HEADER_BYTES = 16
 """A state block begins with the sizes that shape it, padded to whole alignments."""
+TAKEN_MACROS = ("ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "PLAN_H")
+"""What every header calls so behind the model's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ def interface_of(
     c_name = identifier(name).lower()
     prefix = c_name.upper()
     shared = {} if family is None else {field.source: field for field in family.dims}
-    macros = Names(["ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "PLAN_H"])
+    macros = Names(TAKEN_MACROS, before=f"{prefix}_")
     if module.states:
         macros.claim("STATE_BYTES")
     if weights_apart:
@@ -211,7 +213,7 @@ def interface_of(
 
 def state_parts(module: Module, prefix: str) -> tuple[StatePart, ...]:
     """The states of a module, with names of their own."""
-    names, offsets = Names(), Names()
+    names, offsets = Names(), Names(before=f"{prefix}_STATE_OFFSET_")
     table = {v.name: v for v in (*module.main.params, *module.main.results)}
     parts = []
     for state in module.states:

@@ -84,7 +84,7 @@ def weights_of(
             f"constants of {total} bytes are one block, which cannot lie in several regions; give"
             " the board one region of constants that has room for all"
         )
-    names = Names(["run", "init", "arena_bytes", "weights", *taken])
+    names = Names(["run", "init", "arena_bytes", "weights", *taken], before=f"{prefix}_")
     views, expressions = [], {}
     pieces: list[bytes | memoryview] = []
     end = 0

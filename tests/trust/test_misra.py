@@ -8,13 +8,17 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 import relax_aot as rx
 from relax_aot import driver
+from relax_aot.driver import Options
 from tests.conftest import ROOT
 from tests.emit.test_stepwise import CASES
-from tests.trust.proven import PROVEN
+from tests.models.onnx_text import model_of
+from tests.trust.proven import PROVEN, Proven
 
 PAGE = ROOT / "docs" / "reference" / "misra.md"
 FEW = ("mlp",)
@@ -37,6 +41,23 @@ PROCESSORS = {
 """What their compilers define of what the headers ask for."""
 
 
+def picked() -> onnx.ModelProto:
+    """Bytes that decide, and names that begin alike."""
+    return model_of(
+        "picked (float[n, 3] x, bool[n] those) => (float[k, 3] y)",
+        """
+        chosen_of_the_many_rows_that_the_model_was_given_as_input = Compress <axis = 0> (x, those)
+        chosen_of_the_many_rows_that_the_model_was_given_as_input_scaled = Mul(
+            chosen_of_the_many_rows_that_the_model_was_given_as_input, w)
+        y = Tanh(chosen_of_the_many_rows_that_the_model_was_given_as_input_scaled)
+        """,
+        {"w": np.ones(3, np.float32)},
+    )
+
+
+MODELS = {**PROVEN, "picked": Proven(picked, Options(bounds={"n": (1, 9)}, name="picked"))}
+
+
 @cache
 def categories() -> dict[str, frozenset[str]]:
     rows = re.findall(r"^\| (mandatory|advisory) \| (.*) \|$", PAGE.read_text(), re.M)
@@ -55,12 +76,12 @@ def test_the_list_is_short() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [n if n in FEW else pytest.param(n, marks=pytest.mark.long) for n in PROVEN]
+    "name", [n if n in FEW else pytest.param(n, marks=pytest.mark.long) for n in MODELS]
 )
 def test_no_other_required_rule(name: str, tmp_path: Path) -> None:
     if shutil.which("cppcheck") is None:
         pytest.skip("cppcheck is not installed")
-    subject = PROVEN[name]
+    subject = MODELS[name]
     project = driver.compile_model(subject.make(), "host", subject.options)
     folder = project.write(tmp_path / "out")
     configurations = ["--max-configs=1"] if name in FEW else []

@@ -23,6 +23,8 @@
 _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sign");
 
 #if defined(__GNUC__)
+/* Equal means equal, as in the models: zeros, infinities and whole numbers are told by it. */
+#pragma GCC diagnostic ignored "-Wfloat-equal"
 #define RAOT_INFINITY (__builtin_inff())
 #define RAOT_NAN (__builtin_nanf(""))
 #else

@@ -1,0 +1,36 @@
+"""Names that begin alike for long differ where compilers still look."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+
+from relax_aot import driver
+from relax_aot.driver import Options
+from tests.models.onnx_text import model_of
+
+STEM = "encoder_layers_0_self_attention_output_projection"
+PREFIX = "a_network_whose_name_has_nearly_fifty_characters"
+
+
+def test_names_differ_in_the_characters_that_count() -> None:
+    weights = {f"{STEM}_{k}": np.full((4, 4), k + 1, np.float32) for k in range(11)}
+    lines = [f"{STEM}_v0 = MatMul({STEM}_x, {STEM}_0)"]
+    lines += [
+        f"{STEM}_v{k} = MatMul({STEM}_v{k - 1}, {STEM}_{k})\n{STEM}_s{k} = Softmax({STEM}_v{k})"
+        for k in range(1, 11)
+    ]
+    sums = ", ".join(f"{STEM}_s{k}" for k in range(1, 11))
+    model = model_of(
+        f"g (float[n, 4] {STEM}_x) => (float[n, 4] {STEM}_y)",
+        "\n".join([*lines, f"{STEM}_y = Sum({sums})"]),
+        weights,
+    )
+    options = Options(bounds={"n": (1, 3)}, name=PREFIX)
+    files = driver.compile_model(model, "host", options).files
+    text = "\n".join(files[f"{PREFIX}{end}"].decode() for end in (".h", ".c", "_weights.h"))
+    names = set(re.findall(rf"\b{PREFIX}\w*", text, re.I))
+    assert len(names) > 40
+    assert [n for n, times in Counter(name[:63] for name in names).items() if times > 1] == []
