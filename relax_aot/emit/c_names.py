@@ -168,7 +168,7 @@ _MACRO = re.compile(
 
 SIGNIFICANT = 63
 """Characters in which C11 promises to tell internal names and macros apart (5.2.4.1)."""
-LEAST = 8
+LEAST = 4
 """What is left of a name, whatever stands before it."""
 
 
@@ -187,7 +187,7 @@ class Names:
         while name.lower() in self._taken:
             count += 1
             end = f"_{count}"
-            name = base[: self._room - len(end)] + end
+            name = base[: max(self._room - len(end), 1)] + end
         self._taken.add(name.lower())
         return name
 
