@@ -250,6 +250,11 @@ def verify(
     arrays = read_inputs(inputs)
     sizes = tuple(parse_at(text) for text in at)
     if per_value:
+        if reference or sanitize or port or json_file or dump:
+            raise click.UsageError(
+                "--per-value compares with NumPy and prints: it goes without --reference,"
+                " --sanitize, --serial, --json and --dump"
+            )
         from relax_aot.diagnose.values import first_differences
 
         module, _ = driver.coded(driver.load(model, options), options)
@@ -321,10 +326,9 @@ def report(
     from relax_aot.report import report_text, write_report
 
     sizes = [parse_at(text) for text in at]
-    dump = chosen.get("dump")
     suffix = Path(output).suffix[1:].lower()
     form = form or (suffix if suffix in REPORTS else "html")
-    project = _one_project(models, entry, board, chosen, dump)
+    project = _one_project(models, entry, board, chosen)
     counted = _profile(project, sizes[-1] if sizes else None, ()) if count else None
     if output == "-":
         click.echo(report_text(project, sizes, form, counted), nl=False)
@@ -343,7 +347,6 @@ def report(
 def prove(model: str, output: str | None, board: str, seconds: float | None, **chosen: Any) -> None:
     """Show by Frama-C that no call of MODEL, whatever its sizes and numbers, is undefined. MODEL
     may be a project that was proven before: what its files say now is proven again."""
-    from relax_aot import driver
     from relax_aot.verify import prove as prover
 
     folder = Path(model if output is None else output)
@@ -352,7 +355,7 @@ def prove(model: str, output: str | None, board: str, seconds: float | None, **c
             raise RelaxAotError(f"prove {model} needs -o DIR, the folder of the C project")
         proof = prover.prove_again(folder, seconds)
     else:
-        project = driver.compile_model(model, board, _options(chosen))
+        project = _one_project((model,), None, board, chosen)
         proof = prover.prove(project, seconds)
         prover.write(project, proof, folder)
     for line in (*proof.lines(), f"{folder}/proof: {len(proof.files)} files"):
@@ -396,13 +399,12 @@ def _one_project(
     entry: str | None,
     board: str,
     chosen: dict[str, Any],
-    dump: str | None = None,
 ) -> Project:
     """The project of a model, or as one of several entries sees it."""
     from relax_aot import driver
     from relax_aot.cli_entries import entry_project
 
-    sources = entries_of(models)
+    sources, dump = entries_of(models), chosen.get("dump")
     if sources is not None:
         return entry_project(sources, entry, board, _options(chosen), dump)
     if entry is not None:
@@ -449,6 +451,10 @@ def bug(
     from relax_aot.diagnose.bug import minimise, with_random_weights, write_reproducer
     from relax_aot.project.board import load_board
 
+    if chosen.get("dump"):
+        raise click.UsageError(
+            "bug compiles many parts: --dump goes with compile, on the part left"
+        )
     options = _options(chosen)
     module = driver.load(model, options)
     if random_weights:

@@ -26,7 +26,7 @@ from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.emulate import emulate_cases
 from relax_aot.verify.host import host_model
 from relax_aot.verify.reference import evaluate
-from relax_aot.verify.samples import cases_of
+from relax_aot.verify.samples import SizeChoiceError, cases_of
 from relax_aot.version import VERSION
 
 TEXT_NAME = "reproducer.raot"
@@ -43,6 +43,8 @@ class Failure:
 
     kind: str
     message: str
+    mistake: RelaxAotError | None = None
+    """What is wrong with what was asked for, so that there is no bug to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,8 @@ def minimise(
             f"the model compiles for {board.name} and equals its reference: there is nothing to"
             " reproduce; give --at, --board and the bounds that went wrong"
         )
-    if whole.kind == ExternError.__name__:
-        raise ExternError(f"{whole.message}\nThe table has to be mended before there is a bug")
+    if whole.mistake is not None:
+        raise whole.mistake
     count = len(module.main.body)
     for number, part in enumerate(_parts(module), 1):
         step(f"part {number}: {len(part.main.body)} of {count} calls")
@@ -80,6 +82,8 @@ def failure_of(
     """What goes wrong when the module is compiled, built, run and compared; else None."""
     try:
         return _difference(module, board, options, sizes)
+    except (ExternError, SizeChoiceError) as error:
+        return Failure(type(error).__name__, str(error), error)
     except RelaxAotError as error:
         return Failure(type(error).__name__, str(error))
     except Exception as error:  # noqa: BLE001 - a bug of ours is what is looked for

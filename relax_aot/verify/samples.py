@@ -52,7 +52,10 @@ def cases_of(
     rng = np.random.default_rng(seed)
     needed = {p.source for p in interface.inputs}
     if arrays and needed <= set(arrays):
-        return _given(interface, arrays)
+        given = _given(interface, arrays)
+        for case in given:
+            _require_bounds(interface, case.sizes)
+        return given
     chosen = [_named(interface, one) for one in at] or _spread(interface, seed)
     return [
         Case(
@@ -103,7 +106,20 @@ def _named(interface: Interface, wanted: Mapping[str, int]) -> dict[str, int]:
             raise SizeChoiceError(
                 f"--at {name}=...: the model has no such size, only {sorted(known)}"
             )
-    return {s.name: wanted.get(source, s.high) for source, s in known.items()}
+    sizes = {s.name: wanted.get(source, s.high) for source, s in known.items()}
+    _require_bounds(interface, sizes)
+    return sizes
+
+
+def _require_bounds(interface: Interface, sizes: Mapping[str, int]) -> None:
+    """The C refuses other sizes by its status, and some references end the process at them."""
+    for field in interface.dims:
+        size, low, high = sizes[field.symbol.name], field.symbol.low, field.symbol.high
+        if not low <= size <= high:
+            raise SizeChoiceError(
+                f"{field.source}={size}: the bounds are {low}..{high}; give another --at or"
+                f" inputs, or --bound {field.source}={min(low, size)}..{max(high, size)}"
+            )
 
 
 def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:

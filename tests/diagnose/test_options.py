@@ -98,3 +98,27 @@ def test_codes_are_what_a_quantised_model_is_looked_at_in(
     done = ran("bug", folder, *chosen, "-o", str(folder / "small"))
     assert done.exit_code == 0, done.output
     assert "quantize(" in (folder / "small" / "reproducer.raot").read_text()
+
+
+def test_options_that_would_not_count_are_refused(folder: Path) -> None:
+    for more in (("--reference", "numpy"), ("--sanitize",), ("--json", "-"), ("--dump", "d")):
+        done = ran("verify", folder, "--per-value", *more)
+        assert done.exit_code == 2 and "--per-value compares with NumPy" in done.output, more
+    done = ran("bug", folder, "-o", str(folder / "small"), "--dump", str(folder / "d"))
+    assert done.exit_code == 2 and "--dump goes with compile" in done.output
+    stages = folder / "stages"
+    done = ran("profile", folder, "--dump", str(stages), "--board", "mps2-an386", "--at", "n=99")
+    assert "n=99: the bounds are 1..9; give another --at" in str(done.exception)
+    assert (stages / "01-frontend.raot").is_file()
+
+
+@pytest.mark.parametrize("size", [0, 10])
+def test_sizes_outside_their_bounds_are_refused_before_anything_runs(
+    size: int, folder: Path
+) -> None:
+    """ONNX Runtime ends the process at a recurrence over nothing."""
+    said = f"n={size}: the bounds are 1..9"
+    for verb, more in (("verify", ()), ("verify", ("--per-value",)), ("bug", ("-o", "none"))):
+        assert said in str(ran(verb, folder, "--at", f"n={size}", *more).exception)
+    np.savez(folder / "in.npz", x=np.zeros((1, size, 4), np.float32))
+    assert said in str(ran("verify", folder, "--inputs", str(folder / "in.npz")).exception)
