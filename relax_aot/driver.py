@@ -102,7 +102,7 @@ def compile_module(
     dump: Callable[[str, Module | str], None] = lambda stage, value: None,
 ) -> Project:
     """Module -> Project; `dump` is given what each stage makes."""
-    planned = _planned(module, board, options, dump)
+    planned = _planned(module, board, options, _externs(options), dump)
     name = model_name(module, options)
     project_ = project.assemble(
         planned.original, planned.plan, name, board, planned.table, options.weights,
@@ -110,6 +110,10 @@ def compile_module(
     )  # fmt: skip
     require_fit(board, planned.plan, project_.interface, project_.const_bytes)
     return replace(project_, fusion=planned.fusion, floats=planned.floats)
+
+
+def _externs(options: Options) -> externs.ExternTable:
+    return externs.read_externs([Path(path) for path in options.externs], options.libraries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +128,15 @@ class _Planned:
 
 
 def _planned(
-    module: Module, board: Board, options: Options, dump: Callable[[str, Module | str], None]
+    module: Module,
+    board: Board,
+    options: Options,
+    table: externs.ExternTable,
+    dump: Callable[[str, Module | str], None],
 ) -> _Planned:
     dump("frontend", module)
     _require_data(module)
     original = module
-    table = externs.read_externs([Path(path) for path in options.externs], options.libraries)
     module = transforms.run(module)
     dump("transforms", module)
     floats = integers.stays(module)
@@ -174,6 +181,7 @@ def compile_entries(
     entry."""
     entries, quantised = _coded_entries(entries, options)
     planned: dict[str, _Planned] = {}
+    table = _externs(options)
     for number, (name, module) in enumerate(entries.modules):
         stages: list[Stage] = []
 
@@ -183,10 +191,11 @@ def compile_entries(
             to.append((stage, value))
 
         step(f"compiling the entry {name}", number, len(entries.modules))
-        planned[name] = _planned(module, board, options, record)
+        planned[name] = _planned(module, board, options, externs.for_some(table), record)
         if dump_folder is not None:
             write_stages(stages, Path(dump_folder) / name)
     finished()
+    externs.require_taken(table, [one.plan.module for one in planned.values()])
     parts = [
         Compiled(
             name, one.original, one.plan, one.table, one.fusion, one.floats, quantised.get(name)

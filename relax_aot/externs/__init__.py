@@ -8,6 +8,7 @@ keep their meaning until then: what verifies a model still compares with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from relax_aot.externs._error import ExternError
@@ -15,6 +16,7 @@ from relax_aot.externs.libraries import library_table
 from relax_aot.externs.place import place
 from relax_aot.externs.rule import ExternTable, TableFile
 from relax_aot.externs.toml import read_table
+from relax_aot.ir.graph import Module
 
 
 def read_externs(tables: Sequence[Path], libraries: Sequence[str] = ()) -> ExternTable:
@@ -24,6 +26,27 @@ def read_externs(tables: Sequence[Path], libraries: Sequence[str] = ()) -> Exter
     read += [read_table(path, expected=False) for path in brought]
     _check_files(read)
     return ExternTable(tuple(read))
+
+
+def for_some(table: ExternTable) -> ExternTable:
+    """The same for one entry of several: its rules may replace something in another."""
+    return ExternTable(
+        tuple(
+            replace(one, rules=tuple(replace(rule, expected=False) for rule in one.rules))
+            for one in table.tables
+        )
+    )
+
+
+def require_taken(table: ExternTable, modules: Sequence[Module]) -> None:
+    """Each rule of the user's replaced something in one of these modules."""
+    called = {(e.function, e.header) for module in modules for e in module.externs}
+    for rule in table.rules:
+        if rule.expected and (rule.extern.function, rule.extern.header) not in called:
+            raise ExternError(
+                f"{rule.where}: function {rule.prototype.name} takes the place of nothing in any"
+                " entry; compile the one that should have it by itself, which says why"
+            )
 
 
 def _check_files(tables: Sequence[TableFile]) -> None:
@@ -39,4 +62,4 @@ def _check_files(tables: Sequence[TableFile]) -> None:
                 )
 
 
-__all__ = ["ExternError", "ExternTable", "place", "read_externs"]
+__all__ = ["ExternError", "ExternTable", "for_some", "place", "read_externs", "require_taken"]

@@ -16,11 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import relax_aot as rx
+from examples.extern_routine import make_model
 from relax_aot import driver
 from relax_aot.cli import cli
 from relax_aot.project.board import load_board
 from relax_aot.verify.compilers import host_compiler
 from relax_aot.verify.family_job import FamilyJob, run_family_job
+from tests.conftest import ROOT
 from tests.models.onnx_text import model_of, random_weights, sizes
 
 WIDTH = 8
@@ -152,6 +154,72 @@ def test_the_program_builds_at_smaller_bounds(project: rx.EntriesProject, tmp_pa
     command = [*compiler.command, *flags, *bounds, *units, "-o", "example", "-lm"]
     subprocess.run(command, cwd=folder, check=True)
     assert subprocess.run([folder / "example"], check=False).returncode == 0
+
+
+STEPS = """
+#include <stdio.h>
+#include <string.h>
+#include "llm.h"
+LLM_ARENA(static, arena);
+RAOT_ALIGNAS(LLM_ALIGNMENT) static unsigned char state[LLM_STATE_BYTES];
+static const struct llm_memory memory = {
+    .arena = arena, .arena_bytes = sizeof arena, .state = state
+};
+static float x[72], y[2][72], z[2][8];
+
+static int sequence(int by_steps, float *prefilled, float *decoded)
+{
+    const struct llm_dims held = {.m = 7};
+    const struct llm_prefill_dims many = {.n = 5, .m = 7};
+    const struct llm_decode_dims one = {.m = 7};
+    const struct llm_prefill_inputs prompt = {.x = x};
+    const struct llm_prefill_outputs read = {.y = prefilled};
+    const struct llm_decode_inputs last = {.x = x + 8};
+    const struct llm_decode_outputs next = {.y = decoded};
+    int status = llm_init(&memory, &held);
+    if (!by_steps) {
+        status |= llm_prefill_run(&memory, &many, &prompt, &read);
+        return status | llm_decode_run(&memory, &one, &last, &next);
+    }
+    struct llm_prefill_position reading;
+    struct llm_decode_position writing;
+    status |= llm_prefill_begin(&reading, &memory, &many, &prompt, &read);
+    while (reading.running) {
+        status |= llm_prefill_step(&reading);
+    }
+    status |= llm_decode_begin(&writing, &memory, &one, &last, &next);
+    while (writing.running) {
+        status |= llm_decode_step(&writing);
+    }
+    return status;
+}
+
+int main(void)
+{
+    for (int i = 0; i < 72; i++) {
+        x[i] = (float)(i * 37 % 19) / 9.0f - 1.0f;
+    }
+    const int whole = sequence(0, y[0], z[0]), stepped = sequence(1, y[1], z[1]);
+    printf("%d %d %g %g\\n", whole, stepped, (double)y[0][0], (double)z[0][0]);
+    return memcmp(y[0], y[1], sizeof y[0]) != 0 || memcmp(z[0], z[1], sizeof z[0]) != 0;
+}
+"""
+
+
+def test_entries_run_in_steps(tmp_path: Path) -> None:
+    project = rx.compile(MODELS, bounds=BOUNDS, state=STATE, name="llm", stepwise=True)
+    folder = project.write(tmp_path / "out")
+    (folder / "steps.c").write_text(STEPS)
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-fno-strict-aliasing"]
+    command = [*host_compiler().command, *flags, "steps.c", "llm.c", "llm_weights.c", "-lm"]
+    subprocess.run([*command, "-o", "steps"], cwd=folder, check=True)
+    done = subprocess.run([folder / "steps"], capture_output=True, text=True, check=True)
+    whole, stepped, first, last = map(float, done.stdout.split())
+    assert (whole, stepped) == (0, 0)
+    x = np.array([(i * 37 % 19) / 9 - 1 for i in range(72)], np.float32).reshape(9, WIDTH)
+    wanted = Sessions(7)
+    assert first == pytest.approx(wanted("prefill", x[:5])[0, 0], abs=1e-5)
+    assert last == pytest.approx(wanted("decode", x[1:2])[0, 0], abs=1e-5)
 
 
 ENCODE = model_of(
@@ -329,6 +397,21 @@ def test_samples_that_an_entry_lacks() -> None:
         samples = dict.fromkeys(("prefill.x", "k", "v"), rows(0, 5)[None])
         rx.compile(MODELS, bounds=BOUNDS, state=STATE, quantize="int8", calibrate=samples)
     assert found.value.__notes__ == ["in the entry decode"]
+
+
+ENVELOPE = ROOT / "examples" / "extern_routine" / "envelope.toml"
+
+
+def test_an_extern_takes_a_call_of_one_entry() -> None:
+    models = {"decode": DECODE, "peaks": make_model.model(), "again": make_model.model()}
+    bounds = {"m": (2, 13), "n": 50, "b": 2}
+    project = rx.compile(models, bounds=bounds, state=STATE, externs=[ENVELOPE])
+    assert {name for name in project.files if "envelope" in name} == {"envelope.c", "envelope.h"}
+    text = project.files["model.c"].decode()
+    assert text.count("    sliding_max(") == 2
+    assert text.count('#include "envelope.h"') == 1
+    with pytest.raises(rx.RelaxAotError, match="takes the place of nothing in any entry"):
+        rx.compile({"decode": DECODE}, bounds={"m": 13}, state=STATE, externs=[ENVELOPE])
 
 
 # The command line
