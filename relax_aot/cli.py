@@ -587,7 +587,7 @@ def main() -> None:
     except click.Abort:
         click.echo("interrupted", err=True)
         sys.exit(MENDABLE)
-    except RelaxAotError as error:
+    except (RelaxAotError, OSError) as error:  # such as a full disk behind standard output
         click.echo(f"relax-aot: {type(error).__name__}: {error}", err=True)
         for note in getattr(error, "__notes__", ()):
             click.echo(f"  {note}", err=True)

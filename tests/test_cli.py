@@ -278,3 +278,16 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
             env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert wanted in done.stdout.splitlines(), done.stdout + done.stderr
+
+
+def test_an_answer_that_cannot_be_written_is_no_difference(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full")
+    with full.open("w") as nowhere:
+        done = subprocess.run(
+            [sys.executable, "-m", "relax_aot", "boards"],
+            cwd=tmp_path, stdout=nowhere, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
