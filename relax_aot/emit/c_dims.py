@@ -75,7 +75,9 @@ def linear_c(index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bound
         return dim_c(whole, names, bounds)
     text = ""
     for position, size in zip(index, shape, strict=True):
-        if text and size != Dim.of(1):
+        if size == Dim.of(0):
+            text = ""
+        elif text and size != Dim.of(1):
             text = _times(text, operand_c(size, names, bounds))
         step = dim_c(position, names, bounds)
         if text.isdigit() and step.isdigit():

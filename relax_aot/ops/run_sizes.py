@@ -121,7 +121,7 @@ def _slice_lower(
             place = k.local(name, DType.I64, _wide(_entry(i, given)))
             k.assign(place, Select(binary("<", place, 0), place + size, place))
             # Backwards, the end may lie before the first element.
-            least = Select(forward, ZERO, ZERO if name == "start" else Lit(-1, DType.I64))
+            least = ZERO if name == "start" else Select(forward, ZERO, Lit(-1, DType.I64))
             most = Select(forward, size, size - 1)
             k.assign(place, maximum(minimum(place, most), least))
             ends_of.append(place)
