@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import NamedTuple
 
 from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, row_major
@@ -27,6 +28,7 @@ from relax_aot.ir.loops import (
     Kernel,
     Let,
     Load,
+    Micro,
     Select,
     Stmt,
     Store,
@@ -167,6 +169,8 @@ def _follow(body: Iterable[Stmt], place: _Place) -> None:
                 if (inner := _where(stmt.condition, place)) is not None:
                     _follow(stmt.then, inner)
                 _follow(stmt.otherwise, place)
+            case Micro():
+                _check_apart(stmt.operands, place)
             case Let():
                 value = span(stmt.value, place.spans)
                 place = place.named(stmt.name, value, place.basis(stmt.value))
@@ -247,6 +251,19 @@ def _check(index: tuple[Dim, ...], buffer: Buffer, place: _Place) -> None:
     ) or _inside(row_major(index, buffer.shape), _elements(buffer), place):
         return
     place.found.update(place.basis(*index))
+
+
+def _check_apart(operands: Iterable[Load], place: _Place) -> None:
+    """Two operands in one buffer: a micro-kernel goes from one to the other by how far they are
+    apart."""
+    for one, other in combinations(operands, 2):
+        if one.buffer == other.buffer:
+            shape = one.buffer.shape
+            low, high = span(
+                row_major(one.index, shape) - row_major(other.index, shape), place.spans
+            )
+            if low < high:
+                place.found.update(place.basis(*one.index, *other.index))
 
 
 def _elements(buffer: Buffer) -> Dim:

@@ -32,7 +32,7 @@ WIDE, NARROW = "gcc_x86_64", "gcc_x86_32"
 FLAGS = (
     "-c11", "-warn-special-float", "none",
     "-eva", "-eva-split-limit", "4096", "-eva-msg-key=-initial-state,-final-states",
-    "-cpp-extra-args=-I. -U__SSE__ -U__SSE2__ -U__AVX__",
+    "-cpp-extra-args=-I. -CC -U__SSE__ -U__SSE2__ -U__AVX__",
 )  # fmt: skip
 _ALARM = re.compile(r"^\[eva:alarm\] (\S+): Warning: ?(.*(?:\n  .*)*)", re.MULTILINE)
 

@@ -38,6 +38,19 @@ def test_no_alarm(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.parametrize("board", ["microbit", "mps2-an386", "mps3-an547"])
+@pytest.mark.parametrize("name", ["quantised", "quantised_cnn", "causal_codes"])
+def test_no_alarm_on_boards(name: str, board: str) -> None:
+    """In what they have in the place of instructions of their own."""
+    if shutil.which("frama-c") is None:
+        pytest.skip(NO_FRAMA_C)
+    subject = MODELS[name]
+    proof = prove(driver.compile_model(subject.make(), board, subject.options))
+    assert proof.ok, "\n".join(proof.lines())
+
+
+@pytest.mark.slow
+@pytest.mark.long
 def test_a_fault_is_an_alarm(tmp_path: Path) -> None:
     """What is proven is not nothing: one element beyond an output is found."""
     if shutil.which("frama-c") is None:

@@ -307,6 +307,7 @@ raot_multiply_one_s8(int32_t *to, const int32_t *w, const int8_t *x, int32_t *en
 static inline void raot_multiply_two_s8(int32_t *to, const int32_t *w, const int8_t *x,
                                         const int8_t *y, int32_t *end, int32_t depth)
 {
+    /*@ loop unroll 4096; */
     for (; to != end; to += 8) {
         const int8_t *const bytes = (const int8_t *)(w + 8);
         for (int32_t n = 0; n < 4; n++) {
@@ -335,6 +336,8 @@ __attribute__((noinline, unused)) static void
 raot_multiply_last_s8(int32_t *sums, const int32_t *weights, const int8_t *rows, int32_t groups,
                       int32_t depth, int32_t places, int32_t row_step)
 {
+    /*@ split places; */
+    /*@ loop unroll 4096; */
     for (; places > 1; places -= 2) {
         raot_multiply_two_s8(sums, weights, rows, rows + row_step, sums + 8 * groups, depth);
         sums += 8 * groups;

@@ -45,12 +45,16 @@ static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
         const int32_t all = count0 * count1 * half * count3; \
         if (last0 - first0 < count0 || last1 - first1 < count1 || last2 - first2 < count2 || \
             last3 - first3 < count3) { \
+            /*@ loop unroll 4096; */ \
             for (int32_t i = 0; i < all; i++) { \
                 raot_store_pair(column + 4 * i, zero, zero); \
             } \
         } \
+        /*@ loop unroll 4096; */ \
         for (int32_t i = first0; i < last0; i++) { \
+            /*@ loop unroll 4096; */ \
             for (int32_t j = first1; j < last1; j++) { \
+                /*@ loop unroll 4096; */ \
                 for (int32_t t = first3; t < last3; t++) { \
                     const T *from = image + (i - first0) * step0 + (j - first1) * step1 + \
                                     (t - first3) * step3; \
@@ -63,6 +67,7 @@ static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
                         to += 4 * count3; \
                         k++; \
                     } \
+                    /*@ loop unroll 4096; */ \
                     for (; k + 1 < last2; k += 2) { \
                         raot_store_pair(to, from[0], from[step2]); \
                         from += 2 * step2; \
@@ -108,7 +113,9 @@ RAOT_COLUMN(u8, uint8_t)
 #define RAOT_COLUMNS_OF_THREE(N, T, EXTEND)                                                        \
     static inline int16_t *raot_three_##N(int16_t *to, const T *from, int32_t pairs, int32_t step) \
     {                                                                                              \
+        /*@ loop unroll 4096; */                                                                   \
         for (int32_t k = 0; k < pairs; k++) {                                                      \
+            /*@ loop unroll 4096; */                                                               \
             for (int32_t t = 0; t < 3; t++) {                                                      \
                 raot_store_pair(to, from[t], from[t + step]);                                      \
                 raot_store_pair(to + 2, from[t + 1], from[t + 1 + step]);                          \
@@ -133,7 +140,9 @@ RAOT_COLUMNS_OF_THREE(u8, uint8_t, "uxtb16")
     { \
         int16_t *to = columns; \
         const int32_t apart = (int32_t)(right - left); \
+        /*@ loop unroll 4096; */ \
         for (int32_t i = 0; i < count0; i++) { \
+            /*@ loop unroll 4096; */ \
             for (int32_t j = 0; j < count1; j++) { \
                 const T *from = left + i * step0 + j * step1; \
                 if (count3 == 3 && step3 == 1 && apart == 1 && (count2 & 1) == 0) { \
@@ -141,16 +150,19 @@ RAOT_COLUMNS_OF_THREE(u8, uint8_t, "uxtb16")
                     continue; \
                 } \
                 int32_t k = 0; \
+                /*@ loop unroll 4096; */ \
                 for (; count3 == 1 && k + 1 < count2; k += 2) { \
                     raot_store_pair(to, from[0], from[step2]); \
                     raot_store_pair(to + 2, from[apart], from[apart + step2]); \
                     from += 2 * step2; \
                     to += 4; \
                 } \
+                /*@ loop unroll 4096; */ \
                 for (; k < count2; k += 2) { \
                     const int32_t next = k + 1 < count2 ? step2 : 0; \
                     const T *a = from; \
                     const T *b = from + apart; \
+                    /*@ loop unroll 4096; */ \
                     for (int32_t t = 0; t < count3; t++) { \
                         raot_store_pair(to, a[0], a[next]); \
                         raot_store_pair(to + 2, b[0], b[next]); \

@@ -69,7 +69,9 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
     const uint16x8_t at = vmulq_n_u16(place, (uint16_t)depth);
     const int beside = apart * step2 == 1 && flip == 0;
 #endif
+    /*@ loop unroll 4096; */
     for (int32_t j = first1; j < last1; j++) {
+        /*@ loop unroll 4096; */
         for (int32_t t = 0; t < count2; t++) {
             const int32_t column = lead + t * tap;
             const uint8_t *const line = image + (j - first1) * step1;
@@ -81,9 +83,11 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
                 low = column < 0 ? -column : 0;
                 high = width - column < places ? width - column : places;
             } else if (lead < 0 || end >= width) {
+                /*@ loop unroll 4096; */
                 while (low < places && column + low * apart < 0) {
                     low++;
                 }
+                /*@ loop unroll 4096; */
                 while (high > low && column + (high - 1) * apart >= width) {
                     high--;
                 }

@@ -80,7 +80,8 @@ __attribute__((noinline, unused)) static void raot_requantize_f32(int8_t *out, c
         int8_t *const to = out + r * out_step;
         const int32_t *const from = sums + r * sum_step;
         for (int32_t c = 0; c < columns; c++) {
-            to[c] = raot_clamp_i8(raot_f32_to_i32_nearest((float)from[c] * by) + zero);
+            const int32_t code = raot_f32_to_i32_nearest((float)from[c] * by);
+            to[c] = raot_clamp_i8((int32_t)((uint32_t)code + (uint32_t)zero));
         }
     }
 #endif
