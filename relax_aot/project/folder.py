@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import filecmp
+import json
 import os
 import shutil
 import tempfile
@@ -16,10 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.project.packaging import MARKER
+from relax_aot.project.packaging import LISTED, MARKER
 
 _EXCHANGE = 2
 """Linux: RENAME_EXCHANGE of renameat2."""
+PROOF = "proof/"
+"""What `prove` found is of the files that it read."""
 _HERE = -100
 """Linux: AT_FDCWD, paths count from the current folder."""
 
@@ -32,7 +35,7 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> Path:
     """All files into `folder`, by way of a sibling folder that takes its place at once.
 
     A folder that holds something else than a project of ours is refused. Files that have
-    not changed keep their time stamps.
+    not changed keep their time stamps; what the user added to the project before stays.
     """
     try:
         target = folder.resolve()
@@ -45,6 +48,8 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> Path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
                 _keep_time(target / name, path)
+            for name in _added(folder, target, files):
+                _carry(target / name, fresh / name)
             _take_place(fresh, target, Path(scratch) / "previous")
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
@@ -56,6 +61,46 @@ def _refuse_others(shown: Path, folder: Path) -> None:
         raise OutputError(f"{shown} is a file; give a folder with -o")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file():
         raise OutputError(f"{shown} holds other files; give a new or empty folder with -o")
+
+
+def _added(shown: Path, folder: Path, files: Mapping[str, bytes]) -> list[str]:
+    """Files that came to the project there from elsewhere, which must not get lost."""
+    ours = _listed(folder / MARKER)
+    if ours is None:
+        return []
+    paths = [p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()]
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    added = [name for name in names if name not in ours and not name.startswith(PROOF)]
+    for name in added:
+        if name in files and (folder / name).read_bytes() != files[name]:
+            raise OutputError(
+                f"{shown}/{name} is not of the project that is there, and would be written over;"
+                " move it, or give another folder with -o"
+            )
+    return [name for name in added if name not in files]
+
+
+def _listed(marker: Path) -> set[str] | None:
+    """The files of the project there; None where it does not say."""
+    try:
+        said = json.loads(marker.read_text(encoding="utf-8"))[LISTED]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return {str(name) for name in said} if isinstance(said, list) else None
+
+
+def _carry(old: Path, new: Path) -> None:
+    try:
+        new.parent.mkdir(parents=True, exist_ok=True)
+        taken = new.exists()
+    except (FileExistsError, NotADirectoryError):
+        taken = True
+    if taken:
+        raise OutputError(f"{old} stands in the way of the new project; move it")
+    try:
+        os.link(old, new, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(old, new, follow_symlinks=False)
 
 
 def _keep_time(old: Path, new: Path) -> None:

@@ -10,8 +10,8 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.render import render
@@ -33,6 +33,8 @@ PRAGMA = b"""#if defined(__GNUC__) && !defined(__clang__)
 #endif
 """
 MARKER = "relax_aot.json"
+LISTED = "files"
+"""The entry of the marker that names every file of the project."""
 """Written into every project: tells our folders from other people's."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _WRITES_PLACES = ("zephyr", "esp-idf")
@@ -77,7 +79,7 @@ def package(
 ) -> Files:
     """The files of a project in the packaging called `kind`."""
     if kind == "flat":
-        return dict(files)
+        return dict(files) | {MARKER: _listed(files[MARKER], files)}
     if kind not in KINDS:
         raise PackageError(f"there is no packaging {kind!r}; known are: {', '.join(KINDS)}")
     if kind not in _WRITES_PLACES and model.weights_in_block and not model.weights_apart:
@@ -85,8 +87,16 @@ def package(
             f"the constants of {model.name} are a file that the assembler includes, which"
             f" {kind} cannot do; choose --weights c or --weights blob"
         )
-    made = KINDS[kind](_parts(kind, files, units, model))
+    parts = _parts(kind, files, units, model)
+    marker = _listed(files[MARKER], KINDS[kind](parts))
+    made = KINDS[kind](replace(parts, rest=parts.rest | {MARKER: marker}))
     return dict(sorted(made.items()))
+
+
+def _listed(marker: bytes, names: Iterable[str]) -> bytes:
+    """With the names of all files, so that what a user adds is told from what is ours."""
+    said = json.loads(marker) | {LISTED: sorted(names)}
+    return (json.dumps(said, indent=1) + "\n").encode()
 
 
 def _parts(

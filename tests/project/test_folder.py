@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -11,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from relax_aot import driver
 from relax_aot.project import folder as module
 from relax_aot.project.folder import OutputError, exchange, write_folder
+from relax_aot.project.packaging import NAMES
+from tests.conftest import ROOT
 
 OLD = {"relax_aot.json": b"{}", "a.c": b"old", "raot/x.h": b"old"} | {
     f"old{n}.c": b"old" * n for n in range(40)
@@ -119,3 +123,68 @@ def test_other_people_s_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is a file"):
         write_folder(NEW, tmp_path / "mine" / "thesis.txt")
     assert content(tmp_path / "mine") == {"thesis.txt": b"years"}
+
+
+def listing(*names: str) -> bytes:
+    return json.dumps({"files": ["relax_aot.json", *names]}).encode()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_the_user_added_stays(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    write_folder({"relax_aot.json": listing("a.c", "gone.c"), "a.c": b"1", "gone.c": b"2"}, target)
+    for name in ("mine.c", "build/deep/x.o", "proof/proof.json", "raot/mine.h"):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text(name)
+    (target / "link").symlink_to("mine.c")
+    (target / "nowhere").symlink_to("not/there")
+    (target / "folder").symlink_to(tmp_path)
+    if not links:
+        monkeypatch.delattr(os, "link")
+        monkeypatch.setattr(os, "link", failing_link, raising=False)
+    new = {"relax_aot.json": listing("a.c", "raot/x.h"), "a.c": b"3", "raot/x.h": b"4"}
+    write_folder(new, target)
+    kept = {"mine.c": b"mine.c", "build/deep/x.o": b"build/deep/x.o", "raot/mine.h": b"raot/mine.h"}
+    assert content(target) == new | kept | {"link": b"mine.c"}
+    assert str((target / "nowhere").readlink()) == "not/there"
+    assert (target / "folder").readlink() == tmp_path
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def failing_link(*arguments: Any, **named: Any) -> None:
+    raise OSError(1, "Operation not permitted")
+
+
+def test_a_file_of_the_user_s_is_not_written_over(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    write_folder({"relax_aot.json": listing("a.c"), "a.c": b"1"}, target)
+    (target / "main.c").write_text("mine")
+    before = content(target)
+    new = {"relax_aot.json": listing("a.c", "main.c"), "a.c": b"3", "main.c": b"4"}
+    with pytest.raises(OutputError, match=r"out/main\.c is not of the project .* move it"):
+        write_folder(new, target)
+    (target / "zephyr").write_text("a file")
+    with pytest.raises(OutputError, match="zephyr stands in the way"):
+        write_folder({"relax_aot.json": listing("zephyr/y"), "zephyr/y": b""}, target)
+    assert content(target) == before | {"zephyr": b"a file"}
+    (target / "zephyr").unlink()
+    (target / "raot").mkdir()
+    (target / "raot" / "mine.h").write_text("")
+    with pytest.raises(OutputError, match=r"raot/mine.h stands in the way"):
+        write_folder({"relax_aot.json": listing("raot"), "raot": b""}, target)
+    (target / "raot" / "mine.h").unlink()
+    (target / "main.c").write_text("4")
+    write_folder(new, target)
+    assert content(target) == new
+
+
+def test_a_project_names_its_files(tmp_path: Path) -> None:
+    model = ROOT / "examples" / "gesture" / "gesture.onnx"
+    project = driver.compile_model(model, "host", driver.Options(bounds={"n": (1, 8)}))
+    for kind in NAMES:
+        at = project.write(tmp_path / "out", kind)
+        assert json.loads((at / "relax_aot.json").read_text())["files"] == sorted(content(at))
+        (at / "mine.txt").write_text(kind)
+        (project.write(at, kind) / "mine.txt").unlink()
