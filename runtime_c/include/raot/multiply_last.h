@@ -336,14 +336,16 @@ __attribute__((noinline, unused)) static void
 raot_multiply_last_s8(int32_t *sums, const int32_t *weights, const int8_t *rows, int32_t groups,
                       int32_t depth, int32_t places, int32_t row_step)
 {
+    int32_t left;
+
     /*@ split places; */
     /*@ loop unroll 4096; */
-    for (; places > 1; places -= 2) {
+    for (left = places; left > 1; left -= 2) {
         raot_multiply_two_s8(sums, weights, rows, rows + row_step, sums + 8 * groups, depth);
         sums += 8 * groups;
         rows += 2 * row_step;
     }
-    if (places > 0) {
+    if (left > 0) {
         raot_multiply_one_s8(sums, weights, rows, sums + 8 * groups, depth);
     }
 }
