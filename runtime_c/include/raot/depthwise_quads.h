@@ -163,11 +163,11 @@ raot_multiply_quads_s8(int32_t *sums, const int8_t *quads, const int8_t *weights
         for (int32_t n = 0; n < outs; n++) {
             for (int32_t p = 0; p < count; p++) {
                 const int8_t *const x = quads + (block * length + p * stride) * 4;
-                int32_t sum = 0;
+                uint32_t sum = 0u;
                 for (int32_t k = 0; k < 16; k++) {
-                    sum += weights[n * 16 + k] * x[k];
+                    sum += (uint32_t)(weights[n * 16 + k] * x[k]);
                 }
-                sums[(block * outs + n) * count + p] = sum;
+                sums[(block * outs + n) * count + p] = (int32_t)sum;
             }
         }
     }

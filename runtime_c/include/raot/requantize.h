@@ -121,6 +121,7 @@ raot_sum_codes_s8(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows, i
                   int32_t out_step, int32_t a_step, int32_t b_step, int32_t by_a, int32_t by_b,
                   int32_t more, int32_t shift)
 {
+    /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
 #if defined(__ARM_FEATURE_MVE)
         for (int32_t c = 0; c < columns; c += 4) {
