@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.entries import EntryError, read_entries
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text import save as save_text
@@ -40,6 +42,10 @@ class Project:
     """A compiled model: write it, run it on the host, run it on an emulated board."""
 
     built: BuiltProject
+
+    def __repr__(self) -> str:
+        """Short, since a notebook shows it: the files are many pages."""
+        return f"<relax_aot.Project {self.built.name} for {self.built.board.name}>"
 
     def write(self, folder: str | os.PathLike[str], package: str = "flat") -> Path:
         """Write the C project into `folder`, all of it or nothing; `package` is flat, zephyr,
@@ -111,6 +117,9 @@ class EntriesProject:
     """Several entries compiled as one: they share weights, state and arena."""
 
     built: FamilyProject
+
+    def __repr__(self) -> str:
+        return f"<relax_aot.EntriesProject {self.built.name} for {self.built.board.name}>"
 
     @property
     def entries(self) -> Mapping[str, Project]:
@@ -274,5 +283,10 @@ def _options(
     name: str | None = None,
     optimize: str = "speed",
 ) -> Options:
-    ranges = {k: v if isinstance(v, tuple) else (1, v) for k, v in (bounds or {}).items()}
+    ranges: dict[str, tuple[int, int]] = {}
+    for symbol, bound in (bounds or {}).items():
+        ends = bound if isinstance(bound, tuple) else (1, bound)
+        if len(ends) != 2 or not all(isinstance(end, Integral) for end in ends):
+            raise WrongBound(f"the bound of {symbol} is a number or a pair, not {bound!r}")
+        ranges[symbol] = (int(ends[0]), int(ends[1]))
     return Options(ranges, fix or {}, state or {}, assume, optimize, name)

@@ -50,6 +50,9 @@ Stage = tuple[str, Module | str]
 """A name, and the module after it (or another text)."""
 
 
+OPTIMIZE = ("speed", "size", "memory")
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a user chooses, beside the model and the board."""
@@ -134,6 +137,9 @@ def _planned(
     table: externs.ExternTable,
     dump: Callable[[str, Module | str], None],
 ) -> _Planned:
+    if options.optimize not in OPTIMIZE:
+        known = ", ".join(OPTIMIZE)
+        raise RelaxAotError(f"optimize is one of {known}, not {options.optimize!r}")
     dump("frontend", module)
     _require_data(module)
     original = module

@@ -51,6 +51,8 @@ def quantise(
     module: Module, arrays: Mapping[str, Array], choice: Choice
 ) -> tuple[Module, Quantised]:
     """`arrays` are inputs by name, with an axis of samples in front."""
+    if choice.kind not in ("int8", *KINDS):
+        raise QuantiseError(f"quantize is one of int8, {', '.join(KINDS)}, not {choice.kind!r}")
     if choice.calibration not in METHODS:
         raise QuantiseError(
             f"calibration is one of {', '.join(METHODS)}, not {choice.calibration!r}"

@@ -187,8 +187,9 @@ def shown_sizes(interface: Interface, inputs: Sequence[Array]) -> dict[str, int]
                     sizes[symbol] = solved[0].evaluate({})
     for port, axis, dim, actual in pending:
         if dim.symbols <= sizes.keys() and dim.evaluate(sizes) != actual:
+            wanted = "it has to be" if dim.is_constant else f"{dim} is"
             raise InputError(
-                f"axis {axis} of input {port.source!r} is {actual}; {dim} is"
+                f"axis {axis} of input {port.source!r} is {actual}; {wanted}"
                 f" {dim.evaluate(sizes)} here"
             )
     return sizes

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
@@ -124,3 +125,24 @@ def test_a_contradiction_is_one_clear_error(assume: list[str]) -> None:
 def test_an_assumption_that_cannot_be_read(assume: str, said: str) -> None:
     with pytest.raises(RelaxAotError, match=said):
         project_of(added(), [assume])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"optimize": "fast"}, "optimize is one of speed, size, memory, not 'fast'"),
+        ({"quantize": "int9"}, "quantize is one of int8, int8w, int4w, not 'int9'"),
+        ({"weights": "text"}, "weights are one of"),
+        ({"bounds": {"n": "9", "m": 9}}, "the bound of n is a number or a pair"),
+        ({"bounds": {"n": (1, 2, 3), "m": 9}}, "the bound of n is a number or a pair"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_said(wrong: dict[str, Any], said: str) -> None:
+    chosen: dict[str, Any] = {"bounds": {"n": 9, "m": np.int64(9)}, "assume": ["n == m"]} | wrong
+    with pytest.raises(RelaxAotError, match=said):
+        rx.compile(added(), **chosen)
+
+
+def test_a_project_is_short_to_look_at() -> None:
+    project = rx.compile(added(), bounds={"n": 9, "m": np.int64(9)}, name="sum")
+    assert repr(project) == "<relax_aot.Project sum for host>"
