@@ -128,7 +128,10 @@ class Printer:
             case Bind():
                 return self._bind(stmt, scope, depth)
             case If():
-                self._line(depth, f"if ({_told(stmt.condition, scope)}) {{")
+                condition = _told(stmt.condition, scope)
+                if self.turns.filled_in(stmt):
+                    self._line(depth, f"/*@ split {condition}; */")
+                self._line(depth, f"if ({condition}) {{")
                 self.body(stmt.then, scope, depth + 1)
                 if stmt.otherwise:
                     self._line(depth, "} else {")

@@ -73,6 +73,10 @@ class Turns:
         along = inside.clipped | inside.written | (inside.read if nested else frozenset())
         return inside.counted or loop.variable in along
 
+    def filled_in(self, case: If) -> bool:
+        """Whether more of an array of the kernel is filled in one case: each is clear by itself."""
+        return bool(self._inside(case).written)
+
     def _inside(self, stmt: Stmt) -> _Inside:
         known = self._known.get(id(stmt))
         if known is None:

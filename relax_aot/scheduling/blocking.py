@@ -24,30 +24,61 @@ def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int = 0) 
     whole model does, in turns of innermost loops; 0 where this kernel is all of it."""
     names = Names(names_in(kernel))
     total = max(work or work_of(kernel, bounds), 1)
-    raised = bounds.open
-    body: list[Stmt] = []
-    for stmt in kernel.body:
-        if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
-            bounds = bounds.with_range(stmt.name, *interval(stmt.value, bounds))
-            raised = raised.with_range(stmt.name, *interval(stmt.value, raised))
-        nest = nest_of(stmt, raised)
-        blocking = choose(nest, target, turns(nest, bounds) / total) if nest else None
-        if nest is None or blocking is None:
-            body.append(stmt)
-        else:
-            body += _Blocks(nest, blocking, names).loops(0, {}, {}, {}, raised)
-    return replace(kernel, body=tuple(body))
+
+    def blocked(body: tuple[Stmt, ...], bounds: Bounds, raised: Bounds, times: int) -> list[Stmt]:
+        result: list[Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
+                bounds = bounds.with_range(stmt.name, *interval(stmt.value, bounds))
+                raised = raised.with_range(stmt.name, *interval(stmt.value, raised))
+            nest = nest_of(stmt, raised)
+            if nest is not None:
+                blocking = choose(nest, raised, target, times * turns(nest, bounds) / total)
+                made = (
+                    _Blocks(nest, blocking, names).loops(0, {}, {}, {}, raised)
+                    if blocking
+                    else [stmt]
+                )
+                result += made
+            elif isinstance(stmt, For) and _known(stmt, raised):
+                inner = [_around(stmt, known) for known in (bounds, raised)]
+                more = times * _most_turns(stmt, bounds)
+                result.append(replace(stmt, body=tuple(blocked(stmt.body, *inner, more))))
+            else:
+                result.append(stmt)
+        return result
+
+    return replace(kernel, body=tuple(blocked(kernel.body, bounds, bounds.open, 1)))
 
 
 def work_of(kernel: Kernel, bounds: Bounds) -> int:
     """Turns of the innermost loops of all nests."""
+    return _work(kernel.body, bounds)
+
+
+def _work(body: tuple[Stmt, ...], bounds: Bounds) -> int:
     total = 0
-    for stmt in kernel.body:
+    for stmt in body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
             bounds = bounds.with_range(stmt.name, *interval(stmt.value, bounds))
         nest = nest_of(stmt, bounds)
-        total += turns(nest, bounds) if nest is not None else 0
+        if nest is not None:
+            total += turns(nest, bounds)
+        elif isinstance(stmt, For) and _known(stmt, bounds):
+            total += _most_turns(stmt, bounds) * _work(stmt.body, _around(stmt, bounds))
     return total
+
+
+def _known(loop: For, bounds: Bounds) -> bool:
+    return (loop.start.symbols | loop.stop.symbols) <= set(bounds)
+
+
+def _around(loop: For, bounds: Bounds) -> Bounds:
+    return over(bounds, loop.variable, loop.start, loop.stop)
+
+
+def _most_turns(loop: For, bounds: Bounds) -> int:
+    return max(interval(loop.stop - loop.start, bounds)[1], 0)
 
 
 Ends = tuple[Dim, Dim]

@@ -73,10 +73,11 @@ class _Shape:
     """What candidates cost that were looked at: they differ at few places."""
 
 
-def choose(nest: Nest, target: Target, share: float = 1.0) -> Blocking | None:
-    """The blocking that costs least; None where none is worth it. `share`: the part of the
-    model's work that this nest does; code counts for more where it is little."""
-    shape = _shape(nest)
+def choose(nest: Nest, bounds: Bounds, target: Target, share: float = 1.0) -> Blocking | None:
+    """The blocking that costs least; None where none is worth it. `bounds`: of the names around
+    the nest; `share`: the part of the model's work that this nest does; code counts for more
+    where it is little."""
+    shape = _shape(nest, bounds)
     return None if shape is None else _chosen(shape, target, share)
 
 
@@ -99,7 +100,7 @@ def _chosen(shape: _Shape, target: Target, share: float) -> Blocking | None:
     return best[1]
 
 
-def _shape(nest: Nest) -> _Shape | None:
+def _shape(nest: Nest, bounds: Bounds) -> _Shape | None:
     """What counts of the innermost block; None where the leaf has several."""
     inner: list[For] = []
     body: tuple[Stmt, ...] = nest.leaf
@@ -129,7 +130,8 @@ def _shape(nest: Nest) -> _Shape | None:
         _Stream({name: _stride(load, name) for name in variables}, load.dtype.bytes)
         for load in loads
     )
-    extents = {loop.variable: _extent(loop) for loop in nest.loops}
+    inside = ranges(nest.loops, bounds)
+    extents = {loop.variable: _usual(loop, inside) for loop in nest.loops}
     extents |= {loop.variable: _full_extent(nest, loop) for loop in inner}
     interiors = {loop.variable: interior(loop, nest.reductions) for loop in nest.loops}
     key = (
@@ -159,6 +161,12 @@ def _stride(load: Load, name: str) -> int:
 def _extent(loop: For) -> int | None:
     size = loop.stop - loop.start
     return max(size.constant, 0) if size.is_constant else None
+
+
+def _usual(loop: For, bounds: Bounds) -> int | None:
+    """What a loop of a few turns has at most is what it has as a rule: rows of a strip."""
+    most = interval(loop.stop - loop.start, bounds)[1]
+    return _extent(loop) if most > max(SIZES) else max(most, 0)
 
 
 def _full_extent(nest: Nest, loop: For) -> int | None:

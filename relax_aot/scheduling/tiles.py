@@ -13,11 +13,13 @@ from hashlib import sha256
 
 import numpy as np
 
+from relax_aot.ir.builder import less
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, interval, simplify
 from relax_aot.ir.graph import Call, Constant, Module, Var
 from relax_aot.ir.loops import (
     Buffer,
     For,
+    If,
     Kernel,
     Let,
     Load,
@@ -321,6 +323,11 @@ def _pack(
     return packing(load, name, nest.loops, columns, known, COLUMNS)
 
 
+def _parts(rows: int) -> tuple[int, ...]:
+    """Where parts of a tile end that sums start in one after another."""
+    return (1, rows // 4, rows // 2, rows) if rows >= 12 else (1, rows)
+
+
 @dataclass
 class _Tiles:
     """Writes the loops of one contraction."""
@@ -449,10 +456,9 @@ class _Tiles:
         place = (column, width, row, height)
         r, c, at = self._place(place)
         start = moved_expr(what.sum.start, at)
-        filled = (column, self._filled(width, COLUMNS, what.columns), row, height)
-        if what.rows is not None:
-            filled = (*filled[:3], self._filled(height, self.tile_rows, what.rows))
-        result += self._over(filled, r, c, (Store(sums, (r, c), start),))
+        filled = self._filled(width, COLUMNS, what.columns)
+        across = For(str(c), Dim.of(0), filled, (Store(sums, (r, c), start),))
+        result += [across] if what.rows is None else self._begun(what.rows, height, r, across)
         origin = {what.columns.variable: column}
         if what.rows is not None:
             origin[what.rows.variable] = row
@@ -471,6 +477,20 @@ class _Tiles:
         result.append(Multiply(sums, height, width, levels, left, left_row, right))
         r, c, at = self._place(place)
         result += self._over(place, r, c, stored(what.sum, Load(sums, (r, c)), at))
+        return result
+
+    def _begun(self, rows: For, height: Dim, r: Dim, across: For) -> list[Stmt]:
+        """Few rows are begun for few; an analysis that cannot tell one height from another sees
+        that what is read has begun."""
+        whole = self._filled(height, self.tile_rows, rows)
+        if not whole.is_constant or height.is_constant:
+            return [For(str(r), Dim.of(0), whole, (across,))]
+        result: list[Stmt] = []
+        first = 0
+        for last in _parts(self.tile_rows):
+            loop = For(str(r), Dim.of(first), Dim.of(last), (across,))
+            result.append(If(less(first, height), (loop,)) if first else loop)
+            first = last
         return result
 
     def _filled(self, extent: Dim, whole: int, loop: For) -> Dim:
