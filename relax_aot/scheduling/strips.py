@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min
+from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min
 from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import (
     Assign,
@@ -217,7 +217,9 @@ class _Strip:
         strip = self.names.fresh(f"{self.row.variable}_strip")
         first = self.row.start + Dim.of(strip) * self.rows
         height = self.names.fresh("height")
-        body: list[Stmt] = [Let(height, dim_min(self.row.stop - first, self.rows))]
+        # A strip has a row; a comparison says so to those who cannot tell from the loop.
+        left = dim_max(dim_min(self.row.stop - first, self.rows), 1)
+        body: list[Stmt] = [Let(height, left)]
         for step in steps:
             r = self.names.fresh("r")
             placed = self._placed(step.body, Dim.of(r), first + Dim.of(r))
