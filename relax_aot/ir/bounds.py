@@ -54,6 +54,8 @@ class Bounds:
     """Symbols that equal an expression in the others; see assume.py."""
     raisable: frozenset[str] = frozenset()
     relied: list[Relation] | None = field(default=None, compare=False, repr=False)
+    raised: tuple[tuple[str, tuple[int, int]], ...] = ()
+    """Ranges that names of values have, in place of theirs, once highs have been raised."""
 
     @staticmethod
     def of(ranges: Mapping[str, tuple[int, int]]) -> Bounds:
@@ -104,13 +106,15 @@ class Bounds:
         ranges = {
             name: (low, max(high, GREATEST) if name in self.raisable else high)
             for name, (low, high) in self.ranges
-        }
+        } | dict(self.raised)
         return replace(Bounds.of(ranges), facts=self.facts, spelt=self.spelt)
 
     @cached_property
     def closed(self) -> Bounds:
         """The same for these highs only."""
-        return replace(self, raisable=frozenset(), relied=None) if self.raisable else self
+        if not self.raisable:
+            return self
+        return replace(self, raisable=frozenset(), relied=None, raised=())
 
     def range(self, name: str) -> tuple[int, int]:
         return self._table[name]
@@ -123,10 +127,24 @@ class Bounds:
 
     def with_range(self, name: str, low: int, high: int) -> Bounds:
         ranges = tuple(sorted({**self._table, name: (int(low), int(high))}.items()))
-        made = Bounds(ranges, self.facts, self.spelt, self.raisable, self.relied)
+        raised = tuple(pair for pair in self.raised if pair[0] != name)
+        made = Bounds(ranges, self.facts, self.spelt, self.raisable, self.relied, raised)
+        return made._after(name, self)
+
+    def with_value(self, name: str, least: Dim, most: Dim) -> Bounds:
+        """With a name of something from `least` to `most`, or that is `least` where there is
+        nothing in between. What follows for it changes as highs are raised."""
+        made = self.with_range(name, *_ends(least, most, self))
+        after = _ends(least, most, self.open)
+        if after == made.range(name):
+            return made
+        raised = (*made.raised, (name, after))
+        return replace(made, raised=raised)._after(name, self)
+
+    def _after(self, name: str, before: Bounds) -> Bounds:
         if not self.facts and not self.spelt:
-            made.__dict__["_before"] = (name, self)
-        return made
+            self.__dict__["_before"] = (name, before)
+        return self
 
     @cached_property
     def _before(self) -> tuple[str, Bounds] | None:
@@ -148,6 +166,11 @@ CASES = 64
 """So many combinations of remainders may be looked at in one proof."""
 STEPS = 3
 """How many facts may follow from each other in one proof."""
+
+
+def _ends(least: Dim, most: Dim, bounds: Bounds) -> tuple[int, int]:
+    low, high = interval(least, bounds)[0], interval(most, bounds)[1]
+    return low, max(low, high)
 
 
 def interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:

@@ -29,8 +29,8 @@ def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int = 0) 
         result: list[Stmt] = []
         for stmt in body:
             if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
-                bounds = bounds.with_range(stmt.name, *interval(stmt.value, bounds))
-                raised = raised.with_range(stmt.name, *interval(stmt.value, raised))
+                bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
+                raised = raised.with_value(stmt.name, stmt.value, stmt.value)
             nest = nest_of(stmt, raised)
             if nest is not None:
                 blocking = choose(nest, raised, target, times * turns(nest, bounds) / total)
@@ -41,9 +41,9 @@ def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int = 0) 
                 )
                 result += made
             elif isinstance(stmt, For) and _known(stmt, raised):
-                inner = [_around(stmt, known) for known in (bounds, raised)]
                 more = times * _most_turns(stmt, bounds)
-                result.append(replace(stmt, body=tuple(blocked(stmt.body, *inner, more))))
+                inside = _around(stmt, bounds), _around(stmt, raised)
+                result.append(replace(stmt, body=tuple(blocked(stmt.body, *inside, more))))
             else:
                 result.append(stmt)
         return result
@@ -60,7 +60,7 @@ def _work(body: tuple[Stmt, ...], bounds: Bounds) -> int:
     total = 0
     for stmt in body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
-            bounds = bounds.with_range(stmt.name, *interval(stmt.value, bounds))
+            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
         nest = nest_of(stmt, bounds)
         if nest is not None:
             total += turns(nest, bounds)
@@ -197,7 +197,7 @@ class _Run:
         body: list[Stmt] = []
         name = self.blocks.names.fresh(loop.variable)
         body.append(Let(name, place))
-        inner = inner.with_range(name, *interval(place, inner))
+        inner = inner.with_value(name, place, place)
         body += self._inside(loop.variable, Dim.of(name), 1, inner)
         result.append(For(counter, Dim.of(0), turns, tuple(body)))
 

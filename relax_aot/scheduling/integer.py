@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from relax_aot.ir.dims import Bounds, interval
+from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Array, Call, Constant, Module, Var
 from relax_aot.ir.loops import For, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.types import TensorType, shape_of
@@ -45,7 +45,7 @@ def integer_kernel(
     found = Written()
     for stmt in kernel.body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
-            bounds = bounds.with_range(stmt.name, *interval(stmt.value, bounds))
+            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
         known = isinstance(stmt, For) and stmt.stop.symbols <= set(bounds)
         what = contraction(stmt, constants, bounds) if known else None
         written = _written(what, names, bounds, constants, form) if what is not None else None

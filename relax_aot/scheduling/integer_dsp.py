@@ -110,7 +110,7 @@ class _Columns:
             result.append(For(tile, Dim.of(0), twos, tuple(body)))
         odd = simplify(count - twos * 2, bounds)
         if odd != 0:
-            if interval(odd, bounds) == (1, 1):
+            if interval(odd, bounds.open) == (1, 1):
                 result += self._tile([simplify(count - 1, bounds)], bounds)
             else:
                 last = self.names.fresh("last")

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
+from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
     Buffer,
@@ -123,9 +123,8 @@ def _let(
 ) -> tuple[Dim, Bounds]:
     fresh = names.fresh(name)
     result.append(Let(fresh, value))
-    low, high = interval(value, bounds)
-    greatest = interval(stop, bounds)[1] - 1
-    return Dim.of(fresh), bounds.with_range(fresh, max(low, 0), max(min(high, greatest), 0))
+    most = dim_max(dim_min(value, stop - 1), 0)
+    return Dim.of(fresh), bounds.with_value(fresh, dim_max(value, 0), most)
 
 
 def window(

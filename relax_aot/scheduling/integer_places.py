@@ -131,16 +131,21 @@ class Places:
             tallest = max(interval(grid.down.loop.stop, bounds)[1], 1)
         self.wide = self._most()
         self.lines = self._lines(tallest, longest, widest)
-        several = (self.lines - 1) * longest + widest
-        if self.parts is None or self.what.channel is None:
-            several += EIGHT
-        self.room = up(several if self.lines > 1 else min(self.wide, widest), COLUMNS)
+        self.room = Dim.of(up(min(self.wide, self._widest(bounds)), COLUMNS))
+        if self.lines > 1:
+            spare = EIGHT if self.parts is None or self.what.channel is None else 0
+            several = (self.lines - 1) * self.pitch + across + spare
+            self.room = simplify(ceildiv(several, COLUMNS) * COLUMNS, bounds)
         self._results()
         self.offsets = self._buffer("offsets", DType.I32, self.depth)
         self._operand()
         if not grid.direct:
             size = prod(self._strip_shape(self.lines), start=ONE) + COLUMNS
             self.strip = self._buffer("strip", self.what.x.load.dtype, size)
+
+    def _widest(self, bounds: Bounds) -> int:
+        """The most places of a line, wherever its size may be raised to."""
+        return max(interval(self.grid.across.loop.stop, bounds.open)[1], 1)
 
     def _most(self) -> int:
         """Places that are done at once."""
@@ -216,7 +221,7 @@ class Places:
             loops += [axis.loop for axis in (self.grid.down, self.grid.across) if axis]
             return shares(self.what, loops)
         down = self.grid.down
-        whole = down is not None and interval(down.loop.stop, bounds)[1] <= self.lines
+        whole = down is not None and interval(down.loop.stop, bounds.open)[1] <= self.lines
         return shares(self.what, loops) if whole else ()
 
     # Loops
@@ -241,7 +246,7 @@ class Places:
         """All of some lines, or pieces of one."""
         across = self.grid.across.loop.stop
         result = self._frame(line, bounds)
-        if self.lines > 1 or interval(across, bounds)[1] <= self.wide:
+        if self.lines > 1 or self._widest(bounds) <= self.wide:
             return result + self._block(Block(line, high, ZERO, across, self.pitch), bounds)
         piece = self.names.fresh("piece")
         count = ceildiv(across, self.wide)

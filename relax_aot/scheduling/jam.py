@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.ir.dims import Bounds, Dim, interval, simplify
+from relax_aot.ir.dims import Bounds, Dim, simplify
 from relax_aot.ir.loops import (
     Apply,
     Assign,
@@ -219,8 +219,7 @@ class _Jam:
 
 def over(bounds: Bounds, variable: str, start: Dim, stop: Dim) -> Bounds:
     """The bounds inside a loop."""
-    low, high = interval(start, bounds)[0], interval(stop, bounds)[1] - 1
-    return bounds.with_range(variable, low, max(low, high))
+    return bounds.with_value(variable, start, stop - 1)
 
 
 def named(
@@ -231,7 +230,7 @@ def named(
         return dim, bounds
     fresh = names.fresh(name)
     result.append(Let(fresh, dim))
-    return Dim.of(fresh), bounds.with_range(fresh, *interval(dim, bounds))
+    return Dim.of(fresh), bounds.with_value(fresh, dim, dim)
 
 
 def _in_lane(lane: Lane) -> Callable[[Expr], Expr]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from relax_aot.ir.dims import Bounds, Dim, interval, prove_le
+from relax_aot.ir.dims import Bounds, Dim, prove_le
 from relax_aot.ir.loops import (
     Assign,
     Bind,
@@ -59,7 +59,7 @@ def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
         loop = block[0]
         if not (loop.start.symbols | loop.stop.symbols) <= set(bounds):
             return None
-        bounds = bounds.with_range(loop.variable, *_range(loop, bounds))
+        bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
         loops.append(For(loop.variable, loop.start, loop.stop, ()))
         block = loop.body
     if not _sums_up(block):
@@ -182,13 +182,8 @@ def _hidden(dim: Dim, name: str) -> bool:
 def ranges(loops: tuple[For, ...], bounds: Bounds) -> Bounds:
     """`bounds` and the range of every loop variable."""
     for loop in loops:
-        bounds = bounds.with_range(loop.variable, *_range(loop, bounds))
+        bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
     return bounds
-
-
-def _range(loop: For, bounds: Bounds) -> tuple[int, int]:
-    low, high = interval(loop.start, bounds)[0], interval(loop.stop, bounds)[1] - 1
-    return low, max(low, high)
 
 
 def names_in(kernel: Kernel) -> set[str]:

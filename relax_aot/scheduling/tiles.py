@@ -14,7 +14,7 @@ from hashlib import sha256
 import numpy as np
 
 from relax_aot.ir.builder import less
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, interval, simplify
+from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.graph import Call, Constant, Module, Var
 from relax_aot.ir.loops import (
     Buffer,
@@ -188,7 +188,7 @@ def _block(body: tuple[Stmt, ...], scope: _Scope, bounds: Bounds) -> tuple[Stmt,
     result: list[Stmt] = []
     for stmt in body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
-            bounds = bounds.with_range(stmt.name, *interval(stmt.value, bounds))
+            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
         if not isinstance(stmt, For) or not bounds_known(stmt, bounds):
             result.append(stmt)
             continue

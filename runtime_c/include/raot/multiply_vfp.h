@@ -145,6 +145,27 @@ __attribute__((noinline, unused)) static void raot_column_f32(const struct raot_
     sums[2 * RAOT_TILE_COLUMNS] = s2;
     sums[3 * RAOT_TILE_COLUMNS] = s3;
 }
+
+/*
+ * Four rows and the last two or three columns after others: a block that ends where they end. What
+ * it adds to columns that are done is taken back.
+ */
+__attribute__((noinline, unused)) static void raot_ending_f32(int32_t columns,
+                                                              const struct raot_level *levels,
+                                                              const float *left, int32_t left_row,
+                                                              const float *right, float *sums)
+{
+    const int32_t back = 4 - columns;
+    float done[8];
+
+    for (int32_t i = 0; i < 8; i++) {
+        done[i] = sums[i / 2 * RAOT_TILE_COLUMNS + i % 2 - 2];
+    }
+    raot_block_f32(levels, left, left_row, right - back, sums - back);
+    for (int32_t i = 0; i < 8; i++) {
+        sums[i / 2 * RAOT_TILE_COLUMNS + i % 2 - 2] = done[i];
+    }
+}
 #endif
 
 __attribute__((noinline, unused)) static void raot_tile_vfp_f32(int32_t rows, int32_t columns,
@@ -162,6 +183,9 @@ __attribute__((noinline, unused)) static void raot_tile_vfp_f32(int32_t rows, in
                 raot_block_f32(levels, left, left_row, b, to);
                 c += 4;
 #if !defined(RAOT_SMALL)
+            } else if (high == 4 && c > 0 && columns - c > 1) {
+                raot_ending_f32(columns - c, levels, left, left_row, b, to);
+                c = columns;
             } else if (high == 4) {
                 raot_column_f32(levels, left, left_row, b, to);
                 c += 1;

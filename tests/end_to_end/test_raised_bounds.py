@@ -1,0 +1,134 @@
+"""Bounds so low that a tile, a panel or a strip holds all of a size, and raised when compiling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from relax_aot import driver
+from relax_aot.verify.host import (
+    OPTIMISE_FLAGS,
+    STRICT_FLAGS,
+    HostModel,
+    build_shared,
+    library_files,
+)
+from relax_aot.verify.library import Library
+from tests.models.onnx_text import model_of, random_weights
+
+LOW, RAISED = 6, 75
+SIZES = (1, 6, 7, 33, 50, 74, 75)
+
+
+def _float(**shapes: tuple[int, ...]) -> dict[str, Any]:
+    return random_weights(np.random.default_rng(5), **shapes)
+
+
+def _codes(**shapes: tuple[int, ...]) -> dict[str, Any]:
+    rng = np.random.default_rng(6)
+    return {
+        name: rng.integers(-20, 20, shape).astype(np.int8) for name, shape in shapes.items()
+    } | {"s": np.float32(0.05), "t": np.float32(0.4), "z": np.int8(3)}
+
+
+def strided() -> onnx.ModelProto:
+    return model_of(
+        "strided (float[1, 4, n] x) => (float[1, 8, m] y)",
+        "y = Conv <kernel_shape = [5], pads = [2, 2], strides = [2]> (x, w, b)",
+        _float(w=(8, 4, 5), b=(8,)),
+    )
+
+
+def image() -> onnx.ModelProto:
+    return model_of(
+        "image (float[1, 2, n, n] x) => (float[1, 5, p, p] y)",
+        """
+        c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w, b)
+        r = Relu(c)
+        d = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 4> (r, v, u)
+        y = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (d, k)
+        """,
+        _float(w=(4, 2, 3, 3), b=(4,), v=(4, 1, 3, 3), u=(4,), k=(5, 4, 3, 3)),
+    )
+
+
+def attention() -> onnx.ModelProto:
+    return model_of(
+        "attention (float[n, 16] x) => (float[n, 16] y)",
+        """
+        t = Transpose <perm = [1, 0]> (x)
+        s = MatMul(x, t)
+        p = Softmax(s)
+        o = MatMul(p, x)
+        y = MatMul(o, w)
+        """,
+        _float(w=(16, 16)),
+    )
+
+
+def outer() -> onnx.ModelProto:
+    return model_of(
+        "outer (float[n, 12] x, float[12, n] z) => (float[n, n] y)", "y = MatMul(x, z)", {}
+    )
+
+
+def codes() -> onnx.ModelProto:
+    return model_of(
+        "codes (int8[1, 4, n, n] x) => (int8[1, 6, p, p] y)",
+        """
+        c = QLinearConv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, s, z, w, s, zero, t, z)
+        d = QLinearConv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 8>
+            (c, t, z, v, s, zero, t, z)
+        e = QLinearConv <kernel_shape = [1, 1]> (d, t, z, k, s, zero, t, z)
+        y = QLinearConv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]>
+            (e, t, z, u, s, zero, t, z)
+        """,
+        _codes(w=(8, 4, 3, 3), v=(8, 1, 3, 3), k=(8, 8, 1, 1), u=(6, 8, 3, 3))
+        | {"zero": np.int8(0)},
+    )
+
+
+def code_lines() -> onnx.ModelProto:
+    return model_of(
+        "code_lines (int8[n, 24] x) => (int8[n, 9] y)",
+        "y = QLinearMatMul(x, s, z, w, s, zero, t, z)",
+        _codes(w=(24, 9)) | {"zero": np.int8(0)},
+    )
+
+
+KINDS = (strided, image, attention, outer, codes, code_lines)
+
+
+@pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547", "aarch64-linux"])
+@pytest.mark.parametrize("make", KINDS)
+def test_what_held_all_of_a_size_holds_a_part(make: Any, board: str) -> None:
+    """On the host, by the C that micro-kernels have beside their intrinsics."""
+    model = make()
+    project = driver.compile_model(
+        model, board, driver.Options(bounds={"n": (1, LOW)}, name="raised")
+    )
+    flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, f"-DRAISED_N_MAX={RAISED}")
+    ours = HostModel(project.interface, Library(build_shared(library_files(project), flags)))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    truth = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    rng = np.random.default_rng(7)
+    for n in SIZES:
+        inputs = {
+            value.name: rng.integers(-60, 60, shape).astype(np.int8)
+            if value.type == "tensor(int8)"
+            else rng.normal(size=shape).astype(np.float32)
+            for value in truth.get_inputs()
+            for shape in [[n if size == "n" else size for size in value.shape]]
+        }
+        (expected,) = truth.run(None, inputs)
+        if expected.dtype == np.int8:
+            np.testing.assert_array_equal(ours(inputs)["y"], expected)
+        else:
+            np.testing.assert_allclose(ours(inputs)["y"], expected, rtol=1e-3, atol=1e-4)
