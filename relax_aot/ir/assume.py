@@ -11,8 +11,9 @@ from dataclasses import replace
 from math import gcd
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.ir.bounds import Bounds, Relation, interval, prove_lt, solve_for
+from relax_aot.ir.bounds import Bounds, Relation, interval, prove_lt
 from relax_aot.ir.dim_expr import Atom, Dim, Mod, constant_dim
+from relax_aot.ir.shorten import solve_for
 
 NEVER = constant_dim(-1)
 """A fact, that this is 0 or more, which no size makes true."""

@@ -4,7 +4,8 @@ A `Dim` is a sum of products of atoms; an atom is a symbol or an opaque floor di
 modulo, minimum or maximum. `==` means equal for all values of the symbols, as far as the
 normal form sees; what it does not see is asked with `prove_eq`. There is no `<`:
 `prove_le` answers True or "not proven". Expressions are in dim_expr.py, their text in
-dim_text.py, proofs in bounds.py.
+dim_text.py, proofs in bounds.py,
+simplification in shorten.py.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from relax_aot.ir.bounds import (
     prove_eq,
     prove_le,
     prove_lt,
-    simplify,
-    solve_for,
 )
 from relax_aot.ir.dim_expr import (
     Dim,
@@ -34,6 +33,7 @@ from relax_aot.ir.dim_expr import (
 )
 from relax_aot.ir.dim_text import DimSyntaxError, parse_dim, parse_relation
 from relax_aot.ir.extremes import maximise, minimise
+from relax_aot.ir.shorten import simplify, solve_for
 
 __all__ = [
     "Bounds",

@@ -1,0 +1,114 @@
+"""Sizes without what the bounds decide, and sizes solved for a symbol. Part of dims.py."""
+
+from __future__ import annotations
+
+from relax_aot.ir.bounds import Bounds, interval, prove_le, prove_lt
+from relax_aot.ir.dim_expr import (
+    Atom,
+    Dim,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Monomial,
+    atom_dim,
+    constant_dim,
+    dim_max,
+    dim_min,
+    quotient,
+)
+
+
+def simplify(dim: Dim, bounds: Bounds) -> Dim:
+    """Drop what the bounds decide: pinned symbols, useless min, max, mod and divisions.
+
+    The result is the same size for raised highs too.
+    """
+    bounds = bounds.open
+    pinned = {n: bounds.range(n)[0] for n in dim.symbols if len(set(bounds.range(n))) == 1}
+    dim = dim.substitute(pinned)
+    total = constant_dim(0)
+    for c, monomial in dim.terms:
+        term = constant_dim(c)
+        for atom, power in monomial:
+            base = _simplify_atom(atom, bounds)
+            for _ in range(power):
+                term = term * base
+        total = total + term
+    low, high = interval(total, bounds)
+    return constant_dim(low) if low == high else total
+
+
+def _simplify_atom(atom: Atom, bounds: Bounds) -> Dim:
+    match atom:
+        case str():
+            return atom_dim(atom)
+        case FloorDiv():
+            a, b = simplify(atom.numerator, bounds), simplify(atom.denominator, bounds)
+            whole, rest = _long_division(a, b, bounds)
+            low, high = interval(rest // b, bounds)
+            return whole + (low if low == high else rest // b)
+        case Mod():
+            a, b = simplify(atom.numerator, bounds), simplify(atom.denominator, bounds)
+            _, rest = _long_division(a, b, bounds)
+            low, high = interval(rest, bounds)
+            return rest if low >= 0 and b.is_constant and high < b.constant else rest % b
+        case Min():
+            return dim_min(*_useful(atom.args, bounds, keep_least=True))
+        case Max():
+            return dim_max(*_useful(atom.args, bounds, keep_least=False))
+
+
+def _long_division(a: Dim, b: Dim, bounds: Bounds) -> tuple[Dim, Dim]:
+    """a = whole * b + rest, as division of polynomials goes; divisors that are numbers are
+    done with already. `m*n + n - 1` by `n` is `m + 1` and -1."""
+    whole = constant_dim(0)
+    if b.is_constant or not prove_lt(0, b, bounds):
+        return whole, a
+    (factor, lead), *_ = b.terms
+    for _ in range(DIVISIONS):
+        steps = (_term_quotient(c, m, factor, lead) for c, m in a.terms)
+        step = next((found for found in steps if found is not None), None)
+        if step is None:
+            break
+        whole, a = whole + step, a - step * b
+    return whole, a
+
+
+DIVISIONS = 16
+"""Steps at most: a divisor of several terms may leave more terms than it takes."""
+
+
+def _term_quotient(c: int, monomial: Monomial, factor: int, lead: Monomial) -> Dim | None:
+    """One term by another; None where something is left."""
+    rest = None if c % factor else quotient(monomial, lead)
+    return None if rest is None else Dim(((c // factor, rest),))
+
+
+def _useful(args: tuple[Dim, ...], bounds: Bounds, *, keep_least: bool) -> list[Dim]:
+    dims = [simplify(a, bounds) for a in args]
+    kept: list[Dim] = []
+    for position, dim in enumerate(dims):
+        others = kept + dims[position + 1 :]
+        beaten = any(
+            prove_le(o, dim, bounds) if keep_least else prove_le(dim, o, bounds) for o in others
+        )
+        if not beaten:
+            kept.append(dim)
+    return kept
+
+
+def solve_for(dim: Dim, symbol: str, value: Dim) -> tuple[Dim, Dim] | None:
+    """`dim == value` for one symbol: (solution, expression that must be 0), or None."""
+    coefficient, rest = 0, constant_dim(0)
+    for c, monomial in dim.terms:
+        if monomial == ((symbol, 1),):
+            coefficient = c
+        else:
+            rest = rest + Dim(((c, monomial),))
+    if coefficient == 0 or symbol in rest.symbols:
+        return None
+    target = value - rest
+    if coefficient < 0:
+        target, coefficient = -target, -coefficient
+    return target // coefficient, target % coefficient
