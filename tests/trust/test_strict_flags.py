@@ -32,13 +32,15 @@ SMALL = tuple(name for name in SUBJECTS if name not in ("kws", "resnet8"))
 MODELS = (*REAL, *SMALL, *(f"proven_{name}" for name in PROVEN), "masked_encoder")
 STRICT = (
     "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wcast-align", "-Wstrict-prototypes",
-    "-Wmissing-prototypes", "-Wdouble-promotion", "-Wvla", "-Werror",
+    "-Wmissing-prototypes", "-Wdouble-promotion", "-Wvla", "-Wpedantic", "-Wsign-conversion",
+    "-Wcast-qual", "-Wundef", "-Wfloat-equal", "-Wredundant-decls", "-Werror",
 )  # fmt: skip
+HELIUM = ("-mthumb", "-mcpu=cortex-m55", "-mfloat-abi=hard")
 COMPILERS = {
     "gcc": ("gcc", "-std=c11", *STRICT, "-O2"),
     "clang": ("clang", "-std=c11", *STRICT, "-O2"),
     "m0": ("arm-none-eabi-gcc", "-std=c11", *STRICT, "-O2", "-mthumb", "-mcpu=cortex-m0"),
-    "m55": ("arm-none-eabi-gcc", "-std=c11", *STRICT, "-O2", "-mthumb", "-mcpu=cortex-m55"),
+    "m55": ("arm-none-eabi-gcc", "-std=c11", *STRICT, "-O2", *HELIUM),
     "c++": ("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-x", "c++"),
 }
 FORBIDDEN = {"malloc", "free", "calloc", "realloc", "printf", "exit", "abort", "__errno_location"}

@@ -231,7 +231,9 @@ raot_tile_s16(int32_t *sums, const int16_t *left, const int16_t *right, const in
             if (left_over > RAOT_DOT_HIGH && left_over < 2 * RAOT_DOT_HIGH) {
                 high = (left_over + 1) / 2;
             }
-            high = high > 5 && high < RAOT_DOT_HIGH ? 5 : high;
+            if (high != RAOT_DOT_HIGH) {
+                high = high < 5 ? high : 5;
+            }
             int32_t *const to = sums + r * sum_step + c;
             const int16_t *const by = left + r * depth;
             const int32_t *const start = bias + r * bias_row + c * bias_column;
