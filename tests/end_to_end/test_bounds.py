@@ -101,8 +101,24 @@ def test_sizes_above_the_chosen_bound_are_refused(bound: int) -> None:
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_small_model_is_right_for_raised_bounds(name: str) -> None:
     """Nothing in the code rests on a bound that may be raised when it is compiled."""
-    entry, project = CATALOGUE[name], project_of(name)
-    highs = {f.source: 2 * f.symbol.high + 3 for f in project.interface.dims}
+    project = project_of(name)
+    right_at(name, project, {f.source: 2 * f.symbol.high + 3 for f in project.interface.dims})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_small_model_made_for_few_is_right_for_many(name: str) -> None:
+    """Made for no more than one tile of rows: a count of tiles that is 1 there is not kept."""
+    bounds = CATALOGUE[name].bounds
+    few = {n: (low, min(low + 1, high)) for n, (low, high) in bounds.items()}
+    project = driver.compile_model(CATALOGUE[name].make(), options=Options(bounds=few, name=name))
+    many = {n: max(2 * high + 3, 61) for n, (_, high) in bounds.items()}
+    right_at(name, project, {f.source: many[f.source] for f in project.interface.dims})
+
+
+def right_at(name: str, project: Project, highs: dict[str, int]) -> None:
+    """A project that is built for these highs, at these and one below."""
+    entry = CATALOGUE[name]
     defines = [f"-D{f.macro}={highs[f.source]}" for f in project.interface.dims]
     flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, *defines)
     model = HostModel(project.interface, Library(build_shared(library_files(project), flags)))

@@ -145,7 +145,7 @@ def test_the_arena_is_the_greatest_need(project: rx.EntriesProject) -> None:
     assert project.built.state_bytes == 16 + 2 * -(-13 * WIDTH * 4 // 16) * 16
 
 
-@pytest.mark.parametrize("bounds", ["-DLLM_N_MAX=3", "-DLLM_N_MAX=15"])
+@pytest.mark.parametrize("bounds", ["-DLLM_N_MAX=3", "-DLLM_N_MAX=40"])
 def test_the_program_builds_at_other_bounds(
     project: rx.EntriesProject, bounds: str, tmp_path: Path
 ) -> None:
