@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
@@ -54,6 +55,7 @@ class OnnxReference:
             )
         except Exception as error:  # noqa: BLE001 - the binding's share no better base
             raise ReferenceFailed(f"ONNX Runtime refuses the model: {error}") from None
+        self._source = source
         self._fix = dict(fix)
         self._state = dict(state)
         self._held: dict[str, Array] = {} if held is None else held
@@ -76,6 +78,11 @@ class OnnxReference:
                 if value.dtype.kind in "US":
                     value = np.asarray(float(str(value)))
                 feed[name] = np.broadcast_to(value.astype(dtype), fixed).copy()
+        if any(array.size == 0 for array in feed.values()) and _aborts(self._source):
+            raise ReferenceFailed(
+                "ONNX Runtime ends the process at a GRU or LSTM over nothing: use --reference"
+                " numpy, or give sizes above 0 (--at, --bound)"
+            )
         try:
             values = self._session.run(None, feed)
         except Exception as error:  # noqa: BLE001 - as above
@@ -102,3 +109,20 @@ _NUMPY: dict[str, Any] = {
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
 }
+
+
+def _aborts(source: Any) -> bool:
+    """Whether the model has an operator that ONNX Runtime 1.31 does not survive without steps or
+    rows."""
+    if isinstance(source, str | os.PathLike):
+        model = onnx.load(source, load_external_data=False)
+    else:
+        model = onnx.ModelProto.FromString(source) if isinstance(source, bytes) else source
+    waiting = [model.graph.node, *(function.node for function in model.functions)]
+    while waiting:
+        for node in waiting.pop():
+            if node.op_type in ("GRU", "LSTM"):
+                return True
+            waiting += [attribute.g.node for attribute in node.attribute]
+            waiting += [graph.node for attribute in node.attribute for graph in attribute.graphs]
+    return False

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from relax_aot.cli import cli
 from relax_aot.externs import ExternError
+from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
 from tests.diagnose.test_diagnose import with_wrong
 from tests.models.onnx_text import model_of
 
@@ -122,3 +123,21 @@ def test_sizes_outside_their_bounds_are_refused_before_anything_runs(
         assert said in str(ran(verb, folder, "--at", f"n={size}", *more).exception)
     np.savez(folder / "in.npz", x=np.zeros((1, size, 4), np.float32))
     assert said in str(ran("verify", folder, "--inputs", str(folder / "in.npz")).exception)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3), (2, 0, 3)])
+@pytest.mark.parametrize(("op", "gates"), [("GRU", 3), ("LSTM", 4)])
+def test_a_recurrence_over_nothing_does_not_end_the_process(
+    op: str, gates: int, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    """ONNX Runtime would, and no error of ours would be seen."""
+    weights = {
+        "w": np.ones((1, 2 * gates, 3), np.float32),
+        "r": np.ones((1, 2 * gates, 2), np.float32),
+    }
+    made = model_of("g (float[t, b, 3] x) => (float[t, 1, b, 2] y)",
+                    f"y = {op} <hidden_size = 2> (x, w, r)", weights)  # fmt: skip
+    onnx.save(made, tmp_path / "model.onnx")
+    for source in (made, made.SerializeToString(), tmp_path / "model.onnx"):
+        with pytest.raises(ReferenceFailed, match="over nothing: use --reference numpy"):
+            OnnxReference(source, {}, {})({"x": np.zeros(shape, np.float32)}, {})
