@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from relax_aot import driver
@@ -35,6 +36,8 @@ from relax_aot.verify.host import HostModel, host_model
 
 Array = NDArray[Any]
 Bound = int | tuple[int, int]
+_One = str | os.PathLike[str] | onnx.ModelProto | Module
+"""What is one model for certain: to type checkers a message may be any mapping too."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class CompileOptions(TypedDict, total=False):
     bounds: Mapping[str, Bound] | None
     fix: Mapping[str, Any] | None
     state: Mapping[str, str] | None
-    assume: tuple[str, ...]
+    assume: Sequence[str]
     optimize: str
     externs: Sequence[str | os.PathLike[str]]
     libraries: Sequence[str]
@@ -152,12 +155,25 @@ class EntriesProject:
 
 @overload
 def load(
+    source: _One,
+    examples: Any = ...,
+    *,
+    dynamic_shapes: Any = ...,
+    bounds: Mapping[str, Bound] | None = ...,
+    fix: Mapping[str, Any] | None = ...,
+    state: Mapping[str, str] | None = ...,
+    assume: Sequence[str] = ...,
+) -> Module: ...
+
+
+@overload
+def load(
     source: Mapping[str, Any],
     *,
     bounds: Mapping[str, Bound] | None = ...,
     fix: Mapping[str, Any] | None = ...,
     state: Mapping[str, str] | None = ...,
-    assume: tuple[str, ...] = ...,
+    assume: Sequence[str] = ...,
 ) -> Entries: ...
 
 
@@ -170,7 +186,7 @@ def load(
     bounds: Mapping[str, Bound] | None = ...,
     fix: Mapping[str, Any] | None = ...,
     state: Mapping[str, str] | None = ...,
-    assume: tuple[str, ...] = ...,
+    assume: Sequence[str] = ...,
 ) -> Module: ...
 
 
@@ -182,7 +198,7 @@ def load(
     bounds: Mapping[str, Bound] | None = None,
     fix: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
-    assume: tuple[str, ...] = (),
+    assume: Sequence[str] = (),
 ) -> Module | Entries:
     """A model file, an `onnx.ModelProto` or a `torch.export.ExportedProgram` as a module; a
     `torch.nn.Module` is traced on `examples` first, with `dynamic_shapes` as in `torch.export`.
@@ -225,6 +241,10 @@ def save(module: Module | Entries, path: str | os.PathLike[str]) -> Path:
 
 
 @overload
+def compile(source: _One, **options: Unpack[CompileOptions]) -> Project: ...
+
+
+@overload
 def compile(
     source: Mapping[str, Any] | Entries, **options: Unpack[CompileOptions]
 ) -> EntriesProject: ...
@@ -242,7 +262,7 @@ def compile(
     bounds: Mapping[str, Bound] | None = None,
     fix: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
-    assume: tuple[str, ...] = (),
+    assume: Sequence[str] = (),
     optimize: str = "speed",
     externs: Sequence[str | os.PathLike[str]] = (),
     libraries: Sequence[str] = (),
@@ -279,7 +299,7 @@ def _options(
     bounds: Mapping[str, Bound] | None,
     fix: Mapping[str, Any] | None,
     state: Mapping[str, str] | None,
-    assume: tuple[str, ...],
+    assume: Sequence[str],
     name: str | None = None,
     optimize: str = "speed",
 ) -> Options:
@@ -289,4 +309,4 @@ def _options(
         if len(ends) != 2 or not all(isinstance(end, Integral) for end in ends):
             raise WrongBound(f"the bound of {symbol} is a number or a pair, not {bound!r}")
         ranges[symbol] = (int(ends[0]), int(ends[1]))
-    return Options(ranges, fix or {}, state or {}, assume, optimize, name)
+    return Options(ranges, fix or {}, state or {}, tuple(assume), optimize, name)

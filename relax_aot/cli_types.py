@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem
 from relax_aot.errors import RelaxAotError
 
 
-class Files(click.ParamType):
+class Files(click.types.StringParamType):
     """A path, or a text with one in it; what is wrong with it is said where it is read."""
 
     name = "text"

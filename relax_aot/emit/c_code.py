@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from relax_aot.emit.c_decided import decided
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_numbers import Numbers, Plain
 from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names
@@ -443,8 +444,8 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     if op in COMPARISONS and isinstance(expr.left, Index) and isinstance(expr.right, Index):
         sides = [scope.dim(e.dim) for e in (expr.left, expr.right)]
         return f"{sides[0]} {op} {sides[1]}", _PRECEDENCE[op]
-    if op == "<" and _is_zero(expr.right) and _never_negative(expr.left):
-        return "0", ATOM
+    if (known := decided(expr)) is not None:
+        return str(int(known)), ATOM
     if expr.left.dtype.is_float or op in COMPARISONS + LOGICAL:
         binds = _PRECEDENCE[op]
         # Mixed && and || always get parentheses, and so does a chain of comparisons.
@@ -454,17 +455,6 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
         return f"{left} {op} {right}", binds
     left, right = expr_c(expr.left, scope), expr_c(expr.right, scope)
     return f"raot_{_INTEGER_HELPERS[op]}_{expr.left.dtype.value}({left}, {right})", ATOM
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Lit) and expr.dtype.is_int and expr.value == 0
-
-
-def _never_negative(expr: Expr) -> bool:
-    """Unsigned, or widened from unsigned: compilers warn of comparing such with 0."""
-    if isinstance(expr, Cast) and expr.dtype.bytes > expr.value.dtype.bytes:
-        return _never_negative(expr.value)
-    return expr.dtype is DType.BOOL or (expr.dtype.is_int and not expr.dtype.is_signed)
 
 
 def _cast(cast: Cast, scope: Scope) -> tuple[str, int]:

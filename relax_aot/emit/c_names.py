@@ -178,10 +178,11 @@ class Names:
     def __init__(self, taken: Iterable[str] = (), before: str = "") -> None:
         self._taken = {name.lower() for name in (*RESERVED, *taken)}
         self._room = max(SIGNIFICANT - len(before), LEAST)
+        self._spelt = _legal if before else identifier
 
     def claim(self, wanted: str) -> str:
         """A legal identifier close to `wanted` that nobody has."""
-        base = identifier(wanted)
+        base = self._spelt(wanted)
         base = base if len(base) <= self._room else base[: self._room].rstrip("_")
         name, count = base, 1
         while name.lower() in self._taken:
@@ -193,11 +194,16 @@ class Names:
 
 
 def identifier(text: str) -> str:
-    """Letters, digits and single underscores; begins with a letter; at most 48 characters."""
-    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")[:48].strip("_") or "v"
-    name = name if name[0].isalpha() else f"v{name}"
+    """Letters, digits and single underscores; begins with a letter; at most 48 characters, and
+    one more where the name would be the library's."""
+    name = _legal(text)
     taken = name.lower().startswith("raot_") or _MACRO.fullmatch(name)
     return f"{name}_" if taken else name
+
+
+def _legal(text: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")[:48].strip("_") or "v"
+    return name if name[0].isalpha() else f"v{name}"
 
 
 def comment(text: str, limit: int = 400) -> str:

@@ -34,3 +34,12 @@ def test_names_differ_in_the_characters_that_count() -> None:
     names = set(re.findall(rf"\b{PREFIX}\w*", text, re.I))
     assert len(names) > 40
     assert [n for n, times in Counter(name[:63] for name in names).items() if times > 1] == []
+
+
+def test_what_stands_after_the_prefix_is_no_macro_of_the_library() -> None:
+    """M_MAX would be one to be careful of by itself; the contract is KWS_M_MAX."""
+    model = model_of("g (float[m, n] x) => (float[m, n] y)", "y = Relu(x)", {})
+    files = driver.compile_model(
+        model, "host", Options(bounds={"m": (1, 3), "n": (1, 4)}, name="kws")
+    ).files
+    assert "#define KWS_M_MAX 3\n" in files["kws_config.h"].decode()

@@ -144,5 +144,5 @@ def test_a_choice_that_there_is_not_is_said(wrong: dict[str, Any], said: str) ->
 
 
 def test_a_project_is_short_to_look_at() -> None:
-    project = rx.compile(added(), bounds={"n": 9, "m": np.int64(9)}, name="sum")
+    project = rx.compile(added(), bounds={"n": 9, "m": 9}, name="sum")
     assert repr(project) == "<relax_aot.Project sum for host>"

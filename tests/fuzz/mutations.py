@@ -153,7 +153,7 @@ class Watch:
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    from relax_aot import cli, driver  # noqa: F401
+    from relax_aot import cli, cli_output, driver  # noqa: F401
 
     watch = Watch()
     for line in sys.stdin:
@@ -173,7 +173,7 @@ def main() -> None:
                 cli.main()
             ended = "compiled"
         except SystemExit as error:
-            told = {0: "compiled", cli.MENDABLE: "refused"}
+            told = {0: "compiled", cli_output.MENDABLE: "refused"}
             ended = told.get(int(error.code or 0), f"exit {error.code}")
         except BaseException:  # noqa: BLE001
             ended = "traceback"
