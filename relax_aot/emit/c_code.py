@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from relax_aot.emit.c_decided import decided
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_numbers import Numbers, Plain
 from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names
@@ -444,8 +443,6 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     if op in COMPARISONS and isinstance(expr.left, Index) and isinstance(expr.right, Index):
         sides = [scope.dim(e.dim) for e in (expr.left, expr.right)]
         return f"{sides[0]} {op} {sides[1]}", _PRECEDENCE[op]
-    if (known := decided(expr)) is not None:
-        return str(int(known)), ATOM
     if expr.left.dtype.is_float or op in COMPARISONS + LOGICAL:
         binds = _PRECEDENCE[op]
         # Mixed && and || always get parentheses, and so does a chain of comparisons.
@@ -584,4 +581,7 @@ def print_kernel(
     text = "\n".join(printer.lines)
     sizes = [c for name, c in symbols.items() if name in alone.sizes]
     used = [c for c in sizes if re.search(rf"\b{c}\b", text)]
-    return "".join(f"    /*@ split {c}; */\n" for c in used) + text
+    words = set(re.findall(r"\w+", text))
+    idle = [buffers[b.name] for b in kernel.inputs if buffers[b.name] not in words]
+    first = [f"    (void){c};\n" for c in idle] + [f"    /*@ split {c}; */\n" for c in used]
+    return "".join(first) + text

@@ -15,6 +15,7 @@ from relax_aot.ir.loops import Kernel
 from relax_aot.scheduling.alike import alike
 from relax_aot.scheduling.blocking import block_kernel, work_of
 from relax_aot.scheduling.contraction import contract
+from relax_aot.scheduling.decided import decide
 from relax_aot.scheduling.integer import integer_module
 from relax_aot.scheduling.rounding import round_module
 from relax_aot.scheduling.strips import strip_kernel, strip_module
@@ -41,7 +42,7 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
 
 def plain(module: Module) -> Module:
     """The loops as they were lowered: what a schedule must keep the bits of."""
-    return replace(module, kernels=tuple(contract(kernel) for kernel in module.kernels))
+    return replace(module, kernels=tuple(decide(contract(kernel)) for kernel in module.kernels))
 
 
 def schedule_kernel(
