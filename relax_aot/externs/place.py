@@ -26,7 +26,18 @@ from relax_aot.ir.dims import (
     solve_for,
 )
 from relax_aot.ir.extern import FLOATS, INTEGER_RANGES, Extern, Role, extern_problems
-from relax_aot.ir.graph import FORMS, Attr, Call, Condition, Function, Module, Ref, Var, attrs_of
+from relax_aot.ir.graph import (
+    FORMS,
+    Attr,
+    Call,
+    Condition,
+    Function,
+    Module,
+    Ref,
+    Var,
+    attrs_of,
+    relied_conditions,
+)
 from relax_aot.ir.text import call_text
 from relax_aot.ir.types import TensorType
 
@@ -50,18 +61,8 @@ class _Placing:
         return replace(self.module.bounds, relied=self.relied)
 
     def keep_relied(self, origin: str) -> None:
-        """It is checked on entry; where it is about sizes that the model computes, the highs
-        are what is checked."""
-        entry = {s.name: s.high for s in self.module.symbols if not s.inner}
-        for relation, left, right in self.relied:
-            if left.symbols | right.symbols <= entry.keys():
-                self.conditions.append(Condition(relation, left, right, origin))
-                continue
-            self.conditions += (
-                Condition("<=", Dim.of(name), Dim.of(high), origin)
-                for name, high in entry.items()
-                if name in self.module.bounds.raisable
-            )
+        """What has to be checked for the match at hand."""
+        self.conditions += relied_conditions(self.relied, self.module.symbols, origin)
 
 
 def place(module: Module, table: ExternTable) -> Module:
@@ -391,6 +392,8 @@ def _held(argument: Argument, size: Dim, placing: _Placing) -> Attr:
             f"{argument.param}: {size} is {low}..{high}, {argument.c_type} holds"
             f" {least}..{greatest}"
         )
+    if greatest < interval(size, placing.bounds.open)[1] and greatest < 2**31 - 1:
+        placing.bounds.rely("<=", size, greatest)
     return size.constant if size.is_constant else size
 
 

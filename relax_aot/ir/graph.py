@@ -14,14 +14,14 @@ or one of the forms that need the module or the run (`FORMS`):
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.ir.dims import Bounds, Dim, assume
+from relax_aot.ir.dims import Bounds, Dim, Relation, assume
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import DType, TensorType
@@ -235,6 +235,12 @@ class Symbol:
     origin: str = ""
     inner: bool = False
 
+    @property
+    def raisable(self) -> bool:
+        """Whether it may pass `high` once bounds are raised in C: what the model computes may,
+        however few sizes that is now."""
+        return self.inner or self.low < self.high
+
 
 ASSUMED = "assumed: "
 """How the origin of a condition that the user states begins; the rest is as it was written."""
@@ -273,12 +279,29 @@ class Alias:
     source: str
 
 
+def relied_conditions(
+    relied: Iterable[Relation], symbols: Iterable[Symbol], origin: str
+) -> tuple[Condition, ...]:
+    """What has to be checked on entry for `relied` to hold. Where that is about sizes that the
+    model computes, the highs are what is checked."""
+    entry = [s for s in symbols if not s.inner]
+    names = {s.name for s in entry}
+    found: list[Condition] = []
+    for relation, left, right in relied:
+        if left.symbols | right.symbols <= names:
+            found.append(Condition(relation, left, right, origin))
+        else:
+            highs = [(Dim.of(s.name), Dim.of(s.high)) for s in entry if s.raisable]
+            found += [Condition("<=", size, high, origin) for size, high in highs]
+    return tuple(dict.fromkeys(found))
+
+
 @lru_cache(maxsize=4)
 def _bounds(symbols: tuple[Symbol, ...], conditions: tuple[Condition, ...]) -> Bounds:
     """One for all modules that stages make of one model: what was proved need not be again."""
     entry = {s.name for s in symbols if not s.inner}
     ranges = Bounds.of({s.name: (s.low, s.high) for s in symbols})
-    raisable = frozenset(s.name for s in symbols if s.low < s.high)
+    raisable = frozenset(s.name for s in symbols if s.raisable)
     relations = [
         (c.relation, c.left, c.right)
         for c in conditions

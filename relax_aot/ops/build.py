@@ -101,7 +101,12 @@ class Shared:
     def set_bounds(self) -> None:
         declared = {s.name: (s.low, s.high) for s in self.symbols}
         ranges = declared | self.narrowed
-        raisable = frozenset(n for n, (low, high) in ranges.items() if low < high == declared[n][1])
+        raisable = frozenset(
+            s.name
+            for s in self.symbols
+            for low, high in [ranges[s.name]]
+            if s.raisable and high == s.high and (low == s.low or low < high)
+        )
         relied = self.relied_in_part if self.narrowed else self.relied
         bounds = replace(Bounds.of(ranges), raisable=raisable, relied=relied)
         self.bounds = assume(bounds, self.assumed)

@@ -41,9 +41,21 @@ def narrowed(truth: object, side: bool, bounds: Bounds) -> dict[str, tuple[int, 
     mine = [(first, last) for holds, first, last in ranges if holds is side]
     if not mine:
         return {}
-    ends_for_good = isinstance(truth, Condition) and _straight(truth.left - truth.right, symbol)
-    last = mine[-1][1] if ends_for_good else bounds.range(symbol)[1]
-    return {symbol: (mine[0][0], last)}
+    first, (low, high) = mine[0][0], bounds.range(symbol)
+    if _ends_for_good(truth, side, symbol, high):
+        return {symbol: (first, mine[-1][1])}
+    # A range of one size would be one for good.
+    return {symbol: (max(min(first, high - 1), low), high)}
+
+
+def _ends_for_good(truth: object, side: bool, symbol: str, high: int) -> bool:
+    """Whether no size above `high` is on this side, given that some up to it are."""
+    if not isinstance(truth, Condition) or not _straight(truth.left - truth.right, symbol):
+        return False
+    if truth.relation != "<=":
+        return side is (truth.relation == "==")
+    left, right = (dim.evaluate({symbol: high + 1}) for dim in (truth.left, truth.right))
+    return side is not (left <= right)
 
 
 def _straight(dim: Dim, symbol: str) -> bool:

@@ -13,6 +13,7 @@ from relax_aot import driver
 from relax_aot.verify.host import (
     OPTIMISE_FLAGS,
     STRICT_FLAGS,
+    HostBuildError,
     HostModel,
     build_shared,
     library_files,
@@ -100,7 +101,31 @@ def code_lines() -> onnx.ModelProto:
     )
 
 
-KINDS = (strided, image, attention, outer, codes, code_lines)
+def branches() -> onnx.ModelProto:
+    """The branch of sizes other than the bound, which only sizes above it leave."""
+    return model_of(
+        "branches (float[n, 4] x) => (float[p, 4] y)",
+        """
+        zero = Constant <value = int64[1] {0}> ()
+        seven = Constant <value = int64[1] {7}> ()
+        six = Constant <value = int64[1] {6}> ()
+        size = Shape <start = 0, end = 1> (x)
+        same = Equal(size, six)
+        other = Not(same)
+        y = If <
+            then_branch = some () => (float[q, 4] o) {
+                first = Slice(x, zero, seven, zero)
+                sum = ReduceSum(first, zero)
+                o = Add(x, sum)
+            },
+            else_branch = six_rows () => (float[r, 4] twice) { twice = Concat <axis = 0> (x, x) }
+        > (other)
+        """,
+        {},
+    )
+
+
+KINDS = (strided, image, attention, outer, codes, code_lines, branches)
 
 
 @pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547", "aarch64-linux"])
@@ -132,3 +157,49 @@ def test_what_held_all_of_a_size_holds_a_part(make: Any, board: str) -> None:
             np.testing.assert_array_equal(ours(inputs)["y"], expected)
         else:
             np.testing.assert_allclose(ours(inputs)["y"], expected, rtol=1e-3, atol=1e-4)
+
+
+def of_codes() -> onnx.ModelProto:
+    """Sums of as many products as the size, in 32 bits."""
+    return model_of(
+        "of_codes (int8[3, n] x, int8[n, 5] w) => (int8[3, 5] y)",
+        """
+        a = DequantizeLinear(x, s, zero)
+        b = DequantizeLinear(w, s, zero)
+        c = MatMul(a, b)
+        y = QuantizeLinear(c, t, zero)
+        """,
+        _codes() | {"zero": np.int8(0)},
+    )
+
+
+def part() -> onnx.ModelProto:
+    """A part, that data tell, of a quarter: no row of up to 3, whatever data say."""
+    return model_of(
+        "part (float[n, 4] x, int64[1] k) => (float[p, 4] y)",
+        """
+        zero = Constant <value = int64[1] {0}> ()
+        four = Constant <value = int64[1] {4}> ()
+        size = Shape <start = 0, end = 1> (x)
+        quarter = Div(size, four)
+        rows = Slice(x, zero, quarter, zero)
+        some = Slice(rows, zero, k, zero)
+        y = MatMul(some, w)
+        """,
+        _float(w=(4, 4)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "low", "raised"), [(of_codes, 6, 131072), (part, 3, RAISED)], ids=["sums", "part"]
+)
+def test_what_holds_for_some_sizes_only_is_refused_by_the_compiler(
+    make: Any, low: int, raised: int
+) -> None:
+    project = driver.compile_model(
+        make(), options=driver.Options(bounds={"n": (1, low)}, name="raised")
+    )
+    files = library_files(project)
+    build_shared(files, (*STRICT_FLAGS, f"-DRAISED_N_MAX={low}"))
+    with pytest.raises(HostBuildError, match="what the code was made for"):
+        build_shared(files, (*STRICT_FLAGS, f"-DRAISED_N_MAX={raised}"))

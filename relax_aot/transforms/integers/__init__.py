@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relax_aot.ir.graph import Call, Function, Module, Var
+from relax_aot.ir.dims import Relation
+from relax_aot.ir.graph import Call, Function, Module, Var, relied_conditions
 from relax_aot.ir.rewrite import substitute
 from relax_aot.transforms.integers import contractions, elementwise, movement, pairs, pools
 from relax_aot.transforms.integers.stays import stays
@@ -31,10 +32,18 @@ def run(module: Module) -> Module:
         names |= {p.name for p in function.params}
         names |= {out.name for call in function.body for out in call.outs}
     functions = []
+    relied: list[Relation] = []
+    bounds = replace(module.bounds, relied=relied)
     for function in module.functions:
-        work = Work(constants, module.bounds, names, frozenset(r.name for r in function.results))
+        work = Work(constants, bounds, names, frozenset(r.name for r in function.results))
         functions.append(_rewritten(work, function))
-    return replace(module, functions=tuple(functions), constants=tuple(constants.values()))
+    added = relied_conditions(relied, module.symbols, "sums of 32 bits")
+    return replace(
+        module,
+        functions=tuple(functions),
+        constants=tuple(constants.values()),
+        conditions=tuple(dict.fromkeys((*module.conditions, *added))),
+    )
 
 
 def _rewritten(work: Work, function: Function) -> Function:

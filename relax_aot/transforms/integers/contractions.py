@@ -194,7 +194,13 @@ class _Sums:
             ends = [abs(end - int(z)) for end in (low, high) for z in self.w.zero.reshape(-1)]
             reach = max(ends) * interval(self.depth, self.work.bounds)[1]
         self.most = reach * most + bias
-        return self.most <= MOST
+        if self.most > MOST:
+            return False
+        if self.weights is None and not self.depth.is_constant:
+            # Sums may grow with the depth once bounds are raised, up to what they hold.
+            self.work.bounds.rely("<=", self.depth, (MOST - bias) // max(max(ends) * most, 1))
+            self.most = MOST
+        return True
 
     def without_zero(self, axes: tuple[int, ...]) -> tuple[Var | None, Array | None]:
         """The zero point of x, and the bias. It is in the bias where weights are known."""

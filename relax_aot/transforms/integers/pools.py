@@ -92,6 +92,8 @@ def _means(work: Work, target: Target, call: Call, x: Codes, keep: int) -> bool:
     most = interval(count, work.bounds)[1]
     if most * 255 >= 2**31:
         return False
+    if not count.is_constant:
+        work.bounds.rely("<=", count, (2**31 - 1) // 255)
     sure = count.is_constant and _no_middle(x, target, count.constant)
     spatial = len(shape) == 4 and keep == 2
     order = "exact" if sure or not spatial else "lanes"
