@@ -142,18 +142,14 @@ RESERVED = frozenset(
         "far",
         "huge",
         "interrupt",
-        "memory",
-        "dims",
-        "in",
-        "out",
-        "arena",
-        "state",
-        "weights",
-        "result",
-        "status",
-        "need",
     ]
 )
+
+
+LOCALS = frozenset(
+    ["memory", "dims", "in", "out", "arena", "state", "weights", "result", "status", "need"]
+)
+"""Names that the templates use in functions."""
 
 
 # Macros of <stdint.h>, <limits.h> and <math.h>: they are replaced wherever they stand.
@@ -173,10 +169,13 @@ LEAST = 4
 
 
 class Names:
-    """Hands out identifiers of one C scope that differ behind what stands `before` each of them."""
+    """Hands out identifiers of one C scope that differ behind what stands `before` each of them.
+    `beside`: names that the templates have there; members of structs have none beside them."""
 
-    def __init__(self, taken: Iterable[str] = (), before: str = "") -> None:
-        self._taken = {name.lower() for name in (*RESERVED, *taken)}
+    def __init__(
+        self, taken: Iterable[str] = (), before: str = "", beside: Iterable[str] = LOCALS
+    ) -> None:
+        self._taken = {name.lower() for name in (*RESERVED, *beside, *taken)}
         self._room = max(SIGNIFICANT - len(before), LEAST)
         self._spelt = _legal if before else identifier
 

@@ -144,7 +144,7 @@ def _files(view: ModelView, views: tuple[ModelView, ...]) -> dict[str, str]:
 
 def _family(parts: Sequence[Part], name: str) -> Family:
     prefix = name.upper()
-    fields = Names()
+    fields = Names(beside=())
     macros = Names(TAKEN_MACROS, before=f"{prefix}_")
     dims: dict[str, DimField] = {}
     states: dict[str, StatePart] = {}

@@ -165,7 +165,7 @@ def interface_of(
     arenas = tuple(_arena(a.region.name, n, c_name, macros) for n, a in enumerate(plan.arenas))
     state_inputs = {s.input for s in module.states}
     state_outputs = {s.output for s in module.states}
-    fields = Names(field.c_name for field in shared.values())
+    fields = Names((field.c_name for field in shared.values()), beside=())
     dims = tuple(
         replace(shared[module.source_name(s.name)], symbol=s)
         if shared
@@ -181,7 +181,7 @@ def interface_of(
     )
 
     def ports(values: tuple[Var, ...], skipped: set[str]) -> tuple[Port, ...]:
-        members = Names()
+        members = Names(beside=())
         return tuple(
             Port(
                 v.name,

@@ -9,6 +9,7 @@ import numpy as np
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.verify.host import host_model
 from tests.models.onnx_text import model_of
 
 STEM = "encoder_layers_0_self_attention_output_projection"
@@ -43,3 +44,21 @@ def test_what_stands_after_the_prefix_is_no_macro_of_the_library() -> None:
         model, "host", Options(bounds={"m": (1, 3), "n": (1, 4)}, name="kws")
     ).files
     assert "#define KWS_M_MAX 3\n" in files["kws_config.h"].decode()
+
+
+def test_members_are_called_as_the_model_calls_them() -> None:
+    """Names that the C of a run uses for its own are free in structs."""
+    model = model_of(
+        "g (float[state, need] in, float[out] dims) => (float[state, need] out, float[out] result)",
+        "out = Relu(in)\nresult = Abs(dims)",
+        {},
+    )
+    bounds = {"state": (1, 3), "need": (1, 4), "out": (1, 2)}
+    project = driver.compile_model(model, "host", Options(bounds=bounds, name="kws"))
+    header = project.files["kws.h"].decode()
+    for member in ("int32_t state;", "int32_t need;", "*in;", "*dims;", "*out;", "*result;"):
+        assert f" {member} /*" in header
+    x, y = np.float32([[-1, 2]]), np.float32([-3])
+    found = host_model(project)({"in": x, "dims": y})
+    np.testing.assert_array_equal(found["out"], np.maximum(x, 0))
+    np.testing.assert_array_equal(found["result"], np.abs(y))
