@@ -58,7 +58,7 @@ def test_members_are_called_as_the_model_calls_them() -> None:
     header = project.files["kws.h"].decode()
     for member in ("int32_t state;", "int32_t need;", "*in;", "*dims;", "*out;", "*result;"):
         assert f" {member} /*" in header
-    x, y = np.float32([[-1, 2]]), np.float32([-3])
+    x, y = np.array([[-1, 2]], np.float32), np.array([-3], np.float32)
     found = host_model(project)({"in": x, "dims": y})
     np.testing.assert_array_equal(found["out"], np.maximum(x, 0))
     np.testing.assert_array_equal(found["result"], np.abs(y))

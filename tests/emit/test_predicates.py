@@ -51,6 +51,6 @@ def test_what_compares_with_itself_is_known() -> None:
     host = rx.compile(model, bounds={"n": 6}, name="alike").host()
     names = ["r", "s", "t", "u", "v"]
     wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(names, feeds)
-    ours = host(**feeds)
+    ours = host(feeds)
     for name, expected in zip(names, wanted, strict=True):
         np.testing.assert_array_equal(ours[name], expected)
