@@ -78,7 +78,7 @@ def _around(loop: For, bounds: Bounds) -> Bounds:
 
 
 def _most_turns(loop: For, bounds: Bounds) -> int:
-    return max(interval(loop.stop - loop.start, bounds)[1], 0)
+    return max(interval(loop.stop - loop.start, bounds)[1], 1)
 
 
 Ends = tuple[Dim, Dim]
