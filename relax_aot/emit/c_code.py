@@ -20,6 +20,7 @@ from relax_aot.emit.c_numbers import Numbers, Plain
 from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names
 from relax_aot.emit.c_reach import NONE, Apart
 from relax_aot.emit.c_windows import Window, window_of
+from relax_aot.ir.compared import decided
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
@@ -443,6 +444,8 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     if op in COMPARISONS and isinstance(expr.left, Index) and isinstance(expr.right, Index):
         sides = [scope.dim(e.dim) for e in (expr.left, expr.right)]
         return f"{sides[0]} {op} {sides[1]}", _PRECEDENCE[op]
+    if (known := decided(expr)) is not None:
+        return str(int(known)), ATOM
     if expr.left.dtype.is_float or op in COMPARISONS + LOGICAL:
         binds = _PRECEDENCE[op]
         # Mixed && and || always get parentheses, and so does a chain of comparisons.

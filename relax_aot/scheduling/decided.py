@@ -1,13 +1,13 @@
-"""Comparisons that give the same whatever the data are: compilers warn of them."""
+"""Comparisons that give the same whatever the data are, replaced by what they give."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from relax_aot.ir.compared import decided
 from relax_aot.ir.loops import (
     Assign,
     Binary,
-    Cast,
     Declare,
     Expr,
     For,
@@ -27,7 +27,7 @@ def decide(kernel: Kernel) -> Kernel:
     """With what they give in their place, and without locals that nothing else asks for."""
 
     def rule(expr: Expr) -> Expr:
-        known = _decided(expr) if isinstance(expr, Binary) else None
+        known = decided(expr) if isinstance(expr, Binary) else None
         return expr if known is None else Lit(known, DType.BOOL)
 
     body = map_exprs(kernel.body, rule)
@@ -54,28 +54,3 @@ def _asked_for(body: tuple[Stmt, ...], asked: set[str]) -> tuple[Stmt, ...]:
             case _:
                 result.append(stmt)
     return tuple(result)
-
-
-def _decided(compared: Binary) -> bool | None:
-    """None where that is not known. A float is not less than itself, and equals itself but where
-    it is no number."""
-    if compared.op == "<" and _is_zero(compared.right) and _never_negative(compared.left):
-        return False
-    if compared.left != compared.right:
-        return None
-    if compared.op == "<":
-        return False
-    if compared.left.dtype.is_float:
-        return None
-    return {"<=": True, "==": True, "!=": False}.get(compared.op)
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Lit) and expr.dtype.is_int and expr.value == 0
-
-
-def _never_negative(expr: Expr) -> bool:
-    """Unsigned, or widened from unsigned."""
-    if isinstance(expr, Cast) and expr.dtype.bytes > expr.value.dtype.bytes:
-        return _never_negative(expr.value)
-    return expr.dtype is DType.BOOL or (expr.dtype.is_int and not expr.dtype.is_signed)
