@@ -265,7 +265,7 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
         "relax-aot compile m.onnx --board ./mi": "file,./mi",
         "relax-aot verify mo": "file,mo",
         "relax-aot compare build/ol": "file,build/ol",
-        "relax-aot compile m.onnx -o buil": "file,buil",
+        "relax-aot compile m.onnx -o out/x": "file,out/x",
     }
     for words, wanted in cases.items():
         environment = os.environ | {
