@@ -263,6 +263,6 @@ def test_a_project_says_which_sizes_data_decide(tmp_path: Path) -> None:
     assert "those that data decide are not read from `dims`" in header
     assert "also those that data decided" in readme
     assert "| size | out_1: axis 1 of out, 0..5, decided by data" in readme
-    assert "i64[1, out_1], in the model: out" in readme
+    assert "| output | `out`: i64[1, out_1]" in readme
     table = project.report(tmp_path / "r.txt", format="txt").read_text()
     assert " <= " in table and " <= 0 " not in table, table
