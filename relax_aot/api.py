@@ -94,15 +94,20 @@ class Project:
         return self.built.files
 
 
-class CompileOptions(TypedDict, total=False):
-    """What `compile` takes beside the model."""
+class LoadOptions(TypedDict, total=False):
+    """What is said of a model as it is read."""
 
-    board: str
-    name: str | None
     bounds: Mapping[str, Bound] | None
     fix: Mapping[str, Any] | None
     state: Mapping[str, str] | None
     assume: Sequence[str]
+
+
+class CompileOptions(LoadOptions, total=False):
+    """What `compile` takes beside the model."""
+
+    board: str
+    name: str | None
     optimize: str
     externs: Sequence[str | os.PathLike[str]]
     libraries: Sequence[str]
@@ -159,22 +164,12 @@ def load(
     examples: Any = ...,
     *,
     dynamic_shapes: Any = ...,
-    bounds: Mapping[str, Bound] | None = ...,
-    fix: Mapping[str, Any] | None = ...,
-    state: Mapping[str, str] | None = ...,
-    assume: Sequence[str] = ...,
+    **options: Unpack[LoadOptions],
 ) -> Module: ...
 
 
 @overload
-def load(
-    source: Mapping[str, Any],
-    *,
-    bounds: Mapping[str, Bound] | None = ...,
-    fix: Mapping[str, Any] | None = ...,
-    state: Mapping[str, str] | None = ...,
-    assume: Sequence[str] = ...,
-) -> Entries: ...
+def load(source: Mapping[str, Any], **options: Unpack[LoadOptions]) -> Entries: ...
 
 
 @overload
@@ -183,10 +178,7 @@ def load(
     examples: Any = ...,
     *,
     dynamic_shapes: Any = ...,
-    bounds: Mapping[str, Bound] | None = ...,
-    fix: Mapping[str, Any] | None = ...,
-    state: Mapping[str, str] | None = ...,
-    assume: Sequence[str] = ...,
+    **options: Unpack[LoadOptions],
 ) -> Module: ...
 
 
