@@ -14,7 +14,7 @@ from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
 from relax_aot.ir.loops import For, Kernel, Let, Stmt
 from relax_aot.scheduling.choice import Blocking, choose, turns
 from relax_aot.scheduling.jam import CannotJam, Lane, Names, Plan, jam, named, over
-from relax_aot.scheduling.nest import Nest, names_in, nest_of
+from relax_aot.scheduling.nest import Nest, bounds_known, names_in, nest_of
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.windows import Interior, interior
 
@@ -40,7 +40,7 @@ def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int = 0) 
                     else [stmt]
                 )
                 result += made
-            elif isinstance(stmt, For) and _known(stmt, raised):
+            elif isinstance(stmt, For) and bounds_known(stmt, raised):
                 more = times * _most_turns(stmt, bounds)
                 inside = _around(stmt, bounds), _around(stmt, raised)
                 result.append(replace(stmt, body=tuple(blocked(stmt.body, *inside, more))))
@@ -64,13 +64,9 @@ def _work(body: tuple[Stmt, ...], bounds: Bounds) -> int:
         nest = nest_of(stmt, bounds)
         if nest is not None:
             total += turns(nest, bounds)
-        elif isinstance(stmt, For) and _known(stmt, bounds):
+        elif isinstance(stmt, For) and bounds_known(stmt, bounds):
             total += _most_turns(stmt, bounds) * _work(stmt.body, _around(stmt, bounds))
     return total
-
-
-def _known(loop: For, bounds: Bounds) -> bool:
-    return (loop.start.symbols | loop.stop.symbols) <= set(bounds)
 
 
 def _around(loop: For, bounds: Bounds) -> Bounds:

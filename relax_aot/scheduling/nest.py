@@ -67,6 +67,10 @@ def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
     return Nest(tuple(loops), block, _free(loops, block, bounds))
 
 
+def bounds_known(loop: For, bounds: Bounds) -> bool:
+    return (loop.start.symbols | loop.stop.symbols) <= set(bounds)
+
+
 def _plain_sums(nest: For) -> bool:
     """Loops, sums and stores, and nothing else."""
     statements = tuple(walk((nest,)))

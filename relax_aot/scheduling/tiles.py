@@ -35,7 +35,7 @@ from relax_aot.scheduling.blocking import work_of
 from relax_aot.scheduling.convolve import Convolved, convolved
 from relax_aot.scheduling.images import Image, image_of, image_tiles
 from relax_aot.scheduling.jam import Names, named, over
-from relax_aot.scheduling.nest import Nest, names_in, nest_of
+from relax_aot.scheduling.nest import Nest, bounds_known, names_in, nest_of
 from relax_aot.scheduling.packing import Packing, packing
 from relax_aot.scheduling.planes import Planes, plane_loops, planes_of
 from relax_aot.scheduling.sums import (
@@ -221,10 +221,6 @@ def _block(body: tuple[Stmt, ...], scope: _Scope, bounds: Bounds) -> tuple[Stmt,
             body_ = _block(stmt.body, scope, inner)
             result.append(For(stmt.variable, stmt.start, stmt.stop, body_))
     return tuple(result)
-
-
-def bounds_known(loop: For, bounds: Bounds) -> bool:
-    return (loop.start.symbols | loop.stop.symbols) <= set(bounds)
 
 
 def _called(sum_: Sum, scope: _Scope) -> Convolved | None:
