@@ -151,18 +151,22 @@ class KernelBuilder:
         """An integer from data as an index: the nearest in `low..high`, and 0 for NaN. The
         range must hold 0 and must not be empty."""
         unique = self._unique(name)
-        kind = value.dtype
+        # The limits are applied to an integer, not to a float: value analyzers can follow
+        # integers, and Arm converts to int32 with saturation in one instruction.
+        kind = DType.I32 if value.dtype.is_float else DType.I64
+        whole = value if value.dtype is kind else Cast(value, kind, "saturate")
         edges = [
-            Lit(float(d.constant), kind)
-            if kind.is_float and d.is_constant
-            else Index(d)
+            Index(d)
             if kind is DType.I64
+            else Lit(d.constant, kind)
+            if d.is_constant
             else Cast(Index(d), kind)
             for d in (Dim.of(high), Dim.of(low))
         ]
-        inside = apply("max", apply("min", value, edges[0]), edges[1])
-        whole = inside if kind is DType.I64 else Cast(inside, DType.I64, "saturate")
-        self._blocks[-1].append(Bind(unique, whole, Dim.of(low), Dim.of(high), trusted=True))
+        inside: Expr = apply("max", apply("min", whole, edges[0]), edges[1])
+        if kind is DType.I32:
+            inside = Cast(inside, DType.I64)
+        self._blocks[-1].append(Bind(unique, inside, Dim.of(low), Dim.of(high), trusted=True))
         return Dim.of(unique)
 
     def placed(self, name: str, value: Expr, low: Size, high: Size) -> Dim:

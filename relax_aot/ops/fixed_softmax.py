@@ -57,8 +57,10 @@ def lower(k: KernelBuilder, x: Buffer, table: Buffer, y: Buffer, *, to: DType) -
             k.assign(peak, apply("max", peak, x[row + j]))
 
         def exponential(j: tuple[Dim, ...]) -> Expr:
-            below = binary("-", Cast(peak, I64), Cast(x[row + j], I64))
-            return table[(k.placed("below", below, 0, 255),)]
+            # The peak is not below x, so the byte is the difference itself; as a byte it
+            # indexes 256 entries whatever is known of the peak.
+            below = Cast(binary("-", Cast(peak, I32), Cast(x[row + j], I32)), DType.U8)
+            return table[(k.placed("below", Cast(below, I64), 0, 255),)]
 
         total = k.local("total", I32, 0)
         with k.loops(x.shape[-1]) as j:

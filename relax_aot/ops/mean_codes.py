@@ -312,8 +312,10 @@ def _softmax_lower(
     length = x.shape[at]
 
     def power(place: At, peak: Local) -> Expr:
-        below = Cast(peak - Cast(x[place], DType.I32), DType.I64)
-        return table[(k.placed("below", below, 0, 255),)]
+        # The peak is not below x, so the byte is the difference itself; as a byte it indexes
+        # 256 entries whatever is known of the peak.
+        below = Cast(peak - Cast(x[place], DType.I32), DType.U8)
+        return table[(k.placed("below", Cast(below, DType.I64), 0, 255),)]
 
     with k.loops(*x.shape[:at], *x.shape[at + 1 :]) as row:
         before, after = row[:at], row[at:]

@@ -16,8 +16,22 @@ from relax_aot.verify.prove import prove, write
 from tests.conftest import NO_FRAMA_C
 from tests.trust.proven import PROVEN
 from tests.trust.proven_further import FURTHER
+from tests.trust.random_nets import random_net
 
 MODELS = PROVEN | FURTHER
+RANDOM_NETS = 60
+SHARED: dict[str, dict[str, tuple[int, int]]] = {
+    "kws_fp32.onnx": {},
+    "kws_fp32.tflite": {},
+    "kws_int8.tflite": {"input_1_0": (1, 1)},
+    "kws_int8_qdq.onnx": {},
+    "kws_int8_qop.onnx": {},
+    "resnet8_fp32.onnx": {},
+    "resnet8_fp32.tflite": {"input_1_0": (1, 1)},
+    "resnet8_int8.tflite": {"input_1_int8_0": (1, 1)},
+    "resnet8_int8_qdq.onnx": {},
+    "resnet8_int8_qop.onnx": {},
+}
 
 
 @pytest.mark.slow
@@ -34,6 +48,28 @@ def test_no_alarm(name: str, tmp_path: Path) -> None:
     assert {path.name for path in (folder / "proof").iterdir()} == {
         "driver.c", "command.txt", "proof.json", "frama-c.txt",
     }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(RANDOM_NETS))
+def test_no_alarm_in_random_nets(seed: int) -> None:
+    if shutil.which("frama-c") is None:
+        pytest.skip(NO_FRAMA_C)
+    net = random_net(seed)
+    proof = prove(driver.compile_model(net.make(), "host", net.options))
+    assert proof.ok, "\n".join(proof.lines())
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", SHARED)
+def test_no_alarm_in_real_networks(name: str, shared_models: Path) -> None:
+    if shutil.which("frama-c") is None:
+        pytest.skip(NO_FRAMA_C)
+    options = driver.Options(bounds=SHARED[name])
+    proof = prove(driver.compile_model(shared_models / name, "host", options))
+    assert proof.ok, "\n".join(proof.lines())
 
 
 @pytest.mark.slow
