@@ -236,7 +236,7 @@ def random_net(seed: int) -> Proven:
     bounds = {name: (1, high) for name, high in made.bounds.items()}
     if seed // len(MAKERS) % 2 == 0:
         return Proven(lambda: model, Options(bounds=bounds, name="net"))
-    sizes = [made.bounds.get(axis, axis) if isinstance(axis, str) else axis for axis in made.shape]
+    sizes = [made.bounds[axis] if isinstance(axis, str) else axis for axis in made.shape]
     samples = net.rng.normal(size=(SAMPLES, *sizes)).astype(np.float32)
     return Proven(
         lambda: model,
