@@ -160,6 +160,11 @@ def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, .
     return tuple(name for name in sizes if name in found)
 
 
+def differences(dim: Dim) -> tuple[str, ...]:
+    """The symbols of which `dim` is a difference, in order of their names."""
+    return tuple(sorted(_subtracted(dim, {name: frozenset({name}) for name in dim.symbols})))
+
+
 def _sizes(dim: Dim, rests_on: dict[str, frozenset[str]]) -> frozenset[str]:
     return frozenset().union(*(rests_on.get(name, frozenset()) for name in dim.symbols))
 

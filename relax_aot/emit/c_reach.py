@@ -7,9 +7,9 @@ index rests on is found here by the same arithmetic, so that they can be looked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
 from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, row_major
@@ -80,11 +80,11 @@ def _fewest(kernel: Kernel, known: Apart, more: Apart, bounds: Bounds) -> Apart:
 
 class Sample(NamedTuple):
     """Which of its values something has that is looked at one by one: 0 is the first, 1 the
-    second, -1 the last, None one in the middle."""
+    second, -1 the last, None one in the middle. `turns` is for loops, by their depth of nesting
+    modulo its length."""
 
     size: int | None
-    outer: int | None
-    inner: int | None
+    turns: tuple[int | None, ...]
 
     def of(self, span: Span, which: int | None) -> int:
         low, high = span
@@ -93,18 +93,50 @@ class Sample(NamedTuple):
         return min(low + which, high) if which >= 0 else high
 
 
+LEVELS = 3
 SAMPLES = tuple(
-    Sample(size, *turns)
+    Sample(size, turns)
     for size in (-1, 0, 1, None)
-    for turns in ((-1, -1), (0, 0), (0, -1), (-1, 0), (None, None))
+    for turns in (*product((-1, 0), repeat=LEVELS), (None,))
 )
+"""Loops nested in each other begin or end independently: three levels of them in all ways."""
 
 
 def _unclear(kernel: Kernel, known: Apart, bounds: Bounds) -> frozenset[str]:
     """The sizes and loops that indices rest on which are beyond their buffer by intervals."""
     if not known.sizes and not known.loops:
         return _rests(kernel, known, bounds, SAMPLES[0])
-    return NOTHING.union(*(_rests(kernel, known, bounds, sample) for sample in SAMPLES))
+    return NOTHING.union(
+        *(_rests(kernel, known, bounds, sample) for sample in _samples(kernel, known))
+    )
+
+
+def _samples(kernel: Kernel, known: Apart) -> Iterable[Sample]:
+    """Those of SAMPLES that differ in what is looked at one by one."""
+    depths = sorted({depth % LEVELS for depth in _depths(kernel.body, known.loops, 0)})
+    different = {
+        (
+            sample.size if known.sizes else None,
+            tuple(sample.turns[depth % len(sample.turns)] for depth in depths),
+        ): sample
+        for sample in SAMPLES
+    }
+    return different.values()
+
+
+def _depths(body: Iterable[Stmt], loops: Collection[str], depth: int) -> Iterator[int]:
+    """How deep the loops are nested that have these variables."""
+    for stmt in body:
+        match stmt:
+            case For():
+                if stmt.variable in loops:
+                    yield depth
+                yield from _depths(stmt.body, loops, depth + 1)
+            case If():
+                yield from _depths(stmt.then, loops, depth)
+                yield from _depths(stmt.otherwise, loops, depth)
+            case _:
+                pass
 
 
 def _rests(kernel: Kernel, known: Apart, bounds: Bounds, sample: Sample) -> frozenset[str]:
@@ -147,7 +179,7 @@ class _Place:
             return None
         turns = (start[0], stop[1] - 1)
         if loop.variable in self.known.loops:
-            which = self.sample.inner if self.depth % 2 else self.sample.outer
+            which = self.sample.turns[self.depth % len(self.sample.turns)]
             first = self.sample.of(turns, which)
             turns = (first, min(first + start[1] - start[0], turns[1]))
         basis = self.basis(loop.start, loop.stop) | {loop.variable}

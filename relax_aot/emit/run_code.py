@@ -11,7 +11,7 @@ from relax_aot.emit.c_code import print_kernel
 from relax_aot.emit.c_dims import dim_c
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.c_numbers import Places
-from relax_aot.emit.c_proof import one_by_one
+from relax_aot.emit.c_proof import differences, one_by_one
 from relax_aot.emit.c_reach import NONE, Apart
 from relax_aot.emit.extern_code import copied, extern_arguments, extern_call_lines, extern_symbols
 from relax_aot.emit.interface import (
@@ -416,7 +416,7 @@ def called(context: RunContext, node: Step, pad: str) -> Iterator[str]:
         )
         for source, target, size in copied(node.callee, node.call):
             if read[source] != written[target]:
-                yield from _copy(written[target], read[source], context.bytes(size), pad)
+                yield from _copy(context, written[target], read[source], size, pad)
         yield from extern_call_lines(node.callee, node.call, arguments, pad)
         return
     names = context.kernels[node.callee.name]
@@ -531,14 +531,7 @@ def _fits(context: RunContext, size: str, most: Dim, pad: str) -> Iterator[str]:
 
 def _moved(context: RunContext, transfer: Transfer, pad: str, offset: str = "") -> Iterator[str]:
     target, source = (_pointer(context, name) for name in (transfer.target, transfer.source))
-    size = context.bytes(transfer.type.bytes)
-    line = f"(void)memcpy({target}{offset}, {source}, {size});"
-    if size.isdigit():
-        yield f"{pad}{line}" if size != "0" else f"{pad};"
-        return
-    yield f"{pad}if ({size} > 0) {{"
-    yield f"{pad}    {line}"
-    yield f"{pad}}}"
+    yield from _copy(context, f"{target}{offset}", source, transfer.type.bytes, pad)
 
 
 def _side(context: RunContext, branch: Branch, then: bool, depth: int) -> Iterator[str]:
@@ -567,17 +560,22 @@ def _commit(context: RunContext, source: str, target: str) -> Iterator[str]:
     interface = context.interface
     port = next((p for p in interface.outputs if p.name == target), None)
     destination = f"out->{port.c_name}" if port else context.values[target]
-    size = context.bytes(_commit_type(context.plan, source).type.bytes)
-    yield from _copy(destination, context.values[source], size, "")
+    size = _commit_type(context.plan, source).type.bytes
+    yield from _copy(context, destination, context.values[source], size, "")
 
 
-def _copy(target: str, source: str, size: str, pad: str) -> Iterator[str]:
-    if size.isdigit():
-        yield f"{pad}(void)memcpy({target}, {source}, {size});"
-    else:
-        yield f"{pad}if ({size} > 0) {{"
-        yield f"{pad}    (void)memcpy({target}, {source}, {size});"
-        yield f"{pad}}}"
+def _copy(context: RunContext, target: str, source: str, size: Dim, pad: str) -> Iterator[str]:
+    """A copy of `size` bytes, for which pointers may be null where there are none."""
+    count = context.bytes(size)
+    line = f"(void)memcpy({target}, {source}, {count});"
+    if count.isdigit():
+        yield f"{pad}{line}" if count != "0" else f"{pad};"
+        return
+    for name in differences(size):
+        yield f"{pad}/*@ split {context.symbols[name]}; */"
+    yield f"{pad}if ({count} > 0) {{"
+    yield f"{pad}    {line}"
+    yield f"{pad}}}"
 
 
 def kernel_parameters(kernel: Kernel, context: RunContext) -> list[str]:

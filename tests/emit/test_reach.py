@@ -41,6 +41,18 @@ def test_what_is_looked_at_one_by_one(
     assert apart(copied(Dim.of(start), stop, source, shape), NONE, BOUNDS) == expected
 
 
+def test_nested_loops_begin_and_end_independently() -> None:
+    """The first of one loop with the last of another: `-i` alone is below the buffer there."""
+    count = dim_max(N - 2, 0)
+    x = Buffer("x", DType.F32, (M, Dim.of(4), N))
+    y = Buffer("y", DType.F32, (M, Dim.of(4), count + 1))
+    k = KernelBuilder("k", [x], [y])
+    with k.loops(M, 4, count + 1) as (row, column, i):
+        k.store(y[(row, column, i)], x[(row, column, count - i)])
+    one_by_one, bounds = Apart(loops=frozenset({"i0", "i2"})), {"n": (1, 5), "m": (1, 24)}
+    assert apart(k.finish(), one_by_one, Bounds.of(bounds)).sizes == {"n"}
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_condition_narrows_what_stands_in_it(named: bool) -> None:
     """Where its name stands for a difference, the loop is looked at turn by turn instead."""

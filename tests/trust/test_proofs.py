@@ -14,12 +14,13 @@ from relax_aot.cli import cli
 from relax_aot.errors import RelaxAotError
 from relax_aot.verify.prove import prove, write
 from tests.conftest import NO_FRAMA_C
+from tests.fuzz.graphs import random_graph
 from tests.trust.proven import PROVEN
 from tests.trust.proven_further import FURTHER
 from tests.trust.random_nets import random_net
 
 MODELS = PROVEN | FURTHER
-RANDOM_NETS = 60
+RANDOM_NETS, RANDOM_GRAPHS = 60, 60
 SHARED: dict[str, dict[str, tuple[int, int]]] = {
     "kws_fp32.onnx": {},
     "kws_fp32.tflite": {},
@@ -58,6 +59,17 @@ def test_no_alarm_in_random_nets(seed: int) -> None:
         pytest.skip(NO_FRAMA_C)
     net = random_net(seed)
     proof = prove(driver.compile_model(net.make(), "host", net.options))
+    assert proof.ok, "\n".join(proof.lines())
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(RANDOM_GRAPHS))
+def test_no_alarm_in_random_graphs(seed: int) -> None:
+    if shutil.which("frama-c") is None:
+        pytest.skip(NO_FRAMA_C)
+    graph = random_graph(seed)
+    proof = prove(driver.compile_model(graph.model, "host", driver.Options(bounds=graph.bounds)))
     assert proof.ok, "\n".join(proof.lines())
 
 
