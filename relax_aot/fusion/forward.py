@@ -4,7 +4,8 @@
     for at { y[at] = f(t[at]) }           ->
 
 Whatever computes `t`, and in whatever order: each element of `y` is computed just after
-its element of `t`. This is fusing an epilogue, for every kind of producer.
+its element of `t`. This is fusing an epilogue, for every kind of producer that stores each
+element exactly once, and for a reader whose iterations may run in any order (`legality`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from relax_aot.fusion import legality
 from relax_aot.fusion.indexing import At, reindex, split_loops
 from relax_aot.fusion.nest import (
     Nest,
@@ -30,7 +32,7 @@ from relax_aot.fusion.piece import (
     substitute_dims,
     with_fresh_names,
 )
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Declare, Expr, For, If, Let, Lit, Load, Local, Stmt, Store, walk
 from relax_aot.ir.rewrite import map_exprs
@@ -48,10 +50,16 @@ class Link:
 
 
 def forward(
-    producer: Piece, consumer: Piece, links: tuple[Link, ...], kept: frozenset[str]
+    producer: Piece,
+    consumer: Piece,
+    links: tuple[Link, ...],
+    kept: frozenset[str],
+    bounds: Bounds,
 ) -> Piece | Refused:
     """One piece in place of two. Of the producer's results, those in `kept` are still
     stored."""
+    if legality.opaque(producer.body) or legality.opaque(consumer.body):
+        return Refused("one of them calls a micro-kernel")
     names = {link.seen.name for link in links}
     _, read_in, _ = _around(consumer.body, names)
     if any(isinstance(stmt, For) for stmt in walk(perfect_nest(read_in).inner)):
@@ -68,6 +76,9 @@ def forward(
             return Refused("the reader does not go through it once, element by element")
         axes[link.seen.name] = found
     made = {link.made.name for link in links}
+    reason = legality.independent(nest.inner, nest.loops, bounds)
+    if reason is not None:
+        return Refused(reason)
     if made & producer.loaded:
         return Refused("the writer reads it back")
     found_stores = [stores(producer.body, name) for name in sorted(made)]
@@ -75,6 +86,9 @@ def forward(
         return Refused("the writer stores its results in different places")
     if len(found_stores[0]) > MOST_COPIES:
         return Refused("the writer stores it in too many places")
+    for value in {link.made for link in links}:
+        if not legality.stored_once(producer.body, value.name, value.type.shape, bounds):
+            return Refused("the writer is not known to store each element exactly once")
     body = _merged_body(producer, nest, links, axes, kept, fresh)
     if isinstance(body, Refused):
         return body

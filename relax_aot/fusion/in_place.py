@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from relax_aot.fusion import legality
 from relax_aot.fusion.indexing import At, plain_variable
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
@@ -36,7 +37,10 @@ def mark(module: Module) -> Module:
 
 
 def pairs_of(kernel: Kernel) -> tuple[tuple[str, str], ...]:
-    """(input, output) pairs, each of one type."""
+    """(input, output) pairs, each of one type. A micro-kernel accesses more than the element
+    that its operand names."""
+    if legality.opaque(kernel.body):
+        return ()
     return tuple(
         (source.name, target.name)
         for target in kernel.outputs

@@ -174,16 +174,19 @@ def joined(digits: Digits) -> Dim:
 
 
 def split_loops(body: tuple[Stmt, ...], splits: Mapping[str, Digits]) -> tuple[Stmt, ...]:
-    """Cut loops; each must run from 0 to the product of its digits' extents."""
+    """Cut the loops that run from 0 to the product of their digits' extents. Another loop
+    may have the same variable and another range: it stays."""
     if not splits:
         return body
-    body = substitute_dims(body, {name: joined(digits) for name, digits in splits.items()})
 
     def rule(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, For) or stmt.variable not in splits:
             return stmt
-        inner = stmt.body
-        for name, size in reversed(splits[stmt.variable]):
+        digits = splits[stmt.variable]
+        if stmt.start != ZERO or stmt.stop != prod((size for _, size in digits), start=ONE):
+            return stmt
+        inner = substitute_dims(stmt.body, {stmt.variable: joined(digits)})
+        for name, size in reversed(digits):
             inner = (For(name, ZERO, size, inner),)
         (loop,) = inner
         return loop

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relax_aot.fusion.indexing import Reindexed, divides, reindex, split_loops
+from relax_aot.fusion import legality
+from relax_aot.fusion.indexing import At, Reindexed, divides, reindex, split_loops
 from relax_aot.fusion.nest import (
     Definition,
     Refused,
@@ -18,7 +19,7 @@ from relax_aot.fusion.nest import (
     sites,
     substitute_in,
 )
-from relax_aot.fusion.piece import Fresh, Piece, kept_apart
+from relax_aot.fusion.piece import Fresh, Piece, kept_apart, with_unique_names
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import (
@@ -36,6 +37,8 @@ DECODING = 8
 
 def inline(producer: Piece, consumer: Piece, made: Var, seen: Var) -> Piece | Refused:
     """The consumer, with `made` (which it reads as `seen`) computed in place."""
+    if legality.opaque(consumer.body):
+        return Refused("the reader calls a micro-kernel")
     producer, consumer = kept_apart(producer, consumer)
     theirs, made = refined(producer.body, made)
     definition = definition_of(theirs, made.name)
@@ -46,6 +49,9 @@ def inline(producer: Piece, consumer: Piece, made: Var, seen: Var) -> Piece | Re
     found = _positions(body, made, seen, fresh)
     while found is not None and any(f.splits for _, f in found):
         body = split_loops(body, next(f.splits for _, f in found if f.splits))
+        found = _positions(body, made, seen, fresh)
+    if found is not None and not _one_position_each(found):
+        body = with_unique_names(body, fresh)
         found = _positions(body, made, seen, fresh)
     if found is None:
         return Refused("the reader sees another shape, which does not follow its loops")
@@ -82,6 +88,13 @@ def _positions(
             return None
         result.append((site, found))
     return result
+
+
+def _one_position_each(found: list[tuple[Site, Reindexed]]) -> bool:
+    """Loads with the same text are loads of the same position. Loops side by side may have one
+    variable and different ranges."""
+    positions: dict[At, At] = {}
+    return all(positions.setdefault(s.index, p.index) == p.index for s, p in found)
 
 
 def _too_dear(definition: Definition, producer: Piece, found: list[Site]) -> str | None:

@@ -19,6 +19,7 @@ from relax_aot.ir.loops import (
     Declare,
     Expr,
     For,
+    If,
     Kernel,
     Let,
     Load,
@@ -186,6 +187,44 @@ class Fresh:
 def with_fresh_names(body: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
     """The same loops, every name in them new."""
     return renamed(body, {name: fresh(name) for name in bound_names(body)})
+
+
+def with_unique_names(body: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
+    """The same loops, where no two statements bind the same name."""
+    return _unique(body, fresh, set())
+
+
+def _unique(body: tuple[Stmt, ...], fresh: Fresh, seen: set[str]) -> tuple[Stmt, ...]:
+    result: list[Stmt] = []
+    rest = body
+    while rest:
+        stmt, rest = rest[0], rest[1:]
+        match stmt:
+            case For() if stmt.variable in seen:
+                (stmt,) = renamed((stmt,), {stmt.variable: fresh(stmt.variable)})
+            case Let() | Bind() if stmt.name in seen:
+                stmt, *others = renamed((stmt, *rest), {stmt.name: fresh(stmt.name)})
+                rest = tuple(others)
+            case Declare() if stmt.local.name in seen:
+                stmt, *others = renamed((stmt, *rest), {stmt.local.name: fresh(stmt.local.name)})
+                rest = tuple(others)
+            case _:
+                pass
+        match stmt:
+            case For():
+                seen.add(stmt.variable)
+                stmt = replace(stmt, body=_unique(stmt.body, fresh, seen))
+            case If():
+                then = _unique(stmt.then, fresh, seen)
+                stmt = If(stmt.condition, then, _unique(stmt.otherwise, fresh, seen))
+            case Let() | Bind():
+                seen.add(stmt.name)
+            case Declare():
+                seen.add(stmt.local.name)
+            case _:
+                pass
+        result.append(stmt)
+    return tuple(result)
 
 
 def renamed(body: tuple[Stmt, ...], names: dict[str, str]) -> tuple[Stmt, ...]:

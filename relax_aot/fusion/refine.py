@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from relax_aot.fusion.indexing import At, joined
+from relax_aot.fusion.indexing import ZERO, At, joined
 from relax_aot.fusion.nest import Site, perfect_nest, sites
 from relax_aot.fusion.piece import buffer_of
 from relax_aot.ir.dims import Dim
@@ -28,7 +28,8 @@ def refined(body: tuple[Stmt, ...], made: Var) -> tuple[tuple[Stmt, ...], Var]:
     loops = perfect_nest(body).loops
     for dim, size in zip(touched[0].index, made.type.shape, strict=True):
         digits = tuple((x.variable, x.stop) for x in loops if x.variable in dim.symbols)
-        cut = len(digits) > 1 and joined(digits) == dim
+        starts = all(x.start == ZERO for x in loops if x.variable in dim.symbols)
+        cut = len(digits) > 1 and starts and joined(digits) == dim
         if cut and prod((stop for _, stop in digits), start=Dim.of(1)) == size:
             index += [Dim.of(name) for name, _ in digits]
             shape += [stop for _, stop in digits]

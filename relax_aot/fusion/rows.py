@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relax_aot.fusion.indexing import ZERO, plain_variable, reindex, split_loops
+from relax_aot.fusion import legality
+from relax_aot.fusion.indexing import ZERO, At, Reindexed, plain_variable, reindex, split_loops
 from relax_aot.fusion.nest import Refused, Site, sites
 from relax_aot.fusion.piece import (
     Fresh,
@@ -22,6 +23,7 @@ from relax_aot.fusion.piece import (
     kept_apart,
     renamed,
     with_fresh_names,
+    with_unique_names,
 )
 from relax_aot.fusion.refine import refined, store_sites
 from relax_aot.ir.graph import Var
@@ -32,6 +34,8 @@ from relax_aot.ir.types import TensorType
 
 def join_rows(producer: Piece, consumer: Piece, made: Var, seen: Var) -> Piece | Refused:
     """One piece in place of two; `made` (read as `seen`) becomes scratch of one row."""
+    if legality.opaque(producer.body) or legality.opaque(consumer.body):
+        return Refused("one of them calls a micro-kernel")
     producer, consumer = kept_apart(producer, consumer)
     fresh = Fresh(producer.names | consumer.names)
     ours, made = refined(producer.body, made)
@@ -44,6 +48,10 @@ def join_rows(producer: Piece, consumer: Piece, made: Var, seen: Var) -> Piece |
     if not shared:
         return Refused("no loop around both goes through it in the same way")
     axes = [first[n][1] for n in range(shared)]
+    variables = [loop.variable for loop, _ in second[:shared]]
+    reordered = axes != [axis for _, axis in second[:shared]]
+    if reordered and not legality.separate_rows(theirs, variables):
+        return Refused("the reader's rows may not be computed in another order")
     names = {second[_at(second, axis)][0].variable: first[n][0].variable
              for n, axis in enumerate(axes)}  # fmt: skip
     rest = _below(ours, shared) + renamed(_below(theirs, shared), names)
@@ -74,10 +82,11 @@ def _as_made(body: tuple[Stmt, ...], made: Var, seen: Var, fresh: Fresh) -> tupl
             if found.splits:
                 return _as_made(split_loops(body, found.splits), made, seen, fresh)
     buffer = Buffer(made.name, made.type.dtype, made.type.shape)
-    places = {
-        site.index: reindex(site.plain_index, *shapes, site.table, fresh)
-        for site in sites(body, seen.name)
-    }
+    places: dict[At, Reindexed | None] = {}
+    for site in sites(body, seen.name):
+        place = reindex(site.plain_index, *shapes, site.table, fresh)
+        if places.setdefault(site.index, place) != place:
+            return _as_made(with_unique_names(body, fresh), made, seen, fresh)
 
     def rule(expr: Expr) -> Expr:
         if not isinstance(expr, Load) or expr.buffer.name != seen.name:

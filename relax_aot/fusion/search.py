@@ -125,7 +125,7 @@ class Search:
             return Refused("others read it too, and the reader only moves it")
         if len(consumer.body) > 1 and not self._makes_more_than_it_takes(producer, links):
             return Refused("the reader has several parts, and the writer's operands are larger")
-        return forward(producer, consumer, links, kept)
+        return forward(producer, consumer, links, kept, self._bounds)
 
     def _makes_more_than_it_takes(self, producer: Piece, links: tuple[Link, ...]) -> bool:
         """Its operands, which must now live until the last part runs, cost no more."""

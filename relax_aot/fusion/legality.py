@@ -1,0 +1,368 @@
+"""When two kernels may be merged: conditions on index maps, for all sizes.
+
+An index map takes the loop variables around a store to the element that it stores. The
+mergers (`forward`, `inline`, `rows`) ask these questions:
+
+- `stored_once`: the kernel stores each element exactly once, unconditionally. Only then is
+  the value at the store the value that every later reader loads.
+- `independent`: no two iterations of the loops store the same element, every iteration
+  stores, and none loads what another stores. Only then may the iterations run in another
+  order.
+- `separate_rows`: each iteration of given loops touches elements of its own of everything that
+  the loops store. Only then may these loops be interchanged.
+
+The answer False means "not proven"; the merger is then refused. A map is proven one-to-one
+where its axes are sums of loop variables with strides, as digits of a number in mixed radix,
+possibly cut by a division and its remainder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Mod, prove_le, prove_lt
+from relax_aot.ir.loops import (
+    Bind,
+    For,
+    If,
+    Let,
+    Load,
+    Micro,
+    Multiply,
+    Reserve,
+    Stmt,
+    Store,
+    expressions,
+    walk,
+)
+from relax_aot.ir.types import Shape
+
+At = tuple[Dim, ...]
+ZERO = Dim.of(0)
+ONE = Dim.of(1)
+GREATEST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A store or a load: its index, free of `let` names, and the loops around it."""
+
+    index: At
+    loops: tuple[For, ...]
+    data: frozenset[str]
+    """Names in the index whose values come from data."""
+
+
+# Index maps
+
+
+def one_to_one(
+    index: At, loops: tuple[For, ...], bounds: Bounds, data: frozenset[str] = frozenset()
+) -> bool:
+    """No two iterations of the loops have the same index."""
+    plain = with_loops(bounds, loops)
+    return _one_to_one(index, loops, plain, data) or _one_to_one(
+        index, loops, _not_empty(plain, loops), data
+    )
+
+
+def _not_empty(bounds: Bounds, loops: tuple[For, ...]) -> Bounds:
+    """Where an iteration exists, every loop around it has one."""
+    facts = (loop.stop - loop.start - 1 for loop in loops)
+    known = tuple(f for f in facts if not f.is_constant and f.symbols <= set(bounds))
+    return replace(bounds, facts=(*bounds.facts, *known))
+
+
+def _one_to_one(index: At, loops: tuple[For, ...], bounds: Bounds, data: frozenset[str]) -> bool:
+    unknown = {
+        loop.variable: loop for loop in loops if not prove_le(loop.stop - loop.start, 1, bounds)
+    }
+    axes = [dim for dim in (*index, *_divided(index)) if not dim.symbols & data]
+    progress = True
+    while unknown and progress:
+        progress = False
+        for dim in axes:
+            names = dim.symbols & unknown.keys()
+            if names and _decodable(dim, {name: unknown[name] for name in names}, bounds):
+                for name in names:
+                    del unknown[name]
+                progress = True
+    return not unknown
+
+
+def _divided(index: At) -> list[Dim]:
+    """Numerators whose quotient and remainder are both axes: these two determine them."""
+    quotients = {_atom(dim) for dim in index}
+    return [
+        atom.numerator
+        for atom in quotients
+        if isinstance(atom, FloorDiv) and Mod(atom.numerator, atom.denominator) in quotients
+    ]
+
+
+def _atom(dim: Dim) -> object:
+    """The only atom of a size that is one atom."""
+    if len(dim.terms) == 1 and dim.terms[0][0] == 1 and len(dim.terms[0][1]) == 1:
+        ((atom, power),) = dim.terms[0][1]
+        return atom if power == 1 else None
+    return None
+
+
+def _decodable(dim: Dim, loops: Mapping[str, For], bounds: Bounds) -> bool:
+    """The value of `dim` determines these variables: their strides are a mixed radix."""
+    found = strides(dim, loops.keys())
+    if found is None:
+        return False
+    terms = [(_magnitude(stride, bounds), loops[name]) for name, stride in found[0].items()]
+    if any(stride is None for stride, _ in terms):
+        return False
+    digits = [(stride, loop.stop - loop.start) for stride, loop in terms if stride is not None]
+    while digits:
+        # The digit with the greatest stride: all others together must stay below it.
+        for position, (stride, _) in enumerate(digits):
+            rest = digits[:position] + digits[position + 1 :]
+            span = sum(((size - 1) * other for other, size in rest), start=ZERO)
+            if prove_lt(span, stride, bounds):
+                digits = rest
+                break
+        else:
+            return False
+    return True
+
+
+def _magnitude(stride: Dim, bounds: Bounds) -> Dim | None:
+    """The absolute value of a stride that is not zero."""
+    if prove_lt(0, stride, bounds):
+        return stride
+    return -stride if prove_lt(stride, 0, bounds) else None
+
+
+def strides(dim: Dim, names: Iterable[str]) -> tuple[dict[str, Dim], Dim] | None:
+    """(stride of each name, rest) where `dim` is affine in the names; None otherwise."""
+    wanted = set(names)
+    found: dict[str, Dim] = {}
+    rest = ZERO
+    for factor, monomial in dim.terms:
+        term = Dim(((factor, monomial),))
+        used = term.symbols & wanted
+        if not used:
+            rest = rest + term
+            continue
+        plain = [atom for atom, power in monomial if atom in wanted and power == 1]
+        others = tuple(pair for pair in monomial if pair[0] not in wanted)
+        if len(plain) != 1 or len(used) != 1 or len(others) != len(monomial) - 1:
+            return None
+        (name,) = plain
+        stride = Dim(((factor, others),))
+        if stride.symbols & wanted:
+            return None
+        found[str(name)] = found.get(str(name), ZERO) + stride
+    return found, rest
+
+
+def with_loops(bounds: Bounds, loops: tuple[For, ...]) -> Bounds:
+    """The bounds of the sizes, and ranges of the loop variables."""
+    for loop in loops:
+        known = (loop.start.symbols | loop.stop.symbols) <= set(bounds)
+        if loop.variable in bounds:
+            continue
+        if known:
+            bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
+        else:
+            bounds = bounds.with_range(loop.variable, -GREATEST, GREATEST)
+    return bounds
+
+
+# What a kernel stores
+
+
+def stored_once(body: tuple[Stmt, ...], name: str, shape: Shape, bounds: Bounds) -> bool:
+    """Every element of the buffer is stored exactly once, whatever the data."""
+    accesses = unconditional_stores(body, name)
+    if not accesses:
+        return False
+    if not all(one_to_one(a.index, a.loops, bounds, a.data) for a in accesses):
+        return False
+    stored = ZERO
+    for access in accesses:
+        around = with_loops(bounds, access.loops)
+        extents = [loop.stop - loop.start for loop in access.loops]
+        variables = {loop.variable for loop in access.loops}
+        if any(extent.symbols & variables for extent in extents):
+            return False
+        if not all(prove_le(0, extent, around) for extent in extents):
+            return False
+        stored = stored + prod(extents, start=ONE)
+    if stored != prod(shape, start=ONE):
+        return False
+    return all(
+        _disjoint(one, other, bounds)
+        for number, one in enumerate(accesses)
+        for other in accesses[:number]
+    )
+
+
+def _disjoint(one: Access, other: Access, bounds: Bounds) -> bool:
+    """On some axis the one lies wholly below the other."""
+    if len(one.index) != len(other.index):
+        return False
+    for a, b in zip(one.index, other.index, strict=True):
+        first, second = _range(a, one, bounds), _range(b, other, bounds)
+        if first is None or second is None:
+            continue
+        if prove_lt(first[1], second[0], bounds) or prove_lt(second[1], first[0], bounds):
+            return True
+    return False
+
+
+def _range(dim: Dim, access: Access, bounds: Bounds) -> tuple[Dim, Dim] | None:
+    """Least and greatest value of an affine index over its loops, as sizes."""
+    if dim.symbols & access.data:
+        return None
+    low = high = dim
+    for loop in reversed(access.loops):
+        ends = []
+        for end, upwards in ((low, False), (high, True)):
+            found = strides(end, (loop.variable,))
+            if found is None:
+                return None
+            stride = found[0].get(loop.variable, ZERO)
+            around = with_loops(bounds, access.loops)
+            rising = prove_le(0, stride, around)
+            if not rising and not prove_le(stride, 0, around):
+                return None
+            value = loop.stop - 1 if rising == upwards else loop.start
+            ends.append(end.substitute({loop.variable: value}))
+        low, high = ends
+    return low, high
+
+
+def unconditional_stores(body: tuple[Stmt, ...], name: str) -> list[Access] | None:
+    """Stores to the buffer; None where one depends on a condition or cannot be analyzed.
+    Both branches of a condition with the same stores count as one."""
+    return _unconditional(body, name, (), {}, frozenset())
+
+
+def _unconditional(
+    body: tuple[Stmt, ...],
+    name: str,
+    loops: tuple[For, ...],
+    lets: Mapping[str, Dim],
+    data: frozenset[str],
+) -> list[Access] | None:
+    found: list[Access] = []
+    for stmt in body:
+        match stmt:
+            case Store() if stmt.buffer.name == name:
+                index = tuple(dim.substitute(lets) for dim in stmt.index)
+                found.append(Access(index, loops, data))
+            case For():
+                bounds_of = replace_dims(stmt, lets)
+                inner = _unconditional(stmt.body, name, (*loops, bounds_of), lets, data)
+                if inner is None:
+                    return None
+                found += inner
+            case If():
+                then = _unconditional(stmt.then, name, loops, lets, data)
+                other = _unconditional(stmt.otherwise, name, loops, lets, data)
+                if then is None or other is None or _places(then) != _places(other):
+                    return None
+                found += then
+            case Let():
+                lets = {**lets, stmt.name: stmt.value.substitute(lets)}
+            case Bind():
+                data = data | {stmt.name}
+            case Multiply() | Micro() | Reserve():
+                return None
+            case _:
+                pass
+    return found
+
+
+def replace_dims(loop: For, lets: Mapping[str, Dim]) -> For:
+    """The loop without its body, its range free of `let` names."""
+    return For(loop.variable, loop.start.substitute(lets), loop.stop.substitute(lets), ())
+
+
+def _places(accesses: list[Access]) -> list[tuple[At, tuple[For, ...], frozenset[str]]]:
+    return [(a.index, a.loops, a.data) for a in accesses]
+
+
+def accesses_of(body: tuple[Stmt, ...], name: str) -> list[Access]:
+    """Every store and load of the buffer."""
+    return _accesses(body, name, (), {}, frozenset())
+
+
+def _accesses(
+    body: tuple[Stmt, ...],
+    name: str,
+    loops: tuple[For, ...],
+    lets: Mapping[str, Dim],
+    data: frozenset[str],
+) -> list[Access]:
+    found: list[Access] = []
+
+    def add(index: At) -> None:
+        found.append(Access(tuple(dim.substitute(lets) for dim in index), loops, data))
+
+    for stmt in body:
+        for expr in expressions(stmt):
+            if isinstance(expr, Load) and expr.buffer.name == name:
+                add(expr.index)
+        match stmt:
+            case Store() if stmt.buffer.name == name:
+                add(stmt.index)
+            case For():
+                around = (*loops, replace_dims(stmt, lets))
+                found += _accesses(stmt.body, name, around, lets, data)
+            case If():
+                found += _accesses(stmt.then, name, loops, lets, data)
+                found += _accesses(stmt.otherwise, name, loops, lets, data)
+            case Let():
+                lets = {**lets, stmt.name: stmt.value.substitute(lets)}
+            case Bind():
+                data = data | {stmt.name}
+            case _:
+                pass
+    return found
+
+
+def stored_names(body: tuple[Stmt, ...]) -> set[str]:
+    return {stmt.buffer.name for stmt in walk(body) if isinstance(stmt, Store)}
+
+
+def opaque(body: tuple[Stmt, ...]) -> bool:
+    """It holds statements that access more than their index says."""
+    return any(isinstance(stmt, Multiply | Micro | Reserve) for stmt in walk(body))
+
+
+# Questions of the mergers
+
+
+def independent(inner: tuple[Stmt, ...], loops: tuple[For, ...], bounds: Bounds) -> str | None:
+    """Why the iterations of the loops, each of which runs `inner`, may not run in another
+    order; None where they may."""
+    for name in sorted(stored_names(inner)):
+        if unconditional_stores(inner, name) is None:
+            return "the reader stores on a condition"
+        found = accesses_of(inner, name)
+        if any(a.index != found[0].index or a.loops for a in found):
+            return "the reader stores at several places or reads its own result"
+        if not one_to_one(found[0].index, loops, bounds, found[0].data):
+            return "the reader may store an element more than once"
+    return None
+
+
+def separate_rows(body: tuple[Stmt, ...], variables: Iterable[str]) -> bool:
+    """Iterations of the loops over `variables`, which are around the whole body, share no
+    element of what the body stores: for each variable, one axis of every access is it."""
+    for name in stored_names(body):
+        found = accesses_of(body, name)
+        for variable in variables:
+            wanted = Dim.of(variable)
+            rank = len(found[0].index)
+            if not any(all(a.index[axis] == wanted for a in found) for axis in range(rank)):
+                return False
+    return True
