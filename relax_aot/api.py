@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
-import numpy as np
 import onnx
 from numpy.typing import NDArray
 
@@ -29,10 +28,11 @@ from relax_aot.project.quantised import Quantised
 from relax_aot.quantising import Choice
 from relax_aot.report import write_report
 from relax_aot.verify.emulate import Emulation, emulate
-from relax_aot.verify.family_emulate import calls_of, emulate_entries
+from relax_aot.verify.family_emulate import Sample, calls_of, emulate_entries
 from relax_aot.verify.family_host import HostEntries, family_host
 from relax_aot.verify.figures import Memory, family_memory, memory_of
 from relax_aot.verify.host import HostModel, host_model
+from relax_aot.verify.sizes import by_name, given_sizes, merged_sizes
 
 Array = NDArray[Any]
 Bound = int | tuple[int, int]
@@ -45,6 +45,8 @@ class Project:
     """A compiled model: write it, run it on the host, run it on an emulated board."""
 
     built: BuiltProject
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sizes that `at` gave."""
 
     def __repr__(self) -> str:
         """Short, since a notebook shows it: the files are many pages."""
@@ -57,11 +59,17 @@ class Project:
 
     def host(self, *, sanitize: bool = False) -> HostModel:
         """Built with the host's compiler; with `sanitize` under ASan and UBSan."""
-        return host_model(self.built, sanitize=sanitize)
+        return host_model(self.built, sanitize=sanitize, sizes=self.sizes)
 
-    def emulate(self, **arrays: Array) -> Emulation:
-        """One run on the project's board under QEMU."""
-        return emulate(self.built, [{k: np.asarray(v) for k, v in arrays.items()}])[0]
+    def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> Project:
+        """This project with sizes that the shapes of inputs do not determine, by the names of
+        the source: `project.at(n=5).emulate(x=...)`."""
+        given = given_sizes(self.built.interface.dims, merged_sizes(sizes, named))
+        return replace(self, sizes={**self.sizes, **given})
+
+    def emulate(self, /, *arrays: Mapping[str, Array] | None, **named: Array) -> Emulation:
+        """One run on the project's board under QEMU, with arrays by input name."""
+        return emulate(self.built, [by_name(arrays, named)], self.sizes)[0]
 
     def report(
         self,
@@ -125,6 +133,8 @@ class EntriesProject:
     """Several entries compiled as one: they share weights, state and arena."""
 
     built: FamilyProject
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sizes that `at` gave."""
 
     def __repr__(self) -> str:
         return f"<relax_aot.EntriesProject {self.built.name} for {self.built.board.name}>"
@@ -141,12 +151,19 @@ class EntriesProject:
     def host(self, *, sanitize: bool = False) -> HostEntries:
         """Built with the host's compiler: `host.decode(x=...)` calls an entry, the state is
         kept from call to call; with `sanitize` under ASan and UBSan."""
-        return family_host(self.built, sanitize=sanitize)
+        return family_host(self.built, sanitize=sanitize, sizes=self.sizes)
 
-    def emulate(self, calls: Sequence[tuple[str, Mapping[str, Array]]]) -> list[Emulation]:
-        """Calls of entries in order, as (entry, inputs by name), in one program on the
-        project's board under QEMU; the state is kept from call to call."""
-        return emulate_entries(self.built, calls_of(self.built, calls))
+    def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> EntriesProject:
+        """This project with sizes that the shapes of inputs do not determine, by the names of
+        the source: `project.at(m=64).host()`."""
+        given = given_sizes(self.built.bounded, merged_sizes(sizes, named))
+        return replace(self, sizes={**self.sizes, **given})
+
+    def emulate(self, calls: Sequence[Sample]) -> list[Emulation]:
+        """Calls of entries in order, in one program on the project's board under QEMU; the
+        state is kept from call to call. A call is (entry, inputs by name), or with a third
+        part, the sizes that no shape determines, by name."""
+        return emulate_entries(self.built, calls_of(self.built, calls, self.sizes))
 
     @property
     def memory(self) -> Memory:

@@ -169,7 +169,7 @@ def compile_command(
 @cli.command()
 @click.argument("models", type=FILES, metavar="MODEL...", nargs=-1, required=True)
 @click.option("--board", type=BOARD, multiple=True, default=["host"])
-@click.option("--at", multiple=True, metavar="n=77,m=3", help="Sizes to run at; repeatable.")
+@click.option("--at", multiple=True, metavar="n=77,m=3", help="Any sizes of the model; repeatable.")
 @click.option("--inputs", type=FILES, multiple=True, metavar="FILE.npz|x=FILE.npz:key")
 @click.option(
     "--reference",

@@ -30,6 +30,22 @@ REFERENCE = ROOT / "docs" / "reference"
 MADE = "Made from the code by `python -m docs.tools.pages`; change it there."
 
 
+SIZES_OF_A_CALL = """\
+A call reads its sizes from the shapes of all inputs together, and from the conditions of the
+model: axes `n + p` and `n - p` determine both. Sizes that no shape determines (of a state, of an
+axis `n + p` alone, of a `reshape`) are given by `at`, under the names that `--bound` takes:
+
+    host.at(n=5)(x=...)                     # also host.at({"n": 5})(x=...)
+    host.decode.at(m=64)(x=...)             # one of several entries
+    project.at(m=64).host()                 # for every call
+    project.at(n=5).emulate(x=...)
+    entries.emulate([("decode", {"x": x}, {"m": 64})])
+
+A size of a state is given to the first call and holds until `reset`. Where several sizes fit, or
+none, the call is an error that names them. Every axis of every input is compared with the sizes
+before the C is called; sizes outside of their bounds are the C's `RAOT_ERR_SIZE`."""
+
+
 def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
@@ -71,6 +87,7 @@ def python_page() -> str:
     lines = [
         "# Python interface", "", MADE, "",
         "`import relax_aot as rx`; what a user can get wrong raises an `rx.RelaxAotError`.",
+        "", "## Sizes of a call", "", SIZES_OF_A_CALL,
     ]  # fmt: skip
     functions = [n for n in relax_aot.__all__ if inspect.isfunction(getattr(relax_aot, n))]
     for name in functions:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relax_aot.emit.entries import FamilySources, Part, emit_entries
-from relax_aot.emit.interface import Interface
+from relax_aot.emit.interface import DimField, Interface
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
 from relax_aot.externs import ExternTable
@@ -63,6 +63,11 @@ class FamilyProject:
     const_bytes: int
     units: tuple[str, ...]
     foreign: frozenset[str]
+
+    @property
+    def bounded(self) -> tuple[DimField, ...]:
+        """The sizes of all entries."""
+        return next(iter(self.entries.values())).interface.bounded
 
     @property
     def arena_bytes(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.emit.interface import Interface, state_symbols
 from relax_aot.emit.view import ModelView
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
@@ -19,10 +20,11 @@ from relax_aot.project.board import Board
 from relax_aot.verify.adapter import adapter_files
 from relax_aot.verify.build import FILES, Image, build_target
 from relax_aot.verify.harness import HarnessCall, HarnessResult
-from relax_aot.verify.host import ordered_inputs, outputs_of, sizes_of, to_bytes
+from relax_aot.verify.host import outputs_of, to_bytes
 from relax_aot.verify.library import RawResult
 from relax_aot.verify.qemu import require_emulator, run_image
 from relax_aot.verify.samples import Case
+from relax_aot.verify.sizes import given_sizes, ordered_inputs, require_shapes, sizes_of
 from relax_aot.verify.stack import frame_of
 
 Array = NDArray[Any]
@@ -47,13 +49,25 @@ class Emulation:
     stack_bytes: int
 
 
-def emulate(project: Project, samples: Sequence[Mapping[str, Array]]) -> list[Emulation]:
-    """Consecutive runs in one program, by arrays; a state is kept from run to run."""
-    cases = []
+def emulate(
+    project: Project,
+    samples: Sequence[Mapping[str, Array]],
+    sizes: Mapping[str, int] | None = None,
+) -> list[Emulation]:
+    """Consecutive runs in one program, by arrays; a state is kept from run to run. `sizes` are
+    those that no shape determines, by the names of the source."""
+    interface = project.interface
+    given = given_sizes(interface.dims, sizes or {})
+    cases: list[Case] = []
     for arrays in samples:
-        inputs = ordered_inputs(project.interface, arrays)
-        cases.append(Case(sizes_of(project.interface, inputs), tuple(inputs)))
+        inputs = ordered_inputs(interface, arrays)
+        held = _state_sizes(interface, cases[0]) if cases else {}
+        cases.append(Case(sizes_of(interface, inputs, given, held), tuple(inputs)))
     return emulate_cases(project, cases)
+
+
+def _state_sizes(interface: Interface, first: Case) -> dict[str, int]:
+    return {f.source: first.sizes[f.symbol.name] for f in state_symbols(interface)}
 
 
 Runner = Callable[[Image, Board, Sequence[HarnessCall]], list[HarnessResult]]
@@ -67,6 +81,8 @@ def emulate_cases(project: Project, cases: Sequence[Case]) -> list[Emulation]:
 
 def run_cases(project: Project, cases: Sequence[Case], runner: Runner) -> list[Emulation]:
     interface = project.interface
+    for case in cases:
+        require_shapes(interface, case.sizes, case.inputs)
     calls = [
         HarnessCall(
             dims=tuple(case.sizes[f.symbol.name] for f in interface.dims),

@@ -19,11 +19,19 @@ from relax_aot.verify.emulate import (
     build_adapted,
 )
 from relax_aot.verify.family_adapter import family_adapter_files
-from relax_aot.verify.family_host import call_dims, call_inputs, own_result
+from relax_aot.verify.family_host import call_dims, call_inputs, entry_sizes, own_result
 from relax_aot.verify.harness import HarnessCall, HarnessResult
-from relax_aot.verify.host import Array, InputError, ordered_inputs, outputs_of, shown_sizes
+from relax_aot.verify.host import Array, outputs_of
 from relax_aot.verify.library import RawResult
 from relax_aot.verify.qemu import require_emulator, run_image
+from relax_aot.verify.sizes import (
+    InputError,
+    as_array,
+    given_sizes,
+    ordered_inputs,
+    require_shapes,
+    shown_sizes,
+)
 from relax_aot.verify.stack import frame_of
 
 ADAPTER_CALL = "call"
@@ -39,25 +47,44 @@ class EntryCall:
     inputs: tuple[Array, ...]
 
 
+Sample = tuple[str, Mapping[str, Array]] | tuple[str, Mapping[str, Array], Mapping[str, int]]
+"""An entry, its inputs by name, and sizes that no input determines."""
+
+
 def calls_of(
-    project: FamilyProject, samples: Sequence[tuple[str, Mapping[str, Array]]]
+    project: FamilyProject, samples: Sequence[Sample], always: Mapping[str, int] | None = None
 ) -> list[EntryCall]:
-    """By arrays. A size that shapes the state is what the first call with an input of it shows;
-    what no input shows is the least."""
-    found: list[tuple[str, dict[str, int], tuple[Array, ...]]] = []
+    """By arrays. A size that shapes the state is what the first call that determines it shows.
+    `always` are sizes for every call."""
+    asked: list[tuple[str, tuple[Array, ...], dict[str, int]]] = []
     first: dict[str, int] = {}
-    for entry, arrays in samples:
+    for entry, arrays, sizes in map(_checked, samples):
         if entry not in project.entries:
             raise InputError(f"there is no entry {entry!r}; entries are {list(project.entries)}")
         interface = project.entries[entry].interface
-        inputs = ordered_inputs(interface, {k: np.asarray(v) for k, v in arrays.items()})
-        shown = shown_sizes(interface, inputs)
-        named = {f.source: shown[f.symbol.name] for f in interface.dims if f.symbol.name in shown}
-        first = named | first
-        found.append((entry, named, tuple(inputs)))
-    shaping = {f.source: first[f.source] for f in project.shared.dims if f.source in first}
-    least = {f.source: f.symbol.low for p in project.entries.values() for f in p.interface.bounded}
-    return [EntryCall(entry, least | shaping | named, inputs) for entry, named, inputs in found]
+        named = {name: as_array(value, f"input {name!r}") for name, value in arrays.items()}
+        inputs = tuple(ordered_inputs(interface, named))
+        given = given_sizes(interface.bounded, {**(always or {}), **sizes})
+        first = given | shown_sizes(interface, inputs, given) | first
+        asked.append((entry, inputs, given))
+    held = {f.source: first[f.source] for f in project.shared.dims if f.source in first}
+    anew = project.shared.has_init
+    return [
+        EntryCall(entry, entry_sizes(project, entry, inputs, given, held, anew=anew), inputs)
+        for entry, inputs, given in asked
+    ]
+
+
+def _checked(sample: object) -> tuple[str, Mapping[str, Array], Mapping[str, int]]:
+    match sample:
+        case (str(entry), Mapping() as arrays):
+            return entry, arrays, {}
+        case (str(entry), Mapping() as arrays, Mapping() as sizes):
+            return entry, arrays, sizes
+    raise InputError(
+        "a call is (entry, inputs by name) or (entry, inputs by name, sizes by name), got"
+        f" {type(sample).__name__}"
+    )
 
 
 def emulate_entries(project: FamilyProject, *sequences: Sequence[EntryCall]) -> list[Emulation]:
@@ -65,6 +92,10 @@ def emulate_entries(project: FamilyProject, *sequences: Sequence[EntryCall]) -> 
     calls = [call for sequence in sequences for call in sequence]
     first = [number == 0 for sequence in sequences for number, _ in enumerate(sequence)]
     require_emulator(project.board)
+    for call in calls:
+        interface = project.entries[call.entry].interface
+        named = {f.symbol.name: call.sizes[f.source] for f in interface.dims}
+        require_shapes(interface, named, call.inputs)
     given = [
         HarnessCall(
             dims=tuple(call_dims(project, call.entry, call.sizes)),

@@ -2,13 +2,14 @@
 
 host = project.host()
 host.prefill(x=...)
-host.decode(x=...)
+host.decode.at(m=7)(x=...)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +21,24 @@ from relax_aot.verify.host import (
     Array,
     Child,
     HostCrash,
-    InputError,
     Runner,
+    SizedCall,
     StatusError,
     build_flagged,
-    ordered_inputs,
     outputs_of,
-    shown_sizes,
     to_bytes,
     with_adapter,
 )
 from relax_aot.verify.library import Library, RawResult
+from relax_aot.verify.sizes import (
+    InputError,
+    by_name,
+    given_sizes,
+    merged_sizes,
+    ordered_inputs,
+    require_shapes,
+    sizes_of,
+)
 
 NOTHING: NDArray[np.uint8] = np.zeros(0, np.uint8)
 
@@ -39,8 +47,11 @@ class HostEntries:
     """Each entry is an attribute (or an item) to call with arrays by input name. The state is
     made with the first call, or by `reset`, and lives until the next `reset`."""
 
-    def __init__(self, project: FamilyProject, runner: Runner) -> None:
+    def __init__(
+        self, project: FamilyProject, runner: Runner, sizes: Mapping[str, int] | None = None
+    ) -> None:
         self.project = project
+        self._given = given_sizes(project.bounded, sizes or {})
         self.runner = runner
         self._interfaces = {name: p.interface for name, p in project.entries.items()}
         self._held: dict[str, int] | None = None
@@ -61,20 +72,19 @@ class HostEntries:
     def entries(self) -> tuple[str, ...]:
         return tuple(self.project.entries)
 
-    def reset(self, **sizes: int) -> None:
-        """Forget the state: the next call starts anew. `sizes` are those that shape the state
-        and that no input shows; they are the least unless given."""
-        known = {field.source for field in self.project.shared.dims}
-        unknown = sorted(sizes.keys() - known)
-        if unknown:
-            raise InputError(f"no state has the size {unknown[0]!r}; sizes are {sorted(known)}")
-        self._held, self._chosen = None, dict(sizes)
+    def reset(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Forget the state: the next call starts anew. The sizes are those that shape the state
+        and that no input determines."""
+        wanted = merged_sizes(sizes, named)
+        self._held, self._chosen = None, given_sizes(self.project.shared.dims, wanted)
 
     def run_at(
         self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]
     ) -> dict[str, Array]:
         """Run an entry at sizes by the source's names, with inputs in its interface's order."""
-        interface = self._interfaces[entry]
+        interface = self[entry].interface
+        named = {f.symbol.name: sizes[f.source] for f in interface.dims if f.source in sizes}
+        require_shapes(interface, named, inputs)
         dims = call_dims(self.project, entry, sizes)
         if self.project.shared.has_init and self._held is None:
             status = self.runner.init(dims)
@@ -86,22 +96,22 @@ class HostEntries:
             raise StatusError(raw.status, f"{interface.name}_run")
         if not raw.guards_ok:
             raise HostCrash(f"{interface.name}_run wrote outside its memory")
-        named = {f.symbol.name: sizes[f.source] for f in interface.dims}
         return outputs_of(interface, named, own_result(self.project, entry, raw))
 
-    def sizes_for(self, entry: str, inputs: Sequence[Array]) -> dict[str, int]:
-        """Every size: what the inputs show, else what the state has, else what was chosen."""
-        interface = self._interfaces[entry]
-        shown = shown_sizes(interface, inputs)
-        sizes = {f.source: f.symbol.low for f in interface.bounded}
-        sizes |= self._chosen if self._held is None else self._held
-        return sizes | {
-            f.source: shown[f.symbol.name] for f in interface.dims if f.symbol.name in shown
-        }
+    def sizes_for(
+        self, entry: str, inputs: Sequence[Array], given: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
+        """Every size by the source's names: `given`, or what the inputs determine, else what the
+        state has, else what `reset` chose."""
+        held = self._chosen if self._held is None else self._held
+        anew = self.project.shared.has_init and self._held is None
+        chosen = {**self._given, **(given or {})}
+        return entry_sizes(self.project, entry, inputs, chosen, held, anew=anew)
 
 
 class HostEntry:
-    """One entry: call it with arrays by input name; a dict of outputs by name comes back."""
+    """One entry: call it with arrays by input name; a dict of outputs by name comes back. `at`
+    gives the sizes that no shape determines."""
 
     def __init__(self, host: HostEntries, name: str) -> None:
         self._host = host
@@ -111,21 +121,57 @@ class HostEntry:
     def interface(self) -> Interface:
         return self._host.project.entries[self.name].interface
 
-    def __call__(
-        self, arrays: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
-        inputs = ordered_inputs(self.interface, {**(arrays or {}), **named})
-        return self._host.run_at(self.name, self._host.sizes_for(self.name, inputs), inputs)
+    def __call__(self, /, *arrays: Mapping[str, Array] | None, **named: Array) -> dict[str, Array]:
+        return self._call({}, by_name(arrays, named))
+
+    def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> SizedCall:
+        """What to call in place of this entry where the shapes of inputs do not determine all
+        sizes: `host.decode.at(m=7)(x=...)`."""
+        given = given_sizes(self.interface.bounded, merged_sizes(sizes, named))
+        return SizedCall(partial(self._call, given))
+
+    def _call(self, given: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:
+        inputs = ordered_inputs(self.interface, arrays)
+        sizes = self._host.sizes_for(self.name, inputs, given)
+        return self._host.run_at(self.name, sizes, inputs)
 
 
-def family_host(project: FamilyProject, *, sanitize: bool = False) -> HostEntries:
-    """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan."""
+def family_host(
+    project: FamilyProject, *, sanitize: bool = False, sizes: Mapping[str, int] | None = None
+) -> HostEntries:
+    """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan. `sizes` are
+    those that no shape determines, by the names of the source."""
     files = with_adapter(project.files, family_adapter_files(project))
     path = build_flagged(files, project.foreign, sanitize=sanitize)
-    return HostEntries(project, Child(path) if sanitize else Library(path))
+    return HostEntries(project, Child(path) if sanitize else Library(path), sizes)
 
 
 # One call through the table over all entries
+
+
+def entry_sizes(
+    project: FamilyProject,
+    entry: str,
+    inputs: Sequence[Array],
+    given: Mapping[str, int],
+    held: Mapping[str, int],
+    *,
+    anew: bool,
+) -> dict[str, int]:
+    """The sizes of all entries by the source's names. `held` are those of the state; where a
+    state is made `anew`, every size that shapes it must be known. Sizes of other entries do not
+    matter to this one."""
+    interface = project.entries[entry].interface
+    own = sizes_of(interface, inputs, given, held)
+    known = {**held, **given, **{f.source: own[f.symbol.name] for f in interface.dims}}
+    for field in project.shared.dims if anew else ():
+        if field.source not in known:
+            raise InputError(
+                f"size {field.source} shapes the state and entry {entry} does not determine it:"
+                f" give it before the first call, .reset({field.source}={field.symbol.high}) or"
+                f" .{entry}.at({field.source}={field.symbol.high}) in Python"
+            )
+    return {f.source: known.get(f.source, f.symbol.low) for f in interface.bounded}
 
 
 def call_dims(project: FamilyProject, entry: str, sizes: Mapping[str, int]) -> list[int]:

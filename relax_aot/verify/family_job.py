@@ -173,7 +173,7 @@ def _expected(job: FamilyJob, sequences: Sequence[Sequence[EntryCall]]) -> list[
                 for part in interface.states
             }
             try:
-                results.append(references[call.entry](named, shapes))
+                results.append(references[call.entry](named, shapes, sizes))
             except RelaxAotError as error:
                 error.add_note(f"in the entry {call.entry}")
                 raise

@@ -1,6 +1,6 @@
 """A project built with the host's compiler and called from Python.
 
-Arrays are checked before they reach C: type, rank and agreement of sizes raise errors of
+Arrays are checked before they reach C: type, rank and every axis (sizes.py) raise errors of
 ours; what the generated code refuses raises `StatusError`.
 """
 
@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -22,15 +23,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.cache import cache_dir
-from relax_aot.emit.interface import Interface, Port
+from relax_aot.emit.interface import Interface, Port, state_symbols
 from relax_aot.errors import RelaxAotError
-from relax_aot.ir.dims import Dim, solve_for
 from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
 from relax_aot.verify.adapter import adapter_files
 from relax_aot.verify.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.verify.library import Library, RawResult
+from relax_aot.verify.sizes import (
+    by_name,
+    given_sizes,
+    merged_sizes,
+    ordered_inputs,
+    require_shapes,
+    sizes_of,
+)
 from relax_aot.verify.toolchain import ToolMissing
 
 Array = NDArray[Any]
@@ -67,10 +75,6 @@ class StatusError(RelaxAotError):
         super().__init__(f"{what} ended with {self.name}")
 
 
-class InputError(RelaxAotError):
-    """Arrays that do not fit the model's inputs."""
-
-
 class HostBuildError(RelaxAotError):
     """The host compiler did not accept the project."""
 
@@ -96,28 +100,42 @@ class Runner(Protocol):
 
 
 class HostModel:
-    """Call it with arrays by input name; a dict of outputs by name comes back."""
+    """Call it with arrays by input name; a dict of outputs by name comes back. Sizes are read
+    from the shapes; those that no shape determines are given by `at`."""
 
-    def __init__(self, interface: Interface, runner: Runner) -> None:
+    def __init__(
+        self, interface: Interface, runner: Runner, sizes: Mapping[str, int] | None = None
+    ) -> None:
         self.interface = interface
         self.runner = runner
-        self._state_dims: tuple[int, ...] | None = None
+        self._sizes = given_sizes(interface.dims, sizes or {})
+        self._held: dict[str, int] | None = None
+        """The sizes that shape the state, by the names of the source, once it exists."""
 
-    def __call__(
-        self, arrays: Mapping[str, Array] | None = None, **named: Array
-    ) -> dict[str, Array]:
-        inputs = ordered_inputs(self.interface, {**(arrays or {}), **named})
-        sizes = sizes_of(self.interface, inputs)
-        return self.run_at(sizes, inputs)
+    def __call__(self, /, *arrays: Mapping[str, Array] | None, **named: Array) -> dict[str, Array]:
+        return self._call(self._sizes, by_name(arrays, named))
+
+    def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> SizedCall:
+        """What to call in place of this model where the shapes of inputs do not determine all
+        sizes: `host.at(n=5)(x=...)`. The state is this model's."""
+        given = given_sizes(self.interface.dims, merged_sizes(sizes, named))
+        return SizedCall(partial(self._call, self._sizes | given))
+
+    def _call(self, given: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:
+        inputs = ordered_inputs(self.interface, arrays)
+        return self.run_at(sizes_of(self.interface, inputs, given, self._held), inputs)
 
     def run_at(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
         """Run at given sizes (by symbol name) with inputs in the interface's order."""
-        dims = [sizes[f.symbol.name] for f in self.interface.dims]
-        if self.interface.has_init and self._state_dims is None:
+        require_shapes(self.interface, sizes, inputs)
+        dims = [int(sizes[f.symbol.name]) for f in self.interface.dims]
+        if self.interface.has_init and self._held is None:
             status = self.runner.init(dims)
             if status:
                 raise StatusError(status, f"{self.interface.name}_init")
-            self._state_dims = tuple(dims)
+            self._held = {
+                f.source: int(sizes[f.symbol.name]) for f in state_symbols(self.interface)
+            }
         raw = self.runner.run(dims, [to_bytes(a) for a in inputs])
         if raw.status:
             raise StatusError(raw.status, f"{self.interface.name}_run")
@@ -127,72 +145,29 @@ class HostModel:
 
     def reset(self) -> None:
         """Forget the state: the next call starts anew."""
-        self._state_dims = None
+        self._held = None
 
 
-def host_model(project: Project, *, sanitize: bool = False) -> HostModel:
-    """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan."""
+class SizedCall:
+    """A model, or an entry, with sizes given: call it with arrays by input name."""
+
+    def __init__(self, call: Callable[[dict[str, Array]], dict[str, Array]]) -> None:
+        self._call = call
+
+    def __call__(self, /, *arrays: Mapping[str, Array] | None, **named: Array) -> dict[str, Array]:
+        return self._call(by_name(arrays, named))
+
+
+def host_model(
+    project: Project, *, sanitize: bool = False, sizes: Mapping[str, int] | None = None
+) -> HostModel:
+    """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan. `sizes` are
+    those that no shape determines, by the names of the source."""
     path = build_library(project, sanitize=sanitize)
-    return HostModel(project.interface, Child(path) if sanitize else Library(path))
+    return HostModel(project.interface, Child(path) if sanitize else Library(path), sizes)
 
 
-# Arrays and sizes
-
-
-def ordered_inputs(interface: Interface, arrays: Mapping[str, Array]) -> list[Array]:
-    """The arrays in the interface's order, checked for presence, type and rank."""
-    known = {p.source for p in interface.inputs}
-    unknown = sorted(set(arrays) - known)
-    if unknown:
-        raise InputError(f"no input is called {unknown[0]!r}; inputs are {sorted(known)}")
-    return [_checked(port, arrays) for port in interface.inputs]
-
-
-def _checked(port: Port, arrays: Mapping[str, Array]) -> Array:
-    if port.source not in arrays:
-        raise InputError(f"input {port.source!r} ({port.type}) is missing")
-    array = np.asarray(arrays[port.source])
-    if array.dtype != port.type.dtype.numpy or array.ndim != port.type.rank:
-        raise InputError(
-            f"input {port.source!r} must be {port.type}, got {array.dtype}{list(array.shape)}"
-        )
-    return array
-
-
-def sizes_of(interface: Interface, inputs: Sequence[Array]) -> dict[str, int]:
-    """Symbols from the shapes of arrays; contradictions are errors, bounds are C's matter. One
-    that no remaining input shows (it was fixed or is state's) is the least."""
-    shown = shown_sizes(interface, inputs)
-    return {f.symbol.name: f.symbol.low for f in interface.dims} | shown
-
-
-def shown_sizes(interface: Interface, inputs: Sequence[Array]) -> dict[str, int]:
-    """The symbols that the shapes of arrays decide, by name."""
-    sizes: dict[str, int] = {f.symbol.name: f.symbol.low for f in interface.dims if f.pinned}
-    pending = [
-        (port, axis, Dim.of(size), actual)
-        for port, array in zip(interface.inputs, inputs, strict=True)
-        for axis, (size, actual) in enumerate(zip(port.type.shape, array.shape, strict=True))
-    ]
-    equations = [(dim, actual) for _port, _axis, dim, actual in pending]
-    equations += [(c.left - c.right, 0) for c in interface.conditions if c.relation == "=="]
-    for _ in range(len(equations) + 1):
-        for dim, actual in equations:
-            unknown = dim.symbols - sizes.keys()
-            if len(unknown) == 1:
-                (symbol,) = unknown
-                known = {s: sizes[s] for s in dim.symbols if s in sizes}
-                solved = solve_for(dim.substitute(known), symbol, Dim.of(actual))
-                if solved is not None and solved[1].evaluate({}) == 0:
-                    sizes[symbol] = solved[0].evaluate({})
-    for port, axis, dim, actual in pending:
-        if dim.symbols <= sizes.keys() and dim.evaluate(sizes) != actual:
-            wanted = "it has to be" if dim.is_constant else f"{dim} is"
-            raise InputError(
-                f"axis {axis} of input {port.source!r} is {actual}; {wanted}"
-                f" {dim.evaluate(sizes)} here"
-            )
-    return sizes
+# Arrays
 
 
 def to_bytes(array: Array) -> NDArray[np.uint8]:

@@ -20,7 +20,7 @@ from relax_aot.verify.emulate import emulate_cases, run_cases
 from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, StatusError, host_model
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
-from relax_aot.verify.reference import evaluate, sizes_shown
+from relax_aot.verify.reference import evaluate
 from relax_aot.verify.samples import Case, by_sample, cases_of
 from relax_aot.verify.serial_line import BAUD, on_port
 
@@ -122,7 +122,10 @@ def _run_json(run: Run) -> dict[str, Any]:
 
 class Reference(Protocol):
     def __call__(
-        self, inputs: Mapping[str, Array], state_shapes: Mapping[str, tuple[int, ...]]
+        self,
+        inputs: Mapping[str, Array],
+        state_shapes: Mapping[str, tuple[int, ...]],
+        sizes: Mapping[str, int],
     ) -> dict[str, Array]: ...
 
 
@@ -231,7 +234,7 @@ def _expected(job: Job, interface: Interface, cases: Sequence[Case]) -> list[dic
             part.source: tuple(d.evaluate(case.sizes) for d in part.type.shape)
             for part in interface.states
         }
-        results.append(reference(named, shapes))
+        results.append(reference(named, shapes, case.sizes))
     return results
 
 
@@ -261,8 +264,12 @@ class NumpyReference:
         self._held: dict[str, Array] = {} if held is None else held
 
     def __call__(
-        self, inputs: Mapping[str, Array], state_shapes: Mapping[str, tuple[int, ...]]
+        self,
+        inputs: Mapping[str, Array],
+        state_shapes: Mapping[str, tuple[int, ...]],
+        sizes: Mapping[str, int],
     ) -> dict[str, Array]:
+        """`sizes` are those of the entry, by symbol."""
         module = self._module
         named = {p.name: module.source_name(p.name) for p in module.main.params}
         types = {p.name: p.type for p in module.main.params}
@@ -273,7 +280,7 @@ class NumpyReference:
             else:
                 zeros = np.zeros(state_shapes[source], types[name].dtype.numpy)
                 feed[name] = self._held.get(source, zeros)
-        results = evaluate(module, feed, sizes_shown(module, feed))
+        results = evaluate(module, feed, sizes)
         for state in module.states:
             if state.output in results:
                 self._held[named[state.input]] = results[state.output]

@@ -61,8 +61,13 @@ class OnnxReference:
         self._held: dict[str, Array] = {} if held is None else held
 
     def __call__(
-        self, inputs: Mapping[str, Array], state_shapes: Mapping[str, tuple[int, ...]]
+        self,
+        inputs: Mapping[str, Array],
+        state_shapes: Mapping[str, tuple[int, ...]],
+        sizes: Mapping[str, int] | None = None,
     ) -> dict[str, Array]:
+        """ONNX Runtime takes sizes from shapes: `sizes` are for other references."""
+        del sizes
         feed: dict[str, Array] = {}
         for declared in self._session.get_inputs():
             name = declared.name

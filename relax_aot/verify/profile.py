@@ -20,6 +20,7 @@ from relax_aot.verify.harness import HarnessCall, HarnessResult
 from relax_aot.verify.host import StatusError, to_bytes
 from relax_aot.verify.qemu import EmulatorError, require_emulator, run_image
 from relax_aot.verify.samples import Case
+from relax_aot.verify.sizes import require_shapes
 
 APART = "__attribute__((noinline)) "
 
@@ -90,6 +91,7 @@ def _apart(project: Project) -> Project:
 
 def _run(project: Project, case: Case) -> HarnessResult:
     interface = project.interface
+    require_shapes(interface, case.sizes, case.inputs)
     call = HarnessCall(
         dims=tuple(case.sizes[f.symbol.name] for f in interface.dims),
         inputs=tuple(to_bytes(a).tobytes() for a in case.inputs),

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.ir.dims import Dim, solve_for
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Attr, Call, Condition, Function, Loop, Module, Var, dim_attr
+from relax_aot.ir.solve import solve
 from relax_aot.ops import all_ops
 from relax_aot.verify.interpret import run_kernel
 
@@ -47,22 +48,16 @@ def evaluate(
 
 
 def sizes_shown(module: Module, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """The symbols of the entry that the shapes of its inputs show; pinned ones too."""
-    sizes = {s.name: s.low for s in module.symbols if s.low == s.high and not s.inner}
+    """The symbols of the entry that the shapes of its inputs determine; pinned ones too."""
     axes = [
         (size, actual)
         for param in module.main.params
         for size, actual in zip(param.type.shape, inputs[param.name].shape, strict=True)
     ]
-    for _ in axes:
-        for size, actual in axes:
-            rest = size.substitute(sizes)
-            if len(rest.symbols) == 1:
-                (symbol,) = rest.symbols
-                solved = solve_for(rest, symbol, Dim.of(actual))
-                if solved is not None:
-                    sizes[symbol] = solved[0].constant
-    return sizes
+    relations = [(c.relation, c.left, c.right) for c in module.conditions]
+    ranges = {s.name: (s.low, s.high) for s in module.symbols if not s.inner}
+    pinned = {name: low for name, (low, high) in ranges.items() if low == high}
+    return solve(axes, relations, ranges, pinned).sizes
 
 
 def _check_symbol(name: str, low: int, high: int, sizes: Mapping[str, int]) -> None:

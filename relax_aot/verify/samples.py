@@ -14,7 +14,7 @@ from relax_aot.emit.interface import Interface, Port
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import DType
-from relax_aot.verify.host import InputError, sizes_of
+from relax_aot.verify.sizes import InputError, given_sizes, sizes_of
 
 Array = NDArray[Any]
 RANDOM_SIZES = 3
@@ -48,11 +48,12 @@ def cases_of(
     arrays: Mapping[str, Array],
     seed: int = 0,
 ) -> list[Case]:
-    """Given arrays decide the sizes; else `at`; else lowest, highest and random sizes."""
+    """Given arrays for all inputs decide the sizes, completed by `at`; else `at`; else lowest,
+    highest and random sizes."""
     rng = np.random.default_rng(seed)
     needed = {p.source for p in interface.inputs}
     if arrays and needed <= set(arrays):
-        given = _given(interface, arrays)
+        given = [case for sizes in at or ({},) for case in _given(interface, arrays, sizes)]
         for case in given:
             _require_bounds(interface, case.sizes)
         return given
@@ -66,9 +67,10 @@ def cases_of(
     ]
 
 
-def _given(interface: Interface, arrays: Mapping[str, Array]) -> list[Case]:
-    """Arrays for every input; one more leading axis than the input has means samples, and
-    so does a longer axis in the place of a leading axis that is always 1."""
+def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, int]) -> list[Case]:
+    """Arrays for every input; `at` has sizes that their shapes do not determine. One more
+    leading axis than the input has means samples, and so does a longer axis in the place of a
+    leading axis that is always 1."""
     arrays = {p.source: by_sample(arrays[p.source], p) for p in interface.inputs}
     counts = {
         len(arrays[p.source]) for p in interface.inputs if arrays[p.source].ndim == p.type.rank + 1
@@ -86,8 +88,9 @@ def _given(interface: Interface, arrays: Mapping[str, Array]) -> list[Case]:
                     f"input {port.source!r} must be {port.type}, got {array.dtype}"
                     f"{list(array.shape)}"
                 )
-            inputs.append(np.ascontiguousarray(array, port.type.dtype.numpy))
-        cases.append(Case(sizes_of(interface, inputs), tuple(inputs)))
+            inputs.append(np.asarray(array, port.type.dtype.numpy, order="C"))
+        sizes = sizes_of(interface, inputs, given_sizes(interface.dims, at))
+        cases.append(Case(sizes, tuple(inputs)))
     return cases
 
 
@@ -154,7 +157,7 @@ def input_of(
 ) -> Array:
     """What was given for an input, else random elements of its type."""
     if port.source in arrays:
-        array = np.ascontiguousarray(arrays[port.source], port.type.dtype.numpy)
+        array = np.asarray(arrays[port.source], port.type.dtype.numpy, order="C")
         if array.shape != shape:
             raise InputError(f"input {port.source!r} must have shape {list(shape)} here")
         return array

@@ -20,9 +20,8 @@ from relax_aot.verify.host import (
     STATUS_NAMES,
     STRICT_FLAGS,
     HostBuildError,
-    ordered_inputs,
-    sizes_of,
 )
+from relax_aot.verify.sizes import ordered_inputs, sizes_of
 from tests.conformance import oracle
 from tests.conformance.cases import Case, fed_inputs
 from tests.conformance.symbols import Symbolic, apart, opened, resized

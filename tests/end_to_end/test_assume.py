@@ -41,7 +41,7 @@ def test_equal_symbols_are_one_and_are_compared_on_entry() -> None:
     x, y = vector(9), vector(9)
     np.testing.assert_array_equal(model(x=x, y=y)["z"], x + y)
     with pytest.raises(StatusError, match="RAOT_ERR_MISMATCH"):
-        model.run_at({"n": 9, "m": 8}, [x, y])
+        model.run_at({"n": 9, "m": 8}, [vector(8), vector(8)])
 
 
 def rows() -> Any:

@@ -22,6 +22,7 @@ from relax_aot.cli import cli
 from relax_aot.project.board import load_board
 from relax_aot.verify.compilers import host_compiler
 from relax_aot.verify.family_job import FamilyJob, run_family_job
+from relax_aot.verify.sizes import InputError
 from tests.conftest import ROOT
 from tests.models.onnx_text import model_of, random_weights, sizes
 
@@ -101,6 +102,32 @@ def test_a_sequence_of_entries_keeps_one_state(project: rx.EntriesProject, sanit
         for number, name in enumerate(CALLS):
             x = rows(100 * n + m + number, n if name == "prefill" else 1)
             np.testing.assert_allclose(host[name](x=x)["y"], wanted(name, x), rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_of_the_state_are_given_and_never_guessed(project: rx.EntriesProject) -> None:
+    host, x = project.host(), rows(0, 1)
+    with pytest.raises(InputError, match=r"size m.*\.at\(m="):
+        host.decode(x=x)
+    np.testing.assert_allclose(
+        host.decode.at(m=7)(x=x)["y"], Sessions(7)("decode", x), rtol=1e-4, atol=1e-5
+    )
+    assert host.prefill(x=rows(1, 4))["y"].shape[0] == 4
+    with pytest.raises(rx.StatusError, match="RAOT_ERR_MISMATCH"):
+        host.decode.at(m=8)(x=x)
+    with pytest.raises(InputError, match="no size 'q'"):
+        host.reset(q=7)
+    with pytest.raises(InputError, match="whole number"):
+        host.run_at("decode", {"n": 1}, [x])
+    with pytest.raises(InputError, match="no size 'q'"):
+        project.at(q=7)
+    at_seven = project.at(m=7).host()
+    for _ in range(2):
+        at_seven.reset()
+        assert at_seven.decode(x=x)["y"].shape[0] == 1
+    with pytest.raises(InputError, match="size m"):
+        project.emulate([("decode", {"x": x})])
+    with pytest.raises(InputError, match="a call is"):
+        project.emulate([("decode",)])  # type: ignore[list-item]  # what the test is about
 
 
 @pytest.mark.parametrize("weights", ["blob", pytest.param("asm", marks=pytest.mark.slow)])
@@ -330,7 +357,7 @@ def test_on_a_board() -> None:
         x = rows(number, 5 if name == "prefill" else 1)
         calls.append((name, {"x": x}))
         wanted.append(sessions(name, x))
-    runs = project.emulate(calls)
+    runs = project.at(m=2).emulate(calls)
     for run, y in zip(runs, wanted, strict=True):
         assert run.status == 0
         np.testing.assert_allclose(run.outputs["y"], y, rtol=1e-4, atol=1e-5)
