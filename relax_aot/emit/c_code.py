@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from relax_aot.emit.c_lines import Lines
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_numbers import Numbers, Plain
 from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names
@@ -88,21 +89,14 @@ class Printer:
     """Prints one kernel. C names of one kernel share a scope, so nothing is shadowed."""
 
     claimed: Names
-    lines: list[str] = field(default_factory=list)
+    lines: Lines = field(default_factory=Lines)
     loop_names: dict[str, str] = field(default_factory=dict)
     turns: Turns = field(default_factory=lambda: Turns(()))
     alone: Apart = NONE
 
     def body(self, stmts: tuple[Stmt, ...], scope: Scope, depth: int) -> None:
-        bound: list[tuple[int, str]] = []
         for stmt in stmts:
             scope = self.statement(stmt, scope, depth)
-            if isinstance(stmt, Bind):
-                bound.append((len(self.lines) - 1, scope.names[stmt.name]))
-        for line, name in reversed(bound):
-            # What was read at an index may be known; that the index is right stays checked.
-            if not any(re.search(rf"\b{name}\b", text) for text in self.lines[line + 1 :]):
-                del self.lines[line]
 
     def statement(self, stmt: Stmt, scope: Scope, depth: int) -> Scope:
         """Prints one statement; returns the scope for those after it."""
@@ -112,36 +106,36 @@ class Printer:
             case Store():
                 at = scope.place(stmt.index, stmt.buffer)
                 target = f"{scope.buffers[stmt.buffer.name]}[{at}]"
-                self._line(depth, f"{target} = {stored(stmt.value, stmt.buffer.dtype, scope)};")
+                self.lines.add(depth, f"{target} = {stored(stmt.value, stmt.buffer.dtype, scope)};")
             case Declare():
                 name = self.claimed.claim(stmt.local.name)
                 c_type = _compute_type(stmt.local.dtype)
-                self._line(depth, f"{c_type} {name} = {_kept(stmt.value, scope)};")
+                self.lines.define(depth, name, f"{c_type} {name} = {_kept(stmt.value, scope)};")
                 return replace(scope, names={**scope.names, stmt.local.name: name})
             case Assign():
                 target = scope.names[stmt.local.name]
-                self._line(depth, f"{target} = {_kept(stmt.value, scope)};")
+                self.lines.define(depth, target, f"{target} = {_kept(stmt.value, scope)};")
             case Let():
                 name = self.claimed.claim(stmt.name)
                 value = scope.dim(stmt.value)
-                self._line(depth, f"const int32_t {name} = {value};")
+                self.lines.define(depth, name, f"const int32_t {name} = {value};")
                 return scope.with_index(stmt.name, name, *interval(stmt.value, scope.bounds))
             case Bind():
                 return self._bind(stmt, scope, depth)
             case If():
                 condition = _told(stmt.condition, scope)
                 if self.turns.filled_in(stmt):
-                    self._line(depth, f"/*@ split {condition}; */")
-                self._line(depth, f"if ({condition}) {{")
+                    self.lines.add(depth, f"/*@ split {condition}; */")
+                self.lines.add(depth, f"if ({condition}) {{")
                 self.body(stmt.then, scope, depth + 1)
                 if stmt.otherwise:
-                    self._line(depth, "} else {")
+                    self.lines.add(depth, "} else {")
                     self.body(stmt.otherwise, scope, depth + 1)
-                self._line(depth, "}")
+                self.lines.add(depth, "}")
             case Reserve():
                 name = self.claimed.claim(stmt.buffer.name)
                 size = math.prod(dim.constant for dim in stmt.buffer.shape)
-                self._line(depth, f"{C_TYPES[stmt.buffer.dtype]} {name}[{size}];")
+                self.lines.add(depth, f"{C_TYPES[stmt.buffer.dtype]} {name}[{size}];")
                 return replace(scope, buffers={**scope.buffers, stmt.buffer.name: name})
             case Multiply():
                 self._multiply(stmt, scope, depth)
@@ -156,12 +150,12 @@ class Printer:
         texts = ["{" + ", ".join(scope.dim(d) for d in level) + "}" for level in levels]
         name = self.claimed.claim("levels")
         pad = "    "
-        self._line(depth, f"const struct raot_level {name}[3] = {{{', '.join(texts)}}};")
+        self.lines.add(depth, f"const struct raot_level {name}[3] = {{{', '.join(texts)}}};")
         rows, columns, row = (scope.dim(dim) for dim in (stmt.rows, stmt.columns, stmt.left_row))
         left, right = (_address(load, scope) for load in (stmt.left, stmt.right))
         sums = scope.buffers[stmt.sums.name]
-        self._line(depth, "raot_multiply_f32(")
-        self._line(depth, f"{pad}{rows}, {columns}, {name}, {left}, {row}, {right}, {sums});")
+        self.lines.add(depth, "raot_multiply_f32(")
+        self.lines.add(depth, f"{pad}{rows}, {columns}, {name}, {left}, {row}, {right}, {sums});")
 
     def _micro(self, stmt: Micro, scope: Scope, depth: int) -> None:
         parts = [_address(load, scope) for load in stmt.operands]
@@ -171,12 +165,12 @@ class Printer:
             table = scope.numbers.literal(type_, f"{{{values}}}")
             if table.startswith("{"):
                 name = self.claimed.claim("sizes")
-                self._line(depth, f"static const struct {stmt.kernel.table} {name} = {table};")
+                self.lines.add(depth, f"static const struct {stmt.kernel.table} {name} = {table};")
                 table = f"&{name}"
-            self._line(depth, f"{stmt.name}({', '.join(parts)}, {table});")
+            self.lines.add(depth, f"{stmt.name}({', '.join(parts)}, {table});")
             return
         parts += [scope.dim(size) for size in stmt.sizes]
-        self._line(depth, f"{stmt.name}({', '.join(parts)});")
+        self.lines.add(depth, f"{stmt.name}({', '.join(parts)});")
 
     def _window(self, window: Window, scope: Scope, depth: int) -> None:
         count, first, last, step = (
@@ -184,8 +178,8 @@ class Printer:
         )
         source = window.source
         offset = scope.place(source.index, source.buffer)
-        self._line(depth, "raot_window_f32(")
-        self._line(
+        self.lines.add(depth, "raot_window_f32(")
+        self.lines.add(
             depth + 1,
             f"{_address(window.to, scope)}, {count}, {first}, {last},"
             f" {scope.buffers[source.buffer.name]}, {offset}, {step});",
@@ -201,15 +195,15 @@ class Printer:
             self.body(map_index_dims(loop.body, lambda dim: dim.substitute(only)), scope, depth)
             return
         if self.turns.one_by_one(loop) or loop.variable in self.alone.loops:
-            self._line(depth, f"/*@ loop unroll {MOST_TURNS}; */")
+            self.lines.add(depth, f"/*@ loop unroll {MOST_TURNS}; */")
         name = self._loop_name(loop.variable)
         start, stop = (scope.dim(d) for d in (loop.start, loop.stop))
         low = interval(loop.start, scope.bounds)[0]
         high = interval(loop.stop, scope.bounds)[1] - 1
         inner = scope.with_index(loop.variable, name, low, high)
-        self._line(depth, f"for (int32_t {name} = {start}; {name} < {stop}; {name}++) {{")
+        self.lines.add(depth, f"for (int32_t {name} = {start}; {name} < {stop}; {name}++) {{")
         self.body(loop.body, inner, depth + 1)
-        self._line(depth, "}")
+        self.lines.add(depth, "}")
 
     def _loop_name(self, variable: str) -> str:
         """Loops one after another may share a name: a loop's variable is scoped to it."""
@@ -224,23 +218,22 @@ class Printer:
         wide = self.claimed.claim(f"{bind.name}_wide")
         name = self.claimed.claim(bind.name)
         low, high = (scope.dim(d) for d in (bind.low, bind.high))
-        self._line(depth, f"const int64_t {wide} = (int64_t){_operand(bind.value, scope, UNARY)};")
-        self._line(depth, f"if ({wide} < {low} || {wide} > {high}) {{")
-        self._line(depth + 1, "return RAOT_ERR_INDEX;")
-        self._line(depth, "}")
-        self._line(depth, f"const int32_t {name} = (int32_t){wide};")
+        value = _operand(bind.value, scope, UNARY)
+        self.lines.add(depth, f"const int64_t {wide} = (int64_t){value};")
+        self.lines.add(depth, f"if ({wide} < {low} || {wide} > {high}) {{")
+        self.lines.add(depth + 1, "return RAOT_ERR_INDEX;")
+        self.lines.add(depth, "}")
+        # Where nothing is read at the index, that it is right stays checked.
+        self.lines.define(depth, name, f"const int32_t {name} = (int32_t){wide};")
         lowest = interval(bind.low, scope.bounds)[0]
         return scope.with_index(bind.name, name, lowest, interval(bind.high, scope.bounds)[1])
 
     def _trusted(self, bind: Bind, scope: Scope, depth: int) -> Scope:
         name = self.claimed.claim(bind.name)
         value = _operand(bind.value, scope, UNARY)
-        self._line(depth, f"const int32_t {name} = (int32_t){value};")
+        self.lines.define(depth, name, f"const int32_t {name} = (int32_t){value};")
         lowest = interval(bind.low, scope.bounds)[0]
         return scope.with_index(bind.name, name, lowest, interval(bind.high, scope.bounds)[1])
-
-    def _line(self, depth: int, text: str) -> None:
-        self.lines.append("    " * depth + text)
 
 
 def _address(load: Load, scope: Scope) -> str:
@@ -580,8 +573,8 @@ def print_kernel(
     printer.turns, printer.alone = Turns(reserved_names(kernel.body)), alone
     printer.body(kernel.body, Scope(dict(symbols), bounds, buffers, numbers or Plain()), 1)
     if kernel.fallible:
-        printer.lines.append("    return RAOT_OK;")
-    text = "\n".join(printer.lines)
+        printer.lines.add(1, "return RAOT_OK;")
+    text = printer.lines.text()
     sizes = [c for name, c in symbols.items() if name in alone.sizes]
     used = [c for c in sizes if re.search(rf"\b{c}\b", text)]
     words = set(re.findall(r"\w+", text))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel
+from relax_aot.ir.unused import without_unused, without_unused_module
 from relax_aot.scheduling.alike import alike
 from relax_aot.scheduling.blocking import block_kernel, work_of
 from relax_aot.scheduling.contraction import contract
@@ -37,7 +38,8 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     if target.rows:
         module = tile_module(strip_module(module, target.rows), target)
     kernels = tuple(block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
-    return replace(module, kernels=alike(kernels) if small else kernels)
+    module = replace(module, kernels=alike(kernels) if small else kernels)
+    return without_unused_module(module)
 
 
 def plain(module: Module) -> Module:
@@ -52,4 +54,4 @@ def schedule_kernel(
     if target.rows:
         kernel = strip_kernel(kernel, bounds, target.rows)
         kernel = tile_kernel(kernel, target, bounds, frozenset(), finite).kernel
-    return block_kernel(kernel, target, bounds)
+    return without_unused(block_kernel(kernel, target, bounds))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min
+from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import (
     Assign,
@@ -70,12 +70,21 @@ def strip_kernel(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
     row = loops[-1].variable
     if not any(step.contraction for step in steps) or not _apart(kernel, body, steps, row):
         return kernel
-    strip = _Strip(loops[-1], rows, Names(names_in(kernel)), {b.name: b for b in kernel.scratch})
+    names, scratch = Names(names_in(kernel)), {b.name: b for b in kernel.scratch}
+    strip = _Strip(loops[-1], rows, names, scratch, _height(loops[-1], rows, bounds))
     inner = strip.loop(steps)
     for loop in reversed(loops[:-1]):
         inner = For(loop.variable, loop.start, loop.stop, (inner,))
-    scratch = tuple(strip.grown(buffer) for buffer in kernel.scratch)
-    return replace(kernel, scratch=scratch, body=(inner,))
+    grown = tuple(strip.grown(buffer) for buffer in kernel.scratch)
+    return replace(kernel, scratch=grown, body=(inner,))
+
+
+def _height(row: For, rows: int, bounds: Bounds) -> Dim:
+    """The rows of the highest strip: no more than there are."""
+    extent = row.stop - row.start
+    if not extent.symbols <= set(bounds):
+        return Dim.of(rows)  # it differs from turn to turn of a loop around it
+    return simplify(dim_max(dim_min(extent, rows), 1), bounds)
 
 
 def _known(loops: list[For], bounds: Bounds) -> bool:
@@ -209,9 +218,11 @@ class _Strip:
     rows: int
     names: Names
     scratch: dict[str, Buffer]
+    height: Dim
+    """Of the highest strip."""
 
     def grown(self, buffer: Buffer) -> Buffer:
-        return Buffer(buffer.name, buffer.dtype, (Dim.of(self.rows), *buffer.shape))
+        return Buffer(buffer.name, buffer.dtype, (self.height, *buffer.shape))
 
     def loop(self, steps: list[_Step]) -> For:
         strip = self.names.fresh(f"{self.row.variable}_strip")

@@ -62,3 +62,16 @@ def test_rows_that_need_each_other_stay_as_they_are(start: str, strips: bool) ->
     """What a row reads before it has written it may come from the row before."""
     module = parse(CARRIED.replace("START", start), {})
     assert (strip_module(module, 4) != module) is strips
+
+
+@pytest.mark.parametrize(
+    ("rows", "highest"), [("4", 4), ("9", 6), ("n", 6), ("n - n//2", 5), ("1", 1)]
+)
+def test_scratch_holds_the_rows_that_there_are(rows: str, highest: int) -> None:
+    """Strips of six rows: fewer where there are fewer, as many for each size as it needs."""
+    text = CARRIED.replace("START", "%x[i, j]").replace("[n, 8]", f"[{rows}, 8]")
+    module = strip_module(parse(text.replace("0..n {", f"0..{rows} {{"), {}), 6)
+    (buffer,) = module.kernels[0].scratch
+    assert buffer.shape[0].evaluate({"n": 9}) == highest
+    (call,) = module.main.body
+    assert call.outs[-1].type.shape == buffer.shape
