@@ -3,7 +3,15 @@
 `sizes` are the result's. The scale of an axis is, in this order: the number in `scales`
 (0 means none), the element of the argument `factors`, the least or greatest ratio of `wanted`
 to the input (`policy`), or the ratio of the sizes. Coordinates are f32, in the order of
-operations of ONNX Runtime, so that ties of `nearest` fall alike.
+operations of ONNX Runtime, so that ties of `nearest` fall alike. Where ONNX's text, its reference
+evaluator and ONNX Runtime disagree, this op follows ONNX Runtime:
+
+- `align_corners` and `tf_crop_and_resize` divide by the integral length of the result;
+- an axis of scale 1 is copied, whatever the coordinates; with `antialias`, an axis of equal sizes;
+- a fraction within TIE of one half is a tie;
+- `half_pixel_symmetric` computes in double and rounds once to f32.
+
+docs/reference/where_sources_disagree.md lists the other sources.
 """
 
 from __future__ import annotations
@@ -33,14 +41,17 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_not_exceed, require
+from relax_aot.ops._resample import REACH, TIE, centers, matrix_of, rounded
 
 Sizes = Sequence[int | Dim]
 TRANSFORMS = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
     "tf_half_pixel_for_nn", "tf_crop_and_resize",
 )  # fmt: skip
-ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-REACH = {"linear": 1, "cubic": 2}
+ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
+"""`legacy` is that of the first Resize: the ceiling where the scale is below 1, else the floor."""
+NOT_IDENTITY = ("tf_half_pixel_for_nn", "tf_crop_and_resize")
+"""Coordinates that would move elements at a scale of 1."""
 FAR = 1 << 20
 """A sample this far outside reads the edge all the same."""
 
@@ -55,6 +66,8 @@ class _Axis:
     scale: Expr
     exact: bool
     """The scale is the ratio of the sizes; else it may be rounded in the size."""
+    widest: Expr
+    """A lower bound of the scale, from which the number of taps follows."""
 
 
 def _type(
@@ -75,10 +88,6 @@ def _type(
     require(rounding in ROUNDING, f"resize: rounding {rounding!r} is unknown")
     require(x.dtype is not DType.BOOL or mode == "nearest", f"resize cannot interpolate {x}")
     return TensorType(x.dtype, tuple(Dim.of(n) for n in sizes))
-
-
-def _factor_unknown(axis: int, factors: TensorType | None, scales: Sequence[float]) -> bool:
-    return factors is not None and not scales[axis]
 
 
 def _conditions(
@@ -120,14 +129,15 @@ def _lower(
     assert y is not None
     factors = given[0] if given else None
     region = given[1] if len(given) > 1 else None
-    axes = [
-        _Axis(
-            i, x.shape[i], y.shape[i], _scale(i, x, y, factors, scales, wanted, policy),
-            not (scales[i] or factors is not None or policy),
-        )
-        for i in range(x.rank)
-        if _resized(i, x, y, factors, scales, transform)
-    ]  # fmt: skip
+    axes = []
+    for i in range(x.rank):
+        given_scale = _scale(i, x, y, factors, scales, wanted, policy)
+        exact = not (scales[i] or factors is not None or policy)
+        scale = given_scale
+        if antialias and not exact:
+            scale = _one_where_equal(given_scale, x.shape[i], y.shape[i])
+        if not _copied(scale, exact, x.shape[i], y.shape[i]):
+            axes.append(_Axis(i, x.shape[i], y.shape[i], scale, exact, given_scale))
     work = x.dtype if x.dtype.is_float else DType.F32
     with ExitStack() as stack:
         places: list[Dim] = []
@@ -138,9 +148,10 @@ def _lower(
             for axis in axes:
                 if axis.number == i:
                     bounds = _region(i, region, roi, x.rank)
-                    centres.append(_centre(k, at, axis, transform, bounds))
+                    centres.append(_centre(k, at, axis, mode, transform, bounds))
         with ExitStack() as taps:
-            outside = _outside(axes, centres) if transform == "tf_crop_and_resize" else None
+            crops = transform == "tf_crop_and_resize" and axes
+            outside = _outside(axes, centres) if crops else None
             index = list(places)
             weight: Expr | None = None
             total = None
@@ -148,7 +159,7 @@ def _lower(
                 total = k.local("total", work, 0.0)
             for axis, centre in zip(axes, centres, strict=True):
                 if mode == "nearest":
-                    index[axis.number] = _nearest(k, centre, axis.before, rounding)
+                    index[axis.number] = _nearest(k, centre, axis, rounding)
                 else:
                     found = _tap(
                         k, taps, centre, axis, mode, cubic_a, exclude_outside, antialias, work
@@ -171,15 +182,24 @@ def _lower(
         k.store(y[tuple(places)], value)
 
 
-def _resized(
-    i: int, x: Buffer, y: Buffer, factors: Buffer | None, scales: Sequence[float], transform: str
-) -> bool:
-    """An axis of scale 1 is copied; a region of interest may cut any."""
-    if transform == "tf_crop_and_resize" or _factor_unknown(
-        i, None if factors is None else factors.type, scales
+def _copied(scale: Expr, exact: bool, before: Dim, after: Dim) -> bool:
+    """The scale is known to be 1."""
+    if exact:
+        return before == after
+    return isinstance(scale, Lit) and scale.value == 1.0
+
+
+def _one_where_equal(scale: Expr, before: Dim, after: Dim) -> Expr:
+    """The scale, but 1 where the sizes are equal."""
+    one = Lit(1.0, DType.F32)
+    if before == after:
+        return one
+    if (before.is_constant and after.is_constant) or (
+        # floor(n * scale) is never n.
+        isinstance(scale, Lit) and not 1.0 <= float(scale.value) < 2.0
     ):
-        return True
-    return x.shape[i] != y.shape[i] or scales[i] not in (0.0, 1.0)
+        return scale
+    return Select(binary("==", Index(before), Index(after)), one, scale)
 
 
 def _scale(
@@ -218,12 +238,13 @@ def _region(i: int, region: Buffer | None, roi: Sequence[float], rank: int) -> t
 
 
 def _centre(
-    k: KernelBuilder, at: Dim, axis: _Axis, transform: str, region: tuple[Expr, Expr]
+    k: KernelBuilder, at: Dim, axis: _Axis, mode: str, transform: str, region: tuple[Expr, Expr]
 ) -> Local:
     """Where in x the element `at` lies, as f32."""
     place, scale = _f32(at), axis.scale
+    if transform in NOT_IDENTITY and not isinstance(scale, Lit):
+        scale = k.local(f"scale{axis.number}", DType.F32, scale)
     before, after = _f32(axis.before), _f32(axis.after)
-    length = after if axis.exact else scale * before
     one_only = binary("<=", Index(axis.after), Lit(1, DType.I64))
     half = (place + 0.5) / scale - 0.5
     match transform:
@@ -236,17 +257,24 @@ def _centre(
         case "tf_half_pixel_for_nn":
             value = (place + 0.5) / scale
         case "align_corners":
-            spread = place * (before - 1.0) / (length - 1.0)
+            spread = place * (before - 1.0) / (after - 1.0)
             value = Select(one_only, Lit(0.0, DType.F32), spread)
         case "half_pixel_symmetric":
-            adjustment = after / (scale * before)
-            centre = before / 2.0
-            value = centre * (1.0 - adjustment) + half
+            offset = before / 2.0 * (1.0 - after / (scale * before))
+            if mode == "nearest":
+                wide = Cast(offset, DType.F64) + (Cast(place, DType.F64) + 0.5) / Cast(
+                    scale, DType.F64
+                )
+                value = Cast(wide - 0.5, DType.F32)
+            else:
+                value = offset + half
         case _:
             start, end = region
-            spread = place * (end - start) * (before - 1.0) / (length - 1.0)
+            spread = place * (end - start) * (before - 1.0) / (after - 1.0)
             spread = start * (before - 1.0) + spread
             value = Select(one_only, (start + end) * (before - 1.0) * 0.5, spread)
+    if isinstance(scale, Local):
+        value = Select(binary("==", scale, Lit(1.0, DType.F32)), place, value)
     return k.local(f"centre{axis.number}", DType.F32, value)
 
 
@@ -262,17 +290,22 @@ def _outside(axes: list[_Axis], centres: list[Local]) -> Expr:
     return whole
 
 
-def _nearest(k: KernelBuilder, centre: Local, size: Dim, rounding: str) -> Dim:
+def _nearest(k: KernelBuilder, centre: Local, axis: _Axis, rounding: str) -> Dim:
+    floor: Expr = apply("floor", centre)
     match rounding:
         case "floor":
-            value: Expr = apply("floor", centre)
+            value = floor
         case "ceil":
             value = apply("ceil", centre)
-        case "round_prefer_floor":
-            value = apply("ceil", centre - 0.5)
+        case "legacy":
+            value = Select(binary("<", axis.scale, 1.0), apply("ceil", centre), floor)
         case _:
-            value = apply("floor", centre + 0.5)
-    return k.clamped("near", value, 0, size - 1)
+            upper = rounding == "round_prefer_ceil"
+            least = k.local("least", DType.F32, floor)
+            tie = Lit(0.5 - TIE if upper else 0.5 + TIE, DType.F32)
+            above = binary("<=" if upper else "<", tie, centre - least)
+            value = Select(above, least + 1.0, least)
+    return k.clamped("near", value, 0, axis.before - 1)
 
 
 def _tap(
@@ -326,16 +359,21 @@ def _tap(
         norm = sum_
     (tap,) = stack.enter_context(k.loops(count))
     value = weight(tap)
-    value = value if norm is None else value / norm
+    if norm is not None:
+        value = value / (_or_one(norm) if antialias else norm)
     share = k.local(f"share{axis.number}", work, value if work is DType.F32 else Cast(value, work))
     place = k.let(f"tap{axis.number}", dim_min(dim_max(first + start + tap, 0), last))
     return place, share
 
 
+def _or_one(norm: Expr) -> Expr:
+    return Select(binary("==", norm, 0.0), Lit(1.0, DType.F32), norm)
+
+
 def _first(k: KernelBuilder, axis: _Axis, reach: int, shrink: Expr) -> Dim:
     """The leftmost tap: floor(-reach / min(scale, 1)) + 1."""
-    if isinstance(axis.scale, Lit):
-        scale = min(float(axis.scale.value), 1.0)
+    if isinstance(axis.widest, Lit):
+        scale = min(float(axis.widest.value), 1.0)
         return Dim.of(int(np.floor(-reach / scale)) + 1)
     if axis.exact:
         return dim_min(-(axis.before * reach) // axis.after, -reach) + 1
@@ -390,95 +428,21 @@ def _reference(
         elif not scale:
             scale = np.float32(after) / np.float32(max(before, 1))
         crop = transform == "tf_crop_and_resize"
-        if before == after and scale == 1 and not crop:
+        if scale == 1 or (antialias and before == after):
             continue
         ends = (spans[axis], spans[axis + x.ndim]) if len(spans) else (np.float32(0), np.float32(1))
-        exact = not (scales[axis] or factors is not None or policy)
-        length = np.float32(after) if exact else scale * np.float32(before)
-        centres = _centres(before, after, scale, length, transform, ends)
+        centres = centers(before, after, scale, transform, ends)
         if crop:
             lying = (centres < 0) | (centres > before - 1)
             outside |= lying.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
         if mode == "nearest":
-            result = np.take(result, _rounded(centres, before, rounding), axis=axis)
+            result = np.take(result, rounded(centres, before, scale, rounding), axis=axis)
         else:
-            matrix = _matrix(centres, before, scale, mode, cubic_a, exclude_outside, antialias)
+            matrix = matrix_of(centres, before, scale, mode, cubic_a, exclude_outside, antialias)
             result = np.moveaxis(np.tensordot(matrix, result, (1, axis)), 0, axis)
     if mode != "nearest" and x.dtype.kind in "iu":
         result = np.clip(np.trunc(result), np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     return np.where(outside, extrapolation, result).astype(x.dtype)
-
-
-def _centres(
-    before: int, after: int, scale: Any, length: Any, transform: str, ends: tuple[Any, Any]
-) -> Array:
-    f = np.float32
-    x: Array = np.arange(after, dtype=np.float32)
-    half: Array = (x + f(0.5)) / scale - f(0.5)
-    zero: Array = np.zeros_like(x)
-    match transform:
-        case "half_pixel":
-            return half
-        case "pytorch_half_pixel":
-            return half if after > 1 else zero
-        case "asymmetric":
-            return np.asarray(x / scale)
-        case "tf_half_pixel_for_nn":
-            return np.asarray((x + f(0.5)) / scale)
-        case "align_corners":
-            return np.asarray(x * f(before - 1) / (length - f(1))) if after > 1 else zero
-        case "half_pixel_symmetric":
-            shift = f(before) / f(2) * (f(1) - f(after) / (scale * f(before)))
-            return np.asarray(shift + half)
-    start, end = ends
-    if after <= 1:
-        return np.full_like(x, (start + end) * f(before - 1) * f(0.5))
-    return np.asarray(start * f(before - 1) + x * (end - start) * f(before - 1) / (length - f(1)))
-
-
-def _rounded(centres: Array, size: int, rounding: str) -> Array:
-    match rounding:
-        case "floor":
-            value = np.floor(centres)
-        case "ceil":
-            value = np.ceil(centres)
-        case "round_prefer_floor":
-            value = np.ceil(centres - np.float32(0.5))
-        case _:
-            value = np.floor(centres + np.float32(0.5))
-    return np.clip(value, 0, size - 1).astype(np.int64)
-
-
-def _matrix(
-    centres: Array,
-    before: int,
-    scale: Any,
-    mode: str,
-    a: float,
-    exclude_outside: bool,
-    antialias: bool,
-) -> Array:
-    """Row o holds the weights with which element o mixes the input."""
-    matrix = np.zeros((len(centres), before))
-    shrink = min(float(scale), 1.0) if antialias else 1.0
-    for row, centre in enumerate(centres.astype(np.float64)):
-        if mode == "linear" and not antialias:
-            centre = min(max(centre, 0.0), before - 1.0)
-        reach = int(np.ceil(REACH[mode] / shrink)) + 1
-        places = np.arange(int(np.floor(centre)) - reach, int(np.ceil(centre)) + reach + 1)
-        s = np.abs(places - centre) * shrink
-        if mode == "linear":
-            weights = np.maximum(1 - s, 0)
-        else:
-            near = ((a + 2) * s - (a + 3)) * s * s + 1
-            far = ((a * s - 5 * a) * s + 8 * a) * s - 4 * a
-            weights = np.where(s <= 1, near, np.where(s < 2, far, 0))
-        if exclude_outside:
-            weights = np.where((places >= 0) & (places < before), weights, 0)
-        if exclude_outside or antialias:
-            weights = weights / weights.sum()
-        np.add.at(matrix[row], np.clip(places, 0, before - 1), weights)
-    return matrix
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
@@ -502,7 +466,7 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
     nearest = [
         case((1, 1, 6), (1, 1, 9), mode="nearest", rounding=rounding, transform="asymmetric")
-        for rounding in ROUNDING
+        for rounding in ROUNDING[:4]
     ]
     scaled = (0.0, 0.0, 0.6, 1.3)
     return [
@@ -531,6 +495,30 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
         case((1, 1, 4, 6), (1, 1, 2, 3), dtype=np.uint8),
         case((1, 1, 4, 5), (1, 1, 2, 3), dtype=np.float64, mode="cubic"),
         case((1, 1, 1), (1, 1, 4), mode="cubic"),
+        *(
+            case((1, 1, 10, 17), (1, 1, 7, 12), mode=mode, transform="align_corners",
+                 scales=(0.0, 0.0, 0.75, 0.75))
+            for mode in ("nearest", "linear", "cubic")
+        ),
+        *(
+            case((1, 1, 5, 7), (1, 1, 3, 7), mode=mode, transform="tf_crop_and_resize",
+                 scales=scaled[:3] + (0.0,), roi=roi, extrapolation=10.0)
+            for mode in ("nearest", "linear", "cubic")
+        ),
+        *(
+            case((1, 1, 10, 17), (1, 1, 6, 17), mode="nearest", transform=transform,
+                 rounding=rounding, scales=(0.0, 0.0, 0.6, 1.001))
+            for transform in ("tf_half_pixel_for_nn", "half_pixel_symmetric")
+            for rounding in ROUNDING[:4]
+        ),
+        case((1, 1, 10, 17), (1, 1, 10, 16), antialias=True, scales=(0.0, 0.0, 1.001, 0.999)),
+        *(
+            case((1, 1, 3, 10), (1, 1, 3, 11), wanted=(0, 0, 3, 11), policy="not_smaller",
+                 mode=mode, transform="asymmetric", rounding="ceil", scales=(1.0, 1.0, 0.0, 0.0))
+            for mode in ("nearest", "linear")
+        ),
+        case((1, 1, 5, 7), (1, 1, 3, 9), mode="nearest", rounding="legacy", scales=scaled,
+             transform="asymmetric"),
     ]  # fmt: skip
 
 

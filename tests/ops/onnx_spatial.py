@@ -36,8 +36,10 @@ def resize(sample: Sample) -> Node:
         "extrapolation_value": attrs["extrapolation"],
     }
     region = np.array(attrs["roi"], np.float32) if "roi" in attrs else None
-    if any(attrs["scales"]):
+    if any(attrs["scales"]) and "policy" not in attrs:
         factors = np.array([scale or 1 for scale in attrs["scales"]], np.float32)
+    if attrs["rounding"] == "legacy":
+        return Node("Resize", (x, factors), {"mode": attrs["mode"]}, opset=10)
     if factors is not None:
         return Node("Resize", (x, region, factors), renamed)
     if "policy" in attrs:
@@ -90,13 +92,11 @@ def max_roi_pool(sample: Sample) -> Node:
 
 
 def max_unpool(sample: Sample) -> Node:
-    """A kernel of stride 1 gives any inner size."""
+    """A kernel of one element and stride 1 infers a shape that is no larger than the result."""
     x, places = sample.args
     assert x is not None
-    inner = sample.attrs["inner"]
-    kernel = [n - (m - 1) for n, m in zip(inner[2:], x.shape[2:], strict=True)]
     sizes = i64(*sample.attrs["sizes"])
-    return Node("MaxUnpool", (x, places, sizes), {"kernel_shape": kernel})
+    return Node("MaxUnpool", (x, places, sizes), {"kernel_shape": [1] * (x.ndim - 2)})
 
 
 def pool(op_type: str, outputs: int = 1) -> Callable[[Sample], Node]:
@@ -142,6 +142,10 @@ RUNTIME = {
         (f"max_pool_places_{n}_1" for n in (0, 1, 10, 11, 12, 13)),
         "the implementation numbers the elements of each channel anew",
     ),
+    **dict.fromkeys(
+        (f"max_unpool_{n}_1" for n in range(3)),
+        "the implementation counts indices in the inferred shape",
+    ),
     "max_roi_pool_0_1": "there is no implementation",
     "max_roi_pool_1_1": "there is no implementation",
     "conv_transpose_4_1": "the implementation adds biases of groups of two filters wrongly",
@@ -150,6 +154,16 @@ RUNTIME = {
         ("resize_5_1", "resize_11_1", "resize_17_1"),
         "the implementation lacks the coordinates tf_half_pixel_for_nn",
     ),
+    **dict.fromkeys(
+        ("resize_24_1", *(f"resize_{n}_1" for n in range(41, 47))),
+        "the implementation divides by size * scale, which is not integral",
+    ),
+    **dict.fromkeys(
+        (f"resize_{n}_1" for n in (*range(47, 51), 53, 54)),
+        "the implementation lacks the coordinates tf_half_pixel_for_nn and rounds in double",
+    ),
+    "resize_55_1": "the implementation filters an axis of equal sizes",
+    "resize_58_1": "the implementation lacks Resize of version 10",
     "resize_30_1": "the implementation computes coordinates in double, which breaks ties",
     "resize_38_1": "the implementation rounds integers, ONNX Runtime truncates them",
 }

@@ -21,8 +21,8 @@ LIMITS: dict[str, str] = {}
 TRIED = 100_000
 """Sizes for which a product with a scale is compared with exact arithmetic."""
 
-OLD = {"transform": "asymmetric", "rounding": "floor"}
-"""What Upsample and the first Resize did."""
+OLD = {"transform": "asymmetric", "rounding": "legacy"}
+"""Upsample and the first Resize, which have no such attributes."""
 
 
 def _resize(node: Node) -> Results:

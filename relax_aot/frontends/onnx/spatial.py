@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.convolution import windows
@@ -68,9 +70,17 @@ def _max_unpool(node: Node) -> Results:
         (x.type.shape[a + 2] - 1) * strides[a] - (pads[a] + pads[a + rank]) + kernel[a]
         for a in range(rank)
     ]
-    inner = (*x.type.shape[:2], *spatial)
-    sizes = inner if node.optional(2) is None else node.sizes(2, range(rank + 2))
-    return node.emit("max_unpool", x, places, inner=inner, sizes=tuple(sizes))
+    inferred = (*x.type.shape[:2], *spatial)
+    if node.optional(2) is None:
+        return node.emit("max_unpool", x, places, sizes=inferred)
+    sizes = tuple(node.sizes(2, range(rank + 2)))
+    if len(sizes) != rank + 2:
+        raise ModelError(f"a MaxUnpool has an output_shape of {len(sizes)} axes for {x.type}")
+    for given, size in zip(sizes[:2], inferred[:2], strict=True):
+        node.require_equal(given, size, "batch and channels of MaxUnpool's output_shape")
+    # Only the number of elements has to suffice: indices count the elements of the result.
+    node.require_at_most(prod(inferred), prod(sizes), "MaxUnpool's output_shape")
+    return node.emit("max_unpool", x, places, sizes=sizes)
 
 
 def _roi_align(node: Node) -> Results:
