@@ -145,7 +145,9 @@ def _rests(kernel: Kernel, known: Apart, bounds: Bounds, sample: Sample) -> froz
         name: (sample.of(span, sample.size),) * 2 if name in known.sizes else span
         for name, span in extents.items()
     }
-    place = _Place(spans, {name: frozenset({name}) for name in spans}, extents, known, sample)
+    place = _Place(
+        spans, extents, {name: frozenset({name}) for name in spans}, extents, known, sample
+    )
     _follow(kernel.body, place)
     return frozenset(place.found)
 
@@ -156,6 +158,8 @@ class _Place:
     it rests on."""
 
     spans: Mapping[str, Span]
+    whole: Mapping[str, Span]
+    """The same without regard to the sample: what is looked at one by one has all its values."""
     rests: Mapping[str, frozenset[str]]
     extents: Mapping[str, Span]
     """The sizes that buffers may have: those of the whole image."""
@@ -164,9 +168,13 @@ class _Place:
     depth: int = 0
     found: set[str] = field(default_factory=set)
 
-    def named(self, name: str, span: Span, rests: frozenset[str]) -> _Place:
-        spans, basis = {**self.spans, name: span}, {**self.rests, name: rests}
-        return replace(self, spans=spans, rests=basis)
+    def named(self, name: str, span: Span, whole: Span, rests: frozenset[str]) -> _Place:
+        return replace(
+            self,
+            spans={**self.spans, name: span},
+            whole={**self.whole, name: whole},
+            rests={**self.rests, name: rests},
+        )
 
     def basis(self, *dims: Dim) -> frozenset[str]:
         names = NOTHING.union(*(dim.symbols for dim in dims))
@@ -178,12 +186,13 @@ class _Place:
         if start[0] >= stop[1]:
             return None
         turns = (start[0], stop[1] - 1)
+        whole = span(loop.start, self.whole)[0], span(loop.stop, self.whole)[1] - 1
         if loop.variable in self.known.loops:
             which = self.sample.turns[self.depth % len(self.sample.turns)]
             first = self.sample.of(turns, which)
             turns = (first, min(first + start[1] - start[0], turns[1]))
         basis = self.basis(loop.start, loop.stop) | {loop.variable}
-        inner = replace(self.named(loop.variable, turns, basis), depth=self.depth + 1)
+        inner = replace(self.named(loop.variable, turns, whole, basis), depth=self.depth + 1)
         return _below(Dim.of(loop.variable), loop.stop, 1, inner)
 
 
@@ -204,14 +213,18 @@ def _follow(body: Iterable[Stmt], place: _Place) -> None:
             case Micro():
                 _check_apart(stmt.operands, place)
             case Let():
-                value = span(stmt.value, place.spans)
-                place = place.named(stmt.name, value, place.basis(stmt.value))
+                one, whole = span(stmt.value, place.spans), span(stmt.value, place.whole)
+                place = place.named(stmt.name, one, whole, place.basis(stmt.value))
             case Bind():
-                low, high = span(stmt.low, place.spans), span(stmt.high, place.spans)
-                basis = place.basis(stmt.low, stmt.high)
-                place = place.named(stmt.name, (low[0], max(low[0], high[1])), basis)
+                one, whole = _between(stmt, place.spans), _between(stmt, place.whole)
+                place = place.named(stmt.name, one, whole, place.basis(stmt.low, stmt.high))
             case _:
                 pass
+
+
+def _between(bind: Bind, spans: Mapping[str, Span]) -> Span:
+    low, high = span(bind.low, spans)[0], span(bind.high, spans)[1]
+    return low, max(low, high)
 
 
 def _whole(stmt: Stmt) -> Iterator[Expr]:
@@ -263,10 +276,20 @@ def _where(condition: Expr, place: _Place) -> _Place | None:
 
 def _below(less: Dim, more: Dim, by: int, place: _Place) -> _Place | None:
     """`less + by <= more` narrows what stands in it alone."""
-    (low, _), (_, high) = span(less, place.spans), span(more, place.spans)
+    spans = _narrowed(less, more, by, place.spans)
+    whole = _narrowed(less, more, by, place.whole)
+    if spans is None or whole is None:
+        return None
+    return replace(place, spans=spans, whole=whole)
+
+
+def _narrowed(
+    less: Dim, more: Dim, by: int, spans: Mapping[str, Span]
+) -> Mapping[str, Span] | None:
+    (low, _), (_, high) = span(less, spans), span(more, spans)
     if low + by > high:
         return None
-    narrowed = dict(place.spans)
+    narrowed = dict(spans)
     for dim, least, most in ((less, WIDEST[0], high - by), (more, low + by, WIDEST[1])):
         for name in dim.symbols:
             rest = dim - Dim.of(name)
@@ -274,13 +297,16 @@ def _below(less: Dim, more: Dim, by: int, place: _Place) -> _Place | None:
                 ends = narrowed[name]
                 kept = max(ends[0], least - rest.constant), min(ends[1], most - rest.constant)
                 narrowed[name] = kept if kept[0] <= kept[1] else ends
-    return replace(place, spans=narrowed)
+    return narrowed
 
 
 def _check(index: tuple[Dim, ...], buffer: Buffer, place: _Place) -> None:
+    # Axis by axis for a sample, or all axes at once for all samples: that one sample's element
+    # lies inside the buffer says nothing about the next one.
     if all(
-        _inside(at, size, place) for at, size in zip(index, buffer.shape, strict=True)
-    ) or _inside(row_major(index, buffer.shape), _elements(buffer), place):
+        _inside(at, size, place.spans, place.extents)
+        for at, size in zip(index, buffer.shape, strict=True)
+    ) or _inside(row_major(index, buffer.shape), _elements(buffer), place.whole, place.extents):
         return
     place.found.update(place.basis(*index))
 
@@ -305,9 +331,9 @@ def _elements(buffer: Buffer) -> Dim:
     return count
 
 
-def _inside(at: Dim, size: Dim, place: _Place) -> bool:
-    low, high = span(at, place.spans)
-    return low >= 0 and high < span(size, place.extents)[1]
+def _inside(at: Dim, size: Dim, spans: Mapping[str, Span], extents: Mapping[str, Span]) -> bool:
+    low, high = span(at, spans)
+    return low >= 0 and high < span(size, extents)[1]
 
 
 def span(dim: Dim, spans: Mapping[str, Span]) -> Span:
