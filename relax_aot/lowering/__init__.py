@@ -75,7 +75,7 @@ def _copies(function: Function, constants: dict[str, Constant]) -> list[Call]:
     """One copy per result that is a parameter, a constant, or a result already."""
     roots: dict[str, str] = {}
     for call in function.body:
-        if call.op in all_ops() and all_ops()[call.op].view:
+        if call.op == "view" or (call.op in all_ops() and all_ops()[call.op].view):
             source = call.inputs[0].name
             roots[call.out.name] = roots.get(source, source)
     foreign = {p.name for p in function.params} | set(constants)

@@ -35,6 +35,7 @@ from relax_aot.ir.unify import solve
 from relax_aot.ops import all_ops, deduce
 from relax_aot.ops.build import FunctionBuilder, Shared
 from relax_aot.ops.requirements import present
+from relax_aot.ops.returned import copy_returned_inputs
 
 Value = Var | tuple["Value", ...]
 INTEGERS = ("i64", "i32")
@@ -50,7 +51,7 @@ class _Unfit(Exception):
 
 def refine(module: Module) -> Module:
     """The module with exact types, without calls of functions, tuples and claims."""
-    return _Refine(module).run()
+    return copy_returned_inputs(_Refine(module).run())
 
 
 @dataclass

@@ -89,6 +89,32 @@ def test_a_file_is_verified_against_the_ops_references(tmp_path: Path) -> None:
     assert run_job(Job(path, (project,), reference="numpy")).ok
 
 
+RETURNED = """
+symbol n in 1..4
+
+func @main(%x: f32[n, 2]) {
+  %flat: f32[2*n] = view(%x)
+  %y: f32[2*n] = neg(%flat)
+  %again: f32[n, 2] = view(%y)
+  return %y, %flat, %x, %again
+}
+"""
+
+
+def test_inputs_and_views_may_be_results(tmp_path: Path) -> None:
+    path = tmp_path / "returned.raot"
+    path.write_text(RETURNED)
+    project = driver.compile_model(path, options=Options(check=True))
+    assert [port.source for port in project.interface.outputs] == ["y", "flat", "x", "again"]
+    assert run_job(Job(path, (project,), reference="numpy")).ok
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    results = rx.compile(path).host()(x=x)
+    np.testing.assert_array_equal(results["y"], -x.reshape(-1))
+    np.testing.assert_array_equal(results["flat"], x.reshape(-1))
+    np.testing.assert_array_equal(results["x"], x)
+    np.testing.assert_array_equal(results["again"], -x)
+
+
 def test_large_constants_lie_beside_the_text(tmp_path: Path) -> None:
     weights = np.arange(40, dtype=np.float32).reshape(4, 10)
     text = "func @main(%x: f32[n, 4]) {\n  %y: f32[n, 10] = matmul(%x, %w)\n  return %y\n}\n"
