@@ -3,7 +3,8 @@ and, on a core that has the instructions, by those."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -299,10 +300,12 @@ def _program(name: str) -> tuple[str, dict[str, Array], dict[str, Array]]:
     return text + "\n".join(kernels), inputs, expected
 
 
-def _built(text: str, board: str) -> project.Project:
+def _built(text: str, board: str, *flags: str) -> project.Project:
     module = parse(text)
     plan = planning.plan(order.run(module))
-    return project.assemble(module, plan, "m", load_board(board), read_externs([], []))
+    target = load_board(board)
+    target = dataclasses.replace(target, flags=(*target.flags, *flags))
+    return project.assemble(module, plan, "m", target, read_externs([], []))
 
 
 def _same(found: Array, wanted: Any) -> None:
@@ -326,8 +329,37 @@ def test_portable_c_computes_what_the_record_says(name: str) -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", NAMES)
 def test_helium_computes_what_the_record_says(name: str) -> None:
+    _check_on_helium(name)
+
+
+WITH_ASSEMBLY = ("raot_multiply_last_s8", "raot_multiply_quads_s8")
+"""Kernels with an assembly form for Helium, which the test above runs."""
+FORMS = {
+    "intrinsics": ("-DRAOT_NO_ASSEMBLY",),
+    "debug": ("-O0",),
+    "reserved": ("-Os", "-fno-omit-frame-pointer", "-ffixed-r9"),
+    "plain": ("-DRAOT_NO_INTRINSICS",),
+}
+
+
+def _forms() -> Iterator[Any]:
+    """The intrinsics of kernels that have assembly; all other pairs take long."""
+    for form, flags in FORMS.items():
+        for name in NAMES:
+            short = form == "intrinsics" and name in WITH_ASSEMBLY
+            marks = () if short else (pytest.mark.slow, pytest.mark.long)
+            yield pytest.param(name, flags, id=f"{name}-{form}", marks=marks)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("name", "flags"), list(_forms()))
+def test_every_form_on_helium_gives_the_same(name: str, flags: tuple[str, ...]) -> None:
+    _check_on_helium(name, *flags)
+
+
+def _check_on_helium(name: str, *flags: str) -> None:
     text, inputs, expected = _program(name)
-    (run,) = emulate(_built(text, "mps3-an547"), [inputs])
+    (run,) = emulate(_built(text, "mps3-an547", *flags), [inputs])
     assert run.status == 0
     for result, wanted in expected.items():
         _same(run.outputs[result], wanted)

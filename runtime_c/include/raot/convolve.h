@@ -248,18 +248,15 @@ __attribute__((noinline, unused)) static void raot_add_products(float *sums, con
                            "memory");
     }
 #elif defined(RAOT_SMALL_MVE)
-    __asm__ volatile("wlstp.32 lr, %[count], 2f\n"
-                     "1: vldrw.u32 q0, [%[sums]]\n"
-                     "vldrw.u32 q1, [%[left]], #16\n"
-                     "vldrw.u32 q2, [%[right]], #16\n"
-                     "vfma.f32 q0, q1, q2\n"
-                     "vstrw.32 q0, [%[sums]], #16\n"
-                     "letp lr, 1b\n"
-                     "2:\n"
-                     : [sums] "+r"(sums), [left] "+r"(left), [right] "+r"(right)
-                     : [count] "r"(count)
-                     : "lr", "q0", "q1", "q2", "memory", "cc");
-    count = 0;
+    for (; count > 0; count -= 4) {
+        const mve_pred16_t some = vctp32q((uint32_t)count);
+        const float32x4_t x = vld1q_z_f32(left, some);
+        const float32x4_t y = vld1q_z_f32(right, some);
+        vst1q_p_f32(sums, vfmaq_f32(vld1q_z_f32(sums, some), x, y), some);
+        left += 4;
+        right += 4;
+        sums += 4;
+    }
 #endif
     for (int32_t c = 0; c < count; c++) {
         sums[c] = raot_fmaf(left[c], right[c], sums[c]);
@@ -304,18 +301,13 @@ static inline void raot_add_scaled(float *sums, const float *from, int32_t step,
 #if defined(RAOT_SMALL_MVE)
     const uint32x4_t steps = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);
 
-    __asm__ volatile("wlstp.32 lr, %[count], 2f\n"
-                     "1: vldrw.u32 q0, [%[sums]]\n"
-                     "vldrw.u32 q1, [%[from], %q[steps], uxtw #2]\n"
-                     "add %[from], %[bytes]\n"
-                     "vfma.f32 q0, q1, %[factor]\n"
-                     "vstrw.32 q0, [%[sums]], #16\n"
-                     "letp lr, 1b\n"
-                     "2:\n"
-                     : [sums] "+r"(sums), [from] "+r"(from)
-                     : [count] "r"(count), [steps] "w"(steps), [bytes] "r"(16 * step),
-                       [factor] "r"(raot_bitsf(factor))
-                     : "lr", "q0", "q1", "memory", "cc");
+    for (; count > 0; count -= 4) {
+        const mve_pred16_t some = vctp32q((uint32_t)count);
+        const float32x4_t x = vldrwq_gather_shifted_offset_z_f32(from, steps, some);
+        vst1q_p_f32(sums, vfmaq_n_f32(vld1q_z_f32(sums, some), x, factor), some);
+        from += 4 * step;
+        sums += 4;
+    }
 #else
 #if defined(RAOT_VFP)
     for (; count >= 4; count -= 4) {

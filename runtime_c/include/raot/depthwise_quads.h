@@ -12,15 +12,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "assembly.h"
 #include "convert.h"
-
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#endif
-
-#if defined(__ARM_FEATURE_MVE) && defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#define RAOT_QUADS_MVE 1
-#endif
+#include "mve.h"
 
 /* All bytes of the blocks, so that a frame is there. */
 __attribute__((noinline, unused)) static void raot_frame_quads(int8_t *quads, int32_t zero,
@@ -28,6 +22,54 @@ __attribute__((noinline, unused)) static void raot_frame_quads(int8_t *quads, in
 {
     (void)memset(quads, zero, (size_t)count);
 }
+
+#if defined(RAOT_MVE)
+/* `count` bytes, 16 at a time, to every fourth byte of two places; `jump` lies between sixteens. */
+static inline void raot_quads_line_8(uint8_t *to, uint8_t *before, const uint8_t *from,
+                                     uint8x16_t apart, uint8_t flip, int32_t count, int32_t jump)
+{
+    const uint8x16_t at = vidupq_n_u8(0, 4);
+    const uint8x16_t other = vdupq_n_u8(flip);
+
+    for (; count >= 16; count -= 16) {
+        const uint8x16_t x = veorq_u8(vldrbq_gather_offset_u8(from, apart), other);
+        vstrbq_scatter_offset_u8(to, at, x);
+        vstrbq_scatter_offset_u8(before, at, x);
+        from += jump;
+        to += 64;
+        before += 64;
+    }
+    if (count > 0) {
+        const mve_pred16_t some = vctp8q((uint32_t)count);
+        const uint8x16_t x = veorq_u8(vldrbq_gather_offset_z_u8(from, apart, some), other);
+        vstrbq_scatter_offset_p_u8(to, at, x, some);
+        vstrbq_scatter_offset_p_u8(before, at, x, some);
+    }
+}
+
+/* The same by eights, for bytes that are further apart. */
+static inline void raot_quads_line_16(uint8_t *to, uint8_t *before, const uint8_t *from,
+                                      uint16x8_t apart, uint16_t flip, int32_t count, int32_t jump)
+{
+    const uint16x8_t at = vidupq_n_u16(0, 4);
+    const uint16x8_t other = vdupq_n_u16(flip);
+
+    for (; count >= 8; count -= 8) {
+        const uint16x8_t x = veorq_u16(vldrbq_gather_offset_u16(from, apart), other);
+        vstrbq_scatter_offset_u16(to, at, x);
+        vstrbq_scatter_offset_u16(before, at, x);
+        from += jump;
+        to += 32;
+        before += 32;
+    }
+    if (count > 0) {
+        const mve_pred16_t some = vctp16q((uint32_t)count);
+        const uint16x8_t x = veorq_u16(vldrbq_gather_offset_z_u16(from, apart, some), other);
+        vstrbq_scatter_offset_p_u16(to, at, x, some);
+        vstrbq_scatter_offset_p_u16(before, at, x, some);
+    }
+}
+#endif
 
 /*
  * What of an image lies in blocks whose first line is `top` and whose first column is `left`; the
@@ -47,13 +89,10 @@ raot_quads_u8(int8_t *quads, const uint8_t *image, int32_t flip, int32_t blocks,
     if (count <= 0) {
         return;
     }
-#if defined(RAOT_QUADS_MVE)
-    const int narrow = step * 15 <= UINT8_MAX;
+#if defined(RAOT_MVE)
+    const int narrow = step * 15 <= (int32_t)UINT8_MAX;
     const uint8x16_t apart8 = vmulq_n_u8(vidupq_n_u8(0, 1), (uint8_t)step);
-    const uint8x16_t at8 = vidupq_n_u8(0, 4);
-    const uint8x16_t other8 = vdupq_n_u8((uint8_t)flip);
     const uint16x8_t apart16 = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step);
-    const uint16x8_t at16 = vidupq_n_u16(0, 4);
 #endif
     for (int32_t y = top > 0 ? top : 0; y < end; y++) {
         const uint8_t *from = image + y * line_step + first * step;
@@ -68,27 +107,13 @@ raot_quads_u8(int8_t *quads, const uint8_t *image, int32_t flip, int32_t blocks,
         if (b == 0) {
             before = to;
         }
-#if defined(RAOT_QUADS_MVE)
+#if defined(RAOT_MVE)
         if (narrow) {
-            __asm volatile("dlstp.8 lr, %[count]\n"
-                           "1:\n vldrb.u8 q0, [%[from], %q[apart]]\n veor q0, q0, %q[other]\n"
-                           "vstrb.8 q0, [%[to], %q[at]]\n vstrb.8 q0, [%[before], %q[at]]\n"
-                           "add %[from], %[step]\n adds %[to], #64\n adds %[before], #64\n"
-                           "letp lr, 1b\n"
-                           : [to] "+l"(to), [before] "+l"(before), [from] "+r"(from)
-                           : [count] "r"(count), [step] "r"(16 * step), [apart] "w"(apart8),
-                             [at] "w"(at8), [other] "w"(other8)
-                           : "lr", "s0", "s1", "s2", "s3", "cc", "memory");
+            raot_quads_line_8((uint8_t *)to, (uint8_t *)before, from, apart8, (uint8_t)flip, count,
+                              16 * step);
         } else {
-            __asm volatile("dlstp.16 lr, %[count]\n"
-                           "1:\n vldrb.u16 q0, [%[from], %q[apart]]\n veor q0, q0, %q[other]\n"
-                           "vstrb.16 q0, [%[to], %q[at]]\n vstrb.16 q0, [%[before], %q[at]]\n"
-                           "add %[from], %[step]\n adds %[to], #32\n adds %[before], #32\n"
-                           "letp lr, 1b\n"
-                           : [to] "+l"(to), [before] "+l"(before), [from] "+r"(from)
-                           : [count] "r"(count), [step] "r"(8 * step), [apart] "w"(apart16),
-                             [at] "w"(at16), [other] "w"(other8)
-                           : "lr", "s0", "s1", "s2", "s3", "cc", "memory");
+            raot_quads_line_16((uint8_t *)to, (uint8_t *)before, from, apart16, (uint16_t)flip,
+                               count, 8 * step);
         }
 #else
         for (int32_t c = 0; c < count; c++) {
@@ -105,57 +130,96 @@ raot_quads_u8(int8_t *quads, const uint8_t *image, int32_t flip, int32_t blocks,
  * sums[(b * outs + n) * count + p]: the products of 16 weights, those of n, and the 16 bytes at
  * column p * stride of block b, for `outs` of one or two and a stride of one or two.
  */
-#if defined(RAOT_QUADS_MVE)
+#if defined(RAOT_MVE)
+#if defined(RAOT_ASM_INLINE)
+/*
+ * Pairs of sums: compilers neither store two at once nor keep the address in one register, which
+ * costs four instructions of thirteen.
+ */
 /* clang-format off */
-#define RAOT_QUADS_TWO(STEP) __asm volatile(                                        \
-        "wls lr, %[pairs], 2f\n"                                                    \
-        "1:\n vldrb.8 q0, [%[x]], #" STEP "\n vldrb.8 q1, [%[x]], #" STEP "\n"      \
-        "vmladav.s8 r0, q0, %q[w]\n vmladav.s8 r2, q1, %q[w]\n"                     \
-        "vmladav.s8 r4, q0, %q[v]\n vmladav.s8 r6, q1, %q[v]\n"                     \
-        "strd r0, r2, [%[a]], #8\n strd r4, r6, [%[b]], #8\n le lr, 1b\n"           \
-        "2:\n cbz %[odd], 3f\n vldrb.8 q0, [%[x]]\n"                                \
-        "vmladav.s8 r0, q0, %q[w]\n vmladav.s8 r4, q0, %q[v]\n"                     \
-        "str r0, [%[a]]\n str r4, [%[b]]\n3:\n"                                     \
-        : [x] "+r"(x), [a] "+r"(a), [b] "+r"(b)                                     \
-        : [pairs] "r"(count / 2), [odd] "l"(count % 2), [w] "w"(w), [v] "w"(v)      \
-        : "lr", "r0", "r2", "r4", "r6", "s0", "s1", "s2", "s3", "s4", "s5", "s6",   \
-          "s7", "cc", "memory")
-
-#define RAOT_QUADS_ONE(STEP) __asm volatile(                                        \
-        "wls lr, %[pairs], 2f\n"                                                    \
-        "1:\n vldrb.8 q0, [%[x]], #" STEP "\n vldrb.8 q1, [%[x]], #" STEP "\n"      \
-        "vmladav.s8 r0, q0, %q[w]\n vmladav.s8 r2, q1, %q[w]\n"                     \
-        "strd r0, r2, [%[a]], #8\n le lr, 1b\n"                                     \
-        "2:\n cbz %[odd], 3f\n vldrb.8 q0, [%[x]]\n"                                \
-        "vmladav.s8 r0, q0, %q[w]\n str r0, [%[a]]\n3:\n"                           \
-        : [x] "+r"(x), [a] "+r"(a)                                                  \
-        : [pairs] "r"(count / 2), [odd] "l"(count % 2), [w] "w"(w)                  \
-        : "lr", "r0", "r2", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "cc",   \
-          "memory")
+#define RAOT_QUADS_LOOP(first, second, third)                                           \
+    __asm volatile(                                                                     \
+        "wls lr, %[pairs], 2f\n"                                                        \
+        "1:\n vldrb.8 q0, [%[x]], #" first "\n vldrb.8 q1, [%[x]], #" first "\n"        \
+        "vmladav.s8 r0, q0, %q[w]\n vmladav.s8 r2, q1, %q[w]\n" second                  \
+        "strd r0, r2, [%[a]], #8\n" third "le lr, 1b\n"                                 \
+        "2:\n"                                                                          \
+        : [x] "+r"(x), [a] "+r"(a), [b] "+r"(b)                                         \
+        : [pairs] "r"(count / 2), [w] "w"(w), [v] "w"(v)                                \
+        : "lr", "r0", "r2", "r4", "r6", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", \
+          "cc", "memory")
+#define RAOT_QUADS_SECOND "vmladav.s8 r4, q0, %q[v]\n vmladav.s8 r6, q1, %q[v]\n"
+#define RAOT_QUADS_THIRD "strd r4, r6, [%[b]], #8\n"
 /* clang-format on */
+#endif
+
+/* `count` sums of one line of the output, or of two. */
+__attribute__((always_inline)) static inline void
+raot_quads_sums(int32_t *a, int32_t *b, const int8_t *x, int8x16_t w, int8x16_t v, int32_t count,
+                const int32_t outs, const int32_t step)
+{
+#if defined(RAOT_ASM_INLINE)
+    if (outs == 2 && step == 4) {
+        RAOT_QUADS_LOOP("4", RAOT_QUADS_SECOND, RAOT_QUADS_THIRD);
+    } else if (outs == 2) {
+        RAOT_QUADS_LOOP("8", RAOT_QUADS_SECOND, RAOT_QUADS_THIRD);
+    } else if (step == 4) {
+        RAOT_QUADS_LOOP("4", "", "");
+    } else {
+        RAOT_QUADS_LOOP("8", "", "");
+    }
+#else
+    for (int32_t pairs = count / 2; pairs > 0; pairs--) {
+        /* In this order, since GCC 12 makes a copy of the address in the other. */
+        const int8x16_t second = vldrbq_s8(x + step);
+        const int8x16_t first = vldrbq_s8(x);
+        x += 2 * step;
+        RAOT_KEEP_ADDRESS(x);
+        const int32_t sum0 = vmladavq_s8(first, w);
+        const int32_t sum1 = vmladavq_s8(second, w);
+        a[0] = sum0;
+        a[1] = sum1;
+        a += 2;
+        if (outs == 2) {
+            const int32_t sum2 = vmladavq_s8(first, v);
+            const int32_t sum3 = vmladavq_s8(second, v);
+            b[0] = sum2;
+            b[1] = sum3;
+            b += 2;
+        }
+    }
+#endif
+    if (count % 2 != 0) {
+        const int8x16_t last = vldrbq_s8(x);
+        *a = vmladavq_s8(last, w);
+        if (outs == 2) {
+            *b = vmladavq_s8(last, v);
+        }
+    }
+}
 #endif
 
 __attribute__((noinline, unused)) static void
 raot_multiply_quads_s8(int32_t *sums, const int8_t *quads, const int8_t *weights, int32_t blocks,
                        int32_t outs, int32_t count, int32_t stride, int32_t length)
 {
-#if defined(RAOT_QUADS_MVE)
+#if defined(RAOT_MVE)
     const int8x16_t w = vldrbq_s8(weights);
     const int8x16_t v = vldrbq_s8(outs == 2 ? weights + 16 : weights);
 
     for (int32_t block = 0; block < blocks; block++) {
-        const int8_t *x = quads + block * length * 4;
-        int32_t *a = sums + block * outs * count;
-        int32_t *b = a + count;
+        const int8_t *const x = quads + block * length * 4;
+        int32_t *const a = sums + block * outs * count;
+        int32_t *const b = a + count;
 
         if (outs == 2 && stride == 1) {
-            RAOT_QUADS_TWO("4");
+            raot_quads_sums(a, b, x, w, v, count, 2, 4);
         } else if (outs == 2) {
-            RAOT_QUADS_TWO("8");
+            raot_quads_sums(a, b, x, w, v, count, 2, 8);
         } else if (stride == 1) {
-            RAOT_QUADS_ONE("4");
+            raot_quads_sums(a, b, x, w, v, count, 1, 4);
         } else {
-            RAOT_QUADS_ONE("8");
+            raot_quads_sums(a, b, x, w, v, count, 1, 8);
         }
     }
 #else
@@ -174,9 +238,10 @@ raot_multiply_quads_s8(int32_t *sums, const int8_t *quads, const int8_t *weights
 #endif
 }
 
-#if defined(RAOT_QUADS_MVE)
-#undef RAOT_QUADS_TWO
-#undef RAOT_QUADS_ONE
+#if defined(RAOT_MVE) && defined(RAOT_ASM_INLINE)
+#undef RAOT_QUADS_LOOP
+#undef RAOT_QUADS_SECOND
+#undef RAOT_QUADS_THIRD
 #endif
 
 #endif

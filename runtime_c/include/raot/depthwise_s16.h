@@ -10,9 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#endif
+#include "mve.h"
 
 /* Four bytes from one place to another, neither of which need be aligned. */
 static inline void raot_copy_four(void *to, const void *from)
@@ -27,7 +25,7 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
 {
     const uint32_t four = ((uint32_t)byte & 0xffu) * 0x01010101u;
     int32_t i = 0;
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
     for (; i + 16 <= count; i += 16) {
         vst1q_u8((uint8_t *)to + i, vdupq_n_u8((uint8_t)byte));
     }
@@ -89,7 +87,7 @@ RAOT_PLANE(u8, uint8_t)
         0, 6, 1, 2, 7, 3, 4, 8, 5 \
     }
 
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
 /* Four sums at a time. */
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, GATHER) \

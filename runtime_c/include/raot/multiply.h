@@ -16,14 +16,14 @@
 
 #include <stdint.h>
 
+#include "assembly.h"
 #include "ieee.h"
+#include "mve.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
-#elif defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
-#include <arm_mve.h>
 #endif
 
 #define RAOT_TILE_ROWS 24
@@ -36,10 +36,10 @@ struct raot_level {
 };
 
 #if defined(__thumb2__) && defined(__ARM_FEATURE_FMA) && __ARM_ARCH_PROFILE == 'M' && \
-    !(defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2))
+    !defined(RAOT_MVE_F32)
 #define RAOT_VFP
 #include "multiply_vfp.h"
-#elif defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2) && defined(__OPTIMIZE_SIZE__)
+#elif defined(RAOT_MVE_F32) && defined(__OPTIMIZE_SIZE__)
 #define RAOT_SMALL_MVE
 #include "multiply_mve.h"
 #endif
@@ -166,15 +166,13 @@ static inline raot_lanes raot_lanes_step(raot_steps a, const int32_t step, raot_
     }
 }
 
-#elif defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2) && !defined(RAOT_SMALL_MVE)
+#elif defined(RAOT_MVE_F32) && !defined(RAOT_SMALL_MVE)
 /* Helium's floating point takes subnormal numbers for zero (Arm DDI 0553, StandardFPSCRValue). */
 #define RAOT_LANES 4
 #define RAOT_WIDE 2
 #define RAOT_HIGH 3
 #define RAOT_LOW 0
-#if defined(__GNUC__) && !defined(__clang__)
-#define RAOT_PAIRS
-#endif
+#define RAOT_MVE_ROWS
 typedef float32x4_t raot_lanes;
 
 static inline raot_lanes raot_lanes_load(const float *from)
@@ -196,58 +194,6 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
 {
     return vfmaq_n_f32(c, b, a);
 }
-
-#if defined(RAOT_PAIRS)
-/*
- * `turns` times two steps of a tile of sums, where each row of `left` has its steps side by side;
- * of the vectors further right only `far_lanes` are read: compilers load what comes in pairs one by
- * one.
- */
-static inline void raot_tile_pairs(raot_lanes kept[RAOT_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES],
-                                   int32_t turns, const float *left, int32_t left_row,
-                                   const float *right, int32_t right_step, mve_pred16_t far_lanes)
-{
-    const float *next = left + left_row;
-    const float *last = left + 2 * left_row;
-    uint32_t factor[6];
-
-    __asm__ volatile(
-        "vmsr p0, %[lanes]\n"
-        "wls lr, %[turns], 2f\n"
-        "1: ldrd %[f0], %[f1], [%[left]], #8\n"
-        "ldrd %[f2], %[f3], [%[next]], #8\n"
-        "vldrw.u32 q6, [%[right]]\n"
-        "vpst\n"
-        "vldrwt.u32 q7, [%[right], #16]\n"
-        "ldrd %[f4], %[f5], [%[last]], #8\n"
-        "vfma.f32 %q[s0], q6, %[f0]\n"
-        "vfma.f32 %q[s1], q7, %[f0]\n"
-        "add %[right], %[step]\n"
-        "vfma.f32 %q[s2], q6, %[f2]\n"
-        "vfma.f32 %q[s3], q7, %[f2]\n"
-        "vfma.f32 %q[s4], q6, %[f4]\n"
-        "vldrw.u32 q6, [%[right]]\n"
-        "vfma.f32 %q[s5], q7, %[f4]\n"
-        "vpst\n"
-        "vldrwt.u32 q7, [%[right], #16]\n"
-        "vfma.f32 %q[s0], q6, %[f1]\n"
-        "vfma.f32 %q[s1], q7, %[f1]\n"
-        "add %[right], %[step]\n"
-        "vfma.f32 %q[s2], q6, %[f3]\n"
-        "vfma.f32 %q[s3], q7, %[f3]\n"
-        "vfma.f32 %q[s4], q6, %[f5]\n"
-        "vfma.f32 %q[s5], q7, %[f5]\n"
-        "le lr, 1b\n"
-        "2:\n"
-        : [s0] "+w"(kept[0][0]), [s1] "+w"(kept[0][1]), [s2] "+w"(kept[1][0]),
-          [s3] "+w"(kept[1][1]), [s4] "+w"(kept[2][0]), [s5] "+w"(kept[2][1]),
-          [f0] "=&r"(factor[0]), [f1] "=&r"(factor[1]), [f2] "=&r"(factor[2]),
-          [f3] "=&r"(factor[3]), [f4] "=&r"(factor[4]), [f5] "=&r"(factor[5]), [left] "+r"(left),
-          [next] "+r"(next), [last] "+r"(last), [right] "+r"(right)
-        : [turns] "r"(turns), [step] "r"(4 * right_step), [lanes] "r"((uint32_t)far_lanes)
-        : "lr", "p0", "q6", "q7", "memory", "cc");
-}
-#endif
 #endif
 
 #if defined(RAOT_LANES)
@@ -276,6 +222,44 @@ static inline void raot_tile_pairs(raot_lanes kept[RAOT_HIGH][RAOT_TILE_COLUMNS 
             }                                                                              \
         }                                                                                  \
     } while (0)
+
+#if defined(RAOT_MVE_ROWS)
+/*
+ * `count` steps of a tile whose rows of `left` are contiguous. The second vector of `right` is
+ * loaded first, since GCC 12 makes a post-increment and a copy of the other order.
+ */
+__attribute__((always_inline)) static inline void
+raot_tile_mve_rows(const int32_t rows, const int32_t wide, const int32_t some, int32_t count,
+                   raot_lanes kept[RAOT_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES], const float *left,
+                   int32_t left_row, const float *right, int32_t right_step)
+{
+    const mve_pred16_t lanes = vctp32q((uint32_t)(some - (wide - 1) * RAOT_LANES));
+    const float *from[RAOT_HIGH];
+
+    RAOT_UNROLL
+    for (int32_t r = 0; r < rows; r++) {
+        from[r] = left + r * left_row;
+    }
+    for (; count > 0; count--) {
+        raot_lanes factor[RAOT_WIDE];
+        RAOT_UNROLL
+        for (int32_t w = wide - 1; w >= 0; w--) {
+            factor[w] = some != 0 && w == wide - 1 ? vld1q_z_f32(right + w * RAOT_LANES, lanes)
+                                                   : vld1q_f32(right + w * RAOT_LANES);
+        }
+        right += right_step;
+        RAOT_KEEP_ADDRESS(right);
+        RAOT_UNROLL
+        for (int32_t r = 0; r < rows; r++) {
+            const float by = *from[r]++;
+            RAOT_UNROLL
+            for (int32_t w = 0; w < wide; w++) {
+                kept[r][w] = vfmaq_n_f32(kept[r][w], factor[w], by);
+            }
+        }
+    }
+}
+#endif
 
 /* `rows` and `wide` are constants where this is called, so that the sums are registers. */
 __attribute__((always_inline)) static inline void
@@ -317,14 +301,10 @@ raot_tile_f32(const int32_t rows, const int32_t wide, const int32_t some,
                 a += RAOT_STEPS;
             }
             k -= turns * RAOT_STEPS;
-#elif defined(RAOT_PAIRS)
-            if (rows == RAOT_HIGH && wide == RAOT_WIDE && left_step == 1) {
-                const int32_t turns = k / 2;
-                const uint32_t far = some == 0 ? RAOT_LANES : (uint32_t)(some - RAOT_LANES);
-                raot_tile_pairs(kept, turns, a, left_row, b, right_step, vctp32q(far));
-                a += 2 * turns;
-                b += 2 * turns * right_step;
-                k -= 2 * turns;
+#elif defined(RAOT_MVE_ROWS)
+            if (left_step == 1) {
+                raot_tile_mve_rows(rows, wide, some, k, kept, a, left_row, b, right_step);
+                continue;
             }
 #endif
             for (; k > 0; k--) {
@@ -349,7 +329,7 @@ raot_tile_rows_f32(int32_t rows, const int32_t wide, const int32_t some,
                    const struct raot_level *levels, const float *left, int32_t left_row,
                    const float *right, float *sums)
 {
-#if defined(RAOT_PAIRS)
+#if defined(RAOT_MVE_ROWS)
     /* Two are seldom: each by itself, since code weighs more. */
     if (rows < RAOT_HIGH) {
         for (int32_t r = 0; r < rows; r++) {

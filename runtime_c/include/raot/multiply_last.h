@@ -12,16 +12,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "assembly.h"
 #include "convert.h"
-
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#endif
+#include "mve.h"
 
 /* `count` bytes, each xor `flip`. */
 static inline void raot_copy_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t flip)
 {
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
     for (int32_t i = 0; i < count; i += 16) {
         const mve_pred16_t some = vctp8q((uint32_t)(count - i));
         const uint8x16_t x = vldrbq_z_u8(from + i, some);
@@ -36,7 +34,7 @@ static inline void raot_copy_s8(int8_t *to, const uint8_t *from, int32_t count, 
 
 static inline void raot_fill_s8(int8_t *to, int32_t byte, int32_t count)
 {
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
     for (int32_t i = 0; i < count; i += 16) {
         vstrbq_p_s8(to + i, vdupq_n_s8((int8_t)byte), vctp8q((uint32_t)(count - i)));
     }
@@ -45,27 +43,23 @@ static inline void raot_fill_s8(int8_t *to, int32_t byte, int32_t count)
 #endif
 }
 
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
 /* `count` bytes that are `step` apart, as `apart` tells eight of them, each xor `flip`. */
 static inline void raot_apart_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t step,
                                  uint16x8_t apart, int32_t flip)
 {
     const uint16x8_t other = vdupq_n_u16((uint16_t)flip);
-#if defined(__GNUC__) && !defined(__clang__)
-    __asm volatile(
-        "dlstp.16 lr, %[count]\n"
-        "1:\n vldrb.u16 q0, [%[from], %q[apart]]\n veor q0, q0, %q[other]\n"
-        "vstrb.16 q0, [%[to]], #8\n add %[from], %[step]\n letp lr, 1b\n"
-        : [to] "+l"(to), [from] "+r"(from)
-        : [count] "r"(count), [step] "r"(8 * step), [apart] "w"(apart), [other] "w"(other)
-        : "lr", "s0", "s1", "s2", "s3", "cc", "memory");
-#else
-    for (int32_t i = 0; i < count; i += 8) {
-        const mve_pred16_t some = vctp16q((uint32_t)(count - i));
-        const uint16x8_t x = vldrbq_gather_offset_z_u16(from + i * step, apart, some);
-        vstrbq_p_u16((uint8_t *)to + i, veorq_u16(x, other), some);
+    uint8_t *out = (uint8_t *)to;
+    for (; count >= 8; count -= 8) {
+        vstrbq_u16(out, veorq_u16(vldrbq_gather_offset_u16(from, apart), other));
+        out += 8;
+        from += 8 * step;
     }
-#endif
+    if (count > 0) {
+        const mve_pred16_t some = vctp16q((uint32_t)count);
+        const uint16x8_t x = vldrbq_gather_offset_z_u16(from, apart, some);
+        vstrbq_p_u16(out, veorq_u16(x, other), some);
+    }
 }
 
 /* `count` bytes that are `step` apart to places `to_step` apart, each xor `flip`. */
@@ -123,7 +117,7 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
                 raot_copy_s8(to, from, (right - left) * channels, flip);
                 continue;
             }
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
             if (channels <= 16) {
                 const mve_pred16_t some = vctp8q((uint32_t)channels);
                 const uint8x16_t other = vdupq_n_u8((uint8_t)flip);
@@ -142,8 +136,8 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
             }
             continue;
         }
-#if defined(__ARM_FEATURE_MVE)
-        if (channels >= 4 && channel_step <= UINT16_MAX / 7) {
+#if defined(RAOT_MVE)
+        if (channels >= 4 && channel_step <= (int32_t)(UINT16_MAX / 7)) {
             const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)channel_step);
             for (int32_t c = left; c < right; c++) {
                 raot_apart_s8(to, from, channels, channel_step, apart, flip);
@@ -152,7 +146,7 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
             }
             continue;
         }
-        if (column_step <= UINT16_MAX / 7 && piece <= UINT16_MAX / 7) {
+        if (column_step <= (int32_t)(UINT16_MAX / 7) && piece <= (int32_t)(UINT16_MAX / 7)) {
             for (int32_t i = 0; i < channels; i++) {
                 raot_across_s8(to + i, from + i * channel_step, right - left, column_step, piece,
                                flip);
@@ -176,133 +170,114 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
     raot_beside_u8(strip, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
- * For pairs of places, of which the second is the first again where there is none: the sums of
- * each group of channels, four of the first place and four of the second.
+ * For each group of channels up to `end`, the sums of two output positions x and y: four of the
+ * first and four of the second.
  */
-#if defined(__ARM_FEATURE_MVE) && defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#define RAOT_BLOCK_LAST         \
-    "vldrb.8 q0, [%[x]], #16\n" \
-    "vldrb.8 q1, [%[y]], #16\n" \
-    "vldrb.8 q2, [%[w]], #16\n" \
-    "vldrb.8 q3, [%[w]], #16\n" \
-    "vmladava.s8 r0, q0, q2\n"  \
-    "vmladava.s8 r8, q1, q2\n"  \
-    "vldrb.8 q2, [%[w]], #16\n" \
-    "vmladava.s8 r2, q0, q3\n"  \
-    "vmladava.s8 r10, q1, q3\n" \
-    "vldrb.8 q3, [%[w]], #16\n" \
-    "vmladava.s8 r4, q0, q2\n"  \
-    "vmladava.s8 r12, q1, q2\n" \
-    "vmladava.s8 r6, q0, q3\n"  \
-    "vmladava.s8 r14, q1, q3\n"
-#define RAOT_BLOCK_ONE          \
-    "vldrb.8 q0, [%[x]], #16\n" \
-    "vldrb.8 q1, [%[w]], #16\n" \
-    "vldrb.8 q2, [%[w]], #16\n" \
-    "vmladava.s8 r0, q0, q1\n"  \
-    "vldrb.8 q1, [%[w]], #16\n" \
-    "vmladava.s8 r2, q0, q2\n"  \
-    "vldrb.8 q2, [%[w]], #16\n" \
-    "vmladava.s8 r4, q0, q1\n"  \
-    "vmladava.s8 r6, q0, q2\n"
-#define RAOT_SUMS_LAST "{r0, r2, r4, r6, r8, r10, r12, r14}"
-
-/* Where the four blocks of a turn are entered, and what follows them: jumps of known length. */
-struct raot_turns {
-    int32_t count;
-    int32_t skip;
-    int32_t tail;
-};
-
-static inline struct raot_turns raot_turns_of(int32_t depth, int32_t block)
-{
-    const int32_t blocks = depth / 16;
-    const struct raot_turns turns = {(blocks + 3) / 4, (4 - blocks % 4) % 4 * block, depth % 16};
-    return turns;
-}
+#if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
+/*
+ * VMLADAVA needs sums in registers with even numbers: eight of them leave r1, r3, r5, r7 and r11,
+ * more than compilers find room for. x, y, weights and sums are in r1, r3, r7 and r11. What a group
+ * begins with is kept on the stack: end, x, y and the number of blocks, which r5 counts down: twice
+ * the blocks of 16 bytes, plus one where bytes are left over, less eight.
+ */
+#define RAOT_BLOCK_TWO                                                           \
+    "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r3], #16\n"                            \
+    "vldrb.8 q2, [r7], #16\n vldrb.8 q3, [r7], #16\n"                            \
+    "vmladava.s8 r0, q0, q2\n vmladava.s8 r8, q1, q2\n vldrb.8 q2, [r7], #16\n"  \
+    "vmladava.s8 r2, q0, q3\n vmladava.s8 r10, q1, q3\n vldrb.8 q3, [r7], #16\n" \
+    "vmladava.s8 r4, q0, q2\n vmladava.s8 r12, q1, q2\n"                         \
+    "vmladava.s8 r6, q0, q3\n vmladava.s8 r14, q1, q3\n"
+#define RAOT_SUMS_TWO "{r0, r2, r4, r6, r8, r10, r12, r14}"
 
 /* clang-format off */
-__attribute__((noinline, unused)) static void
-raot_multiply_two_s8(int32_t *to, const int32_t *w, const int8_t *x, const int8_t *y,
-                     int32_t *end, int32_t depth)
+RAOT_NAKED static void
+raot_multiply_two_s8(RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int32_t *w,
+                     RAOT_ARGUMENT const int8_t *x, RAOT_ARGUMENT const int8_t *y,
+                     RAOT_ARGUMENT int32_t *end, RAOT_ARGUMENT int32_t depth)
 {
-    const struct raot_turns turns = raot_turns_of(depth, 56);
-    const int32_t count = turns.count, skip = turns.skip, tail = turns.tail;
-    const int32_t back = (depth + 15) / 16 * 16;
-    int32_t entry, after, left;
     __asm volatile(
-        /* Jumps go to addresses with the lowest bit set. */
-        "ldr %[n], %[count]\n cmp %[n], #0\n ite ne\n"
-        "adrne.w r0, 2f\n adreq.w r0, 5f\n"
-        "ldr %[n], %[skip]\n add r0, r0, %[n]\n orr r0, r0, #1\n str r0, %[entry]\n"
-        "ldr %[n], %[tail]\n vctp.8 %[n]\n cmp %[n], #0\n ite ne\n"
-        "adrne.w r0, 3f\n adreq.w r0, 4f\n orr r0, r0, #1\n str r0, %[after]\n"
-        "1:\n ldm %[w]!, " RAOT_SUMS_LAST "\n"
-        "ldr %[n], %[count]\n ldr pc, %[entry]\n"
-        ".p2align 2\n"
-        "2:\n" RAOT_BLOCK_LAST RAOT_BLOCK_LAST RAOT_BLOCK_LAST RAOT_BLOCK_LAST
-        "subs %[n], #1\n bne.w 2b\n"
-        "5:\n ldr pc, %[after]\n"
-        ".p2align 2\n"
-        "3:\n vpstt\n"
-        "vldrbt.8 q0, [%[x]], #16\n vldrbt.8 q1, [%[y]], #16\n"
-        "vldrb.8 q2, [%[w]], #16\n vldrb.8 q3, [%[w]], #16\n"
-        "vmladava.s8 r0, q0, q2\n vmladava.s8 r8, q1, q2\n vldrb.8 q2, [%[w]], #16\n"
-        "vmladava.s8 r2, q0, q3\n vmladava.s8 r10, q1, q3\n vldrb.8 q3, [%[w]], #16\n"
+        "push {r4, r5, r6, r7, r8, r9, r10, r11, lr}\n"
+        "ldrd r4, r6, [sp, #36]\n"
+        "mov r11, r0\n mov r7, r1\n mov r1, r2\n mov r0, r4\n"
+        "lsrs r5, r6, #4\n lsls r5, r5, #1\n subs r5, #8\n"
+        "ands r6, r6, #15\n vctp.8 r6\n it ne\n addne r5, #1\n"
+        "push {r0, r1, r3, r5}\n"
+        "1:\n ldm r7!, " RAOT_SUMS_TWO "\n"
+        "cmp r5, #0\n blt 3f\n"
+        "2:\n" RAOT_BLOCK_TWO RAOT_BLOCK_TWO RAOT_BLOCK_TWO RAOT_BLOCK_TWO
+        "subs r5, #8\n bge 2b\n"
+        /* Bit 2 becomes the carry flag: two blocks more; bit 1 the sign: one more. */
+        "3:\n lsls r5, r5, #30\n bcc 4f\n" RAOT_BLOCK_TWO RAOT_BLOCK_TWO
+        "4:\n beq 6f\n bpl 5f\n" RAOT_BLOCK_TWO
+        "5:\n lsls r5, r5, #1\n bpl 6f\n"
+        "vpstt\n vldrbt.8 q0, [r1]\n vldrbt.8 q1, [r3]\n"
+        "vldrb.8 q2, [r7], #16\n vldrb.8 q3, [r7], #16\n"
+        "vmladava.s8 r0, q0, q2\n vmladava.s8 r8, q1, q2\n vldrb.8 q2, [r7], #16\n"
+        "vmladava.s8 r2, q0, q3\n vmladava.s8 r10, q1, q3\n vldrb.8 q3, [r7], #16\n"
         "vmladava.s8 r4, q0, q2\n vmladava.s8 r12, q1, q2\n"
         "vmladava.s8 r6, q0, q3\n vmladava.s8 r14, q1, q3\n"
-        ".p2align 2\n"
-        "4:\n stm %[to]!, " RAOT_SUMS_LAST "\n"
-        "ldr %[n], %[back]\n sub %[x], %[n]\n sub %[y], %[n]\n"
-        "cmp %[to], %[end]\n bne.w 1b\n"
-        : [w] "+r"(w), [x] "+r"(x), [y] "+r"(y), [to] "+r"(to), [n] "=&r"(left),
-          [entry] "=m"(entry), [after] "=m"(after)
-        : [end] "r"(end), [count] "m"(count), [skip] "m"(skip), [tail] "m"(tail), [back] "m"(back)
-        : "r0", "r2", "r4", "r6", "r8", "r10", "r12", "r14", "s0", "s1", "s2", "s3", "s4", "s5",
-          "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15", "cc", "memory");
-}
-
-__attribute__((noinline, unused)) static void
-raot_multiply_one_s8(int32_t *to, const int32_t *w, const int8_t *x, int32_t *end, int32_t depth)
-{
-    const struct raot_turns turns = raot_turns_of(depth, 36);
-    const int32_t count = turns.count, skip = turns.skip, tail = turns.tail;
-    const int32_t back = (depth + 15) / 16 * 16;
-    int32_t entry, after, left;
-    __asm volatile(
-        "cmp %[count], #0\n ite ne\n"
-        "adrne.w r0, 2f\n adreq.w r0, 5f\n"
-        "ldr %[n], %[skip]\n add r0, r0, %[n]\n orr r0, r0, #1\n str r0, %[entry]\n"
-        "ldr %[n], %[tail]\n vctp.8 %[n]\n cmp %[n], #0\n ite ne\n"
-        "adrne.w r0, 3f\n adreq.w r0, 4f\n orr r0, r0, #1\n str r0, %[after]\n"
-        "1:\n ldm %[w]!, " RAOT_SUMS_LAST "\n"
-        "mov %[n], %[count]\n ldr pc, %[entry]\n"
-        ".p2align 2\n"
-        "2:\n" RAOT_BLOCK_ONE RAOT_BLOCK_ONE RAOT_BLOCK_ONE RAOT_BLOCK_ONE
-        "subs %[n], #1\n bne.w 2b\n"
-        "5:\n ldr pc, %[after]\n"
-        ".p2align 2\n"
-        "3:\n vpst\n"
-        "vldrbt.8 q0, [%[x]], #16\n"
-        "vldrb.8 q1, [%[w]], #16\n vldrb.8 q2, [%[w]], #16\n"
-        "vmladava.s8 r0, q0, q1\n vldrb.8 q1, [%[w]], #16\n"
-        "vmladava.s8 r2, q0, q2\n vldrb.8 q2, [%[w]], #16\n"
-        "vmladava.s8 r4, q0, q1\n vmladava.s8 r6, q0, q2\n"
-        ".p2align 2\n"
-        "4:\n mov r8, r0\n mov r10, r2\n mov r12, r4\n mov r14, r6\n"
-        "stm %[to]!, " RAOT_SUMS_LAST "\n"
-        "ldr %[n], %[back]\n sub %[x], %[n]\n"
-        "cmp %[to], %[end]\n bne.w 1b\n"
-        : [w] "+r"(w), [x] "+r"(x), [to] "+r"(to), [n] "=&r"(left),
-          [entry] "=m"(entry), [after] "=m"(after)
-        : [end] "r"(end), [count] "r"(count), [skip] "m"(skip), [tail] "m"(tail), [back] "m"(back)
-        : "r0", "r2", "r4", "r6", "r8", "r10", "r12", "r14", "s0", "s1", "s2", "s3", "s4", "s5",
-          "s6", "s7", "s8", "s9", "s10", "s11", "cc", "memory");
+        "6:\n stm r11!, " RAOT_SUMS_TWO "\n"
+        "ldm sp, {r0, r1, r3, r5}\n cmp r11, r0\n bne 1b\n"
+        "add sp, #16\n pop {r4, r5, r6, r7, r8, r9, r10, r11, pc}\n");
 }
 /* clang-format on */
-#undef RAOT_BLOCK_LAST
-#undef RAOT_BLOCK_ONE
-#undef RAOT_SUMS_LAST
+#undef RAOT_BLOCK_TWO
+#undef RAOT_SUMS_TWO
+#elif defined(RAOT_MVE)
+/* The products of 16 bytes of two positions and those of four channels. */
+#define RAOT_BLOCK_TWO(first, second)                \
+    {                                                \
+        const int8x16_t left = first;                \
+        const int8x16_t right = second;              \
+        const int8x16_t by1 = vldrbq_s8(bytes + 16); \
+        const int8x16_t by2 = vldrbq_s8(bytes + 32); \
+        const int8x16_t by3 = vldrbq_s8(bytes + 48); \
+        const int8x16_t by0 = vldrbq_s8(bytes);      \
+        bytes += 64;                                 \
+        RAOT_KEEP_ADDRESS(bytes);                    \
+        sum0 = vmladavaq_s8(sum0, left, by0);        \
+        sum4 = vmladavaq_s8(sum4, right, by0);       \
+        sum1 = vmladavaq_s8(sum1, left, by1);        \
+        sum5 = vmladavaq_s8(sum5, right, by1);       \
+        sum2 = vmladavaq_s8(sum2, left, by2);        \
+        sum6 = vmladavaq_s8(sum6, right, by2);       \
+        sum3 = vmladavaq_s8(sum3, left, by3);        \
+        sum7 = vmladavaq_s8(sum7, right, by3);       \
+    }
+
+__attribute__((noinline, unused)) static void raot_multiply_two_s8(int32_t *to, const int32_t *w,
+                                                                   const int8_t *x, const int8_t *y,
+                                                                   int32_t *end, int32_t depth)
+{
+    const int32_t rest = depth % 16;
+    const mve_pred16_t some = vctp8q((uint32_t)rest);
+
+    for (; to != end; to += 8) {
+        const int8_t *bytes = (const int8_t *)(w + 8);
+        const int8_t *at = x;
+        const int8_t *next = y;
+        int32_t sum0 = w[0], sum1 = w[1], sum2 = w[2], sum3 = w[3];
+        int32_t sum4 = sum0, sum5 = sum1, sum6 = sum2, sum7 = sum3;
+        for (int32_t k = depth / 16; k > 0; k--) {
+            RAOT_BLOCK_TWO(vldrbq_s8(at), vldrbq_s8(next))
+            at += 16;
+            next += 16;
+        }
+        if (rest != 0) {
+            RAOT_BLOCK_TWO(vldrbq_z_s8(at, some), vldrbq_z_s8(next, some))
+        }
+        to[0] = sum0;
+        to[1] = sum1;
+        to[2] = sum2;
+        to[3] = sum3;
+        to[4] = sum4;
+        to[5] = sum5;
+        to[6] = sum6;
+        to[7] = sum7;
+        w = (const int32_t *)(const void *)bytes;
+    }
+}
+#undef RAOT_BLOCK_TWO
 #else
 static inline void raot_multiply_two_s8(int32_t *to, const int32_t *w, const int8_t *x,
                                         const int8_t *y, int32_t *end, int32_t depth)
@@ -324,7 +299,50 @@ static inline void raot_multiply_two_s8(int32_t *to, const int32_t *w, const int
         w += 8 + (depth + 15) / 16 * 16;
     }
 }
+#endif
 
+/* The same for one position: the sums of each group twice. */
+#if defined(RAOT_MVE)
+#define RAOT_BLOCK_ONE(first)                                   \
+    {                                                           \
+        const int8x16_t left = first;                           \
+        sum0 = vmladavaq_s8(sum0, left, vldrbq_s8(bytes));      \
+        sum1 = vmladavaq_s8(sum1, left, vldrbq_s8(bytes + 16)); \
+        sum2 = vmladavaq_s8(sum2, left, vldrbq_s8(bytes + 32)); \
+        sum3 = vmladavaq_s8(sum3, left, vldrbq_s8(bytes + 48)); \
+        bytes += 64;                                            \
+    }
+
+__attribute__((noinline, unused)) static void
+raot_multiply_one_s8(int32_t *to, const int32_t *w, const int8_t *x, int32_t *end, int32_t depth)
+{
+    const int32_t rest = depth % 16;
+    const mve_pred16_t some = vctp8q((uint32_t)rest);
+
+    for (; to != end; to += 8) {
+        const int8_t *bytes = (const int8_t *)(w + 8);
+        const int8_t *at = x;
+        int32_t sum0 = w[0], sum1 = w[1], sum2 = w[2], sum3 = w[3];
+        for (int32_t k = depth / 16; k > 0; k--) {
+            RAOT_BLOCK_ONE(vldrbq_s8(at))
+            at += 16;
+        }
+        if (rest != 0) {
+            RAOT_BLOCK_ONE(vldrbq_z_s8(at, some))
+        }
+        to[0] = sum0;
+        to[1] = sum1;
+        to[2] = sum2;
+        to[3] = sum3;
+        to[4] = sum0;
+        to[5] = sum1;
+        to[6] = sum2;
+        to[7] = sum3;
+        w = (const int32_t *)(const void *)bytes;
+    }
+}
+#undef RAOT_BLOCK_ONE
+#else
 static inline void raot_multiply_one_s8(int32_t *to, const int32_t *w, const int8_t *x,
                                         int32_t *end, int32_t depth)
 {

@@ -6,52 +6,53 @@
 #define RAOT_MULTIPLY_MVE_H
 
 #include "multiply_one.h"
+#include "mve.h"
 
-/* Three rows and eight columns, of which `some` are there, four at least. */
+/* Three rows and eight columns, of which `some` exist, at least four. */
 __attribute__((noinline, unused)) static void raot_block_f32(const struct raot_level *levels,
                                                              const float *left, int32_t left_row,
                                                              const float *right, int32_t some,
                                                              float *sums)
 {
+    const mve_pred16_t far_lanes = vctp32q((uint32_t)(some - 4));
+    float *const next_sums = sums + RAOT_TILE_COLUMNS;
+    float *const last_sums = next_sums + RAOT_TILE_COLUMNS;
+    float32x4_t sum0 = vld1q_f32(sums);
+    float32x4_t sum1 = vld1q_f32(sums + 4);
+    float32x4_t sum2 = vld1q_f32(next_sums);
+    float32x4_t sum3 = vld1q_f32(next_sums + 4);
+    float32x4_t sum4 = vld1q_f32(last_sums);
+    float32x4_t sum5 = vld1q_f32(last_sums + 4);
+
     for (int32_t i = 0; i < levels[0].count; i++) {
         for (int32_t j = 0; j < levels[1].count; j++) {
             const float *a = left + i * levels[0].left + j * levels[1].left;
             const float *b = right + i * levels[0].right + j * levels[1].right;
-            int32_t at = 0;
-            /* Registers are few: factors begin as what is needed once. */
-            uint32_t factor[3] = {(uint32_t)(some - 4), (uint32_t)levels[2].count, 0};
-
-            __asm__ volatile(
-                "vldrw.u32 q0, [%[sums]]\n vldrw.u32 q1, [%[sums], #16]\n"
-                "vldrw.u32 q2, [%[sums], #128]\n vldrw.u32 q3, [%[sums], #144]\n"
-                "vldrw.u32 q4, [%[sums], #256]\n vldrw.u32 q5, [%[sums], #272]\n"
-                "vctp.32 %[f0]\n"
-                "wls lr, %[f1], 2f\n"
-                "1: vldrw.u32 q6, [%[b]]\n"
-                "vpst\n"
-                "vldrwt.u32 q7, [%[b], #16]\n"
-                "ldr %[f0], [%[a0], %[at]]\n"
-                "ldr %[f1], [%[a1], %[at]]\n"
-                "ldr %[f2], [%[a2], %[at]]\n"
-                "add %[at], %[step]\n"
-                "vfma.f32 q0, q6, %[f0]\n"
-                "vfma.f32 q1, q7, %[f0]\n"
-                "add %[b], %[right]\n"
-                "vfma.f32 q2, q6, %[f1]\n"
-                "vfma.f32 q3, q7, %[f1]\n"
-                "vfma.f32 q4, q6, %[f2]\n"
-                "vfma.f32 q5, q7, %[f2]\n"
-                "le lr, 1b\n"
-                "2: vstrw.32 q0, [%[sums]]\n vstrw.32 q1, [%[sums], #16]\n"
-                "vstrw.32 q2, [%[sums], #128]\n vstrw.32 q3, [%[sums], #144]\n"
-                "vstrw.32 q4, [%[sums], #256]\n vstrw.32 q5, [%[sums], #272]\n"
-                : [f0] "+&r"(factor[0]), [f1] "+&r"(factor[1]), [f2] "=&r"(factor[2]), [b] "+r"(b),
-                  [at] "+r"(at)
-                : [a0] "r"(a), [a1] "r"(a + left_row), [a2] "r"(a + 2 * left_row), [sums] "r"(sums),
-                  [step] "r"(4 * levels[2].left), [right] "r"(4 * levels[2].right)
-                : "lr", "p0", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "memory", "cc");
+            for (int32_t k = levels[2].count; k > 0; k--) {
+                const float32x4_t y = vld1q_z_f32(b + 4, far_lanes);
+                const float32x4_t x = vld1q_f32(b);
+                const float *const next = a + left_row;
+                float factor = *a;
+                sum0 = vfmaq_n_f32(sum0, x, factor);
+                sum1 = vfmaq_n_f32(sum1, y, factor);
+                factor = *next;
+                sum2 = vfmaq_n_f32(sum2, x, factor);
+                sum3 = vfmaq_n_f32(sum3, y, factor);
+                factor = next[left_row];
+                sum4 = vfmaq_n_f32(sum4, x, factor);
+                sum5 = vfmaq_n_f32(sum5, y, factor);
+                a += levels[2].left;
+                b += levels[2].right;
+                RAOT_KEEP_ADDRESS(b);
+            }
         }
     }
+    vst1q_f32(sums, sum0);
+    vst1q_f32(sums + 4, sum1);
+    vst1q_f32(next_sums, sum2);
+    vst1q_f32(next_sums + 4, sum3);
+    vst1q_f32(last_sums, sum4);
+    vst1q_f32(last_sums + 4, sum5);
 }
 
 /* One row of as many. */
@@ -59,31 +60,26 @@ __attribute__((noinline, unused)) static void raot_row_f32(const struct raot_lev
                                                            const float *left, const float *right,
                                                            int32_t some, float *sums)
 {
+    const mve_pred16_t far_lanes = vctp32q((uint32_t)(some - 4));
+    float32x4_t sum0 = vld1q_f32(sums);
+    float32x4_t sum1 = vld1q_f32(sums + 4);
+
     for (int32_t i = 0; i < levels[0].count; i++) {
         for (int32_t j = 0; j < levels[1].count; j++) {
             const float *a = left + i * levels[0].left + j * levels[1].left;
             const float *b = right + i * levels[0].right + j * levels[1].right;
-            uint32_t factor = (uint32_t)(some - 4);
-
-            __asm__ volatile("vldrw.u32 q0, [%[sums]]\n vldrw.u32 q1, [%[sums], #16]\n"
-                             "vctp.32 %[factor]\n"
-                             "wls lr, %[count], 2f\n"
-                             "1: vldrw.u32 q2, [%[b]]\n"
-                             "vpst\n"
-                             "vldrwt.u32 q3, [%[b], #16]\n"
-                             "ldr %[factor], [%[a]]\n"
-                             "add %[a], %[step]\n"
-                             "add %[b], %[right]\n"
-                             "vfma.f32 q0, q2, %[factor]\n"
-                             "vfma.f32 q1, q3, %[factor]\n"
-                             "le lr, 1b\n"
-                             "2: vstrw.32 q0, [%[sums]]\n vstrw.32 q1, [%[sums], #16]\n"
-                             : [factor] "+&r"(factor), [a] "+r"(a), [b] "+r"(b)
-                             : [count] "r"(levels[2].count), [step] "r"(4 * levels[2].left),
-                               [right] "r"(4 * levels[2].right), [sums] "r"(sums)
-                             : "lr", "p0", "q0", "q1", "q2", "q3", "memory", "cc");
+            for (int32_t k = levels[2].count; k > 0; k--) {
+                const float32x4_t y = vld1q_z_f32(b + 4, far_lanes);
+                sum0 = vfmaq_n_f32(sum0, vld1q_f32(b), *a);
+                sum1 = vfmaq_n_f32(sum1, y, *a);
+                a += levels[2].left;
+                b += levels[2].right;
+                RAOT_KEEP_ADDRESS(b);
+            }
         }
     }
+    vst1q_f32(sums, sum0);
+    vst1q_f32(sums + 4, sum1);
 }
 
 __attribute__((noinline, unused)) static void raot_tile_mve_f32(int32_t rows, int32_t columns,

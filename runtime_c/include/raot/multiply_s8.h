@@ -12,17 +12,14 @@
 #include <string.h>
 
 #include "convert.h"
-
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#endif
+#include "mve.h"
 
 #define RAOT_ROWS 8
 
 /* 16 bytes, four at a time. */
 static inline void raot_fill_16(int8_t *to, uint32_t four)
 {
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
     vst1q_u32((uint32_t *)(void *)to, vdupq_n_u32(four));
 #else
     for (int32_t i = 0; i < 16; i += 4) {
@@ -63,7 +60,7 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
         last1 = count0 > 0 ? (int32_t)1 : 0;
         to1 = 0;
     }
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
     const uint16x8_t place = vidupq_n_u16(0, 1);
     const uint16x8_t offsets = vmulq_n_u16(place, (uint16_t)(apart * step2));
     const uint16x8_t at = vmulq_n_u16(place, (uint16_t)depth);
@@ -103,7 +100,7 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
                 }
                 continue;
             }
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
             {
                 const uint8_t *source = line + column * step2;
                 uint8_t *target = (uint8_t *)to;
@@ -149,70 +146,47 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
  * `places` places, one at least (and one more where that is odd), and `channels` channels, a
  * multiple of four.
  */
-#if defined(__ARM_FEATURE_MVE) && defined(__GNUC__) && defined(__OPTIMIZE__)
-/* One of the registers with an even number, which VMLADAVA wants. */
-#define RAOT_EVEN \
-    "=&T"         \
-    "e"
-
-#define RAOT_BLOCK_S8            \
-    "vldrb.8 q0, [%[x]], #16\n"  \
-    "vldrb.8 q1, [%[y]], #16\n"  \
-    "vldrb.8 q2, [%[w]], #16\n"  \
-    "vldrb.8 q3, [%[w]], #16\n"  \
-    "vmladava.s8 %[a], q0, q2\n" \
-    "vmladava.s8 %[b], q1, q2\n" \
-    "vldrb.8 q2, [%[w]], #16\n"  \
-    "vmladava.s8 %[c], q0, q3\n" \
-    "vmladava.s8 %[d], q1, q3\n" \
-    "vldrb.8 q3, [%[w]], #16\n"  \
-    "vmladava.s8 %[e], q0, q2\n" \
-    "vmladava.s8 %[f], q1, q2\n" \
-    "vmladava.s8 %[g], q0, q3\n" \
-    "vmladava.s8 %[h], q1, q3\n"
-
-/* clang-format off */
+#if defined(RAOT_MVE)
+/* Two channels and two rows at a time: VMLADAVA adds to registers with even numbers, and compilers
+   find four of them. */
 __attribute__((noinline, unused)) static void
-raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows,
-                      const int32_t *bias, int32_t channels, int32_t depth, int32_t places)
+raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows, const int32_t *bias,
+                      int32_t channels, int32_t depth, int32_t places)
 {
-    const int32_t blocks = depth / 16;
-    const int32_t back = 4 * depth;
-
-    for (int32_t n = 0; n < channels; n += 4) {
-        const int8_t *w = weights + n * depth;
+    for (int32_t n = 0; n < channels; n += 2) {
+        const int8_t *const channel = weights + n / 4 * 4 * depth + n % 4 * 16;
         const int8_t *x = rows;
-        const int8_t *y = rows + depth;
-        const int32_t *const start = bias + n;
         int32_t *to = sums + n * RAOT_ROWS;
-        int32_t pairs = (places + 1) / 2;
-        int32_t a, b, c, d, e, f, g, h, left;
-        /* The pointer behind the second row is that of the next pair's first one. */
-        __asm volatile(
-            "1:\n ldr %[n], %[start]\n"
-            "ldrd %[a], %[c], [%[n]]\n ldrd %[e], %[g], [%[n], #8]\n"
-            "mov %[b], %[a]\n mov %[d], %[c]\n mov %[f], %[e]\n mov %[h], %[g]\n"
-            "ldr %[n], %[blocks]\n"
-            "lsrs %[n], %[n], #1\n bcc 2f\n" RAOT_BLOCK_S8
-            "2:\n cmp %[n], #0\n beq 4f\n"
-            "3:\n" RAOT_BLOCK_S8 RAOT_BLOCK_S8 "subs %[n], #1\n bne 3b\n"
-            "4:\n strd %[a], %[b], [%[to]]\n strd %[c], %[d], [%[to], #32]\n"
-            "strd %[e], %[f], [%[to], #64]\n strd %[g], %[h], [%[to], #96]\n"
-            "add %[to], #8\n mov %[x], %[y]\n ldr %[n], %[depth]\n add %[y], %[n]\n"
-            "ldr %[n], %[back]\n sub %[w], %[n]\n"
-            "ldr %[n], %[pairs]\n subs %[n], #1\n str %[n], %[pairs]\n bne 1b\n"
-            : [a] RAOT_EVEN(a), [b] RAOT_EVEN(b), [c] RAOT_EVEN(c), [d] RAOT_EVEN(d),
-              [e] RAOT_EVEN(e), [f] RAOT_EVEN(f), [g] RAOT_EVEN(g), [h] RAOT_EVEN(h),
-              [w] "+r"(w), [x] "+r"(x), [y] "+r"(y), [to] "+r"(to), [n] "=&r"(left),
-              [pairs] "+m"(pairs)
-            : [start] "m"(start), [blocks] "m"(blocks), [depth] "m"(depth), [back] "m"(back)
-            : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11",
-              "s12", "s13", "s14", "s15", "cc", "memory");
+        for (int32_t p = 0; p < places; p += 2) {
+            const int8_t *w = channel;
+            const int8_t *y = x + depth;
+            const int8_t *const end = y;
+            int32_t sum0 = bias[n];
+            int32_t sum1 = bias[n + 1];
+            int32_t sum2 = sum0;
+            int32_t sum3 = sum1;
+            for (int32_t k = depth / 16; k > 0; k--) {
+                const int8x16_t left = vldrbq_s8(x);
+                const int8x16_t right = vldrbq_s8(y);
+                const int8x16_t by0 = vldrbq_s8(w);
+                const int8x16_t by1 = vldrbq_s8(w + 16);
+                x += 16;
+                y += 16;
+                w += 64;
+                sum0 = vmladavaq_s8(sum0, left, by0);
+                sum2 = vmladavaq_s8(sum2, right, by0);
+                sum1 = vmladavaq_s8(sum1, left, by1);
+                sum3 = vmladavaq_s8(sum3, right, by1);
+            }
+            to[0] = sum0;
+            to[1] = sum2;
+            to[RAOT_ROWS] = sum1;
+            to[RAOT_ROWS + 1] = sum3;
+            to += 2;
+            x = end + depth;
+        }
     }
 }
-/* clang-format on */
-#undef RAOT_BLOCK_S8
-#undef RAOT_EVEN
 #else
 __attribute__((unused)) static void raot_multiply_rows_s8(int32_t *sums, const int8_t *weights,
                                                           const int8_t *rows, const int32_t *bias,

@@ -15,12 +15,9 @@
 #include <stdint.h>
 
 #include "convert.h"
+#include "mve.h"
 
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#endif
-
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
 /*
  * Eight sums: even and odd ones apart, then beside each other in 16 bits. Saturated there, a sum
  * is as far out of range as it was. The empty instruction keeps GCC 12 from an address that the
@@ -70,7 +67,7 @@ __attribute__((noinline, unused)) static void raot_requantize_f32(int8_t *out, c
                                                                   int32_t sum_step,
                                                                   int32_t scale_step, int32_t zero)
 {
-#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#if defined(RAOT_MVE_F32)
 #define RAOT_SCALED(v) vcvtnq_s32_f32(vmulq_n_f32(vcvtq_f32_s32(v), by))
     RAOT_REQUANTIZE(float, RAOT_SCALED)
 #undef RAOT_SCALED
@@ -92,7 +89,7 @@ raot_requantize_i32(int8_t *out, const int32_t *sums, const int32_t *scale, int3
                     int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_step,
                     int32_t zero, int32_t shift)
 {
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
 #define RAOT_SCALED(v) vrshlq_n_s32(vmulhq_s32(v, vdupq_n_s32(by)), 32 - shift)
     RAOT_REQUANTIZE(int32_t, RAOT_SCALED)
 #undef RAOT_SCALED
@@ -123,7 +120,7 @@ raot_sum_codes_s8(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows, i
 {
     /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
-#if defined(__ARM_FEATURE_MVE)
+#if defined(RAOT_MVE)
         for (int32_t c = 0; c < columns; c += 4) {
             const mve_pred16_t some = vctp32q((uint32_t)(columns - c));
             int32x4_t sum = vmulq_n_s32(vldrbq_z_s32(a + c, some), by_a);

@@ -13,7 +13,7 @@
 
 #include "requantize_last.h"
 
-#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#if defined(RAOT_MVE_F32)
 /* Even and odd sums apart, then beside each other in 16 bits, where they saturate. */
 #define RAOT_CHANNEL(SCALED)                                                  \
     const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step); \

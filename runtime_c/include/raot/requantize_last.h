@@ -17,10 +17,7 @@
 #include <stdint.h>
 
 #include "convert.h"
-
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#endif
+#include "mve.h"
 
 /* Which group of four a channel belongs to, and where it stands there. */
 static inline int32_t raot_last_group(int32_t n, int32_t channels)
@@ -33,7 +30,7 @@ static inline int32_t raot_last_lane(int32_t n, int32_t channels)
     return channels - n / 8 * 8 > 4 ? n % 8 / 2 : n % 8;
 }
 
-#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#if defined(RAOT_MVE_F32)
 /*
  * Eight channels of a place: even and odd ones beside each other in 16 bits. Saturated there, a
  * number is as far out of range as it was.
@@ -127,7 +124,7 @@ static inline int32_t raot_last_lane(int32_t n, int32_t channels)
         }                                                                                     \
     }
 
-#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#if defined(RAOT_MVE_F32)
 #define RAOT_PARTS_F32(N, AT) const float32x4_t N = vld1q_f32(AT);
 #define RAOT_PARTS_I32(N, AT)          \
     const int32x4_t N = vld1q_s32(AT); \

@@ -13,9 +13,9 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
-#elif defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
-#include <arm_mve.h>
 #endif
+
+#include "mve.h"
 
 #if defined(__AVX2__)
 /* Lane i is all ones where low <= i < high. */
@@ -80,33 +80,34 @@ static inline void raot_every_second(float *to, const float *from)
 }
 #endif
 
-#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
-/* to[i] = from[i * step] for i < count, in loops whose last turn does what is left. */
+#if defined(RAOT_MVE_F32)
+/* to[i] = from[i * step] for i < count. The last four are copied on their own: they may overlap
+   those before. */
 static inline void raot_window_copy(float *to, int32_t count, const float *from, int32_t step)
 {
-    const uint32x4_t steps = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);
-    const int32_t bytes = 16 * step;
-
-    if (step == 1) {
-        __asm__ volatile("wlstp.32 lr, %[count], 2f\n"
-                         "1: vldrw.u32 q0, [%[from]], #16\n"
-                         "vstrw.32 q0, [%[to]], #16\n"
-                         "letp lr, 1b\n"
-                         "2:\n"
-                         : [from] "+r"(from), [to] "+r"(to)
-                         : [count] "r"(count)
-                         : "lr", "q0", "memory", "cc");
-        return;
+    if (count < 4) {
+        for (; count > 0; count--) {
+            *to++ = *from;
+            from += step;
+        }
+    } else if (step == 1) {
+        const float32x4_t last = vld1q_f32(from + (count - 4));
+        vst1q_f32(to + (count - 4), last);
+        for (uint32_t fours = (uint32_t)(count - 1) / 4u; fours > 0u; fours--) {
+            vst1q_f32(to, vld1q_f32(from));
+            from += 4;
+            to += 4;
+        }
+    } else {
+        const uint32x4_t steps = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);
+        const float *const end = from + (count - 4) * step;
+        vst1q_f32(to + (count - 4), vldrwq_gather_shifted_offset_f32(end, steps));
+        for (uint32_t fours = (uint32_t)(count - 1) / 4u; fours > 0u; fours--) {
+            vst1q_f32(to, vldrwq_gather_shifted_offset_f32(from, steps));
+            from += 4 * step;
+            to += 4;
+        }
     }
-    __asm__ volatile("wlstp.32 lr, %[count], 2f\n"
-                     "1: vldrw.u32 q0, [%[from], %q[steps], uxtw #2]\n"
-                     "add %[from], %[bytes]\n"
-                     "vstrw.32 q0, [%[to]], #16\n"
-                     "letp lr, 1b\n"
-                     "2:\n"
-                     : [from] "+r"(from), [to] "+r"(to)
-                     : [count] "r"(count), [steps] "w"(steps), [bytes] "r"(bytes)
-                     : "lr", "q0", "memory", "cc");
 }
 #endif
 
@@ -131,7 +132,7 @@ static inline void raot_window_f32(float *to, int32_t count, int32_t first, int3
     }
 #endif
     raot_window_zeros(to, 0, first);
-#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#if defined(RAOT_MVE_F32)
     raot_window_copy(to + first, last - first, from + (offset + first * step), step);
 #else
     int32_t i = first;
