@@ -72,13 +72,21 @@ class Scope:
     bounds: Bounds
     buffers: Mapping[str, str]
     numbers: Numbers = field(default_factory=Plain)
+    lets: Mapping[Dim, str] = field(default_factory=dict)
+    """C names of the values that have one, so that an index is checked and used by one name."""
+
+    def with_let(self, let: Let, c_name: str) -> Scope:
+        scope = self.with_index(let.name, c_name, *interval(let.value, self.bounds))
+        # Where kernels are shared, numbers that are equal in one may differ in another.
+        named = isinstance(self.numbers, Plain) and not let.value.is_constant
+        return replace(scope, lets={**self.lets, let.value: c_name}) if named else scope
 
     def with_index(self, name: str, c_name: str, low: int, high: int) -> Scope:
         bounds = self.bounds.with_range(name, low, max(low, high))
         return replace(self, names={**self.names, name: c_name}, bounds=bounds)
 
     def dim(self, dim: Dim) -> str:
-        return self.numbers.dim(dim, self.names, self.bounds)
+        return self.lets.get(dim) or self.numbers.dim(dim, self.names, self.bounds)
 
     def place(self, index: tuple[Dim, ...], buffer: Buffer) -> str:
         return self.numbers.linear(index, buffer.shape, self.names, self.bounds)
@@ -119,7 +127,7 @@ class Printer:
                 name = self.claimed.claim(stmt.name)
                 value = scope.dim(stmt.value)
                 self.lines.define(depth, name, f"const int32_t {name} = {value};")
-                return scope.with_index(stmt.name, name, *interval(stmt.value, scope.bounds))
+                return scope.with_let(stmt, name)
             case Bind():
                 return self._bind(stmt, scope, depth)
             case If():
