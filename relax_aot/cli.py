@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relax_aot import cli_progress
-from relax_aot.cli_options import entries_of, one_model, options_of, parse_at, read_inputs
+from relax_aot.cli_options import (
+    entries_of,
+    one_model,
+    options_of,
+    parse_at,
+    read_inputs,
+    tolerance_of,
+)
 from relax_aot.cli_output import DIFFERENT, MENDABLE, TOOL_MISSING, end_verify, write_json
 from relax_aot.cli_types import BOARD, FILES
 from relax_aot.emit.weights import FORMS
@@ -177,8 +184,8 @@ def compile_command(
     metavar="onnxruntime|numpy|FILE.npz",
     help="Default: onnxruntime for .onnx, numpy for others.",
 )
-@click.option("--rtol", type=float, default=1e-4, show_default=True)
-@click.option("--atol", type=float, default=1e-5, show_default=True)
+@click.option("--rtol", type=float, help="Relative tolerance in place of the error model.")
+@click.option("--atol", type=float, help="Absolute tolerance in place of the error model.")
 @click.option("--sanitize", is_flag=True, help="On the host, under ASan and UBSan.")
 @click.option("--serial", "port", metavar="PORT", help="The board at this serial port.")
 @click.option("--baud", type=int, default=115200, show_default=True)
@@ -197,8 +204,8 @@ def verify(
     at: tuple[str, ...],
     inputs: tuple[str, ...],
     reference: str | None,
-    rtol: float,
-    atol: float,
+    rtol: float | None,
+    atol: float | None,
     sanitize: bool,
     port: str | None,
     baud: int,
@@ -214,21 +221,15 @@ def verify(
     entries (prefill=a.onnx decode=b.onnx), or with --farm several models and lists of them (.toml).
     """
     from relax_aot import driver
-    from relax_aot.verify.compare import Tolerance
+    from relax_aot.cli_verify import verify_farm, verify_values
     from relax_aot.verify.job import Job, default_reference, run_job
 
+    tolerance = tolerance_of(rtol, atol)
     if farm:
         if inputs or sanitize or port or per_value or chosen["calibrate"]:
             raise click.UsageError("--farm takes sizes and options of compilation alone")
-        from relax_aot.farm import answers_json, print_answers, run_farm, tasks_of
-
-        tasks = tasks_of(models, board, at, chosen, reference, (rtol, atol))
-        answers = run_farm(tasks, scheduler, workers, retries)
-        if json_file:
-            write_json(answers_json(answers), json_file)
-        if json_file != "-":
-            print_answers(answers)
-        sys.exit(0 if all(answer.ok for answer in answers) else DIFFERENT)
+        settings = (scheduler, workers, retries)
+        verify_farm(models, board, at, chosen, reference, tolerance, settings, json_file)
     listed = models[0].endswith(".toml") and "=" not in models[0]
     if listed or (len(models) != 1 and not any("=" in model for model in models)):
         raise click.UsageError(
@@ -241,7 +242,7 @@ def verify(
         if port or per_value:
             raise click.UsageError("--serial and --per-value take one model, not entries")
         result = verify_several(
-            entries, board, at, inputs, reference, Tolerance(rtol, atol), chosen, sanitize=sanitize
+            entries, board, at, inputs, reference, tolerance, chosen, sanitize=sanitize
         )
         end_verify(result, json_file)
     (model,) = models
@@ -255,13 +256,7 @@ def verify(
                 "--per-value compares with NumPy and prints: it goes without --reference,"
                 " --sanitize, --serial, --json and --dump"
             )
-        from relax_aot.diagnose.values import first_differences
-
-        module, _ = driver.coded(driver.load(model, options), options)
-        found = first_differences(module, board, options, sizes, arrays, Tolerance(rtol, atol))
-        for line in found.lines:
-            click.echo(line)
-        sys.exit(0 if found.ok else DIFFERENT)
+        verify_values(model, board, options, sizes, arrays, tolerance)
     if port is not None and (len(board) != 1 or board == ("host",)):
         raise click.UsageError("--serial is for one board: name it by --board")
     projects = driver.compile_for(model, board, options, dump)
@@ -273,7 +268,7 @@ def verify(
         at=sizes,
         inputs=arrays,
         reference=reference or ("numpy" if options.quantise else default_reference(model)),
-        tolerance=Tolerance(rtol, atol),
+        tolerance=tolerance,
         sanitize=sanitize,
         port=port,
         baud=baud,

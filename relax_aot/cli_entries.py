@@ -77,7 +77,7 @@ def verify_several(
     at: Sequence[str],
     inputs: Sequence[str],
     reference: str | None,
-    tolerance: Tolerance,
+    tolerance: Tolerance | None,
     chosen: dict[str, Any],
     *,
     sanitize: bool,

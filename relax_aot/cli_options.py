@@ -14,6 +14,7 @@ from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.text.parts import has_parts
 from relax_aot.quantising import Choice
+from relax_aot.verify.compare import Tolerance
 
 Array = NDArray[Any]
 
@@ -109,6 +110,14 @@ def one_model(context: click.Context, _parameter: object, models: Sequence[str])
         f"{context.command.name} takes one model, not several entries: give the file of each by"
         " itself"
     )
+
+
+def tolerance_of(rtol: float | None, atol: float | None) -> Tolerance | None:
+    """What --rtol and --atol say, where one of them is given; None: the error model."""
+    if rtol is None and atol is None:
+        return None
+    usual = Tolerance()
+    return Tolerance(usual.rtol if rtol is None else rtol, usual.atol if atol is None else atol)
 
 
 def parse_at(text: str) -> dict[str, int]:

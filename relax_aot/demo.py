@@ -13,7 +13,6 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.resources import data_dir
-from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.job import Job, Result, run_job
 from relax_aot.verify.table import run_cells, shown
 from relax_aot.verify.toolchain import ToolMissing
@@ -83,7 +82,6 @@ def _verify(model: Path, board: str, bound: int) -> Result:
             projects=driver.compile_for(model, [board], _options(bound)),
             at=tuple({"n": n} for n in SIZES if n <= bound),
             reference=_reference(),
-            tolerance=Tolerance(1e-4, 1e-5),
         )
     )
 

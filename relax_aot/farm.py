@@ -51,7 +51,8 @@ class Task:
     at: tuple[str, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     reference: str | None = None
-    tolerance: tuple[float, float] = (1e-4, 1e-5)
+    tolerance: tuple[float, float] | None = None
+    """Relative and absolute; None: the error model."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def tasks_of(
     at: Sequence[str],
     options: Mapping[str, Any],
     reference: str | None = None,
-    tolerance: tuple[float, float] = (1e-4, 1e-5),
+    tolerance: tuple[float, float] | None = None,
 ) -> list[Task]:
     """Models may be lists (`.toml`), whose entries bring options of their own."""
     tasks = []
@@ -170,7 +171,7 @@ def run_task(task: Task) -> tuple[Mapping[str, Any] | None, str, str]:
                 at=tuple(parse_at(text) for text in task.at),
                 reference=task.reference
                 or ("numpy" if options.quantise else default_reference(str(source))),
-                tolerance=Tolerance(*task.tolerance),
+                tolerance=Tolerance(*task.tolerance) if task.tolerance else None,
             )
             return run_job(job).as_json(), "", where
         except RelaxAotError as error:

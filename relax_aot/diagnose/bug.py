@@ -22,10 +22,12 @@ from relax_aot.frontends.text import save
 from relax_aot.ir.graph import Call, Constant, Function, Module, Var, bodies
 from relax_aot.progress import step
 from relax_aot.project.board import Board
-from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.emulate import emulate_cases
+from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.host import host_model
-from relax_aot.verify.reference import evaluate
+from relax_aot.verify.job import named_inputs
+from relax_aot.verify.judge import Judge
+from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import SizeChoiceError, cases_of
 from relax_aot.version import VERSION
 
@@ -96,14 +98,17 @@ def _difference(
     project = driver.compile_module(module, board, options)
     for case in cases_of(project.interface, sizes, {}):
         ports = zip(project.interface.inputs, case.inputs, strict=True)
-        expected = evaluate(module, {p.name: a for p, a in ports}, case.sizes)
+        known: KernelResults = {}
+        expected = evaluate(module, {p.name: a for p, a in ports}, case.sizes, known)
+        calls = [ModelCall(named_inputs(project.interface, case), case.sizes)]
+        judge = Judge(None, ErrorModel({"": module}, calls, known))
         if board.family == "host":
             outputs = host_model(project).run_at(case.sizes, case.inputs)
         else:
             (run,) = emulate_cases(project, [case])
             outputs = run.outputs
         for port in project.interface.outputs:
-            found = compare(port.source, outputs[port.source], expected[port.name], Tolerance())
+            found = judge(0, port.source, outputs[port.source], expected[port.name])
             if not found.ok:
                 return Failure(
                     DIFFERS,

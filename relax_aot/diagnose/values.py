@@ -20,10 +20,13 @@ from relax_aot.planning.regions import NoRoom
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
 from relax_aot.project.fit import DoesNotFit
-from relax_aot.verify.compare import Difference, Tolerance, compare
+from relax_aot.verify.compare import Difference, Tolerance
 from relax_aot.verify.emulate import emulate_cases
+from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.host import StatusError, host_model
-from relax_aot.verify.reference import evaluate
+from relax_aot.verify.job import named_inputs
+from relax_aot.verify.judge import Judge
+from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import Case, cases_of
 
 Array = NDArray[Any]
@@ -55,7 +58,7 @@ def first_differences(
     options: Options,
     sizes: Sequence[Mapping[str, int]],
     inputs: dict[str, Array],
-    tolerance: Tolerance,
+    tolerance: Tolerance | None,
 ) -> Found:
     """For each board and size the first value that is not what the reference says."""
     first: dict[tuple[str, str], ValueRow] = {}
@@ -88,7 +91,7 @@ def per_value(
     options: Options,
     sizes: Sequence[Mapping[str, int]],
     inputs: dict[str, Array],
-    tolerance: Tolerance,
+    tolerance: Tolerance | None,
 ) -> Iterator[ValueRow]:
     """All values in the order in which they are computed, board by board."""
     shown = all_values(module)
@@ -118,7 +121,7 @@ def _on_board(
     options: Options,
     sizes: Sequence[Mapping[str, int]],
     inputs: dict[str, Array],
-    tolerance: Tolerance,
+    tolerance: Tolerance | None,
 ) -> list[ValueRow]:
     """All values at once; where the board has no room for them, halves of them."""
     try:
@@ -138,17 +141,21 @@ def _on_board(
         ]
 
 
-def _rows(project: Project, case: Case, tolerance: Tolerance) -> Iterator[ValueRow]:
+def _rows(project: Project, case: Case, tolerance: Tolerance | None) -> Iterator[ValueRow]:
     module, interface = project.source_module, project.interface
     feed = {p.name: a for p, a in zip(interface.inputs, case.inputs, strict=True)}
-    expected = evaluate(module, feed, case.sizes)
+    known: KernelResults = {}
+    expected = evaluate(module, feed, case.sizes, known)
+    calls = [ModelCall(named_inputs(interface, case), case.sizes)]
+    judge = Judge(tolerance, ErrorModel({"": module}, calls, known))
     outputs = _outputs(project, case)
     makers = {out.name: call for call in module.main.body for out in call.outs}
     dims = {f.source: case.sizes[f.symbol.name] for f in interface.dims}
     for port in interface.outputs:
         call = makers[port.name]
         wanted = np.asarray(expected[port.name])
-        difference = compare(port.name, outputs[port.source], wanted, tolerance)
+        difference = judge(0, port.source, outputs[port.source], wanted)
+        difference = replace(difference, name=port.name)
         yield ValueRow(project.board.name, dims, str(port.type), call.op, call.origin, difference)
 
 

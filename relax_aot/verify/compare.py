@@ -1,4 +1,8 @@
-"""How far two results are apart, and whether that is too far."""
+"""How far two results are apart, and whether that is too far.
+
+Two rules: a tolerance that the user gives, or the error model's bound of each element
+(error_model.py). Integers and truth values are equal or wrong under both.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from relax_aot.ir.types import DType
+from relax_aot.verify.ulp import unit_in_last_place
 
 Array = NDArray[Any]
 
@@ -18,10 +25,27 @@ class Tolerance:
     rtol: float = 1e-4
     atol: float = 1e-5
 
+    def allowed(self, expected: Array) -> Array:
+        return np.asarray(self.atol + self.rtol * np.abs(expected))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The exact value of each element of an output, and the error that it may have.
+
+    `reference` is how far the reference may be from the exact value, where that is more: a
+    program with float arithmetic of its own.
+    """
+
+    exact: Array
+    allowed: Array
+    reference: Tolerance | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One output compared. `worst` is the index of the element furthest off."""
+    """One output compared. `worst` is the index of the element that exceeds its allowed error
+    the most, or is furthest off."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,6 +54,8 @@ class Difference:
     mismatches: int
     worst: tuple[int, ...] | None
     note: str = ""
+    of_allowed: float = 0.0
+    """The largest distance as a share of the allowed one: above 1 is wrong."""
 
     @property
     def ok(self) -> bool:
@@ -38,26 +64,72 @@ class Difference:
 
 def compare(name: str, actual: Array, expected: Array, tolerance: Tolerance) -> Difference:
     """NaN equals NaN and infinities equal themselves; shapes and types must be the same."""
-    if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        note = (
-            f"expected {expected.dtype}{list(expected.shape)}, "
-            f"got {actual.dtype}{list(actual.shape)}"
-        )
-        return Difference(name, actual.shape, float("inf"), float("inf"), actual.size, None, note)
-    if actual.size == 0:
-        return Difference(name, actual.shape, 0.0, 0.0, 0, None)
-    exact = actual.dtype.kind in "biu"
+    note = _unlike(actual, expected)
+    if note or actual.size == 0:
+        return _without_elements(name, actual, note)
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(all="ignore"):
-        same = (a == e) | (np.isnan(a) & np.isnan(e))
-        if exact:
-            same = actual == expected
-        apart = np.where(same, 0.0, np.abs(a - e))
-        apart = np.where(np.isnan(apart), np.inf, apart)
-        relative = np.where(apart == 0, 0.0, apart / np.maximum(np.abs(e), 1e-30))
-        allowed = 0.0 if exact else tolerance.atol + tolerance.rtol * np.abs(e)
-        wrong = ~same & ~(apart <= allowed)
-    worst = np.unravel_index(int(np.argmax(apart)), apart.shape)
+        return _difference(name, actual, expected, _share(a, e, tolerance.allowed(e)))
+
+
+def compare_bounded(
+    name: str, actual: Array, expected: Array, bound: Bound | None = None
+) -> Difference:
+    """The same, each element within its allowed error of the reference, or of the exact value
+    where the reference is close to that. Without a bound within one unit in the last place."""
+    note = _unlike(actual, expected)
+    if note or actual.size == 0:
+        return _without_elements(name, actual, note)
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(all="ignore"):
+        dtype = DType.of(actual.dtype)
+        if bound is None or not dtype.is_float:
+            unit = unit_in_last_place(e, dtype) if dtype.is_float else np.zeros(e.shape)
+            return _difference(name, actual, expected, _share(a, e, unit))
+        share = _share(a, e, bound.allowed)
+        close = bound.allowed
+        if bound.reference is not None:
+            close = np.maximum(4 * close, bound.reference.allowed(e))
+        anchored = np.abs(e - bound.exact) <= close
+        exact_share = np.where(anchored, _share(a, bound.exact, bound.allowed), np.inf)
+        return _difference(name, actual, expected, np.minimum(share, exact_share))
+
+
+def _unlike(actual: Array, expected: Array) -> str:
+    if actual.shape == expected.shape and actual.dtype == expected.dtype:
+        return ""
+    return (
+        f"expected {expected.dtype}{list(expected.shape)}, got {actual.dtype}{list(actual.shape)}"
+    )
+
+
+def _without_elements(name: str, actual: Array, note: str) -> Difference:
+    if note:
+        infinite = float("inf")
+        return Difference(name, actual.shape, infinite, infinite, actual.size, None, note, infinite)
+    return Difference(name, actual.shape, 0.0, 0.0, 0, None)
+
+
+def _share(actual: Array, wanted: Array, allowed: Array) -> Array:
+    """Distances as shares of the allowed ones."""
+    apart = np.abs(actual - wanted)
+    share = np.where(apart == 0, 0.0, apart / allowed)
+    same = (actual == wanted) | (np.isnan(actual) & np.isnan(wanted))
+    return np.where(same, 0.0, np.where(np.isnan(share), np.inf, share))
+
+
+def _difference(name: str, actual: Array, expected: Array, share: Array) -> Difference:
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    same = (a == e) | (np.isnan(a) & np.isnan(e))
+    if actual.dtype.kind in "biu":
+        same = np.asarray(actual == expected)
+        share = np.where(same, 0.0, np.inf)
+    apart = np.where(same, 0.0, np.abs(a - e))
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    relative = np.where(apart == 0, 0.0, apart / np.maximum(np.abs(e), 1e-30))
+    wrong = share > 1
+    most = share if wrong.any() else apart
+    worst = np.unravel_index(int(np.argmax(most)), most.shape)
     return Difference(
         name,
         actual.shape,
@@ -65,4 +137,6 @@ def compare(name: str, actual: Array, expected: Array, tolerance: Tolerance) -> 
         float(np.nanmax(relative)),
         int(wrong.sum()),
         tuple(int(i) for i in worst),
+        "",
+        float(share.max()),
     )

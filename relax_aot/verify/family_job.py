@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from relax_aot.errors import RelaxAotError
 from relax_aot.progress import finished, step
 from relax_aot.project.family import FamilyProject
-from relax_aot.verify.compare import Tolerance
+from relax_aot.verify.compare import Difference, Tolerance
+from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.family_emulate import EntryCall, emulate_entries
 from relax_aot.verify.family_host import family_host
 from relax_aot.verify.figures import family_memory
@@ -29,7 +31,9 @@ from relax_aot.verify.job import (
     Target,
     default_reference,
     judged,
+    named_inputs,
 )
+from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
 from relax_aot.verify.samples import (
     RANDOM_SIZES,
@@ -57,7 +61,8 @@ class FamilyJob:
     inputs: Mapping[str, Array] = field(default_factory=dict)
     """By name, or by `entry.name` where entries differ."""
     reference: str | None = None
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    tolerance: Tolerance | None = None
+    """None: the error model."""
     sanitize: bool = False
 
 
@@ -65,6 +70,7 @@ def run_family_job(job: FamilyJob) -> Result:
     project = job.projects[0]
     sequences = [_calls(project, sizes, job.inputs, n) for n, sizes in enumerate(_sizes(job))]
     expected = _expected(job, sequences)
+    judge = Judge(job.tolerance, _model(project, sequences), job.reference != "numpy")
     targets = []
     for number, one in enumerate(job.projects):
         step(f"running on {one.board.name}", number, len(job.projects))
@@ -75,8 +81,10 @@ def run_family_job(job: FamilyJob) -> Result:
         )
         calls = [call for sequence in sequences for call in sequence]
         runs = tuple(
-            _run(one, call, answer, wanted, job.tolerance)
-            for call, answer, wanted in zip(calls, answers, expected, strict=True)
+            _run(one, call, answer, wanted, partial(judge, number))
+            for number, (call, answer, wanted) in enumerate(
+                zip(calls, answers, expected, strict=True)
+            )
         )
         targets.append(Target(one.board.name, family_memory(one), runs))
     finished()
@@ -88,11 +96,23 @@ def _run(
     call: EntryCall,
     answer: Answer,
     wanted: Mapping[str, Array],
-    tolerance: Tolerance,
+    judge: Callable[[str, Array, Array], Difference],
 ) -> Run:
     interface = project.entries[call.entry].interface
     sizes = {f.symbol.name: call.sizes[f.source] for f in interface.dims}
-    return judged(interface, Case(sizes, call.inputs), answer, wanted, tolerance, call.entry)
+    return judged(interface, Case(sizes, call.inputs), answer, wanted, judge, call.entry)
+
+
+def _model(project: FamilyProject, sequences: Sequence[Sequence[EntryCall]]) -> ErrorModel:
+    calls = []
+    for sequence in sequences:
+        for number, call in enumerate(sequence):
+            interface = project.entries[call.entry].interface
+            sizes = {f.symbol.name: call.sizes[f.source] for f in interface.dims}
+            inputs = named_inputs(interface, Case(sizes, call.inputs))
+            calls.append(ModelCall(inputs, sizes, number == 0, call.entry))
+    modules = {name: one.source_module for name, one in project.entries.items()}
+    return ErrorModel(modules, calls)
 
 
 # What is called

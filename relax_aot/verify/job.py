@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,12 +17,14 @@ from relax_aot.emit.interface import Interface
 from relax_aot.ir.graph import Module
 from relax_aot.progress import finished, step
 from relax_aot.project import Project
-from relax_aot.verify.compare import Difference, Tolerance, compare
+from relax_aot.verify.compare import Difference, Tolerance
 from relax_aot.verify.emulate import emulate_cases, run_cases
+from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, StatusError, host_model
+from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
-from relax_aot.verify.reference import evaluate
+from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import Case, by_sample, cases_of
 from relax_aot.verify.serial_line import BAUD, on_port
 
@@ -38,7 +42,8 @@ class Job:
     at: tuple[Mapping[str, int], ...] = ()
     inputs: Mapping[str, Array] = field(default_factory=dict)
     reference: str = "onnxruntime"
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    tolerance: Tolerance | None = None
+    """None: the error model."""
     sanitize: bool = False
     port: str | None = None
     """A serial port: boards are then what is at its other end, not emulated."""
@@ -114,10 +119,16 @@ def _run_json(run: Run) -> dict[str, Any]:
                 "max_abs": d.max_abs,
                 "max_rel": d.max_rel,
                 "mismatches": d.mismatches,
+                "of_allowed": _finite(d.of_allowed),
             }
             for d in run.outputs
         ],
     }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if isfinite(value) else None
 
 
 class Reference(Protocol):
@@ -148,7 +159,10 @@ def default_reference(source: Any) -> str:
 def run_job(job: Job) -> Result:
     interface = job.projects[0].interface
     cases = cases_of(interface, job.at, job.inputs)
-    expected = _expected(job, interface, cases)
+    known: KernelResults = {}
+    expected = _expected(job, interface, cases, known)
+    foreign = job.reference != "numpy" and not job.reference.endswith(".npz")
+    judge = Judge(job.tolerance, _model(job, cases, known), foreign)
     targets = []
     for number, project in enumerate(job.projects):
         step(f"running on {project.board.name}", number, len(job.projects))
@@ -158,8 +172,10 @@ def run_job(job: Job) -> Result:
             else _on_board(project, cases, job)
         )
         runs = tuple(
-            judged(interface, case, answer, wanted, job.tolerance)
-            for case, answer, wanted in zip(cases, answers, expected, strict=True)
+            judged(interface, case, answer, wanted, partial(judge, number))
+            for number, (case, answer, wanted) in enumerate(
+                zip(cases, answers, expected, strict=True)
+            )
         )
         targets.append(Target(project.board.name, memory_of(project), runs))
     finished()
@@ -173,15 +189,13 @@ def judged(
     case: Case,
     answer: Answer,
     wanted: Mapping[str, Array],
-    tolerance: Tolerance,
+    judge: Callable[[str, Array, Array], Difference],
     entry: str = "",
 ) -> Run:
-    """The answer beside what was wanted."""
+    """The answer, compared with the reference's."""
     dims = {f.source: case.sizes[f.symbol.name] for f in interface.dims}
     differences = tuple(
-        compare(name, value, wanted[name], tolerance)
-        for name, value in answer.outputs.items()
-        if name in wanted
+        judge(name, value, wanted[name]) for name, value in answer.outputs.items() if name in wanted
     )
     return Run(dims, answer.status, answer.instructions, answer.seconds, differences, entry)
 
@@ -218,18 +232,33 @@ def _on_board(project: Project, cases: Sequence[Case], job: Job) -> list[Answer]
 # The reference
 
 
-def _expected(job: Job, interface: Interface, cases: Sequence[Case]) -> list[dict[str, Array]]:
+def _model(job: Job, cases: Sequence[Case], known: KernelResults) -> ErrorModel:
+    project = job.projects[0]
+    calls = [
+        ModelCall(named_inputs(project.interface, case), case.sizes, anew=number == 0)
+        for number, case in enumerate(cases)
+    ]
+    return ErrorModel({"": project.source_module}, calls, known)
+
+
+def named_inputs(interface: Interface, case: Case) -> dict[str, Array]:
+    return {p.source: a for p, a in zip(interface.inputs, case.inputs, strict=True)}
+
+
+def _expected(
+    job: Job, interface: Interface, cases: Sequence[Case], known: KernelResults
+) -> list[dict[str, Array]]:
     if job.reference.endswith(".npz"):
         return _stored(job.reference, interface, len(cases))
     reference: Reference = (
-        NumpyReference(job.projects[0].source_module)
+        NumpyReference(job.projects[0].source_module, known=known)
         if job.reference == "numpy"
         else OnnxReference(job.source, job.fix, job.state)
     )
     results = []
     for number, case in enumerate(cases):
         step(f"reference: {case.shown}", number, len(cases))
-        named = {p.source: a for p, a in zip(interface.inputs, case.inputs, strict=True)}
+        named = named_inputs(interface, case)
         shapes = {
             part.source: tuple(d.evaluate(case.sizes) for d in part.type.shape)
             for part in interface.states
@@ -258,9 +287,16 @@ def _stored(path: str, interface: Interface, count: int) -> list[dict[str, Array
 class NumpyReference:
     """The module itself, by the ops' NumPy references."""
 
-    def __init__(self, module: Module, held: dict[str, Array] | None = None) -> None:
-        """`held` are states by the input's name, where several modules share them."""
+    def __init__(
+        self,
+        module: Module,
+        held: dict[str, Array] | None = None,
+        known: KernelResults | None = None,
+    ) -> None:
+        """`held` are states by the input's name, where several modules share them; `known` are
+        results of kernels, filled and used."""
         self._module = module
+        self._known = known
         self._held: dict[str, Array] = {} if held is None else held
 
     def __call__(
@@ -280,7 +316,7 @@ class NumpyReference:
             else:
                 zeros = np.zeros(state_shapes[source], types[name].dtype.numpy)
                 feed[name] = self._held.get(source, zeros)
-        results = evaluate(module, feed, sizes)
+        results = evaluate(module, feed, sizes, self._known)
         for state in module.states:
             if state.output in results:
                 self._held[named[state.input]] = results[state.output]

@@ -7,6 +7,7 @@ for it, so that a run also tests the type rules.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,28 +24,40 @@ from relax_aot.verify.interpret import run_kernel
 Array = NDArray[Any]
 
 
+KernelResults = dict[tuple[str, ...], list[Array]]
+"""Results of kernels by name, sizes and digests of their inputs: interpretation is slow."""
+
+
 class EvaluationError(RelaxAotError):
     """Inputs or sizes that the module does not take."""
 
 
 def evaluate(
-    module: Module, inputs: Mapping[str, Array], sizes: Mapping[str, int]
+    module: Module,
+    inputs: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    known: KernelResults | None = None,
 ) -> dict[str, Array]:
     """Results by name, for inputs by name and the entry's symbols by name.
 
-    A symbol whose bounds leave one value need not be given.
+    A symbol whose bounds leave one value need not be given. `known` is filled and used.
     """
-    known = {s.name: s.low for s in module.symbols if s.low == s.high and not s.inner}
-    known |= sizes
+    sizes_ = all_sizes(module, sizes)
     for symbol in module.symbols:
         if not symbol.inner:
-            _check_symbol(symbol.name, symbol.low, symbol.high, known)
+            _check_symbol(symbol.name, symbol.low, symbol.high, sizes_)
     for condition in module.conditions:
-        _check_condition(condition, known)
-    arguments = [_argument(param, inputs, known) for param in module.main.params]
+        _check_condition(condition, sizes_)
+    arguments = [_argument(param, inputs, sizes_) for param in module.main.params]
     with np.errstate(all="ignore"):
-        results = _Run(module, known).function(module.main, arguments)
+        results = Evaluation(module, sizes_, known).function(module.main, arguments)
     return {var.name: array for var, array in zip(module.main.results, results, strict=True)}
+
+
+def all_sizes(module: Module, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes and the symbols whose bounds leave one value."""
+    pinned = {s.name: s.low for s in module.symbols if s.low == s.high and not s.inner}
+    return pinned | dict(sizes)
 
 
 def sizes_shown(module: Module, inputs: Mapping[str, Array]) -> dict[str, int]:
@@ -58,6 +71,10 @@ def sizes_shown(module: Module, inputs: Mapping[str, Array]) -> dict[str, int]:
     ranges = {s.name: (s.low, s.high) for s in module.symbols if not s.inner}
     pinned = {name: low for name, (low, high) in ranges.items() if low == high}
     return solve(axes, relations, ranges, pinned).sizes
+
+
+def _digest(array: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def _check_symbol(name: str, low: int, high: int, sizes: Mapping[str, int]) -> None:
@@ -86,12 +103,16 @@ def _argument(param: Var, inputs: Mapping[str, Array], sizes: Mapping[str, int])
     return array
 
 
-class _Run:
+class Evaluation:
     """One evaluation; `sizes` grows by the inner symbols that branches define."""
 
-    def __init__(self, module: Module, sizes: dict[str, int]) -> None:
+    def __init__(
+        self, module: Module, sizes: dict[str, int], known: KernelResults | None = None
+    ) -> None:
+        """`known` are results of kernels that were interpreted before."""
         self.module, self.sizes = module, sizes
         self.constants = {c.name: c.data for c in module.constants}
+        self.known: KernelResults = {} if known is None else known
 
     def function(self, function: Function, arguments: Sequence[Array]) -> list[Array]:
         params = [param.name for param in function.params]
@@ -133,7 +154,11 @@ class _Run:
     def kernel(self, call: Call, args: Sequence[Array | None]) -> list[Array]:
         """The outputs, and zeros for scratch."""
         kernel = self.module.kernel_table[call.ref("kernel")]
-        outputs = run_kernel(kernel, [a for a in args if a is not None], self.sizes)
+        inputs = [a for a in args if a is not None]
+        key = (kernel.name, repr(sorted(self.sizes.items())), *map(_digest, inputs))
+        if key not in self.known:
+            self.known[key] = run_kernel(kernel, inputs, self.sizes)
+        outputs = self.known[key]
         scratch = [
             np.zeros(self.attr(tuple(buffer.shape)), buffer.dtype.numpy)
             for buffer in kernel.scratch

@@ -20,7 +20,14 @@ def print_result(result: Result) -> None:
     for target in result.targets:
         memory = target.memory
         table = Table(title=f"{result.model} on {target.board}", title_justify="left")
-        for column in ("sizes", "status", "worst difference", "wrong", "instructions"):
+        for column in (
+            "sizes",
+            "status",
+            "worst difference",
+            "of allowed",
+            "wrong",
+            "instructions",
+        ):
             table.add_column(column, justify="left" if column == "sizes" else "right")
         for run in target.runs:
             table.add_row(*run_cells(run))
@@ -44,8 +51,10 @@ def run_cells(run: Run) -> tuple[str, ...]:
     sizes = ", ".join(f"{name}={size}" for name, size in run.dims.items()) or "fixed"
     sizes = f"{run.entry}: {sizes}" if run.entry else sizes
     worst = max((d.max_abs for d in run.outputs), default=0.0)
+    share = max((d.of_allowed for d in run.outputs), default=0.0)
     wrong = sum(d.mismatches for d in run.outputs)
-    return sizes, str(run.status), f"{worst:.3g}", str(wrong), shown(run.instructions)
+    count = shown(run.instructions)
+    return sizes, str(run.status), f"{worst:.3g}", f"{share:.2f}", str(wrong), count
 
 
 def profile_lines(found: Profile) -> list[str]:

@@ -1,0 +1,53 @@
+"""What `verify` does with a farm of models, and with the values inside of one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from relax_aot import driver
+from relax_aot.cli_output import DIFFERENT, write_json
+from relax_aot.verify.compare import Tolerance
+
+
+def verify_farm(
+    models: Sequence[str],
+    boards: Sequence[str],
+    at: Sequence[str],
+    chosen: dict[str, Any],
+    reference: str | None,
+    tolerance: Tolerance | None,
+    farm: tuple[str | None, int | None, int],
+    json_file: str | None,
+) -> NoReturn:
+    """Models x boards x sizes; `farm` is scheduler, workers and retries."""
+    from relax_aot.farm import answers_json, print_answers, run_farm, tasks_of
+
+    pair = None if tolerance is None else (tolerance.rtol, tolerance.atol)
+    answers = run_farm(tasks_of(models, boards, at, chosen, reference, pair), *farm)
+    if json_file:
+        write_json(answers_json(answers), json_file)
+    if json_file != "-":
+        print_answers(answers)
+    sys.exit(0 if all(answer.ok for answer in answers) else DIFFERENT)
+
+
+def verify_values(
+    model: str,
+    boards: Sequence[str],
+    options: driver.Options,
+    sizes: Sequence[Mapping[str, int]],
+    arrays: dict[str, Any],
+    tolerance: Tolerance | None,
+) -> NoReturn:
+    """The first value inside that differs."""
+    from relax_aot.diagnose.values import first_differences
+
+    module, _ = driver.coded(driver.load(model, options), options)
+    found = first_differences(module, boards, options, sizes, arrays, tolerance)
+    for line in found.lines:
+        click.echo(line)
+    sys.exit(0 if found.ok else DIFFERENT)

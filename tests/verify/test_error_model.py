@@ -1,0 +1,174 @@
+"""The error model: legitimate roundings pass, faults of 4 units in the last place are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import parser
+
+import relax_aot as rx
+from relax_aot import driver
+from relax_aot.driver import Options
+from relax_aot.ir.types import DType
+from relax_aot.verify import host
+from relax_aot.verify.compare import Bound, compare_bounded
+from relax_aot.verify.error_model import ErrorModel, ModelCall
+from relax_aot.verify.job import Job, run_job
+from relax_aot.verify.ulp import unit_in_last_place
+
+Array = NDArray[Any]
+ROWS, COLUMNS = 24, 20
+
+
+def product(depth: int, dtype: str = "f32") -> str:
+    return (
+        f"func @main(%a: {dtype}[{ROWS}, {depth}], %b: {dtype}[{depth}, {COLUMNS}]) {{\n"
+        f"  %y: {dtype}[{ROWS}, {COLUMNS}] = matmul(%a, %b)\n  return %y\n}}\n"
+    )
+
+
+def operands(depth: int, *, positive: bool = False, seed: int = 0) -> dict[str, Array]:
+    rng = np.random.default_rng((depth, seed))
+    arrays = {"a": rng.normal(size=(ROWS, depth)), "b": rng.normal(size=(depth, COLUMNS))}
+    return {k: (np.abs(v) if positive else v).astype(np.float32) for k, v in arrays.items()}
+
+
+def bound_of(depth: int, arrays: dict[str, Array]) -> Bound:
+    module = rx.parse(product(depth))
+    return ErrorModel({"": module}, [ModelCall(arrays, {})]).bounds(0)["y"]
+
+
+def serial(a: Array, b: Array) -> Array:
+    """One float32 product and one float32 sum after the other."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total = total + a[:, k : k + 1] * b[k : k + 1]
+    return total
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 4, 16, 128, 1024])
+def test_serial_float32_sums_pass_and_bounds_are_at_most_three_times_their_error(
+    depth: int, positive: bool
+) -> None:
+    errors, allowed = [], []
+    for seed in range(4):
+        arrays = operands(depth, positive=positive, seed=seed)
+        bound = bound_of(depth, arrays)
+        found = serial(arrays["a"], arrays["b"])
+        reversed_order = serial(arrays["a"][:, ::-1], arrays["b"][::-1])
+        for one in (found, reversed_order):
+            assert (np.abs(one - bound.exact) <= bound.allowed).all()
+        errors.append(np.abs(found - bound.exact).max())
+        allowed.append(np.median(bound.allowed))
+    assert np.mean(allowed) <= 3 * np.mean(errors)
+
+
+@pytest.mark.parametrize("depth", [1, 4, 16])
+def test_faults_of_four_units_are_found_at_depths_up_to_sixteen(depth: int) -> None:
+    """Faults in all elements, in every fourth row, and in the largest element of each row."""
+    found = {"all": 0, "rows": 0, "largest": 0}
+    for seed in range(10):
+        arrays = operands(depth, seed=seed)
+        bound = bound_of(depth, arrays)
+        right = serial(arrays["a"], arrays["b"])
+        unit = unit_in_last_place(right, DType.F32).astype(np.float32)
+        places = {
+            "all": np.ones_like(right),
+            "rows": np.zeros_like(right),
+            "largest": (np.abs(right) == np.abs(right).max(axis=1, keepdims=True)) * 1.0,
+        }
+        places["rows"][seed % 4 :: 4] = 1
+        expected = bound.exact.astype(np.float32)
+        for name, where in places.items():
+            wrong = right + 4 * unit * where.astype(np.float32)
+            found[name] += not compare_bounded("y", wrong, expected, bound).ok
+        assert compare_bounded("y", right, expected, bound).ok
+    assert found == {"all": 10, "rows": 10, "largest": 10}
+
+
+def test_exact_sums_are_held_to_one_unit() -> None:
+    """Sums of small whole numbers round nowhere, whatever their depth."""
+    arrays = {k: np.rint(v * 8) for k, v in operands(200).items()}
+    bound = bound_of(200, arrays)
+    np.testing.assert_array_equal(bound.exact, arrays["a"] @ arrays["b"].astype(np.float64))
+    np.testing.assert_array_equal(bound.allowed, unit_in_last_place(bound.exact, DType.F32))
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("f16", 11), ("bf16", 8), ("f64", 53)])
+def test_units_are_those_of_the_output_type(dtype: str, bits: int) -> None:
+    x = np.array([1.0, 1.5, -3.0, 0.0, np.inf])
+    unit = unit_in_last_place(x, DType(dtype))
+    np.testing.assert_array_equal(unit[:3], np.array([1, 1, 2]) * 2.0 ** (1 - bits))
+    assert unit[3] > 0 and np.isfinite(unit).all()
+
+
+HALVES = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float16[n, 32] x) => (float16[n, 12] y)
+<float16[32, 48] w1, float16[48, 12] w2> {
+  h = MatMul(x, w1)
+  r = Relu(h)
+  t = MatMul(r, w2)
+  y = Softmax<axis = -1>(t)
+}
+"""
+
+
+def halves() -> onnx.ModelProto:
+    rng = np.random.default_rng(3)
+    model = parser.parse_model(HALVES.replace("<float16[32, 48] w1, float16[48, 12] w2>", ""))
+    for name, shape in (("w1", (32, 48)), ("w2", (48, 12))):
+        weights = (rng.normal(size=shape) / 4).astype(np.float16)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    return model
+
+
+@pytest.mark.parametrize("reference", ["onnxruntime", "numpy"])
+def test_networks_in_half_precision_are_equal(reference: str) -> None:
+    options = Options(bounds={"n": (1, 7)}, name="halves")
+    project = driver.compile_model(halves(), "host", options)
+    result = run_job(Job(halves(), (project,), reference=reference))
+    assert result.ok
+    shares = [d.of_allowed for t in result.targets for run in t.runs for d in run.outputs]
+    assert 0 < max(shares) <= 1
+
+
+def faulty(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Array]], None]) -> None:
+    """The host gives other outputs than the C."""
+    right = host.HostModel.run_at
+
+    def run_at(self: host.HostModel, *arguments: Any) -> dict[str, Array]:
+        outputs = right(self, *arguments)
+        change(outputs)
+        return outputs
+
+    monkeypatch.setattr(host.HostModel, "run_at", run_at)
+
+
+@pytest.mark.parametrize("depth", [1, 16])
+def test_verify_finds_planted_faults_of_four_units(
+    monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    model = parser.parse_model(f"""
+    <ir_version: 9, opset_import: ["": 17]>
+    g (float[n, {depth}] a, float[{depth}, 20] b) => (float[n, 20] y) {{ y = MatMul(a, b) }}
+    """)
+    project = driver.compile_model(model, "host", Options(bounds={"n": (1, 24)}, name="product"))
+
+    def equal(reference: str) -> bool:
+        return run_job(Job(model, (project,), reference=reference)).ok
+
+    assert equal("onnxruntime") and equal("numpy")
+
+    def four_units(outputs: dict[str, Array]) -> None:
+        y = outputs["y"]
+        y += 4 * unit_in_last_place(y, DType.F32).astype(np.float32)
+
+    faulty(monkeypatch, four_units)
+    assert not equal("onnxruntime") and not equal("numpy")
