@@ -69,7 +69,7 @@ def test_verify_reports_by_schema(tmp_path: Path) -> None:
         "lower_bound_bytes",
     }  # fmt: skip
     assert set(target["runs"][0]["outputs"][0]) == {
-        "name", "shape", "max_abs", "max_rel", "mismatches",
+        "name", "shape", "max_abs", "max_rel", "mismatches", "of_allowed",
     }  # fmt: skip
 
 
