@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from relax_aot import driver
 from relax_aot.driver import Options
@@ -115,6 +116,21 @@ def test_every_board_has_flags_for_zig(name: str) -> None:
     board = load_board(name)
     assert ("eabihf" in zig.target_flags(board)[1]) == ("fpu" in board.features)
     assert not [f for f in zig.other_flags(board) if f.startswith(("-mf", "-mc", "-mt"))]
+
+
+def test_bit_casts_are_no_calls_of_memcpy(tmp_path: Path) -> None:
+    board = load_board("mps3-an547")
+    source = tmp_path / "cast.c"
+    source.write_text(
+        "#include <string.h>\n"
+        "unsigned bits(float x) { unsigned y; (void)memcpy(&y, &x, sizeof y); return y; }\n"
+    )
+    command = [zig.program(), "cc", *zig.target_flags(board), *zig.other_flags(board), "-O2"]
+    environment = os.environ | dict(zig.environment())
+    subprocess.run([*command, "-c", source, "-o", tmp_path / "cast.o"], env=environment, check=True)
+    with (tmp_path / "cast.o").open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".symtab")
+        assert "memcpy" not in {symbol.name for symbol in symbols.iter_symbols()}
 
 
 def test_flags_that_are_not_known_are_refused() -> None:
