@@ -7,12 +7,13 @@ project.write("out")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from relax_aot.errors import RelaxAotError
 from relax_aot.version import VERSION as __version__
 
+TYPE_CHECKING = False  # `typing` takes a while to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from relax_aot.api import EntriesProject, Project, compile, load, parse, parse_entries, save
     from relax_aot.ir.entries import Entries
     from relax_aot.ir.graph import Module

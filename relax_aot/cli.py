@@ -1,7 +1,7 @@
 """The command line: arguments -> Options -> driver; nothing else.
 
 Exit codes: 0 done and equal; 1 results differ (or a plan does not fit); 2 the user can
-mend it; 3 a tool is missing.
+mend it; 3 a tool is missing; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from relax_aot import cli_progress
+from relax_aot import cli_progress, cli_streams
 from relax_aot.cli_options import (
     entries_of,
     one_model,
@@ -22,7 +22,7 @@ from relax_aot.cli_options import (
     read_inputs,
     tolerance_of,
 )
-from relax_aot.cli_output import DIFFERENT, MENDABLE, TOOL_MISSING, end_verify, write_json
+from relax_aot.cli_output import DIFFERENT, end_verify, write_json
 from relax_aot.cli_types import BOARD, FILES
 from relax_aot.emit.weights import FORMS
 from relax_aot.errors import RelaxAotError
@@ -566,28 +566,11 @@ def demo(output: str) -> None:
 cli_progress.add_options([cli, *cli.commands.values()])
 
 
-def main() -> None:
-    """Entry point: every error that a user can cause is one message, never a traceback."""
-    try:
-        with cli_progress.Shown() as shown:
-            cli(
-                standalone_mode=False,
-                prog_name="relax-aot",
-                complete_var="_RELAX_AOT_COMPLETE",
-                obj=shown,
-            )
-    except click.ClickException as error:
-        error.show()
-        sys.exit(MENDABLE)
-    except click.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(MENDABLE)
-    except (RelaxAotError, OSError) as error:  # such as a full disk behind standard output
-        click.echo(f"relax-aot: {type(error).__name__}: {error}", err=True)
-        for note in getattr(error, "__notes__", ()):
-            click.echo(f"  {note}", err=True)
-        sys.exit(TOOL_MISSING if getattr(error, "tool_missing", False) else MENDABLE)
+def main() -> int:
+    """The exit code of the command line: every error that a user can cause is one message."""
+    complete = "_RELAX_AOT_COMPLETE"
 
+    def run(shown: cli_progress.Shown) -> object:
+        return cli(standalone_mode=False, prog_name="relax-aot", complete_var=complete, obj=shown)
 
-if __name__ == "__main__":
-    main()
+    return cli_streams.exit_code(run)

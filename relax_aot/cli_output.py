@@ -14,7 +14,7 @@ from relax_aot.errors import RelaxAotError
 if TYPE_CHECKING:
     from relax_aot.verify.job import Result
 
-DIFFERENT, MENDABLE, TOOL_MISSING = 1, 2, 3
+DIFFERENT, MENDABLE, TOOL_MISSING, INTERRUPTED = 1, 2, 3, 130
 
 
 def end_verify(result: Result, json_file: str | None) -> NoReturn:

@@ -170,11 +170,9 @@ def main() -> None:
         watch.paths, watch.on = [], True
         try:
             with redirect_stdout(said), redirect_stderr(said):
-                cli.main()
-            ended = "compiled"
-        except SystemExit as error:
+                code = cli.main()
             told = {0: "compiled", cli_output.MENDABLE: "refused"}
-            ended = told.get(int(error.code or 0), f"exit {error.code}")
+            ended = told.get(code, f"exit {code}")
         except BaseException:  # noqa: BLE001
             ended = "traceback"
             said.write(traceback.format_exc())
