@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from relax_aot import driver
 from relax_aot.driver import Options
@@ -125,12 +126,14 @@ def test_bit_casts_are_no_calls_of_memcpy(tmp_path: Path) -> None:
         "#include <string.h>\n"
         "unsigned bits(float x) { unsigned y; (void)memcpy(&y, &x, sizeof y); return y; }\n"
     )
-    command = [zig.program(), "cc", *zig.target_flags(board), *zig.other_flags(board), "-O2"]
+    command = [str(zig.program()), "cc", *zig.target_flags(board), *zig.other_flags(board), "-O2"]
     environment = os.environ | dict(zig.environment())
-    subprocess.run([*command, "-c", source, "-o", tmp_path / "cast.o"], env=environment, check=True)
+    built = [*command, "-c", str(source), "-o", str(tmp_path / "cast.o")]
+    subprocess.run(built, env=environment, check=True)
     with (tmp_path / "cast.o").open("rb") as file:
-        symbols = ELFFile(file).get_section_by_name(".symtab")
-        assert "memcpy" not in {symbol.name for symbol in symbols.iter_symbols()}
+        table = ELFFile(file).get_section_by_name(".symtab")
+        assert isinstance(table, SymbolTableSection)
+        assert "memcpy" not in {symbol.name for symbol in table.iter_symbols()}
 
 
 def test_flags_that_are_not_known_are_refused() -> None:
