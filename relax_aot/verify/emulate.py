@@ -47,6 +47,8 @@ class Emulation:
     outputs: dict[str, Array]
     instructions: int | None
     stack_bytes: int
+    state: bytes = b""
+    """The state block after the run."""
 
 
 def emulate(
@@ -87,7 +89,7 @@ def run_cases(project: Project, cases: Sequence[Case], runner: Runner) -> list[E
         HarnessCall(
             dims=tuple(case.sizes[f.symbol.name] for f in interface.dims),
             inputs=tuple(to_bytes(a).tobytes() for a in case.inputs),
-            init=interface.has_init and number == 0,
+            init=interface.has_init and (case.anew or number == 0),
         )
         for number, case in enumerate(cases)
     ]
@@ -116,7 +118,7 @@ def _emulation(project: Project, case: Case, result: HarnessResult, above: int) 
         )
         outputs = outputs_of(project.interface, case.sizes, raw)
     stack = max(result.stack_bytes - above, 0)
-    return Emulation(result.status, outputs, result.instructions, stack)
+    return Emulation(result.status, outputs, result.instructions, stack, result.state)
 
 
 def build_image(project: Project, folder: Path, outside: str = FILES) -> Image:

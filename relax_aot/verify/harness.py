@@ -18,7 +18,7 @@ RESPONSE_FILE = "response.bin"
 FAULT_FILE = "fault.bin"
 
 _REQUEST_MAGIC = b"RAQ1"
-_RESPONSE_MAGIC = b"RAR1"
+_RESPONSE_MAGIC = b"RAR2"
 _NULL_INPUT = 0xFFFF_FFFF
 _INIT, _ARENA_GIVEN, _ARENA_NEED = 1, 2, 4
 _ANSWER = struct.Struct("<2i4I")
@@ -77,6 +77,8 @@ class HarnessResult:
     changed: tuple[str, ...]
     instructions: int | None = None
     functions: tuple[FunctionCost, ...] = ()
+    state: bytes = b""
+    """The state block after the call."""
 
     @property
     def guards_ok(self) -> bool:
@@ -123,7 +125,7 @@ def decode_response(model: ModelTable, data: bytes) -> list[HarnessResult]:
     """All answers that are complete: fewer than calls where the program ended early."""
     if not data.startswith(_RESPONSE_MAGIC):
         return []
-    size = _ANSWER.size + 4 * model.result_count + sum(model.output_bytes)
+    size = _ANSWER.size + 4 * model.result_count + sum(model.output_bytes) + model.state_bytes
     places = range(len(_RESPONSE_MAGIC), len(data) - size + 1, size)
     return [_decode(model, data[place : place + size]) for place in places]
 
@@ -137,6 +139,7 @@ def _decode(model: ModelTable, data: bytes) -> HarnessResult:
     for capacity in model.output_bytes:
         outputs.append(data[place : place + capacity])
         place += capacity
+    state = data[place : place + model.state_bytes]
     return HarnessResult(
         status=status,
         ran=bool(ran),
@@ -146,6 +149,7 @@ def _decode(model: ModelTable, data: bytes) -> HarnessResult:
         stack_bytes=stack_bytes,
         broken=_names(_BROKEN, broken),
         changed=_names(_CHANGED, changed),
+        state=state,
     )
 
 

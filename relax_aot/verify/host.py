@@ -111,6 +111,8 @@ class HostModel:
         self._sizes = given_sizes(interface.dims, sizes or {})
         self._held: dict[str, int] | None = None
         """The sizes that shape the state, by the names of the source, once it exists."""
+        self.state: NDArray[np.uint8] | None = None
+        """The state block after the last call that succeeded."""
 
     def __call__(self, /, *arrays: Mapping[str, Array] | None, **named: Array) -> dict[str, Array]:
         return self._call(self._sizes, by_name(arrays, named))
@@ -141,6 +143,7 @@ class HostModel:
             raise StatusError(raw.status, f"{self.interface.name}_run")
         if not raw.guards_ok:
             raise HostCrash(f"{self.interface.name}_run wrote outside its memory")
+        self.state = raw.state
         return outputs_of(self.interface, sizes, raw)
 
     def reset(self) -> None:

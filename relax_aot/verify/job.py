@@ -26,6 +26,7 @@ from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
 from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import Case, by_sample, cases_of
+from relax_aot.verify.sequences import sequences_of, states_of
 from relax_aot.verify.serial_line import BAUD, on_port
 
 Array = NDArray[Any]
@@ -61,10 +62,16 @@ class Run:
     outputs: tuple[Difference, ...]
     entry: str = ""
     """Which of several was called."""
+    states: tuple[Difference, ...] = ()
+    """What the state holds after the call, by the names of the outputs that it keeps."""
+
+    @property
+    def compared(self) -> tuple[Difference, ...]:
+        return self.outputs + self.states
 
     @property
     def ok(self) -> bool:
-        return self.status == 0 and all(d.ok for d in self.outputs)
+        return self.status == 0 and all(d.ok for d in self.compared)
 
 
 @dataclass(frozen=True)
@@ -112,17 +119,19 @@ def _run_json(run: Run) -> dict[str, Any]:
         "ok": run.ok,
         "instructions": run.instructions,
         "seconds": run.seconds,
-        "outputs": [
-            {
-                "name": d.name,
-                "shape": list(d.shape),
-                "max_abs": d.max_abs,
-                "max_rel": d.max_rel,
-                "mismatches": d.mismatches,
-                "of_allowed": _finite(d.of_allowed),
-            }
-            for d in run.outputs
-        ],
+        "outputs": [_difference_json(d) for d in run.outputs],
+        **({"states": [_difference_json(d) for d in run.states]} if run.states else {}),
+    }
+
+
+def _difference_json(difference: Difference) -> dict[str, Any]:
+    return {
+        "name": difference.name,
+        "shape": list(difference.shape),
+        "max_abs": difference.max_abs,
+        "max_rel": difference.max_rel,
+        "mismatches": difference.mismatches,
+        "of_allowed": _finite(difference.of_allowed),
     }
 
 
@@ -139,6 +148,8 @@ class Reference(Protocol):
         sizes: Mapping[str, int],
     ) -> dict[str, Array]: ...
 
+    def reset(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -148,6 +159,7 @@ class Answer:
     outputs: dict[str, Array]
     instructions: int | None
     seconds: float
+    states: dict[str, Array] = field(default_factory=dict)
 
 
 def default_reference(source: Any) -> str:
@@ -159,6 +171,9 @@ def default_reference(source: Any) -> str:
 def run_job(job: Job) -> Result:
     interface = job.projects[0].interface
     cases = cases_of(interface, job.at, job.inputs)
+    if not job.reference.endswith(".npz"):
+        chosen = bool(job.at or job.inputs)
+        cases = sequences_of(interface, cases, job.inputs, chosen=chosen)
     known: KernelResults = {}
     expected = _expected(job, interface, cases, known)
     foreign = job.reference != "numpy" and not job.reference.endswith(".npz")
@@ -197,7 +212,10 @@ def judged(
     differences = tuple(
         judge(name, value, wanted[name]) for name, value in answer.outputs.items() if name in wanted
     )
-    return Run(dims, answer.status, answer.instructions, answer.seconds, differences, entry)
+    states = tuple(
+        judge(name, value, wanted[name]) for name, value in answer.states.items() if name in wanted
+    )
+    return Run(dims, answer.status, answer.instructions, answer.seconds, differences, entry, states)
 
 
 def _on_host(project: Project, cases: Sequence[Case], sanitize: bool) -> list[Answer]:
@@ -205,17 +223,26 @@ def _on_host(project: Project, cases: Sequence[Case], sanitize: bool) -> list[An
     answers = []
     for number, case in enumerate(cases):
         step(f"running on host: {case.shown}", number, len(cases))
-        answers.append(_host_answer(model, case))
+        answers.append(_host_answer(project, model, case))
     return answers
 
 
-def _host_answer(model: HostModel, case: Case) -> Answer:
+def _host_answer(project: Project, model: HostModel, case: Case) -> Answer:
+    if case.anew:
+        model.reset()
     start = time.perf_counter()
     try:
         outputs = model.run_at(case.sizes, case.inputs)
     except StatusError as error:
         return Answer(error.status, {}, None, 0.0)
-    return Answer(0, outputs, None, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Answer(0, outputs, None, seconds, _states(project, case, model.state))
+
+
+def _states(project: Project, case: Case, block: Array | None) -> dict[str, Array]:
+    if block is None or not project.interface.has_state:
+        return {}
+    return states_of(project, case.sizes, block)
 
 
 def _on_board(project: Project, cases: Sequence[Case], job: Job) -> list[Answer]:
@@ -226,7 +253,12 @@ def _on_board(project: Project, cases: Sequence[Case], job: Job) -> list[Answer]
         else run_cases(project, cases, on_port(job.port, job.baud))
     )
     seconds = (time.perf_counter() - start) / max(len(cases), 1)
-    return [Answer(e.status, e.outputs, e.instructions, seconds) for e in emulations]
+    answers = []
+    for case, e in zip(cases, emulations, strict=True):
+        block = np.frombuffer(e.state, np.uint8) if e.status == 0 else None
+        states = _states(project, case, block)
+        answers.append(Answer(e.status, e.outputs, e.instructions, seconds, states))
+    return answers
 
 
 # The reference
@@ -235,7 +267,7 @@ def _on_board(project: Project, cases: Sequence[Case], job: Job) -> list[Answer]
 def _model(job: Job, cases: Sequence[Case], known: KernelResults) -> ErrorModel:
     project = job.projects[0]
     calls = [
-        ModelCall(named_inputs(project.interface, case), case.sizes, anew=number == 0)
+        ModelCall(named_inputs(project.interface, case), case.sizes, anew=case.anew or number == 0)
         for number, case in enumerate(cases)
     ]
     return ErrorModel({"": project.source_module}, calls, known)
@@ -259,6 +291,8 @@ def _expected(
     for number, case in enumerate(cases):
         step(f"reference: {case.shown}", number, len(cases))
         named = named_inputs(interface, case)
+        if case.anew:
+            reference.reset()
         shapes = {
             part.source: tuple(d.evaluate(case.sizes) for d in part.type.shape)
             for part in interface.states
@@ -298,6 +332,10 @@ class NumpyReference:
         self._module = module
         self._known = known
         self._held: dict[str, Array] = {} if held is None else held
+
+    def reset(self) -> None:
+        """Begin with states of zeros."""
+        self._held.clear()
 
     def __call__(
         self,

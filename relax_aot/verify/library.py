@@ -47,6 +47,8 @@ class RawResult:
     outputs: tuple[Bytes, ...]
     guards_ok: bool
     untouched: bool
+    state: Bytes | None = None
+    """The state block after the call."""
 
 
 class Guarded:
@@ -136,6 +138,7 @@ class Library:
             tuple(g.data for g in outputs),
             guards and kept,
             untouched and bool((arena.data == POISON).all()),
+            self._state.data.copy(),
         )
 
     def _memory(self, arena: Guarded | None, size: int, shift: int = 0) -> Any:

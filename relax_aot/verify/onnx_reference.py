@@ -60,6 +60,10 @@ class OnnxReference:
         self._state = dict(state)
         self._held: dict[str, Array] = {} if held is None else held
 
+    def reset(self) -> None:
+        """Begin with states of zeros."""
+        self._held.clear()
+
     def __call__(
         self,
         inputs: Mapping[str, Array],

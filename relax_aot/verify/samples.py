@@ -31,6 +31,8 @@ class Case:
 
     sizes: dict[str, int]
     inputs: tuple[Array, ...]
+    anew: bool = False
+    """Whether the state begins anew with this call."""
 
     @property
     def shown(self) -> str:

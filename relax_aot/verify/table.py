@@ -38,7 +38,7 @@ def print_result(result: Result) -> None:
             f" {shown(memory.stack_bytes)} bytes; {'equal' if target.ok else 'NOT EQUAL'}"
         )
         for run in target.runs:
-            for difference in run.outputs:
+            for difference in run.compared:
                 if not difference.ok:
                     console.print(
                         f"  {difference.name} at {sizes_text(run.dims)}: {difference.mismatches}"
@@ -50,9 +50,9 @@ def print_result(result: Result) -> None:
 def run_cells(run: Run) -> tuple[str, ...]:
     sizes = ", ".join(f"{name}={size}" for name, size in run.dims.items()) or "fixed"
     sizes = f"{run.entry}: {sizes}" if run.entry else sizes
-    worst = max((d.max_abs for d in run.outputs), default=0.0)
-    share = max((d.of_allowed for d in run.outputs), default=0.0)
-    wrong = sum(d.mismatches for d in run.outputs)
+    worst = max((d.max_abs for d in run.compared), default=0.0)
+    share = max((d.of_allowed for d in run.compared), default=0.0)
+    wrong = sum(d.mismatches for d in run.compared)
     count = shown(run.instructions)
     return sizes, str(run.status), f"{worst:.3g}", f"{share:.2f}", str(wrong), count
 

@@ -320,6 +320,7 @@ static void answer_call(void)
     for (int32_t i = 0; i < raot_model.output_count; i++) {
         raot_write(output_at[i], raot_model.output_bytes[i]);
     }
+    raot_write(state + GUARD_BYTES, RAOT_MODEL_STATE_BYTES);
 }
 
 void raot_harness(void)

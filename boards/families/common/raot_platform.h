@@ -24,7 +24,7 @@ enum raot_exit {
 
 /* First words of the files: "RAQ1", "RAR1", and for faults "RAFC" (Cortex-M), "RAFL" (Linux). */
 #define RAOT_REQUEST_MAGIC 0x31514152u
-#define RAOT_RESPONSE_MAGIC 0x31524152u
+#define RAOT_RESPONSE_MAGIC 0x32524152u
 #define RAOT_CORTEX_M_FAULT_MAGIC 0x43464152u
 #define RAOT_LINUX_FAULT_MAGIC 0x4c464152u
 
