@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 from onnx import ModelProto, helper, numpy_helper
 
-from tests.fuzz.steps import STEPS
-from tests.fuzz.values import Graph, Rejected, Sizes, Value, model_of, value_info
+from tests.fuzz.steps import STEPS, Step
+from tests.fuzz.values import Graph, Rejected, Sizes, Value, model_of, outer_names, value_info
+from tests.fuzz.wide_steps import WIDE_STEPS, WILD_STEPS
 
 LOOPS = ("i0", "i1", "i2", "i1_2", "at", "w", "t", "count", "place", "height", "i0_tile", "channel")
 """Sizes may be called what loops and indices of kernels are called."""
@@ -25,12 +27,33 @@ class Fuzzed:
     outputs: tuple[Value, ...]
 
 
+WILD_EVERY = 5
+"""Each such wide graph has special values among its inputs."""
+
+
 def random_graph(seed: int) -> Fuzzed:
     random = Random(seed)
+    return drawn(random, STEPS, (3, 14))
+
+
+def wide_graph(seed: int) -> Fuzzed:
+    """A graph with scattering, unpooling, resizing, recurrences, sizes that data decide."""
+    random = Random(f"wide {seed}")
+    wild = seed % WILD_EVERY == WILD_EVERY - 1
+    return drawn(random, WILD_STEPS if wild else WIDE_STEPS, (4, 12), wild=wild)
+
+
+def drawn(
+    random: Random,
+    steps: Sequence[tuple[Step, int]],
+    counts: tuple[int, int],
+    *,
+    wild: bool = False,
+) -> Fuzzed:
     names = random.sample(LOOPS, 3) if random.random() < 0.4 else ["N", "M", "K"]
     lows = {name: random.randint(1, 3) for name in names}
     symbols = {name: (low, low + random.choice((2, 4, 7))) for name, low in lows.items()}
-    g = Graph(random, symbols, assignments(random, symbols))
+    g = Graph(random, symbols, assignments(random, symbols), wild=wild)
     rank = random.choice((1, 2, 2, 3, 3, 4, 4))
     choices: list[str | int] = [*names, 3, 4, 1]
     dims = [random.choice(choices) for _ in range(rank)]
@@ -39,8 +62,8 @@ def random_graph(seed: int) -> Fuzzed:
         dims[1] = 4
     dtype = "float16" if random.random() < 0.06 else "float32"
     g.input(dims, dtype)
-    functions, weights = zip(*STEPS, strict=True)
-    for _ in range(random.randint(3, 14)):
+    functions, weights = zip(*steps, strict=True)
+    for _ in range(random.randint(*counts)):
         for _ in range(ATTEMPTS):
             state = (list(g.nodes), list(g.pool), dict(g.constants), list(g.inputs), set(g.used))
             try:
@@ -83,4 +106,15 @@ def finished(g: Graph) -> Fuzzed:
     )
     named = {dim for v in g.inputs for dim in g.dims(v)}
     bounds = {name: bound for name, bound in g.symbols.items() if name in named}
+    alive = needed(g, outputs)
+    bounds |= {name: b for name, b in g.computed.items() if name.rpartition("_")[0] in alive}
     return Fuzzed(model_of(graph), bounds, g.assignments, tuple(g.inputs), tuple(outputs))
+
+
+def needed(g: Graph, outputs: Sequence[Value]) -> set[str]:
+    """Names of the values that these outputs depend on."""
+    found = {value.name for value in outputs}
+    for node in reversed(g.nodes):
+        if found & set(node.output):
+            found |= outer_names(node) | set(node.output)
+    return found

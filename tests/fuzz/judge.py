@@ -38,8 +38,8 @@ def compiled(seed: int, made: Fuzzed) -> Project | Refusal:
         return Refusal(seed, str(error))
 
 
-def judge(graphs: Mapping[int, Fuzzed]) -> tuple[list[Refusal], list[str]]:
-    """(what was refused, what is wrong)."""
+def judge(graphs: Mapping[int, Fuzzed], level: str = "-O0") -> tuple[list[Refusal], list[str]]:
+    """(what was refused, what is wrong). `level`: how far the compiler of C optimizes."""
     projects: dict[int, Project] = {}
     refusals = []
     for seed, made in graphs.items():
@@ -48,10 +48,12 @@ def judge(graphs: Mapping[int, Fuzzed]) -> tuple[list[Refusal], list[str]]:
             refusals.append(found)
         else:
             projects[seed] = found
-    return refusals, list(_wrong(graphs, projects))
+    return refusals, list(_wrong(graphs, projects, level))
 
 
-def _wrong(graphs: Mapping[int, Fuzzed], projects: Mapping[int, Project]) -> Iterable[str]:
+def _wrong(
+    graphs: Mapping[int, Fuzzed], projects: Mapping[int, Project], level: str
+) -> Iterable[str]:
     if not projects:
         return
     runs, places = [], []
@@ -60,13 +62,13 @@ def _wrong(graphs: Mapping[int, Fuzzed], projects: Mapping[int, Project]) -> Ite
             runs.append(run_of(project, graphs[seed], number))
             places.append((seed, number))
     try:
-        results = run_all(runs)
+        results = run_all(runs, level)
     except Stopped as stopped:
         if len(projects) == 1:
             yield str(stopped)
         else:
             for seed, project in projects.items():
-                yield from _wrong(graphs, {seed: project})
+                yield from _wrong(graphs, {seed: project}, level)
         return
     for (seed, number), run, ran in zip(places, runs, results, strict=True):
         found = difference(graphs[seed], number, run.project, ran)
@@ -99,5 +101,6 @@ def alike(ours: NDArray[np.generic], wanted: NDArray[np.generic], tolerance: flo
     if wanted.dtype.kind != "f":
         return bool(np.array_equal(ours.astype(wanted.dtype), wanted))
     a, b = ours.astype(np.float64), wanted.astype(np.float64)
-    scale = max(1.0, float(np.abs(b).max())) if b.size else 1.0
+    finite = np.abs(b[np.isfinite(b)])
+    scale = max(1.0, float(finite.max())) if finite.size else 1.0
     return bool(np.allclose(a, b, rtol=tolerance * 5, atol=tolerance * scale, equal_nan=True))

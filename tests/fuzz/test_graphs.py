@@ -12,9 +12,11 @@ import pytest
 
 from tests.fuzz.graphs import random_graph
 from tests.fuzz.judge import judge
+from tests.fuzz.wide import faults
 
 PER_LIBRARY = 15
 GATE, LONG = 15, 1500
+WIDE_LONG = 1500
 
 
 def verify(seeds: range) -> None:
@@ -35,3 +37,19 @@ def test_graphs_compute_what_their_nodes_do_at_length(
 ) -> None:
     monkeypatch.setenv("RELAX_AOT_CACHE", str(tmp_path))
     verify(range(start, min(start + PER_LIBRARY, LONG)))
+
+
+def test_wide_graphs_compute_what_their_nodes_do() -> None:
+    found = faults(range(PER_LIBRARY))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(PER_LIBRARY, WIDE_LONG, PER_LIBRARY))
+def test_wide_graphs_compute_what_their_nodes_do_at_length(
+    start: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAX_AOT_CACHE", str(tmp_path))
+    found = faults(range(start, min(start + PER_LIBRARY, WIDE_LONG)))
+    assert not found, "\n".join(found)

@@ -26,6 +26,12 @@ TAME = 2.0**11
 """Greater magnitudes of floating-point values are not used."""
 GRID = 2.0**6
 """Floating-point values that are multiples of its inverse, and tame, are computed exactly."""
+NAN_OPEN = (
+    "MaxPool", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin", "Unique", "Hardmax", "Sign",
+)  # fmt: skip
+"""ONNX leaves open what NaN gives, and ONNX Runtime's result depends on where NaN stands: its
+MaxPool, for one, keeps NaN only where it comes first in its window. Its Sign gives 0."""
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-42)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,10 @@ class Value:
         return tuple(array.shape for array in self.arrays)
 
     @property
+    def has_nan(self) -> bool:
+        return self.floating and any(bool(np.isnan(a).any()) for a in self.arrays)
+
+    @property
     def peak(self) -> float:
         return max((float(np.abs(a).max()) for a in self.arrays if a.size), default=0.0)
 
@@ -81,6 +91,10 @@ class Graph:
     pool: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    wild: bool = False
+    """Whether inputs have special values: NaN, infinities, -0, subnormals, extreme integers."""
+    computed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Bounds of sizes that data decide, which a user has to give."""
     _count: int = 0
 
     def name(self, prefix: str = "v") -> str:
@@ -107,8 +121,9 @@ class Graph:
         return tuple(self.dim(value.axis(axis)) for axis in range(value.rank))
 
     def input(self, dims: Sequence[str | int], dtype: str = "float32") -> Value:
+        draw = self.draw_wild if self.wild else self.draw
         arrays = tuple(
-            self.draw([size if isinstance(size, int) else a[size] for size in dims], dtype)
+            draw([size if isinstance(size, int) else a[size] for size in dims], dtype)
             for a in self.assignments
         )
         value = Value(self.name("x"), arrays, True, tolerance_of(np.dtype(dtype)))
@@ -141,6 +156,19 @@ class Graph:
             return source.integers(0, 2, shape).astype(np.bool_)
         low = 0 if kind == "u" else -4
         return source.integers(low, 6, shape).astype(dtype)
+
+    def draw_wild(self, shape: Sequence[int], dtype: str) -> Array:
+        array = self.draw(shape, dtype)
+        if array.dtype.kind not in "fi" or not array.size:
+            return array
+        source = np.random.default_rng(self.random.randrange(2**32))
+        if array.dtype.kind == "f":
+            chosen = source.choice(np.array(SPECIAL), shape).astype(array.dtype)
+        else:
+            info = np.iinfo(array.dtype)
+            chosen = source.choice(np.array([info.min, info.max], array.dtype), shape)
+        share = self.random.choice((0.05, 0.2))
+        return np.where(source.random(shape) < share, chosen, array)
 
     # Choices
 
@@ -203,6 +231,8 @@ class Graph:
         self.used |= set(needed)
         if node.op_type.startswith("Reduce") and any(not a.size for v in inputs for a in v.arrays):
             raise Rejected  # ONNX Runtime keeps a shape without elements, whatever is reduced
+        if any(v.has_nan for v in inputs) and leaves_nan_open(node):
+            raise Rejected
         arrays = []
         for number in range(len(self.assignments)):
             feeds = {name: known[name].arrays[number] for name in needed}
@@ -213,7 +243,7 @@ class Graph:
         for position, name in enumerate(node.output):
             ours = tuple(found[position] for found in arrays)
             value = Value(name, ours, True, max(loosest * 1.2, tolerance_of(ours[0].dtype)))
-            if not acceptable(value):
+            if not acceptable(value, wild=self.wild):
                 raise Rejected
             discrete = not value.floating and all(known[n].exact for n in needed)
             grid = value.floating and exact and on_grid(value)
@@ -221,6 +251,11 @@ class Graph:
         if any(not v.exact and not v.floating for v in result):
             raise Rejected
         return result
+
+
+def leaves_nan_open(node: NodeProto) -> bool:
+    kind = next((a.s for a in node.attribute if a.name == "reduction"), b"none")
+    return node.op_type in NAN_OPEN or kind in (b"max", b"min")
 
 
 def tolerance_of(dtype: np.dtype[Any]) -> float:
@@ -236,10 +271,10 @@ def fits(a: Value, b: Value) -> bool:
     return True
 
 
-def acceptable(value: Value) -> bool:
+def acceptable(value: Value, *, wild: bool = False) -> bool:
     if any(a.size > LARGEST or a.ndim > 6 for a in value.arrays):
         return False
-    if not value.floating:
+    if wild or not value.floating:
         return True
     return all(bool(np.isfinite(a).all()) for a in value.arrays) and value.peak < TAME
 
@@ -247,7 +282,8 @@ def acceptable(value: Value) -> bool:
 def on_grid(value: Value) -> bool:
     if value.dtype == np.float16:
         return False
-    return all(bool((a * GRID == np.rint(a * GRID)).all()) for a in value.arrays)
+    finite = (a[np.isfinite(a)] for a in value.arrays)
+    return all(bool((a * GRID == np.rint(a * GRID)).all()) for a in finite)
 
 
 def outer_names(node: NodeProto) -> set[str]:

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 # Warnings are the plain build's matter: instrumentation changes what the compiler sees.
 FLAGS = (
-    "-std=c11", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+    "-std=c11", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
     "-ffp-contract=off",
 )  # fmt: skip
 DECLARATIONS = CDEF.partition("extern")[0]
@@ -56,24 +56,27 @@ class Ran:
     arena_bytes: int
 
 
-def run_all(runs: Sequence[Run]) -> list[Ran]:
+def run_all(runs: Sequence[Run], level: str = "-O0") -> list[Ran]:
     """Each model's C at each of its sizes."""
-    done = run_each(runs)
+    done = run_each(runs, level=level)
     for outcome in done:
         if isinstance(outcome, Stopped):
             raise outcome
     return [outcome for outcome in done if isinstance(outcome, Ran)]
 
 
-def run_each(runs: Sequence[Run], strict: Sequence[str] = ()) -> list[Ran | Stopped]:
+def run_each(
+    runs: Sequence[Run], strict: Sequence[str] = (), level: str = "-O0"
+) -> list[Ran | Stopped]:
     """The same, where a sanitizer that stops one run does not keep the others from theirs.
-    With `strict` flags the text is parsed with these first, for their warnings."""
+    With `strict` flags the text is parsed with these first, for their warnings. `level`: how
+    far the compiler optimizes."""
     projects = {run.project.name: run.project for run in runs}
     highs = {run.project.name: run.highs for run in runs}
     files = _files(projects.values(), highs)
     if strict:
         _parse(files, strict)
-    path = build_shared(files, FLAGS)
+    path = build_shared(files, (*FLAGS, level))
     tables = [_table(name) for name in projects]
     done: list[Ran | Stopped] = []
     while len(done) < len(runs):
