@@ -3,8 +3,9 @@
 GCC writes, with `-fcallgraph-info=su`, the frame of each function and whom it calls
 (`.ci` files). Clang writes, with `-fstack-size-section`, frames into the object; whom a
 function calls is then what its section's relocations name. The deepest path from a root is the
-bound. Functions of the C and compiler libraries come without figures: theirs are read from the
-linked image where it is Thumb code (verify/thumb_stack.py), else each counts `LIBRARY_BYTES`.
+bound. Functions of the C and compiler libraries come without figures, and naked functions with 0:
+theirs are read from the linked image where it is Thumb code (verify/thumb_stack.py), else each
+library function counts `LIBRARY_BYTES`.
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ def worst_stack(files: Sequence[Path], root: str, image: Path | None = None) -> 
     Clang's; `image` is what they are linked to."""
     graph = call_graph(files)
     if image is not None:
-        compiled = {_plain(title) for title in graph.frames}
+        frames = {_plain(title): title for title in graph.frames}
         for name, depth in library_depths(image).items():
-            if name not in compiled:
-                graph.frames[name] = depth
+            title = frames.get(name, name)
+            # Compilers report 0 bytes for a naked function, whose assembly pushes registers.
+            if name not in frames or (graph.frames[title] == 0 and not graph.calls.get(title)):
+                graph.frames[title] = depth
     return deepest_path(graph, root)
 
 

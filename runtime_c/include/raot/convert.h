@@ -19,6 +19,7 @@
 
 #include <stdint.h>
 
+#include "assembly.h"
 #include "ieee.h"
 #include "rounding.h"
 
@@ -29,19 +30,25 @@ static inline int32_t raot_clamp_i32(int32_t x, int32_t low, int32_t high)
 }
 
 /* clang-format off */
-#if defined(__ARM_FEATURE_SAT) && defined(__GNUC__) && !defined(__aarch64__)
-/* One instruction: SSAT, USAT. */
+#if defined(RAOT_SAT)
+/* One instruction. Of GCC 12, the macros of arm_acle.h convert between signs, and warn of it. */
+#if defined(__GNUC__)
+#define RAOT_SSAT(x, bits) (int32_t)__builtin_arm_ssat(x, bits)
+#define RAOT_USAT(x, bits) (uint32_t)__builtin_arm_usat(x, bits)
+#else
+#define RAOT_SSAT(x, bits) __ssat(x, bits)
+#define RAOT_USAT(x, bits) __usat(x, bits)
+#endif
 #define RAOT_CLAMP(N, T, HOW, BITS, LOW, HIGH) \
-    static inline T raot_clamp_##N(int32_t x) \
-    { int32_t y; __asm(HOW " %0, #" #BITS ", %1" : "=r"(y) : "r"(x)); return (T)y; }
+    static inline T raot_clamp_##N(int32_t x) { return (T)HOW(x, BITS); }
 #else
 #define RAOT_CLAMP(N, T, HOW, BITS, LOW, HIGH) \
     static inline T raot_clamp_##N(int32_t x) { return (T)raot_clamp_i32(x, LOW, HIGH); }
 #endif
-RAOT_CLAMP(i8, int8_t, "ssat", 8, INT8_MIN, INT8_MAX)
-RAOT_CLAMP(i16, int16_t, "ssat", 16, INT16_MIN, INT16_MAX)
-RAOT_CLAMP(u8, uint8_t, "usat", 8, 0, UINT8_MAX)
-RAOT_CLAMP(u16, uint16_t, "usat", 16, 0, UINT16_MAX)
+RAOT_CLAMP(i8, int8_t, RAOT_SSAT, 8, INT8_MIN, INT8_MAX)
+RAOT_CLAMP(i16, int16_t, RAOT_SSAT, 16, INT16_MIN, INT16_MAX)
+RAOT_CLAMP(u8, uint8_t, RAOT_USAT, 8, 0, UINT8_MAX)
+RAOT_CLAMP(u16, uint16_t, RAOT_USAT, 16, 0, UINT16_MAX)
 #undef RAOT_CLAMP
 /* clang-format on */
 
@@ -230,7 +237,7 @@ RAOT_FROM_FLOAT_WRAP(u8, uint8_t)
 RAOT_FROM_FLOAT_WRAP(u16, uint16_t)
 RAOT_FROM_FLOAT_WRAP(u32, uint32_t)
 
-#if defined(__ARM_FP) && (__ARM_FP & 4) && defined(__GNUC__) && !defined(__aarch64__)
+#if defined(RAOT_ASM_INLINE) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4)
 /* VCVTR rounds to nearest, halves to even, saturates, and makes 0 of NaN. */
 static inline int32_t raot_f32_to_i32_nearest(float x)
 {

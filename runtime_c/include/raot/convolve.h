@@ -232,7 +232,7 @@ raot_convolve_last_f32(float *out, const float *image, const float *weights, con
 __attribute__((noinline, unused)) static void raot_add_products(float *sums, const float *left,
                                                                 const float *right, int32_t count)
 {
-#if defined(RAOT_VFP)
+#if defined(RAOT_VFP) && defined(RAOT_ASM_INLINE)
     for (; count >= 4; count -= 4) {
         __asm__ volatile("vldmia %[sums], {s0-s3}\n"
                          "vldmia %[left]!, {s4-s7}\n"
@@ -309,7 +309,7 @@ static inline void raot_add_scaled(float *sums, const float *from, int32_t step,
         sums += 4;
     }
 #else
-#if defined(RAOT_VFP)
+#if defined(RAOT_VFP) && defined(RAOT_ASM_INLINE)
     for (; count >= 4; count -= 4) {
         __asm__ volatile("vldmia %[sums], {s0-s3}\n"
                          "vldr s4, [%[from]]\n add %[from], %[bytes]\n"

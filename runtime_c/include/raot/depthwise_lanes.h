@@ -19,8 +19,8 @@
 #define RAOT_DEPTHWISE_LANES_H
 
 #include <stdint.h>
-#include <string.h>
 
+#include "copy.h"
 #include "gather_codes.h"
 
 __attribute__((always_inline)) static inline void
@@ -46,7 +46,7 @@ raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offset
             const __m256i x = raot_codes(_mm_unpacklo_epi8(a, b), sign);
             const __m256i y = raot_codes(_mm_unpackhi_epi8(a, b), sign);
             int32_t pair;
-            (void)memcpy(&pair, weights + t, sizeof pair);
+            RAOT_COPY(&pair, weights + t, sizeof pair);
             const __m256i by = _mm256_set1_epi32(pair);
             low = _mm256_add_epi32(low, _mm256_madd_epi16(x, by));
             high = _mm256_add_epi32(high, _mm256_madd_epi16(y, by));

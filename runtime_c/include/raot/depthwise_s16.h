@@ -8,7 +8,9 @@
 #define RAOT_DEPTHWISE_S16_H
 
 #include <stdint.h>
-#include <string.h>
+
+#include "copy.h"
+#include "dsp.h"
 
 #include "mve.h"
 
@@ -16,8 +18,8 @@
 static inline void raot_copy_four(void *to, const void *from)
 {
     uint32_t four;
-    (void)memcpy(&four, from, sizeof four);
-    (void)memcpy(to, &four, sizeof four);
+    RAOT_COPY(&four, from, sizeof four);
+    RAOT_COPY(to, &four, sizeof four);
 }
 
 /* Bytes from `to` on, in fours. */
@@ -31,7 +33,7 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
     }
 #endif
     for (; i < count; i += 4) {
-        (void)memcpy((uint8_t *)to + i, &four, sizeof four);
+        RAOT_COPY((uint8_t *)to + i, &four, sizeof four);
     }
 }
 
@@ -169,62 +171,121 @@ raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, co
     }
 }
 #else
-#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)
-/* Of a row, outputs at x0 and x1: the middle weight is in the lower or the upper half. */
-#define RAOT_ROW_OF_TWO(EXTEND, FROM, OUTER, MIDDLE, HALF)                       \
-    "ldr %[x], " FROM "\n" EXTEND " %[y], %[x], ror #8\n" EXTEND " %[x], %[x]\n" \
-    "smlad %[a], %[x], " OUTER ", %[a]\n"                                        \
-    "smlab" HALF " %[a], %[y], " MIDDLE ", %[a]\n"                               \
-    "smlad %[b], %[y], " OUTER ", %[b]\n"                                        \
-    "smlat" HALF " %[b], %[x], " MIDDLE ", %[b]\n"
+#if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_UNALIGNED)
+/*
+ * r0 x, r1 window, r2 and r3 sums, r4 to r8 weights, r10 output, r11 y, r12 width, lr its end.
+ * Of a row: the middle weight is in the lower or the upper half.
+ */
+#define RAOT_ROW_OF_TWO(EXTEND, FROM, OUTER, MIDDLE, HALF)              \
+    "ldr r0, " FROM "\n" EXTEND " r11, r0, ror #8\n" EXTEND " r0, r0\n" \
+    "smlad r2, r0, " OUTER ", r2\n"                                     \
+    "smlab" HALF " r2, r11, " MIDDLE ", r2\n"                           \
+    "smlad r3, r11, " OUTER ", r3\n"                                    \
+    "smlat" HALF " r3, r0, " MIDDLE ", r3\n"
 
-#define RAOT_ROW_OF_ONE(EXTEND, FROM, OUTER, MIDDLE, HALF)                       \
-    "ldr %[x], " FROM "\n" EXTEND " %[y], %[x], ror #8\n" EXTEND " %[x], %[x]\n" \
-    "smlad %[a], %[x], " OUTER ", %[a]\n"                                        \
-    "smlab" HALF " %[a], %[y], " MIDDLE ", %[a]\n"
+#define RAOT_ROW_OF_ONE(EXTEND, FROM, OUTER, MIDDLE, HALF)              \
+    "ldr r0, " FROM "\n" EXTEND " r11, r0, ror #8\n" EXTEND " r0, r0\n" \
+    "smlad r2, r0, " OUTER ", r2\n"                                     \
+    "smlab" HALF " r2, r11, " MIDDLE ", r2\n"
 
-#define RAOT_THREE_ROWS(ROW, EXTEND)                 \
-    ROW(EXTEND, "[%[p]]", "%[u]", "%[m]", "b")       \
-    ROW(EXTEND, "[%[p], %[w]]", "%[v]", "%[m]", "t") \
-    ROW(EXTEND, "[%[p], %[w], lsl #1]", "%[t]", "%[l]", "b")
+#define RAOT_THREE_ROWS(ROW, EXTEND)          \
+    ROW(EXTEND, "[r1]", "r4", "r7", "b")      \
+    ROW(EXTEND, "[r1, r12]", "r5", "r7", "t") \
+    ROW(EXTEND, "[r1, r12, lsl #1]", "r6", "r8", "b")
+
+/*
+ * Stack: 0 bias, 4 window and 8 sums of the row, 12 and 16 their distances in bytes, 20 bytes of
+ * sums per row, 24 saved registers; arguments: 56 rows, 60 columns, 64 width, 68 stride, 72
+ * sum_step.
+ */
+/* clang-format off */
+#define RAOT_DEPTHWISE(N, T, EXTEND) \
+    RAOT_NAKED static void raot_depthwise_##N( \
+        RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const T *plane, \
+        RAOT_ARGUMENT const int16_t *weights, RAOT_ARGUMENT const int32_t *bias, \
+        RAOT_ARGUMENT int32_t rows, RAOT_ARGUMENT int32_t columns, RAOT_ARGUMENT int32_t width, \
+        RAOT_ARGUMENT int32_t stride, RAOT_ARGUMENT int32_t sum_step) \
+    { \
+        __asm volatile( \
+            "push {r4-r8, r10, r11, lr}\n sub sp, #24\n" \
+            "ldr r4, [r3]\n strd r4, r1, [sp]\n str r0, [sp, #8]\n" \
+            "ldrd r12, r4, [sp, #64]\n mul r5, r12, r4\n ldr r6, [sp, #72]\n lsls r6, r6, #2\n" \
+            "strd r5, r6, [sp, #12]\n" \
+            /* Of two sums at a time there may be one more than columns. */ \
+            "ldrd r6, r5, [sp, #56]\n lsls r5, r5, #2\n cmp r4, #1\n bne 1f\n" \
+            "adds r5, #4\n bic r5, r5, #7\n" \
+            "1: str r5, [sp, #20]\n" \
+            "cmp r6, #0\n ble 6f\n cmp r5, #0\n ble 6f\n cmp r4, #1\n" \
+            "ldr r4, [r2]\n ldr r5, [r2, #4]\n ldr r6, [r2, #8]\n ldr r7, [r2, #12]\n" \
+            "ldr r8, [r2, #16]\n bne 4f\n" \
+            "2: ldrd r1, r10, [sp, #4]\n ldr lr, [sp, #20]\n add lr, r10\n" \
+            "3: ldr r2, [sp]\n mov r3, r2\n" \
+            RAOT_THREE_ROWS(RAOT_ROW_OF_TWO, EXTEND) \
+            "strd r2, r3, [r10], #8\n adds r1, #2\n cmp r10, lr\n bne 3b\n" \
+            RAOT_NEXT_ROW "bne 2b\n b 6f\n" \
+            "4: ldrd r1, r10, [sp, #4]\n ldr lr, [sp, #20]\n add lr, r10\n ldr r3, [sp, #68]\n" \
+            "5: ldr r2, [sp]\n" \
+            RAOT_THREE_ROWS(RAOT_ROW_OF_ONE, EXTEND) \
+            "str r2, [r10], #4\n add r1, r3\n cmp r10, lr\n bne 5b\n" \
+            RAOT_NEXT_ROW "bne 4b\n" \
+            "6: add sp, #24\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
+#define RAOT_NEXT_ROW \
+    "ldrd r0, r1, [sp, #4]\n ldrd r2, r3, [sp, #12]\n add r0, r2\n add r1, r3\n" \
+    "strd r0, r1, [sp, #4]\n ldr r0, [sp, #56]\n subs r0, #1\n str r0, [sp, #56]\n"
+/* clang-format on */
+#elif defined(RAOT_DSP)
+/* One row of a window: the middle weight is in the lower (b) or the upper (t) half of a pair. */
+#define RAOT_ROW(N, FROM, OUTER, MIDDLE, HALF)                            \
+    {                                                                     \
+        const uint32_t four = raot_dsp_load(FROM);                        \
+        const int16x2_t even = raot_dsp_even_##N(four);                   \
+        const int16x2_t odd = raot_dsp_odd_##N(four);                     \
+        a = __smlab##HALF(odd, MIDDLE, raot_dsp_dot(even, OUTER, a));     \
+        if (stride == 1) {                                                \
+            b = __smlat##HALF(even, MIDDLE, raot_dsp_dot(odd, OUTER, b)); \
+        }                                                                 \
+    }
 
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, EXTEND) \
+    static inline void raot_depthwise_row_##N( \
+        int32_t *to, const T *at, const int16_t *weights, int32_t start, int32_t columns, \
+        int32_t width, const int32_t stride, int32_t column_step) \
+    { \
+        const int16x2_t upper = (int16x2_t)raot_dsp_load(weights); \
+        const int16x2_t center = (int16x2_t)raot_dsp_load(weights + 2); \
+        const int16x2_t lower = (int16x2_t)raot_dsp_load(weights + 4); \
+        const int16x2_t middle = (int16x2_t)raot_dsp_load(weights + 6); \
+        const int16x2_t last = (int16x2_t)raot_dsp_load(weights + 8); \
+        for (int32_t c = 0; c < columns; c += stride == 1 ? 2 : 1) { \
+            int32_t a = start; \
+            int32_t b = start; \
+            RAOT_ROW(N, at, upper, middle, b) \
+            RAOT_ROW(N, at + width, center, middle, t) \
+            RAOT_ROW(N, at + 2 * width, lower, last, b) \
+            to[c] = a; \
+            if (stride == 1) { \
+                to[c + 1] = b; \
+            } \
+            at += column_step; \
+        } \
+    } \
     __attribute__((noinline, unused)) static void raot_depthwise_##N( \
         int32_t *sums, const T *plane, const int16_t *weights, const int32_t *bias, \
         int32_t rows, int32_t columns, int32_t width, int32_t stride, int32_t sum_step) \
     { \
-        const int32_t start = bias[0]; \
-        uint32_t pairs[5]; \
-        (void)memcpy(pairs, weights, sizeof pairs); \
         for (int32_t r = 0; r < rows; r++) { \
-            const T *at = plane + r * stride * width; \
-            int32_t left = stride == 1 ? (columns + 1) / 2 : columns; \
-            int32_t *to = sums + r * sum_step; \
-            int32_t a, b, x, y; \
+            const T *const at = plane + r * stride * width; \
+            int32_t *const to = sums + r * sum_step; \
             if (stride == 1) { \
-                __asm volatile( \
-                    "1:\n ldr %[a], %[start]\n mov %[b], %[a]\n" \
-                    RAOT_THREE_ROWS(RAOT_ROW_OF_TWO, EXTEND) \
-                    "strd %[a], %[b], [%[to]], #8\n add %[p], #2\n ldr %[x], %[n]\n subs %[x], #1\n str %[x], %[n]\n bne 1b\n" \
-                    : [a] "=&r"(a), [b] "=&r"(b), [x] "=&r"(x), [y] "=&r"(y), [to] "+r"(to), \
-                      [p] "+r"(at), [n] "+m"(left) \
-                    : [w] "r"(width), [u] "r"(pairs[0]), [v] "r"(pairs[1]), [t] "r"(pairs[2]), \
-                      [m] "r"(pairs[3]), [l] "r"(pairs[4]), [start] "m"(start) \
-                    : "cc", "memory"); \
+                raot_depthwise_row_##N(to, at, weights, bias[0], columns, width, 1, 2); \
             } else { \
-                __asm volatile( \
-                    "1:\n ldr %[a], %[start]\n" \
-                    RAOT_THREE_ROWS(RAOT_ROW_OF_ONE, EXTEND) \
-                    "str %[a], [%[to]], #4\n add %[p], %[s]\n ldr %[x], %[n]\n subs %[x], #1\n str %[x], %[n]\n bne 1b\n" \
-                    : [a] "=&r"(a), [x] "=&r"(x), [y] "=&r"(y), [to] "+r"(to), [p] "+r"(at), \
-                      [n] "+m"(left) \
-                    : [w] "r"(width), [u] "r"(pairs[0]), [v] "r"(pairs[1]), [t] "r"(pairs[2]), \
-                      [m] "r"(pairs[3]), [l] "r"(pairs[4]), [s] "r"(stride), [start] "m"(start) \
-                    : "cc", "memory"); \
+                raot_depthwise_row_##N(to, at, weights, bias[0], columns, width, 2, stride); \
             } \
         } \
     }
+/* clang-format on */
 #else
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, EXTEND) \

@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "copy.h"
+
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -27,22 +29,22 @@ static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count
         (void)memcpy(to, from, (size_t)count);
     } else if (count >= 16) {
         uint64_t first[2], last[2];
-        (void)memcpy(first, from, sizeof first);
-        (void)memcpy(last, from + count - 16, sizeof last);
-        (void)memcpy(to, first, sizeof first);
-        (void)memcpy(to + count - 16, last, sizeof last);
+        RAOT_COPY(first, from, sizeof first);
+        RAOT_COPY(last, from + count - 16, sizeof last);
+        RAOT_COPY(to, first, sizeof first);
+        RAOT_COPY(to + count - 16, last, sizeof last);
     } else if (count >= 8) {
         uint64_t first, last;
-        (void)memcpy(&first, from, sizeof first);
-        (void)memcpy(&last, from + count - 8, sizeof last);
-        (void)memcpy(to, &first, sizeof first);
-        (void)memcpy(to + count - 8, &last, sizeof last);
+        RAOT_COPY(&first, from, sizeof first);
+        RAOT_COPY(&last, from + count - 8, sizeof last);
+        RAOT_COPY(to, &first, sizeof first);
+        RAOT_COPY(to + count - 8, &last, sizeof last);
     } else if (count >= 4) {
         uint32_t first, last;
-        (void)memcpy(&first, from, sizeof first);
-        (void)memcpy(&last, from + count - 4, sizeof last);
-        (void)memcpy(to, &first, sizeof first);
-        (void)memcpy(to + count - 4, &last, sizeof last);
+        RAOT_COPY(&first, from, sizeof first);
+        RAOT_COPY(&last, from + count - 4, sizeof last);
+        RAOT_COPY(to, &first, sizeof first);
+        RAOT_COPY(to + count - 4, &last, sizeof last);
     } else if (count > 0) {
         to[0] = from[0];
         to[count / 2] = from[count / 2];
@@ -58,8 +60,8 @@ static inline void raot_fill_ends(uint8_t *line, int32_t zero, int32_t first, in
 {
     if (places >= 8 && first <= 8 && places - last <= 8) {
         const uint64_t some = UINT64_C(0x0101010101010101) * (uint8_t)zero;
-        (void)memcpy(line, &some, sizeof some);
-        (void)memcpy(line + places - 8, &some, sizeof some);
+        RAOT_COPY(line, &some, sizeof some);
+        RAOT_COPY(line + places - 8, &some, sizeof some);
     } else {
         (void)memset(line, zero, (size_t)places);
     }

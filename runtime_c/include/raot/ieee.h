@@ -13,7 +13,9 @@
 
 #include <float.h>
 #include <stdint.h>
-#include <string.h>
+
+#include "assembly.h"
+#include "copy.h"
 
 #if defined(__FAST_MATH__)
 #error "build without -ffast-math and -Ofast: NaN, infinity and stated errors depend on it"
@@ -41,6 +43,11 @@ _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sig
 #define RAOT_FUSE_NEVER 0
 #define RAOT_FUSE_REGISTER 1
 #define RAOT_FUSE_MEMORY 2
+#if defined(RAOT_ASM_INLINE)
+#define RAOT_FUSE_BARRIER RAOT_FUSE_REGISTER
+#else
+#define RAOT_FUSE_BARRIER RAOT_FUSE_MEMORY
+#endif
 
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
 #define RAOT_FUSE RAOT_FUSE_MEMORY
@@ -50,8 +57,8 @@ _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sig
 #define RAOT_FUSE64 RAOT_FUSE_NEVER
 #elif defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
 #if defined(__FMA__) || defined(__FMA4__)
-#define RAOT_FUSE RAOT_FUSE_REGISTER
-#define RAOT_FUSE64 RAOT_FUSE_REGISTER
+#define RAOT_FUSE RAOT_FUSE_BARRIER
+#define RAOT_FUSE64 RAOT_FUSE_BARRIER
 #else
 #define RAOT_FUSE RAOT_FUSE_NEVER
 #define RAOT_FUSE64 RAOT_FUSE_NEVER
@@ -59,27 +66,27 @@ _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sig
 #define RAOT_FLOAT_REGISTER "+x"
 #define RAOT_DOUBLE_REGISTER "+x"
 #elif defined(__GNUC__) && defined(__aarch64__)
-#define RAOT_FUSE RAOT_FUSE_REGISTER
-#define RAOT_FUSE64 RAOT_FUSE_REGISTER
+#define RAOT_FUSE RAOT_FUSE_BARRIER
+#define RAOT_FUSE64 RAOT_FUSE_BARRIER
 #define RAOT_FLOAT_REGISTER "+w"
 #define RAOT_DOUBLE_REGISTER "+w"
 #elif defined(__GNUC__) && defined(__arm__)
 #if defined(__ARM_FEATURE_FMA)
-#define RAOT_FUSE RAOT_FUSE_REGISTER
+#define RAOT_FUSE RAOT_FUSE_BARRIER
 #else
 #define RAOT_FUSE RAOT_FUSE_NEVER
 #endif
 #if defined(__ARM_FEATURE_FMA) && (__ARM_FP & 8)
-#define RAOT_FUSE64 RAOT_FUSE_REGISTER
+#define RAOT_FUSE64 RAOT_FUSE_BARRIER
 #else
 #define RAOT_FUSE64 RAOT_FUSE_NEVER
 #endif
 #define RAOT_FLOAT_REGISTER "+t"
 #define RAOT_DOUBLE_REGISTER "+w"
 #elif defined(__GNUC__) && defined(__riscv_flen)
-#define RAOT_FUSE RAOT_FUSE_REGISTER
+#define RAOT_FUSE RAOT_FUSE_BARRIER
 #if __riscv_flen >= 64
-#define RAOT_FUSE64 RAOT_FUSE_REGISTER
+#define RAOT_FUSE64 RAOT_FUSE_BARRIER
 #else
 #define RAOT_FUSE64 RAOT_FUSE_NEVER
 #endif
@@ -94,7 +101,7 @@ static inline uint32_t raot_bitsf(float x)
 {
     uint32_t bits;
 
-    (void)memcpy(&bits, &x, sizeof bits);
+    RAOT_COPY(&bits, &x, sizeof bits);
     return bits;
 }
 
@@ -102,7 +109,7 @@ static inline uint64_t raot_bits(double x)
 {
     uint64_t bits;
 
-    (void)memcpy(&bits, &x, sizeof bits);
+    RAOT_COPY(&bits, &x, sizeof bits);
     return bits;
 }
 
@@ -110,7 +117,7 @@ static inline float raot_of_bitsf(uint32_t bits)
 {
     float x;
 
-    (void)memcpy(&x, &bits, sizeof x);
+    RAOT_COPY(&x, &bits, sizeof x);
     return x;
 }
 
@@ -118,7 +125,7 @@ static inline double raot_of_bits(uint64_t bits)
 {
     double x;
 
-    (void)memcpy(&x, &bits, sizeof x);
+    RAOT_COPY(&x, &bits, sizeof x);
     return x;
 }
 
@@ -235,7 +242,7 @@ static inline float raot_fminf(float a, float b)
  */
 static inline float raot_fmaf(float a, float b, float c)
 {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen)
+#if defined(__GNUC__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen))
     return __builtin_fmaf(a, b, c);
 #else
     return a * b + c;
@@ -244,8 +251,8 @@ static inline float raot_fmaf(float a, float b, float c)
 
 static inline double raot_fma(double a, double b, double c)
 {
-#if defined(__FMA__) || (defined(__ARM_FEATURE_FMA) && RAOT_FUSE64) || \
-    (defined(__riscv_flen) && RAOT_FUSE64)
+#if defined(__GNUC__) && (defined(__FMA__) || (defined(__ARM_FEATURE_FMA) && RAOT_FUSE64) || \
+                          (defined(__riscv_flen) && RAOT_FUSE64))
     return __builtin_fma(a, b, c);
 #else
     return a * b + c;

@@ -113,7 +113,11 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
 #define RAOT_LOW 2
 #define RAOT_STEPS 4
 #define RAOT_NEXT(step) RAOT_TILE_COLUMNS
+#if defined(RAOT_ASM_INLINE)
 #define RAOT_APART() __asm__ volatile("" ::: "memory")
+#else
+#define RAOT_APART() (void)0
+#endif
 typedef float32x4_t raot_lanes;
 typedef float32x4_t raot_steps;
 
@@ -197,7 +201,11 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
 #endif
 
 #if defined(RAOT_LANES)
+#if defined(__GNUC__)
 #define RAOT_SAID(condition) ((condition) ? (void)0 : __builtin_unreachable())
+#else
+#define RAOT_SAID(condition) (void)(condition)
+#endif
 #if defined(__clang__)
 #define RAOT_UNROLL
 #else

@@ -12,18 +12,20 @@
 #define RAOT_MULTIPLY_S16_H
 
 #include <stdint.h>
-#include <string.h>
+
+#include "copy.h"
+#include "dsp.h"
 
 /* Two neighbouring 16-bit numbers. */
 static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
 {
-#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__)
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
     uint32_t both;
     __asm("pkhbt %0, %1, %2, lsl #16" : "=r"(both) : "r"(low), "r"(high));
 #else
     const uint32_t both = ((uint32_t)low & 0xffffu) | (uint32_t)high << 16;
 #endif
-    (void)memcpy(to, &both, sizeof both);
+    RAOT_COPY(to, &both, sizeof both);
 }
 
 /*
@@ -85,7 +87,8 @@ RAOT_COLUMN(s8, int8_t)
 RAOT_COLUMN(u8, uint8_t)
 #undef RAOT_COLUMN
 
-#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP) && \
+    defined(__ARM_FEATURE_UNALIGNED)
 /*
  * Three neighbours for each of two neighbouring places, of `pairs` pairs of elements `step`
  * apart: four bytes of each hold them all. EXTEND is SXTB16 or UXTB16.
@@ -93,20 +96,40 @@ RAOT_COLUMN(u8, uint8_t)
 #define RAOT_COLUMNS_OF_THREE(N, T, EXTEND)                                                        \
     static inline int16_t *raot_three_##N(int16_t *to, const T *from, int32_t pairs, int32_t step) \
     {                                                                                              \
-        const T *odd = from + step;                                                                \
-        const int32_t twice = 2 * step;                                                            \
-        __asm volatile("1:\n"                                                                      \
-                       "ldr r4, [%[a]]\n ldr r6, [%[b]]\n"                                         \
-                       "add %[a], %[s]\n add %[b], %[s]\n" EXTEND " r5, r4, ror #8\n " EXTEND      \
-                       " r4, r4\n" EXTEND " r8, r6, ror #8\n " EXTEND " r6, r6\n"                  \
-                       "pkhbt r9, r4, r6, lsl #16\n pkhbt r10, r5, r8, lsl #16\n"                  \
-                       "pkhtb r6, r6, r4, asr #16\n pkhtb r8, r8, r5, asr #16\n"                   \
-                       "strd r9, r10, [%[to]], #8\n strd r10, r6, [%[to]], #8\n"                   \
-                       "strd r6, r8, [%[to]], #8\n"                                                \
-                       "subs %[n], #1\n bne 1b\n"                                                  \
-                       : [to] "+r"(to), [a] "+r"(from), [b] "+r"(odd), [n] "+r"(pairs)             \
-                       : [s] "r"(twice)                                                            \
-                       : "r4", "r5", "r6", "r8", "r9", "r10", "cc", "memory");                     \
+        __asm volatile(                                                                            \
+            "1:\n"                                                                                 \
+            "ldr r4, [%[a]]\n ldr r6, [%[a], %[s]]\n add %[a], %[a], %[s], lsl #1\n" EXTEND        \
+            " r5, r4, ror #8\n " EXTEND " r4, r4\n" EXTEND " r8, r6, ror #8\n " EXTEND " r6, r6\n" \
+            "pkhbt r10, r4, r6, lsl #16\n pkhtb r6, r6, r4, asr #16\n"                             \
+            "pkhbt r4, r5, r8, lsl #16\n pkhtb r8, r8, r5, asr #16\n"                              \
+            "strd r10, r4, [%[to]], #8\n strd r4, r6, [%[to]], #8\n"                               \
+            "strd r6, r8, [%[to]], #8\n"                                                           \
+            "subs %[n], #1\n bne 1b\n"                                                             \
+            : [to] "+r"(to), [a] "+r"(from), [n] "+r"(pairs)                                       \
+            : [s] "r"(step)                                                                        \
+            : "r4", "r5", "r6", "r8", "r10", "cc", "memory");                                      \
+        return to;                                                                                 \
+    }
+#elif defined(RAOT_DSP)
+#define RAOT_COLUMNS_OF_THREE(N, T, EXTEND)                                                        \
+    static inline int16_t *raot_three_##N(int16_t *to, const T *from, int32_t pairs, int32_t step) \
+    {                                                                                              \
+        for (int32_t k = 0; k < pairs; k++) {                                                      \
+            const uint32_t a = raot_dsp_load(from);                                                \
+            const uint32_t b = raot_dsp_load(from + step);                                         \
+            const uint32_t even_a = (uint32_t)raot_dsp_even_##N(a);                                \
+            const uint32_t even_b = (uint32_t)raot_dsp_even_##N(b);                                \
+            const uint32_t odd_a = (uint32_t)raot_dsp_odd_##N(a);                                  \
+            const uint32_t odd_b = (uint32_t)raot_dsp_odd_##N(b);                                  \
+            const uint32_t second = (odd_a & 0xffffu) | odd_b << 16;                               \
+            const uint32_t third = even_a >> 16 | (even_b & 0xffff0000u);                          \
+            const uint32_t words[6] = {                                                            \
+                (even_a & 0xffffu) | even_b << 16,  second, second, third, third,                  \
+                odd_a >> 16 | (odd_b & 0xffff0000u)};                                              \
+            RAOT_COPY(to, words, sizeof words);                                                    \
+            to += 12;                                                                              \
+            from += 2 * step;                                                                      \
+        }                                                                                          \
         return to;                                                                                 \
     }
 #else
@@ -180,61 +203,109 @@ RAOT_COLUMNS(s8, int8_t)
 RAOT_COLUMNS(u8, uint8_t)
 #undef RAOT_COLUMNS
 
-#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)
-/* Four products of two channels at two places. */
-#define RAOT_QUAD_S16                 \
-    "ldmia %[x]!, {r4, r5, r6, r8}\n" \
-    "ldrd r9, r10, [%[w]], #8\n"      \
-    "smlad %[a], r9, r4, %[a]\n"      \
-    "smlad %[b], r9, r5, %[b]\n"      \
-    "smlad %[a], r10, r6, %[a]\n"     \
-    "smlad %[b], r10, r8, %[b]\n"     \
-    "ldrd r9, r10, [%[w]], #8\n"      \
-    "smlad %[c], r9, r4, %[c]\n"      \
-    "smlad %[d], r9, r5, %[d]\n"      \
-    "smlad %[c], r10, r6, %[c]\n"     \
-    "smlad %[d], r10, r8, %[d]\n"
+#if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP)
+/*
+ * Four products of two channels at two places: r0, r2 and r3, r11 sums, r1 weights, r12 columns,
+ * lr quads left.
+ */
+#define RAOT_QUAD_S16                \
+    "ldmia r12!, {r4, r5, r6, r7}\n" \
+    "ldrd r8, r10, [r1], #8\n"       \
+    "smlad r0, r8, r4, r0\n"         \
+    "smlad r2, r8, r5, r2\n"         \
+    "smlad r0, r10, r6, r0\n"        \
+    "smlad r2, r10, r7, r2\n"        \
+    "ldrd r8, r10, [r1], #8\n"       \
+    "smlad r3, r8, r4, r3\n"         \
+    "smlad r11, r8, r5, r11\n"       \
+    "smlad r3, r10, r6, r3\n"        \
+    "smlad r11, r10, r7, r11\n"
 
-#define RAOT_QUAD_S8                  \
-    "ldmia %[x]!, {r4, r5, r6, r8}\n" \
-    "ldr r9, [%[w]], #4\n"            \
-    "sxtb16 r10, r9\n"                \
-    "smlad %[a], r10, r4, %[a]\n"     \
-    "smlad %[b], r10, r5, %[b]\n"     \
-    "sxtb16 r10, r9, ror #8\n"        \
-    "smlad %[a], r10, r6, %[a]\n"     \
-    "smlad %[b], r10, r8, %[b]\n"     \
-    "ldr r9, [%[w]], #4\n"            \
-    "sxtb16 r10, r9\n"                \
-    "smlad %[c], r10, r4, %[c]\n"     \
-    "smlad %[d], r10, r5, %[d]\n"     \
-    "sxtb16 r10, r9, ror #8\n"        \
-    "smlad %[c], r10, r6, %[c]\n"     \
-    "smlad %[d], r10, r8, %[d]\n"
+#define RAOT_QUAD_S8                 \
+    "ldmia r12!, {r4, r5, r6, r7}\n" \
+    "ldr r8, [r1], #4\n"             \
+    "sxtb16 r10, r8\n"               \
+    "smlad r0, r10, r4, r0\n"        \
+    "smlad r2, r10, r5, r2\n"        \
+    "sxtb16 r10, r8, ror #8\n"       \
+    "smlad r0, r10, r6, r0\n"        \
+    "smlad r2, r10, r7, r2\n"        \
+    "ldr r8, [r1], #4\n"             \
+    "sxtb16 r10, r8\n"               \
+    "smlad r3, r10, r4, r3\n"        \
+    "smlad r11, r10, r5, r11\n"      \
+    "sxtb16 r10, r8, ror #8\n"       \
+    "smlad r3, r10, r6, r3\n"        \
+    "smlad r11, r10, r7, r11\n"
 
+/*
+ * Stack: 0 sums, 4 weights, 8 columns, 12 bias, 16 saved registers; arguments: 48 channels, 52
+ * quads.
+ */
 /* clang-format off */
 #define RAOT_MULTIPLY(N, T, QUAD) \
+    RAOT_NAKED static void raot_multiply_##N( \
+        RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const T *weights, \
+        RAOT_ARGUMENT const int16_t *columns, RAOT_ARGUMENT const int32_t *bias, \
+        RAOT_ARGUMENT int32_t channels, RAOT_ARGUMENT int32_t quads) \
+    { \
+        __asm volatile( \
+            "push {r0-r8, r10, r11, lr}\n" \
+            "ldr r3, [sp, #48]\n cmp r3, #0\n ble 5f\n" \
+            "0: ldrd r12, lr, [sp, #8]\n ldrd r0, r3, [lr], #8\n str lr, [sp, #12]\n" \
+            "mov r2, r0\n mov r11, r3\n" \
+            "ldr lr, [sp, #52]\n subs lr, #4\n blt 2f\n" \
+            "1:\n" QUAD QUAD QUAD QUAD "subs lr, #4\n bge 1b\n" \
+            "2: adds lr, #4\n beq 4f\n" \
+            "3:\n" QUAD "subs lr, #1\n bne 3b\n" \
+            "4: ldr lr, [sp]\n strd r0, r2, [lr], #8\n strd r3, r11, [lr], #8\n str lr, [sp]\n" \
+            "ldr r3, [sp, #48]\n subs r3, #2\n str r3, [sp, #48]\n bgt 0b\n" \
+            "5: add sp, #16\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
+/* clang-format on */
+RAOT_MULTIPLY(s16, int16_t, RAOT_QUAD_S16)
+RAOT_MULTIPLY(s8, int8_t, RAOT_QUAD_S8)
+#undef RAOT_MULTIPLY
+#undef RAOT_QUAD_S16
+#undef RAOT_QUAD_S8
+#elif defined(RAOT_DSP)
+/* Weights of one channel: k = 0 and 1, k = 2 and 3. */
+#define RAOT_WEIGHTS_S16(W, FIRST, LAST)   \
+    (FIRST) = (int16x2_t)raot_dsp_load(W); \
+    (LAST) = (int16x2_t)raot_dsp_load((W) + 2)
+
+#define RAOT_WEIGHTS_S8(W, FIRST, LAST)     \
+    const uint32_t four = raot_dsp_load(W); \
+    (FIRST) = raot_dsp_even_s8(four);       \
+    (LAST) = raot_dsp_odd_s8(four)
+
+/* clang-format off */
+#define RAOT_MULTIPLY(N, T, WEIGHTS) \
     __attribute__((noinline, unused)) static void raot_multiply_##N( \
         int32_t *sums, const T *weights, const int16_t *columns, const int32_t *bias, \
         int32_t channels, int32_t quads) \
     { \
         for (int32_t n = 0; n < channels; n += 2) { \
             const int16_t *x = columns; \
-            int32_t left = quads; \
             int32_t a = bias[n]; \
             int32_t b = a; \
             int32_t c = bias[n + 1]; \
             int32_t d = c; \
-            __asm volatile( \
-                "subs %[n], #4\n blt 2f\n" \
-                "1:\n" QUAD QUAD QUAD QUAD "subs %[n], #4\n bge 1b\n" \
-                "2:\n adds %[n], #4\n beq 4f\n" \
-                "3:\n" QUAD "subs %[n], #1\n bne 3b\n" \
-                "4:\n" \
-                : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), \
-                  [w] "+r"(weights), [x] "+r"(x), [n] "+r"(left) \
-                : \
-                : "r4", "r5", "r6", "r8", "r9", "r10", "cc", "memory"); \
+            for (int32_t k = 0; k < quads; k++) { \
+                const int16x2_t first0 = (int16x2_t)raot_dsp_load(x); \
+                const int16x2_t first1 = (int16x2_t)raot_dsp_load(x + 2); \
+                const int16x2_t last0 = (int16x2_t)raot_dsp_load(x + 4); \
+                const int16x2_t last1 = (int16x2_t)raot_dsp_load(x + 6); \
+                int16x2_t first, last; \
+                { WEIGHTS(weights, first, last); } \
+                a = raot_dsp_dot(last, last0, raot_dsp_dot(first, first0, a)); \
+                b = raot_dsp_dot(last, last1, raot_dsp_dot(first, first1, b)); \
+                { WEIGHTS(weights + 4, first, last); } \
+                c = raot_dsp_dot(last, last0, raot_dsp_dot(first, first0, c)); \
+                d = raot_dsp_dot(last, last1, raot_dsp_dot(first, first1, d)); \
+                weights += 8; \
+                x += 8; \
+            } \
             sums[0] = a; \
             sums[1] = b; \
             sums[2] = c; \
@@ -243,11 +314,11 @@ RAOT_COLUMNS(u8, uint8_t)
         } \
     }
 /* clang-format on */
-RAOT_MULTIPLY(s16, int16_t, RAOT_QUAD_S16)
-RAOT_MULTIPLY(s8, int8_t, RAOT_QUAD_S8)
+RAOT_MULTIPLY(s16, int16_t, RAOT_WEIGHTS_S16)
+RAOT_MULTIPLY(s8, int8_t, RAOT_WEIGHTS_S8)
 #undef RAOT_MULTIPLY
-#undef RAOT_QUAD_S16
-#undef RAOT_QUAD_S8
+#undef RAOT_WEIGHTS_S16
+#undef RAOT_WEIGHTS_S8
 #else
 /* clang-format off */
 #define RAOT_MULTIPLY(N, T, MIDDLE) \

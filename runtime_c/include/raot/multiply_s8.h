@@ -9,9 +9,9 @@
 #define RAOT_MULTIPLY_S8_H
 
 #include <stdint.h>
-#include <string.h>
 
 #include "convert.h"
+#include "copy.h"
 #include "mve.h"
 
 #define RAOT_ROWS 8
@@ -23,7 +23,7 @@ static inline void raot_fill_16(int8_t *to, uint32_t four)
     vst1q_u32((uint32_t *)(void *)to, vdupq_n_u32(four));
 #else
     for (int32_t i = 0; i < 16; i += 4) {
-        (void)memcpy(to + i, &four, sizeof four);
+        RAOT_COPY(to + i, &four, sizeof four);
     }
 #endif
 }

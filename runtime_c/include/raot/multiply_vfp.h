@@ -7,6 +7,7 @@
 #ifndef RAOT_MULTIPLY_VFP_H
 #define RAOT_MULTIPLY_VFP_H
 
+#include "assembly.h"
 #include "multiply_one.h"
 
 #if defined(__OPTIMIZE_SIZE__)
@@ -23,67 +24,115 @@
     RAOT_FOUR_FMA(s12, s13, s14, s15, a3, b0, b1, b2, b3)
 
 /* Four rows and four columns. */
+#if defined(RAOT_ASM_THUMB)
+/*
+ * r0 levels; r1 left and r3 right operand of the middle loop; r2 bytes of a row on the left; r4 to
+ * r7 rows on the left, r8 row on the right, r10 and r11 their steps; r12 and lr iterations. Stack:
+ * 0 outer and 4 middle iterations left, 8 left and 12 right operand of the outer loop, 16 saved
+ * registers; argument: 112 sums.
+ */
+/* clang-format off */
+#if defined(RAOT_SMALL)
+#define RAOT_BLOCK_PAIRS ""
+#else
+/* Two iterations of the inner loop at once, where the left operand is contiguous. */
+#define RAOT_BLOCK_PAIRS \
+    "cmp r10, #4\n bne 4f\n lsrs r12, lr, #1\n beq 4f\n and lr, lr, #1\n" \
+    "3: vldmia r4!, {s16-s17}\n vldmia r5!, {s18-s19}\n" \
+    "vldmia r6!, {s20-s21}\n vldmia r7!, {s22-s23}\n" \
+    "vldmia r8, {s24-s27}\n add r8, r11\n vldmia r8, {s28-s31}\n add r8, r11\n" \
+    "subs r12, #1\n" RAOT_BLOCK_FMA(s16, s18, s20, s22, s24, s25, s26, s27) \
+    RAOT_BLOCK_FMA(s17, s19, s21, s23, s28, s29, s30, s31) "bne 3b\n"
+#endif
+/* clang-format on */
+RAOT_NAKED static void raot_block_f32(RAOT_ARGUMENT const struct raot_level *levels,
+                                      RAOT_ARGUMENT const float *left,
+                                      RAOT_ARGUMENT int32_t left_row,
+                                      RAOT_ARGUMENT const float *right, RAOT_ARGUMENT float *sums)
+{
+    /* clang-format off */
+    __asm__ volatile(
+        "push {r4-r8, r10, r11, lr}\n vpush {d8-d15}\n sub sp, #16\n"
+        "ldr r12, [sp, #112]\n vldmia r12, {s0-s3}\n add r12, #128\n vldmia r12, {s4-s7}\n"
+        "add r12, #128\n vldmia r12, {s8-s11}\n add r12, #128\n vldmia r12, {s12-s15}\n"
+        "lsls r2, r2, #2\n ldrd r10, r11, [r0, #28]\n lsl r10, r10, #2\n lsl r11, r11, #2\n"
+        "ldr r12, [r0]\n cmp r12, #0\n ble 7f\n ldr lr, [r0, #12]\n cmp lr, #0\n ble 7f\n"
+        "str r12, [sp]\n strd r1, r3, [sp, #8]\n"
+        "1: ldr r12, [r0, #12]\n str r12, [sp, #4]\n"
+        "2: mov r4, r1\n add r5, r4, r2\n add r6, r5, r2\n add r7, r6, r2\n mov r8, r3\n"
+        "ldr lr, [r0, #24]\n"
+        RAOT_BLOCK_PAIRS
+        "4: cmp lr, #0\n ble 6f\n"
+        "5: vldr s16, [r4]\n add r4, r10\n vldr s17, [r5]\n add r5, r10\n"
+        "vldr s18, [r6]\n add r6, r10\n vldr s19, [r7]\n add r7, r10\n"
+        "vldmia r8, {s24-s27}\n add r8, r11\n subs lr, #1\n"
+        RAOT_BLOCK_FMA(s16, s17, s18, s19, s24, s25, s26, s27) "bne 5b\n"
+        "6: ldrd r4, r5, [r0, #16]\n add r1, r1, r4, lsl #2\n add r3, r3, r5, lsl #2\n"
+        "ldr r12, [sp, #4]\n subs r12, #1\n str r12, [sp, #4]\n bne 2b\n"
+        "ldrd r1, r3, [sp, #8]\n ldrd r4, r5, [r0, #4]\n add r1, r1, r4, lsl #2\n"
+        "add r3, r3, r5, lsl #2\n strd r1, r3, [sp, #8]\n"
+        "ldr r12, [sp]\n subs r12, #1\n str r12, [sp]\n bne 1b\n"
+        "7: ldr r12, [sp, #112]\n vstmia r12, {s0-s3}\n add r12, #128\n vstmia r12, {s4-s7}\n"
+        "add r12, #128\n vstmia r12, {s8-s11}\n add r12, #128\n vstmia r12, {s12-s15}\n"
+        "add sp, #16\n vpop {d8-d15}\n pop {r4-r8, r10, r11, pc}\n");
+    /* clang-format on */
+}
+#else
+#define RAOT_ROW_FMA(S, R)                    \
+    {                                         \
+        const float factor = a[(R)*left_row]; \
+        S##0 = raot_fmaf(factor, b0, S##0);   \
+        S##1 = raot_fmaf(factor, b1, S##1);   \
+        S##2 = raot_fmaf(factor, b2, S##2);   \
+        S##3 = raot_fmaf(factor, b3, S##3);   \
+    }
+#define RAOT_ROW_LOAD(S, R)                       \
+    float S##0 = sums[(R)*RAOT_TILE_COLUMNS];     \
+    float S##1 = sums[(R)*RAOT_TILE_COLUMNS + 1]; \
+    float S##2 = sums[(R)*RAOT_TILE_COLUMNS + 2]; \
+    float S##3 = sums[(R)*RAOT_TILE_COLUMNS + 3];
+#define RAOT_ROW_STORE(S, R)                \
+    sums[(R)*RAOT_TILE_COLUMNS] = S##0;     \
+    sums[(R)*RAOT_TILE_COLUMNS + 1] = S##1; \
+    sums[(R)*RAOT_TILE_COLUMNS + 2] = S##2; \
+    sums[(R)*RAOT_TILE_COLUMNS + 3] = S##3;
+
 __attribute__((noinline, unused)) static void raot_block_f32(const struct raot_level *levels,
                                                              const float *left, int32_t left_row,
                                                              const float *right, float *sums)
 {
+    RAOT_ROW_LOAD(k, 0)
+    RAOT_ROW_LOAD(l, 1)
+    RAOT_ROW_LOAD(m, 2)
+    RAOT_ROW_LOAD(n, 3)
+
     for (int32_t i = 0; i < levels[0].count; i++) {
         for (int32_t j = 0; j < levels[1].count; j++) {
-            const float *a0 = left + i * levels[0].left + j * levels[1].left;
-            const float *a1 = a0 + left_row;
-            const float *a2 = a1 + left_row;
-            const float *a3 = a2 + left_row;
+            const float *a = left + i * levels[0].left + j * levels[1].left;
             const float *b = right + i * levels[0].right + j * levels[1].right;
-#if defined(RAOT_SMALL)
-            int32_t ones = levels[2].count;
-#else
-            int32_t twos = levels[2].left == 1 ? levels[2].count / 2 : 0;
-            int32_t ones = levels[2].count - 2 * twos;
-#endif
-            float *row = sums;
-
-            __asm__ volatile(
-                "vldmia %[row], {s0-s3}\n add %[row], #128\n"
-                "vldmia %[row], {s4-s7}\n add %[row], #128\n"
-                "vldmia %[row], {s8-s11}\n add %[row], #128\n"
-                "vldmia %[row], {s12-s15}\n"
-#if !defined(RAOT_SMALL)
-                "cmp %[twos], #0\n"
-                "beq 2f\n"
-                "1: vldmia %[a0]!, {s16-s17}\n vldmia %[a1]!, {s18-s19}\n"
-                "vldmia %[a2]!, {s20-s21}\n vldmia %[a3]!, {s22-s23}\n"
-                "vldmia %[b], {s24-s27}\n add %[b], %[right]\n"
-                "vldmia %[b], {s28-s31}\n add %[b], %[right]\n"
-                "subs %[twos], #1\n" RAOT_BLOCK_FMA(s16, s18, s20, s22, s24, s25, s26, s27)
-                    RAOT_BLOCK_FMA(s17, s19, s21, s23, s28, s29, s30,
-                                   s31) "bne 1b\n"
-#endif
-                                        "2: cmp %[ones], #0\n"
-                                        "beq 4f\n"
-                                        "3: vldr s16, [%[a0]]\n add %[a0], %[left]\n"
-                                        "vldr s17, [%[a1]]\n add %[a1], %[left]\n"
-                                        "vldr s18, [%[a2]]\n add %[a2], %[left]\n"
-                                        "vldr s19, [%[a3]]\n add %[a3], %[left]\n"
-                                        "vldmia %[b], {s24-s27}\n add %[b], %[right]\n"
-                                        "subs %[ones], #1\n" RAOT_BLOCK_FMA(
-                                            s16, s17, s18, s19, s24, s25, s26,
-                                            s27) "bne 3b\n"
-                                                 "4: vstmia %[row], {s12-s15}\n sub %[row], #128\n"
-                                                 "vstmia %[row], {s8-s11}\n sub %[row], #128\n"
-                                                 "vstmia %[row], {s4-s7}\n sub %[row], #128\n"
-                                                 "vstmia %[row], {s0-s3}\n"
-                : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b] "+r"(b),
-#if !defined(RAOT_SMALL)
-                  [twos] "+r"(twos),
-#endif
-                  [ones] "+r"(ones), [row] "+r"(row)
-                : [left] "r"(4 * levels[2].left), [right] "r"(4 * levels[2].right)
-                : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
-                  "s13", "s14", "s15", "s16", "s17", "s18", "s19", "s20", "s21", "s22", "s23",
-                  "s24", "s25", "s26", "s27", "s28", "s29", "s30", "s31", "memory", "cc");
+            for (int32_t left_over = levels[2].count; left_over > 0; left_over--) {
+                const float b0 = b[0];
+                const float b1 = b[1];
+                const float b2 = b[2];
+                const float b3 = b[3];
+                RAOT_ROW_FMA(k, 0)
+                RAOT_ROW_FMA(l, 1)
+                RAOT_ROW_FMA(m, 2)
+                RAOT_ROW_FMA(n, 3)
+                a += levels[2].left;
+                b += levels[2].right;
+            }
         }
     }
+    RAOT_ROW_STORE(k, 0)
+    RAOT_ROW_STORE(l, 1)
+    RAOT_ROW_STORE(m, 2)
+    RAOT_ROW_STORE(n, 3)
 }
+#undef RAOT_ROW_FMA
+#undef RAOT_ROW_LOAD
+#undef RAOT_ROW_STORE
+#endif
 
 /* One row and eight columns. */
 __attribute__((noinline, unused)) static void
@@ -95,6 +144,7 @@ raot_row_f32(const struct raot_level *levels, const float *left, const float *ri
             const float *b = right + i * levels[0].right + j * levels[1].right;
             int32_t count = levels[2].count;
 
+#if defined(RAOT_ASM_INLINE)
             __asm__ volatile(
                 "vldmia %[sums], {s0-s7}\n"
                 "cmp %[count], #0\n"
@@ -111,6 +161,16 @@ raot_row_f32(const struct raot_level *levels, const float *left, const float *ri
                 : [sums] "r"(sums), [left] "r"(4 * levels[2].left), [right] "r"(4 * levels[2].right)
                 : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
                   "s13", "s14", "s15", "s16", "memory", "cc");
+#else
+            for (; count > 0; count--) {
+                const float factor = *a;
+                for (int32_t c = 0; c < 8; c++) {
+                    sums[c] = raot_fmaf(factor, b[c], sums[c]);
+                }
+                a += levels[2].left;
+                b += levels[2].right;
+            }
+#endif
         }
     }
 }

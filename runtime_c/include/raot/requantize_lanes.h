@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "convert.h"
+#include "copy.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -158,7 +159,7 @@ raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const in
             const uint64_t bytes = raot_eight_codes(sums + c, one, zero, exact, sign);
             /* What comes after the row is written later, where rows follow each other. */
             if (left >= 8 || (out_step == columns && (rows - r) * columns - c >= 8)) {
-                (void)memcpy(out + c, &bytes, sizeof bytes);
+                RAOT_COPY(out + c, &bytes, sizeof bytes);
             } else {
                 for (int32_t n = 0; n < left; n++) {
                     out[c + n] = (uint8_t)(bytes >> (8 * n));

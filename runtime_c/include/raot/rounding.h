@@ -285,15 +285,15 @@ static inline float raot_sqrtf(float x)
     if (!(x > 0.0f)) {
         return x == 0.0f ? x : RAOT_NAN;
     }
-#if defined(__GNUC__) && defined(__AVX__)
+#if defined(RAOT_ASM_INLINE) && defined(__AVX__)
     __asm__("vsqrtss %1, %1, %0" : "=x"(root) : "x"(x));
-#elif defined(__GNUC__) && defined(__SSE__)
+#elif defined(RAOT_ASM_INLINE) && defined(__SSE__)
     __asm__("sqrtss %1, %0" : "=x"(root) : "x"(x));
-#elif defined(__GNUC__) && defined(__aarch64__)
+#elif defined(RAOT_ASM_INLINE) && defined(__aarch64__)
     __asm__("fsqrt %s0, %s1" : "=w"(root) : "w"(x));
-#elif defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4)
+#elif defined(RAOT_ASM_INLINE) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4)
     __asm__("vsqrt.f32 %0, %1" : "=t"(root) : "t"(x));
-#elif defined(__GNUC__) && defined(__riscv_flen)
+#elif defined(RAOT_ASM_INLINE) && defined(__riscv_flen)
     __asm__("fsqrt.s %0, %1" : "=f"(root) : "f"(x));
 #else
     root = raot_isinff(x) ? x : raot_sqrt_digitsf(x);
@@ -308,15 +308,15 @@ static inline double raot_sqrt(double x)
     if (!(x > 0.0)) {
         return x == 0.0 ? x : (double)RAOT_NAN;
     }
-#if defined(__GNUC__) && defined(__AVX__)
+#if defined(RAOT_ASM_INLINE) && defined(__AVX__)
     __asm__("vsqrtsd %1, %1, %0" : "=x"(root) : "x"(x));
-#elif defined(__GNUC__) && defined(__SSE2__)
+#elif defined(RAOT_ASM_INLINE) && defined(__SSE2__)
     __asm__("sqrtsd %1, %0" : "=x"(root) : "x"(x));
-#elif defined(__GNUC__) && defined(__aarch64__)
+#elif defined(RAOT_ASM_INLINE) && defined(__aarch64__)
     __asm__("fsqrt %d0, %d1" : "=w"(root) : "w"(x));
-#elif defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 8)
+#elif defined(RAOT_ASM_INLINE) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 8)
     __asm__("vsqrt.f64 %P0, %P1" : "=w"(root) : "w"(x));
-#elif defined(__GNUC__) && defined(__riscv_flen) && __riscv_flen >= 64
+#elif defined(RAOT_ASM_INLINE) && defined(__riscv_flen) && __riscv_flen >= 64
     __asm__("fsqrt.d %0, %1" : "=f"(root) : "f"(x));
 #else
     root = raot_isinf(x) ? x : raot_sqrt_digits(x);

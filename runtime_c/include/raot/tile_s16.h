@@ -12,7 +12,9 @@
 #define RAOT_TILE_S16_H
 
 #include <stdint.h>
-#include <string.h>
+
+#include "assembly.h"
+#include "copy.h"
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -116,7 +118,9 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 
 #if defined(RAOT_DOT_LANES)
 /* Sums stay in their registers, and in their order, for which compilers have too few otherwise. */
-#if defined(__AVX512BW__)
+#if !defined(RAOT_ASM_INLINE)
+#define RAOT_DOT_STAYS(sum) (void)(sum)
+#elif defined(__AVX512BW__)
 #define RAOT_DOT_STAYS(sum) __asm__ volatile("" : "+v"(sum))
 #else
 #define RAOT_DOT_STAYS(sum) __asm__ volatile("" : "+x"(sum))
@@ -152,7 +156,7 @@ raot_dot_block(const int32_t rows, const int32_t wide, int32_t *sums, const int1
         RAOT_DOT_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             int32_t pair;
-            (void)memcpy(&pair, left + r * depth + k, sizeof pair);
+            RAOT_COPY(&pair, left + r * depth + k, sizeof pair);
             const raot_dots factor = raot_dots_all(pair);
             RAOT_DOT_UNROLL
             for (int32_t w = 0; w < wide; w++) {

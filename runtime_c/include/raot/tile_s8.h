@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "assembly.h"
+#include "copy.h"
 #include "gather_codes.h"
 
 #if defined(__ARM_NEON) && defined(__aarch64__)
@@ -32,7 +34,11 @@
 #endif
 
 /* Sums stay in their registers, and in their order. */
+#if defined(RAOT_ASM_INLINE)
 #define RAOT_QUAD_STAYS(sum) __asm__("" : "+w"(sum))
+#else
+#define RAOT_QUAD_STAYS(sum) (void)(sum)
+#endif
 #if defined(__clang__)
 #define RAOT_QUAD_UNROLL
 #else
@@ -87,7 +93,7 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
         RAOT_QUAD_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             int32_t four;
-            (void)memcpy(&four, left + r * depth + k, sizeof four);
+            RAOT_COPY(&four, left + r * depth + k, sizeof four);
             x[r] = vreinterpretq_s8_s32(vdupq_n_s32(four));
         }
         RAOT_QUAD_STEP(0)
@@ -103,10 +109,15 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
 }
 
 #if defined(RAOT_QUAD_BY_TWOS)
+#if defined(RAOT_ASM_INLINE)
 /* What is read afterwards is not read before, when registers are wanted for sums. */
 #define RAOT_QUAD_THEN __asm__ volatile("" : : : "memory")
 /* A pointer of its own, which moves as it reads. */
 #define RAOT_QUAD_MOVES(place) __asm__("" : "+r"(place))
+#else
+#define RAOT_QUAD_THEN (void)0
+#define RAOT_QUAD_MOVES(place) (void)(place)
+#endif
 
 #define RAOT_QUAD_PRODUCTS(two, by)                                                  \
     {                                                                                \
@@ -191,8 +202,8 @@ raot_quad_pairs(const int32_t pairs, int32_t rows, int32_t *sums, const int8_t *
         for (int32_t p = 0; p < pairs; p++) {
             uint32_t one;
             uint32_t two;
-            (void)memcpy(&one, from[2 * p], sizeof one);
-            (void)memcpy(&two, from[2 * p + 1], sizeof two);
+            RAOT_COPY(&one, from[2 * p], sizeof one);
+            RAOT_COPY(&two, from[2 * p + 1], sizeof two);
             x[p] = vcombine_s8(vcreate_s8(one), vcreate_s8(two));
         }
         RAOT_QUAD_EIGHTS(right)
@@ -260,7 +271,7 @@ raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *ri
         }
         for (int32_t k = 0; k < depth; k += 4) {
             int32_t four;
-            (void)memcpy(&four, left + r * depth + k, sizeof four);
+            RAOT_COPY(&four, left + r * depth + k, sizeof four);
             const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
             for (int32_t w = 0; w < 4; w++) {
                 const int8x16_t by = vld1q_s8(right + 16 * k + 16 * w);

@@ -11,6 +11,8 @@
 
 #include <stdint.h>
 
+#include "assembly.h"
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -116,7 +118,7 @@ static inline void raot_window_zeros(float *to, int32_t first, int32_t last)
 {
     for (int32_t i = first; i < last; i++) {
         to[i] = 0.0f;
-#if defined(__GNUC__) && defined(__arm__)
+#if defined(RAOT_ASM_INLINE) && defined(__arm__)
         __asm__ volatile("");
 #endif
     }

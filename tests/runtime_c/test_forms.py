@@ -1,0 +1,95 @@
+"""The forms of a micro-kernel (assembly, intrinsics, plain C) give the same bits, and every header
+is accepted by a compiler without the extensions that not all compilers have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+INCLUDE = ROOT / "runtime_c" / "include"
+PARTS = ("multiply_mve.h", "multiply_vfp.h")
+"""Included by multiply.h for the cores that have the instructions."""
+HEADERS = sorted(p.name for p in (INCLUDE / "raot").glob("*.h") if p.name not in PARTS)
+SOURCE = Path(__file__).with_name("micro_kernel_forms.c")
+GCC, CLANG = "arm-linux-gnueabihf-gcc", "clang"
+# The A profile has the instructions of Cortex-M4 and runs without a board.
+CORE = (
+    "-mthumb", "-mcpu=cortex-a7", "-mfpu=neon-vfpv4", "-mfloat-abi=hard", "-static",
+    "-ffp-contract=off", "-fno-strict-aliasing", "-U__ARM_ARCH_PROFILE", "-D__ARM_ARCH_PROFILE=77",
+)  # fmt: skip
+PLAIN = ("-O2", "-DRAOT_NO_INTRINSICS")
+FORMS = {
+    "assembly": (GCC, "-O2"),
+    "assembly_without_optimization": (GCC, "-O0", "-ffixed-r9", "-fno-omit-frame-pointer"),
+    "assembly_made_small": (GCC, "-Os"),
+    "intrinsics": (GCC, "-O2", "-DRAOT_NO_ASSEMBLY"),
+    "intrinsics_aligned": (GCC, "-O1", "-mno-unaligned-access"),
+    "clang_assembly": (CLANG, "-O2", "--target=arm-linux-gnueabihf"),
+    "clang_intrinsics": (CLANG, "-O2", "--target=arm-linux-gnueabihf", "-DRAOT_NO_ASSEMBLY"),
+}
+LONG = ("assembly_made_small", "intrinsics_aligned", "clang_intrinsics")
+OTHER_COMPILERS = {
+    "no_gnu": (),
+    "iar": ("-D__ICCARM__=9050001",),
+    "arm_compiler_5": ("-D__CC_ARM", "-D__ARMCC_VERSION=5060750"),
+}
+"""Macros of compilers that are not here, on a compiler whose own macros are undefined."""
+
+
+def need(*tools: str) -> None:
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+
+
+def lines(command: Sequence[str], folder: Path) -> list[str]:
+    need(command[0], GCC, "qemu-arm")
+    program = folder / "forms"
+    compiler, *flags = command
+    built = subprocess.run(
+        [compiler, *flags, *CORE, f"-I{INCLUDE}", str(SOURCE), "-o", str(program), "-lm"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr[-3000:]
+    done = subprocess.run(["qemu-arm", program], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return lines((GCC, *PLAIN), tmp_path_factory.mktemp("plain"))
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    "form", [pytest.param(f, marks=pytest.mark.long if f in LONG else ()) for f in FORMS]
+)
+def test_every_form_gives_the_same_bits(form: str, plain: list[str], tmp_path: Path) -> None:
+    found = lines(FORMS[form], tmp_path)
+    assert len(found) == 300
+    assert found == plain
+
+
+@pytest.mark.parametrize("compiler", OTHER_COMPILERS)
+def test_headers_need_no_gnu_extension(compiler: str, tmp_path: Path) -> None:
+    """Neither attributes, assembly, statement expressions nor builtins of GNU C."""
+    need("arm-none-eabi-gcc")
+    unit = tmp_path / "all.c"
+    unit.write_text("".join(f'#include "raot/{name}"\n' for name in HEADERS))
+    hidden = ("-U__GNUC__", "-D__attribute__(x)=", "-D__asm__=$", "-D__asm=$")
+    for core in ("cortex-m0", "cortex-m4"):
+        float_unit = ("-mfloat-abi=hard", "-mfpu=fpv4-sp-d16") if core == "cortex-m4" else ()
+        done = subprocess.run(
+            ["arm-none-eabi-gcc", "-mthumb", f"-mcpu={core}", *float_unit, "-std=c11", "-O1",
+             "-pedantic-errors", "-Wno-unused-function", *hidden, *OTHER_COMPILERS[compiler],
+             f"-I{INCLUDE}", "-S", str(unit), "-o", os.devnull],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
