@@ -250,13 +250,15 @@ def verify(
     options = _options(chosen)
     arrays = read_inputs(inputs)
     sizes = tuple(parse_at(text) for text in at)
+    usual = "numpy" if options.quantise else default_reference(model)
+    chosen_reference = reference or usual
     if per_value:
-        if reference or sanitize or port or json_file or dump:
+        if sanitize or port or json_file or dump:
             raise click.UsageError(
-                "--per-value compares with NumPy and prints: it goes without --reference,"
-                " --sanitize, --serial, --json and --dump"
+                "--per-value prints the first value that differs: it goes without --sanitize,"
+                " --serial, --json and --dump"
             )
-        verify_values(model, board, options, sizes, arrays, tolerance)
+        verify_values(model, board, options, sizes, arrays, tolerance, chosen_reference)
     if port is not None and (len(board) != 1 or board == ("host",)):
         raise click.UsageError("--serial is for one board: name it by --board")
     projects = driver.compile_for(model, board, options, dump)
@@ -267,7 +269,7 @@ def verify(
         state=options.state,
         at=sizes,
         inputs=arrays,
-        reference=reference or ("numpy" if options.quantise else default_reference(model)),
+        reference=chosen_reference,
         tolerance=tolerance,
         sanitize=sanitize,
         port=port,
@@ -445,6 +447,8 @@ def bug(
     from relax_aot import driver
     from relax_aot.diagnose.bug import minimise, with_random_weights, write_reproducer
     from relax_aot.project.board import load_board
+    from relax_aot.verify.job import default_reference
+    from relax_aot.verify.onnx_values import OnnxValues
 
     if chosen.get("dump"):
         raise click.UsageError(
@@ -452,11 +456,14 @@ def bug(
         )
     options = _options(chosen)
     module = driver.load(model, options)
+    outside = None
     if random_weights:
         module = with_random_weights(module)
+    elif options.quantise is None and default_reference(model) == "onnxruntime":
+        outside = OnnxValues(model, options.fix, module)
     module, _ = driver.coded(module, options)
     target = load_board(board)
-    found = minimise(module, target, options, [parse_at(text) for text in at])
+    found = minimise(module, target, options, [parse_at(text) for text in at], outside)
     path = write_reproducer(found, target, options, Path(output))
     click.echo(f"{path}: {found.calls} of {found.of_calls} calls")
     click.echo(f"{found.failure.kind}: {found.failure.message}")

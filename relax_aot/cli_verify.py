@@ -42,12 +42,20 @@ def verify_values(
     sizes: Sequence[Mapping[str, int]],
     arrays: dict[str, Any],
     tolerance: Tolerance | None,
+    reference: str,
 ) -> NoReturn:
     """The first value inside that differs."""
     from relax_aot.diagnose.values import first_differences
+    from relax_aot.verify.onnx_values import OnnxValues
 
+    if reference not in ("numpy", "onnxruntime"):
+        raise click.UsageError(
+            "--per-value compares the values inside with numpy or onnxruntime, not with"
+            f" {reference}"
+        )
     module, _ = driver.coded(driver.load(model, options), options)
-    found = first_differences(module, boards, options, sizes, arrays, tolerance)
+    outside = OnnxValues(model, options.fix, module) if reference == "onnxruntime" else None
+    found = first_differences(module, boards, options, sizes, arrays, tolerance, outside)
     for line in found.lines:
         click.echo(line)
     sys.exit(0 if found.ok else DIFFERENT)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relax_aot import driver
+from relax_aot.diagnose.sources import first_source_difference
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.externs import ExternError
@@ -27,11 +30,15 @@ from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.host import host_model
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
+from relax_aot.verify.onnx_values import OnnxValues
 from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import SizeChoiceError, cases_of
 from relax_aot.version import VERSION
 
+Array = NDArray[Any]
 TEXT_NAME = "reproducer.raot"
+INPUTS_NAME = "inputs.npz"
+EXPECTED_NAME = "expected.npz"
 DIFFERS = "results differ"
 
 
@@ -55,13 +62,26 @@ class Reproducer:
     failure: Failure
     calls: int
     of_calls: int
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    """Inputs, where the fault shows at these alone."""
+    expected: Mapping[str, Array] = field(default_factory=dict)
+    """Results of another program, where the module's own reference is wrong too."""
 
 
 def minimise(
-    module: Module, board: Board, options: Options, sizes: Sequence[dict[str, int]] = ()
+    module: Module,
+    board: Board,
+    options: Options,
+    sizes: Sequence[dict[str, int]] = (),
+    outside: OnnxValues | None = None,
 ) -> Reproducer:
-    """The smallest part found that fails as the whole does."""
+    """The smallest part found that fails as the whole does. `outside` is asked where the C
+    equals the module's own reference."""
     whole = failure_of(module, board, options, sizes)
+    if whole is None and outside is not None:
+        misread = _misread(module, board, options, sizes, outside)
+        if misread is not None:
+            return misread
     if whole is None:
         raise NothingWrong(
             f"the model compiles for {board.name} and equals its reference: there is nothing to"
@@ -76,6 +96,32 @@ def minimise(
         if found is not None and found.kind == whole.kind:
             return Reproducer(part, found, len(part.main.body), count)
     return Reproducer(module, whole, count, count)
+
+
+def _misread(
+    module: Module,
+    board: Board,
+    options: Options,
+    sizes: Sequence[dict[str, int]],
+    outside: OnnxValues,
+) -> Reproducer | None:
+    """The first call whose meaning here is not that of the source model."""
+    project = driver.compile_module(module, board, options)
+    found = first_source_difference(project, outside, sizes)
+    if found is None:
+        return None
+    plain = replace(module, states=())
+    part = cut(plain, found.position, found.position + 1)
+    difference = found.difference
+    failure = Failure(
+        DIFFERS,
+        f"%{difference.name} is not what ONNX Runtime computes: {difference.mismatches} elements"
+        f" differ, by {difference.max_abs:g} at most",
+    )
+    arrays = {p.name: found.arrays[p.name] for p in part.main.params}
+    expected = {v.name: found.arrays[v.name] for v in part.main.results}
+    expected[difference.name] = found.wanted
+    return Reproducer(part, failure, 1, len(module.main.body), arrays, expected)
 
 
 def failure_of(
@@ -211,11 +257,16 @@ def write_reproducer(found: Reproducer, board: Board, options: Options, folder: 
     """The part as text, and a note of what goes wrong and how to see it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = save(found.module, folder / TEXT_NAME)
+    judged = "--reference numpy"
+    if found.expected:
+        np.savez(folder / INPUTS_NAME, **dict(found.arrays))  # type: ignore[arg-type]  # arrays by name
+        np.savez(folder / EXPECTED_NAME, **dict(found.expected))  # type: ignore[arg-type]  # as above
+        judged = f"--inputs {INPUTS_NAME} --reference {EXPECTED_NAME}"
     note = (
         f"relax_aot {VERSION}, board {board.name}\n"
         f"{found.failure.kind}: {found.failure.message}\n"
         f"{found.calls} of {found.of_calls} calls are left\n\n"
-        f"relax-aot verify {TEXT_NAME} --board {board.name} --reference numpy"
+        f"relax-aot verify {TEXT_NAME} --board {board.name} {judged}"
         f"{''.join(_beside(options, folder))}\n"
     )
     (folder / "README.txt").write_text(note, encoding="utf-8")

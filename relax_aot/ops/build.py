@@ -112,6 +112,12 @@ class Shared:
         self.bounds = assume(bounds, self.assumed)
 
 
+def value_name(wanted: str) -> str:
+    """A value name of the text form: letters, digits, `_`, `.`."""
+    base = re.sub(r"[^A-Za-z0-9_.]+", "_", wanted).strip("_.") or "v"
+    return f"v{base}" if base[0].isdigit() else base
+
+
 class FunctionBuilder:
     """One function under construction; `branch` opens another in the same module."""
 
@@ -124,10 +130,8 @@ class FunctionBuilder:
     # Names, symbols, parameters, constants
 
     def unique(self, wanted: str) -> str:
-        """A value name of the text form: letters, digits, `_`, `.`; unique in the module."""
-        base = re.sub(r"[^A-Za-z0-9_.]+", "_", wanted).strip("_.") or "v"
-        if base[0].isdigit():
-            base = f"v{base}"
+        """A value name that is unique in the module."""
+        base = value_name(wanted)
         name, count = base, 1
         while name in self.shared.names:
             count += 1

@@ -10,12 +10,19 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from click.testing import CliRunner
 
 from relax_aot import driver, lowering
 from relax_aot.cli import cli
-from relax_aot.diagnose.bug import NothingWrong, cut, minimise, with_random_weights
+from relax_aot.diagnose.bug import (
+    NothingWrong,
+    cut,
+    minimise,
+    with_random_weights,
+    write_reproducer,
+)
 from relax_aot.diagnose.changes import NotAProject, changes
 from relax_aot.diagnose.values import all_values, first_differences
 from relax_aot.driver import Options
@@ -24,6 +31,7 @@ from relax_aot.ops import all_ops, deduce
 from relax_aot.project.board import load_board
 from relax_aot.verify import reference
 from relax_aot.verify.compare import Tolerance
+from relax_aot.verify.onnx_values import OnnxValues
 from relax_aot.verify.profile import profile
 from relax_aot.verify.samples import cases_of
 from tests.conftest import ROOT
@@ -162,3 +170,43 @@ def test_a_profile_adds_up_and_ranks_by_work() -> None:
     # The recurrence has most multiply-adds of this model by far.
     assert found.kernels[0].origin.startswith("/gru/")
     assert found.kernels[0].instructions > 0.5 * found.instructions
+
+
+MISREAD = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[2, n] x) => (float[2, n] y) {
+  a = Neg(x)
+  b = Tanh(a)
+  y = Exp(b)
+}
+"""
+
+
+def misread() -> tuple[Any, OnnxValues]:
+    """A module whose Tanh was read as Sin, and the model."""
+    model = onnx.parser.parse_model(MISREAD)
+    options = Options(bounds={"n": (1, 9)}, name="misread")
+    module = driver.load(onnx.parser.parse_model(MISREAD.replace("Tanh", "Sin")), options)
+    return module, OnnxValues(model, {}, module)
+
+
+def test_a_value_that_the_source_model_computes_otherwise_is_named() -> None:
+    module, outside = misread()
+    assert first_differences(module, ["host"], OPTIONS, [{"n": 5}], {}, None).ok
+    found = first_differences(module, ["host"], OPTIONS, [{"n": 5}], {}, None, outside)
+    assert not found.ok and "%b: f32[2, n] = sin" in found.lines[0]
+
+
+def test_a_call_that_was_misread_becomes_a_reproducer(tmp_path: Path) -> None:
+    module, outside = misread()
+    board, options = load_board("host"), Options(name="misread")
+    with pytest.raises(NothingWrong):
+        minimise(module, board, options)
+    found = minimise(module, board, options, [{"n": 4}], outside)
+    assert found.calls == 1 and "not what ONNX Runtime computes" in found.failure.message
+    path = write_reproducer(found, board, options, tmp_path)
+    arguments = ["--inputs", str(tmp_path / "inputs.npz")]
+    arguments += ["--reference", str(tmp_path / "expected.npz")]
+    done = CliRunner().invoke(cli, ["verify", str(path), *arguments])
+    assert done.exit_code == 1, done.output
+    assert "--inputs inputs.npz --reference expected.npz" in (tmp_path / "README.txt").read_text()

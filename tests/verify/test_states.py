@@ -73,7 +73,7 @@ def test_a_fault_of_the_state_is_found_in_each_call(
 ) -> None:
     """One number of the state is 16 units in the last place off, after this call alone."""
     right = library.Library.run
-    calls = []
+    calls: list[library.RawResult] = []
 
     def run(self: library.Library, *arguments: Any) -> library.RawResult:
         result = right(self, *arguments)
