@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from relax_aot.emit.foreign_macros import FOREIGN_MACROS
+
 # C11 and C++17 keywords, names of the headers that we include, and our own.
 RESERVED = frozenset(
     [
@@ -158,7 +160,8 @@ _MACRO = re.compile(
     r"|[SU]?CHAR_(?:MAX|MIN|BIT|WIDTH)|(?:SIZE|PTRDIFF|WCHAR|WINT|SIG_ATOMIC|MB_LEN)_(?:MAX|MIN|WIDTH)"
     r"|NAN|INFINITY|HUGE_VAL[FL]?|FP_[A-Z0-9]+|MATH_[A-Z]+|M_[A-Z0-9_]+|math_errhandling"
     r"|is(?:finite|inf|nan|normal|greater|greaterequal|less|lessequal|lessgreater|unordered)"
-    r"|fpclassify|signbit|log2|assert|complex|I"
+    r"|fpclassify|signbit|log2|assert|complex|(?:PRI|SCN)[diouxX]\w+|[A-Z]_\w+"
+    r"|s[ai]_\w+|st_[acm]tim\w*|sigev_\w+"
 )
 
 
@@ -194,9 +197,15 @@ class Names:
 
 def identifier(text: str) -> str:
     """Letters, digits and single underscores; begins with a letter; at most 48 characters, and
-    one more where the name would be the library's."""
+    one more where the name would be the library's.
+
+    Headers that come before ours may define macros: a name in capitals alone (`INPUT`, `PI`, `N`)
+    is written in small letters, and one that is known as a macro (`stdin`, `abs`) ends with an
+    underscore.
+    """
     name = _legal(text)
-    taken = name.lower().startswith("raot_") or _MACRO.fullmatch(name)
+    name = name.lower() if name.isupper() else name
+    taken = name.lower().startswith("raot_") or name in FOREIGN_MACROS or _MACRO.fullmatch(name)
     return f"{name}_" if taken else name
 
 

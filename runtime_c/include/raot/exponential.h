@@ -85,9 +85,9 @@ static inline struct raot_pairf raot_exp_pairf(float x, int32_t shift)
 static inline float raot_expf(float x)
 {
     const float above = x > -105.0f ? x : -105.0f;
-    const float near = above < 105.0f ? above : 105.0f;
+    const float bounded = above < 105.0f ? above : 105.0f;
     struct raot_pairf part;
-    const int32_t n = raot_exp_partsf(near, &part);
+    const int32_t n = raot_exp_partsf(bounded, &part);
     const float result = raot_scalef(1.0f + part.high, n);
 
     return raot_isnanf(x) ? RAOT_NAN : result;
@@ -456,10 +456,10 @@ static inline float raot_erff(float x)
 
 #if defined(__SSE2__) || defined(__aarch64__)
     /* Both ways and a choice, so that loops of it become vectors. */
-    const float near = raot_erf_nearf(x);
-    const float far = raot_erf_farf(a < 3.93f ? a : 3.93f);
-    const float large = raot_copysignf(a < 3.93f ? far : 1.0f, x);
-    const float result = a < 1.0f ? near : large;
+    const float inside = raot_erf_nearf(x);
+    const float outside = raot_erf_farf(a < 3.93f ? a : 3.93f);
+    const float large = raot_copysignf(a < 3.93f ? outside : 1.0f, x);
+    const float result = a < 1.0f ? inside : large;
 
     return raot_isnanf(x) ? RAOT_NAN : result;
 #else

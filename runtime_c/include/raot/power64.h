@@ -32,8 +32,8 @@ static inline double raot_exp_pair(struct raot_pair x)
 {
     const double n = raot_rint(x.high * 1.4426950408889634);
     /* The product is exact: ln(2) has 33 bits in its first part. */
-    const double near = x.high - raot_mul(n, 6.93147180369123816490e-01);
-    struct raot_pair r = raot_pair_sum_any(near, -raot_mul(n, 1.90821492927058770002e-10));
+    const double rest = x.high - raot_mul(n, 6.93147180369123816490e-01);
+    struct raot_pair r = raot_pair_sum_any(rest, -raot_mul(n, 1.90821492927058770002e-10));
     struct raot_pair sum;
     int32_t whole;
     double p = 1.1470745597729725e-11; /* 1 / 14! */
