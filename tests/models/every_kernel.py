@@ -1,0 +1,290 @@
+"""Small models that together reach every header of the runtime and every kind of schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from relax_aot.driver import Options
+from tests.frontends.tflite_models import Maker
+from tests.models.catalogue import CATALOGUE
+from tests.models.onnx_text import Array, model_of
+
+ONES = "<pads = [1, 1, 1, 1]>"
+SAME = 0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`group`: the kind of model that it stands for. Symbols have the sizes of `at` one after
+    another; `source` is made when it is asked for."""
+
+    group: str
+    source: Callable[[], Any]
+    options: Options
+    at: tuple[Mapping[str, int], ...] = ({},)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A QLinearConv: shapes of x (n is symbolic) and of the weights, and its attributes."""
+
+    x: tuple[int | str, ...]
+    w: tuple[int, ...]
+    attributes: str = ""
+    kind: type = np.int8
+    zeros: tuple[int, int] = (-3, 7)
+
+    def model(self) -> onnx.ModelProto:
+        rng = np.random.default_rng(0)
+        kind = "uint8" if self.kind is np.uint8 else "int8"
+        # ONNX Runtime adds two products of unsigned bytes in 16 bits on some machines.
+        far = 64 if self.kind is np.uint8 else 128
+        data: dict[str, Array] = {
+            "xs": np.array(0.05, np.float32),
+            "xz": np.array(self.zeros[0], self.kind),
+            "w": rng.integers(-far, far, self.w).astype(np.int8),
+            "ws": rng.uniform(0.001, 0.02, self.w[0]).astype(np.float32),
+            "wz": np.zeros(self.w[0], np.int8),
+            "ys": np.array(0.3, np.float32),
+            "yz": np.array(self.zeros[1], self.kind),
+            "b": rng.integers(-9000, 9000, self.w[0]).astype(np.int32),
+        }
+        shape = ", ".join(map(str, self.x))
+        out = ", ".join([str(self.x[0]), str(self.w[0]), *"hv"[: len(self.x) - 2]])
+        text = f"y = QLinearConv {self.attributes} (x, xs, xz, w, ws, wz, ys, yz, b)"
+        return model_of(f"m ({kind}[{shape}] x) => ({kind}[{out}] y)", text, data)
+
+
+UNSIGNED = (np.uint8, (120, 130))
+DENSE = {
+    "point": Convolution((1, 8, "n", 5), (6, 8, 1, 1)),
+    "padded": Convolution((1, 4, "n", 6), (4, 4, 3, 3), ONES),
+    "image": Convolution((1, 3, "n", 6), (7, 3, 3, 3), "<pads = [1, 1, 1, 1], strides = [2, 2]>"),
+    "line": Convolution((1, 2, "n"), (4, 2, 3), "<pads = [4, 2], dilations = [3]>"),
+    "unsigned": Convolution((1, 5, "n", 4), (6, 5, 3, 3), ONES, *UNSIGNED),
+}
+BY_CHANNEL = {
+    "window": Convolution((1, 4, "n", 7), (4, 1, 3, 3), "<pads = [1, 1, 1, 1], group = 4>"),
+    "wide": Convolution((1, 2, 5, "n"), (2, 1, 3, 3), "<group = 2, pads = [0, 2, 2, 1]>"),
+    "strided": Convolution(
+        (1, 3, "n", 8), (3, 1, 3, 3), "<pads = [1, 0, 1, 1], group = 3, strides = [2, 2]>",
+        *UNSIGNED,
+    ),
+    "taps": Convolution((1, 6, "n"), (8, 3, 4), "<pads = [2, 1], group = 2>"),
+}  # fmt: skip
+
+
+def together(parts: Mapping[str, Convolution]) -> onnx.ModelProto:
+    """One model that does all of it, each part on inputs of its own."""
+    merged = onnx.GraphProto(name="together")
+    for name, part in parts.items():
+        model = part.model()
+        onnx.compose.add_prefix_graph(model.graph, f"{name}_", inplace=True, rename_edges=True)
+        for at in (model.graph.input, model.graph.output):
+            for value in at:
+                for dim in value.type.tensor_type.shape.dim:
+                    if dim.dim_param and dim.dim_param.endswith("_n"):
+                        dim.dim_param = "n"
+        merged.MergeFrom(model.graph)
+        merged.name = "together"
+    return helper.make_model(merged, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def codes_and_sums() -> onnx.ModelProto:
+    """Between codes of 8 bits: a convolution, a residual sum, a product, and a softmax."""
+    rng = np.random.default_rng(1)
+    # Powers of two: what lies between two codes is no matter of rounding.
+    one = np.array(1 / 16, np.float32), np.array(3, np.int8)
+    data: dict[str, Array] = {
+        "s": one[0], "z": one[1], "ws": np.array(1 / 128, np.float32), "wz": np.array(0, np.int8),
+        "w": rng.integers(-99, 99, (4, 4, 1, 1)).astype(np.int8),
+        "m": rng.integers(-99, 99, (4, 5)).astype(np.int8),
+    }  # fmt: skip
+    return model_of(
+        "sums (int8[n, 4, 3, 2] x) => (int8[n, 5] y, int8[n, 4, 3, 2] sum)",
+        """
+        xf = DequantizeLinear(x, s, z)
+        wf = DequantizeLinear(w, ws, wz)
+        cf = Conv(xf, wf)
+        c = QuantizeLinear(cf, s, z)
+        cd = DequantizeLinear(c, s, z)
+        af = Add(cd, xf)
+        sum = QuantizeLinear(af, s, z)
+        sd = DequantizeLinear(sum, s, z)
+        gf = GlobalAveragePool(sd)
+        g = QuantizeLinear(gf, s, z)
+        gd = DequantizeLinear(g, s, z)
+        flat = Flatten(gd)
+        mf = DequantizeLinear(m, ws, wz)
+        rows = MatMul(flat, mf)
+        q = QuantizeLinear(rows, s, z)
+        qd = DequantizeLinear(q, s, z)
+        soft = Softmax <axis = 1> (qd)
+        y = QuantizeLinear(soft, s, z)
+        """,
+        data,
+    )
+
+
+def lite(kind: type = np.int8, activation: int = 1) -> bytes:
+    """TensorFlow Lite, codes of 8 bits: convolutions, one by channel, a pool, a dense layer."""
+    rng = np.random.default_rng(2)
+    made, unsigned = Maker(), kind is np.uint8
+    info = np.iinfo(kind)
+    middle = 120 if unsigned else 0
+
+    def convolved(name: str, x: int, shape: tuple[int, ...], weights: tuple[int, ...]) -> int:
+        by_channel = name == "DEPTHWISE_CONV_2D"
+        count = weights[3] if by_channel else weights[0]
+        scales = rng.uniform(0.004, 0.01, 1 if unsigned else count)
+        w = made.constant(
+            rng.integers(info.min + 1, info.max + 1, weights).astype(kind), scales, middle,
+            axis=3 if by_channel else 0,
+        )  # fmt: skip
+        bias = rng.integers(-900, 900, count).astype(np.int32)
+        b = made.constant(bias, 0.05 * scales, 0)
+        y = made.tensor(shape, kind, 0.05, middle + 4)
+        options = "DepthwiseConv2DOptions" if by_channel else "Conv2DOptions"
+        extra: dict[str, Any] = {"depthMultiplier": 1} if by_channel else {}
+        made.operator(
+            name, [x, w, b], [y], options, version=3, padding=SAME, strideH=1, strideW=1,
+            dilationHFactor=1, dilationWFactor=1, fusedActivationFunction=activation, **extra,
+        )  # fmt: skip
+        return y
+
+    x = made.tensor((1, 6, 7, 3), kind, 0.05, middle - 5)
+    y = convolved("CONV_2D", x, (1, 6, 7, 8), (8, 3, 3, 3))
+    y = convolved("DEPTHWISE_CONV_2D", y, (1, 6, 7, 8), (1, 3, 3, 8))
+    y = convolved("CONV_2D", y, (1, 6, 7, 4), (4, 1, 1, 8))
+    pooled = made.tensor((1, 3, 3, 4), kind, 0.05, middle + 4)
+    made.operator(
+        "AVERAGE_POOL_2D", [y], [pooled], "Pool2DOptions", version=2, padding=1, strideH=2,
+        strideW=2, filterHeight=2, filterWidth=2,
+    )  # fmt: skip
+    w = made.constant(rng.integers(info.min + 1, info.max + 1, (5, 36)).astype(kind), 0.006, middle)
+    b = made.constant(rng.integers(-900, 900, 5).astype(np.int32), 0.0003, 0)
+    last = made.tensor((1, 5), kind, 0.1, middle + 1)
+    made.operator("FULLY_CONNECTED", [pooled, w, b], [last], "FullyConnectedOptions", version=4)
+    return made.build([x], [last])
+
+
+def planes() -> onnx.ModelProto:
+    """Convolutions of fixed sizes: of images, by channel, and of one pixel."""
+    rng = np.random.default_rng(4)
+    shapes = {"a": (8, 3, 3, 3), "b": (8, 1, 3, 3), "c": (16, 8, 1, 1), "d": (4, 16, 3, 3)}
+    data: dict[str, Array] = {
+        name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    return model_of(
+        "planes (float[1, 3, 10, 11] x) => (float[1, 4, 5, 6] y)",
+        f"""
+        first = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, a)
+        first_on = Relu(first)
+        each = Conv <pads = [1, 1, 1, 1], group = 8> (first_on, b)
+        point = Conv(each, c)
+        point_on = Relu(point)
+        y = Conv {ONES} (point_on, d)
+        """,
+        data,
+    )
+
+
+def halves() -> onnx.ModelProto:
+    """Half-precision numbers: a convolution, a pool and a product."""
+    rng = np.random.default_rng(3)
+    data: dict[str, Array] = {
+        "w": rng.normal(0, 0.3, (4, 2, 3, 3)).astype(np.float16),
+        "m": rng.normal(0, 0.3, (4, 5)).astype(np.float16),
+        "b": rng.normal(0, 0.3, 5).astype(np.float16),
+    }
+    return model_of(
+        "halves (float16[n, 2, 5, 6] x) => (float16[n, 5] y)",
+        f"""
+        c = Conv {ONES} (x, w)
+        on = Relu(c)
+        g = GlobalAveragePool(on)
+        flat = Flatten(g)
+        rows = MatMul(flat, m)
+        y = Add(rows, b)
+        """,
+        data,
+    )
+
+
+def bytes_of_floats() -> onnx.ModelProto:
+    """Floats of eight bits, there and back."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["e4"], to=TensorProto.FLOAT8E4M3FN),
+        helper.make_node("Cast", ["e4"], ["a"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["x"], ["e5"], to=TensorProto.FLOAT8E5M2),
+        helper.make_node("Cast", ["e5"], ["b"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "y"))
+    graph = helper.make_graph(nodes, "narrow", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def functions() -> onnx.ModelProto:
+    """Every family of functions of floats and doubles, and casts between types."""
+    names = "Exp Log Sin Cos Tanh Sqrt Tan Sigmoid Erf Atan Floor Sinh Asin Acosh Round"
+    singles = "\n".join(f"s{n} = {name}(x)" for n, name in enumerate(names.split()))
+    doubles = "\n".join(f"d{n} = {name}(wide)" for n, name in enumerate(names.split()[:6]))
+    count = len(names.split())
+    return model_of(
+        "functions (float[n, 3] x) => (float[a, 3] y, double[b, 3] z, uint8[n, 3] byte)",
+        f"""
+        wide = Cast <to = 11> (x)
+        {singles}
+        p = Pow(x, x)
+        y = Concat <axis = 0> ({", ".join(f"s{n}" for n in range(count))}, p)
+        {doubles}
+        root = Sqrt(wide)
+        q = Pow(wide, root)
+        z = Concat <axis = 0> ({", ".join(f"d{n}" for n in range(6))}, q)
+        byte = Cast <to = 2> (x)
+        """,
+        {},
+    )
+
+
+def _entry(name: str) -> Callable[[], Any]:
+    return lambda: CATALOGUE[name].make()
+
+
+N = {"n": (1, 6)}
+SIZES = ({"n": 1}, {"n": 5}, {"n": 6})
+IMAGE = {"batch": (1, 2), "height": (1, 7), "width": (3, 8)}
+IMAGES = (
+    {"batch": 1, "height": 1, "width": 3},
+    {"batch": 2, "height": 5, "width": 7},
+    {"batch": 2, "height": 7, "width": 8},
+)
+WORDS = {"n": (1, 6), "batch": (1, 2)}
+SPEECH = ({"n": 1, "batch": 1}, {"n": 5, "batch": 2}, {"n": 6, "batch": 2})
+SUBJECTS = {
+    "image": Subject("float", _entry("image_net"), Options(bounds=IMAGE, name="image"), IMAGES),
+    "small": Subject(
+        "float", _entry("image_net"), Options(bounds=IMAGE, name="small", optimize="size"), IMAGES
+    ),
+    "dense": Subject("int8 QDQ", lambda: together(DENSE), Options(bounds=N, name="dense"), SIZES),
+    "sums": Subject("int8 QDQ", codes_and_sums, Options(bounds=N, name="sums"), SIZES),
+    "lite": Subject("TFLite", lite, Options(name="lite")),
+    "light": Subject("TFLite", lambda: lite(np.uint8, 0), Options(name="light", optimize="size")),
+    "planes": Subject("float", planes, Options(name="planes", optimize="size", weights="blob")),
+    "narrow": Subject("functions", bytes_of_floats, Options(bounds=N, name="narrow"), SIZES),
+    "channel": Subject(
+        "depthwise", lambda: together(BY_CHANNEL), Options(bounds=N, name="channel"), SIZES
+    ),
+    "recurrent": Subject(
+        "recurrent", _entry("lstm_tagger"), Options(bounds=WORDS, name="recurrent"), SPEECH
+    ),
+    "halves": Subject("fp16", halves, Options(bounds=N, name="halves"), SIZES),
+    "functions": Subject("functions", functions, Options(bounds=N, name="functions"), SIZES),
+}
