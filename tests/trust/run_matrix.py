@@ -112,7 +112,7 @@ def _tools(cell: Cell) -> CrossCompiler:
     linked = (*board.flags, *board.link_flags, "-Wl,-Map=image.map")
     linked += ("-Wl,--no-warn-rwx-segments",) if cell.target in BARE else ()
     linked += ("-flto", "-O2") if cell.level == "LTO" else ()
-    harness = GCC_HARNESS_FLAGS if cell.compiler == "gcc" else CLANG_HARNESS_FLAGS
+    harness: tuple[str, ...] = GCC_HARNESS_FLAGS if cell.compiler == "gcc" else CLANG_HARNESS_FLAGS
     # The harness tells stack and bounds by reading memory that is no object of C.
     harness += ("-fno-sanitize=all",) if cell.extra == "undefined" else ()
     if cell.compiler == "gcc":
