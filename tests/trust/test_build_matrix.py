@@ -129,6 +129,7 @@ def test_every_pair_of_values_runs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_models_reach_every_header_and_kind_of_schedule() -> None:
     targets = ("M4", "M55", "aarch64", "host")
     projects = [project(model, target) for model in SUBJECTS for target in targets]
