@@ -332,21 +332,23 @@ def test_helium_computes_what_the_record_says(name: str) -> None:
     _check_on_helium(name)
 
 
-WITH_ASSEMBLY = ("raot_multiply_last_s8", "raot_multiply_quads_s8")
+WITH_ASSEMBLY = ("raot_multiply_last_s8", "raot_multiply_quads_s8", "raot_multiply_rows_s8")
 """Kernels with an assembly form for Helium, which the test above runs."""
 FORMS = {
     "intrinsics": ("-DRAOT_NO_ASSEMBLY",),
     "debug": ("-O0",),
     "reserved": ("-Os", "-fno-omit-frame-pointer", "-ffixed-r9"),
+    "small": ("-Os", "-DRAOT_NO_ASSEMBLY"),
     "plain": ("-DRAOT_NO_INTRINSICS",),
 }
 
 
 def _forms() -> Iterator[Any]:
-    """The intrinsics of kernels that have assembly; all other pairs take long."""
+    """The intrinsics of kernels that have assembly, and that of -Os; all other pairs take long."""
     for form, flags in FORMS.items():
         for name in NAMES:
             short = form == "intrinsics" and name in WITH_ASSEMBLY
+            short = short or (form, name) == ("reserved", "raot_convolve_last_f32")
             marks = () if short else (pytest.mark.slow, pytest.mark.long)
             yield pytest.param(name, flags, id=f"{name}-{form}", marks=marks)
 

@@ -180,18 +180,11 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
  * begins with is kept on the stack: end, x, y and the number of blocks, which r5 counts down: twice
  * the blocks of 16 bytes, plus one where bytes are left over, less eight.
  */
-#define RAOT_BLOCK_TWO                                                           \
-    "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r3], #16\n"                            \
-    "vldrb.8 q2, [r7], #16\n vldrb.8 q3, [r7], #16\n"                            \
-    "vmladava.s8 r0, q0, q2\n vmladava.s8 r8, q1, q2\n vldrb.8 q2, [r7], #16\n"  \
-    "vmladava.s8 r2, q0, q3\n vmladava.s8 r10, q1, q3\n vldrb.8 q3, [r7], #16\n" \
-    "vmladava.s8 r4, q0, q2\n vmladava.s8 r12, q1, q2\n"                         \
-    "vmladava.s8 r6, q0, q3\n vmladava.s8 r14, q1, q3\n"
 #define RAOT_SUMS_TWO "{r0, r2, r4, r6, r8, r10, r12, r14}"
 
 /* clang-format off */
-RAOT_NAKED static void
-raot_multiply_two_s8(RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int32_t *w,
+RAOT_NAKED static void raot_multiply_two_s8(
+    RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int32_t *w,
                      RAOT_ARGUMENT const int8_t *x, RAOT_ARGUMENT const int8_t *y,
                      RAOT_ARGUMENT int32_t *end, RAOT_ARGUMENT int32_t depth)
 {
@@ -204,11 +197,11 @@ raot_multiply_two_s8(RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int32_t *w,
         "push {r0, r1, r3, r5}\n"
         "1:\n ldm r7!, " RAOT_SUMS_TWO "\n"
         "cmp r5, #0\n blt 3f\n"
-        "2:\n" RAOT_BLOCK_TWO RAOT_BLOCK_TWO RAOT_BLOCK_TWO RAOT_BLOCK_TWO
+        "2:\n" RAOT_MVE_BLOCK RAOT_MVE_BLOCK RAOT_MVE_BLOCK RAOT_MVE_BLOCK
         "subs r5, #8\n bge 2b\n"
         /* Bit 2 becomes the carry flag: two blocks more; bit 1 the sign: one more. */
-        "3:\n lsls r5, r5, #30\n bcc 4f\n" RAOT_BLOCK_TWO RAOT_BLOCK_TWO
-        "4:\n beq 6f\n bpl 5f\n" RAOT_BLOCK_TWO
+        "3:\n lsls r5, r5, #30\n bcc 4f\n" RAOT_MVE_BLOCK RAOT_MVE_BLOCK
+        "4:\n beq 6f\n bpl 5f\n" RAOT_MVE_BLOCK
         "5:\n lsls r5, r5, #1\n bpl 6f\n"
         "vpstt\n vldrbt.8 q0, [r1]\n vldrbt.8 q1, [r3]\n"
         "vldrb.8 q2, [r7], #16\n vldrb.8 q3, [r7], #16\n"
@@ -221,7 +214,6 @@ raot_multiply_two_s8(RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int32_t *w,
         "add sp, #16\n pop {r4, r5, r6, r7, r8, r9, r10, r11, pc}\n");
 }
 /* clang-format on */
-#undef RAOT_BLOCK_TWO
 #undef RAOT_SUMS_TWO
 #elif defined(RAOT_MVE)
 /* The products of 16 bytes of two positions and those of four channels. */

@@ -146,7 +146,49 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
  * `places` places, one at least (and one more where that is odd), and `channels` channels, a
  * multiple of four.
  */
-#if defined(RAOT_MVE)
+#if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
+/*
+ * Four channels of all pairs of rows. Sums go to r11; on the stack are the number of blocks of 16,
+ * the bytes of weights, those of a row, the pairs that are left, and what sums start with. The row
+ * behind the second one is the first of the next pair.
+ */
+/* clang-format off */
+RAOT_NAKED static void raot_rows_by_four_s8(
+    RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int8_t *w, RAOT_ARGUMENT const int8_t *rows,
+    RAOT_ARGUMENT const int32_t *bias, RAOT_ARGUMENT int32_t depth, RAOT_ARGUMENT int32_t pairs)
+{
+    __asm volatile(
+        "push {r4, r5, r6, r7, r8, r10, r11, lr}\n"
+        "mov r11, r0\n mov r7, r1\n"
+        "ldm r3, {r4, r5, r6, r8}\n push {r4, r5, r6, r8}\n"
+        "mov r1, r2\n ldrd r2, r3, [sp, #48]\n"
+        "lsrs r0, r2, #4\n mov r12, r1\n lsls r1, r2, #2\n push {r0, r1, r2, r3}\n"
+        "mov r1, r12\n add r3, r1, r2\n"
+        "1:\n ldr r5, [sp]\n"
+        "ldrd r0, r2, [sp, #16]\n ldrd r4, r6, [sp, #24]\n"
+        "mov r8, r0\n mov r10, r2\n mov r12, r4\n mov r14, r6\n"
+        "lsrs r5, r5, #1\n bcc 2f\n" RAOT_MVE_BLOCK
+        "2:\n beq 4f\n"
+        "3:\n" RAOT_MVE_BLOCK RAOT_MVE_BLOCK "subs r5, #1\n bne 3b\n"
+        "4:\n strd r0, r8, [r11]\n strd r2, r10, [r11, #32]\n"
+        "strd r4, r12, [r11, #64]\n strd r6, r14, [r11, #96]\n"
+        "ldrd r0, r2, [sp, #4]\n ldr r4, [sp, #12]\n"
+        "add r11, #8\n sub r7, r0\n mov r1, r3\n add r3, r2\n"
+        "subs r4, #1\n str r4, [sp, #12]\n bne 1b\n"
+        "add sp, #32\n pop {r4, r5, r6, r7, r8, r10, r11, pc}\n");
+}
+/* clang-format on */
+
+__attribute__((noinline, unused)) static void
+raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows, const int32_t *bias,
+                      int32_t channels, int32_t depth, int32_t places)
+{
+    for (int32_t n = 0; n < channels; n += 4) {
+        raot_rows_by_four_s8(sums + n * RAOT_ROWS, weights + n * depth, rows, bias + n, depth,
+                             (places + 1) / 2);
+    }
+}
+#elif defined(RAOT_MVE)
 /* Two channels and two rows at a time: VMLADAVA adds to registers with even numbers, and compilers
    find four of them. */
 __attribute__((noinline, unused)) static void
