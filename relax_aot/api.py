@@ -12,9 +12,9 @@ from typing import Any, TypedDict, Unpack, overload
 import onnx
 from numpy.typing import NDArray
 
-from relax_aot import driver
+from relax_aot import arguments, driver
 from relax_aot.driver import Options
-from relax_aot.frontends.bounds import WrongBound
+from relax_aot.frontends.bounds import WrongBound, checked_range
 from relax_aot.frontends.entries import EntryError, read_entries
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text import save as save_text
@@ -25,14 +25,14 @@ from relax_aot.project import Project as BuiltProject
 from relax_aot.project.board import load_board
 from relax_aot.project.family import FamilyProject
 from relax_aot.project.quantised import Quantised
-from relax_aot.quantising import Choice
+from relax_aot.quantising.choice import choice_of
 from relax_aot.report import write_report
 from relax_aot.verify.emulate import Emulation, emulate
 from relax_aot.verify.family_emulate import Sample, calls_of, emulate_entries
 from relax_aot.verify.family_host import HostEntries, family_host
 from relax_aot.verify.figures import Memory, family_memory, memory_of
 from relax_aot.verify.host import HostModel, host_model
-from relax_aot.verify.sizes import by_name, given_sizes, merged_sizes
+from relax_aot.verify.sizes import as_array, by_name, given_sizes, merged_sizes
 
 Array = NDArray[Any]
 Bound = int | tuple[int, int]
@@ -55,10 +55,13 @@ class Project:
     def write(self, folder: str | os.PathLike[str], package: str = "flat") -> Path:
         """Write the C project into `folder`, all of it or nothing; `package` is flat, zephyr,
         esp-idf, platformio, arduino or cmsis-pack."""
-        return self.built.write(folder, package)
+        return self.built.write(
+            arguments.path("folder", folder), arguments.text("package", package)
+        )
 
     def host(self, *, sanitize: bool = False) -> HostModel:
         """Built with the host's compiler; with `sanitize` under ASan and UBSan."""
+        sanitize = arguments.flag("sanitize", sanitize)
         return host_model(self.built, sanitize=sanitize, sizes=self.sizes)
 
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> Project:
@@ -80,7 +83,10 @@ class Project:
     ) -> Path:
         """Write the memory map, kernels and sizes as html, svg, json or txt. `at` are the
         sizes to show; unless given lowest, middle and highest."""
-        return write_report(self.built, path, at, format)
+        arguments.kind("at", at, Sequence, "a list of sizes by name")
+        sizes = [given_sizes(self.built.interface.dims, arguments.named("at", one)) for one in at]
+        form = arguments.text("format", format)
+        return write_report(self.built, arguments.path("path", path), sizes, form)
 
     @property
     def memory(self) -> Memory:
@@ -146,11 +152,14 @@ class EntriesProject:
 
     def write(self, folder: str | os.PathLike[str], package: str = "flat") -> Path:
         """Write the C project into `folder`, all of it or nothing."""
-        return self.built.write(folder, package)
+        return self.built.write(
+            arguments.path("folder", folder), arguments.text("package", package)
+        )
 
     def host(self, *, sanitize: bool = False) -> HostEntries:
         """Built with the host's compiler: `host.decode(x=...)` calls an entry, the state is
         kept from call to call; with `sanitize` under ASan and UBSan."""
+        sanitize = arguments.flag("sanitize", sanitize)
         return family_host(self.built, sanitize=sanitize, sizes=self.sizes)
 
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> EntriesProject:
@@ -163,6 +172,7 @@ class EntriesProject:
         """Calls of entries in order, in one program on the project's board under QEMU; the
         state is kept from call to call. A call is (entry, inputs by name), or with a third
         part, the sizes that no shape determines, by name."""
+        arguments.kind("calls", calls, Sequence, "a list of calls")
         return emulate_entries(self.built, calls_of(self.built, calls, self.sizes))
 
     @property
@@ -186,7 +196,7 @@ def load(
 
 
 @overload
-def load(source: Mapping[str, Any], **options: Unpack[LoadOptions]) -> Entries: ...
+def load(source: Mapping[str, Any] | Entries, **options: Unpack[LoadOptions]) -> Entries: ...
 
 
 @overload
@@ -211,15 +221,25 @@ def load(
 ) -> Module | Entries:
     """A model file, an `onnx.ModelProto` or a `torch.export.ExportedProgram` as a module; a
     `torch.nn.Module` is traced on `examples` first, with `dynamic_shapes` as in `torch.export`.
+    A module that is loaded already takes the options too; its bounds can only be narrowed.
     `bounds` gives the greatest size of each symbol, or (low, high). A dict of several, by the
     names of entries, is one model whose entries share weights and state."""
-    if isinstance(source, Mapping):
+    options = _options(bounds, fix, state, assume)
+    if isinstance(source, Mapping | Entries):
         if examples is not None or dynamic_shapes is not None:
             raise EntryError("load each torch module by itself, then load the dict of modules")
-        return driver.load_entries(source, _options(bounds, fix, state, assume))
+        return _loaded_entries(source, options)
     if examples is not None or dynamic_shapes is not None:
         source = traced(source, examples, dynamic_shapes)
-    return driver.load(source, _options(bounds, fix, state, assume))
+    return driver.load(source, options)
+
+
+def _loaded_entries(source: Mapping[str, Any] | Entries, options: Options) -> Entries:
+    if not isinstance(source, Entries):
+        return driver.load_entries(arguments.named("source", source), options)
+    if options.bounds or options.fix or options.state or options.assume:
+        return driver.load_entries(dict(source.modules), options)
+    return source
 
 
 def parse(
@@ -230,7 +250,8 @@ def parse(
 ) -> Module:
     """The module that a text spells. `constants` are the data of those that stand as digests,
     by name or digest."""
-    return read(text, constants or {}, driver.imported(_options(bounds, None, None, ())))
+    data = _constants(arguments.text("text", text), constants)
+    return read(text, data, driver.imported(_options(bounds, None, None, ())))
 
 
 def parse_entries(
@@ -240,13 +261,24 @@ def parse_entries(
     bounds: Mapping[str, Bound] | None = None,
 ) -> Entries:
     """The entries that a text spells: `entry NAME` stands before the text of each."""
-    return read_entries(text, constants or {}, driver.imported(_options(bounds, None, None, ())))
+    data = _constants(arguments.text("text", text), constants)
+    return read_entries(text, data, driver.imported(_options(bounds, None, None, ())))
+
+
+def _constants(text: str, constants: Mapping[str, Array] | None) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for name, value in arguments.named("constants", constants).items():
+        if name not in text:
+            raise arguments.WrongArgument(f"constants: the text has no constant {name!r}")
+        arrays[name] = as_array(value, f"the constant {name!r}")
+    return arrays
 
 
 def save(module: Module | Entries, path: str | os.PathLike[str]) -> Path:
     """The module (or entries) as text, which `load` (or `parse_entries`) takes, and the data of
     large constants beside it."""
-    return save_text(module, path)
+    arguments.kind("module", module, (Module, Entries), "a module or entries")
+    return save_text(module, arguments.path("path", path))
 
 
 @overload
@@ -289,18 +321,31 @@ def compile(
     blob (a checked block apart from the code). `stepwise` adds a run that returns between
     kernels. `quantize` is int8, which needs `calibrate`
     (inputs by name, samples in front), or int8w or int4w."""
-    options = _options(bounds, fix, state, assume, name, optimize)
-    options = replace(options, externs=tuple(externs), libraries=tuple(libraries), weights=weights)
-    options = replace(options, stepwise=stepwise)
-    if quantize is not None:
-        choice = Choice(quantize, calibration, tuple(keep_float), symmetric)
-        options = replace(options, quantise=choice, calibrate=calibrate or {})
+    options = replace(
+        _options(bounds, fix, state, assume),
+        name=None if name is None else arguments.text("name", name),
+        optimize=arguments.text("optimize", optimize),
+        externs=arguments.paths("externs", externs),
+        libraries=arguments.texts("libraries", libraries),
+        weights=arguments.text("weights", weights),
+        stepwise=arguments.flag("stepwise", stepwise),
+        quantise=choice_of(
+            None if quantize is None else arguments.text("quantize", quantize),
+            arguments.text("calibration", calibration),
+            arguments.texts("keep_float", keep_float),
+            arguments.flag("symmetric", symmetric),
+            bool(arguments.named("calibrate", calibrate)),
+        ),
+        calibrate={
+            key: as_array(value, f"calibrate[{key!r}]") for key, value in (calibrate or {}).items()
+        },
+    )
+    target = load_board(arguments.text("board", board))
     if isinstance(source, Mapping | Entries):
-        entries = source if isinstance(source, Entries) else driver.load_entries(source, options)
-        return EntriesProject(driver.compile_entries(entries, load_board(board), options))
-    module = source if isinstance(source, Module) else driver.load(source, options)
-    module, quantised = driver.coded(module, options)
-    built = driver.compile_module(module, load_board(board), options)
+        entries = _loaded_entries(source, options)
+        return EntriesProject(driver.compile_entries(entries, target, options))
+    module, quantised = driver.coded(driver.load(source, options), options)
+    built = driver.compile_module(module, target, options)
     return Project(replace(built, quantised=quantised))
 
 
@@ -309,13 +354,22 @@ def _options(
     fix: Mapping[str, Any] | None,
     state: Mapping[str, str] | None,
     assume: Sequence[str],
-    name: str | None = None,
-    optimize: str = "speed",
 ) -> Options:
-    ranges: dict[str, tuple[int, int]] = {}
-    for symbol, bound in (bounds or {}).items():
-        ends = bound if isinstance(bound, tuple) else (1, bound)
-        if len(ends) != 2 or not all(isinstance(end, Integral) for end in ends):
-            raise WrongBound(f"the bound of {symbol} is a number or a pair, not {bound!r}")
-        ranges[symbol] = (int(ends[0]), int(ends[1]))
-    return Options(ranges, fix or {}, state or {}, tuple(assume), optimize, name)
+    ranges = {
+        name: _range(name, bound) for name, bound in arguments.named("bounds", bounds).items()
+    }
+    return Options(
+        ranges,
+        arguments.named("fix", fix),
+        arguments.named_texts("state", state),
+        arguments.texts("assume", assume),
+    )
+
+
+def _range(name: str, bound: object) -> tuple[int, int]:
+    ends = bound if isinstance(bound, tuple) else (1, bound)
+    if len(ends) != 2 or any(isinstance(e, bool) or not isinstance(e, Integral) for e in ends):
+        raise WrongBound(f"the bound of {name} is a number or a pair, not {bound!r}")
+    low, high = map(int, ends)
+    said = f"{low}..{high}" if isinstance(bound, tuple) else str(high)
+    return checked_range(name, low, high, f"{name}={said}")

@@ -20,6 +20,7 @@ from relax_aot.cli_options import (
     options_of,
     parse_at,
     read_inputs,
+    require_use,
     tolerance_of,
 )
 from relax_aot.cli_output import DIFFERENT, end_verify, write_json
@@ -230,6 +231,11 @@ def verify(
             raise click.UsageError("--farm takes sizes and options of compilation alone")
         settings = (scheduler, workers, retries)
         verify_farm(models, board, at, chosen, reference, tolerance, settings, json_file)
+    require_use("--farm", "workers", "scheduler", "retries")
+    if port is None:
+        require_use("--serial", "baud")
+    if "host" not in board:
+        require_use("--board host", "sanitize")
     listed = models[0].endswith(".toml") and "=" not in models[0]
     if listed or (len(models) != 1 and not any("=" in model for model in models)):
         raise click.UsageError(

@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from numpy.typing import NDArray
 
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
+from relax_aot.frontends.bounds import checked_range
 from relax_aot.frontends.text.parts import has_parts
-from relax_aot.quantising import Choice
+from relax_aot.quantising.choice import CLI, choice_of
 from relax_aot.verify.compare import Tolerance
 
 Array = NDArray[Any]
@@ -42,13 +44,9 @@ def options_of(
     check: bool = False,
     stepwise: bool = False,
 ) -> Options:
-    choice = None
-    if quantize is not None:
-        choice = Choice(quantize, calibration, tuple(keep_float), activations == "symmetric")
-    elif calibrate or keep_float:
-        raise UsageError("--calibrate and --keep-float belong to --quantize int8")
-    if quantize == "int8" and not calibrate:
-        raise UsageError("--quantize int8 needs sample inputs: --calibrate FILE.npz")
+    choice = choice_of(
+        quantize, calibration, tuple(keep_float), activations == "symmetric", bool(calibrate), CLI
+    )
     return Options(
         bounds=dict(parse_bound(text) for text in bound),
         fix=dict(_pair(text, "--fix", "sr=16000") for text in fix),
@@ -67,20 +65,16 @@ def options_of(
 
 
 def parse_bound(text: str) -> tuple[str, tuple[int, int]]:
-    """`n=128` is 1..128 (0..0 for `n=0`); `n=4..128` gives both ends."""
+    """`n=128` is 1..128; `n=4..128` gives both ends."""
     name, value = _pair(text, "--bound", "n=128")
     low, dots, high = value.partition("..")
     try:
-        ends = (int(low), int(high)) if dots else (min(1, int(low)), int(low))
+        ends = (int(low), int(high)) if dots else (1, int(low))
     except ValueError:
         raise UsageError(
             f"--bound {text}: expected an integer or low..high, such as n=128 or n=4..128"
         ) from None
-    if ends[0] > ends[1] or ends[0] < 0:
-        raise UsageError(f"--bound {text}: the range {ends[0]}..{ends[1]} holds no size")
-    if ends[1] > 2**31 - 1:
-        raise UsageError(f"--bound {text}: sizes are at most {2**31 - 1}")
-    return name, ends
+    return name, checked_range(name, *ends, text)
 
 
 def entries_of(models: Sequence[str]) -> dict[str, str] | Path | None:
@@ -110,6 +104,15 @@ def one_model(context: click.Context, _parameter: object, models: Sequence[str])
         f"{context.command.name} takes one model, not several entries: give the file of each by"
         " itself"
     )
+
+
+def require_use(needed: str, *options: str) -> None:
+    """None of these options of the running command is given: they go with `needed`, which is
+    absent."""
+    context = click.get_current_context()
+    for option in options:
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{option} has no effect here: it goes with {needed}")
 
 
 def tolerance_of(rtol: float | None, atol: float | None) -> Tolerance | None:

@@ -19,6 +19,20 @@ class WrongBound(RelaxAotError):
     """A bound for a symbol that the model does not have, or that holds no size."""
 
 
+def checked_range(name: str, low: int, high: int, said: str) -> tuple[int, int]:
+    """Both ends of a bound, which the user wrote as `said`."""
+    if high == 0 and low == 1:
+        raise WrongBound(
+            f"the bound {said}: the greatest size is at least 1; a size that is always 0 is"
+            f" --bound {name}=0..0, in Python bounds={{{name!r}: (0, 0)}}"
+        )
+    if low > high or low < 0:
+        raise WrongBound(f"the bound {said}: the range {low}..{high} holds no size")
+    if high > GREATEST:
+        raise WrongBound(f"the bound {said}: sizes are at most {GREATEST}")
+    return low, high
+
+
 def missing_bounds(origins: Mapping[str, str]) -> MissingBound:
     """`origins` says for each symbol where it comes from."""
     lines = [f"  --bound {name}=128    ({origin})" for name, origin in origins.items()]

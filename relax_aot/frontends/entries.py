@@ -14,7 +14,6 @@ from relax_aot.frontends import ImportOptions, ModelError, load
 from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
 from relax_aot.frontends.interface import no_such
 from relax_aot.frontends.text import read
-from relax_aot.frontends.text.options import apply
 from relax_aot.frontends.text.parts import parts_of
 from relax_aot.ir.dims import Dim, prove_eq
 from relax_aot.ir.entries import Entries
@@ -37,17 +36,13 @@ class EntryError(RelaxAotError):
 def load_entries(sources: Mapping[str, Any], options: ImportOptions) -> Entries:
     """Each source as the entry of that name. Options are those of all entries: one that no
     entry has a use for is an error."""
-    return _loaded({name: partial(_load, source) for name, source in sources.items()}, options)
+    return _loaded({name: partial(load, source) for name, source in sources.items()}, options)
 
 
 def read_entries(text: str, constants: Mapping[str, Array], options: ImportOptions) -> Entries:
     """The entries that a text spells, each behind its line `entry NAME`."""
     parts = parts_of(text)
     return _loaded({name: partial(read, part, constants) for name, part in parts.items()}, options)
-
-
-def _load(source: Any, options: ImportOptions) -> Module:
-    return apply(source, options) if isinstance(source, Module) else load(source, options)
 
 
 def _loaded(

@@ -11,20 +11,19 @@ See docs/how-to/quantise.md.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
 from relax_aot.project.quantised import Quantised
+from relax_aot.quantising.choice import Choice, QuantiseError
 from relax_aot.quantising.fold_norms import fold_norms
 from relax_aot.quantising.insert import insert
 from relax_aot.quantising.noise import noise
-from relax_aot.quantising.ranges import METHODS, CalibrationError, Sample, ranges
+from relax_aot.quantising.ranges import CalibrationError, Sample, ranges
 from relax_aot.quantising.weight_only import KINDS, weight_only
 
 __all__ = ["CalibrationError", "Choice", "QuantiseError", "quantise"]
@@ -33,30 +32,10 @@ Array = NDArray[Any]
 SHOWN = 8
 
 
-class QuantiseError(RelaxAotError):
-    """A model that cannot be quantised as was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What a user chooses."""
-
-    kind: str = "int8"
-    calibration: str = "minmax"
-    keep_float: tuple[str, ...] = ()
-    symmetric: bool = False
-
-
 def quantise(
     module: Module, arrays: Mapping[str, Array], choice: Choice
 ) -> tuple[Module, Quantised]:
     """`arrays` are inputs by name, with an axis of samples in front."""
-    if choice.kind not in ("int8", *KINDS):
-        raise QuantiseError(f"quantize is one of int8, {', '.join(KINDS)}, not {choice.kind!r}")
-    if choice.calibration not in METHODS:
-        raise QuantiseError(
-            f"calibration is one of {', '.join(METHODS)}, not {choice.calibration!r}"
-        )
     module = fold_norms(module) if choice.kind == "int8" else module
     kept = _kept(module, choice.keep_float)
     if choice.kind in KINDS:

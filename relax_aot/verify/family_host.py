@@ -59,7 +59,7 @@ class HostEntries:
         self._chosen: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> HostEntry:
-        if name not in self._interfaces:
+        if not isinstance(name, str) or name not in self._interfaces:
             raise InputError(f"there is no entry {name!r}; entries are {list(self._interfaces)}")
         return HostEntry(self, name)
 
@@ -83,6 +83,7 @@ class HostEntries:
     ) -> dict[str, Array]:
         """Run an entry at sizes by the source's names, with inputs in its interface's order."""
         interface = self[entry].interface
+        sizes = given_sizes(self.project.bounded, merged_sizes(sizes, {}))
         named = {f.symbol.name: sizes[f.source] for f in interface.dims if f.source in sizes}
         require_shapes(interface, named, inputs)
         dims = call_dims(self.project, entry, sizes)

@@ -130,6 +130,7 @@ class HostModel:
     def run_at(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
         """Run at given sizes (by symbol name) with inputs in the interface's order."""
         require_shapes(self.interface, sizes, inputs)
+        inputs = [np.asarray(array) for array in inputs]
         dims = [int(sizes[f.symbol.name]) for f in self.interface.dims]
         if self.interface.has_init and self._held is None:
             status = self.runner.init(dims)

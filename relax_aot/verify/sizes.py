@@ -208,6 +208,10 @@ def _require_known_axes(
 def require_shapes(interface: Interface, sizes: Mapping[str, int], inputs: Sequence[Array]) -> None:
     """Every call of C passes here: all sizes are known and are int32, each array has the type
     of its input, and each axis (so the bytes too) what the sizes make of it."""
+    if not isinstance(sizes, Mapping):
+        raise InputError(f"sizes are given by symbol name, not as {type(sizes).__name__}")
+    if not isinstance(inputs, Sequence):
+        raise InputError(f"inputs are a list of arrays here, not {type(inputs).__name__}")
     for field in interface.dims:
         size: Any = sizes.get(field.symbol.name)
         if isinstance(size, bool) or not isinstance(size, Integral):

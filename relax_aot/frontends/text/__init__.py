@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.frontends import ImportOptions, ModelError
+from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.text.options import apply, named_axes
 from relax_aot.frontends.text.parts import parts_of
 from relax_aot.ir import check
@@ -30,12 +31,15 @@ SUFFIXES = (".raot",)
 SHARED_DATA = "constants.npz"
 
 
-def accepts(_source: Any) -> bool:
-    """A text is given to `read`, or as a file: a string is the path of a model."""
-    return False
+def accepts(source: Any) -> bool:
+    """A module that is loaded already. A text is given to `read`, or as a file: a string is the
+    path of a model."""
+    return isinstance(source, Module)
 
 
 def load(source: Any, options: ImportOptions) -> Module:
+    if isinstance(source, Module):
+        return _again(source, options)
     path = Path(source)
     module = read(text_of(path), data_beside(path), options)
     return module if module.source else replace(module, source=path.name)
@@ -56,6 +60,27 @@ def read(text: str, constants: Mapping[str, Array], options: ImportOptions) -> M
     if parts_of(text):
         raise ModelError("this text is that of several entries: read it with parse_entries")
     module = refine(apply(named_axes(parse(text, constants)), options))
+    check.check(module, deduce)
+    module = complete(module)
+    check.check(module, deduce)
+    return module
+
+
+def _again(module: Module, options: ImportOptions) -> Module:
+    """A module that is loaded, with further options. Conditions that its bounds decided are
+    gone, so that bounds can only be narrowed."""
+    if not (options.bounds or options.fix or options.state or options.assume):
+        return module
+    for symbol in module.symbols:
+        name = module.source_name(symbol.name)
+        low, high = options.bounds.get(name, (symbol.low, symbol.high))
+        if not symbol.inner and not symbol.low <= low <= high <= symbol.high:
+            raise WrongBound(
+                f"the bound {name}={low}..{high}: the module was loaded for"
+                f" {symbol.low}..{symbol.high}, which can only be narrowed; load the model with"
+                " this bound"
+            )
+    module = refine(apply(module, options))
     check.check(module, deduce)
     module = complete(module)
     check.check(module, deduce)
