@@ -7,14 +7,15 @@ What may be merged follows from the loops alone, never from the name of an op:
 - `rows`: writer and reader share their outer loops, and one row passes between them.
 
 Source: Relax (arXiv:2311.02103), section 4.2, FuseOps and FuseTensorIR; the third is
-loop fusion with array contraction. Each number is computed as without fusion.
+loop fusion with array contraction. Each number is computed as without fusion: `legality`
+says when a merger may be tried, and `check` proves each result again, by other means.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from relax_aot.fusion import in_place
+from relax_aot.fusion import check, in_place
 from relax_aot.fusion.search import Policy, Search
 from relax_aot.fusion.summary import Summary, members, traffic
 from relax_aot.ir.graph import Function, Module
@@ -46,6 +47,7 @@ def fuse(module: Module, policy: Policy | None = None) -> Fused:
         kernels=(*untouched, *fused.values()),
         constants=tuple(c for c in module.constants if c.name in used),
     )
+    check.check(module, result)
     apart = tuple(note for search in searches for note in search.apart())
     summary = Summary(traffic(module), traffic(result), apart, members(module, result))
     return Fused(in_place.mark(result), summary)

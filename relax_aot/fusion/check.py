@@ -1,0 +1,195 @@
+"""Proves that fusion kept what every kernel computes.
+
+The module before and the module after are compared, with nothing of the mergers' reasoning:
+each fused kernel is executed once with symbols for sizes and loop variables (`checking/`),
+and so is every kernel that it was made of. What both leave in an element of a result is
+a term; equal terms are the same operations on the same elements in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from relax_aot.fusion.checking.arrays import Array, Arrays
+from relax_aot.fusion.checking.compare import Comparison
+from relax_aot.fusion.checking.execute import Executed, NotFollowedError, execute
+from relax_aot.fusion.checking.terms import Term, World
+from relax_aot.ir.graph import Call, Function, Module
+from relax_aot.ir.loops import Buffer, Expr, Kernel, Load, Multiply, Stmt, Store
+from relax_aot.ir.rewrite import map_exprs, map_statements
+
+
+class FusionError(AssertionError):
+    """Fusion is wrong, or not proven right: a defect of ours, never the user's fault."""
+
+    def __init__(self, kernel: str, reason: str) -> None:
+        super().__init__(f"fusion: kernel @{kernel}: {reason}; please report this model")
+        self.kernel = kernel
+
+
+def check(before: Module, after: Module) -> None:
+    """Raise FusionError unless every value of `after` is what `before` computes."""
+    world = World(before.bounds)
+    names = {function.name for function in before.functions}
+    if names != {function.name for function in after.functions}:
+        raise FusionError(after.main.name, "a function is missing")
+    for function in after.functions:
+        _FunctionCheck(before, before.function_table[function.name], after, function, world).run()
+
+
+class _FunctionCheck:
+    def __init__(
+        self, before: Module, old: Function, after: Module, new: Function, world: World
+    ) -> None:
+        self._before = before
+        self._old = old
+        self._after = after
+        self._new = new
+        self._world = world
+        self._arrays = Arrays(world)
+        self._makers = {out.name: call for call in old.body for out in call.outs}
+        self._executed: dict[str, tuple[Executed, Mapping[str, Array]]] = {}
+
+    def run(self) -> None:
+        if (self._old.params, self._old.results) != (self._new.params, self._new.results):
+            raise FusionError(self._new.name, "the interface of the function changed")
+        made: set[str] = set()
+        ours = {out.name for call in self._old.body for out in call.outs}
+        for call in self._new.body:
+            missing = [v.name for v in call.inputs if v.name in ours and v.name not in made]
+            name = call.ref("kernel") if call.op == "call_kernel" else call.op
+            if missing:
+                raise FusionError(name, f"%{missing[0]} is read before it is made")
+            if call.op == "call_kernel":
+                self._kernel(call)
+            elif self._makers.get(call.outs[0].name if call.outs else "") != call and (
+                call not in self._old.body
+            ):
+                raise FusionError(name, "a call that fusion does not touch changed")
+            twice = [v.name for v in call.outs if v.name in made]
+            if twice:
+                raise FusionError(name, f"%{twice[0]} is made twice")
+            made |= {out.name for out in call.outs}
+        lost = [v.name for v in self._new.results if v.name in ours and v.name not in made]
+        if lost:
+            raise FusionError(self._new.name, f"%{lost[0]} is not made")
+        calls = (self._old.body, self._new.body)
+        kept, others = ({c for c in b if c.op not in ("call_kernel", "view")} for b in calls)
+        if kept != others:
+            raise FusionError(self._new.name, "a call that fusion does not touch is missing")
+
+    def _kernel(self, call: Call) -> None:
+        kernel = self._after.kernel_table[call.ref("kernel")]
+        if self._untouched(call, kernel):
+            return
+        for buffer, value in zip(kernel.buffers, (*call.inputs, *call.outs), strict=True):
+            if buffer.type != value.type:
+                raise FusionError(kernel.name, f"%{value.name} has another type than its buffer")
+        parts: set[str] = set()
+        try:
+            found, results = self._run(kernel, call)
+            self._compare(kernel, call, found, results, parts)
+        except NotFollowedError as error:
+            raise FusionError(kernel.name, f"{error} cannot be followed") from error
+        except KeyError as error:
+            raise FusionError(kernel.name, f"{error} is used where it is not defined") from error
+
+    def _untouched(self, call: Call, kernel: Kernel) -> bool:
+        maker = self._makers.get(call.outs[0].name)
+        if maker is None or maker.op != "call_kernel":
+            return False
+        if (maker.outs, maker.inputs) != (call.outs, call.inputs):
+            return False
+        original = self._before.kernel_table[maker.ref("kernel")]
+        if replace(kernel, in_place=()) == replace(original, in_place=()):
+            return True
+        values = (*call.inputs, *call.outs)
+        if any(b.type != v.type for b, v in zip(kernel.buffers, values, strict=True)):
+            return False
+        return _over_values(kernel, call) == _over_values(original, maker)
+
+    def _run(self, kernel: Kernel, call: Call) -> tuple[Executed, dict[str, Array]]:
+        values = (*call.inputs, *call.outs)
+        pairs = list(zip(kernel.buffers, values, strict=True))
+        found = execute(kernel, {b.name: v.name for b, v in pairs}, self._world)
+        results = {
+            value.name: found.arrays[buffer.name]
+            for buffer, value in pairs
+            if buffer.name in found.arrays
+        }
+        return found, results
+
+    def _part(self, name: str, parts: set[str]) -> Array:
+        """What the kernel that makes a value before fusion leaves there."""
+        call = self._makers[name]
+        key = call.outs[0].name
+        parts.add(key)
+        if key not in self._executed:
+            kernel = self._before.kernel_table[call.ref("kernel")]
+            self._executed[key] = self._run(kernel, call)
+        return self._executed[key][1][name]
+
+    def _compare(
+        self,
+        kernel: Kernel,
+        call: Call,
+        found: Executed,
+        results: Mapping[str, Array],
+        parts: set[str],
+    ) -> None:
+        given = {v.name for v in call.inputs}
+
+        def expand(leaf: Term) -> Term | None:
+            assert isinstance(leaf.label, tuple)
+            name = leaf.label[0]
+            if name in given:
+                return None
+            maker = self._makers.get(name)
+            if maker is None:
+                return None
+            if maker.op == "view":
+                source = maker.inputs[0]
+                index = self._arrays.reshaped(leaf.dims, maker.out.type.shape, source.type.shape)
+                if index is None:
+                    return None
+                return self._world.term("leaf", (source.name, source.type.dtype), index)
+            if maker.op != "call_kernel":
+                return None
+            array = self._part(name, parts)
+            return self._arrays.read(array, self._arrays.valid(leaf.dims, array.shape))
+
+        comparison = Comparison(self._world, expand)
+        for out in call.outs[: len(kernel.outputs)]:
+            maker = self._makers.get(out.name)
+            if maker is None or maker.op != "call_kernel" or out not in maker.outs:
+                raise FusionError(kernel.name, f"%{out.name} is no value of the module before")
+            if not comparison.same_arrays(self._part(out.name, parts), results[out.name]):
+                raise FusionError(kernel.name, f"%{out.name} is not proven to be the same value")
+        made_of = [self._executed[part][0] for part in sorted(parts)]
+        if found.checks != frozenset[object]().union(*(part.checks for part in made_of)):
+            raise FusionError(kernel.name, "an index from data is checked otherwise")
+        if not found.single <= frozenset[object]().union(*(part.single for part in made_of)):
+            raise FusionError(kernel.name, "an index on an axis of one position is not 0")
+
+
+def _over_values(kernel: Kernel, call: Call) -> tuple[Stmt, ...]:
+    """The loops over the values of the call in place of the kernel's own buffers."""
+    values = zip(kernel.buffers, (*call.inputs, *call.outs), strict=True)
+    names = {b.name: Buffer(v.name, v.type.dtype, v.type.shape) for b, v in values}
+
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer.name in names:
+            return Load(names[expr.buffer.name], expr.index)
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Store() if stmt.buffer.name in names:
+                return Store(names[stmt.buffer.name], stmt.index, stmt.value)
+            case Multiply() if stmt.sums.name in names:
+                return replace(stmt, sums=names[stmt.sums.name])
+            case _:
+                return stmt
+
+    return map_statements(map_exprs(kernel.body, on_expr), on_stmt)

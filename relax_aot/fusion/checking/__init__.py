@@ -1,0 +1,1 @@
+"""An independent second opinion on fusion; see check.py beside this folder."""

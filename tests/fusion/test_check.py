@@ -1,0 +1,185 @@
+"""The checker of fusion passes what mergers make and refuses every defect that changes a result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+
+import relax_aot as rx
+from relax_aot import fusion, lowering, transforms
+from relax_aot.driver import Options, load
+from relax_aot.fusion import legality
+from relax_aot.fusion.check import FusionError, check
+from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Kernel
+from relax_aot.ir.text import kernel_text
+from tests.fusion.mutants import Mutant, kernel_inputs, mutants, outcome, same_outcome, work
+from tests.fusion.test_legality import LAST_WINS, MANY_TO_ONE, STORED_TWICE
+from tests.models.attention import cross_attention, grouped_attention
+from tests.models.catalogue import CATALOGUE
+from tests.models.encoder import Variant, encoder
+from tests.planning.random_modules import random_module
+
+MOST_WORK = 1500
+"""Statements that one run of a kernel may execute in the interpreter."""
+
+
+def lowered(module: Module) -> Module:
+    return lowering.lower(transforms.run(module))
+
+
+@cache
+def modules(many: bool) -> dict[str, Module]:
+    small = encoder(width=8, heads=2, layers=1, hidden=12, variant=Variant(mask=True, causal=True))
+    found = {
+        "encoder": load(small, Options(bounds={"batch": (1, 2), "n": (1, 9)})),
+        "cross": load(cross_attention(), Options(bounds={"b": (1, 2), "n": (1, 9), "m": (1, 12)})),
+        "grouped": load(grouped_attention(), Options(bounds={"b": (1, 2), "n": (1, 9)})),
+    }
+    names = CATALOGUE if many else ("windows", "gru_tagger")
+    for name in names:
+        entry = CATALOGUE[name]
+        found[name] = load(entry.make(), Options(bounds=entry.bounds))
+    for seed in range(24 if many else 4):
+        found[f"random {seed}"] = random_module(seed).module
+    return {name: lowered(module) for name, module in found.items()}
+
+
+def some_sizes(module: Module) -> list[dict[str, int]]:
+    """The least sizes, three more of each, and sizes that differ from each other."""
+    return [
+        {s.name: s.low for s in module.symbols},
+        {s.name: min(s.high, s.low + 3) for s in module.symbols},
+        {s.name: min(s.high, s.low + 1 + i % 3) for i, s in enumerate(module.symbols)},
+    ]
+
+
+def judged(module: Module, fused: Module, kernel: Kernel, chosen: list[Mutant]) -> Iterator[
+    tuple[Mutant, bool, bool]
+]:  # fmt: skip
+    """Each mutant, whether it computes something else, and whether the checker refuses it."""
+    cases = [
+        (sizes, kernel_inputs(kernel, sizes, seed)) for seed, sizes in enumerate(some_sizes(module))
+    ]
+    wanted = [outcome(kernel, inputs, sizes) for sizes, inputs in cases]
+    if any(isinstance(one, str) for one in wanted):
+        return
+    for mutant in chosen:
+        differs = not all(
+            same_outcome(one, outcome(mutant.kernel, inputs, sizes))
+            for one, (sizes, inputs) in zip(wanted, cases, strict=True)
+        )
+        kernels = tuple(mutant.kernel if k.name == kernel.name else k for k in fused.kernels)
+        try:
+            check(module, replace(fused, kernels=kernels))
+            refused = False
+        except FusionError as error:
+            assert mutant.kernel.name in str(error)
+            refused = True
+        yield mutant, differs, refused
+
+
+def mutate(many: bool, each: int) -> Counter[str]:
+    """Mutants that change a result, by kind; all of them are refused."""
+    random = Random(0)
+    counted: Counter[str] = Counter()
+    for name, module in modules(many).items():
+        fused = fusion.fuse(module).module
+        old = {kernel.body for kernel in module.kernels}
+        (_, most, _) = some_sizes(module)
+        for kernel in fused.kernels:
+            if kernel.body in old or work(kernel, most) > MOST_WORK:
+                continue
+            every = [m for m in mutants(kernel) if m.kernel != kernel]
+            chosen = random.sample(every, min(each, len(every)))
+            for mutant, differs, refused in judged(module, fused, kernel, chosen):
+                if differs:
+                    shown = f"{name}: {mutant.what}\n{kernel_text(mutant.kernel)}"
+                    assert refused, f"{shown}\nis not\n{kernel_text(kernel)}"
+                    counted[mutant.what] += 1
+    return counted
+
+
+def test_defects_of_merged_kernels_are_refused() -> None:
+    counted = mutate(many=False, each=5)
+    assert sum(counted.values()) >= 60, counted
+    assert len(counted) >= 8, counted
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_all_defects_of_merged_kernels_are_refused() -> None:
+    counted = mutate(many=True, each=40)
+    assert sum(counted.values()) >= 200, counted
+    assert len(counted) >= 15, counted
+
+
+@pytest.mark.parametrize(
+    "program",
+    [LAST_WINS, STORED_TWICE, MANY_TO_ONE],
+    ids=["last wins", "stored twice", "many to one"],
+)
+def test_a_merger_without_its_conditions_is_refused(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = lowered(rx.parse(program))
+    check(module, fusion.fuse(module).module)
+    monkeypatch.setattr(legality, "independent", lambda *_: None)
+    monkeypatch.setattr(legality, "stored_once", lambda *_: True)
+    monkeypatch.setattr(legality, "separate_rows", lambda *_: True)
+    with pytest.raises(FusionError, match="not proven"):
+        fusion.fuse(module)
+
+
+CHAIN = """
+symbol n in 1..9
+func @main(%x: f32[n], %z: f32[n]) {
+  %a = exp(%x)
+  %b = add(%a, %z)
+  %c = reshape(%b) {shape=[1, n]}
+  %y = softmax(%c) {axis=-1}
+  %k = relu(%a)
+  return %y, %k
+}
+"""
+
+
+def test_a_graph_that_lost_something_is_refused() -> None:
+    module = lowered(rx.parse(CHAIN))
+    fused = fusion.fuse(module).module
+    main = fused.main
+    for number in range(len(main.body)):
+        body = main.body[:number] + main.body[number + 1 :]
+        broken = replace(fused, functions=(replace(main, body=body), *fused.functions[1:]))
+        with pytest.raises(FusionError):
+            check(module, broken)
+    late = replace(fused, functions=(replace(main, body=main.body[::-1]), *fused.functions[1:]))
+    if len(main.body) > 1:
+        with pytest.raises(FusionError):
+            check(module, late)
+    swapped = replace(main, results=main.results[::-1])
+    with pytest.raises(FusionError, match="interface"):
+        check(module, replace(fused, functions=(swapped, *fused.functions[1:])))
+
+
+def test_exchanged_operands_of_a_call_are_refused() -> None:
+    """Two operands of one type: the kernel stays, and reads the other one's memory."""
+    module = lowered(rx.parse(CHAIN))
+    fused = fusion.fuse(module).module
+    main = fused.main
+    seen = 0
+    for number, call in enumerate(main.body):
+        types = [v.type for v in call.inputs]
+        if len(types) < 2 or types[0] != types[1]:
+            continue
+        broken = replace(call, args=(call.args[1], call.args[0], *call.args[2:]))
+        body = (*main.body[:number], broken, *main.body[number + 1 :])
+        with pytest.raises(FusionError):
+            check(module, replace(fused, functions=(replace(main, body=body),)))
+        seen += 1
+    assert seen
