@@ -9,7 +9,7 @@ calls that made it are dead as soon as nobody needs its bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -112,6 +112,10 @@ class Shared:
         self.bounds = assume(bounds, self.assumed)
 
 
+Args = tuple[Var | None, ...]
+Widen = Callable[[str, Args, dict[str, Any]], tuple[Args, dict[str, Any]]]
+
+
 def value_name(wanted: str) -> str:
     """A value name of the text form: letters, digits, `_`, `.`."""
     base = re.sub(r"[^A-Za-z0-9_.]+", "_", wanted).strip("_.") or "v"
@@ -126,6 +130,8 @@ class FunctionBuilder:
         self.shared = shared or Shared()
         self.params: list[Var] = []
         self.body: list[Call] = []
+        self.widen: Widen | None = None
+        """Changes the operands of calls of half precision (widen.py)."""
 
     # Names, symbols, parameters, constants
 
@@ -218,6 +224,8 @@ class FunctionBuilder:
     ) -> tuple[Var, ...]:
         """Append a call, or fold it; returns its results."""
         record = all_ops()[op]
+        if self.widen is not None:
+            args, attrs = self.widen(op, args, attrs)
         attrs = {key: attr_value(value) for key, value in attrs.items()}
         types = record.result_types([a.type if a is not None else None for a in args], attrs)
         for condition in record.conditions(
@@ -306,6 +314,9 @@ class FunctionBuilder:
         """A size that is an element of an integer value. `most` bounds it where something is
         known; what the user says of the symbol bounds it in any case."""
         symbol = self.inner_name(name)
+        if var.type.dtype in (DType.F16, DType.BF16):
+            # Memory holds its bits; sizes are read from numbers.
+            (var,) = self.call("cast", var, name=symbol, origin=origin, to=DType.I64)
         if most is None:
             calls = {out.name: call for call in self.body for out in call.outs}
             found = extents.greatest(var, calls, self.known, self.bounds)

@@ -193,8 +193,20 @@ def _lower(kind: str) -> Callable[..., None]:
         given: Buffers = dict.fromkeys(names)
         given |= dict(zip(names, buffers[:count], strict=False))
         outputs = buffers[count:]
+        x = given["x"]
+        assert x is not None
+        narrow = x.dtype in (DType.F16, DType.BF16)
+        states = [
+            k.scratch(f"state{i}", DType.F32, state.shape) if narrow else state
+            for i, state in enumerate(s for s in outputs[1:] if s is not None)
+        ]
         for way, reverse in enumerate(cell.reverses):
-            _direction(k, kind, cell, given, outputs, way, reverse)
+            _direction(k, kind, cell, given, outputs[0], states, way, reverse)
+        if narrow:
+            # States are rounded to half precision once, after the last step.
+            for rounded, state in zip([s for s in outputs[1:] if s], states, strict=True):
+                with k.loops(*state.shape) as at:
+                    k.store(rounded[at], state[at])
 
     return lower
 
@@ -204,22 +216,22 @@ def _direction(
     kind: str,
     cell: Cell,
     given: Buffers,
-    outputs: Sequence[Buffer | None],
+    y: Buffer | None,
+    held: list[Buffer],
     way: int,
     reverse: bool,
 ) -> None:
-    """One direction: states start in the result buffers and are updated step by step."""
+    """One direction: states start in the result buffers and are updated step by step; in
+    scratch of float32 where they are of half precision."""
     x = given["x"]
-    y, *states = outputs
     assert x is not None and y is not None
-    held = [s for s in states if s is not None]
     seq, batch, _ = x.shape
     d = Dim.of(way)
     for state, first in zip(held, ("h0", "c0"), strict=False):
         start = given[first]
         with k.loops(batch, cell.hidden) as (n, j):
             k.store(state[(d, n, j)], 0.0 if start is None else start[(d, n, j)])
-    gates = k.scratch(f"gates{way}", x.dtype, (GATES[kind] * cell.hidden,))
+    gates = k.scratch(f"gates{way}", held[0].dtype, (GATES[kind] * cell.hidden,))
     lens = given["lens"]
     with k.loops(seq, batch) as (t, n):
         if lens is None:

@@ -55,6 +55,10 @@ def _half(total: Local) -> Expr:
 
 
 def reference(x: Array, *, axis: int = -1, masked: bool = False) -> Array:
+    return _in_double(x.astype(np.float64), axis, masked).astype(x.dtype)
+
+
+def _in_double(x: Array, axis: int, masked: bool) -> Array:
     peak = x.max(axis=axis, keepdims=True, initial=-inf)
     if masked:
         e = np.exp(x - np.where(peak == -inf, x.dtype.type(0), peak))

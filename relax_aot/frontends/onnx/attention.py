@@ -62,23 +62,16 @@ def heads_joined(node: Node, x: Var) -> Var:
     return node.reshape(moved, (batch, time, heads * size))
 
 
-def _scaled(node: Node, q: Var, k: Var, scale: float) -> tuple[Var, Var]:
-    """Both times the root of the scale in half precision, as the standard says, lest products
-    overflow; else q times all of it."""
+def _scaled(node: Node, q: Var, scale: float) -> Var:
+    """q times all of the scale. The standard multiplies both by its root in half precision, lest
+    products overflow; products are of float32 here."""
     size = q.type.shape[3]
-    half = q.type.dtype in (DType.F16, DType.BF16)
     if scale or size.is_constant:
         factor = scale or size.constant**-0.5
-        if not half:
-            return (q if factor == 1.0 else node.emit("mul", q, node.scalar(factor, q))), k
-        root = node.scalar(factor**0.5, q)
-    else:
-        wide = node.size_value(size, DType.F64 if q.type.dtype is DType.F64 else DType.F32)
-        root = node.emit("reciprocal", node.emit("sqrt", wide))
-        if not half:
-            return node.emit("mul", q, root), k
-        root = node.cast(node.emit("sqrt", root), q.type.dtype)
-    return node.emit("mul", q, root), node.emit("mul", k, root)
+        return q if factor == 1.0 else node.emit("mul", q, node.scalar(factor, q))
+    wide = node.size_value(size, DType.F64 if q.type.dtype is DType.F64 else DType.F32)
+    root = node.emit("reciprocal", node.emit("sqrt", wide))
+    return node.emit("mul", q, node.cast(root, q.type.dtype))
 
 
 def attend(
@@ -95,7 +88,7 @@ def attend(
     batch, heads, queries, size = q.type.shape
     kv_heads, keys = k.type.shape[1:3]
     whole = (batch, heads, queries, keys)
-    scaled, k = _scaled(node, q, k, form.scale)
+    scaled = _scaled(node, q, form.scale)
     turned = node.emit("transpose", k, perm=(0, 1, 3, 2))
     group = None
     if heads != kv_heads:

@@ -18,6 +18,7 @@ from relax_aot.ir.graph import Condition, Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array, must_equal, must_not_exceed
 from relax_aot.ops.build import FunctionBuilder, UnboundedSize
+from relax_aot.ops.widen import working_type
 
 Value = TypeVar("Value")
 
@@ -115,6 +116,9 @@ class Node:
             raise Refused(f"its input {name!r} is a sequence, which it does not take here")
         raise ModelError(f"its input {name!r} is made by nothing before it")
 
+    def is_list(self, name: str) -> bool:
+        return self.scope.listed(name) is not None
+
     def listed(self, index: int) -> Listed:
         """An input that is a sequence."""
         found = self.scope.listed(self.proto.input[index])
@@ -167,7 +171,8 @@ class Node:
 
     def constant_scalar(self, value: float, dtype: DType) -> Var:
         name = f"value_{value}".replace("-", "minus_")
-        return self.builder.constant(name, np.array(value, dtype.numpy))
+        kind = working_type(self.builder, dtype)
+        return self.builder.constant(name, np.array(value, kind.numpy))
 
     def size_value(self, size: Dim, dtype: DType) -> Var:
         """A size as a number that the model computes with."""
@@ -178,6 +183,7 @@ class Node:
         return x if x.type.shape == tuple(shape) else self.emit("reshape", x, shape=tuple(shape))
 
     def cast(self, x: Var, to: DType) -> Var:
+        to = working_type(self.builder, to)
         return x if x.type.dtype is to else self.emit("cast", x, to=to, saturate=False)
 
     def require_equal(self, left: Dim | int, right: Dim | int, why: str) -> None:

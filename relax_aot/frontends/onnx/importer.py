@@ -6,7 +6,7 @@ passed over, so that one run finds every reason. Only what an output needs count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -26,14 +26,15 @@ from relax_aot.frontends.interface import (
     states_of,
     value_name,
 )
-from relax_aot.frontends.onnx.context import Listed, Node, Scope, dtype_of
-from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualified
+from relax_aot.frontends.onnx.context import Listed, Node, Results, Scope, dtype_of
+from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualified, subgraphs
 from relax_aot.frontends.onnx.table import handlers, reason_against
 from relax_aot.frontends.refusals import Lost, Refusals, Refused
 from relax_aot.frontends.symbols import Sizes, input_sizes
 from relax_aot.ir.graph import Alias, Module, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops.build import FunctionBuilder
+from relax_aot.ops.widen import expanded
 
 
 def import_model(
@@ -182,10 +183,19 @@ class _Import:
             raise Lost(lost)
         with self.refusals.located(self._label(proto)):
             try:
-                results = handlers()[qualified(proto)](node)
+                results = self._expanded(node)
             except Refused as error:
                 raise Lost(self.refusals.add(self._label(proto), str(error))) from None
         return (results,) if isinstance(results, Var) else results
+
+    def _expanded(self, node: Node) -> Results:
+        """What the handler makes of the node; in float32 where it would round on the way."""
+        handler = handlers()[qualified(node.proto)]
+        if subgraphs(node.proto):
+            return handler(node)  # each node inside is an operator of its own
+        args = [node.value(name) for name in node.proto.input if name and not node.is_list(name)]
+        tables = [scope.values for scope in _around(node.scope)]
+        return expanded(node.builder, args, tables, lambda: handler(node), _mapped)
 
     def _reason_against(self, proto: NodeProto) -> str:
         opset = opset_of(self.model, proto.domain)
@@ -244,6 +254,21 @@ class _Import:
                 raise UnsupportedError(f"{self.name}: {error}") from None
         self.refusals.stop(lost)
         return own_results(self.builder, results)
+
+
+def _around(scope: Scope | None) -> Iterator[Scope]:
+    while scope is not None:
+        yield scope
+        scope = scope.outer
+
+
+def _mapped(results: Results, change: Callable[[Var], Var]) -> Results:
+    """A function applied to each value of the results."""
+    if isinstance(results, Var):
+        return change(results)
+    if isinstance(results, Listed):
+        return Listed(tuple(map(change, results.items)))
+    return tuple(None if value is None else change(value) for value in results)
 
 
 def _sizes_of(value: ValueInfoProto) -> list[int | str]:

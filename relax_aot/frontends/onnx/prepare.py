@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, inliner
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
@@ -26,6 +26,7 @@ OLDEST, NEWEST = 1, 28
 ROUNDS = 4
 """Definitions may use operators that have definitions; none go deeper than this."""
 
+HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 FAILURES = (RuntimeError, ValueError, ValidationError, InferenceError)
 """What ONNX's C++ side raises where a model is odd."""
 
@@ -131,9 +132,67 @@ def _defined(model: ModelProto, handled: Collection[str]) -> ModelProto:
         for node in all_nodes(copy.graph.node):
             if qualified(node) not in handled and _has_definition(copy, node):
                 _state_defaults(copy, node)
+        _in_float32(copy, handled)
         operators = {("" if n.domain in DOMAINS else n.domain, n.op_type) for n in nodes}
         model = _each_defined(copy, sorted(operators))
     return model
+
+
+def _in_float32(model: ModelProto, handled: Collection[str]) -> None:
+    """Nodes that are replaced by their definition compute in float32: operands of half precision
+    are cast before, and results back."""
+    half: dict[str, int] = {}
+    for name, kind in _element_types(model).items():
+        if kind in HALF:
+            half[name] = kind
+    for graph in _graphs(model.graph) if half else ():
+        nodes: list[NodeProto] = []
+        for node in graph.node:
+            narrow = [name for name in node.input if name in half]
+            schema = schema_of(model, node)
+            if qualified(node) in handled or not narrow or not _has_definition(model, node):
+                nodes.append(node)
+                continue
+            assert schema is not None
+            nodes += _cast_around(node, schema, half)
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _cast_around(
+    node: NodeProto, schema: onnx.defs.OpSchema, half: dict[str, int]
+) -> list[NodeProto]:
+    before: list[NodeProto] = []
+    after: list[NodeProto] = []
+    variables: dict[str, int] = {}
+    for place, name in enumerate(node.input):
+        if name in half:
+            formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+            variables[formal.type_str] = half[name]
+            node.input[place] = f"{node.output[0]}/{name}/float32"
+            if all(cast.output[0] != node.input[place] for cast in before):
+                before.append(
+                    helper.make_node("Cast", [name], [node.input[place]], to=TensorProto.FLOAT)
+                )
+    for place, name in enumerate(node.output):
+        formal = schema.outputs[min(place, len(schema.outputs) - 1)]
+        if name and formal.type_str in variables:
+            node.output[place] = f"{name}/float32"
+            back = variables[formal.type_str]
+            after.append(helper.make_node("Cast", [node.output[place]], [name], to=back))
+    return [*before, node, *after]
+
+
+def _element_types(model: ModelProto) -> dict[str, int]:
+    """Of the values by name, as far as ONNX infers them."""
+    try:
+        known = onnx.shape_inference.infer_shapes(model).graph
+    except FAILURES:
+        known = model.graph
+    values = (*known.input, *known.value_info, *known.output)
+    return {tensor.name: tensor.data_type for tensor in known.initializer} | {
+        value.name: value.type.tensor_type.elem_type for value in values
+    }
 
 
 def _each_defined(model: ModelProto, operators: Iterable[tuple[str, str]]) -> ModelProto:

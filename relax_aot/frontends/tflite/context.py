@@ -17,6 +17,7 @@ from relax_aot.ir.graph import Condition, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import must_equal
 from relax_aot.ops.build import FunctionBuilder
+from relax_aot.ops.widen import narrowed, working_type
 
 Results = Var | tuple[Var, ...]
 
@@ -106,6 +107,7 @@ class Node:
             raise Refused(f"tensor {self.tensor(index).name!r} must be a variable")
         for new, old in zip(value.type.shape, self.arg(index).type.shape, strict=True):
             self.require_equal(new, old, "a state that keeps its sizes")
+        value = narrowed(self.builder, value, self.arg(index).type.dtype)
         if value.type.dtype is not self.arg(index).type.dtype:
             raise ModelError(f"its state {index} is {self.arg(index).type}, not {value.type}")
         self.scope.kept[number] = value
@@ -175,13 +177,14 @@ class Node:
         return self.builder.constant(name.replace("-", "minus_"), value)
 
     def scalar(self, value: float, dtype: DType) -> Var:
-        return self.constant(np.array(value, dtype.numpy))
+        return self.constant(np.array(value, working_type(self.builder, dtype).numpy))
 
     def reshape(self, x: Var, shape: Sequence[Dim | int]) -> Var:
         wanted = tuple(Dim.of(n) for n in shape)
         return x if x.type.shape == wanted else self.emit("reshape", x, shape=wanted)
 
     def cast(self, x: Var, to: DType) -> Var:
+        to = working_type(self.builder, to)
         return x if x.type.dtype is to else self.emit("cast", x, to=to, saturate=False)
 
     def require_equal(self, left: Dim | int, right: Dim | int, why: str) -> None:

@@ -6,6 +6,8 @@ run finds every reason. Only what an output needs counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from relax_aot.frontends import ImportOptions, ModelError, UnsupportedError
 from relax_aot.frontends.bounds import MissingBound, printable
 from relax_aot.frontends.fixing import fixed_value
@@ -23,12 +25,13 @@ from relax_aot.frontends.interface import (
 )
 from relax_aot.frontends.refusals import Lost, Refusals, Refused
 from relax_aot.frontends.symbols import Sizes, input_sizes
-from relax_aot.frontends.tflite.context import Node, Scope, label_of
+from relax_aot.frontends.tflite.context import Node, Results, Scope, label_of
 from relax_aot.frontends.tflite.model import Graph, Operator, Tensor
 from relax_aot.frontends.tflite.table import handlers, reason_against
 from relax_aot.ir.graph import Alias, Module, State, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops.build import FunctionBuilder
+from relax_aot.ops.widen import expanded
 
 
 def import_graph(graph: Graph, name: str, options: ImportOptions) -> Module:
@@ -175,13 +178,20 @@ class _Import:
             raise Lost(lost)
         with self.refusals.located(self._label(operator)):
             try:
-                found = handlers()[operator.name](node)
+                found = self._expanded(node)
             except Refused as error:
                 raise Lost(self.refusals.add(self._label(operator), str(error))) from None
             results = found if isinstance(found, tuple) else (found,)
             for index, value in enumerate(results):
                 self._check_result(node, index, value)
         return results
+
+    def _expanded(self, node: Node) -> Results:
+        """What the handler makes of the operator; in float32 where it would round on the way."""
+        handler = handlers()[node.operator.name]
+        args = [node.arg(index) for index in range(node.count) if node.has(index)]
+        tables = [self.scope.values, self.scope.states, self.scope.kept]
+        return expanded(self.builder, args, tables, lambda: handler(node), _mapped)
 
     def _check_result(self, node: Node, index: int, value: Var) -> None:
         """The file says what each tensor is; a result of another type was misread by one side."""
@@ -226,3 +236,8 @@ class _Import:
         for kept in self.scope.states.values():
             states.append(State(kept.name, self.reserved[f"{kept.name}.next"]))
         return states
+
+
+def _mapped(results: Results, change: Callable[[Var], Var]) -> Results:
+    """A function applied to each value of the results."""
+    return tuple(map(change, results)) if isinstance(results, tuple) else change(results)
