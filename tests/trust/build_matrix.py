@@ -7,7 +7,6 @@ under the project's strict warnings as errors. Builds are kept by content: compi
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from random import Random
 from typing import Any
 
 from relax_aot import driver
-from relax_aot.cache import cache_dir
+from relax_aot.cache import cache_dir, digest_of
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
 from relax_aot.resources import data_dir
@@ -246,20 +245,27 @@ def build(cell: Cell, models: Iterable[str], folder: Path) -> list[Built]:
     return [_build(cell, model, folder) for model in models]
 
 
+@cache
+def _content(model: str, target: str) -> str:
+    """What is compiled, as a digest."""
+    suffixes = (".c", ".h", ".bin", ".S", ".inc")
+    files = sorted(project(model, target).files.items())
+    kept = [(n, c) for n, c in files if n.endswith(suffixes) and n != "main.c"]
+    return digest_of([part for pair in kept for part in pair])
+
+
 def _build(cell: Cell, model: str, folder: Path) -> Built:
     made = project(model, cell.target)
     chosen = compiler(cell)
     arguments = [*flags(cell), *STRICT]
-    digest = hashlib.sha256(repr((chosen.identity, arguments)).encode())
-    for name, content in sorted(made.files.items()):
-        if name.endswith((".c", ".h", ".bin", ".S", ".inc")) and name != "main.c":
-            digest.update(name.encode() + b"\0" + content + b"\0")
-    at = folder / cell.target / model
+    content = _content(model, cell.target)
+    digest = digest_of([chosen.identity, *arguments, content])
+    at = folder / f"{model}-{content[:8]}"
     command = [*chosen.command, *arguments, "-I.", "-c", *made.units]
     shown = f"cd {at} && {' '.join(command)}"
     store = cache_dir() / "matrix"
     store.mkdir(exist_ok=True)
-    kept = store / f"{digest.hexdigest()[:40]}.txt"
+    kept = store / f"{digest}.txt"
     if kept.exists():
         return Built(cell, model, kept.read_text(), True, shown)
     if not at.exists():

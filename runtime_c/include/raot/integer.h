@@ -23,7 +23,11 @@
     static inline T raot_xor_##N(T a, T b) { return (T)(U)((U)a ^ (U)b); } \
     static inline T raot_neg_##N(T a) { return (T)(U)((W)0 - (W)a); } \
     static inline T raot_shl_##N(T a, T b) \
-    { return (U)b < (BITS) ? (T)(U)((W)(U)a << (U)b) : (T)0; } \
+    { \
+        const W wide = (W)(U)a; \
+        if ((U)b >= (BITS)) { return (T)0; } \
+        return (T)(U)(wide << (U)b); \
+    } \
     static inline T raot_larger_##N(T a, T b) { return a > b ? a : b; } \
     static inline T raot_smaller_##N(T a, T b) { return a < b ? a : b; }
 
@@ -32,9 +36,17 @@
     static inline T raot_shr_##N(T a, T b) \
     { return (T)(a >> ((U)b < (BITS) ? (U)b : (U)((BITS)-1u))); } \
     static inline T raot_div_##N(T a, T b) \
-    { return b > 0 ? (T)(a / b) : b < -1 ? (T)(a / b) : b == 0 ? (T)0 : raot_neg_##N(a); } \
+    { \
+        if (b > 0) { return (T)(a / b); } \
+        if (b < -1) { return (T)(a / b); } \
+        return b == 0 ? (T)0 : raot_neg_##N(a); \
+    } \
     static inline T raot_fmod_##N(T a, T b) \
-    { return b > 0 ? (T)(a % b) : b < -1 ? (T)(a % b) : (T)0; } \
+    { \
+        if (b > 0) { return (T)(a % b); } \
+        if (b < -1) { return (T)(a % b); } \
+        return (T)0; \
+    } \
     static inline T raot_mod_##N(T a, T b) \
     { \
         const T rest = raot_fmod_##N(a, b); \
@@ -57,9 +69,21 @@
 
 #define RAOT_INTEGER_UNSIGNED(N, T, W, BITS) \
     RAOT_INTEGER_COMMON(N, T, T, W, BITS) \
-    static inline T raot_shr_##N(T a, T b) { return b < (BITS) ? (T)(a >> b) : (T)0; } \
-    static inline T raot_div_##N(T a, T b) { return b == 0u ? (T)0 : (T)(a / b); } \
-    static inline T raot_fmod_##N(T a, T b) { return b == 0u ? (T)0 : (T)(a % b); } \
+    static inline T raot_shr_##N(T a, T b) \
+    { \
+        if (b >= (BITS)) { return (T)0; } \
+        return (T)(a >> b); \
+    } \
+    static inline T raot_div_##N(T a, T b) \
+    { \
+        if (b == 0u) { return (T)0; } \
+        return (T)(a / b); \
+    } \
+    static inline T raot_fmod_##N(T a, T b) \
+    { \
+        if (b == 0u) { return (T)0; } \
+        return (T)(a % b); \
+    } \
     static inline T raot_mod_##N(T a, T b) { return raot_fmod_##N(a, b); } \
     static inline T raot_abs_##N(T a) { return a; } \
     static inline T raot_pow_##N(T a, T b) \

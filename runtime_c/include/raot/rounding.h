@@ -232,10 +232,11 @@ static inline double raot_fmod(double x, double y)
 static inline float raot_sqrt_digitsf(float x)
 {
     int32_t exponent;
-    uint32_t left = raot_splitf(x, &exponent) << ((exponent & 1) == 0 ? 1 : 0);
+    uint32_t left = raot_splitf(x, &exponent);
     uint32_t root = 0u;
     uint32_t rest = 0u;
 
+    left <<= (exponent & 1) == 0 ? 1 : 0;
     /* The mantissa lies in 2^23..2^25; 25 bits of the root are 24 and one to round by. */
     left <<= 7;
     for (int32_t bit = 0; bit < 25; bit++) {
@@ -257,10 +258,11 @@ static inline float raot_sqrt_digitsf(float x)
 static inline double raot_sqrt_digits(double x)
 {
     int32_t exponent;
-    uint64_t left = raot_split(x, &exponent) << ((exponent & 1) == 0 ? 1 : 0);
+    uint64_t left = raot_split(x, &exponent);
     uint64_t root = 0u;
     uint64_t rest = 0u;
 
+    left <<= (exponent & 1) == 0 ? 1 : 0;
     left <<= 10;
     for (int32_t bit = 0; bit < 54; bit++) {
         const uint64_t trial = (root << 2) | 1u;
