@@ -182,11 +182,12 @@ def compile_command(
 @click.option(
     "--reference",
     type=FILES,
-    metavar="onnxruntime|numpy|FILE.npz",
+    metavar="onnxruntime|numpy|litert|torch|FILE.npz",
     help="Default: onnxruntime for .onnx, numpy for others.",
 )
 @click.option("--rtol", type=float, help="Relative tolerance in place of the error model.")
 @click.option("--atol", type=float, help="Absolute tolerance in place of the error model.")
+@click.option("--labels", type=FILES, metavar="FILE.npz", help="The right class of each sample.")
 @click.option("--sanitize", is_flag=True, help="On the host, under ASan and UBSan.")
 @click.option("--serial", "port", metavar="PORT", help="The board at this serial port.")
 @click.option("--baud", type=int, default=115200, show_default=True)
@@ -207,6 +208,7 @@ def verify(
     reference: str | None,
     rtol: float | None,
     atol: float | None,
+    labels: str | None,
     sanitize: bool,
     port: str | None,
     baud: int,
@@ -222,12 +224,12 @@ def verify(
     entries (prefill=a.onnx decode=b.onnx), or with --farm several models and lists of them (.toml).
     """
     from relax_aot import driver
-    from relax_aot.cli_verify import verify_farm, verify_values
+    from relax_aot.cli_verify import labels_of, verify_farm, verify_values
     from relax_aot.verify.job import Job, default_reference, run_job
 
     tolerance = tolerance_of(rtol, atol)
     if farm:
-        if inputs or sanitize or port or per_value or chosen["calibrate"]:
+        if inputs or labels or sanitize or port or per_value or chosen["calibrate"]:
             raise click.UsageError("--farm takes sizes and options of compilation alone")
         settings = (scheduler, workers, retries)
         verify_farm(models, board, at, chosen, reference, tolerance, settings, json_file)
@@ -245,8 +247,8 @@ def verify(
     if entries is not None:
         from relax_aot.cli_entries import verify_several
 
-        if port or per_value:
-            raise click.UsageError("--serial and --per-value take one model, not entries")
+        if port or per_value or labels:
+            raise click.UsageError("--serial, --per-value and --labels take one model, not entries")
         result = verify_several(
             entries, board, at, inputs, reference, tolerance, chosen, sanitize=sanitize
         )
@@ -259,10 +261,10 @@ def verify(
     usual = "numpy" if options.quantise else default_reference(model)
     chosen_reference = reference or usual
     if per_value:
-        if sanitize or port or json_file or dump:
+        if sanitize or port or json_file or dump or labels:
             raise click.UsageError(
                 "--per-value prints the first value that differs: it goes without --sanitize,"
-                " --serial, --json and --dump"
+                " --serial, --json, --dump and --labels"
             )
         verify_values(model, board, options, sizes, arrays, tolerance, chosen_reference)
     if port is not None and (len(board) != 1 or board == ("host",)):
@@ -280,6 +282,8 @@ def verify(
         sanitize=sanitize,
         port=port,
         baud=baud,
+        float_module=driver.load(model, options) if options.quantise else None,
+        labels=labels_of(labels, arrays),
     )
     end_verify(run_job(job), json_file)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -33,6 +34,17 @@ def verify_farm(
     if json_file != "-":
         print_answers(answers)
     sys.exit(0 if all(answer.ok for answer in answers) else DIFFERENT)
+
+
+def labels_of(path: str | None, arrays: Mapping[str, Any]) -> Any:
+    """The labels in a file, for samples that are given."""
+    if path is None:
+        return None
+    if not arrays:
+        raise click.UsageError("--labels belong to samples: give --inputs FILE.npz")
+    from relax_aot.verify.against_float import read_labels
+
+    return read_labels(Path(path))
 
 
 def verify_values(

@@ -178,6 +178,10 @@ def _expected(job: FamilyJob, sequences: Sequence[Sequence[EntryCall]]) -> list[
             "--reference FILE.npz holds the outputs of one model; entries are compared with"
             " onnxruntime or numpy"
         )
+    if job.reference not in (None, "numpy", "onnxruntime"):
+        raise ReferenceFailed(
+            f"--reference {job.reference}: entries are compared with onnxruntime or numpy"
+        )
     results = []
     held: dict[str, Array] = {}
     project = job.projects[0]

@@ -17,17 +17,26 @@ from relax_aot.emit.interface import Interface
 from relax_aot.ir.graph import Module
 from relax_aot.progress import finished, step
 from relax_aot.project import Project
+from relax_aot.verify.against_float import (
+    Accuracy,
+    FloatRow,
+    accuracy,
+    float_rows,
+    rows_json,
+)
 from relax_aot.verify.compare import Difference, Tolerance
 from relax_aot.verify.emulate import emulate_cases, run_cases
 from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, StatusError, host_model
 from relax_aot.verify.judge import Judge
+from relax_aot.verify.litert_reference import LitertReference
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
 from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import Case, by_sample, cases_of
 from relax_aot.verify.sequences import sequences_of, states_of
 from relax_aot.verify.serial_line import BAUD, on_port
+from relax_aot.verify.torch_reference import TorchReference
 
 Array = NDArray[Any]
 
@@ -49,6 +58,10 @@ class Job:
     port: str | None = None
     """A serial port: boards are then what is at its other end, not emulated."""
     baud: int = BAUD
+    float_module: Module | None = None
+    """What a quantized model was made from; a second table compares with it."""
+    labels: Array | None = None
+    """The right class of each sample of `inputs`."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,8 @@ class Target:
     board: str
     memory: Memory
     runs: tuple[Run, ...]
+    against_float: tuple[FloatRow, ...] = ()
+    accuracy: Accuracy | None = None
 
     @property
     def ok(self) -> bool:
@@ -105,10 +120,20 @@ class Result:
                     "ok": target.ok,
                     "memory": target.memory.as_json(),
                     "runs": [_run_json(run) for run in target.runs],
+                    **_quality_json(target),
                 }
                 for target in self.targets
             ],
         }
+
+
+def _quality_json(target: Target) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if target.against_float:
+        found["against_float"] = rows_json(target.against_float)
+    if target.accuracy is not None:
+        found["accuracy"] = target.accuracy.as_json()
+    return found
 
 
 def _run_json(run: Run) -> dict[str, Any]:
@@ -178,6 +203,7 @@ def run_job(job: Job) -> Result:
     expected = _expected(job, interface, cases, known)
     foreign = job.reference != "numpy" and not job.reference.endswith(".npz")
     judge = Judge(job.tolerance, _model(job, cases, known), foreign)
+    floats = _of_floats(job, interface, cases)
     targets = []
     for number, project in enumerate(job.projects):
         step(f"running on {project.board.name}", number, len(job.projects))
@@ -192,7 +218,10 @@ def run_job(job: Job) -> Result:
                 zip(cases, answers, expected, strict=True)
             )
         )
-        targets.append(Target(project.board.name, memory_of(project), runs))
+        outputs = [answer.outputs for answer in answers]
+        rows = () if floats is None else float_rows(outputs, floats)
+        right = None if job.labels is None else accuracy(job.labels, outputs, expected, floats)
+        targets.append(Target(project.board.name, memory_of(project), runs, rows, right))
     finished()
     source = job.source
     name = Path(source).name if isinstance(source, str | Path) else interface.name
@@ -282,11 +311,44 @@ def _expected(
 ) -> list[dict[str, Array]]:
     if job.reference.endswith(".npz"):
         return _stored(job.reference, interface, len(cases))
+    return _answers_of(_reference(job, known), interface, cases)
+
+
+def _reference(job: Job, known: KernelResults) -> Reference:
+    module = job.projects[0].source_module
+    match job.reference:
+        case "numpy":
+            return NumpyReference(module, known=known)
+        case "onnxruntime":
+            return OnnxReference(job.source, job.fix, job.state)
+        case "litert":
+            return LitertReference(job.source, job.fix, job.state)
+        case "torch":
+            return TorchReference(job.source, module, job.fix, job.state)
+        case other:
+            raise ReferenceFailed(
+                f"--reference {other}: references are onnxruntime, numpy, litert, torch and"
+                " FILE.npz"
+            )
+
+
+def _of_floats(
+    job: Job, interface: Interface, cases: Sequence[Case]
+) -> list[dict[str, Array]] | None:
+    """What the float model computes: by the program that reads it, where there is one."""
+    if job.float_module is None:
+        return None
     reference: Reference = (
-        NumpyReference(job.projects[0].source_module, known=known)
-        if job.reference == "numpy"
+        NumpyReference(job.float_module)
+        if default_reference(job.source) == "numpy"
         else OnnxReference(job.source, job.fix, job.state)
     )
+    return _answers_of(reference, interface, cases)
+
+
+def _answers_of(
+    reference: Reference, interface: Interface, cases: Sequence[Case]
+) -> list[dict[str, Array]]:
     results = []
     for number, case in enumerate(cases):
         step(f"reference: {case.shown}", number, len(cases))

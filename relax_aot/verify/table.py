@@ -10,7 +10,7 @@ from rich.table import Table
 from relax_aot.plugins import GROUPS, plugin_names
 from relax_aot.project.board import Board, list_boards, load_board, same_core
 from relax_aot.verify import doctor, toolchain, unicorn
-from relax_aot.verify.job import Result, Run
+from relax_aot.verify.job import Result, Run, Target
 from relax_aot.verify.profile import Profile
 from relax_aot.verify.samples import sizes_text
 
@@ -37,6 +37,7 @@ def print_result(result: Result) -> None:
             f" {memory.const_bytes}  code {shown(memory.code_bytes)}  stack"
             f" {shown(memory.stack_bytes)} bytes; {'equal' if target.ok else 'NOT EQUAL'}"
         )
+        _print_quality(console, target)
         for run in target.runs:
             for difference in run.compared:
                 if not difference.ok:
@@ -45,6 +46,35 @@ def print_result(result: Result) -> None:
                         f" elements differ, most at {difference.worst} {difference.note}".rstrip(),
                         style="red",
                     )
+
+
+def _print_quality(console: Console, target: Target) -> None:
+    """What quantization costs, and how often the classes are right."""
+    if target.against_float:
+        table = Table(title=f"against the float model, on {target.board}", title_justify="left")
+        for column in ("output", "SNR dB", "worst difference", "at", "same top class"):
+            table.add_column(column, justify="left" if column == "output" else "right")
+        for row in target.against_float:
+            ratio = "no noise" if row.snr_db is None else f"{row.snr_db:.1f}"
+            at = f"call {row.call}: {row.worst}"
+            table.add_row(
+                row.name, ratio, f"{row.max_abs:.3g}", at, _percent(row.top_class_agreement)
+            )
+        console.print(table)
+    right = target.accuracy
+    if right is not None:
+        shares = f"quantized {_percent(right.reference)}, {target.board} {_percent(right.board)}"
+        if right.float_model is None:
+            shares = (
+                f"reference {_percent(right.reference)}, {target.board} {_percent(right.board)}"
+            )
+        else:
+            shares = f"float {_percent(right.float_model)}, {shares}"
+        console.print(f"accuracy of {right.output} on {right.samples} samples: {shares}")
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def run_cells(run: Run) -> tuple[str, ...]:
