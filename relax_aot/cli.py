@@ -143,6 +143,8 @@ def compile_command(
         if json_file != "-":
             click.echo("\n".join(lines))
         return
+    from relax_aot.project.folder import kept_edits
+
     (model,) = models
     dump = chosen.get("dump")
     project = driver.compile_model(model, board, _options(chosen), dump)
@@ -168,6 +170,8 @@ def compile_command(
             f"arena {plan.arena_bytes} bytes (lower bound {plan.lower_bound_bytes}),"
             f" constants {project.const_bytes} bytes"
         )
+        for name in kept_edits(project.packaged(package), folder):
+            click.echo(f"{folder}/{name}: your edit is kept; delete it to get the generated one")
         for line in project.quantised.lines() if project.quantised is not None else ():
             click.echo(line)
         for line in project.floats:

@@ -11,6 +11,7 @@ from relax_aot.cli_options import UsageError, options_of, parse_at, read_inputs
 from relax_aot.ir.entries import Entries
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
+from relax_aot.project.folder import kept_edits
 from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.family_job import FamilyJob, run_family_job
 from relax_aot.verify.job import Result
@@ -56,6 +57,10 @@ def compile_several(
         "symbols": {f.source: [f.symbol.low, f.symbol.high] for f in bounded},
     }
     lines = [f"{folder}: {len(project.packaged(package))} files for {project.board.name}"]
+    lines += [
+        f"{folder}/{name}: your edit is kept; delete it to get the generated one"
+        for name in kept_edits(project.packaged(package), folder)
+    ]
     for name, one in project.entries.items():
         plan = one.plan
         lines.append(

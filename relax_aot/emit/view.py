@@ -154,6 +154,7 @@ class ModelView:
     init_arguments: str
     null_check: str
     data_null_checks: tuple[str, ...]
+    alignment_checks: tuple[str, ...]
     size_checks: tuple[str, ...]
     condition_checks: tuple[CheckView, ...]
     locals: tuple[LocalView, ...]
@@ -284,6 +285,7 @@ def model_view(
         init_arguments=arguments(interface, run=False),
         null_check=run_code.null_checks(context),
         data_null_checks=null_checks,
+        alignment_checks=tuple(_alignment_checks(interface)),
         size_checks=tuple(run_code.size_checks(interface)),
         condition_checks=checks,
         locals=entry,
@@ -318,6 +320,18 @@ def model_view(
         extern_checks=tuple(CheckView(*c) for c in value_checks(plan, macros)),
         extern_units=externs.units,
     )
+
+
+def _alignment_checks(interface: Interface) -> list[str]:
+    """One C condition per input and output: it is not aligned as its element type. Bytes are
+    always, and so is the null pointer of zero elements. (Frama-C does not know _Alignof.)"""
+    sides = (("in", interface.inputs), ("out", interface.outputs))
+    return [
+        f"!raot_is_aligned({side}->{port.c_name}, sizeof({port.c_type}))"
+        for side, ports in sides
+        for port in ports
+        if port.type.dtype.bytes > 1
+    ]
 
 
 def _micro_headers(plan: Plan) -> tuple[str, ...]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import filecmp
+import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.project.packaging import LISTED, MARKER
+from relax_aot.project.packaging import DIGESTS, EDITABLE, LISTED, MARKER
 
 _EXCHANGE = 2
 """Linux: RENAME_EXCHANGE of renameat2."""
@@ -35,11 +37,13 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> Path:
     """All files into `folder`, by way of a sibling folder that takes its place at once.
 
     A folder that holds something else than a project of ours is refused. Files that have
-    not changed keep their time stamps; what the user added to the project before stays.
+    not changed keep their time stamps; what the user added to the project before stays, and so
+    does an edited `<name>_config.h`.
     """
     try:
         target = folder.resolve()
         _refuse_others(folder, target)
+        files = {**files, **_edited(folder, target, files)}
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
             fresh = Path(scratch) / "project"
@@ -61,6 +65,64 @@ def _refuse_others(shown: Path, folder: Path) -> None:
         raise OutputError(f"{shown} is a file; give a folder with -o")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file():
         raise OutputError(f"{shown} holds other files; give a new or empty folder with -o")
+
+
+def kept_edits(files: Mapping[str, bytes], folder: Path) -> list[str]:
+    """Files of a written project that are a user's edit, not what was generated."""
+    return [
+        name
+        for name in sorted(files)
+        if name.endswith(EDITABLE) and (folder / name).read_bytes() != files[name]
+    ]
+
+
+def _edited(shown: Path, folder: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Edited files, where the new project generates what the old one did. Else the edit cannot be
+    kept, and is not lost without a word."""
+    kept: dict[str, bytes] = {}
+    for name, digest in _digests(folder / MARKER).items():
+        if name not in files or not (folder / name).is_file():
+            continue
+        now = (folder / name).read_bytes()
+        if _code(now) == _code(files[name]) or hashlib.sha256(now).hexdigest() == digest:
+            continue
+        generated = hashlib.sha256(files[name]).hexdigest()
+        if generated != digest or any(other.startswith(PROOF) for other in files):
+            raise OutputError(
+                f"{shown}/{name} was edited, and the new project has other bounds than the one"
+                f" that it was edited in ({_changes(now, files[name])}); delete {name} to get the"
+                " generated one, or give another folder with -o"
+                if generated != digest
+                else f"{shown}/{name} was edited: prove the project as it is, by relax-aot prove"
+                f" {shown}, or delete {name}"
+            )
+        kept[name] = now
+    return kept
+
+
+def _code(text: bytes) -> bytes:
+    """Without comments and spacing, which name the bounds too."""
+    return b" ".join(re.sub(rb"/\*.*?\*/", b"", text, flags=re.DOTALL).split())
+
+
+def _changes(now: bytes, generated: bytes) -> str:
+    """Lines that differ, shortly."""
+    before, after = (
+        [line for line in text.decode(errors="replace").splitlines() if line.startswith("#define")]
+        for text in (now, generated)
+    )
+    edited = "; ".join(line for line in before if line not in after)
+    fresh = "; ".join(line for line in after if line not in before)
+    return f"edited: {edited[:200]}; generated: {fresh[:200]}"
+
+
+def _digests(marker: Path) -> dict[str, str]:
+    """What editable files of the project there were as generated; nothing where it does not say."""
+    try:
+        said = json.loads(marker.read_text(encoding="utf-8"))[DIGESTS]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {str(k): str(v) for k, v in said.items()} if isinstance(said, dict) else {}
 
 
 def _added(shown: Path, folder: Path, files: Mapping[str, bytes]) -> list[str]:

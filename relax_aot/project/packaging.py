@@ -6,11 +6,12 @@ options from a library (Arduino, CMSIS-Pack) the C says what it needs of GCC its
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_names import comment
@@ -34,6 +35,9 @@ PRAGMA = b"""#if defined(__GNUC__) && !defined(__clang__)
 """
 MARKER = "relax_aot.json"
 LISTED = "files"
+DIGESTS = "sha256"
+EDITABLE = "_config.h"
+"""Files that users edit: the bounds."""
 """The entry of the marker that names every file of the project."""
 """Written into every project: tells our folders from other people's."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -93,9 +97,15 @@ def package(
     return dict(sorted(made.items()))
 
 
-def _listed(marker: bytes, names: Iterable[str]) -> bytes:
-    """With the names of all files, so that what a user adds is told from what is ours."""
-    said = json.loads(marker) | {LISTED: sorted(names)}
+def _listed(marker: bytes, files: Mapping[str, bytes]) -> bytes:
+    """With the names of all files, so that files that a user adds are told from ours, and digests
+    of those that a user may edit."""
+    edited = {
+        name: hashlib.sha256(content).hexdigest()
+        for name, content in sorted(files.items())
+        if name.endswith(EDITABLE)
+    }
+    said = json.loads(marker) | {LISTED: sorted(files), DIGESTS: edited}
     return (json.dumps(said, indent=1) + "\n").encode()
 
 

@@ -412,3 +412,14 @@ def test_steps_on_a_board() -> None:
     run = project.emulate(**feeds)
     for name, values in expected(GESTURE, feeds).items():
         np.testing.assert_allclose(run.outputs[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_every_form_of_a_run_checks_the_alignment_of_inputs_and_outputs() -> None:
+    text = "func @main(%x: f32[3], %b: i8[3]) {\n  %y: f32[3] = relu(%x)\n  return %y, %b\n}\n"
+    module = rx.parse(text)
+    one = rx.compile(module, name="a", stepwise=True).files["a.c"].decode()
+    two = rx.compile({"one": module, "two": module}, name="b", stepwise=True).files["b.c"].decode()
+    for source, count in ((one, 2), (two, 4)):
+        checks = re.findall(r"raot_is_aligned\((in|out)->(\w+), sizeof\((\w+)\)\)", source)
+        assert sorted(set(checks)) == [("in", "x", "float"), ("out", "y", "float")]
+        assert len(checks) == count

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from relax_aot import driver
+from relax_aot.cli import cli
 from relax_aot.project import folder as module
 from relax_aot.project.folder import OutputError, exchange, write_folder
 from relax_aot.project.packaging import NAMES
@@ -188,3 +190,32 @@ def test_a_project_names_its_files(tmp_path: Path) -> None:
         assert json.loads((at / "relax_aot.json").read_text())["files"] == sorted(content(at))
         (at / "mine.txt").write_text(kind)
         (project.write(at, kind) / "mine.txt").unlink()
+
+
+@pytest.mark.parametrize("package", ["flat", "zephyr", "platformio"])
+def test_an_edit_of_the_bounds_is_kept_or_refused(package: str, tmp_path: Path) -> None:
+    model = ROOT / "examples" / "gesture" / "gesture.onnx"
+    runner, out = CliRunner(), tmp_path / "out"
+
+    def compiled(bound: int, *more: str) -> Result:
+        bounds = ["--bound", f"n={bound}", "--package", package, *more]
+        return runner.invoke(cli, ["compile", str(model), "-o", str(out), *bounds])
+
+    assert compiled(64).exit_code == 0
+    (config,) = out.rglob("gesture_config.h")
+    generated = config.read_text()
+    edited = generated.replace("GESTURE_N_MAX 64", "GESTURE_N_MAX 32")
+    assert edited != generated
+    config.write_text(edited)
+    for more in ((), ("--optimize", "size")):
+        again = compiled(64, *more)
+        assert again.exit_code == 0 and config.read_text() == edited
+        assert "gesture_config.h: your edit is kept" in again.output
+    other = compiled(128)
+    assert isinstance(other.exception, OutputError) and config.read_text() == edited
+    for part in ("was edited", "N_MAX 32", "N_MAX 128", "delete"):
+        assert part in str(other.exception)
+    assert compiled(32).exit_code == 0 and "N_MAX 32" in config.read_text()
+    config.unlink()
+    assert compiled(128).exit_code == 0 and "N_MAX 128" in config.read_text()
+    assert "your edit" not in compiled(128).output

@@ -170,11 +170,15 @@ def bad_call(made: Setup, rng: np.random.Generator) -> tuple[int, int, str]:
         what = str(rng.choice(needed))
         places[what], wanted = 0, NULL
     elif kind == "align":
-        aligned = [n for n in ("arena", "state") if sizes.get(n)]
-        if not aligned:
+        units = {n: made.alignment for n in ("arena", "state") if sizes.get(n)}
+        ports = {"in": made.interface.inputs, "out": made.interface.outputs}
+        for side, listed in ports.items():
+            units |= {f"{side}:{p.name}": p.type.dtype.bytes for p in listed}
+        units = {name: unit for name, unit in units.items() if unit > 1 and sizes[name]}
+        if not units:
             return bad_call(made, rng)
-        what = str(rng.choice(aligned))
-        places[what] += int(rng.integers(1, made.alignment))
+        what = str(rng.choice(sorted(units)))
+        places[what] += int(rng.integers(1, units[what]))
         wanted = ALIGN
     elif kind == "arena":
         arena_bytes = int(rng.integers(0, arena_bytes))
