@@ -149,12 +149,12 @@ PLAIN: dict[str, Callable[[Expr], Expr]] = {
 PARAMETERS: dict[str, tuple[float, ...]] = {
     "affine": (1.0, 0.0),
     "elu": (1.0,),
-    "hardsigmoid": (0.2, 0.5),
-    "leakyrelu": (0.01,),
+    "hardsigmoid": (float(np.float32(0.2)), 0.5),
+    "leakyrelu": (float(np.float32(0.01)),),
     "scaledtanh": (1.0, 1.0),
     "thresholdedrelu": (1.0,),
 }
-"""Activations with parameters, alpha and beta, and what these usually are."""
+"""Activations with parameters, alpha and beta, and their defaults, which are of float32."""
 ACTIVATIONS = (*PLAIN, *PARAMETERS)
 
 

@@ -357,9 +357,13 @@ Handler = Callable[[Node], Results]
 
 
 def _like(default: Any, given: Any, name: str) -> Any:
-    """What is given, of the default's kind; old operators have whole numbers as floats."""
+    """What is given, of the default's kind; old operators have whole numbers as floats.
+
+    A float attribute is a float32, its default as well: 1e-5 is 9.99999975e-06 in a double model.
+    """
     if isinstance(default, float) and isinstance(given, int | float):
-        return float(given)
+        with np.errstate(over="ignore"):
+            return float(np.float32(given))
     whole = isinstance(given, float) and given.is_integer()
     if isinstance(default, int) and (isinstance(given, int) or whole):
         return int(given)

@@ -155,7 +155,21 @@ def _lrn(node: Node) -> Results:
     return node.emit("div", x, node.reshape(power, x.type.shape))
 
 
+def _mean_variance_norm(node: Node) -> Results:
+    """(x - mean) / (deviation + 1e-9). ONNX's definition types that number as float32 alone, and
+    takes the variance as a difference of large numbers."""
+    x = node.arg(0)
+    given = node.attr("axes", [0, 2, 3])
+    axes = tuple(sorted({normal_axis(int(axis), x.type.rank) for axis in given}))
+    apart = node.emit("sub", x, node.emit("reduce", x, kind="mean", axes=axes, keepdims=True))
+    square = node.emit("mul", apart, apart)
+    variance = node.emit("reduce", square, kind="mean", axes=axes, keepdims=True)
+    least = node.scalar(float(np.float32(1e-9)), x)
+    return node.emit("div", apart, node.emit("add", node.emit("sqrt", variance), least))
+
+
 HANDLERS: dict[str, Handler] = {
+    "MeanVarianceNormalization": _mean_variance_norm,
     "Softmax": _over_axis(_softmax),
     "LogSoftmax": _over_axis(_log_softmax),
     "Hardmax": _over_axis(_hardmax),
