@@ -60,6 +60,8 @@ class Draft:
     locals: list[tuple[Local, float]] = field(default_factory=list)
     exact: bool = True
     """Whether every operation is exact, so that contraction changes no bit."""
+    disorder: float = 0.25
+    """How often an axis is stored in another order than it is run through."""
     tidy: bool = False
     """Whether operands are mostly read element by element, as mergers want them."""
 
@@ -359,7 +361,7 @@ class Draft:
         """Where an element is stored, so that each is stored once."""
 
         def moved(i: Dim, size: Dim) -> Dim:
-            if i.is_constant or not self.chance(0.25):
+            if i.is_constant or not self.chance(self.disorder):
                 return i
             rotated = (i + 1) % size if self.least(size) > 0 else i
             return self.random.choice((size - 1 - i, size - 1 - i, rotated))

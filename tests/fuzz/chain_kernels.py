@@ -304,11 +304,18 @@ def by_cases(d: Draft, y: Buffer) -> None:
 
 
 Pattern = Callable[[Draft, Buffer], None]
-PATTERNS: tuple[tuple[Pattern, int], ...] = (
+Weighted = tuple[tuple[Pattern, int], ...]
+PATTERNS: Weighted = (
     (mapped, 16), (both_sides, 6), (in_parts, 5), (overwritten, 8), (partial_after, 12),
     (reduced, 8), (running, 3), (looked_up, 5), (product, 4), (over_scratch, 4), (by_cases, 2),
     (constant, 1),
 )  # fmt: skip
+WRITERS: Weighted = (
+    (overwritten, 8), (partial_after, 4), (in_parts, 6), (mapped, 8), (reduced, 3), (both_sides, 3),
+    (looked_up, 2), (by_cases, 1), (running, 1), (over_scratch, 1),
+)  # fmt: skip
+"""What stands before a reader that follows it."""
+READERS: Weighted = ((follower, 1),)
 
 
 def together(d: Draft, outputs: Sequence[Buffer]) -> None:
@@ -324,6 +331,7 @@ def random_kernel(
     name: str,
     buffers: tuple[Sequence[Buffer], Sequence[Buffer]],
     limits: Mapping[str, float],
+    patterns: Weighted = PATTERNS,
 ) -> tuple[Kernel, dict[str, float], bool]:
     """The kernel, the greatest magnitudes of its outputs, and whether it is exact."""
     inputs, outputs = buffers
@@ -331,13 +339,16 @@ def random_kernel(
     shown = frozenset[str]().union(*(b.type.symbols for b in (*inputs, *outputs)))
     grid = {symbol: grid[symbol] for symbol in grid if symbol in shown}
     d = Draft(random, k, grid, dict(limits), list(inputs), tidy=random.random() < 0.6)
-    functions, weights = zip(*PATTERNS, strict=True)
-    if len(outputs) > 1 and d.chance(0.4) and len({y.shape for y in outputs}) == 1:
+    if patterns is WRITERS:
+        d.disorder = 0.6
+    functions, weights = zip(*patterns, strict=True)
+    alike = patterns is PATTERNS and len(outputs) > 1 and d.chance(0.4)
+    if alike and len({y.shape for y in outputs}) == 1:
         together(d, outputs)
     else:
         for y in outputs:
             pattern: Pattern = random.choices(functions, weights)[0]
-            if d.tidy and d.chance(0.35):
+            if d.tidy and patterns is PATTERNS and d.chance(0.35):
                 pattern = follower
             pattern(d, y)
             if d.chance(0.3):

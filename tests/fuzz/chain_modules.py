@@ -31,7 +31,7 @@ from relax_aot.ir.loops import Buffer, Kernel
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import deduce
 from tests.fuzz.chain_draft import Grid
-from tests.fuzz.chain_kernels import random_kernel
+from tests.fuzz.chain_kernels import PATTERNS, READERS, WRITERS, Weighted, random_kernel
 
 Array = NDArray[Any]
 Sizes = dict[str, int]
@@ -159,10 +159,22 @@ class _Maker:
         args = [self.operand() for _ in range(self.random.choice((1, 1, 1, 2, 2, 3)))]
         if self.chance(0.5):
             args[0] = self.pool[-1]
+        self.kernel_of(args, PATTERNS)
+
+    def pair(self) -> None:
+        """A kernel that stores elements in several steps, and one that reads its result once."""
+        self.kernel_of([self.operand()], WRITERS)
+        made = self.calls[-1].outs[0]
+        self.kernel_of([made, self.operand()][: self.random.randint(1, 2)], READERS)
+
+    def kernel_of(self, args: list[Var], patterns: Weighted) -> None:
         if self.chance(0.15):
             numbers = self.param(TensorType(DType.I64, (self.size(),)))
             args.append(numbers)
         types = [self.type_like(args)]
+        if patterns is READERS:
+            while not types[0].shape or types[0].elements == Dim.of(1):
+                types = [TensorType(types[0].dtype, self.shape())]
         if self.chance(0.25):
             same = TensorType(self.random.choice(DTYPES), types[0].shape)
             types.append(same if self.chance(0.6) else self.type_like(args))
@@ -170,7 +182,7 @@ class _Maker:
         outputs = [Buffer(f"o{n}", type_.dtype, type_.shape) for n, type_ in enumerate(types)]
         limits = {b.name: self.limits[v.name] for b, v in zip(inputs, args, strict=True)}
         name = self.name("k")
-        made = random_kernel(self.random, self.grid, name, (inputs, outputs), limits)
+        made = random_kernel(self.random, self.grid, name, (inputs, outputs), limits, patterns)
         kernel, found, exact = made
         self.exact = self.exact and exact
         self.kernels.append(kernel)
@@ -289,12 +301,14 @@ def random_chain(seed: int) -> Chain:
     maker = _Maker(random, symbols, grid_of(symbols))
     first = TensorType(random.choice(DTYPES), tuple(map(Dim.of, symbols)) or maker.shape())
     maker.param(first)
-    for _ in range(random.randint(2, 6)):
+    for _ in range(random.randint(2, 5)):
         draw = random.random()
         if draw < 0.12:
             maker.view()
         elif draw < 0.22:
             maker.op()
+        elif draw < 0.45:
+            maker.pair()
         else:
             maker.kernel_call()
     if not maker.kernels:

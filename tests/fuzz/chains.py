@@ -44,6 +44,8 @@ TARGETS = 2
 CHECKED = 10
 """The invariants of every such module are checked after each stage."""
 PER_LIBRARY = 25
+LONGEST = 1000
+"""Modules of one block, after which the count is shown."""
 COLLECTED = 500
 """The garbage collector runs after so many modules."""
 BOARDS = ("host", "mps2-an386", "mps3-an547", "aarch64-linux")
@@ -292,7 +294,7 @@ def _listed(arguments: tuple[range, int]) -> list[Fault]:
 
 
 def _blocks(seeds: range, every: int) -> list[tuple[range, int]]:
-    length = max(PER_LIBRARY * every, 100)
+    length = min(max(PER_LIBRARY * every, 100), LONGEST)
     starts = range(seeds.start, seeds.stop, length)
     return [(range(start, min(start + length, seeds.stop)), every) for start in starts]
 

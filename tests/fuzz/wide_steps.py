@@ -228,6 +228,8 @@ def transposed_convolution(g: Graph) -> None:
     elif draw < 0.6:
         attributes["auto_pad"] = g.random.choice(("SAME_UPPER", "SAME_LOWER", "VALID"))
         attributes["dilations"] = [1] * spatial
+        # ONNX Runtime's result of SAME is smaller than its text says where a stride is larger.
+        attributes["strides"] = [min(s, k) for s, k in zip(strides, kernel, strict=True)]
     if draw < 0.4 and g.random.random() < 0.5:
         attributes["output_padding"] = [g.random.randint(0, s - 1) for s in strides]
     operands = [x, weights]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from math import inf, nan
 
 import numpy as np
@@ -13,8 +14,25 @@ from hypothesis import strategies as st
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import Binary, Buffer, Cast, Expr, Index, Kernel, Lit, Select, apply, binary
+from relax_aot.ir.loops import (
+    Binary,
+    Buffer,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    If,
+    Index,
+    Kernel,
+    Lit,
+    Local,
+    Select,
+    Store,
+    apply,
+    binary,
+)
 from relax_aot.ir.types import DType, shape_of
+from relax_aot.verify import scalars
 from relax_aot.verify.interpret import Array, IndexFault, run_kernel
 
 INTEGERS = [dtype for dtype in DType if dtype.is_int]
@@ -175,3 +193,45 @@ def test_a_read_before_a_write_is_caught() -> None:
         k.store(y[at], y[at] + 1.0)
     with pytest.raises(AssertionError, match="read before it is written"):
         run_kernel(k.finish(), [], {"n": 2})
+
+
+@given(*[st.floats(width=32, allow_nan=False, allow_infinity=False)] * 3)
+def test_a_fused_product_is_the_exact_result_rounded_once(a: float, b: float, c: float) -> None:
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    with np.errstate(all="ignore"):
+        found = scalars.fused(np.float32(a), np.float32(b), np.float32(c))
+        near = np.float32(float(exact))
+        around = {near, np.nextafter(near, np.float32(inf)), np.nextafter(near, np.float32(-inf))}
+    if not np.isfinite(near):
+        return
+    distance = min(abs(Fraction(float(v)) - exact) for v in around if np.isfinite(v))
+    assert np.isfinite(found) and abs(Fraction(float(found)) - exact) == distance
+
+
+def test_an_output_may_take_the_memory_of_an_input() -> None:
+    x, y = Buffer("x", DType.I32, shape_of("n")), Buffer("y", DType.I32, shape_of("n"))
+    k = KernelBuilder("k", [x], [y])
+    with k.loops(N) as (i,):
+        k.store(y[(i,)], x[(N - 1 - i,)])
+    given = np.array([1, 2, 3], np.int32)
+    assert run_kernel(k.finish(), [given], {"n": 3})[0].tolist() == [3, 2, 1]
+    assert run_kernel(k.finish(), [given], {"n": 3}, {"y": "x"})[0].tolist() == [3, 2, 3]
+    assert given.tolist() == [1, 2, 3]
+
+
+def test_a_loop_variable_may_have_the_name_of_a_size_of_the_module() -> None:
+    y = Buffer("y", DType.I64, shape_of(3))
+    kernel = Kernel("k", (), (y,), (), (For("m", Dim.of(0), Dim.of(3), (
+        Store(y, (Dim.of("m"),), Index(Dim.of("m"))),)),))  # fmt: skip
+    assert run_kernel(kernel, [], {"m": 7})[0].tolist() == [0, 1, 2]
+
+
+def test_a_name_ends_with_its_block() -> None:
+    y = Buffer("y", DType.I64, shape_of(1))
+    zero = (Dim.of(0),)
+    loop = For("i", Dim.of(0), Dim.of(1), (Store(y, zero, Index(Dim.of("i"))),))
+    inner = Declare(Local("v", DType.I64), Lit(1, DType.I64))
+    kernel = Kernel("k", (), (y,), (), (loop, If(Lit(True, DType.BOOL), (inner,)),
+                                        Store(y, zero, Local("v", DType.I64))))  # fmt: skip
+    with pytest.raises(AssertionError, match="v is not declared"):
+        run_kernel(kernel, [], {})
