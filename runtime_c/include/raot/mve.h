@@ -20,10 +20,10 @@
 #endif
 
 /*
- * The address in a register of its own, whose next value is not computed in advance: GCC 12 folds
- * neighboring addresses into post-increments and then copies registers.
+ * An empty statement after which the address is in a register: GCC 12 else folds it into addresses
+ * that loads do not have, or into post-increments for which it copies registers.
  */
-#if defined(__GNUC__) && !defined(__clang__) && !defined(RAOT_NO_ASSEMBLY)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(RAOT_OTHER_COMPILER)
 #define RAOT_KEEP_ADDRESS(address) __asm("" : "+r"(address))
 #else
 #define RAOT_KEEP_ADDRESS(address) ((void)0)

@@ -25,7 +25,7 @@
  */
 #define RAOT_EIGHT(SCALED)                                              \
     const int32_t *at = sums + c;                                       \
-    __asm("" : "+r"(at));                                               \
+    RAOT_KEEP_ADDRESS(at);                                              \
     const int32x4x2_t x = vld2q_s32(at);                                \
     const int32x4_t even = SCALED(x.val[0]);                            \
     int16x8_t y = vqmovnbq_s32(vreinterpretq_s16_s32(even), even);      \

@@ -28,7 +28,7 @@
         int8_t *to = out + r * line_step;                                     \
         for (int32_t c = count; c > 0; c -= 8) {                              \
             const mve_pred16_t some = vctp16q((uint32_t)c);                   \
-            __asm("" : "+r"(from));                                           \
+            RAOT_KEEP_ADDRESS(from);                                          \
             const int32x4x2_t x = vld2q_s32(from);                            \
             const int32x4_t even = SCALED(vaddq_n_s32(x.val[0], start));      \
             const int32x4_t odd = SCALED(vaddq_n_s32(x.val[1], start));       \
