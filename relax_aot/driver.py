@@ -40,6 +40,7 @@ from relax_aot.project.fit import require_fit
 from relax_aot.project.quantised import Quantised
 from relax_aot.scheduling.targets import find as find_target
 from relax_aot.transforms import integers
+from relax_aot.verify import fused_kernels
 
 SHOWN = 5
 """Names in one message."""
@@ -73,7 +74,8 @@ class Options:
     calibrate: Mapping[str, Any] = field(default_factory=dict)
     """Sample inputs by name, with an axis of samples in front."""
     check: bool = False
-    """Whether the invariants of ir/check.py are checked after every stage."""
+    """Whether the invariants of ir/check.py are checked after every stage, and fused kernels
+    run in the interpreter beside their parts."""
 
 
 def load(source: Any, options: Options) -> Module:
@@ -153,6 +155,8 @@ def _planned(
     module = lowering.lower(module)
     dump("lowering", module)
     fused = _fused(module, options)
+    if options.check:
+        fused_kernels.compare_fused(module, fused.module)
     module = fused.module
     dump("fusion", module)
     dump("fusion-summary", summary_text(fused.summary))

@@ -11,13 +11,16 @@ from random import Random
 import pytest
 
 import relax_aot as rx
-from relax_aot import fusion, lowering, transforms
+from relax_aot import driver, fusion, lowering, transforms
 from relax_aot.driver import Options, load
+from relax_aot.fusion import check as fusion_check
 from relax_aot.fusion import legality
 from relax_aot.fusion.check import FusionError, check
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.text import kernel_text
+from relax_aot.project.board import load_board
+from relax_aot.verify.fused_kernels import compare_fused
 from tests.fusion.mutants import Mutant, kernel_inputs, mutants, outcome, same_outcome, work
 from tests.fusion.test_legality import LAST_WINS, MANY_TO_ONE, STORED_TWICE
 from tests.models.attention import cross_attention, grouped_attention
@@ -183,3 +186,42 @@ def test_exchanged_operands_of_a_call_are_refused() -> None:
             check(module, replace(fused, functions=(replace(main, body=body),)))
         seen += 1
     assert seen
+
+
+# Interpretation
+
+
+def test_every_fused_kernel_of_small_models_runs_as_its_parts_do() -> None:
+    runs = 0
+    for module in modules(many=False).values():
+        runs += compare_fused(module, fusion.fuse(module).module)
+    assert runs > 20
+
+
+@pytest.mark.parametrize(
+    "program",
+    [LAST_WINS, STORED_TWICE, MANY_TO_ONE],
+    ids=["last wins", "stored twice", "many to one"],
+)
+def test_check_finds_a_wrong_merger_by_running_it(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = rx.parse(program)
+    options = Options(name="program", check=True)
+    driver.compile_module(module, load_board("host"), options)
+    monkeypatch.setattr(legality, "independent", lambda *_: None)
+    monkeypatch.setattr(legality, "stored_once", lambda *_: True)
+    monkeypatch.setattr(fusion_check, "check", lambda *_: None)
+    with pytest.raises(FusionError, match="differs from its parts at n="):
+        driver.compile_module(module, load_board("host"), options)
+
+
+def test_mutants_that_run_differently_are_found_by_running_them() -> None:
+    module = modules(many=False)["cross"]
+    fused = fusion.fuse(module).module
+    (kernel,) = fused.kernels
+    every = [m for m in mutants(kernel) if m.what in ("store dropped", "another operator")]
+    for mutant in every[:6]:
+        with pytest.raises(FusionError):
+            compare_fused(module, replace(fused, kernels=(mutant.kernel,)))
+    assert every
