@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,7 +54,8 @@ class TorchReference:
         ]
         args, kwargs = _pytree.tree_unflatten(given, self._program.call_spec.in_spec)
         try:
-            with torch.no_grad():
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")
                 found = self._program.module()(*args, **kwargs)
         except (RuntimeError, TypeError, ValueError, AssertionError) as error:
             raise ReferenceFailed(f"PyTorch cannot run these sizes: {error}") from None
