@@ -53,7 +53,11 @@ class Shown(logging.Handler):
         of = getattr(record, "raot_of", None)
         done = getattr(record, "raot_done", None)
         text = record.getMessage()
-        if self.manner == VERBOSE:
+        if record.levelno >= logging.WARNING:
+            if self.manner != QUIET:
+                self._erase()
+                click.echo(f"note: {text}", err=True)
+        elif self.manner == VERBOSE:
             click.echo(f"{elapsed:8.2f} s  {_counted(text, done, of)}", err=True)
         elif self.manner == QUIET or record.levelno < logging.INFO or elapsed < SILENT_SECONDS:
             return

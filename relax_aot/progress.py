@@ -21,6 +21,11 @@ def detail(what: str) -> None:
     LOG.debug(what)
 
 
+def note(what: str) -> None:
+    """A decision of ours that a user may want otherwise, with the option for that."""
+    LOG.warning(what)
+
+
 def finished() -> None:
     """The work is done, and what comes of it may be printed."""
     LOG.info("", extra={"raot_finished": True})

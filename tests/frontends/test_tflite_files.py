@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 import relax_aot as rx
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import ModelError, UnsupportedError
+from tests.conftest import ROOT
 from tests.frontends.tflite_models import Maker, check_model, ours, truth
 
 
@@ -50,9 +54,30 @@ def test_a_batch_is_open_where_the_user_bounds_it(
         np.testing.assert_array_equal(ours(module, [x])[0], np.concatenate(alone))
 
 
+def test_an_open_batch_is_1_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
+    module = rx.load(small())
+    assert [str(p.type) for p in module.main.params] == ["i8[1, 6, 5, 2]"]
+    (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "taken as 1" in said and "--bound t0_0=8" in said
+    caplog.clear()
+    rx.load(small(), bounds={"t0_0": 8})
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+def test_a_note_is_printed_unless_quiet(tmp_path: Path) -> None:
+    (tmp_path / "a.tflite").write_bytes(small())
+    for more, count in (((), 1), (("--quiet",), 0)):
+        done = subprocess.run(
+            [sys.executable, "-m", "relax_aot", "compile", "a.tflite", "-o", "out", *more],
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        assert done.stderr.count("note: the batch of input") == count, done.stderr
+
+
 def test_an_open_size_needs_a_bound_and_a_fixed_one_none() -> None:
-    with pytest.raises(RelaxAotError, match=r"--bound t0_0=128 .*input t0, axis 0"):
-        rx.load(small())
+    with pytest.raises(RelaxAotError, match=r"--bound t0_1=128 .*input t0, axis 1"):
+        rx.load(small(signature=(-1, -1, 5, 2)))
     x = np.random.default_rng(0).integers(-128, 128, (1, 6, 5, 2)).astype(np.int8)
     check_model(small(signature=None), [x])
     with pytest.raises(RelaxAotError, match="no such symbol"):

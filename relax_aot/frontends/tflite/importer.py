@@ -32,6 +32,7 @@ from relax_aot.ir.graph import Alias, Module, State, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops.build import FunctionBuilder
 from relax_aot.ops.widen import expanded
+from relax_aot.progress import note
 
 
 def import_graph(graph: Graph, name: str, options: ImportOptions) -> Module:
@@ -123,9 +124,16 @@ class _Import:
         return tensor.dtype
 
     def _axes(self, name: str, tensor: Tensor) -> list[int | str]:
-        """Sizes that the exporter left open are symbols, and those that the user bounds."""
-        open_ = tensor.signature or tensor.shape
+        """Sizes that the exporter left open are symbols, and those that the user bounds. An open
+        batch is 1 where no batch has a bound."""
+        open_ = list(tensor.signature or tensor.shape)
         wanted = self.options.bounds
+        if open_ and open_[0] < 0 and not any(f"{other}_0" in wanted for other in self.inputs):
+            open_[0] = 1
+            note(
+                f"the batch of input {printable(name)!r} is open in {self.name} and taken as 1;"
+                f" --bound {printable(name)}_0=8 makes it 1..8"
+            )
         return [
             "" if n < 0 or f"{name}_{axis}" in wanted else n for axis, n in enumerate(open_)
         ]  # fmt: skip

@@ -9,14 +9,14 @@ INTRODUCTION = """\
 
 Made by `relax-aot ops --format tflite --markdown`.
 
-    relax-aot compile kws.tflite --bound input_1_0=1 --board mps2-an386 -o build/kws
+    relax-aot compile kws.tflite --board mps2-an386 -o build/kws
 
 - **Names.** Inputs and outputs are called as the model's signature calls them, where it has one;
   else as their tensors.
-- **Sizes.** A size that the converter left open (-1 in the shape signature, mostly the batch) is
-  the symbol `<input>_<axis>` and needs a bound; `--bound input_1_0=1` fixes it. A size that the
-  file fixes is opened by a bound of the same form: `--bound x_0=8` makes a batch of 1..8.
-  Constant shapes inside the model follow the batch.
+- **Sizes.** A size that the converter left open (-1 in the shape signature) is the symbol
+  `<input>_<axis>` and needs a bound; an open batch (axis 0) is 1 where no batch has a bound, and a
+  note says so. A size that the file fixes is opened by a bound of the same form: `--bound x_0=8`
+  makes a batch of 1..8. Constant shapes inside the model follow the batch.
 - **Layout.** Channels stay last; nothing is transposed on the way in.
 - **Codes.** Quantised values are computed bit by bit as by the reference kernels of LiteRT
   (`BUILTIN_REF`, 2.x), for `i8`, `u8` and `i16` with weights of `i8` or `u8`, with one scale or
