@@ -28,7 +28,8 @@ class DoesNotFit(RelaxAotError):
 
 WAYS_OUT = {
     False: "lower a bound (--bound), choose --optimize memory, or take another board",
-    True: "quantise the model, keep its weights elsewhere (--weights blob), or take another board",
+    True: "choose --optimize size, which keeps 8-bit weights as bytes, quantize the model if it is"
+    " in floats, keep its weights elsewhere (--weights blob), or take another board",
 }
 """By whether constants are what has no room."""
 

@@ -47,5 +47,7 @@ class Quantised:
         if self.spoiling:
             rows.append(f"infinite or NaN because of codes: from {', '.join(self.spoiling)}")
         keep = " ".join(f"--keep-float {name}" for name in self.suggestion)
-        rows.append(f"to keep in floats: {keep}" if keep else "no layer needs to stay in floats")
+        rows.append(
+            f"to keep in floats: {keep}" if keep else "no quantized layer needs --keep-float"
+        )
         return tuple(rows)

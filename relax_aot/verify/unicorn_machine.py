@@ -31,6 +31,9 @@ FAILED = 0xFFFF_FFFF
 MEM_MANAGE, BUS_FAULT, USAGE_FAULT, HARD_FAULT = 4, 5, 6, 3
 DACCVIOL, PRECISERR, IBUSERR, UNDEFINSTR = 1 << 1, 1 << 9, 1 << 8, 1 << 16
 MMARVALID, BFARVALID = 1 << 7, 1 << 15
+INVSTATE, NOCP, STKOF = 1 << 17, 1 << 19, 1 << 20
+CAUSES = {17: NOCP, 18: INVSTATE, 19: STKOF}
+"""By QEMU's number of an exception, which the emulator gives to its hook."""
 EXIT_FAULT = 99
 FAULT_MAGIC = 0x43464152
 FRAME_BYTES = 32
@@ -88,14 +91,14 @@ class Machine:
 
     # Semihosting
 
-    def _interrupt(self, engine: Any, _number: int, _user: object) -> None:
+    def _interrupt(self, engine: Any, number: int, _user: object) -> None:
         pc = engine.reg_read(arm.UC_ARM_REG_PC)
         try:
             (instruction,) = struct.unpack("<H", bytes(engine.mem_read(pc, 2)))
         except unicorn.UcError:
             instruction = 0
         if instruction != BKPT_SEMIHOSTING:
-            self._fault(USAGE_FAULT, UNDEFINSTR, 0)
+            self._fault(USAGE_FAULT, CAUSES.get(number, UNDEFINSTR), 0)
             return
         operation = engine.reg_read(arm.UC_ARM_REG_R0)
         answer = self._semihosting(operation, engine.reg_read(arm.UC_ARM_REG_R1))

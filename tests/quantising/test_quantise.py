@@ -196,7 +196,7 @@ def test_what_codes_make_infinite_is_suggested_until_nothing_is(rng: np.random.G
         if not found.spoiling:
             break
         assert "g" in found.suggestion or kept
-        assert "no layer needs" not in found.lines()[-1]
+        assert "no quantized layer needs" not in found.lines()[-1]
         assert "infinite or NaN" in found.lines()[-2]
         kept += found.suggestion
     assert "g" in kept and not found.spoiling
@@ -271,7 +271,7 @@ def test_the_command_line_quantises_and_says_how_well(
     ]  # fmt: skip
     cli(words, standalone_mode=False)
     said = capsys.readouterr().out
-    assert "SQNR dB" in said and "no layer needs to stay in floats" in said
+    assert "SQNR dB" in said and "no quantized layer needs --keep-float" in said
     assert "in floats: tanh %y" in said
     with pytest.raises(rx.RelaxAotError, match="needs sample inputs"):
         cli(words[:-2], standalone_mode=False)

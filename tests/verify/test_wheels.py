@@ -101,6 +101,23 @@ def test_faults_are_named(
     assert all(word in str(caught.value) for word in (*words, "gesture")), str(caught.value)
 
 
+@pytest.mark.qemu
+def test_a_stack_overflow_on_m33_is_named_as_qemu_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core has a stack limit, which ends the program before anything is written."""
+    size = 2 * load_board("mps2-an505").stack_bytes
+    statement = f"volatile char deep[{size}]; deep[0] = 1; deep[{size - 1}] = deep[0];"
+    project = broken("mps2-an505", statement)
+    said = []
+    for absent in ("", "qemu-system-arm"):
+        monkeypatch.setattr("relax_aot.verify.toolchain.shutil.which", without(absent))
+        with pytest.raises(TargetFault) as caught:
+            emulate(project, [MOTION])
+        assert caught.value.stack_overflow
+        said.append(str(caught.value).splitlines()[0])
+    assert "stack overflow (UsageFault: stack limit passed (STKOF))" in said[1]
+    assert said[0] == said[1]
+
+
 def without(absent: str):  # type: ignore[no-untyped-def]  # stands for shutil.which
     which = shutil.which
     return lambda name, *rest: None if name == absent else which(name, *rest)
