@@ -135,7 +135,9 @@ class Wide(Evaluation):
         """The results of a call in double."""
         results = self.tried(call, run, args)
         pairs = zip(results, self.kept(call), strict=True)
-        if all(np.array_equal(np.asarray(a), b, equal_nan=True) for a, b in pairs):
+        same = all(np.array_equal(np.asarray(a), b, equal_nan=True) for a, b in pairs)
+        # A double is no judge of doubles: that both evaluations are one shows nothing.
+        if same and all(out.type.dtype is not DType.F64 for out in call.outs):
             self.unrounded.add(self.position)
         else:
             self.depth += _depth(depth).roundings

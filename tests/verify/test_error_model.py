@@ -108,6 +108,19 @@ def test_units_are_those_of_the_output_type(dtype: str, bits: int) -> None:
     assert unit[3] > 0 and np.isfinite(unit).all()
 
 
+def test_sums_of_doubles_are_allowed_what_doubles_round() -> None:
+    """NumPy's own doubles are the exact value here, and round as those of the C do."""
+    rng = np.random.default_rng(9)
+    arrays = {"a": rng.normal(size=(ROWS, 300)), "b": rng.normal(size=(300, COLUMNS))}
+    module = rx.parse(product(300, "f64"))
+    bound = ErrorModel({"": module}, [ModelCall(arrays, {})]).bounds(0)["y"]
+    total = np.zeros((ROWS, COLUMNS))
+    for k in range(300):
+        total = total + arrays["a"][:, k : k + 1] * arrays["b"][k : k + 1]
+    assert (np.abs(total - bound.exact) <= bound.allowed).all()
+    assert (bound.allowed < 1e-12).all()
+
+
 HALVES = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float16[n, 32] x) => (float16[n, 12] y)
