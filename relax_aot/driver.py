@@ -32,11 +32,11 @@ from relax_aot.ops import deduce
 from relax_aot.planning import order
 from relax_aot.planning.regions import Region
 from relax_aot.planning.text import plan_text
-from relax_aot.progress import finished, step
+from relax_aot.progress import finished, note, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
 from relax_aot.project.family import Compiled, FamilyProject, assemble_entries
-from relax_aot.project.fit import require_fit
+from relax_aot.project.fit import DoesNotFit, require_fit
 from relax_aot.project.quantised import Quantised
 from relax_aot.scheduling.targets import find as find_target
 from relax_aot.transforms import integers
@@ -106,15 +106,38 @@ def compile_module(
     options: Options,
     dump: Callable[[str, Module | str], None] = lambda stage, value: None,
 ) -> Project:
-    """Module -> Project; `dump` is given what each stage makes."""
+    """Module -> Project; `dump` is given what each stage makes. Where only the forms of weights
+    that take least flash fit the board, these are taken, with a note."""
     planned = _planned(module, board, options, _externs(options), dump)
+    try:
+        return _assembled(module, planned, board, options)
+    except DoesNotFit as error:
+        if not error.constants or options.optimize != "speed":
+            raise
+        stages: list[Stage] = []
+        small = replace(options, optimize="size")
+        planned = _planned(module, board, small, _externs(options), lambda *s: stages.append(s))
+        try:
+            built = _assembled(module, planned, board, options)
+        except DoesNotFit:
+            raise error from None
+        for stage, value in stages:
+            dump(f"{stage}-size", value)
+        note(
+            f"the constants do not fit {board.name} in the forms that are fastest: they are kept"
+            " as --optimize size has them"
+        )
+        return built
+
+
+def _assembled(module: Module, planned: _Planned, board: Board, options: Options) -> Project:
     name = model_name(module, options)
-    project_ = project.assemble(
+    built = project.assemble(
         planned.original, planned.plan, name, board, planned.table, options.weights,
         options.optimize, stepwise=options.stepwise,
     )  # fmt: skip
-    require_fit(board, planned.plan, project_.interface, project_.const_bytes)
-    return replace(project_, fusion=planned.fusion, floats=planned.floats)
+    require_fit(board, planned.plan, built.interface, built.const_bytes)
+    return replace(built, fusion=planned.fusion, floats=planned.floats)
 
 
 def _externs(options: Options) -> externs.ExternTable:
@@ -304,14 +327,16 @@ def compile_for(
             check_stage(stage, value)
         stages.append((stage, value))
 
-    projects = tuple(
-        replace(compile_module(module, target, options, record), quantised=quantised)
-        for target in targets
-    )
+    projects: list[Project] = []
+    dumped: list[Stage] = []
+    for target in targets:
+        built = compile_module(module, target, options, record)
+        projects.append(replace(built, quantised=quantised))
+        dumped = dumped or list(stages)
     finished()
     if dump_folder is not None:
-        write_stages(stages[: len(stages) // len(targets)], Path(dump_folder))
-    return projects
+        write_stages(dumped, Path(dump_folder))
+    return tuple(projects)
 
 
 def check_stage(stage: str, value: Module | str) -> None:

@@ -20,9 +20,13 @@ from relax_aot.project.board import Board, Memory
 class DoesNotFit(RelaxAotError):
     """More is needed than a memory of the board has."""
 
-    def __init__(self, message: str, memory: str, over_bytes: int) -> None:
+    def __init__(
+        self, message: str, memory: str, over_bytes: int, *, constants: bool = False
+    ) -> None:
         self.memory = memory
         self.over_bytes = over_bytes
+        self.constants = constants
+        """Whether constants alone have no room."""
         super().__init__(message)
 
 
@@ -50,6 +54,7 @@ class Problem:
     message: str
     memory: str
     over_bytes: int
+    constants: bool
 
 
 def state_bytes(plan: Plan, interface: Interface) -> int:
@@ -156,7 +161,9 @@ def _require(board: Board, kinds: Iterator[tuple[list[Memory], tuple[Need, ...]]
     ]
     if problems:
         first = problems[0]
-        raise DoesNotFit("\n".join(p.message for p in problems), first.memory, first.over_bytes)
+        text = "\n".join(problem.message for problem in problems)
+        constants = all(problem.constants for problem in problems)
+        raise DoesNotFit(text, first.memory, first.over_bytes, constants=constants)
 
 
 def _ram_needs(board: Board, plan: Plan, interface: Interface) -> Iterator[Need]:
@@ -215,7 +222,7 @@ def _problems(board: Board, memories: Sequence[Memory], needs: Sequence[Need]) -
         *_map_lines(memories, found),
         WAYS_OUT[worst.what == "constants"],
     ]
-    yield Problem("\n  ".join(lines), name, over)
+    yield Problem("\n  ".join(lines), name, over, all(n.what == "constants" for n in homeless))
 
 
 def _map_lines(memories: Sequence[Memory], found: _Places) -> Iterator[str]:
