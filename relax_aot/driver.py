@@ -288,12 +288,18 @@ def _require_data(module: Module) -> None:
 
 def _fused(module: Module, options: Options) -> fusion.Fused:
     """For memory, weights may be read again for every row, where that makes the arena smaller."""
-    fast = fusion.fuse(module)
-    if options.optimize != "memory":
-        return fast
-    small = fusion.fuse(module, fusion.Policy(rows_over_weights=True))
-    gain = planning.plan(small.module).arena_bytes < planning.plan(fast.module).arena_bytes
-    return small if gain else fast
+    lenient = not options.check
+    result = fusion.fuse(module, lenient=lenient)
+    if options.optimize == "memory":
+        small = fusion.fuse(module, fusion.Policy(rows_over_weights=True), lenient=lenient)
+        if planning.plan(small.module).arena_bytes < planning.plan(result.module).arena_bytes:
+            result = small
+    for one in result.summary.unproven:
+        note(
+            f"kernel {one.kernel} is left in parts, since the fusion checker could not prove it"
+            f" equal to them ({one.reason}); results are right. Please report this model"
+        )
+    return result
 
 
 def compile_model(

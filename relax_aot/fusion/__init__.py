@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.fusion import check, in_place
 from relax_aot.fusion.search import Policy, Search
-from relax_aot.fusion.summary import Summary, members, traffic
+from relax_aot.fusion.summary import Apart, Member, Summary, Unproven, members, traffic
 from relax_aot.ir.graph import Function, Module
 
 __all__ = ["Fused", "Policy", "fuse"]
@@ -29,9 +29,35 @@ class Fused:
     summary: Summary
 
 
-def fuse(module: Module, policy: Policy | None = None) -> Fused:
-    """Module of kernels -> module of fewer kernels, and what was done."""
-    searches = [_search(function, module, policy or Policy()) for function in module.functions]
+def fuse(module: Module, policy: Policy | None = None, *, lenient: bool = False) -> Fused:
+    """Module of kernels -> module of fewer kernels, and what was done.
+
+    The checker proves each result. What it cannot prove is a `FusionError`, or with `lenient`
+    stays as it was before fusion: slower, and certainly right. The summary names it.
+    """
+    closed: frozenset[str] = frozenset()
+    unproven: list[Unproven] = []
+    while True:
+        result, apart = _merged(module, policy or Policy(), closed)
+        parts = members(module, result)
+        try:
+            check.check(module, result)
+        except check.FusionError as error:
+            more = _parts_of(error.kernel, result, parts) - closed
+            if not lenient or not more:
+                raise
+            unproven.append(Unproven(error.kernel, error.reason))
+            closed |= more
+            continue
+        summary = Summary(traffic(module), traffic(result), apart, parts, tuple(unproven))
+        return Fused(in_place.mark(result), summary)
+
+
+def _merged(
+    module: Module, policy: Policy, closed: frozenset[str]
+) -> tuple[Module, tuple[Apart, ...]]:
+    """Calls whose first result is in `closed` are not merged."""
+    searches = [_search(function, module, policy, closed) for function in module.functions]
     bodies = [search.calls() for search in searches]
     functions = tuple(
         replace(function, body=tuple(calls))
@@ -47,15 +73,23 @@ def fuse(module: Module, policy: Policy | None = None) -> Fused:
         kernels=(*untouched, *fused.values()),
         constants=tuple(c for c in module.constants if c.name in used),
     )
-    check.check(module, result)
-    apart = tuple(note for search in searches for note in search.apart())
-    summary = Summary(traffic(module), traffic(result), apart, members(module, result))
-    return Fused(in_place.mark(result), summary)
+    return result, tuple(note for search in searches for note in search.apart())
 
 
-def _search(function: Function, module: Module, policy: Policy) -> Search:
+def _parts_of(kernel: str, module: Module, parts: tuple[Member, ...]) -> frozenset[str]:
+    """The first results of the calls before fusion that a kernel was made of."""
+    homes = {
+        call.outs[0].name
+        for function in module.functions
+        for call in function.body
+        if call.op == "call_kernel" and call.ref("kernel") == kernel
+    }
+    return frozenset(part.writes[0].name for part in parts if homes & set(part.into))
+
+
+def _search(function: Function, module: Module, policy: Policy, closed: frozenset[str]) -> Search:
     others = (f for f in module.functions if f is not function)
     outside = frozenset(v.name for f in others for c in f.body for v in c.inputs)
-    search = Search(function, module, outside, policy)
+    search = Search(function, module, outside, policy, closed)
     search.run()
     return search

@@ -26,6 +26,7 @@ class FusionError(AssertionError):
     def __init__(self, kernel: str, reason: str) -> None:
         super().__init__(f"fusion: kernel @{kernel}: {reason}; please report this model")
         self.kernel = kernel
+        self.reason = reason
 
 
 def check(before: Module, after: Module) -> None:
@@ -94,6 +95,8 @@ class _FunctionCheck:
             raise FusionError(kernel.name, f"{error} cannot be followed") from error
         except KeyError as error:
             raise FusionError(kernel.name, f"{error} is used where it is not defined") from error
+        except RecursionError as error:
+            raise FusionError(kernel.name, "its terms are nested too deeply to compare") from error
 
     def _untouched(self, call: Call, kernel: Kernel) -> bool:
         maker = self._makers.get(call.outs[0].name)

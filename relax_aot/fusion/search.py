@@ -37,10 +37,15 @@ class Search:
     """Merges the pieces of one function until nothing more is worth it."""
 
     def __init__(
-        self, function: Function, module: Module, outside: frozenset[str], policy: Policy
+        self,
+        function: Function,
+        module: Module,
+        outside: frozenset[str],
+        policy: Policy,
+        closed: frozenset[str] = frozenset(),
     ) -> None:
         made = {o.name for c in function.body for o in c.outs}
-        self._work = Workspace(function, module, outside & made)
+        self._work = Workspace(function, module, outside & made, closed)
         self._policy = policy
         self._constants = frozenset(module.constant_table)
         lows = {name: (module.bounds.range(name)[0], GREATEST) for name in module.bounds}

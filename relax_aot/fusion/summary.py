@@ -51,12 +51,21 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class Unproven:
+    """A fused kernel that the checker refused; its parts were left as they are."""
+
+    kernel: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     before: Traffic
     after: Traffic
     apart: tuple[Apart, ...]
     members: tuple[Member, ...]
     """In an order in which all calls that became one stand together."""
+    unproven: tuple[Unproven, ...] = ()
 
 
 def summary_text(summary: Summary) -> str:
@@ -65,6 +74,7 @@ def summary_text(summary: Summary) -> str:
         f"calls {before.calls} -> {after.calls}",
         f"bytes moved {before.bytes_moved} -> {after.bytes_moved}",
     ]
+    lines += [f"not proven: {one.kernel}: {one.reason}" for one in summary.unproven]
     lines += [f"apart: {note.writer} | {note.reader}: {note.reason}" for note in summary.apart]
     return "\n".join(lines) + "\n"
 

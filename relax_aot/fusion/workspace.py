@@ -15,7 +15,14 @@ Node = Piece | Call
 class Workspace:
     """A set of nodes with the order that they came in; merging keeps it free of cycles."""
 
-    def __init__(self, function: Function, module: Module, outside: frozenset[str]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        module: Module,
+        outside: frozenset[str],
+        closed: frozenset[str] = frozenset(),
+    ) -> None:
+        """Calls whose first result is in `closed` are not opened, so nothing merges with them."""
         self._nodes: dict[int, Node] = {}
         self._maker: dict[str, int] = {}
         self._users: dict[str, set[int]] = {}
@@ -25,7 +32,8 @@ class Workspace:
         self.kept = outside | {v.name for v in function.results}
         """Values that somebody else needs, whatever happens here."""
         for call in function.body:
-            self.add(_opened(call, module))
+            is_closed = bool(call.outs) and call.outs[0].name in closed
+            self.add(call if is_closed else _opened(call, module))
 
     def add(self, node: Node, place: int | None = None) -> int:
         key = self._next if place is None else place

@@ -139,6 +139,18 @@ def test_a_merger_without_its_conditions_is_refused(
         fusion.fuse(module)
 
 
+def test_what_is_not_proven_stays_in_parts_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that the checker accepts are still fused."""
+    module = lowered(rx.parse(LAST_WINS))
+    monkeypatch.setattr(legality, "independent", lambda *_: None)
+    monkeypatch.setattr(legality, "stored_once", lambda *_: True)
+    fused = fusion.fuse(module, lenient=True)
+    check(module, fused.module)
+    (unproven,) = fused.summary.unproven
+    assert "not proven" in unproven.reason
+    assert len(fused.module.kernels) == len(module.kernels)
+
+
 CHAIN = """
 symbol n in 1..9
 func @main(%x: f32[n], %z: f32[n]) {
