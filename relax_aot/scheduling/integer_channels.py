@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, simplify
+from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt, Store
 from relax_aot.ir.micro_tiles import COLUMNS, up
@@ -106,7 +106,7 @@ class _Rows:
         )
         one = self.form.dtype.bytes * self.depth + 4 * self.channels
         self.high = next((high for high in ROWS if high * one <= MOST_BYTES), ROWS[-1])
-        rows, columns = Dim.of(self.high), Dim.of(self.channels)
+        rows, columns = self._highest(bounds), Dim.of(self.channels)
         shape = (rows, Dim.of(self.depth))
         self.rows = Buffer(self.names.fresh("rows"), self.form.dtype, shape)
         self.sums = Buffer(self.names.fresh("sums"), DType.I32, (rows, columns))
@@ -118,6 +118,14 @@ class _Rows:
         derived = [Derived(self.weights, self._weights), Derived(self.bias, self._bias)]
         places = shares(what, [*what.shared, *what.places])
         return Written(body, [self.rows, self.sums], derived, places)
+
+    def _highest(self, bounds: Bounds) -> Dim:
+        """The rows of the highest tile: no more than there are places."""
+        what = self.what
+        count = ONE
+        if what.places:
+            count = place_count(what) if self._joined() else what.places[-1].stop
+        return simplify(dim_max(dim_min(count, self.high), 1), bounds)
 
     def _joined(self) -> bool:
         """Places of several rows follow each other as those of one row do."""

@@ -87,8 +87,8 @@ def run(cell: Cell, model: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[st
     made = project(model, cell.target)
     if cell.target == "host":
         return _on_host(cell, made, cases(model), monkeypatch)
-    tools = _tools(cell)
-    monkeypatch.setattr("relax_aot.verify.build.cross_compiler", lambda _: tools)
+    chosen = tools(cell)
+    monkeypatch.setattr("relax_aot.verify.build.cross_compiler", lambda _: chosen)
     results = emulate_cases(made, cases(model))
     assert all(result.status == 0 for result in results), results
     return [result.outputs for result in results]
@@ -104,7 +104,7 @@ def _on_host(
     return [model.run_at(case.sizes, case.inputs) for case in these]
 
 
-def _tools(cell: Cell) -> CrossCompiler:
+def tools(cell: Cell) -> CrossCompiler:
     """The cell's compiler; where it is Clang, GCC links its objects with its C library."""
     board = load_board(BOARDS[cell.target])
     chosen = compiler(cell)

@@ -1,0 +1,65 @@
+"""No scratch memory is larger than what a kernel keeps in it at the highest sizes.
+
+Kernels are interpreted, and what they write is counted. Micro-kernels may be given a few elements
+behind the last one, since they read and write whole vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relax_aot.ir.loops import Kernel
+from relax_aot.verify import interpret
+from relax_aot.verify.interpret import IndexFault, run_kernel
+from relax_aot.verify.kernel_code import Memory
+from tests.models.onnx_text import Array
+from tests.trust.build_matrix import project
+
+BEHIND = 16
+"""Elements of a vector, or of the columns of a tile."""
+MODELS = ("dense", "sums", "lite", "channel")
+TARGETS = ("M4", "M55", "host")
+
+
+def arrays(kernel: Kernel, sizes: dict[str, int]) -> list[Array]:
+    rng = np.random.default_rng(0)
+    made: list[Array] = []
+    for buffer in kernel.inputs:
+        shape = tuple(dim.evaluate(sizes) for dim in buffer.shape)
+        kind = np.dtype(buffer.dtype.numpy)
+        value = rng.normal(size=shape) if kind.kind == "f" else rng.integers(0, 2, shape)
+        made.append(value.astype(kind))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_scratch_is_used_to_its_end(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    plain = Memory
+
+    def recorded(*given: Any) -> Any:
+        made.append(plain(*given))
+        return made[-1]
+
+    monkeypatch.setattr(interpret, "Memory", recorded)
+    found = 0
+    for model in MODELS:
+        plan = project(model, target).plan
+        sizes = {name: plan.module.bounds.range(name)[1] for name in plan.module.bounds}
+        for kernel in (kernel for kernel in plan.kernels if kernel.scratch):
+            made.clear()
+            try:
+                run_kernel(kernel, arrays(kernel, sizes), sizes)
+            except IndexFault:
+                continue
+            first = len(kernel.inputs) + len(kernel.outputs)
+            for buffer, memory in zip(kernel.scratch, made[first:], strict=True):
+                written = [at for at, value in enumerate(memory.data) if value is not None]
+                behind = len(memory.data) - written[-1] - 1
+                assert behind <= BEHIND, (model, kernel.name, buffer, behind)
+                found += 1
+    assert found >= 5
