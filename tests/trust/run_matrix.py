@@ -111,7 +111,7 @@ def tools(cell: Cell) -> CrossCompiler:
     mine = flags(cell)
     linked = (*board.flags, *board.link_flags, "-Wl,-Map=image.map")
     linked += ("-Wl,--no-warn-rwx-segments",) if cell.target in BARE else ()
-    linked += ("-flto", "-O2", "-Wl,-u,raot_model") if cell.level == "LTO" else ()
+    linked += (*mine, "-Wl,-u,raot_model") if cell.level == "LTO" else ()
     harness: tuple[str, ...] = GCC_HARNESS_FLAGS if cell.compiler == "gcc" else CLANG_HARNESS_FLAGS
     # The harness tells stack and bounds by reading memory that is no object of C.
     harness += ("-fno-sanitize=all",) if cell.extra == "undefined" else ()
