@@ -93,7 +93,7 @@ class _FunctionCheck:
             self._compare(kernel, call, found, results, parts)
         except NotFollowedError as error:
             raise FusionError(kernel.name, f"{error} cannot be followed") from error
-        except KeyError as error:
+        except (LookupError, ValueError) as error:
             raise FusionError(kernel.name, f"{error} is used where it is not defined") from error
         except RecursionError as error:
             raise FusionError(kernel.name, "its terms are nested too deeply to compare") from error

@@ -88,8 +88,7 @@ class Comparison:
             case "phi":
                 return self._same_phi(one, other)
             case "fold" | "at":
-                iterations = zip(one.dims, other.dims, strict=True)
-                if not all(self.same_dim(a, b) for a, b in iterations):
+                if not self._same_dims(one.dims, other.dims):
                     return False
                 return self._same_folds(one, other)
             case "array" | "chosen":
@@ -97,14 +96,12 @@ class Comparison:
             case "box" | "def":
                 return False
             case "read":
-                dims = zip(one.dims, other.dims, strict=True)
-                same = one.label == other.label and all(self.same_dim(a, b) for a, b in dims)
-                return same and self._same_sources(one.args[0], other.args[0])
+                if one.label != other.label or not self._same_dims(one.dims, other.dims):
+                    return False
+                return self._same_sources(one.args[0], other.args[0])
         if one.label != other.label or len(one.args) != len(other.args):
             return False
-        if len(one.dims) != len(other.dims):
-            return False
-        return all(self.same_dim(a, b) for a, b in zip(one.dims, other.dims, strict=True)) and all(
+        return self._same_dims(one.dims, other.dims) and all(
             self.same(a, b, assumed) for a, b in zip(one.args, other.args, strict=True)
         )
 
@@ -125,6 +122,9 @@ class Comparison:
         return self.same(one, other.args[1], (*assumed, (condition, True))) and self.same(
             one, other.args[2], (*assumed, (condition, False))
         )
+
+    def _same_dims(self, one: tuple[Dim, ...], other: tuple[Dim, ...]) -> bool:
+        return len(one) == len(other) and all(map(self.same_dim, one, other))
 
     def same_dim(self, one: Dim, other: Dim) -> bool:
         if one == other and not any(n in self._world.bound for n in one.symbols):
@@ -249,8 +249,7 @@ class Comparison:
             return self.same(one, other)
         if one.kind != other.kind or one.label != other.label or len(one.args) != len(other.args):
             return False
-        sizes = zip(one.dims, other.dims, strict=True)
-        if len(one.dims) != len(other.dims) or not all(self.same_dim(a, b) for a, b in sizes):
+        if not self._same_dims(one.dims, other.dims):
             return False
         assert isinstance(one.label, tuple)
         dtype = one.label[1]
