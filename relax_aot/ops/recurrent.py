@@ -35,7 +35,7 @@ from relax_aot.ops._op import Array, Op, Sample, is_float, must_equal, require
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 STATES = {"lstm": 2, "gru": 1, "rnn": 1}
-Buffers = dict[str, Buffer | None]
+Buffers = dict[str, "Buffer | _Widened | None"]
 
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -200,15 +200,36 @@ def _lower(kind: str) -> Callable[..., None]:
             k.scratch(f"state{i}", DType.F32, state.shape) if narrow else state
             for i, state in enumerate(s for s in outputs[1:] if s is not None)
         ]
+        if narrow:
+            given = {
+                name: _Widened(b) if isinstance(b, Buffer) and b.dtype is x.dtype else b
+                for name, b in given.items()
+            }
         for way, reverse in enumerate(cell.reverses):
             _direction(k, kind, cell, given, outputs[0], states, way, reverse)
         if narrow:
             # States are rounded to half precision once, after the last step.
             for rounded, state in zip([s for s in outputs[1:] if s], states, strict=True):
                 with k.loops(*state.shape) as at:
-                    k.store(rounded[at], state[at])
+                    k.store(rounded[at], Cast(state[at], rounded.dtype))
 
     return lower
+
+
+def _as(value: Expr, dtype: DType) -> Expr:
+    return value if value.dtype is dtype else Cast(value, dtype)
+
+
+class _Widened:
+    """A buffer of half precision, read as float32."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.shape = buffer.shape
+        self.dtype = DType.F32
+
+    def __getitem__(self, at: Any) -> Expr:
+        return Cast(self.buffer[at], DType.F32)
 
 
 def _direction(
@@ -300,7 +321,7 @@ def _step(
         else:
             value = _lstm(k, cell, given["p"], states[1], gates, d, n, j, functions)
         k.store(h[(d, n, j)], value)
-        k.store(y[(t, d, n, j)], h[(d, n, j)])
+        k.store(y[(t, d, n, j)], _as(h[(d, n, j)], y.dtype))
 
 
 def _shares(kind: str) -> tuple[str, ...]:
@@ -314,7 +335,7 @@ def _clipped(value: Expr, cell: Cell) -> Expr:
 def _lstm(
     k: KernelBuilder,
     cell: Cell,
-    p: Buffer | None,
+    p: Buffer | _Widened | None,
     c: Buffer,
     gates: Buffer,
     d: Dim,
@@ -387,7 +408,7 @@ def _gru(
         update = k.local("update", h.dtype, gates[(j,)])
         fresh = gates[(j + 2 * hidden,)]
         k.store(h[(d, n, j)], (1.0 - update) * fresh + update * h[(d, n, j)])
-        k.store(y[(t, d, n, j)], h[(d, n, j)])
+        k.store(y[(t, d, n, j)], _as(h[(d, n, j)], y.dtype))
 
 
 # The meaning, in NumPy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array
 from relax_aot.ops.widen import selects
+from relax_aot.verify.op_cases import Case, cases_of, interpreter
 from tests.frontends.half_precision import Retyped, inputs_of, module_in, retyped, run
 from tests.ops.against_runtime import feeds_of, module_of, node_model, ours
 from tests.ops.onnx_node import Node, i64
@@ -146,3 +148,20 @@ def test_a_size_may_be_a_number_of_half_precision() -> None:
     defines = [call for call in module.main.body if call.op == "define"]
     assert [call.inputs[0].type.dtype.is_int for call in defines] == [True]
     assert ours(module, feeds_of(node))[0].shape == (2, 5)
+
+
+@pytest.mark.parametrize("op", ["rnn", "gru", "lstm"])
+def test_recurrent_kernels_of_half_precision_equal_their_reference(op: str) -> None:
+    """Gates and states of float32, beside operands of float16."""
+    for case in cases_of([all_ops()[op]]):
+        args = tuple(
+            a.astype(np.float16) if a is not None and a.dtype == np.float32 else a
+            for a in case.sample.args
+        )
+        if case.symbolic or all(a is None or a.dtype != np.float16 for a in args):
+            continue
+        half = Case(case.op, replace(case.sample, args=args), case.number, symbolic=False)
+        for mine, expected in zip(interpreter([half])(half), half.expected, strict=True):
+            np.testing.assert_allclose(
+                mine.astype(np.float64), expected.astype(np.float64), 2.0**-10, 1e-6
+            )
