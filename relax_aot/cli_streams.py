@@ -129,9 +129,11 @@ class Guarded(io.TextIOBase):
 def guard() -> None:
     """Put guards before both standard streams. A descriptor that is closed is taken by
     /dev/null, so that no file that is opened later has its number."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
-        pass
-    os.close(number)
+    for descriptor in range(STDERR + 1):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     sys.stdout = _guarded(sys.stdout, dropped=False)
     sys.stderr = _guarded(sys.stderr, dropped=True)
 
