@@ -80,7 +80,9 @@ def _written(
     if form == "mve" and integer_mve.suits(what, constants):
         return integer_mve.write(what, names, bounds)
     if integer_dsp.suits(what, constants):
-        return integer_dsp.write(what, names, bounds, wide=form != "dsp8")
+        # Codes without their zero point need not be bytes any more.
+        wide = form != "dsp8" or not of_bytes(what)
+        return integer_dsp.write(what, names, bounds, wide)
     if integer_depthwise.suits(what, constants):
         return integer_depthwise.write(what, names, bounds)
     return None
