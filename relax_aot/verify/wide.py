@@ -248,8 +248,9 @@ class Disturbed(Wide):
         spread = _computed(call) * variance**0.5 * np.abs(x)
         stored = STORED * unit_in_last_place(x, dtype)
         other = np.hypot(spread, stored) * self.noise.standard_normal(x.shape)
-        total: Array = x + (moved - x) * signs + other
-        return total
+        total = x + (moved - x) * signs + other
+        # Infinities are exact: masks of attention add -inf, which no rounding changes.
+        return np.asarray(np.where(np.isfinite(total), total, x))
 
 
 def widened(array: Array, dtype: DType) -> Array:

@@ -100,6 +100,29 @@ def test_exact_sums_are_held_to_one_unit() -> None:
     np.testing.assert_array_equal(bound.allowed, unit_in_last_place(bound.exact, DType.F32))
 
 
+def test_infinite_masks_leave_the_bounds_of_what_they_do_not_hide() -> None:
+    """Scores of attention are masked by adding -inf, which rounding changes nowhere."""
+    module = rx.parse("""
+    func @main(%q: f32[6, 40], %k: f32[40, 6], %mask: f32[6, 6], %v: f32[6, 40]) {
+      %scores = matmul(%q, %k)
+      %masked = add(%scores, %mask)
+      %shares = softmax(%masked)
+      %y = matmul(%shares, %v)
+      return %y
+    }
+    """)
+    rng = np.random.default_rng(5)
+    shapes = {"q": (6, 40), "k": (40, 6), "v": (6, 40)}
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    never = np.triu(np.full((6, 6), -np.inf, np.float32), 1)
+    bounds = [
+        ErrorModel({"": module}, [ModelCall(arrays | {"mask": mask}, {})]).bounds(0)["y"]
+        for mask in (never, np.zeros_like(never))
+    ]
+    masked, plain = (bound.allowed[-1] for bound in bounds)
+    assert (masked > 0.5 * plain).all() and (masked < 2 * plain).all()
+
+
 @pytest.mark.parametrize(("dtype", "bits"), [("f16", 11), ("bf16", 8), ("f64", 53)])
 def test_units_are_those_of_the_output_type(dtype: str, bits: int) -> None:
     x = np.array([1.0, 1.5, -3.0, 0.0, np.inf])
