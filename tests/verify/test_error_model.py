@@ -115,12 +115,10 @@ def test_infinite_masks_leave_the_bounds_of_what_they_do_not_hide() -> None:
     shapes = {"q": (6, 40), "k": (40, 6), "v": (6, 40)}
     arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     never = np.triu(np.full((6, 6), -np.inf, np.float32), 1)
-    bounds = [
-        ErrorModel({"": module}, [ModelCall(arrays | {"mask": mask}, {})]).bounds(0)["y"]
-        for mask in (never, np.zeros_like(never))
-    ]
-    masked, plain = (bound.allowed[-1] for bound in bounds)
-    assert (masked > 0.5 * plain).all() and (masked < 2 * plain).all()
+    bound = ErrorModel({"": module}, [ModelCall(arrays | {"mask": never}, {})]).bounds(0)["y"]
+    units = bound.allowed / unit_in_last_place(bound.exact, DType.F32)
+    hidden, seen = np.median(units[1:5]), np.median(units[5])
+    assert hidden > 0.6 * seen, (hidden, seen)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("f16", 11), ("bf16", 8), ("f64", 53)])
