@@ -27,7 +27,8 @@ TAME = 2.0**11
 GRID = 2.0**6
 """Floating-point values that are multiples of its inverse, and tame, are computed exactly."""
 NAN_OPEN = (
-    "MaxPool", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin", "Unique", "Hardmax", "Sign",
+    "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ReduceLogSumExp", "TopK", "ArgMax",
+    "ArgMin", "Unique", "Hardmax", "Sign",
 )  # fmt: skip
 """ONNX leaves open what NaN gives, and ONNX Runtime's result depends on where NaN stands: its
 MaxPool, for one, keeps NaN only where it comes first in its window. Its Sign gives 0."""
