@@ -172,11 +172,11 @@ def test_an_unknown_board_is_refused(tmp_path: Path) -> None:
     refused(done, 2, "mps2-an387", "mps2-an38")
 
 
-def test_what_is_not_built_yet_says_so(tmp_path: Path) -> None:
+def test_quantization_without_samples_asks_for_them(tmp_path: Path) -> None:
     done = relax_aot(
         "compile", GESTURE, "--bound", "n=8", "--quantize", "int8", "-o", "out", folder=tmp_path
     )
-    refused(done, 2, "--quantize")
+    refused(done, 2, "--calibrate")
 
 
 def test_dump_shows_every_stage(tmp_path: Path) -> None:
