@@ -192,7 +192,14 @@ def test_dump_shows_every_stage(tmp_path: Path) -> None:
     assert names[-1] == "constants.npz"
 
 
-@pytest.mark.parametrize("stage", ["frontend", "transforms", "lowering", "fusion", "scheduling"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "frontend",
+        *(pytest.param(s, marks=pytest.mark.long) for s in ("transforms", "lowering", "fusion")),
+        "scheduling",
+    ],
+)
 def test_a_dump_of_any_stage_compiles_again(stage: str, tmp_path: Path) -> None:
     done = relax_aot(
         "compile", GESTURE, "--bound", "n=8", "-o", "out", "--dump", "stages", folder=tmp_path

@@ -65,6 +65,7 @@ def test_the_first_value_that_differs_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.qemu
+@pytest.mark.long
 def test_values_are_shown_on_a_board_without_room_for_all() -> None:
     options = Options(bounds={"n": (1, 40)}, name="gesture")
     module = driver.load(GESTURE, options)

@@ -153,7 +153,13 @@ def test_silero_on_the_host(speech: tuple[list[np.ndarray], list[float]]) -> Non
 
 @pytest.mark.qemu
 @pytest.mark.slow
-@pytest.mark.parametrize("board", ["mps2-an386", "mps2-an500", "aarch64-linux"])
+@pytest.mark.parametrize(
+    "board",
+    [
+        "mps2-an386",
+        *(pytest.param(b, marks=pytest.mark.long) for b in ("mps2-an500", "aarch64-linux")),
+    ],
+)
 def test_silero_on_boards(
     board: str, speech: tuple[list[np.ndarray], list[float]], shared_models: Path
 ) -> None:

@@ -128,7 +128,11 @@ def test_bits_at_every_size(name: str, target: str) -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     ("board", "optimize"),
-    [("mps2-an386", "speed"), ("mps2-an386", "size"), ("mps3-an547", "speed")],
+    [
+        ("mps2-an386", "speed"),
+        pytest.param("mps2-an386", "size", marks=pytest.mark.long),
+        ("mps3-an547", "speed"),
+    ],
 )
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_bits_on_the_core_itself(name: str, board: str, optimize: str) -> None:
