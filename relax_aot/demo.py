@@ -14,7 +14,7 @@ from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.resources import data_dir
 from relax_aot.verify.job import Job, Result, run_job
-from relax_aot.verify.table import run_cells, shown
+from relax_aot.verify.table import RUN_COLUMNS, run_cells, shown
 from relax_aot.verify.toolchain import ToolMissing
 
 BOUND = 128
@@ -43,7 +43,7 @@ def run_demo(folder: Path) -> bool:
         f" 1..{BOUND}; sizes tried: {', '.join(map(str, SIZES))}"
     )
     table = Table(title="one C project, every size", title_justify="left")
-    for column in ("board", "sizes", "status", "worst difference", "wrong", "instructions"):
+    for column in ("board", *RUN_COLUMNS):
         table.add_column(column, justify="left" if column in ("board", "sizes") else "right")
     lines, ok = [], True
     for board, bound in BOARDS.items():

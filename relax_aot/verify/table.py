@@ -14,20 +14,16 @@ from relax_aot.verify.job import Result, Run, Target
 from relax_aot.verify.profile import Profile
 from relax_aot.verify.samples import sizes_text
 
+RUN_COLUMNS = ("sizes", "status", "worst difference", "of allowed", "wrong", "instructions")
+"""What `run_cells` shows of a run."""
+
 
 def print_result(result: Result) -> None:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     for target in result.targets:
         memory = target.memory
         table = Table(title=f"{result.model} on {target.board}", title_justify="left")
-        for column in (
-            "sizes",
-            "status",
-            "worst difference",
-            "of allowed",
-            "wrong",
-            "instructions",
-        ):
+        for column in RUN_COLUMNS:
             table.add_column(column, justify="left" if column == "sizes" else "right")
         for run in target.runs:
             table.add_row(*run_cells(run))
