@@ -75,7 +75,7 @@ class Options:
     """Sample inputs by name, with an axis of samples in front."""
     check: bool = False
     """Whether the invariants of ir/check.py are checked after every stage, and fused kernels
-    run in the interpreter beside their parts."""
+    run in the interpreter together with their parts."""
 
 
 def load(source: Any, options: Options) -> Module:

@@ -80,11 +80,11 @@ def _fewest(kernel: Kernel, known: Apart, more: Apart, bounds: Bounds) -> Apart:
 
 class Sample(NamedTuple):
     """Which of its values something has that is looked at one by one: 0 is the first, 1 the
-    second, -1 the last, None one in the middle. `turns` is for loops, by their depth of nesting
-    modulo its length."""
+    second, -1 the last, None one in the middle. `iterations` is for loops, by their
+    depth of nesting modulo its length."""
 
     size: int | None
-    turns: tuple[int | None, ...]
+    iterations: tuple[int | None, ...]
 
     def of(self, span: Span, which: int | None) -> int:
         low, high = span
@@ -95,9 +95,9 @@ class Sample(NamedTuple):
 
 LEVELS = 3
 SAMPLES = tuple(
-    Sample(size, turns)
+    Sample(size, iterations)
     for size in (-1, 0, 1, None)
-    for turns in (*product((-1, 0), repeat=LEVELS), (None,))
+    for iterations in (*product((-1, 0), repeat=LEVELS), (None,))
 )
 """Loops nested in each other begin or end independently: three levels of them in all ways."""
 
@@ -117,7 +117,7 @@ def _samples(kernel: Kernel, known: Apart) -> Iterable[Sample]:
     different = {
         (
             sample.size if known.sizes else None,
-            tuple(sample.turns[depth % len(sample.turns)] for depth in depths),
+            tuple(sample.iterations[depth % len(sample.iterations)] for depth in depths),
         ): sample
         for sample in SAMPLES
     }
@@ -188,7 +188,7 @@ class _Place:
         turns = (start[0], stop[1] - 1)
         whole = span(loop.start, self.whole)[0], span(loop.stop, self.whole)[1] - 1
         if loop.variable in self.known.loops:
-            which = self.sample.turns[self.depth % len(self.sample.turns)]
+            which = self.sample.iterations[self.depth % len(self.sample.iterations)]
             first = self.sample.of(turns, which)
             turns = (first, min(first + start[1] - start[0], turns[1]))
         basis = self.basis(loop.start, loop.stop) | {loop.variable}

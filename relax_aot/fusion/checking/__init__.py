@@ -1,1 +1,1 @@
-"""An independent second opinion on fusion; see check.py beside this folder."""
+"""An independent second opinion on fusion; see fusion/check.py."""
