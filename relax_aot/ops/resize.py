@@ -93,13 +93,13 @@ def _type(
 def _conditions(
     x: TensorType, *_rest: TensorType | None, sizes: Sizes, **_attrs: Any
 ) -> list[Condition]:
-    """What is read must be there; an empty result reads nothing but that is not told apart."""
+    """An axis without elements can only become an axis without elements."""
     changed = [
         (before, Dim.of(after)) for before, after in zip(x.shape, sizes, strict=True)
         if before != Dim.of(after)
     ]  # fmt: skip
     return [c for before, after in changed for c in (
-        must_not_exceed(1, before, "resize of an empty axis"),
+        must_not_exceed(dim_min(after, 1), before, "resize of an empty axis"),
         must_not_exceed(0, after, "resize"),
     )]  # fmt: skip
 

@@ -266,3 +266,20 @@ def test_a_project_says_which_sizes_data_decide(tmp_path: Path) -> None:
     assert "| output | `out`: i64[1, out_1]" in readme
     table = project.report(tmp_path / "r.txt", format="txt").read_text()
     assert " <= " in table and " <= 0 " not in table, table
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_an_axis_that_turns_out_empty_is_resized_to_an_empty_one(mode: str) -> None:
+    made = model(
+        [
+            helper.make_node("Compress", ["x", "chosen"], ["kept"], axis=2),
+            helper.make_node("Constant", [], ["scales"], value_floats=[1.0, 1.0, 0.75, 2.0]),
+            helper.make_node("Resize", ["kept", "", "scales"], ["y"], mode=mode),
+        ],
+        {"x": (FLOAT, (1, 2, 4, "n")), "chosen": (BOOL, (4,))},
+        {"y": (FLOAT, 4)},
+    )
+    host = rx.compile(made, bounds={"n": (1, 5)}).host()
+    x = np.random.default_rng(2).normal(size=(1, 2, 4, 3)).astype(np.float32)
+    for count in range(5):
+        check(host, made, x=x, chosen=np.arange(4) < count)
