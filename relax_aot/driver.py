@@ -25,8 +25,10 @@ from relax_aot.frontends import entries as frontends_entries
 from relax_aot.frontends.text import SHARED_DATA, data_beside, text_of, write_data
 from relax_aot.fusion.summary import Summary, summary_text
 from relax_aot.ir import check
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Array, Module
+from relax_aot.ir.rewrite import substitute_dims
 from relax_aot.ir.text import is_stored, to_text
 from relax_aot.ops import deduce
 from relax_aot.planning import order
@@ -79,8 +81,10 @@ class Options:
 
 
 def load(source: Any, options: Options) -> Module:
-    """Model file (or ModelProto) -> Module."""
-    return frontends.load(source, imported(options))
+    """Model file (or ModelProto) -> Module. A size that can have one value only is that number."""
+    module = frontends.load(source, imported(options))
+    fixed = {s.name: Dim.of(s.low) for s in module.symbols if s.low == s.high and not s.inner}
+    return substitute_dims(module, fixed) if fixed else module
 
 
 def coded(module: Module, options: Options) -> tuple[Module, Quantised | None]:

@@ -144,7 +144,7 @@ static enum raot_status print_speech(FILE *file, uint64_t data_bytes)
 {
     const struct silero_memory memory = {
         .arena = arena, .arena_bytes = sizeof(arena), .state = state};
-    const struct silero_dims dims = {.batch = 1, .sequence = SEQUENCE};
+    const struct silero_dims dims = {.sequence = SEQUENCE};
     const struct silero_inputs in = {.input = input};
     const struct silero_outputs out = {.output = output};
     enum raot_status status = silero_init(&memory, &dims);

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_names import Names, identifier
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition, Module, Symbol, Var
+from relax_aot.ir.graph import Condition, Module, Symbol, Var, attr_symbols
 from relax_aot.ir.types import C_TYPES, TensorType
 from relax_aot.planning import Plan
 
@@ -110,6 +110,9 @@ class Interface:
     """What it shares, where it is one entry of several."""
     stepwise: bool = False
     """There is a form of the run that returns between kernels."""
+    fixed: tuple[tuple[str, int], ...] = ()
+    """Sizes of one value that nothing depends on any more, by the names of the source: they are
+    no members of the dims struct."""
 
     @property
     def owner(self) -> str:
@@ -166,12 +169,13 @@ def interface_of(
     state_inputs = {s.input for s in module.states}
     state_outputs = {s.output for s in module.states}
     fields = Names((field.c_name for field in shared.values()), beside=())
+    fixed = () if shared else _fixed(module)
     dims = tuple(
         replace(shared[module.source_name(s.name)], symbol=s)
         if shared
         else dim_field(s, module.source_name(s.name), fields, macros, prefix)
         for s in module.symbols
-        if not s.inner
+        if not s.inner and s not in fixed
     )
     shown = frozenset[str]().union(*(r.type.symbols for r in module.main.results))
     results = tuple(
@@ -208,7 +212,20 @@ def interface_of(
         weights_apart,
         family,
         stepwise,
+        tuple((module.source_name(s.name), s.low) for s in fixed),
     )
+
+
+def _fixed(module: Module) -> tuple[Symbol, ...]:
+    """The sizes of one value that no type, attribute or condition depends on."""
+    used = frozenset[str]().union(*(c.left.symbols | c.right.symbols for c in module.conditions))
+    for function in module.functions:
+        values = (*function.params, *(out for call in function.body for out in call.outs))
+        used = used.union(*(value.type.symbols for value in values))
+        attrs = (value for call in function.body for _, value in call.attrs)
+        used = used.union(*map(attr_symbols, attrs))
+    single = (s for s in module.symbols if s.low == s.high and not s.inner)
+    return tuple(s for s in single if s.name not in used)
 
 
 def state_parts(module: Module, prefix: str) -> tuple[StatePart, ...]:

@@ -237,7 +237,8 @@ def judged(
     entry: str = "",
 ) -> Run:
     """The answer, compared with the reference's."""
-    dims = {f.source: case.sizes[f.symbol.name] for f in interface.dims}
+    dims = dict(interface.fixed)
+    dims |= {f.source: case.sizes[f.symbol.name] for f in interface.dims}
     differences = tuple(
         judge(name, value, wanted[name]) for name, value in answer.outputs.items() if name in wanted
     )

@@ -70,15 +70,26 @@ def by_name(positional: Sequence[object], named: Mapping[str, Array]) -> dict[st
     return {**arrays, **named}
 
 
-def given_sizes(fields: Iterable[DimField], wanted: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes that the caller gives, by the names of the source, checked."""
-    known = sorted(field.source for field in fields)
+def given_sizes(
+    fields: Iterable[DimField],
+    wanted: Mapping[str, Any],
+    fixed: Iterable[tuple[str, int]] = (),
+) -> dict[str, int]:
+    """Sizes that the caller gives, by the names of the source, checked. `fixed` are those that
+    the model was compiled for; they may be given too, and are left out."""
+    known, numbers = sorted(field.source for field in fields), dict(fixed)
     for name, size in wanted.items():
-        if name not in known:
+        if name not in known and name not in numbers:
             raise InputError(f"the model has no size {str(name)!r}; sizes are {known}")
         if isinstance(size, bool) or not isinstance(size, Integral):
             raise InputError(f"the size {name} must be a whole number, got {size!r}")
-    return {name: int(size) for name, size in wanted.items()}
+        if name in numbers and size != numbers[name]:
+            only = numbers[name]
+            raise InputError(
+                f"{name}={size}: the model was compiled for {only} alone; widen its bound:"
+                f" --bound {name}={min(int(size), only)}..{max(int(size), only)}"
+            )
+    return {name: int(size) for name, size in wanted.items() if name in known}
 
 
 def merged_sizes(positional: Mapping[str, int] | None, named: Mapping[str, int]) -> dict[str, int]:

@@ -30,7 +30,7 @@ enum {
 };
 #define SILERO_ARENA(storage, name) \\
     RAOT_ALIGNAS(SILERO_ALIGNMENT) storage unsigned char name[SILERO_ARENA_BYTES]
-struct silero_dims { int32_t batch; int32_t sequence; };
+struct silero_dims { int32_t sequence; };
 struct silero_inputs { const float *input; };
 struct silero_outputs { float *output; };
 struct silero_memory { void *arena; size_t arena_bytes; void *state; };
@@ -45,7 +45,7 @@ MODEL = """
 enum raot_status silero_init(const struct silero_memory *memory, const struct silero_dims *dims)
 {
     *(int32_t *)memory->state = 0;
-    return dims->batch == 1 && dims->sequence == 576 ? RAOT_OK : RAOT_ERR_SIZE;
+    return dims->sequence == 576 ? RAOT_OK : RAOT_ERR_SIZE;
 }
 enum raot_status silero_run(const struct silero_memory *memory, const struct silero_dims *dims,
                             const struct silero_inputs *in, const struct silero_outputs *out)
