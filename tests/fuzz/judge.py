@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
+from relax_aot.fusion import check as fusion_check
+from relax_aot.fusion.check import FusionError
 from relax_aot.project import Project
 from tests.fuzz.graphs import Fuzzed
 from tests.planning.batch import Ran, Run, Stopped, run_all
@@ -36,6 +39,11 @@ def compiled(seed: int, made: Fuzzed) -> Project | Refusal:
         return driver.compile_model(made.model, options=options)
     except RelaxAotError as error:
         return Refusal(seed, str(error))
+    except FusionError:
+        # Not proven is not wrong. Compilations of users leave such a kernel in its parts; here
+        # the merged kernel itself is compared, so that a wrong merger is not hidden.
+        with patch.object(fusion_check, "check"):
+            return driver.compile_model(made.model, options=options)
 
 
 def judge(graphs: Mapping[int, Fuzzed], level: str = "-O0") -> tuple[list[Refusal], list[str]]:

@@ -230,6 +230,8 @@ class Graph:
         captured = outer_names(node) - set(node.input)
         needed = [name for name in (*dict.fromkeys(node.input), *sorted(captured)) if name in known]
         self.used |= set(needed)
+        if node.op_type == "Unique" and any(not a.size for v in inputs for a in v.arrays):
+            raise Rejected  # ONNX Runtime 1.32 ends the process
         if node.op_type.startswith("Reduce") and any(not a.size for v in inputs for a in v.arrays):
             raise Rejected  # ONNX Runtime keeps a shape without elements, whatever is reduced
         if any(v.has_nan for v in inputs) and leaves_nan_open(node):
