@@ -24,6 +24,7 @@ from relax_aot.ir.loops import (
     Kernel,
     Let,
     Load,
+    Micro,
     Reserve,
     Stmt,
     Store,
@@ -86,7 +87,7 @@ class Turns:
     def _looked_at(self, stmt: Stmt) -> _Inside:
         own = _Inside(
             isinstance(stmt, Bind) and stmt.trusted and not _held(stmt.value),
-            frozenset[str]().union(*map(clipped, index_dims(stmt))),
+            frozenset[str]().union(*map(clipped, index_dims(stmt)), _sizes_of_micro(stmt)),
             self._along([(stmt.buffer, stmt.index)] if isinstance(stmt, Store) else []),
             self._along([(e.buffer, e.index) for e in expressions(stmt) if isinstance(e, Load)]),
         )
@@ -102,6 +103,13 @@ class Turns:
     def _along(self, places: Iterable[tuple[Buffer, tuple[Dim, ...]]]) -> frozenset[str]:
         own = (dim for buffer, index in places if buffer.name in self._reserved for dim in index)
         return frozenset[str]().union(*(dim.symbols for dim in own))
+
+
+def _sizes_of_micro(stmt: Stmt) -> frozenset[str]:
+    """What the sizes of a micro-kernel depend on: it writes where they add up, as the first
+    step of a window and the number of steps that follow do."""
+    sizes = stmt.sizes if isinstance(stmt, Micro) else ()
+    return frozenset[str]().union(*(size.symbols for size in sizes))
 
 
 def _held(value: Expr) -> bool:
