@@ -68,7 +68,7 @@ class Project:
         """This project with sizes that the shapes of inputs do not determine, by the names of
         the source: `project.at(n=5).emulate(x=...)`."""
         interface = self.built.interface
-        given = given_sizes(interface.dims, merged_sizes(sizes, named), interface.fixed)
+        given = given_sizes(interface.dims, merged_sizes(sizes, named), interface.fixed_sizes)
         return replace(self, sizes={**self.sizes, **given})
 
     def emulate(self, /, *arrays: Mapping[str, Array] | None, **named: Array) -> Emulation:
@@ -85,7 +85,7 @@ class Project:
         """Write the memory map, kernels and sizes as html, svg, json or txt. `at` are the
         sizes to show; unless given lowest, middle and highest."""
         arguments.kind("at", at, Sequence, "a list of sizes by name")
-        known, fixed = self.built.interface.dims, self.built.interface.fixed
+        known, fixed = self.built.interface.dims, self.built.interface.fixed_sizes
         sizes = [given_sizes(known, arguments.named("at", one), fixed) for one in at]
         form = arguments.text("format", format)
         return write_report(self.built, arguments.path("path", path), sizes, form)

@@ -27,7 +27,7 @@ enum {
 /* Writers that do not know the length yet leave one of these; the data then ends with the file. */
 #define LENGTH_UNKNOWN UINT32_C(0xFFFFFFFF)
 
-_Static_assert(SEQUENCE <= SILERO_SEQUENCE_MAX, "compile the model with --bound sequence=576..576");
+_Static_assert(SEQUENCE == SILERO_SEQUENCE_MAX, "compile the model with --bound sequence=576..576");
 _Static_assert(SILERO_OUTPUT_BYTES >= sizeof(float), "one probability per chunk");
 
 SILERO_ARENA(static, arena);
@@ -144,13 +144,12 @@ static enum raot_status print_speech(FILE *file, uint64_t data_bytes)
 {
     const struct silero_memory memory = {
         .arena = arena, .arena_bytes = sizeof(arena), .state = state};
-    const struct silero_dims dims = {.sequence = SEQUENCE};
     const struct silero_inputs in = {.input = input};
     const struct silero_outputs out = {.output = output};
-    enum raot_status status = silero_init(&memory, &dims);
+    enum raot_status status = silero_init(&memory);
 
     while (status == RAOT_OK && read_chunk(file, &data_bytes, input + CONTEXT) > 0) {
-        status = silero_run(&memory, &dims, &in, &out);
+        status = silero_run(&memory, &in, &out);
         if (status == RAOT_OK) {
             printf("%.6f\n", (double)output[0]);
         }

@@ -110,9 +110,8 @@ class Interface:
     """What it shares, where it is one entry of several."""
     stepwise: bool = False
     """There is a form of the run that returns between kernels."""
-    fixed: tuple[tuple[str, int], ...] = ()
-    """Sizes of one value that nothing depends on any more, by the names of the source: they are
-    no members of the dims struct."""
+    fixed: tuple[DimField, ...] = ()
+    """Sizes of one value that nothing depends on any more: no members of the dims struct."""
 
     @property
     def owner(self) -> str:
@@ -127,6 +126,11 @@ class Interface:
     def bounded(self) -> tuple[DimField, ...]:
         """All sizes that the header has bounds of."""
         return self.dims if self.family is None else self.family.dims
+
+    @property
+    def fixed_sizes(self) -> dict[str, int]:
+        """By the names of the source."""
+        return {field.source: field.symbol.low for field in self.fixed}
 
     @property
     def has_state(self) -> bool:
@@ -212,7 +216,7 @@ def interface_of(
         weights_apart,
         family,
         stepwise,
-        tuple((module.source_name(s.name), s.low) for s in fixed),
+        tuple(dim_field(s, module.source_name(s.name), Names(), macros, prefix) for s in fixed),
     )
 
 

@@ -54,6 +54,15 @@ INTERFACE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class FixedView:
+    """A size of one value, of which only the macro is left."""
+
+    macro: str
+    value: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class BoundView:
     c_name: str
     macro: str
@@ -118,6 +127,7 @@ class ModelView:
     """How compilers are to optimise it."""
     ir_lines: tuple[str, ...]
     bounds: tuple[BoundView, ...]
+    fixed: tuple[FixedView, ...]
     bounds_overridable: bool
     renaming: RenamingView | None
     """None where no bound can change."""
@@ -254,6 +264,10 @@ def model_view(
         level="-Os" if sharing == "all" else "-O2",
         ir_lines=tuple(_ir_lines(plan)),
         bounds=_bounds(interface, plan, reach),
+        fixed=tuple(
+            FixedView(f.macro, f.symbol.low, comment(_bound_note(f, entry=True)))
+            for f in interface.fixed
+        ),
         bounds_overridable=any(not f.pinned for f in interface.dims),
         renaming=renaming(interface),
         functions=tuple(functions_of(interface)),

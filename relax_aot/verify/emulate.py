@@ -59,7 +59,7 @@ def emulate(
     """Consecutive runs in one program, by arrays; a state is kept from run to run. `sizes` are
     those that no shape determines, by the names of the source."""
     interface = project.interface
-    given = given_sizes(interface.dims, sizes or {}, interface.fixed)
+    given = given_sizes(interface.dims, sizes or {}, interface.fixed_sizes)
     cases: list[Case] = []
     for arrays in samples:
         inputs = ordered_inputs(interface, arrays)

@@ -108,7 +108,7 @@ class HostModel:
     ) -> None:
         self.interface = interface
         self.runner = runner
-        self._sizes = given_sizes(interface.dims, sizes or {}, interface.fixed)
+        self._sizes = given_sizes(interface.dims, sizes or {}, interface.fixed_sizes)
         self._held: dict[str, int] | None = None
         """The sizes that shape the state, by the names of the source, once it exists."""
         self.state: NDArray[np.uint8] | None = None
@@ -120,7 +120,9 @@ class HostModel:
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> SizedCall:
         """What to call in place of this model where the shapes of inputs do not determine all
         sizes: `host.at(n=5)(x=...)`. The state is this model's."""
-        given = given_sizes(self.interface.dims, merged_sizes(sizes, named), self.interface.fixed)
+        given = given_sizes(
+            self.interface.dims, merged_sizes(sizes, named), self.interface.fixed_sizes
+        )
         return SizedCall(partial(self._call, self._sizes | given))
 
     def _call(self, given: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:

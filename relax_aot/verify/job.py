@@ -237,7 +237,7 @@ def judged(
     entry: str = "",
 ) -> Run:
     """The answer, compared with the reference's."""
-    dims = dict(interface.fixed)
+    dims = interface.fixed_sizes
     dims |= {f.source: case.sizes[f.symbol.name] for f in interface.dims}
     differences = tuple(
         judge(name, value, wanted[name]) for name, value in answer.outputs.items() if name in wanted

@@ -91,7 +91,7 @@ def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, i
                     f"{list(array.shape)}"
                 )
             inputs.append(np.asarray(array, port.type.dtype.numpy, order="C"))
-        sizes = sizes_of(interface, inputs, given_sizes(interface.dims, at, interface.fixed))
+        sizes = sizes_of(interface, inputs, given_sizes(interface.dims, at, interface.fixed_sizes))
         cases.append(Case(sizes, tuple(inputs)))
     return cases
 
@@ -107,11 +107,11 @@ def by_sample(array: Array, port: Port) -> Array:
 def _named(interface: Interface, wanted: Mapping[str, int]) -> dict[str, int]:
     known = {f.source: f.symbol for f in interface.dims}
     for name in wanted:
-        if name not in known and name not in dict(interface.fixed):
+        if name not in known and name not in interface.fixed_sizes:
             raise SizeChoiceError(
                 f"--at {name}=...: the model has no such size, only {sorted(known)}"
             )
-    wanted = given_sizes(interface.dims, wanted, interface.fixed)
+    wanted = given_sizes(interface.dims, wanted, interface.fixed_sizes)
     sizes = {s.name: wanted.get(source, s.high) for source, s in known.items()}
     _require_bounds(interface, sizes)
     return sizes

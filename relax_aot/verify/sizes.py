@@ -73,11 +73,11 @@ def by_name(positional: Sequence[object], named: Mapping[str, Array]) -> dict[st
 def given_sizes(
     fields: Iterable[DimField],
     wanted: Mapping[str, Any],
-    fixed: Iterable[tuple[str, int]] = (),
+    fixed: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Sizes that the caller gives, by the names of the source, checked. `fixed` are those that
     the model was compiled for; they may be given too, and are left out."""
-    known, numbers = sorted(field.source for field in fields), dict(fixed)
+    known, numbers = sorted(field.source for field in fields), fixed or {}
     for name, size in wanted.items():
         if name not in known and name not in numbers:
             raise InputError(f"the model has no size {str(name)!r}; sizes are {known}")
