@@ -32,6 +32,9 @@ NAN_OPEN = (
 )  # fmt: skip
 """ONNX leaves open what NaN gives, and ONNX Runtime's result depends on where NaN stands: its
 MaxPool, for one, keeps NaN only where it comes first in its window. Its Sign gives 0."""
+SIGN_OF_ZERO_OPEN = ("Relu", "Max", "Min", "Clip")
+"""Which zero the maximum of 0 and -0 is, IEEE 754 leaves open; ONNX Runtime's result depends on
+where -0 stands."""
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-42)
 
 
@@ -240,6 +243,10 @@ class Graph:
         for number in range(len(self.assignments)):
             feeds = {name: known[name].arrays[number] for name in needed}
             arrays.append(run_node(node, feeds, self.constants))
+        if node.op_type in SIGN_OF_ZERO_OPEN and any(
+            has_negative_zero(a) for f in arrays for a in f
+        ):
+            raise Rejected
         exact = exact and all(known[name].exact for name in needed)
         loosest = max((known[name].tolerance for name in needed), default=1e-4)
         result = []
@@ -259,6 +266,10 @@ class Graph:
 def leaves_nan_open(node: NodeProto) -> bool:
     kind = next((a.s for a in node.attribute if a.name == "reduction"), b"none")
     return node.op_type in NAN_OPEN or kind in (b"max", b"min")
+
+
+def has_negative_zero(array: Array) -> bool:
+    return array.dtype.kind == "f" and bool((np.signbit(array) & (array == 0)).any())
 
 
 def tolerance_of(dtype: np.dtype[Any]) -> float:
