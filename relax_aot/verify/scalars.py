@@ -94,7 +94,10 @@ def shifted_left(a: int, b: int, bits: int) -> int:
 
 
 def shifted_right(a: int, b: int, bits: int) -> int:
-    return a >> b if 0 <= b < bits else 0
+    """Beyond the width nothing but the sign is left, as in NumPy and in the C."""
+    if 0 <= b < bits:
+        return a >> b
+    return -1 if a < 0 else 0
 
 
 def power(a: int, b: int, dtype: DType) -> int:
