@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.ir.dims import Bounds, Dim, prove_eq
+from relax_aot.ir.dims import Bounds, Dim, Relation, assume, prove_eq
 from relax_aot.ir.extern import extern_problems
 from relax_aot.ir.graph import BODIES, Attr, Call, Function, Loop, Module, Ref, Var
 from relax_aot.ir.lexer import WORD, string_text
@@ -137,12 +137,14 @@ def _function(module: Module, function: Function, deduce: Deduce) -> Iterator[st
             yield f"parameter %{var.name} has the name of another value"
         values[var.name] = var
         yield from _declared(module, var.type.symbols, f"parameter %{var.name}: {var.type}")
+    checked: list[Relation] = []
     for call in function.body:
-        for problem in _call(module, call, values, deduce):
+        for problem in _call(module, call, values, deduce, checked):
             yield f"{problem}\n    in {call_text(call)}" + (
                 f"      from {call.origin}" if call.origin else ""
             )
         values |= {out.name: out for out in call.outs}
+        checked += _relations(call)
     names = [result.name for result in function.results]
     for result in function.results:
         if values.get(result.name) != result:
@@ -151,7 +153,22 @@ def _function(module: Module, function: Function, deduce: Deduce) -> Iterator[st
             yield f"%{result.name} is two results; insert a copy"
 
 
-def _call(module: Module, call: Call, values: Mapping[str, Var], deduce: Deduce) -> Iterator[str]:
+def _relations(call: Call) -> Iterator[Relation]:
+    """What holds after a `check` that the run passed."""
+    attrs = dict(call.attrs)
+    match attrs.get("relation"), attrs.get("left"), attrs.get("right"):
+        case str(relation), (int() | Dim()) as left, (int() | Dim()) as right:
+            if call.op == "check":
+                yield relation, Dim.of(left), Dim.of(right)
+
+
+def _call(
+    module: Module,
+    call: Call,
+    values: Mapping[str, Var],
+    deduce: Deduce,
+    checked: Sequence[Relation] = (),
+) -> Iterator[str]:
     for arg in call.inputs:
         if arg.name not in values:
             yield f"%{arg.name} is not defined above"
@@ -172,7 +189,7 @@ def _call(module: Module, call: Call, values: Mapping[str, Var], deduce: Deduce)
         case "if":
             yield from _if(module, call)
         case "view":
-            yield from _view(module, call)
+            yield from _view(call, assume(module.bounds, checked))
         case "define":
             yield from _define(module, call)
         case "check":
@@ -279,12 +296,12 @@ def _call_extern(module: Module, call: Call) -> Iterator[str]:
     yield from extern_problems(module.extern_table[name], len(call.inputs), len(call.outs), values)
 
 
-def _view(module: Module, call: Call) -> Iterator[str]:
+def _view(call: Call, bounds: Bounds) -> Iterator[str]:
     if len(call.inputs) != 1 or len(call.outs) != 1:
         yield "view takes one value and gives one"
         return
     before, after = call.inputs[0].type, call.out.type
-    if not prove_eq(before.bytes, after.bytes, module.bounds):
+    if not prove_eq(before.bytes, after.bytes, bounds):
         yield f"a view keeps the bytes: {before} is not proved to be as large as {after}"
 
 

@@ -134,3 +134,35 @@ def test_an_access_that_is_guarded_or_never_reached_is_no_breach() -> None:
     ):
         text = SOUND.replace("= %s[i]\n", f"= %s[i]\n    {guarded}\n")
         assert list(problems(parse(text), deduce)) == [], guarded
+
+
+CHECKED = """
+inner symbol k in 0..8
+
+func @main(%x: i64[8], %count: i64[1]) {
+  define(%count) {defines=["k"], element=0, low=0, most=8}
+  %v: i64[k] = call_kernel(%x) {kernel=@first}
+  check() {left=k, relation="==", right=2*(k // 2)}
+  %y: i64[2, k // 2] = view(%v)
+  return %y
+}
+
+kernel @first(%a: i64[8]) -> (%b: i64[k]) {
+  for i in 0..k {
+    %b[i] = %a[i]
+  }
+}
+"""
+
+
+def test_a_view_may_rest_on_a_check_above_it() -> None:
+    check = '  check() {left=k, relation="==", right=2*(k // 2)}\n'
+    view = "  %y: i64[2, k // 2] = view(%v)\n"
+    assert list(problems(parse(CHECKED), deduce)) == []
+    for text in (
+        CHECKED.replace(check, ""),
+        CHECKED.replace(check + view, view + check),
+        CHECKED.replace('"=="', '"<="').replace("2*(k // 2)}", "2*(k // 2) + 1}"),
+    ):
+        (problem,) = problems(parse(text), deduce)
+        assert "a view keeps the bytes: i64[k] is not proved to be as large" in problem
