@@ -25,6 +25,7 @@ NO_TORCH = "the extra [torch] is not installed"
 ALLOWED_SKIPS = (
     "NNSmith is not installed",
     "ai-edge-litert is not installed",
+    "footprint.txt was measured with other compilers",
     "no GPU here",
     NO_BROWSER,
     NO_FRAMA_C,
@@ -36,6 +37,18 @@ ALLOWED_SKIPS = (
 # The same examples in every run, and no time limit: the machine may be busy.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the projects in tests/golden"
+    )
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether what is generated now becomes what is committed."""
+    return bool(request.config.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")

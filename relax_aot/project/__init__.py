@@ -143,7 +143,7 @@ def board_view(
         board.title,
         " ".join(board.flags),
         needs,
-        f"The board has (bytes): {memories}." if memories else "",
+        f" The board has (bytes): {memories}." if memories else "",
         PACKAGE_VERSION,
         f" {config}" if config in files else "",
     )

@@ -1,0 +1,15 @@
+/*
+ * sums_config.h - the greatest sizes that sums accepts.
+ *
+ * Change a literal here, or give -D for the whole project: every size, every offset and
+ * the arena follow. All files of a program must see the same values.
+ */
+#ifndef SUMS_CONFIG_H
+#define SUMS_CONFIG_H
+
+/* n: input x, axis 0, 1..6 */
+#ifndef SUMS_N_MAX
+#define SUMS_N_MAX 6
+#endif
+
+#endif

@@ -1,0 +1,33 @@
+/* main.c - the smallest complete use of tagger: one run on zeros at the greatest sizes. */
+#include <stddef.h>
+
+#include "tagger.h"
+
+static RAOT_ALIGNAS(8) const unsigned char input_frames[TAGGER_FRAMES_BYTES + 1];
+static RAOT_ALIGNAS(8) unsigned char output_tags[TAGGER_TAGS_BYTES + 1];
+TAGGER_ARENA(static, arena);
+static RAOT_ALIGNAS(TAGGER_ALIGNMENT) unsigned char state[TAGGER_STATE_BYTES];
+
+int main(void)
+{
+    const struct tagger_memory memory = {
+        .arena = arena,
+        .arena_bytes = TAGGER_ARENA_BYTES,
+        .state = state,
+    };
+    const struct tagger_dims dims = {
+        .n = TAGGER_N_MAX,
+        .batch = TAGGER_BATCH_MAX,
+    };
+    const struct tagger_inputs in = {
+        .frames = (const void *)input_frames,
+    };
+    const struct tagger_outputs out = {
+        .tags = (void *)output_tags,
+    };
+
+    if (tagger_init(&memory, &dims) != RAOT_OK) {
+        return 1;
+    }
+    return tagger_run(&memory, &dims, &in, &out) == RAOT_OK ? 0 : 1;
+}

@@ -1,0 +1,15 @@
+/*
+ * branch_config.h - the greatest sizes that branch accepts.
+ *
+ * Change a literal here, or give -D for the whole project: every size, every offset and
+ * the arena follow. All files of a program must see the same values.
+ */
+#ifndef BRANCH_CONFIG_H
+#define BRANCH_CONFIG_H
+
+/* n: input x, axis 0, 1..6 */
+#ifndef BRANCH_N_MAX
+#define BRANCH_N_MAX 6
+#endif
+
+#endif

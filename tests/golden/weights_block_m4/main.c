@@ -1,0 +1,34 @@
+/* main.c - the smallest complete use of perceptron: one run on zeros at the greatest sizes. */
+#include <stddef.h>
+
+#include "perceptron.h"
+#include "perceptron_weights.h"
+
+static RAOT_ALIGNAS(8) const unsigned char input_x[PERCEPTRON_X_BYTES + 1];
+static RAOT_ALIGNAS(8) unsigned char output_chances[PERCEPTRON_CHANCES_BYTES + 1];
+PERCEPTRON_ARENA(static, arena);
+
+int main(void)
+{
+    struct perceptron_memory memory = {
+        .arena = arena,
+        .arena_bytes = PERCEPTRON_ARENA_BYTES,
+    };
+    const struct perceptron_dims dims = {
+        .batch = PERCEPTRON_BATCH_MAX,
+    };
+    const struct perceptron_inputs in = {
+        .x = (const void *)input_x,
+    };
+    const struct perceptron_outputs out = {
+        .chances = (void *)output_chances,
+    };
+
+    if (perceptron_bind_weights(&memory, perceptron_weights_block, sizeof perceptron_weights_block) != RAOT_OK) {
+        return 1;
+    }
+    if (perceptron_init(&memory, &dims) != RAOT_OK) {
+        return 1;
+    }
+    return perceptron_run(&memory, &dims, &in, &out) == RAOT_OK ? 0 : 1;
+}

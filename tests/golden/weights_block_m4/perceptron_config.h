@@ -1,0 +1,15 @@
+/*
+ * perceptron_config.h - the greatest sizes that perceptron accepts.
+ *
+ * Change a literal here, or give -D for the whole project: every size, every offset and
+ * the arena follow. All files of a program must see the same values.
+ */
+#ifndef PERCEPTRON_CONFIG_H
+#define PERCEPTRON_CONFIG_H
+
+/* batch: input x, axis 0, 1..9 */
+#ifndef PERCEPTRON_BATCH_MAX
+#define PERCEPTRON_BATCH_MAX 9
+#endif
+
+#endif
