@@ -97,6 +97,8 @@ def _special_values() -> Iterator[tuple[str, Node]]:
         yield f"{op}-{opset} of special rows", Node(op, (rows,), attrs, opset=opset)
         cube = np.arange(24, dtype=np.float32).reshape(2, 3, 4) % 5
         yield f"{op}-{opset} axis 1 of 3", Node(op, (cube,), attrs, opset=opset)
+        empty = np.zeros((2, 0), np.float32)
+        yield f"{op}-{opset} of an empty axis", Node(op, (empty,), attrs, opset=opset)
     ties = f32([2, 1, 2, 1, 3])
     for largest, ordered in product((0, 1), (0, 1)):
         attrs = {"largest": largest, "sorted": ordered}

@@ -19,7 +19,7 @@ TRAINING = "training mode is not supported; export the model for inference"
 LIMITS = {
     "BatchNormalization": "inference; statistics per channel",
 }
-ONE = Dim.of(1)
+NONE, ONE = Dim.of(0), Dim.of(1)
 
 
 def _over_axis(make: Callable[[Node, Var, int], Var]) -> Handler:
@@ -53,6 +53,8 @@ def _log_softmax(node: Node, x: Var, axis: int) -> Var:
 
 
 def _hardmax(node: Node, x: Var, axis: int) -> Var:
+    if x.type.shape[axis] == NONE:
+        return x
     place = node.emit("arg_max", x, axis=axis, keepdims=False, select_last=False)
     values = node.constant(np.array([0, 1], x.type.dtype.numpy))
     return node.emit("one_hot", place, values, depth=x.type.shape[axis], axis=axis)
