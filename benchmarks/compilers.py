@@ -24,8 +24,8 @@ from relax_aot import driver  # noqa: E402
 from relax_aot.driver import Options  # noqa: E402
 from relax_aot.errors import RelaxAotError  # noqa: E402
 from relax_aot.project.board import Board  # noqa: E402
-from relax_aot.verify import build  # noqa: E402
-from relax_aot.verify.compilers import CrossCompiler  # noqa: E402
+from relax_aot.toolchain import build  # noqa: E402
+from relax_aot.toolchain.compilers import CrossCompiler  # noqa: E402
 from relax_aot.verify.emulate import emulate_cases  # noqa: E402
 from relax_aot.verify.samples import cases_of  # noqa: E402
 from tests.models.encoder import encoder  # noqa: E402

@@ -22,7 +22,7 @@ def main() -> None:
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:  # else whoever started it has interrupts ignored
         signal.signal(signal.SIGINT, _interrupt)
-    from relax_aot.cli import main as command_line
+    from relax_aot.cli.main import main as command_line
 
     code = command_line()
     if ours:

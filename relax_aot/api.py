@@ -23,13 +23,13 @@ from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Module
 from relax_aot.project import Project as BuiltProject
 from relax_aot.project.board import load_board
-from relax_aot.project.family import FamilyProject
-from relax_aot.project.quantised import Quantised
-from relax_aot.quantising.choice import choice_of
+from relax_aot.project.entries import FamilyProject
+from relax_aot.quantization.choice import choice_of
+from relax_aot.quantization.summary import Quantised
 from relax_aot.report import write_report
 from relax_aot.verify.emulate import Emulation, emulate
-from relax_aot.verify.family_emulate import Sample, calls_of, emulate_entries
-from relax_aot.verify.family_host import HostEntries, family_host
+from relax_aot.verify.entries_emulate import Sample, calls_of, emulate_entries
+from relax_aot.verify.entries_host import HostEntries, family_host
 from relax_aot.verify.figures import Memory, family_memory, memory_of
 from relax_aot.verify.host import HostModel, host_model
 from relax_aot.verify.sizes import as_array, by_name, given_sizes, merged_sizes

@@ -15,7 +15,7 @@ from relax_aot import (
     lowering,
     planning,
     project,
-    quantising,
+    quantization,
     scheduling,
     transforms,
 )
@@ -37,9 +37,9 @@ from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, note, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
-from relax_aot.project.family import Compiled, FamilyProject, assemble_entries
+from relax_aot.project.entries import Compiled, FamilyProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
-from relax_aot.project.quantised import Quantised
+from relax_aot.quantization.summary import Quantised
 from relax_aot.scheduling.targets import find as find_target
 from relax_aot.transforms import integers
 from relax_aot.verify import fused_kernels
@@ -72,7 +72,7 @@ class Options:
     """How weights reach the program: one of emit.weights.FORMS."""
     stepwise: bool = False
     """Whether there is a form of the run beside it that returns between kernels."""
-    quantise: quantising.Choice | None = None
+    quantise: quantization.Choice | None = None
     calibrate: Mapping[str, Any] = field(default_factory=dict)
     """Sample inputs by name, with an axis of samples in front."""
     check: bool = False
@@ -93,7 +93,7 @@ def coded(module: Module, options: Options) -> tuple[Module, Quantised | None]:
     if options.quantise is None:
         return module, None
     _require_data(module)
-    module, quantised = quantising.quantise(module, options.calibrate, options.quantise)
+    module, quantised = quantization.quantise(module, options.calibrate, options.quantise)
     return integers.run(module), quantised
 
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 import relax_aot as rx
-from relax_aot.cli import cli
-from relax_aot.cli_options import options_of, parse_bound
+from relax_aot.cli.main import cli
+from relax_aot.cli.options import options_of, parse_bound
 
 TEXT = """symbol n in 1..8
 symbol m in 1..8

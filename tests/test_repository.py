@@ -351,7 +351,7 @@ def targets_of_makefile() -> set[str]:
 
 
 def problems_of_command(words: list[str]) -> Iterator[str]:
-    from relax_aot.cli import cli
+    from relax_aot.cli.main import cli
 
     if words[0] == "make":
         for word in words[1:]:

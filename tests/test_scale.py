@@ -8,9 +8,9 @@ from typing import Any
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.graph import Module, Symbol
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops.build import FunctionBuilder
 from relax_aot.project.board import load_board
 
 

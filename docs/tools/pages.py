@@ -18,10 +18,10 @@ from typing import Any
 import click
 
 import relax_aot
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.project.board import Board, load_board
 from relax_aot.verify.emulate import Emulation
-from relax_aot.verify.family_host import HostEntries
+from relax_aot.verify.entries_host import HostEntries
 from relax_aot.verify.figures import Memory
 from relax_aot.verify.host import HostModel
 

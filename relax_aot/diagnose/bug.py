@@ -20,6 +20,7 @@ from relax_aot import driver
 from relax_aot.diagnose.sources import first_source_difference
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
+from relax_aot.evaluation.reference import KernelResults, evaluate
 from relax_aot.externs import ExternError
 from relax_aot.frontends.text import save
 from relax_aot.ir.graph import Call, Constant, Function, Module, Var, bodies
@@ -31,7 +32,6 @@ from relax_aot.verify.host import host_model
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
-from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import SizeChoiceError, cases_of
 from relax_aot.version import VERSION
 

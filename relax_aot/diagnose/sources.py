@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.diagnose.values import all_values
+from relax_aot.evaluation.reference import evaluate
 from relax_aot.ir.graph import Module
 from relax_aot.project import Project
 from relax_aot.verify.compare import Difference
@@ -20,7 +21,6 @@ from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
-from relax_aot.verify.reference import evaluate
 from relax_aot.verify.samples import Case, cases_of
 
 Array = NDArray[Any]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.evaluation.reference import KernelResults, evaluate
 from relax_aot.ir.graph import Function, Module, Var
 from relax_aot.planning.regions import NoRoom
 from relax_aot.project import Project
@@ -28,7 +29,6 @@ from relax_aot.verify.host import StatusError, host_model
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
-from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import Case, cases_of
 
 Array = NDArray[Any]

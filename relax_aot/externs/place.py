@@ -33,13 +33,12 @@ from relax_aot.ir.graph import (
     Condition,
     Function,
     Module,
-    Ref,
     Var,
     attrs_of,
     relied_conditions,
 )
 from relax_aot.ir.text import call_text
-from relax_aot.ir.types import TensorType
+from relax_aot.ir.types import Ref, TensorType
 
 
 class _Unfit(Exception):

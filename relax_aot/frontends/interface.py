@@ -10,10 +10,10 @@ from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
 from relax_aot.frontends.fixing import Fixed
 from relax_aot.frontends.symbols import Sizes
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Dim, prove_eq
 from relax_aot.ir.graph import Alias, Call, Function, Module, State, Var
 from relax_aot.ir.types import DType
-from relax_aot.ops.build import FunctionBuilder
 
 
 def renamed(function: Function, names: Mapping[str, str]) -> Function:

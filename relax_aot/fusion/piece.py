@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Call, Ref, Var, attrs_of
+from relax_aot.ir.graph import Call, Var, attrs_of
 from relax_aot.ir.loops import (
     Assign,
     Bind,
@@ -31,6 +31,7 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
+from relax_aot.ir.types import Ref
 
 NAMED_OPS = 3
 """A kernel is named after so many of the ops in it."""

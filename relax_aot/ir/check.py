@@ -12,7 +12,7 @@ from dataclasses import replace
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Bounds, Dim, Relation, assume, prove_eq
 from relax_aot.ir.extern import extern_problems
-from relax_aot.ir.graph import BODIES, Attr, Call, Function, Loop, Module, Ref, Var
+from relax_aot.ir.graph import BODIES, Attr, Call, Function, Loop, Module, Var
 from relax_aot.ir.lexer import WORD, string_text
 from relax_aot.ir.loops import (
     Assign,
@@ -35,7 +35,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.ranges import outside
 from relax_aot.ir.text import call_text
-from relax_aot.ir.types import DType, TensorType
+from relax_aot.ir.types import DType, Ref, TensorType
 
 GREATEST = 2**31 - 1
 """Sizes are int32 in the C interface."""

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from relax_aot.ir.dims import Bounds, Dim, Relation, assume
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.loops import Kernel
-from relax_aot.ir.types import DType, TensorType
+from relax_aot.ir.text import to_text
+from relax_aot.ir.types import DType, Ref, TensorType
 
 Array = NDArray[np.generic]
 
@@ -35,13 +36,6 @@ class Var:
 
     name: str
     type: TensorType
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A reference to a function, kernel or extern of the module, as an attribute: `@name`."""
-
-    name: str
 
 
 Attr = int | float | str | bool | Dim | DType | Ref | tuple["Attr", ...]
@@ -328,8 +322,6 @@ class Module:
     externs: tuple[Extern, ...] = ()
 
     def __str__(self) -> str:
-        from relax_aot.ir.text import to_text
-
         return to_text(self)
 
     @property

@@ -25,7 +25,6 @@ from relax_aot.ir.graph import (
     Constant,
     Function,
     Module,
-    Ref,
     State,
     Symbol,
     Var,
@@ -44,7 +43,7 @@ from relax_aot.ir.parse_values import (
     number,
     tensor_type,
 )
-from relax_aot.ir.types import CoarseType, TensorType
+from relax_aot.ir.types import CoarseType, Ref, TensorType
 
 BLOCKS = "symbol, inner, require, state, alias, const, extern, func or kernel"
 

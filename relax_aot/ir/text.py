@@ -11,12 +11,12 @@ func @main(%x: f32[n, 4]) {
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.extern import extern_text
-from relax_aot.ir.graph import Array, Attr, Call, Constant, Function, Module, Ref, Var
 from relax_aot.ir.lexer import comment_text, quoted, string_text
 from relax_aot.ir.loops import (
     Apply,
@@ -44,7 +44,10 @@ from relax_aot.ir.loops import (
     Unary,
 )
 from relax_aot.ir.parse_values import DTYPES, WORDS, array_of, number_text, numbers_of
-from relax_aot.ir.types import DType
+from relax_aot.ir.types import DType, Ref
+
+if TYPE_CHECKING:
+    from relax_aot.ir.graph import Array, Attr, Call, Constant, Function, Module, Var
 
 INLINE_ELEMENTS = 8
 STATEMENTS = ("for", "if", "local", "let", "bind", "clamped", "reserve", "multiply")

@@ -140,6 +140,13 @@ def shape_of(*sizes: int | str | Dim) -> Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Ref:
+    """A reference to a function, kernel or extern of the module, as an attribute: `@name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class TensorType:
     """A row-major tensor. Sizes count elements."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.ir.builder import KernelBuilder
-from relax_aot.ir.graph import FORMS, Call, Constant, Function, Module, Ref, Var, attrs_of
+from relax_aot.ir.graph import FORMS, Call, Constant, Function, Module, Var, attrs_of
 from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, expressions, parts, walk
 from relax_aot.ir.rewrite import map_exprs
-from relax_aot.ir.types import TensorType
+from relax_aot.ir.types import Ref, TensorType
 from relax_aot.ops import all_ops
 
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.ir.dims import Dim, interval
-from relax_aot.ir.graph import Attr, Call, Function, Loop, Module, Ref
+from relax_aot.ir.graph import Attr, Call, Function, Loop, Module
 from relax_aot.ir.loops import free_symbols
+from relax_aot.ir.types import Ref
 from relax_aot.planning import Home, greatest_bytes, homes_of, inner_sizes, slot_bytes
 from relax_aot.planning.in_place import share_memory
 from relax_aot.planning.lifetimes import lifetimes

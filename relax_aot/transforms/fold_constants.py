@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from relax_aot.inference.build import FOLD_BUDGET_BYTES
 from relax_aot.ir.graph import Call, Constant, Function, Module, Var
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import depends_on_sizes
-from relax_aot.ops.build import FOLD_BUDGET_BYTES
 
 DECODERS = ("matmul", "gemm", "conv")
 """Ops that read an operand through whatever cheap formula makes it."""

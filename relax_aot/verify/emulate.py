@@ -12,20 +12,20 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.binaries.stack import frame_of
 from relax_aot.emit.interface import Interface, state_symbols
 from relax_aot.emit.view import ModelView
+from relax_aot.emulation.harness import HarnessCall, HarnessResult
+from relax_aot.emulation.qemu import require_emulator, run_image
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
 from relax_aot.project.board import Board
+from relax_aot.toolchain.build import FILES, Image, build_target
 from relax_aot.verify.adapter import adapter_files
-from relax_aot.verify.build import FILES, Image, build_target
-from relax_aot.verify.harness import HarnessCall, HarnessResult
 from relax_aot.verify.host import outputs_of, to_bytes
 from relax_aot.verify.library import RawResult
-from relax_aot.verify.qemu import require_emulator, run_image
 from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import given_sizes, ordered_inputs, require_shapes, sizes_of
-from relax_aot.verify.stack import frame_of
 
 Array = NDArray[Any]
 SMALL_FLAGS = ("-Os",)

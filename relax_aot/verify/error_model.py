@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.evaluation.reference import Evaluation, KernelResults, all_sizes
 from relax_aot.ir.graph import Module
 from relax_aot.ir.types import DType
 from relax_aot.verify.compare import Bound
-from relax_aot.verify.reference import Evaluation, KernelResults, all_sizes
 from relax_aot.verify.ulp import unit_in_last_place
 from relax_aot.verify.wide import Disturbed, Recorded, Wide, widened
 

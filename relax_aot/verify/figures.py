@@ -9,14 +9,14 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
+from relax_aot.binaries.stack import worst_stack
 from relax_aot.emit.interface import linked_name
 from relax_aot.project import Project
-from relax_aot.project.family import FamilyProject
-from relax_aot.verify.compilers import host_compiler, host_flags, run
+from relax_aot.project.entries import FamilyProject
+from relax_aot.toolchain.compilers import host_compiler, host_flags, run
 from relax_aot.verify.emulate import build_adapted, build_image
-from relax_aot.verify.family_adapter import family_adapter_files
+from relax_aot.verify.entries_adapter import family_adapter_files
 from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError
-from relax_aot.verify.stack import worst_stack
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from relax_aot.evaluation.interpret import Array, IndexFault, run_kernel
 from relax_aot.fusion.check import FusionError
 from relax_aot.ir.graph import Call, Function, Module, Var
 from relax_aot.ir.loops import For, If, Stmt
-from relax_aot.verify.interpret import Array, IndexFault, run_kernel
 
 MOST_WORK = 20_000
 """Statements that a kernel and its parts may execute at one size; larger ones are left out."""

@@ -28,8 +28,9 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
+from relax_aot.toolchain.compilers import Compiler, host_compiler, host_flags, run
+from relax_aot.toolchain.tools import ToolMissing
 from relax_aot.verify.adapter import adapter_files
-from relax_aot.verify.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.verify.library import Library, RawResult
 from relax_aot.verify.sizes import (
     by_name,
@@ -39,7 +40,6 @@ from relax_aot.verify.sizes import (
     require_shapes,
     sizes_of,
 )
-from relax_aot.verify.toolchain import ToolMissing
 
 Array = NDArray[Any]
 

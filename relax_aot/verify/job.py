@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.emit.interface import Interface
+from relax_aot.emulation.serial_line import BAUD, on_port
+from relax_aot.evaluation.reference import KernelResults, evaluate
 from relax_aot.ir.graph import Module
 from relax_aot.progress import finished, step
 from relax_aot.project import Project
@@ -32,10 +34,8 @@ from relax_aot.verify.host import HostModel, StatusError, host_model
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.litert_reference import LitertReference
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
-from relax_aot.verify.reference import KernelResults, evaluate
 from relax_aot.verify.samples import Case, by_sample, cases_of
 from relax_aot.verify.sequences import sequences_of, states_of
-from relax_aot.verify.serial_line import BAUD, on_port
 from relax_aot.verify.torch_reference import TorchReference
 
 Array = NDArray[Any]

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from relax_aot.inference.build import value_name
 from relax_aot.ir.graph import Module
-from relax_aot.ops.build import value_name
 from relax_aot.verify.onnx_reference import OnnxReference
 
 Array = NDArray[Any]

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition, attr_value
 from relax_aot.ir.loops import Buffer, Kernel
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample
-from relax_aot.verify.interpret import run_kernel
 
 
 @dataclass(frozen=True)

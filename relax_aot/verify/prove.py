@@ -23,7 +23,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
 from relax_aot.project.folder import write_folder
 from relax_aot.project.packaging import MARKER
-from relax_aot.verify.toolchain import find
+from relax_aot.toolchain.tools import find
 
 DRIVER = "proof/driver.c"
 RESULT = "proof/proof.json"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
+from relax_aot.toolchain.build import SERIAL
 from relax_aot.verify.adapter import adapter_files
-from relax_aot.verify.build import SERIAL
 from relax_aot.verify.emulate import build_image
 
 IMAGE = "runner.elf"

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
+from relax_aot.emulation import unicorn
 from relax_aot.plugins import GROUPS, plugin_names
 from relax_aot.project.board import Board, list_boards, load_board, same_core
-from relax_aot.verify import doctor, toolchain, unicorn
+from relax_aot.toolchain import doctor, tools
 from relax_aot.verify.job import Result, Run, Target
 from relax_aot.verify.profile import Profile
 from relax_aot.verify.samples import sizes_text
@@ -133,7 +134,7 @@ def _emulation(board: Board) -> list[str]:
         return []
     others = ", ".join(same_core(board)) or "none"
     if unicorn.can_emulate(board):
-        get = "" if toolchain.has_wheel("unicorn") else f" ({toolchain.EXTRA.format('emulator')})"
+        get = "" if tools.has_wheel("unicorn") else f" ({tools.EXTRA.format('emulator')})"
         return [f"core and memories emulated by unicorn{get}; by QEMU, of the same core: {others}"]
     return [f"not emulated; of the same core: {others}"]
 

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.evaluation.interpret import run_kernel
+from relax_aot.evaluation.reference import Evaluation, KernelResults
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import Cast, Kernel, expressions, walk
 from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops
 from relax_aot.verify.depth import Depth, Order, depth_of, depth_of_call
-from relax_aot.verify.interpret import run_kernel
-from relax_aot.verify.reference import Evaluation, KernelResults
 from relax_aot.verify.ulp import FORMATS, unit_in_last_place, unit_roundoff
 
 Array = NDArray[Any]

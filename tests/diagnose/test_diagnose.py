@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from relax_aot import driver, lowering
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.diagnose.bug import (
     NothingWrong,
     cut,
@@ -26,10 +26,10 @@ from relax_aot.diagnose.bug import (
 from relax_aot.diagnose.changes import NotAProject, changes
 from relax_aot.diagnose.values import all_values, first_differences
 from relax_aot.driver import Options
+from relax_aot.evaluation import reference
 from relax_aot.ir import check
 from relax_aot.ops import all_ops, deduce
 from relax_aot.project.board import load_board
-from relax_aot.verify import reference
 from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.onnx_values import OnnxValues
 from relax_aot.verify.profile import profile

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.externs import ExternError
 from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
 from tests.diagnose.test_diagnose import with_wrong

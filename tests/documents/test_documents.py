@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from relax_aot import driver
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.project.board import read_board
 from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.job import Job, run_job

@@ -27,7 +27,7 @@ def test_a_picture_is_what_the_code_draws(name: str) -> None:
 def test_every_option_and_public_name_has_its_row() -> None:
     """Counted from outside: what `--help` shows, and what `from relax_aot import *` brings."""
     import relax_aot
-    from relax_aot.cli import cli
+    from relax_aot.cli.main import cli
 
     options = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
     for name, command in cli.commands.items():

@@ -40,9 +40,9 @@ ELSEWHERE = {
     "reference/fuzzing.md": "runs for minutes; tests/fuzz runs a sample of each generator",
     "reference/generated_c.md": "declarations, of a model that is not there",
     "reference/text_form.md": "test_documents.py",
-    "how-to/verify_many.md": "runs for minutes; tests/test_farm.py does the same",
+    "how-to/verify_many.md": "runs for minutes; tests/cli/test_farm.py does the same",
     "how-to/several_entries.md": "models that are not there; tests/end_to_end/test_entries.py",
-    "reference/serial.md": "needs a board at a serial line; tests/verify/test_serial.py has one",
+    "reference/serial.md": "needs a board at a serial line; tests/emulation/test_serial.py has one",
     "how-to/pytorch.md": "needs PyTorch; tests/frontends/torch does the same",
 }
 """Pages with blocks that are not stories: who runs them, or why nobody does."""

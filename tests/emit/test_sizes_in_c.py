@@ -17,10 +17,10 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.emit.c_dims import dim_c, greatest_c
 from relax_aot.emit.fits import all_sides
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, maximise
 from relax_aot.ir.graph import Symbol
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops.build import FunctionBuilder
 from relax_aot.planning import TooLarge
 from relax_aot.project.board import load_board
 from relax_aot.resources import data_dir

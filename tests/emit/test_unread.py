@@ -14,6 +14,7 @@ import pytest
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.evaluation.interpret import IndexFault, run_kernel
 from relax_aot.ir import check
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.parse import parse
@@ -21,9 +22,8 @@ from relax_aot.ir.text import to_text
 from relax_aot.ir.unused import without_unused, without_unused_module
 from relax_aot.ops import deduce
 from relax_aot.project import Project
-from relax_aot.verify.compilers import host_compiler, host_flags, run
+from relax_aot.toolchain.compilers import host_compiler, host_flags, run
 from relax_aot.verify.host import STRICT_FLAGS
-from relax_aot.verify.interpret import IndexFault, run_kernel
 from tests.fuzz.graphs import random_graph
 from tests.models.onnx_text import Array, model_of
 

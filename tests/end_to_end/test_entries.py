@@ -18,10 +18,10 @@ from click.testing import CliRunner, Result
 import relax_aot as rx
 from examples.extern_routine import make_model
 from relax_aot import driver
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.project.board import load_board
-from relax_aot.verify.compilers import host_compiler
-from relax_aot.verify.family_job import FamilyJob, run_family_job
+from relax_aot.toolchain.compilers import host_compiler
+from relax_aot.verify.entries_job import FamilyJob, run_family_job
 from relax_aot.verify.sizes import InputError
 from tests.conftest import ROOT
 from tests.models.onnx_text import model_of, random_weights, sizes

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from relax_aot.emulation.faults import TargetFault
 from relax_aot.project import Project
 from relax_aot.verify.emulate import emulate
-from relax_aot.verify.faults import TargetFault
 from tests.end_to_end.subjects import project_of
 
 MOTION = {"motion": np.zeros((3, 6), np.float32)}

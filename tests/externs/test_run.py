@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.driver import Options, compile_model
 from relax_aot.externs import ExternError, place, read_externs
 from relax_aot.ir.parse import parse

@@ -12,12 +12,12 @@ import onnx.defs
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.evaluation.reference import evaluate, sizes_shown
 from relax_aot.frontends import ImportOptions
 from relax_aot.frontends.onnx import load
 from relax_aot.frontends.onnx.table import handlers
 from relax_aot.ir.graph import Module
 from relax_aot.ops._op import Array
-from relax_aot.verify.reference import evaluate, sizes_shown
 from tests.conformance.cases import cases_of
 from tests.ops import test_contrib
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from relax_aot.inference.half_precision import selects
 from relax_aot.ir.graph import Module
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array
-from relax_aot.ops.widen import selects
 from relax_aot.verify.op_cases import Case, cases_of, interpreter
 from tests.frontends.half_precision import Retyped, inputs_of, module_in, retyped, run
 from tests.ops.against_runtime import feeds_of, module_of, node_model, ours

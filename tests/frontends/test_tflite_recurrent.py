@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 import relax_aot as rx
+from relax_aot.evaluation.reference import evaluate
 from relax_aot.ir.graph import Module
-from relax_aot.verify.reference import evaluate
 from tests.frontends.tflite_models import Maker, truth
 
 Array = NDArray[Any]

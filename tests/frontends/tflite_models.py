@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 import relax_aot as rx
+from relax_aot.evaluation.reference import evaluate, sizes_shown
 from relax_aot.ir.graph import Module
-from relax_aot.verify.reference import evaluate, sizes_shown
 
 Array = NDArray[Any]
 NO_LITERT = "ai-edge-litert is not installed"

@@ -13,6 +13,7 @@ from random import Random
 
 import numpy as np
 
+from relax_aot.evaluation.interpret import Array, IndexFault, run_kernel
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Assign,
@@ -35,7 +36,6 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.rewrite import map_expr
-from relax_aot.verify.interpret import Array, IndexFault, run_kernel
 
 Block = tuple[Stmt, ...]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from relax_aot.evaluation.interpret import Array, run_kernel
 from relax_aot.ir.graph import Call, Function, Module
-from relax_aot.verify.interpret import Array, run_kernel
 
 Values = dict[str, Array]
 

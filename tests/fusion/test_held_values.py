@@ -7,9 +7,9 @@ import numpy as np
 from relax_aot import fusion
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Call, Function, Module, Ref, Symbol, Var, attrs_of
+from relax_aot.ir.graph import Call, Function, Module, Symbol, Var, attrs_of
 from relax_aot.ir.loops import Buffer
-from relax_aot.ir.types import DType, TensorType
+from relax_aot.ir.types import DType, Ref, TensorType
 from tests.fusion.run_module import run_module
 
 N = Dim.of("n")

@@ -16,19 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import (
-    Attr,
-    Call,
-    Constant,
-    Function,
-    Module,
-    Ref,
-    Symbol,
-    Var,
-    attrs_of,
-)
+from relax_aot.ir.graph import Attr, Call, Constant, Function, Module, Symbol, Var, attrs_of
 from relax_aot.ir.loops import Buffer, Kernel
-from relax_aot.ir.types import DType, TensorType
+from relax_aot.ir.types import DType, Ref, TensorType
 from relax_aot.ops import deduce
 from tests.fuzz.chain_draft import Grid
 from tests.fuzz.chain_kernels import PATTERNS, READERS, WRITERS, Weighted, random_kernel

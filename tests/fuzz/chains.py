@@ -23,6 +23,7 @@ import numpy as np
 
 from relax_aot import driver, fusion, lowering, parse, scheduling, transforms
 from relax_aot.driver import Options
+from relax_aot.evaluation.interpret import IndexFault, run_kernel
 from relax_aot.ir import check
 from relax_aot.ir.graph import Call, Module
 from relax_aot.ir.loops import Kernel
@@ -30,7 +31,6 @@ from relax_aot.ops import deduce
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
 from relax_aot.scheduling.targets import Target, all_targets
-from relax_aot.verify.interpret import IndexFault, run_kernel
 from tests.fuzz.chain_modules import Array, Chain, Sizes, random_chain
 from tests.planning.batch import Ran, Run, Stopped, run_each
 

@@ -153,7 +153,9 @@ class Watch:
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    from relax_aot import cli, cli_output, driver  # noqa: F401
+    from relax_aot import driver  # noqa: F401
+    from relax_aot.cli import main as cli
+    from relax_aot.cli import output as cli_output
 
     watch = Watch()
     for line in sys.stdin:

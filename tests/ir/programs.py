@@ -21,7 +21,6 @@ from relax_aot.ir.graph import (
     Constant,
     Function,
     Module,
-    Ref,
     State,
     Symbol,
     Var,
@@ -54,7 +53,7 @@ from relax_aot.ir.loops import (
     Store,
     Unary,
 )
-from relax_aot.ir.types import DType, TensorType
+from relax_aot.ir.types import DType, Ref, TensorType
 
 WORDS = [
     *("x", "y.1", "for", "if", "let", "local", "inf", "nan", "true", "f32", "min", "max", "return"),

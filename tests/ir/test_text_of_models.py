@@ -10,13 +10,13 @@ from onnx import helper
 
 from relax_aot import driver, fusion, lowering, scheduling, transforms
 from relax_aot.driver import Options
+from relax_aot.inference.refine import refine
+from relax_aot.inference.requirements import complete
 from relax_aot.ir.check import problems
 from relax_aot.ir.graph import Array, Module
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import to_text
 from relax_aot.ops import deduce
-from relax_aot.ops.refine import refine
-from relax_aot.ops.requirements import complete
 from relax_aot.scheduling.targets import find as find_target
 from tests.end_to_end.subjects import SUBJECTS, Subject
 from tests.end_to_end.test_data_sizes import BOOL, FLOAT, INT64, model

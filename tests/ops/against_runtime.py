@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TypeProto, helper, numpy_helper
 
+from relax_aot.evaluation.reference import evaluate, sizes_shown
 from relax_aot.frontends import ImportOptions
 from relax_aot.frontends.onnx import load
 from relax_aot.ir.graph import Module
 from relax_aot.ops._op import Array
-from relax_aot.verify.reference import evaluate, sizes_shown
 from tests.ops.onnx_node import Node
 
 IR_VERSION = 10

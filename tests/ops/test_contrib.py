@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TypeProto, helper
 
 import relax_aot as rx
+from relax_aot.evaluation.reference import evaluate
 from relax_aot.frontends.onnx.contrib import DOMAIN
 from relax_aot.frontends.onnx.table import handlers
 from relax_aot.verify.onnx_reference import OnnxReference
-from relax_aot.verify.reference import evaluate
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(7)

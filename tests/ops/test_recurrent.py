@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import relax_aot as rx
+from relax_aot.evaluation.reference import evaluate
 from relax_aot.verify.onnx_reference import OnnxReference
-from relax_aot.verify.reference import evaluate
 
 GATES = {"LSTM": (4, 3), "GRU": (3, 2), "RNN": (1, 1)}
 FORMS: list[dict[str, Any]] = [

@@ -130,7 +130,7 @@ def test_an_op_of_two_packages_is_refused_with_both(install: Install) -> None:
 def test_a_broken_package_is_one_message_on_the_command_line(
     install: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from relax_aot import cli
+    from relax_aot.cli import main as cli
 
     install("one", "ops", "import no_such_module")
     model = str(ROOT / "examples" / "gesture" / "gesture.onnx")

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
+from relax_aot.toolchain.compilers import host_compiler, host_flags, run
 from relax_aot.verify.adapter import adapter_files
-from relax_aot.verify.compilers import host_compiler, host_flags, run
 from relax_aot.verify.host import HostBuildError, build_shared, sanitizer_runtime
 from relax_aot.verify.library import CDEF
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, interval, prove_le
 from relax_aot.ir.graph import Module, Symbol, Var
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops.build import FunctionBuilder
 from relax_aot.ops.movement import normalise_slice
 
 Array = NDArray[Any]

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from relax_aot import lowering, planning
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module, Symbol
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops.build import FunctionBuilder
 from relax_aot.planning import check
 from relax_aot.planning.conflicts import (
     HappensBefore,

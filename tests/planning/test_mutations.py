@@ -17,10 +17,10 @@ import pytest
 
 from relax_aot import driver, planning
 from relax_aot.driver import Options
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Module, Symbol
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops.build import FunctionBuilder
 from relax_aot.planning import Plan, Slot
 from relax_aot.planning.check import PlanError, check
 from relax_aot.planning.lifetimes import Lifetime, lifetimes

@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterator
 
 from relax_aot import lowering, planning, transforms
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.check import problems
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module, Symbol
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import deduce
-from relax_aot.ops.build import FunctionBuilder
 from relax_aot.planning import order
 from relax_aot.planning.sequence import Job, Jobs, lowest_order, peak_of
 from tests.planning.random_modules import random_module

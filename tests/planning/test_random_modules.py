@@ -17,10 +17,10 @@ import pytest
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition, Module, Symbol
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops.build import FunctionBuilder
 from relax_aot.planning import check
 from relax_aot.project import Project
 from relax_aot.project.board import load_board

@@ -14,6 +14,7 @@ import pytest
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.emulation.qemu import EmulatorError
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.graph import Module
 from relax_aot.planning.regions import NoRoom
@@ -22,7 +23,6 @@ from relax_aot.project.board import BoardError, list_boards, load_board, read_bo
 from relax_aot.project.fit import DoesNotFit
 from relax_aot.project.new_board import CORES, new_board
 from relax_aot.verify.emulate import build_image, emulate_cases
-from relax_aot.verify.qemu import EmulatorError
 from relax_aot.verify.table import board_lines
 from tests.conftest import ROOT
 from tests.end_to_end.subjects import SHARED

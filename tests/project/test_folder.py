@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relax_aot import driver
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.project import folder as module
 from relax_aot.project.folder import OutputError, exchange, write_folder
 from relax_aot.project.packaging import NAMES

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import relax_aot as rx
 from relax_aot import driver
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 from relax_aot import driver
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.report import write_report

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.loops import Buffer, For, Kernel, Multiply, Stmt
@@ -20,7 +21,6 @@ from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_kernel
 from relax_aot.scheduling.contraction import contract
 from relax_aot.scheduling.targets import all_targets
-from relax_aot.verify.interpret import run_kernel
 from relax_aot.verify.op_cases import Case, cases_of
 from tests.ops.c_executor import Call, c_kernels
 

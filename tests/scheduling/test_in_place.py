@@ -8,12 +8,12 @@ import pytest
 import relax_aot as rx
 from relax_aot import transforms
 from relax_aot.driver import Options, load
+from relax_aot.evaluation.reference import evaluate
 from relax_aot.fusion import fuse
 from relax_aot.lowering import lower
 from relax_aot.project.board import load_board
 from relax_aot.scheduling import schedule
 from relax_aot.scheduling.targets import find
-from relax_aot.verify.reference import evaluate
 from tests.models.encoder import encoder
 from tests.transforms.qdq import Qdq
 

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 
 from relax_aot import driver, fusion, lowering, planning, project, scheduling, transforms
+from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.externs import read_externs
 from relax_aot.ir import check
 from relax_aot.ir.graph import Module
@@ -23,7 +24,6 @@ from relax_aot.project.board import load_board
 from relax_aot.scheduling.targets import all_targets
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import host_model
-from relax_aot.verify.interpret import run_kernel
 from tests.models.onnx_text import Array, model_of
 
 TARGETS = {target.name: target for target in all_targets() if target.integers}

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relax_aot.evaluation import interpret
+from relax_aot.evaluation.interpret import IndexFault, run_kernel
+from relax_aot.evaluation.kernel_code import Memory
 from relax_aot.ir.loops import Kernel
-from relax_aot.verify import interpret
-from relax_aot.verify.interpret import IndexFault, run_kernel
-from relax_aot.verify.kernel_code import Memory
 from tests.models.onnx_text import Array
 from tests.trust.build_matrix import project
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import relax_aot as rx
 from relax_aot import driver, transforms
+from relax_aot.evaluation.reference import evaluate
 from relax_aot.ir.graph import Module
 from relax_aot.ir.types import DType
-from relax_aot.verify.reference import evaluate
 from tests.transforms.qdq import Qdq, unoptimised
 
 Array = NDArray[Any]

@@ -24,8 +24,8 @@ from relax_aot.cache import cache_dir, digest_of
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
 from relax_aot.resources import data_dir
-from relax_aot.verify import zig
-from relax_aot.verify.compilers import Compiler
+from relax_aot.toolchain import zig
+from relax_aot.toolchain.compilers import Compiler
 from tests.models.every_kernel import SUBJECTS
 
 COMPILERS = ("gcc", "clang", "zig")

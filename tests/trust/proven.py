@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from relax_aot.driver import Options
-from relax_aot.quantising import Choice
+from relax_aot.quantization import Choice
 from tests.models.encoder import encoder
 from tests.models.onnx_text import model_of, random_weights
 from tests.models.perceptron import perceptron

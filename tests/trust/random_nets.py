@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 
 from relax_aot.driver import Options
-from relax_aot.quantising import Choice
+from relax_aot.quantization import Choice
 from tests.models.onnx_text import Array, model_of, random_weights
 from tests.trust.proven import Proven
 

@@ -15,13 +15,13 @@ import pytest
 from relax_aot.cache import cached_folder, digest_of
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
-from relax_aot.verify.compare import Tolerance, compare
-from relax_aot.verify.compilers import (
+from relax_aot.toolchain.compilers import (
     CLANG_HARNESS_FLAGS,
     GCC_HARNESS_FLAGS,
     Compiler,
     CrossCompiler,
 )
+from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.emulate import emulate_cases
 from relax_aot.verify.host import HostModel, build_shared, library_files
 from relax_aot.verify.library import Library
@@ -88,7 +88,7 @@ def run(cell: Cell, model: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[st
     if cell.target == "host":
         return _on_host(cell, made, cases(model), monkeypatch)
     chosen = tools(cell)
-    monkeypatch.setattr("relax_aot.verify.build.cross_compiler", lambda _: chosen)
+    monkeypatch.setattr("relax_aot.toolchain.build.cross_compiler", lambda _: chosen)
     results = emulate_cases(made, cases(model))
     assert all(result.status == 0 for result in results), results
     return [result.outputs for result in results]

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from relax_aot import driver
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.errors import RelaxAotError
 from relax_aot.verify.prove import prove, write
 from tests.conftest import NO_FRAMA_C

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from relax_aot.binaries.stack import CallGraph, call_graph, deepest_path, worst_stack
+from relax_aot.binaries.thumb_stack import library_depths
 from relax_aot.emit.interface import linked_name
 from relax_aot.project.fit import DoesNotFit
 from relax_aot.verify.emulate import build_image, emulate_cases
 from relax_aot.verify.figures import memory_of
 from relax_aot.verify.samples import cases_of
-from relax_aot.verify.stack import CallGraph, call_graph, deepest_path, worst_stack
-from relax_aot.verify.thumb_stack import library_depths
 from tests.conftest import ROOT
 from tests.end_to_end.subjects import SUBJECTS, project_of
 

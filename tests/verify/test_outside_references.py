@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from onnx import numpy_helper, parser
 
 from relax_aot import driver
-from relax_aot.cli import cli
+from relax_aot.cli.main import cli
 from relax_aot.driver import Options
 from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.onnx_reference import ReferenceFailed

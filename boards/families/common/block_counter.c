@@ -5,7 +5,7 @@
  * Counts what instruction_counter.c counts under QEMU: from the block at `start` to the first
  * block inside `stop`, by block, so that an instruction that a Thumb IT block skips counts as
  * run. All memory is the caller's, and nothing of a C library is used, so that any compiler of
- * this machine will do. relax_aot/verify/unicorn_machine.py is the other end.
+ * this machine will do. relax_aot/emulation/unicorn_machine.py is the other end.
  */
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
  * raot_harness.c - runs one model on the calls of a request file and writes what happened.
  *
  * Calls are read, run and answered one at a time, so memory need is that of one call. All
- * files are little-endian words; relax_aot/verify/harness.py is the other end.
+ * files are little-endian words; relax_aot/emulation/harness.py is the other end.
  *
  * The harness calls nothing of the C library: what the library adds to an image is the
  * model's.

@@ -1,7 +1,7 @@
 /*
  * serial.h - the harness over a serial line: frames with a checksum, sent again until they arrive.
  *
- * docs/reference/serial.md is the protocol; relax_aot/verify/serial_line.py is the other end. The
+ * docs/reference/serial.md is the protocol; relax_aot/emulation/serial_line.py is the other end. The
  * board asks and the host answers, so the board never receives what it did not ask for and needs
  * neither timer, interrupts nor flow control.
  */

@@ -13,12 +13,12 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.protobuf import array_of
 from relax_aot.frontends.refusals import Lost, Refused
+from relax_aot.inference.build import FunctionBuilder, UnboundedSize
+from relax_aot.inference.half_precision import working_type
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition, Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array, must_equal, must_not_exceed
-from relax_aot.ops.build import FunctionBuilder, UnboundedSize
-from relax_aot.ops.widen import working_type
 
 Value = TypeVar("Value")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
+from relax_aot.inference.branch_sizes import narrowed, runs_of
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Condition, Var
-from relax_aot.ops.decided import narrowed, runs_of
 
 LIMITS = {"If": "results of one rank in both branches, unless sizes or constants decide"}
 

@@ -12,12 +12,8 @@ from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.protobuf import array_of
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim, dim_max, interval, simplify
-from relax_aot.ir.graph import Symbol, Var
-from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import normal_axis
-from relax_aot.ops.build import FunctionBuilder
-from relax_aot.ops.looping import (
+from relax_aot.inference.build import FunctionBuilder
+from relax_aot.inference.loops import (
     FARTHEST,
     Grown,
     Turns,
@@ -26,6 +22,10 @@ from relax_aot.ops.looping import (
     number_of,
     open_turns,
 )
+from relax_aot.ir.dims import Dim, dim_max, interval, simplify
+from relax_aot.ir.graph import Symbol, Var
+from relax_aot.ir.types import TensorType
+from relax_aot.ops._op import normal_axis
 
 LIMITS = {
     "Loop": "results of one turn have the same sizes in every turn",

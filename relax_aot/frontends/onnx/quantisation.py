@@ -43,7 +43,7 @@ def _quantize(node: Node) -> Results:
     to = zero.type.dtype if zero is not None else _type_attribute(node, "output_dtype")
     precision = _type_attribute(node, "precision") or scale.type.dtype
     if x.type.dtype is DType.F64:
-        raise Refused("quantising f64 is not supported; cast to float")
+        raise Refused("quantization f64 is not supported; cast to float")
     saturate = bool(node.attr("saturate", 1))
     return node.emit(
         "quantize", x, scale, zero, to=to or DType.U8, saturate=saturate, precision=precision,

@@ -18,14 +18,14 @@ from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.text.options import apply, named_axes
 from relax_aot.frontends.text.parts import parts_of
+from relax_aot.inference.refine import refine
+from relax_aot.inference.requirements import complete
 from relax_aot.ir import check
 from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Array, Module
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import is_stored
 from relax_aot.ops import deduce
-from relax_aot.ops.refine import refine
-from relax_aot.ops.requirements import complete
 
 SUFFIXES = (".raot",)
 SHARED_DATA = "constants.npz"

@@ -12,12 +12,12 @@ from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.frontends.tflite.model import Array, Graph, Operator, Quantisation, Tensor
 from relax_aot.frontends.tflite.schema import ACTIVATIONS, TYPES
+from relax_aot.inference.build import FunctionBuilder
+from relax_aot.inference.half_precision import narrowed, working_type
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import must_equal
-from relax_aot.ops.build import FunctionBuilder
-from relax_aot.ops.widen import narrowed, working_type
 
 Results = Var | tuple[Var, ...]
 

@@ -122,7 +122,7 @@ def _ends(work: Work, call: Call) -> tuple[float, float] | None:
 
 
 def limits_of(target: Target, low: float, high: float) -> tuple[int, int]:
-    """The codes of these numbers: quantising keeps order, so that limits may come after it."""
+    """The codes of these numbers: quantization keeps order, so that limits may come after it."""
     with np.errstate(over="ignore"):
         ends = target.codes(np.array([low, high], np.float32))
     return int(ends[0]), int(ends[1])

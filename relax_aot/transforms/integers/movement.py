@@ -12,7 +12,7 @@ MOVING = (
     "reshape", "copy", "transpose", "expand", "tile", "tile_to", "slice", "gather",
     "gather_elements", "gather_nd", "match_cast", "reverse_sequence", "max_pool",
 )  # fmt: skip
-"""Ops whose first argument is moved; quantising keeps order, so a greatest element is moved too."""
+"""Ops whose first argument is moved; quantization is monotone, so a maximum is moved too."""
 
 
 def moves(call: Call) -> bool:

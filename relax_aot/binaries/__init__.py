@@ -1,0 +1,1 @@
+"""Analysis of linked images: sections, symbols, stack use, link maps."""

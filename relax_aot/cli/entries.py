@@ -1,0 +1,122 @@
+"""What the command line does with several entries of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from relax_aot import driver
+from relax_aot.cli.options import UsageError, options_of, parse_at, read_inputs
+from relax_aot.ir.entries import Entries
+from relax_aot.project import Project
+from relax_aot.project.board import load_board
+from relax_aot.project.folder import kept_edits
+from relax_aot.verify.compare import Tolerance
+from relax_aot.verify.entries_job import FamilyJob, run_family_job
+from relax_aot.verify.job import Result
+
+
+def load(sources: Mapping[str, str] | Path, options: driver.Options) -> Entries:
+    """Files by the names of entries, or a text of all."""
+    if isinstance(sources, Path):
+        return driver.read_entries(sources, options)
+    return driver.load_entries(sources, options)
+
+
+def compile_several(
+    sources: Mapping[str, str] | Path,
+    output: str,
+    board: str,
+    package: str,
+    chosen: dict[str, Any],
+) -> tuple[dict[str, Any], list[str]]:
+    """One project of all entries; figures of the whole and of each, and lines that say them."""
+    dump = chosen.pop("dump", None)
+    options = options_of(**chosen)
+    entries = load(sources, options)
+    project = driver.compile_entries(entries, load_board(board), options, dump)
+    folder = project.write(output, package)
+    bounded = next(iter(project.entries.values())).interface.bounded
+    figures = {
+        "model": project.name,
+        "folder": str(folder),
+        "board": project.board.name,
+        "memory": {
+            "arena_bytes": project.arena_bytes,
+            "state_bytes": project.state_bytes,
+            "const_bytes": project.const_bytes,
+        },
+        "entries": {
+            name: {
+                "arena_bytes": one.plan.arena_bytes,
+                "lower_bound_bytes": one.plan.lower_bound_bytes,
+            }
+            for name, one in project.entries.items()
+        },
+        "symbols": {f.source: [f.symbol.low, f.symbol.high] for f in bounded},
+    }
+    lines = [f"{folder}: {len(project.packaged(package))} files for {project.board.name}"]
+    lines += [
+        f"{folder}/{name}: your edit is kept; delete it to get the generated one"
+        for name in kept_edits(project.packaged(package), folder)
+    ]
+    for name, one in project.entries.items():
+        plan = one.plan
+        lines.append(
+            f"{name}: arena {plan.arena_bytes} bytes (lower bound {plan.lower_bound_bytes})"
+        )
+        if one.quantised is not None:
+            lines += [f"{name}: {line}" for line in one.quantised.lines()]
+        lines += [f"{name}: in floats: {line}" for line in one.floats]
+    lines.append(
+        f"together: arena {project.arena_bytes} bytes, state {project.state_bytes} bytes,"
+        f" constants {project.const_bytes} bytes"
+    )
+    return figures, lines
+
+
+def verify_several(
+    sources: Mapping[str, str] | Path,
+    boards: Sequence[str],
+    at: Sequence[str],
+    inputs: Sequence[str],
+    reference: str | None,
+    tolerance: Tolerance | None,
+    chosen: dict[str, Any],
+    *,
+    sanitize: bool,
+) -> Result:
+    """Sequences of calls on every board, beside a reference that is given the state by hand."""
+    dump = chosen.pop("dump", None)
+    options = options_of(**chosen)
+    targets = [load_board(name) for name in boards]
+    entries = load(sources, options)
+    projects = [driver.compile_entries(entries, board, options, dump) for board in targets]
+    job = FamilyJob(
+        sources={} if isinstance(sources, Path) else sources,
+        projects=tuple(projects),
+        fix=options.fix,
+        state=options.state,
+        at=tuple(parse_at(text) for text in at),
+        inputs=read_inputs(inputs),
+        reference="numpy" if reference is None and options.quantise else reference,
+        tolerance=tolerance,
+        sanitize=sanitize,
+    )
+    return run_family_job(job)
+
+
+def entry_project(
+    sources: Mapping[str, str] | Path,
+    entry: str | None,
+    board: str,
+    options: driver.Options,
+    dump: str | None,
+) -> Project:
+    """The project as one entry sees it."""
+    entries = load(sources, options)
+    if entry not in entries.names:
+        said = "which entry" if entry is None else f"there is no entry {entry}"
+        raise UsageError(f"{said}: --entry is one of {', '.join(entries.names)}")
+    return driver.compile_entries(entries, load_board(board), options, dump).entries[entry]

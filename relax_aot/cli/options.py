@@ -1,0 +1,166 @@
+"""The command line's common options, parsed into what the compiler takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from click.core import ParameterSource
+from numpy.typing import NDArray
+
+from relax_aot.driver import Options
+from relax_aot.errors import RelaxAotError
+from relax_aot.frontends.bounds import checked_range
+from relax_aot.frontends.text.parts import has_parts
+from relax_aot.quantization.choice import CLI, choice_of
+from relax_aot.verify.compare import Tolerance
+
+Array = NDArray[Any]
+
+
+class UsageError(RelaxAotError):
+    """An option that cannot be read."""
+
+
+def options_of(
+    bound: Sequence[str],
+    fix: Sequence[str],
+    state: Sequence[str],
+    assume: Sequence[str],
+    optimize: str = "speed",
+    name: str | None = None,
+    extern: Sequence[str] = (),
+    library: Sequence[str] = (),
+    weights: str = "auto",
+    quantize: str | None = None,
+    calibrate: Sequence[str] = (),
+    calibration: str = "minmax",
+    activations: str = "asymmetric",
+    keep_float: Sequence[str] = (),
+    *,
+    check: bool = False,
+    stepwise: bool = False,
+) -> Options:
+    choice = choice_of(
+        quantize, calibration, tuple(keep_float), activations == "symmetric", bool(calibrate), CLI
+    )
+    return Options(
+        bounds=dict(parse_bound(text) for text in bound),
+        fix=dict(_pair(text, "--fix", "sr=16000") for text in fix),
+        state=dict(_pair(text, "--state", "state=stateN") for text in state),
+        assume=tuple(assume),
+        optimize=optimize,
+        name=name,
+        externs=tuple(extern),
+        libraries=tuple(library),
+        weights=weights,
+        quantise=choice,
+        calibrate=read_inputs(calibrate, "--calibrate"),
+        check=check,
+        stepwise=stepwise,
+    )
+
+
+def parse_bound(text: str) -> tuple[str, tuple[int, int]]:
+    """`n=128` is 1..128; `n=4..128` gives both ends."""
+    name, value = _pair(text, "--bound", "n=128")
+    low, dots, high = value.partition("..")
+    try:
+        ends = (int(low), int(high)) if dots else (1, int(low))
+    except ValueError:
+        raise UsageError(
+            f"--bound {text}: expected an integer or low..high, such as n=128 or n=4..128"
+        ) from None
+    return name, checked_range(name, *ends, text)
+
+
+def entries_of(models: Sequence[str]) -> dict[str, str] | Path | None:
+    """`prefill=a.onnx decode=b.onnx` as files by the names of entries, or the file of a text of
+    several; None for the file of one model, even where its name has such a sign."""
+    if len(models) == 1 and ("=" not in models[0] or Path(models[0]).exists()):
+        return Path(models[0]) if has_parts(Path(models[0])) else None
+    entries: dict[str, str] = {}
+    for text in models:
+        name, sign, path = text.partition("=")
+        if not sign or not name or not path:
+            raise UsageError(
+                f"{text}: several models are entries of one, each with its name, such as"
+                " prefill=prefill.onnx decode=decode.onnx"
+            )
+        if name in entries:
+            raise UsageError(f"{text}: the entry {name} is there already; call this one otherwise")
+        entries[name] = path
+    return entries
+
+
+def one_model(context: click.Context, _parameter: object, models: Sequence[str]) -> str:
+    """The one model of a verb that takes no entries."""
+    if len(models) == 1 and entries_of(models) is None:
+        return models[0]
+    raise UsageError(
+        f"{context.command.name} takes one model, not several entries: give the file of each by"
+        " itself"
+    )
+
+
+def require_use(needed: str, *options: str) -> None:
+    """None of these options of the running command is given: they go with `needed`, which is
+    absent."""
+    context = click.get_current_context()
+    for option in options:
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{option} has no effect here: it goes with {needed}")
+
+
+def tolerance_of(rtol: float | None, atol: float | None) -> Tolerance | None:
+    """What --rtol and --atol say, where one of them is given; None: the error model."""
+    if rtol is None and atol is None:
+        return None
+    usual = Tolerance()
+    return Tolerance(usual.rtol if rtol is None else rtol, usual.atol if atol is None else atol)
+
+
+def parse_at(text: str) -> dict[str, int]:
+    """`n=77,m=3`."""
+    sizes = {}
+    for part in text.split(","):
+        name, value = _pair(part.strip(), "--at", "n=77")
+        try:
+            sizes[name] = int(value)
+        except ValueError:
+            raise UsageError(f"--at {text}: {value!r} is not an integer") from None
+    return sizes
+
+
+def _pair(text: str, option: str, example: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name or not value:
+        raise UsageError(f"{option} {text}: expected NAME=VALUE, such as {option} {example}")
+    return name, value
+
+
+def read_inputs(texts: Sequence[str], option: str = "--inputs") -> dict[str, Array]:
+    """`FILE.npz` (inputs by name) and `x=FILE.npz:key`."""
+    arrays: dict[str, Array] = {}
+    for text in texts:
+        name, sign, rest = text.partition("=")
+        if sign and ":" in rest:
+            path, _, key = rest.rpartition(":")
+            stored = _npz(Path(path), f"{option} {text}")
+            if key not in stored:
+                raise UsageError(f"{option} {text}: {path} has no {key!r}, only {sorted(stored)}")
+            arrays[name] = stored[key]
+        else:
+            arrays |= _npz(Path(text), f"{option} {text}")
+    return arrays
+
+
+def _npz(path: Path, text: str) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {key: stored[key] for key in stored.files}
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise UsageError(f"{text}: cannot read {path} as .npz: {error}") from None

@@ -1,0 +1,73 @@
+"""What `verify` does with a farm of models, and with the values inside of one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from relax_aot import driver
+from relax_aot.cli.output import DIFFERENT, write_json
+from relax_aot.verify.compare import Tolerance
+
+
+def verify_farm(
+    models: Sequence[str],
+    boards: Sequence[str],
+    at: Sequence[str],
+    chosen: dict[str, Any],
+    reference: str | None,
+    tolerance: Tolerance | None,
+    farm: tuple[str | None, int | None, int],
+    json_file: str | None,
+) -> NoReturn:
+    """Models x boards x sizes; `farm` is scheduler, workers and retries."""
+    from relax_aot.cli.farm import answers_json, print_answers, run_farm, tasks_of
+
+    pair = None if tolerance is None else (tolerance.rtol, tolerance.atol)
+    answers = run_farm(tasks_of(models, boards, at, chosen, reference, pair), *farm)
+    if json_file:
+        write_json(answers_json(answers), json_file)
+    if json_file != "-":
+        print_answers(answers)
+    sys.exit(0 if all(answer.ok for answer in answers) else DIFFERENT)
+
+
+def labels_of(path: str | None, arrays: Mapping[str, Any]) -> Any:
+    """The labels in a file, for samples that are given."""
+    if path is None:
+        return None
+    if not arrays:
+        raise click.UsageError("--labels belong to samples: give --inputs FILE.npz")
+    from relax_aot.verify.against_float import read_labels
+
+    return read_labels(Path(path))
+
+
+def verify_values(
+    model: str,
+    boards: Sequence[str],
+    options: driver.Options,
+    sizes: Sequence[Mapping[str, int]],
+    arrays: dict[str, Any],
+    tolerance: Tolerance | None,
+    reference: str,
+) -> NoReturn:
+    """The first value inside that differs."""
+    from relax_aot.diagnose.values import first_differences
+    from relax_aot.verify.onnx_values import OnnxValues
+
+    if reference not in ("numpy", "onnxruntime"):
+        raise click.UsageError(
+            "--per-value compares the values inside with numpy or onnxruntime, not with"
+            f" {reference}"
+        )
+    module, _ = driver.coded(driver.load(model, options), options)
+    outside = OnnxValues(model, options.fix, module) if reference == "onnxruntime" else None
+    found = first_differences(module, boards, options, sizes, arrays, tolerance, outside)
+    for line in found.lines:
+        click.echo(line)
+    sys.exit(0 if found.ok else DIFFERENT)

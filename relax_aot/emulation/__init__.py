@@ -1,0 +1,1 @@
+"""Runs images on emulated boards and on boards at a serial line."""

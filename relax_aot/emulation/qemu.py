@@ -1,0 +1,222 @@
+"""The one place that starts an emulator: QEMU where it is installed, else Unicorn.
+
+Every run has its own folder, its own process group and a time limit, and leaves nothing
+behind. What the program did wrong comes back as an error that says where.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from relax_aot.binaries.elf import Function, Program
+from relax_aot.emulation import unicorn
+from relax_aot.emulation.counter import (
+    COUNTS_FILE,
+    INTERFACES,
+    PluginError,
+    Window,
+    plugin_arguments,
+    read_counts,
+    window_of,
+)
+from relax_aot.emulation.faults import fault_of_lockup, fault_of_record
+from relax_aot.emulation.harness import (
+    FAULT_FILE,
+    REQUEST_FILE,
+    RESPONSE_FILE,
+    HarnessCall,
+    HarnessResult,
+    decode_response,
+    encode_request,
+    with_counts,
+)
+from relax_aot.errors import RelaxAotError
+from relax_aot.progress import finished, step
+from relax_aot.project.board import Board, Emulator, same_core
+from relax_aot.toolchain import tools
+from relax_aot.toolchain.build import Image
+
+TIMEOUT_SECONDS = 120.0
+EXIT_FILES, EXIT_REQUEST, EXIT_LIBRARY = 96, 97, 98
+
+
+class EmulatorError(RelaxAotError):
+    """The emulator, or the program in it, ended in a way that is not a fault of the model."""
+
+
+class EmulatorTimeout(EmulatorError):
+    """The program did not end in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended, and the files that it left. `code` is None where time ran out."""
+
+    code: int | None
+    messages: str
+    files: dict[str, bytes]
+
+
+def run_image(
+    image: Image,
+    board: Board,
+    calls: Sequence[HarnessCall],
+    timeout: float = TIMEOUT_SECONDS,
+    *,
+    functions: bool = False,
+) -> list[HarnessResult]:
+    """Run the calls in order, in one program. One result per call.
+
+    `functions` also gives the instructions of each function. Where the emulator cannot
+    count, `instructions` is None.
+    """
+    emulator = require_emulator(board)
+    program = _program(image.elf, image.elf.stat().st_mtime_ns)
+    model = program.model_table()
+    window = window_of(program, model)
+    files = {REQUEST_FILE: encode_request(model, calls)}
+    if emulator is None:
+        command = unicorn.command()
+        files |= unicorn.machine_files(board, program, window, functions)
+    else:
+        command = _command(emulator, image.elf)
+        interface = plugin_interface(command[0])
+        if interface is not None:
+            command[1:1] = plugin_arguments(interface, window, functions)
+    step(f"running on {board.name}: {len(calls)} calls")
+    ended = run_command(command, files, timeout)
+    finished()
+    results = decode_response(model, ended.files.get(RESPONSE_FILE, b""))
+    results = with_counts(
+        results, read_counts(program, ended.files.get(COUNTS_FILE, b"").decode("ascii"))
+    )
+    if ended.code is None:
+        raise EmulatorTimeout(
+            f"{board.name}: {len(results)} of {len(calls)} calls were done after {timeout:g}"
+            " seconds; an endless loop, or too much work: give fewer calls or a longer time limit"
+        )
+    if ended.code != 0 or len(results) != len(calls):
+        raise _failure(board, program, ended, results)
+    return results
+
+
+def require_emulator(board: Board) -> Emulator | None:
+    """Said before anything is built: the installed program that emulates the board, or None
+    where Unicorn does."""
+    emulator = board.emulator
+    if emulator is not None and tools.installed(emulator.program) is not None:
+        return emulator
+    if unicorn.can_emulate(board) and tools.has_wheel("unicorn"):
+        return None
+    if emulator is not None:
+        raise tools.missing(emulator.program)
+    others = ", ".join(same_core(board)) or "none here; `relax-aot boards` lists all"
+    text = (
+        f"{board.name} is not emulated, so a model cannot be run on it here; emulated boards"
+        f" with the same core ({board.cpu}): {others}"
+    )
+    if unicorn.can_emulate(board):
+        text += f"; unicorn would run this one: {tools.EXTRA.format('emulator')}"
+    raise EmulatorError(text)
+
+
+@lru_cache(maxsize=8)
+def _program(elf: Path, _changed: int) -> Program:
+    return Program(elf)
+
+
+def _command(emulator: Emulator, elf: Path) -> list[str]:
+    program = str(tools.find(emulator.program))
+    if emulator.machine is not None:
+        return [
+            program, "-M", emulator.machine, "-display", "none", "-monitor", "none",
+            "-serial", "none", "-semihosting-config", "enable=on,target=native",
+            "-kernel", str(elf.resolve()),
+        ]  # fmt: skip
+    assert emulator.cpu is not None
+    return [program, "-cpu", emulator.cpu, str(elf.resolve())]
+
+
+@lru_cache
+def plugin_interface(emulator: str) -> int | None:
+    """The version in which this emulator takes the counter; None where it takes no plugins.
+
+    Plugins are loaded before the program, so one that is not there will do.
+    """
+    nothing = ["/nonexistent"]
+    if "system" in Path(emulator).name:
+        nothing = ["-M", "none", "-display", "none", "-kernel", *nothing]
+    for interface in INTERFACES:
+        try:
+            plugin = plugin_arguments(interface, Window(0, Function("", 0, 0)), functions=False)
+        except PluginError:
+            return None
+        if COUNTS_FILE in run_command([emulator, *plugin, *nothing], {}, 20.0).files:
+            return interface
+    return None
+
+
+def run_command(command: Sequence[str], files: dict[str, bytes], timeout: float) -> Ended:
+    """Run in a scratch folder that holds `files`, without core dumps, for `timeout` seconds."""
+    with tempfile.TemporaryDirectory(prefix="relax_aot-run-") as scratch:
+        folder = Path(scratch)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        with (folder / ".messages").open("wb") as messages:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *command],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=messages,
+                stderr=messages,
+                start_new_session=True,
+            )
+        code: int | None = None
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            _end_group(process)
+        left = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    text = left.pop(".messages").decode(errors="replace")
+    return Ended(code, text, {name: data for name, data in left.items() if name not in files})
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _failure(
+    board: Board, program: Program, ended: Ended, results: list[HarnessResult]
+) -> RelaxAotError:
+    record = ended.files.get(FAULT_FILE)
+    if record:
+        return fault_of_record(board.name, program, record, tuple(results))
+    if "Lockup" in ended.messages:
+        return fault_of_lockup(board.name, program, ended.messages, tuple(results))
+    reason = exit_reason(ended.code or 0)
+    messages = ended.messages.strip()
+    text = f"{board.name}: {reason} in call {len(results)}"
+    return EmulatorError(f"{text}\n{messages[:2000]}" if messages else text)
+
+
+def exit_reason(code: int) -> str:
+    """What an exit code of the harness says, other than a fault."""
+    reasons = {
+        EXIT_FILES: "the harness could not read or write its files",
+        EXIT_REQUEST: "the request does not fit the model (is the arena larger than its room?)",
+        EXIT_LIBRARY: "the C library ended the program (exit or abort was called)",
+    }
+    return reasons.get(code, f"it ended with code {code}")

@@ -1,0 +1,1 @@
+"""Evaluates modules and kernels in NumPy."""

@@ -1,0 +1,1 @@
+"""What is inferred while a function is built: types, sizes, value ranges, conditions."""

@@ -1,0 +1,117 @@
+"""Quantising after training: a module of floats and sample inputs -> a module of codes.
+
+    int8     weights of i8, one scale per channel; activations of i8, with the ranges that samples
+             show; biases of i32. Inputs and results of the model stay floats.
+    int8w    weights of products alone, of 8 bits in groups
+    int4w    the same of 4 bits
+
+See docs/how-to/quantise.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Module
+from relax_aot.quantization.choice import Choice, QuantiseError
+from relax_aot.quantization.fold_norms import fold_norms
+from relax_aot.quantization.insert import insert
+from relax_aot.quantization.noise import noise
+from relax_aot.quantization.ranges import CalibrationError, Sample, ranges
+from relax_aot.quantization.summary import Quantised
+from relax_aot.quantization.weight_only import KINDS, weight_only
+
+__all__ = ["CalibrationError", "Choice", "QuantiseError", "quantise"]
+
+Array = NDArray[Any]
+SHOWN = 8
+
+
+def quantise(
+    module: Module, arrays: Mapping[str, Array], choice: Choice
+) -> tuple[Module, Quantised]:
+    """`arrays` are inputs by name, with an axis of samples in front."""
+    module = fold_norms(module) if choice.kind == "int8" else module
+    kept = _kept(module, choice.keep_float)
+    if choice.kind in KINDS:
+        changed, count = weight_only(module, choice.kind, kept)
+        if not count:
+            raise QuantiseError("the model has no product with constant weights of f32")
+        return changed, Quantised(choice.kind)
+    samples = _samples(module, arrays)
+    inserted = insert(
+        module, ranges(module, samples, choice.calibration), kept, symmetric=choice.symmetric
+    )
+    if not inserted.quantised:
+        raise QuantiseError(
+            "no operator of the model has an integer form, or all are kept in float"
+        )
+    layers, spoiling = noise(module, inserted, samples)
+    return inserted.module, Quantised(choice.kind, layers, spoiling)
+
+
+def _kept(module: Module, names: Sequence[str]) -> Collection[str]:
+    """Results of calls that a user names by result, by node or by operator."""
+    calls = [call for f in module.functions for call in f.body if call.outs]
+    kept: set[str] = set()
+    for name in names:
+        found = {
+            call.outs[0].name
+            for call in calls
+            if name in (call.op, call.outs[0].name, module.source_name(call.outs[0].name))
+            or name in call.origin.split(" + ")
+        }
+        if not found:
+            shown = ", ".join(call.outs[0].name for call in calls[:SHOWN])
+            raise QuantiseError(f"nothing of the model is called {name!r}; layers are {shown}, ...")
+        kept |= found
+    return kept
+
+
+def _samples(module: Module, arrays: Mapping[str, Array]) -> list[Sample]:
+    """One set of inputs for each sample; a state that is not given starts as zeros."""
+    states = {state.input for state in module.states}
+    found: dict[str, Array] = {}
+    counts: set[int] = set()
+    for param in module.main.params:
+        source = module.source_name(param.name)
+        given = arrays.get(source, arrays.get(param.name))
+        if given is None:
+            if param.name in states:
+                if not all(size.is_constant for size in param.type.shape):
+                    raise CalibrationError(
+                        f"the state {source!r} ({param.type}) has a size that only run time knows,"
+                        f" so it needs samples too: --calibrate {source}=FILE.npz:KEY"
+                    )
+                continue
+            raise CalibrationError(
+                f"the calibration data has no input {source!r} ({param.type}), only"
+                f" {', '.join(sorted(arrays)) or 'nothing'}; give --calibrate {source}=FILE.npz:KEY"
+            )
+        array = np.asarray(given, param.type.dtype.numpy)
+        rank = param.type.rank
+        if array.ndim == rank and rank and param.type.shape[0] == Dim.of(1) and len(array) > 1:
+            array = array[:, None]
+        if array.ndim == rank:
+            array = array[None]
+        if array.ndim != rank + 1 or not len(array):
+            raise CalibrationError(
+                f"calibration data for {source!r} must be {param.type} with an axis of samples in"
+                f" front, got {list(array.shape)}"
+            )
+        found[param.name] = array
+        counts.add(len(array))
+    if len(counts) != 1:
+        raise CalibrationError(f"inputs have different numbers of samples: {sorted(counts)}")
+    (count,) = counts
+    zeros = {
+        p.name: np.zeros([n.constant for n in p.type.shape], p.type.dtype.numpy)
+        for p in module.main.params
+        if p.name not in found
+    }
+    return [{name: array[i] for name, array in found.items()} | zeros for i in range(count)]

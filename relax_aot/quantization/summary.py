@@ -1,0 +1,53 @@
+"""What quantization a model did to it, for the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+POOR_DECIBELS = 15.0
+"""Below this a layer by itself loses what makes its result; half of the bits of an i8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A call that works on codes."""
+
+    name: str
+    op: str
+    origin: str
+    sqnr: float
+    """Signal to noise of its result in the quantised model, in decibels."""
+    alone: float | None
+    """The same if its operands were exact: what this layer adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    kind: str
+    layers: tuple[Layer, ...] = ()
+    spoiling: tuple[str, ...] = ()
+    """Layers because of which results are infinite or NaN that were not."""
+
+    @property
+    def suggestion(self) -> tuple[str, ...]:
+        """Layers that had better stay in floats, the worst first."""
+        poor = [x for x in self.layers if x.alone is not None and x.alone < POOR_DECIBELS]
+        names = (x.name for x in sorted(poor, key=lambda x: x.alone or 0.0))
+        return tuple(dict.fromkeys((*self.spoiling, *names)))
+
+    def lines(self) -> tuple[str, ...]:
+        """A table for people."""
+        if not self.layers:
+            return (f"weights quantised: {self.kind}",)
+        width = max(len(layer.name) for layer in self.layers)
+        rows = [f"{'layer':{width}}  {'op':13} {'SQNR dB':>8} {'alone':>8}"]
+        for layer in self.layers:
+            alone = "" if layer.alone is None else f"{layer.alone:.1f}"
+            rows.append(f"{layer.name:{width}}  {layer.op:13} {layer.sqnr:8.1f} {alone:>8}")
+        if self.spoiling:
+            rows.append(f"infinite or NaN because of codes: from {', '.join(self.spoiling)}")
+        keep = " ".join(f"--keep-float {name}" for name in self.suggestion)
+        rows.append(
+            f"to keep in floats: {keep}" if keep else "no quantized layer needs --keep-float"
+        )
+        return tuple(rows)

@@ -1,0 +1,1 @@
+"""Compilers, linkers and how to install them; builds of images for boards."""
