@@ -52,7 +52,7 @@ def cell(text: str) -> str:
 
 def options_page() -> str:
     lines = [
-        "# Every verb and option", "", MADE, "",
+        "# Commands and options", "", MADE, "",
         "What they are for, with examples, is on the page [command line](command_line.md).",
     ]  # fmt: skip
     for name, command in sorted(cli.commands.items()):
@@ -148,7 +148,7 @@ def comment(text: str) -> str:
 
 def headers_page() -> str:
     lines = [
-        "# C headers of the runtime", "", MADE, "",
+        "# Runtime headers", "", MADE, "",
         "Small headers that projects include. A program sees `raot/status.h` and what `<name>.h`",
         "declares; what generated functions promise is on the page [generated C](generated_c.md).",
     ]  # fmt: skip

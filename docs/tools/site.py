@@ -1,8 +1,9 @@
-"""Makes pages of the repository that lie outside docs/ pages of the site.
+"""Adds pages from outside docs/ to the site.
 
-MkDocs calls the functions below while it builds. A link from a page to `../README.md` or
-`../../examples/gesture/README.md` leads to the page's copy under `repository/`; other files that
-pages link to are copied as they are.
+MkDocs calls the functions below while it builds. The first page is the repository's README
+followed by the list of pages in docs/README.md. Other pages outside docs/, such as
+`examples/gesture/README.md`, are copied to `repository/`, and so are other files that pages link
+to.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = "repository"
+FIRST = "README.md"
+"""The first page, as a path on the site and as a path in the repository."""
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 CODE = re.compile(r"(```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 
 
 def _home(uri: str) -> str:
-    """The path in the repository that a page of the site has."""
+    """The path in the repository of a page of the site."""
     if uri.startswith(f"{OUTSIDE}/"):
         return uri.removeprefix(f"{OUTSIDE}/")
     return f"docs/{uri}"
 
 
 def _uri(path: str) -> str:
-    """The place on the site of a path in the repository."""
+    """The path on the site of a path in the repository."""
+    if path == FIRST:
+        return FIRST
     return path.removeprefix("docs/") if path.startswith("docs/") else f"{OUTSIDE}/{path}"
 
 
@@ -43,8 +48,7 @@ def _targets(path: str) -> Iterable[str]:
 
 
 def on_config(config: Any) -> Any:
-    """Behind the pages that mkdocs.yml puts in order come the others of the same folder, so that a
-    new page needs no line."""
+    """Append the pages of each folder that mkdocs.yml does not list."""
     for section in config.nav:
         for pages in section.values() if isinstance(section, dict) else ():
             folder = ROOT / "docs" / posixpath.dirname(pages[0])
@@ -54,7 +58,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    known = {_home(file.src_uri) for file in files}
+    known = {_home(file.src_uri) for file in files} | {FIRST}
     waiting = [path for path in known if path.endswith(".md")]
     while waiting:
         for path in _targets(waiting.pop()):
@@ -68,15 +72,23 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
-    home = _home(page.file.src_uri)
-    here = posixpath.dirname(page.file.src_uri)
+    uri = page.file.src_uri
+    if uri == FIRST:
+        readme = _with_links_of_site((ROOT / FIRST).read_text("utf-8"), FIRST, uri, files)
+        pages = re.sub(r"^#", "##", markdown, flags=re.MULTILINE)
+        return readme + "\n" + _with_links_of_site(pages, _home(uri), uri, files)
+    return _with_links_of_site(markdown, _home(uri), uri, files)
+
+
+def _with_links_of_site(markdown: str, home: str, uri: str, files: Files) -> str:
+    """The text of the file `home` of the repository, with links as they are on the page `uri`."""
 
     def moved(match: re.Match[str]) -> str:
         start, target, end = match.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(home), target))
         if "://" in target or files.get_file_from_path(_uri(path)) is None:
             return match[0]
-        return f"{start}{posixpath.relpath(_uri(path), here or '.')}{end}"
+        return f"{start}{posixpath.relpath(_uri(path), posixpath.dirname(uri) or '.')}{end}"
 
     parts = CODE.split(markdown)
     parts[::2] = [LINK.sub(moved, part) for part in parts[::2]]

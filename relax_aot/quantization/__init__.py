@@ -5,7 +5,7 @@
     int8w    weights of products alone, of 8 bits in groups
     int4w    the same of 4 bits
 
-See docs/how-to/quantise.md.
+See docs/how-to/quantize.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -113,6 +114,26 @@ def test_the_board_of_the_how_to_is_accepted(tmp_path: Path) -> None:
     board = read_board(path)
     assert board.name == "myboard"
     assert board.emulator is not None
+
+
+def title_of(page: Path) -> str:
+    if page.suffix == ".ipynb":
+        (first, *_) = json.loads(page.read_text(encoding="utf-8"))["cells"]
+        return str(first["source"][0]).removeprefix("# ").strip()
+    return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
+def test_the_list_of_pages_has_every_page_by_its_title() -> None:
+    links = re.findall(r"\[([^]]+)\]\(([^)]+)\)", (DOCS / "README.md").read_text(encoding="utf-8"))
+    listed = {target: title for title, target in links}
+    pages = [p for p in DOCS.rglob("*") if p.suffix in {".md", ".ipynb"} and p.name != "README.md"]
+    titles = {
+        page.relative_to(DOCS).as_posix(): title_of(page)
+        for page in pages
+        if page.parent.name != "decisions"
+    }
+    others = {"../ARCHITECTURE.md", "decisions/0000-template.md"}
+    assert {target: title for target, title in listed.items() if target not in others} == titles
 
 
 def test_every_verb_and_option_is_documented() -> None:

@@ -81,6 +81,18 @@ def test_the_site_has_every_page_and_no_link_leads_nowhere(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_first_page_is_the_readme_with_the_list_of_pages(site: Path) -> None:
+    text = (site / "index.html").read_text("utf-8")
+    page = References(text)
+    assert "From model to board" in text
+    assert "pictures/sizes.svg" in page.loaded
+    assert {"tutorial/keyword_spotting.html", "reference/options.html"} <= set(page.links)
+    for named in re.findall(r"<a href=[^>]*>([^<]*)</a>", text):
+        assert not named.endswith((".md", ".ipynb", ".html")), named
+    assert not (site / "repository" / "README.html").exists()
+
+
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_a_network(site: Path) -> None:
     outside = []
     for path in site.rglob("*.html"):

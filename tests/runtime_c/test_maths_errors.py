@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.maths import NAMES, build, measure
+from benchmarks.math_errors import NAMES, build, measure
 from tests.conftest import ROOT
 
-PAGE = ROOT / "docs" / "reference" / "maths.md"
+PAGE = ROOT / "docs" / "reference" / "math_functions.md"
 EVERY = 61 * 331
 """Some of the floats of the page; doubles are others, so that they may be a little worse."""
 OTHERS = 1.5
@@ -24,7 +24,7 @@ FLOAT_LIMIT = 1.5
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("cc") is None:
         pytest.skip("cc is not installed")
-    return build(tmp_path_factory.mktemp("maths"))
+    return build(tmp_path_factory.mktemp("math"))
 
 
 @cache
@@ -51,10 +51,10 @@ def test_errors_are_those_published(name: str, program: Path) -> None:
 
 def test_an_error_would_show(tmp_path: Path) -> None:
     """A routine that is off in the last bits is found by the same program."""
-    source = (ROOT / "benchmarks" / "maths_errors.c").read_text()
+    source = (ROOT / "benchmarks" / "math_errors.c").read_text()
     assert "raot_##name##f(x)" in source
-    (tmp_path / "maths_errors.c").write_text(
+    (tmp_path / "math_errors.c").write_text(
         source.replace("raot_##name##f(x)", "raot_##name##f(x) * 1.0000004f")
     )
-    program = build(tmp_path, tmp_path / "maths_errors.c")
+    program = build(tmp_path, tmp_path / "math_errors.c")
     assert measure(program, "expf", EVERY).error > FLOAT_LIMIT

@@ -1,9 +1,9 @@
 /*
  * exponential.h - powers, logarithms, hyperbolic functions, sigmoid and erf in float.
  *
- * The same bits on every target; the errors are those of the table in docs/reference/maths.md.
- * NaN gives NaN. Only float and integer arithmetic is used, so that a core with a single-precision
- * unit, or with none, does not pay for double.
+ * The same bits on every target; the errors are those of the table in
+ * docs/reference/math_functions.md. NaN gives NaN. Only float and integer arithmetic is used, so
+ * that a core with a single-precision unit, or with none, does not pay for double.
  */
 #ifndef RAOT_EXPONENTIAL_H
 #define RAOT_EXPONENTIAL_H

@@ -2,7 +2,7 @@
  * math.h - elementary functions in float, without libm.
  *
  * What each function does at the edges stands where it is declared; how exact it is stands in
- * the page "maths" of the reference.
+ * docs/reference/math_functions.md.
  */
 #ifndef RAOT_MATH_H
 #define RAOT_MATH_H

@@ -1,7 +1,7 @@
 /*
  * math64.h - elementary functions in double precision, without libm.
  *
- * Errors are those of the table in docs/reference/maths.md.
+ * Errors are those of the table in docs/reference/math_functions.md.
  */
 #ifndef RAOT_MATH64_H
 #define RAOT_MATH64_H

@@ -1,5 +1,5 @@
 /*
- * maths_errors.c - greatest errors of raot/math.h and raot/math64.h against the C library of the
+ * math_errors.c - greatest errors of raot/math.h and raot/math64.h against the C library of the
  * host, which computes with more bits: float against double, double against long double.
  *
  * arguments: name of a function, and how many inputs to skip from one to the next: of the 2^32
