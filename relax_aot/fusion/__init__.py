@@ -90,6 +90,4 @@ def _parts_of(kernel: str, module: Module, parts: tuple[Member, ...]) -> frozens
 def _search(function: Function, module: Module, policy: Policy, closed: frozenset[str]) -> Search:
     others = (f for f in module.functions if f is not function)
     outside = frozenset(v.name for f in others for c in f.body for v in c.inputs)
-    search = Search(function, module, outside, policy, closed)
-    search.run()
-    return search
+    return Search(function, module, outside, policy, closed)

@@ -346,12 +346,12 @@ def independent(inner: tuple[Stmt, ...], loops: tuple[For, ...], bounds: Bounds)
     order; None where they may."""
     for name in sorted(stored_names(inner)):
         if unconditional_stores(inner, name) is None:
-            return "the reader stores on a condition"
+            return "the consumer stores conditionally"
         found = accesses_of(inner, name)
         if any(a.index != found[0].index or a.loops for a in found):
-            return "the reader stores at several places or reads its own result"
+            return "the consumer stores at several indices or reads its own result"
         if not one_to_one(found[0].index, loops, bounds, found[0].data):
-            return "the reader may store an element more than once"
+            return "the consumer may store an element more than once"
     return None
 
 

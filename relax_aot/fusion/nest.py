@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relax_aot.fusion.indexing import ZERO, At, plain_variable
+from relax_aot.fusion.indexing import ZERO, At, divides, plain_variable
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Apply,
@@ -30,13 +30,6 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import DType, Shape
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Why two kernels stay apart."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +160,15 @@ def definition_of(body: tuple[Stmt, ...], output: str) -> Definition | None:
     variables = elementwise_loops(nest, index, store.buffer.shape)
     return (
         None if variables is None else Definition(variables, as_stored(value), store.buffer.shape)
+    )
+
+
+def is_movement(definition: Definition) -> bool:
+    """A value is fetched from elsewhere or is a number; nothing is computed."""
+    if not isinstance(definition.value, Load | Lit):
+        return False
+    return not isinstance(definition.value, Load) or not any(
+        divides(dim) for dim in definition.value.index
     )
 
 

@@ -82,7 +82,7 @@ def open_piece(call: Call, kernel: Kernel) -> Piece | None:
     body = replace_buffers(kernel.body, names)
     writes = call.outs[: len(kernel.outputs)]
     scratch = call.outs[len(kernel.outputs) :]
-    op = kernel.name.removesuffix(f"_{call.outs[0].name}")
+    op = kernel.name.removesuffix(f"_{call.outs[0].name}").removesuffix(f"_{writes[-1].name}")
     origins = (call.origin,) if call.origin else ()
     return Piece((op,), tuple(dict.fromkeys(call.inputs)), writes, scratch, body, origins)
 

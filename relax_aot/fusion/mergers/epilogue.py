@@ -11,15 +11,17 @@ element exactly once, and for a reader whose iterations may run in any order (`l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from relax_aot.fusion import legality
 from relax_aot.fusion.indexing import At, reindex, split_loops
+from relax_aot.fusion.mergers._merger import Context, Link, Pair, Refused
 from relax_aot.fusion.nest import (
     Nest,
-    Refused,
     as_stored,
+    definition_of,
     elementwise_loops,
+    is_movement,
     perfect_nest,
     sites,
     stores,
@@ -32,38 +34,176 @@ from relax_aot.fusion.piece import (
     substitute_dims,
     with_fresh_names,
 )
-from relax_aot.ir.dims import Bounds, Dim
-from relax_aot.ir.graph import Var
-from relax_aot.ir.loops import Declare, Expr, For, If, Let, Lit, Load, Local, Stmt, Store, walk
+from relax_aot.ir.dims import Dim, interval
+from relax_aot.ir.example import Example
+from relax_aot.ir.loops import (
+    Assign,
+    Bind,
+    Declare,
+    Expr,
+    For,
+    If,
+    Let,
+    Lit,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    walk,
+)
 from relax_aot.ir.rewrite import map_exprs
 
 MOST_COPIES = 4
 """A consumer is not written out more often than that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """The consumer reads the producer's result `made` under the name and shape `seen`."""
-
-    made: Var
-    seen: Var
+ALL_READERS = False
 
 
-def forward(
-    producer: Piece,
-    consumer: Piece,
-    links: tuple[Link, ...],
-    kept: frozenset[str],
-    bounds: Bounds,
-) -> Piece | Refused:
-    """One piece in place of two. Of the producer's results, those in `kept` are still
-    stored."""
+EXAMPLES = (
+    Example(
+        why="an activation behind a sum",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4]) {
+              %t: f32[n] = call_kernel(%x) {kernel=@sum}
+              %y: f32[n] = call_kernel(%t) {kernel=@root}
+              return %y
+            }
+            kernel @sum(%x: f32[n, 4]) -> (%t: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..4 {
+                  total = (total + %x[i, j])
+                }
+                %t[i] = total
+              }
+            }
+            kernel @root(%t: f32[n]) -> (%y: f32[n]) {
+              for k in 0..n {
+                %y[k] = sqrt(%t[k])
+              }
+            }""",
+        after="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4]) {
+              %y: f32[n] = call_kernel(%x) {kernel=@sum_root_y}
+              return %y
+            }
+            kernel @sum_root_y(%x: f32[n, 4]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..4 {
+                  total = (total + %x[i, j])
+                }
+                %y[i] = sqrt(total)
+              }
+            }""",
+    ),
+    Example(
+        why="the value is a result too, and the consumer reads a view of it",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n]) {
+              %t: f32[n] = call_kernel(%x) {kernel=@square_t}
+              %v: f32[n, 1] = view(%t)
+              %y: f32[1, n] = call_kernel(%v) {kernel=@negate_y}
+              return %t, %y
+            }
+            kernel @square_t(%x: f32[n]) -> (%t: f32[n]) in_place (%x = %t) {
+              for i in 0..n {
+                %t[i] = (%x[i] * %x[i])
+              }
+            }
+            kernel @negate_y(%v: f32[n, 1]) -> (%y: f32[1, n]) {
+              for i in 0..n {
+                %y[0, i] = -%v[i, 0]
+              }
+            }""",
+        after="""
+            symbol n in 1..9
+            func @main(%x: f32[n]) {
+              %t: f32[n], %y: f32[1, n] = call_kernel(%x) {kernel=@square_negate_y}
+              return %t, %y
+            }
+            kernel @square_negate_y(%x: f32[n]) -> (%t: f32[n], %y: f32[1, n]) in_place (%x = %t) {
+              for i in 0..n {
+                local value: f32 = (%x[i] * %x[i])
+                %t[i] = value
+                %y[0, i] = (-value)
+              }
+            }""",
+    ),
+    Example(
+        why="a consumer that stores an element several times",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 3]) {
+              %t: f32[n, 3] = call_kernel(%x) {kernel=@exp_t}
+              %y: f32[n + 2] = call_kernel(%t) {kernel=@diagonal_y}
+              return %y
+            }
+            kernel @exp_t(%x: f32[n, 3]) -> (%t: f32[n, 3]) in_place (%x = %t) {
+              for i in 0..n {
+                for j in 0..3 {
+                  %t[i, j] = exp(%x[i, j])
+                }
+              }
+            }
+            kernel @diagonal_y(%t: f32[n, 3]) -> (%y: f32[n + 2]) {
+              for i in 0..n {
+                for j in 0..3 {
+                  %y[i + j] = %t[i, j]
+                }
+              }
+            }""",
+        refused="the consumer may store an element more than once",
+    ),
+)
+
+
+def merge(pair: Pair, context: Context) -> Piece | Refused:
+    """One piece in place of two. Results of the producer that others read are still stored."""
+    return _not_worth_it(pair, context) or _merged(pair, context)
+
+
+def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
+    producer, consumer = pair.producer, pair.consumer
+    if len({link.made.name for link in pair.links}) != len(pair.links):
+        return Refused("the consumer reads it in two shapes")
+    if producer.fallible and any(v.name in context.results for v in consumer.writes):
+        return Refused("the producer can fail, and results of the model are stored last")
+    if _has(consumer, Bind) and _has(producer, Assign):
+        return Refused("the consumer's indices come from data, and the producer is a reduction")
+    definition = definition_of(consumer.body, consumer.writes[0].name)
+    if pair.kept and definition is not None and is_movement(definition):
+        return Refused("it has other consumers, and this one only copies it")
+    if len(consumer.body) > 1 and not _makes_more_than_it_takes(pair, context):
+        return Refused("the consumer has several loops, and the producer's operands are larger")
+    return None
+
+
+def _has(piece: Piece, kind: type[Bind | Assign]) -> bool:
+    return any(isinstance(stmt, kind) for stmt in walk(piece.body))
+
+
+def _makes_more_than_it_takes(pair: Pair, context: Context) -> bool:
+    """Its operands, which must now live until the last part runs, cost no more."""
+    made = sum((link.made.type.bytes for link in pair.links), start=Dim.of(0))
+    operands = (v for v in pair.producer.reads if v.name not in context.constants)
+    taken = sum((v.type.bytes for v in operands), start=Dim.of(0))
+    return interval(taken - made, context.bounds)[1] <= 0
+
+
+def _merged(pair: Pair, context: Context) -> Piece | Refused:
+    producer, consumer, links, kept = pair.producer, pair.consumer, pair.links, pair.kept
+    bounds = context.bounds
     if legality.opaque(producer.body) or legality.opaque(consumer.body):
         return Refused("one of them calls a micro-kernel")
     names = {link.seen.name for link in links}
     _, read_in, _ = _around(consumer.body, names)
     if any(isinstance(stmt, For) for stmt in walk(perfect_nest(read_in).inner)):
-        return Refused("the reader has loops of its own for each element")
+        return Refused("the consumer has inner loops for each element")
     producer, consumer = kept_apart(producer, consumer)
     fresh = Fresh(producer.names | consumer.names)
     before, reading, after = _around(with_fresh_names(consumer.body, fresh), names)
@@ -73,22 +213,22 @@ def forward(
         at = {site.plain_index for site in sites(reading, link.seen.name)}
         found = elementwise_loops(nest, next(iter(at)), link.seen.type.shape) if at else None
         if found is None or len(at) != 1:
-            return Refused("the reader does not go through it once, element by element")
+            return Refused("the consumer does not read each element exactly once")
         axes[link.seen.name] = found
     made = {link.made.name for link in links}
     reason = legality.independent(nest.inner, nest.loops, bounds)
     if reason is not None:
         return Refused(reason)
     if made & producer.loaded:
-        return Refused("the writer reads it back")
+        return Refused("the producer reads its own result")
     found_stores = [stores(producer.body, name) for name in sorted(made)]
     if any(len(s) != len(found_stores[0]) for s in found_stores):
-        return Refused("the writer stores its results in different places")
+        return Refused("the producer stores its results in different blocks")
     if len(found_stores[0]) > MOST_COPIES:
-        return Refused("the writer stores it in too many places")
+        return Refused("the producer has too many stores of it")
     for value in {link.made for link in links}:
         if not legality.stored_once(producer.body, value.name, value.type.shape, bounds):
-            return Refused("the writer is not known to store each element exactly once")
+            return Refused("the producer is not proven to store each element exactly once")
     body = _merged_body(producer, nest, links, axes, kept, fresh)
     if isinstance(body, Refused):
         return body
@@ -142,7 +282,7 @@ def _cut_loops(
         for site in _store_sites(body, link.made.name, {}, ()):
             found = reindex(site[0], link.made.type.shape, link.seen.type.shape, site[1], fresh)
             if found is None:
-                return Refused("the reader sees another shape, which does not follow the loops")
+                return Refused("the consumer reads it in a shape that does not follow the loops")
             if found.splits:
                 return _cut_loops(split_loops(body, found.splits), links, fresh)
     return body
@@ -197,7 +337,7 @@ class _Merger:
     ) -> tuple[Stmt, ...]:
         here = [s for s in body if isinstance(s, Store) and s.buffer.name in self._links]
         if here and {s.buffer.name for s in here} != set(self._links):
-            self.trouble = "the writer stores its results in different places"
+            self.trouble = "the producer stores its results in different blocks"
             return body
         result: list[Stmt] = []
         values: dict[str, Expr] = {}
@@ -255,14 +395,14 @@ class _Merger:
             shapes = (link.made.type.shape, link.seen.type.shape)
             found = reindex(plain, *shapes, loops, self._fresh)
             if found is None or found.splits:
-                self.trouble = "the reader sees another shape, which does not follow the loops"
+                self.trouble = "the consumer reads it in a shape that does not follow the loops"
                 return {}
             index = found.index
         return {name: index[axis] for name, axis in self._axes[link.seen.name].items()}
 
     def _work(self, values: Mapping[str, Expr], places: list[dict[str, Dim]]) -> tuple[Stmt, ...]:
         if any(place != places[0] for place in places):
-            self.trouble = "the writer stores its results at different elements"
+            self.trouble = "the producer stores its results at different indices"
             return ()
 
         def rule(expr: Expr) -> Expr:

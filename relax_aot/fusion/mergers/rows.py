@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from relax_aot.fusion import legality
 from relax_aot.fusion.indexing import ZERO, At, Reindexed, plain_variable, reindex, split_loops
-from relax_aot.fusion.nest import Refused, Site, sites
+from relax_aot.fusion.mergers._merger import Context, Pair, Refused
+from relax_aot.fusion.nest import Site, sites
 from relax_aot.fusion.piece import (
     Fresh,
     Piece,
@@ -26,14 +27,128 @@ from relax_aot.fusion.piece import (
     with_unique_names,
 )
 from relax_aot.fusion.refine import refined, store_sites
+from relax_aot.ir.dims import Dim, prove_le
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Buffer, Expr, For, Load, Stmt, Store
 from relax_aot.ir.rewrite import map_exprs, map_statements
 from relax_aot.ir.types import TensorType
 
+ALL_READERS = False
 
-def join_rows(producer: Piece, consumer: Piece, made: Var, seen: Var) -> Piece | Refused:
-    """One piece in place of two; `made` (read as `seen`) becomes scratch of one row."""
+
+EXAMPLES = (
+    Example(
+        why="one row of scores at a time",
+        before="""
+            symbol n in 1..9
+            func @main(%q: f32[n, 4], %k: f32[n, 4]) {
+              %s: f32[n, n] = call_kernel(%q, %k) {kernel=@dot}
+              %y: f32[n] = call_kernel(%s) {kernel=@most}
+              return %y
+            }
+            kernel @dot(%q: f32[n, 4], %k: f32[n, 4]) -> (%s: f32[n, n]) {
+              for i in 0..n {
+                for j in 0..n {
+                  local sum: f32 = 0.0:f32
+                  for d in 0..4 {
+                    sum = (sum + (%q[i, d] * %k[j, d]))
+                  }
+                  %s[i, j] = sum
+                }
+              }
+            }
+            kernel @most(%s: f32[n, n]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local peak: f32 = -inf:f32
+                for j in 0..n {
+                  peak = max(peak, %s[i, j])
+                }
+                %y[i] = peak
+              }
+            }""",
+        after="""
+            symbol n in 1..9
+            func @main(%q: f32[n, 4], %k: f32[n, 4]) {
+              %y: f32[n], %s: f32[n] = call_kernel(%q, %k) {kernel=@dot_most_y}
+              return %y
+            }
+            kernel @dot_most_y(%q: f32[n, 4], %k: f32[n, 4]) -> (%y: f32[n]) scratch (%s: f32[n]) {
+              for i in 0..n {
+                for j in 0..n {
+                  local sum: f32 = 0.0:f32
+                  for d in 0..4 {
+                    sum = (sum + (%q[i, d] * %k[j, d]))
+                  }
+                  %s[j] = sum
+                }
+                local peak_2: f32 = -inf:f32
+                for j_2 in 0..n {
+                  peak_2 = max(peak_2, %s[j_2])
+                }
+                %y[i] = peak_2
+              }
+            }""",
+    ),
+    Example(
+        why="the producer reads as much as it stores",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4]) {
+              %s: f32[n, 4] = call_kernel(%x) {kernel=@exp_s}
+              %y: f32[n] = call_kernel(%s) {kernel=@most_y}
+              return %y
+            }
+            kernel @exp_s(%x: f32[n, 4]) -> (%s: f32[n, 4]) in_place (%x = %s) {
+              for i in 0..n {
+                for j in 0..4 {
+                  %s[i, j] = exp(%x[i, j])
+                }
+              }
+            }
+            kernel @most_y(%s: f32[n, 4]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local peak: f32 = -inf:f32
+                for j in 0..4 {
+                  peak = max(peak, %s[i, j])
+                }
+                %y[i] = peak
+              }
+            }""",
+        refused="the value between them is no larger than the producer's operands",
+    ),
+)
+
+
+def merge(pair: Pair, context: Context) -> Piece | Refused:
+    """One piece in place of two; the value between them becomes scratch of one row."""
+    return _not_worth_it(pair, context) or _merged(pair)
+
+
+def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
+    if len(pair.links) != 1 or pair.links[0].made not in pair.producer.writes:
+        return Refused("the consumer reads several of its results")
+    if pair.kept:
+        return Refused("it has other consumers")
+    if pair.producer.fallible or pair.consumer.fallible:
+        return Refused("one of them can fail")
+    operands = [v for v in pair.producer.reads if v.name not in context.constants]
+    around = sum((v.type.bytes for v in operands), start=Dim.of(0))
+    if prove_le(pair.links[0].made.type.bytes, around, context.lows):
+        return Refused("the value between them is no larger than the producer's operands")
+    weights = any(
+        v.name in context.constants and v.type.rank > 1
+        for piece in (pair.producer, pair.consumer)
+        for v in piece.reads
+    )
+    if weights and not context.rows_over_weights:
+        return Refused("weights would be read again for each row")
+    return None
+
+
+def _merged(pair: Pair) -> Piece | Refused:
+    producer, consumer = pair.producer, pair.consumer
+    ((made, seen),) = ((link.made, link.seen) for link in pair.links)
     if legality.opaque(producer.body) or legality.opaque(consumer.body):
         return Refused("one of them calls a micro-kernel")
     producer, consumer = kept_apart(producer, consumer)
@@ -41,17 +156,17 @@ def join_rows(producer: Piece, consumer: Piece, made: Var, seen: Var) -> Piece |
     ours, made = refined(producer.body, made)
     theirs = _as_made(with_fresh_names(consumer.body, fresh), made, seen, fresh)
     if theirs is None:
-        return Refused("the reader sees another shape, which does not follow its loops")
+        return Refused("the consumer reads it in a shape that does not follow its loops")
     first = _outer(ours, made)
     second = _outer(theirs, made)
     shared = _shared(first, second)
     if not shared:
-        return Refused("no loop around both goes through it in the same way")
+        return Refused("their outer loops do not match")
     axes = [first[n][1] for n in range(shared)]
     variables = [loop.variable for loop, _ in second[:shared]]
     reordered = axes != [axis for _, axis in second[:shared]]
     if reordered and not legality.separate_rows(theirs, variables):
-        return Refused("the reader's rows may not be computed in another order")
+        return Refused("the consumer's rows may not be reordered")
     names = {second[_at(second, axis)][0].variable: first[n][0].variable
              for n, axis in enumerate(axes)}  # fmt: skip
     rest = _below(ours, shared) + renamed(_below(theirs, shared), names)

@@ -1,0 +1,231 @@
+"""A producer that computes each element by itself is computed where it is read.
+
+for at { t[at] = f(at) }
+for i { total += t[i, k] * w[k] }     ->     for i { total += f(i, k) * w[k] }
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relax_aot.fusion import legality
+from relax_aot.fusion.indexing import At, Reindexed, reindex, split_loops
+from relax_aot.fusion.mergers._merger import Context, Pair, Refused
+from relax_aot.fusion.nest import (
+    Definition,
+    Site,
+    cost,
+    definition_of,
+    is_movement,
+    sites,
+    substitute_in,
+)
+from relax_aot.fusion.piece import Fresh, Piece, kept_apart, with_unique_names
+from relax_aot.fusion.refine import refined
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Var
+from relax_aot.ir.loops import (
+    Expr,
+    Load,
+    Stmt,
+)
+from relax_aot.ir.rewrite import map_exprs
+
+CHEAP = 3
+DECODING = 8
+"""So many additions may be spent again and again to read an operand in its small form."""
+
+
+ALL_READERS = True
+
+
+EXAMPLES = (
+    Example(
+        why="a transpose becomes an index",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4]) {
+              %t: f32[4, n] = call_kernel(%x) {kernel=@transpose}
+              %y: f32[4] = call_kernel(%t) {kernel=@sum}
+              return %y
+            }
+            kernel @transpose(%x: f32[n, 4]) -> (%t: f32[4, n]) {
+              for i in 0..4 {
+                for j in 0..n {
+                  %t[i, j] = %x[j, i]
+                }
+              }
+            }
+            kernel @sum(%t: f32[4, n]) -> (%y: f32[4]) {
+              for i in 0..4 {
+                local total: f32 = 0.0:f32
+                for j in 0..n {
+                  total = (total + %t[i, j])
+                }
+                %y[i] = total
+              }
+            }""",
+        after="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4]) {
+              %y: f32[4] = call_kernel(%x) {kernel=@transpose_sum_y}
+              return %y
+            }
+            kernel @transpose_sum_y(%x: f32[n, 4]) -> (%y: f32[4]) {
+              for i in 0..4 {
+                local total: f32 = 0.0:f32
+                for j in 0..n {
+                  total = (total + %x[j, i])
+                }
+                %y[i] = total
+              }
+            }""",
+    ),
+    Example(
+        why="a quantized weight is decoded in its product",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4], %w: i8[4]) {
+              %t: f32[4] = call_kernel(%w) {kernel=@decode_t}
+              %y: f32[n] = call_kernel(%x, %t) {kernel=@dot_y}
+              return %y
+            }
+            kernel @decode_t(%w: i8[4]) -> (%t: f32[4]) {
+              for i in 0..4 {
+                %t[i] = (cast(%w[i], f32, wrap) * 0.5:f32)
+              }
+            }
+            kernel @dot_y(%x: f32[n, 4], %t: f32[4]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..4 {
+                  total = (total + (%x[i, j] * %t[j]))
+                }
+                %y[i] = total
+              }
+            }""",
+        after="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4], %w: i8[4]) {
+              %y: f32[n] = call_kernel(%x, %w) {kernel=@decode_dot_y}
+              return %y
+            }
+            kernel @decode_dot_y(%x: f32[n, 4], %w: i8[4]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..4 {
+                  total = (total + (%x[i, j] * (cast(%w[j], f32, wrap) * 0.5:f32)))
+                }
+                %y[i] = total
+              }
+            }""",
+    ),
+    Example(
+        why="a costly value would be computed n times",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n]) {
+              %t: f32[n] = call_kernel(%x) {kernel=@exp_t}
+              %y: f32[3, n] = call_kernel(%t) {kernel=@repeat_y}
+              return %y
+            }
+            kernel @exp_t(%x: f32[n]) -> (%t: f32[n]) in_place (%x = %t) {
+              for i in 0..n {
+                %t[i] = exp(%x[i])
+              }
+            }
+            kernel @repeat_y(%t: f32[n]) -> (%y: f32[3, n]) {
+              for i in 0..3 {
+                for j in 0..n {
+                  %y[i, j] = %t[j]
+                }
+              }
+            }""",
+        refused="it would be recomputed at each read",
+    ),
+)
+
+
+def merge(pair: Pair, _: Context) -> Piece | Refused:
+    """The consumer, with what it reads computed in place."""
+    producer, consumer = pair.producer, pair.consumer
+    ((made, seen),) = ((link.made, link.seen) for link in pair.links)
+    if legality.opaque(consumer.body):
+        return Refused("the consumer calls a micro-kernel")
+    producer, consumer = kept_apart(producer, consumer)
+    theirs, made = refined(producer.body, made)
+    definition = definition_of(theirs, made.name)
+    if definition is None or len(producer.writes) != 1:
+        return Refused("the producer does not compute each element independently")
+    fresh = Fresh(consumer.names | producer.names)
+    body = consumer.body
+    found = _positions(body, made, seen, fresh)
+    while found is not None and any(f.splits for _, f in found):
+        body = split_loops(body, next(f.splits for _, f in found if f.splits))
+        found = _positions(body, made, seen, fresh)
+    if found is not None and not _one_position_each(found):
+        body = with_unique_names(body, fresh)
+        found = _positions(body, made, seen, fresh)
+    if found is None:
+        return Refused("the consumer reads it in a shape that does not follow its loops")
+    reason = _too_dear(definition, producer, [site for site, _ in found])
+    if reason is not None:
+        return Refused(reason)
+    indices = {site.index: position.index for site, position in found}
+
+    def rule(expr: Expr) -> Expr:
+        if not isinstance(expr, Load) or expr.buffer.name != seen.name:
+            return expr
+        at = indices[expr.index]
+        places = {name: at[axis] for name, axis in definition.variables.items()}
+        return substitute_in(definition.value, places)
+
+    reads = (*(v for v in consumer.reads if v.name != seen.name), *producer.reads)
+    return replace(
+        consumer,
+        ops=producer.ops + consumer.ops,
+        reads=tuple(dict.fromkeys(reads)),
+        body=map_exprs(body, rule),
+        origins=producer.origins + consumer.origins,
+    )
+
+
+def _positions(
+    body: tuple[Stmt, ...], made: Var, seen: Var, fresh: Fresh
+) -> list[tuple[Site, Reindexed]] | None:
+    result = []
+    for site in sites(body, seen.name):
+        index = site.index if made.type.shape == seen.type.shape else site.plain_index
+        found = reindex(index, seen.type.shape, made.type.shape, site.table, fresh)
+        if found is None:
+            return None
+        result.append((site, found))
+    return result
+
+
+def _one_position_each(found: list[tuple[Site, Reindexed]]) -> bool:
+    """Loads with the same text are loads of the same position. Loops side by side may have one
+    variable and different ranges."""
+    positions: dict[At, At] = {}
+    return all(positions.setdefault(s.index, p.index) == p.index for s, p in found)
+
+
+def _too_dear(definition: Definition, producer: Piece, found: list[Site]) -> str | None:
+    """Why computing it at each read would cost more than it saves; None where it does not."""
+    price = cost(definition.value)
+    once = all(site.once for site in found)
+    if is_movement(definition) or (once and (price <= CHEAP or len(found) == 1)):
+        return None
+    if decodes(definition, producer):
+        return None
+    if price <= DECODING and not producer.reads:
+        return None
+    return "it would be recomputed at each read"
+
+
+def decodes(definition: Definition, producer: Piece) -> bool:
+    """A cheap function of one operand that takes fewer bytes than its result."""
+    big = [v for v in producer.reads if v.type.rank > 0 and v.type.shape == definition.shape]
+    if len(big) != 1 or cost(definition.value) > DECODING:
+        return False
+    return big[0].type.dtype.bytes < definition.value.dtype.bytes
