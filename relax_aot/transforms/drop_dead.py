@@ -5,7 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Function, Module, attr_symbols, bodies
+
+EXAMPLES = (
+    Example(
+        why="calls and constants that no result needs",
+        before="""
+            symbol n in 1..8
+            const %c: f32[2] = [1.0, 2.0]
+            func @main(%x: f32[n]) {
+              %a: f32[n] = exp(%x)
+              %b: f32[2] = neg(%c)
+              %y: f32[n] = neg(%x)
+              return %y
+            }""",
+        after="""
+            symbol n in 1..8
+            func @main(%x: f32[n]) {
+              %y: f32[n] = neg(%x)
+              return %y
+            }""",
+    ),
+)
 
 
 def run(module: Module) -> Module:

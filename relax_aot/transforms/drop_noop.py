@@ -6,11 +6,53 @@ fields of the C interface.
 
 from __future__ import annotations
 
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.rewrite import Rewritten, rewrite_module
 
 SAME_TYPE = ("reshape", "expand", "cast", "copy", "match_cast")
 """Ops that give their first argument back when the type does not change."""
+
+
+EXAMPLES = (
+    Example(
+        why="equal shapes for every n",
+        before="""
+            symbol n in 1..8
+            func @main(%x: f32[n, 4]) {
+              %a: f32[n, 4] = softmax(%x)
+              %b: f32[n, 4] = reshape(%a) {shape=[n, 4]}
+              %y: f32[4*n] = reshape(%b) {shape=[4*n]}
+              return %y
+            }""",
+        after="""
+            symbol n in 1..8
+            func @main(%x: f32[n, 4]) {
+              %a: f32[n, 4] = softmax(%x)
+              %y: f32[4*n] = reshape(%a) {shape=[4*n]}
+              return %y
+            }""",
+    ),
+    Example(
+        why="equal shapes only where n is 4",
+        before="""
+            symbol n in 1..8
+            func @main(%x: f32[n, 4]) {
+              %a: f32[4, n] = reshape(%x) {shape=[4, n]}
+              %y: f32[4, n] = softmax(%a)
+              return %y
+            }""",
+    ),
+    Example(
+        why="a result keeps its name",
+        before="""
+            symbol n in 1..8
+            func @main(%x: f32[n, 4]) {
+              %y: f32[n, 4] = reshape(%x) {shape=[n, 4]}
+              return %y
+            }""",
+    ),
+)
 
 
 def run(module: Module) -> Module:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from relax_aot.inference.build import FOLD_BUDGET_BYTES
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Constant, Function, Module, Var
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import depends_on_sizes
@@ -21,6 +22,39 @@ DECODERS = ("matmul", "gemm", "conv")
 
 GROWTH = 8
 """Above the budget, a result takes at most so many times the bytes that its operands store."""
+
+
+EXAMPLES = (
+    Example(
+        why="all arguments are constants",
+        before="""
+            const %c: f32[2] = [1.0, 2.0]
+            func @main(%x: f32[2]) {
+              %a: f32[2] = neg(%c)
+              %y: f32[2] = add(%x, %a)
+              return %y
+            }""",
+        after="""
+            const %c: f32[2] = [1.0, 2.0]
+            const %a: f32[2] = [-1.0, -2.0]
+            func @main(%x: f32[2]) {
+              %y: f32[2] = add(%x, %a)
+              return %y
+            }""",
+    ),
+    Example(
+        why="the product decodes a quantized weight as it reads it",
+        before="""
+            const %c: i8[2] = [1, 2]
+            const %s: f32[] = [0.5]
+            func @main(%x: f32[3, 2]) {
+              %w: f32[2] = dequantize(%c, %s) {to=f32}
+              %v: f32[2, 1] = reshape(%w) {shape=[2, 1]}
+              %y: f32[3, 1] = matmul(%x, %v)
+              return %y
+            }""",
+    ),
+)
 
 
 def run(module: Module) -> Module:

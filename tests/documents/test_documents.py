@@ -38,7 +38,9 @@ def workplace(tmp_path: Path) -> Path:
 
 
 def run(*command: str, folder: Path) -> str:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    package = folder if (folder / "relax_aot").is_dir() else ROOT
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PYTHONPATH": str(package), "PATH": path}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -134,6 +136,39 @@ def test_the_list_of_pages_has_every_page_by_its_title() -> None:
     }
     others = {"../ARCHITECTURE.md", "decisions/0000-template.md"}
     assert {target: title for target, title in listed.items() if target not in others} == titles
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the package, with all else of the repository as it is."""
+    for path in ROOT.iterdir():
+        if path.name == "relax_aot":
+            shutil.copytree(
+                path, tmp_path / path.name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        elif not path.name.startswith("."):
+            (tmp_path / path.name).symlink_to(path)
+    return tmp_path
+
+
+def edited(text: str, diff: str) -> str:
+    for hunk in diff.split("@@\n")[1:]:
+        lines = hunk.splitlines(keepends=True)
+        before, after = ("".join(line[1:] for line in lines if line[0] != m) for m in "+-")
+        assert text.count(before) == 1, f"the diff does not apply:\n{hunk}"
+        text = text.replace(before, after)
+    return text
+
+
+def test_the_pass_of_the_how_to_passes_its_examples(checkout: Path) -> None:
+    page = DOCS / "how-to" / "add_a_pass.md"
+    (source,), (diff,) = blocks(page, "python"), blocks(page, "diff")
+    (checkout / source.split()[1]).write_text(source)
+    pipeline = checkout / diff.split()[1]
+    pipeline.write_text(edited(pipeline.read_text(), diff))
+    (commands,) = blocks(page, "sh")
+    said = run("bash", "-euc", commands, folder=checkout)
+    assert "3 passed" in said, said
 
 
 def test_every_verb_and_option_is_documented() -> None:

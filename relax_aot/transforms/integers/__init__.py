@@ -17,8 +17,15 @@ from relax_aot.transforms.integers import contractions, elementwise, movement, p
 from relax_aot.transforms.integers.stays import stays
 from relax_aot.transforms.integers.work import Work
 
-__all__ = ["run", "stays"]
+__all__ = ["EXAMPLES", "run", "stays"]
 
+EXAMPLES = (
+    *contractions.EXAMPLES,
+    *elementwise.EXAMPLES,
+    *movement.EXAMPLES,
+    *pairs.EXAMPLES,
+    *pools.EXAMPLES,
+)
 QUANTISERS = (*elementwise.RULES, *pairs.RULES, *pools.RULES)
 SOURCES = ("dequantize", "quantize", "conv_integer", "matmul_integer", "requantize", "fixed_sum")
 

@@ -7,12 +7,55 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.dims import Dim, interval
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
 from relax_aot.transforms.integers.work import EIGHT, Array, Codes, Work, attributes
 
 MOST = 2**31 - 1
 ON_GRID = 2.0**-21
 """A bias is that of quantised sums where it differs from whole steps by so little of itself."""
+
+
+EXAMPLES = (
+    Example(
+        why="the bias takes the zero point",
+        before="""
+            symbol n in 1..8
+            const %w: i8[3, 2] = [1, -2, 3, 4, -5, 6]
+            const %s: f32[] = [0.5]
+            const %z: i8[] = [3]
+            const %u: f32[] = [0.25]
+            func @main(%x: i8[n, 3]) {
+              %a: f32[n, 3] = dequantize(%x, %s, %z) {to=f32}
+              %b: f32[3, 2] = dequantize(%w, %u) {to=f32}
+              %y: f32[n, 2] = matmul(%a, %b)
+              return %y
+            }""",
+        after="""
+            ...
+            const %y.bias: i32[2] = [3, -24]
+            const %y.sums.scale: f32[] = [0.125]
+            ...
+              %y.sums: i32[n, 2] = matmul_integer(%x, %w, _, _, %y.bias)
+              %y: f32[n, 2] = dequantize(%y.sums, %y.sums.scale, _) {to=f32}
+              return %y
+            }""",
+    ),
+    Example(
+        why="scales along the reduction axis",
+        before="""
+            symbol n in 1..8
+            const %w: i8[3, 2] = [1, -2, 3, 4, -5, 6]
+            const %s: f32[] = [0.5]
+            const %u: f32[3] = [0.25, 0.5, 1.0]
+            func @main(%x: i8[n, 3]) {
+              %a: f32[n, 3] = dequantize(%x, %s) {to=f32}
+              %b: f32[3, 2] = dequantize(%w, %u) {axis=0, to=f32}
+              %y: f32[n, 2] = matmul(%a, %b)
+              return %y
+            }""",
+    ),
+)
 
 
 def convolution(work: Work, call: Call) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
 from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops, elementwise_binary, elementwise_unary
@@ -20,6 +21,68 @@ FORMULAS = frozenset(
 LONGEST_FORMULA = 32
 MOST = 2**31 - 1
 """Sums of products fit 32 bits."""
+
+
+EXAMPLES = (
+    Example(
+        why="quantized sums are requantized, and relu becomes a limit",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            const %u: f32[] = [2.0]
+            func @main(%x: i32[n, 2]) {
+              %a: f32[n, 2] = dequantize(%x, %s) {to=f32}
+              %b: f32[n, 2] = relu(%a)
+              %y: i8[n, 2] = quantize(%b, %u) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+            const %y.scale: f32[] = [0.25]
+            ...
+              %y: i8[n, 2] = requantize(%x, %y.scale, _, _) {limits=[0, 127], to=i8}
+              return %y
+            }""",
+    ),
+    Example(
+        why="relu with equal scales is a clip",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            const %z: i8[] = [3]
+            func @main(%x: i8[n]) {
+              %a: f32[n] = dequantize(%x, %s, %z) {to=f32}
+              %b: f32[n] = relu(%a)
+              %y: i8[n] = quantize(%b, %s, %z) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+            const %y.limit: i8[] = [3]
+            ...
+              %y: i8[n] = clip(%x, %y.limit, _)
+              return %y
+            }""",
+    ),
+    Example(
+        why="a function of one byte is a table",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            const %u: f32[] = [0.0078125]
+            func @main(%x: i8[n]) {
+              %a: f32[n] = dequantize(%x, %s) {to=f32}
+              %b: f32[n] = tanh(%a)
+              %y: i8[n] = quantize(%b, %u) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %y: i8[n] = lookup(%x, %y.table)
+              return %y
+            }""",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
 from relax_aot.transforms.integers.elementwise import Target
 from relax_aot.transforms.integers.work import Codes, Work, attributes
@@ -13,6 +14,46 @@ MOVING = (
     "gather_elements", "gather_nd", "match_cast", "reverse_sequence", "max_pool",
 )  # fmt: skip
 """Ops whose first argument is moved; quantization is monotone, so a maximum is moved too."""
+
+
+EXAMPLES = (
+    Example(
+        why="a transpose moves bytes before they are dequantized",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            func @main(%x: i8[n, 4]) {
+              %a: f32[n, 4] = dequantize(%x, %s) {to=f32}
+              %y: f32[4, n] = transpose(%a) {perm=[1, 0]}
+              return %y
+            }""",
+        after="""
+            ...
+            const %y.codes.scale: f32[] = [0.5]
+            ...
+              %y.codes: i8[4, n] = transpose(%x) {perm=[1, 0]}
+              %y: f32[4, n] = dequantize(%y.codes, %y.codes.scale, _) {to=f32}
+              return %y
+            }""",
+    ),
+    Example(
+        why="a transpose moves bytes after they are quantized",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            func @main(%x: f32[n, 4]) {
+              %a: f32[4, n] = transpose(%x) {perm=[1, 0]}
+              %y: i8[4, n] = quantize(%a, %s) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %y.codes: i8[n, 4] = quantize(%x, %s) {to=i8}
+              %y: i8[4, n] = transpose(%y.codes) {perm=[1, 0]}
+              return %y
+            }""",
+    ),
+)
 
 
 def moves(call: Call) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array, Call
 from relax_aot.ops.code_arithmetic import KINDS, combined
 from relax_aot.ops.fixed_arithmetic import OPS as FIXED
@@ -16,6 +17,48 @@ from relax_aot.transforms.integers.work import EIGHT, Work
 ROUNDS = 400
 ROOM = 2.0**-26
 """So far from the end of its range a sum is to lie, that rounding its parts may not matter."""
+
+
+EXAMPLES = (
+    Example(
+        why="a sum in integers, equal for all pairs of bytes",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            const %u: f32[] = [0.75]
+            func @main(%x: i8[n], %z: i8[n]) {
+              %a: f32[n] = dequantize(%x, %s) {to=f32}
+              %b: f32[n] = dequantize(%z, %u) {to=f32}
+              %c: f32[n] = add(%a, %b)
+              %y: i8[n] = quantize(%c, %u) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %y: i8[n] = sum_codes(%x, %z) {left=2796203, limits=[-128, 127], ...}
+              return %y
+            }""",
+    ),
+    Example(
+        why="a product is computed with the float formula",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            const %u: f32[] = [0.25]
+            func @main(%x: i8[n], %z: i8[n]) {
+              %a: f32[n] = dequantize(%x, %s) {to=f32}
+              %b: f32[n] = dequantize(%z, %u) {to=f32}
+              %c: f32[n] = mul(%a, %b)
+              %y: i8[n] = quantize(%c, %s) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %y: i8[n] = combine_codes(%x, %z) {kind="mul", limits=[-128, ...}
+              return %y
+            }""",
+    ),
+)
 
 
 def pair(work: Work, target: Target) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.dims import Dim, interval
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
 from relax_aot.transforms.integers.elementwise import Target, limited
 from relax_aot.transforms.integers.work import EIGHT, Codes, Work, attributes
@@ -15,6 +16,47 @@ UNIT = 2.0**-24
 """Half a unit in the last place of f32, of 1."""
 
 MOST_SUMS = 1 << 22
+
+
+EXAMPLES = (
+    Example(
+        why="a mean over the last axis",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            func @main(%x: i8[n, 4]) {
+              %a: f32[n, 4] = dequantize(%x, %s) {to=f32}
+              %b: f32[n] = reduce(%a) {axes=[1], keepdims=false, kind="mean"}
+              %y: i8[n] = quantize(%b, %s) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %b.codes: i8[n, 4] = reshape(%x) {shape=[n, 4]}
+              %y: i8[n] = mean_codes(%b.codes) {order="exact", scales=[0.5, ...}
+              return %y
+            }""",
+    ),
+    Example(
+        why="softmax with a table of powers",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            const %u: f32[] = [0.00390625]
+            const %z: i8[] = [-128]
+            func @main(%x: i8[n, 4]) {
+              %a: f32[n, 4] = dequantize(%x, %s) {to=f32}
+              %b: f32[n, 4] = softmax(%a)
+              %y: i8[n, 4] = quantize(%b, %u, %z) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %y: i8[n, 4] = softmax_codes(%x, %y.powers) {axis=-1, scale=0.00390625, ...}
+              return %y
+            }""",
+    ),
+)
 
 
 def mean(work: Work, target: Target) -> bool:
