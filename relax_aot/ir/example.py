@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass, replace
 from textwrap import dedent
 
-from relax_aot.ir.graph import Call, Function, Module, Ref, Var, attrs_of
+from relax_aot.ir.graph import Call, Function, Module, Var, attrs_of
 from relax_aot.ir.loops import Buffer, Kernel
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import kernel_text, to_text
-from relax_aot.ir.types import TensorType
+from relax_aot.ir.types import Ref, TensorType
 
 MAIN = "func @main"
 ANYTHING = "..."
