@@ -7,6 +7,7 @@ from typing import Any
 
 import jinja2
 
+from relax_aot.emit.wrap import wrapped
 from relax_aot.resources import data_dir
 
 
@@ -24,9 +25,9 @@ def environment() -> jinja2.Environment:
 
 
 def render(template: str, **view: Any) -> str:
-    """The text of `template` without blank lines at its start or end."""
-    text = environment().get_template(template).render(**view)
-    return text.strip("\n") + "\n"
+    """The text of `template` without blank lines at its start or end; C without long lines."""
+    text = environment().get_template(template).render(**view).strip("\n") + "\n"
+    return wrapped(text) if template.endswith((".c.j2", ".h.j2")) else text
 
 
 def render_html(template: str, **view: Any) -> str:

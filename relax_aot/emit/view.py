@@ -533,14 +533,9 @@ def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> K
         comment(", ".join(origins)),
         text.c_name,
         "enum raot_status" if kernel.fallible else "void",
-        _wrapped(parameters),
+        ", ".join(parameters),
         text.body,
     )
-
-
-def _wrapped(parameters: list[str]) -> str:
-    line = ", ".join(parameters)
-    return line if len(line) <= 60 else ",\n    ".join(["", *parameters]).lstrip(",")
 
 
 def call_text(call: Call, plan: Plan) -> str:

@@ -26,7 +26,8 @@ MOST_TEXT_BYTES = 16 * 2**20
 """No more is written as C text: GCC takes some sixty times as much memory to read it."""
 FORMS = ("auto", "c", "asm", "blob")
 """How weights reach a program: as C text, included by the assembler, or apart from the code."""
-PER_LINE = {1: 24, 2: 16, 4: 8, 8: 4}
+ROW_COLUMNS = 95
+"""What the elements of one row take, without the indent and the comma at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +151,21 @@ def bits(constant: Constant) -> Array:
 
 
 def _rows(data: Array, dtype: DType) -> tuple[str, ...]:
-    width = PER_LINE[data.dtype.itemsize]
     if data.size == 0:
         return ("0",)
     if dtype is DType.BOOL or dtype.is_storage:
         dtype = DType.U8
     if dtype in (DType.F16, DType.BF16):
         dtype = DType.U16
-    lines = (data[i : i + width] for i in range(0, len(data), width))
-    return tuple(", ".join(_texts(line, dtype)) for line in lines)
+    rows: list[list[str]] = []
+    room = 0
+    for text in _texts(data, dtype):
+        if len(text) + 2 > room:
+            rows.append([])
+            room = ROW_COLUMNS
+        rows[-1].append(text)
+        room -= len(text) + 2
+    return tuple(", ".join(row) for row in rows)
 
 
 def _texts(data: Array, dtype: DType) -> list[str]:

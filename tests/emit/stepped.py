@@ -52,7 +52,7 @@ class Stepped:
         structs = re.findall(rf"^struct {self.name}_\w+ \{{\n.*?^\}};", header, re.DOTALL | re.M)
         verbs = "init|run|begin|step|step_name"
         functions = re.findall(
-            rf"^(?:enum raot_status|const char \*) ?{self.name}_(?:{verbs})\(.*?\);", header, re.M
+            rf"^(?:enum raot_status|const char \*) ?{self.name}_(?:{verbs})\([^;]*\);", header, re.M
         )
         return "\n".join([*structs, *functions]).replace("enum raot_status", "int")
 

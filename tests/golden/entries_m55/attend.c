@@ -5,25 +5,33 @@
  * calls come out the same share it.
  *
  *     func @prefill(%x: f32[n, 8], %k: f32[m, 8], %v: f32[m, 8]) {
- *       %all_k: f32[m + n, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)  # /new_k/MatMul + /all_k/Concat
+ *       %all_k: f32[m + n, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)  #
+ *           /new_k/MatMul + /all_k/Concat
  *       %k_next: f32[m, 8] = call_kernel @slice_k_next(%all_k)  # /k_next/Slice
- *       %all_v: f32[m + n, 8] = call_kernel @matmul_concat_all_v(%x, %v, %wv.packed_e3d64ad0)  # /new_v/MatMul + /all_v/Concat
+ *       %all_v: f32[m + n, 8] = call_kernel @matmul_concat_all_v(%x, %v, %wv.packed_e3d64ad0)  #
+ *           /new_v/MatMul + /all_v/Concat
  *       %v_next: f32[m, 8] = call_kernel @slice_v_next(%all_v)  # /v_next/Slice
  *       %q: f32[n, 8] = call_kernel @matmul_q(%x, %wq.packed_e2492cf1)  # /q/MatMul
- *       %seen: f32[n, 8], %scores: f32[min(6, n), m], %shares: f32[min(6, n), m] = call_kernel @transpose_matmul_etc_seen(%q, %k_next, %v_next)  # /turned/Transpose + /scores/MatMul + /shares/Softmax + /seen/MatMul
+ *       %seen: f32[n, 8], %scores: f32[min(6, n), m], %shares: f32[min(6, n), m] = call_kernel
+ *           @transpose_matmul_etc_seen(%q, %k_next, %v_next)  # /turned/Transpose + /scores/MatMul
+ *           + /shares/Softmax + /seen/MatMul
  *       %y: f32[n, 8] = call_kernel @matmul_y(%seen, %wo.packed_89305fbd)  # /y/MatMul
  *       return %y, %k_next, %v_next
  *     }
  *     func @decode(%x: f32[1, 8], %k: f32[m, 8], %v: f32[m, 8]) {
- *       %all_k: f32[m + 1, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)  # /new_k/MatMul + /all_k/Concat
+ *       %all_k: f32[m + 1, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)  #
+ *           /new_k/MatMul + /all_k/Concat
  *       %k_next: f32[m, 8] = call_kernel @slice_k_next(%all_k)  # /k_next/Slice
- *       %all_v: f32[m + 1, 8] = call_kernel @matmul_concat_all_v(%x, %v, %wv.packed_e3d64ad0)  # /new_v/MatMul + /all_v/Concat
+ *       %all_v: f32[m + 1, 8] = call_kernel @matmul_concat_all_v(%x, %v, %wv.packed_e3d64ad0)  #
+ *           /new_v/MatMul + /all_v/Concat
  *       %v_next: f32[m, 8] = call_kernel @slice_v_next(%all_v)  # /v_next/Slice
  *       %q: f32[1, 8] = call_kernel @matmul_q(%x, %wq.packed_e2492cf1)  # /q/MatMul
- *       %scores: f32[1, m] = call_kernel @transpose_matmul_scores(%q, %k_next)  # /turned/Transpose + /scores/MatMul
+ *       %scores: f32[1, m] = call_kernel @transpose_matmul_scores(%q, %k_next)  # /turned/Transpose
+ *           + /scores/MatMul
  *       %shares: f32[1, m] = call_kernel @softmax_shares(%scores)  # /shares/Softmax
  *       %seen: f32[1, 8] = call_kernel @matmul_seen(%shares, %v_next)  # /seen/MatMul
- *       %y: f32[1, 8] = call_kernel @matmul_add_y(%seen, %bo, %wo.packed_89305fbd)  # /z/MatMul + /y/Add
+ *       %y: f32[1, 8] = call_kernel @matmul_add_y(%seen, %bo, %wo.packed_89305fbd)  # /z/MatMul +
+ *           /y/Add
  *       return %y, %k_next, %v_next
  *     }
  */
@@ -44,11 +52,8 @@
  * %q: f32[n, 8] = call_kernel @matmul_q(%x, %wq.packed_e2492cf1)
  * from /q/MatMul, /y/MatMul
  */
-RAOT_NOINLINE static void matmul_q(
-    int32_t n,
-    const float *restrict x,
-    const float *restrict wq_packed,
-    float *restrict q)
+RAOT_NOINLINE static void matmul_q(int32_t n, const float *restrict x,
+                                   const float *restrict wq_packed, float *restrict q)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0_tile = 0; i0_tile < ((n + 5) / 6); i0_tile++) {
@@ -84,13 +89,10 @@ RAOT_NOINLINE static void matmul_q(
  * %all_k: f32[m + n, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)
  * from /new_k/MatMul + /all_k/Concat, /new_v/MatMul + /all_v/Concat
  */
-RAOT_NOINLINE static void matmul_concat_all_k(
-    int32_t m,
-    int32_t n,
-    const float *restrict x,
-    const float *restrict k,
-    const float *restrict wk_packed,
-    float *restrict all_k)
+RAOT_NOINLINE static void matmul_concat_all_k(int32_t m, int32_t n, const float *restrict x,
+                                              const float *restrict k,
+                                              const float *restrict wk_packed,
+                                              float *restrict all_k)
 {
     for (int32_t i0_2 = 0; i0_2 < m; i0_2++) {
         for (int32_t i1_2 = 0; i1_2 < 8; i1_2++) {
@@ -131,11 +133,8 @@ RAOT_NOINLINE static void matmul_concat_all_k(
  * %k_next: f32[m, 8] = call_kernel @slice_k_next(%all_k)
  * from /k_next/Slice, /v_next/Slice
  */
-RAOT_NOINLINE static void slice_k_next(
-    int32_t m,
-    int32_t n,
-    const float *restrict all_k,
-    float *restrict k_next)
+RAOT_NOINLINE static void slice_k_next(int32_t m, int32_t n, const float *restrict all_k,
+                                       float *restrict k_next)
 {
     for (int32_t i0 = 0; i0 < m; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
@@ -145,17 +144,15 @@ RAOT_NOINLINE static void slice_k_next(
 }
 
 /*
- * %seen: f32[n, 8], %scores: f32[min(6, n), m], %shares: f32[min(6, n), m] = call_kernel @transpose_matmul_etc_seen(%q, %k_next, %v_next)
+ * %seen: f32[n, 8], %scores: f32[min(6, n), m], %shares: f32[min(6, n), m] = call_kernel
+ *     @transpose_matmul_etc_seen(%q, %k_next, %v_next)
  * from /turned/Transpose + /scores/MatMul + /shares/Softmax + /seen/MatMul
  */
-RAOT_NOINLINE static void transpose_matmul_etc_seen(
-    int32_t m,
-    int32_t n,
-    const float *restrict k_next,
-    const float *restrict v_next,
-    float *restrict seen,
-    float *restrict scores,
-    float *restrict shares)
+RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
+                                                    const float *restrict k_next,
+                                                    const float *restrict v_next,
+                                                    float *restrict seen, float *restrict scores,
+                                                    float *restrict shares)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0_strip = 0; i0_strip < ((n + 5) / 6); i0_strip++) {
@@ -256,12 +253,18 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(
                 float total_30 = 0.0f;
                 for (int32_t i2_1 = 0; i2_1 < 8; i2_1++) {
                     float k_next_at_3 = k_next[i1_0 * 8 + i2_1];
-                    total_25 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6) * 8 + i2_1], k_next_at_3, total_25);
-                    total_26 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 1) * 8 + i2_1], k_next_at_3, total_26);
-                    total_27 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 2) * 8 + i2_1], k_next_at_3, total_27);
-                    total_28 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 3) * 8 + i2_1], k_next_at_3, total_28);
-                    total_29 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 4) * 8 + i2_1], k_next_at_3, total_29);
-                    total_30 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 5) * 8 + i2_1], k_next_at_3, total_30);
+                    total_25 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6) * 8 + i2_1], k_next_at_3,
+                                         total_25);
+                    total_26 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 1) * 8 + i2_1],
+                                         k_next_at_3, total_26);
+                    total_27 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 2) * 8 + i2_1],
+                                         k_next_at_3, total_27);
+                    total_28 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 3) * 8 + i2_1],
+                                         k_next_at_3, total_28);
+                    total_29 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 4) * 8 + i2_1],
+                                         k_next_at_3, total_29);
+                    total_30 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 5) * 8 + i2_1],
+                                         k_next_at_3, total_30);
                 }
                 scores[(r_tile * 6) * m + i1_0] = total_25;
                 scores[(r_tile * 6 + 1) * m + i1_0] = total_26;
@@ -292,7 +295,8 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(
             for (int32_t i1_1 = (m / 4) * 4; i1_1 < m; i1_1++) {
                 float total_35 = 0.0f;
                 for (int32_t i2_3 = 0; i2_3 < 8; i2_3++) {
-                    total_35 = raot_fmaf(seen[(i0_strip * 6 + r_1) * 8 + i2_3], k_next[i1_1 * 8 + i2_3], total_35);
+                    total_35 = raot_fmaf(seen[(i0_strip * 6 + r_1) * 8 + i2_3],
+                                         k_next[i1_1 * 8 + i2_3], total_35);
                 }
                 scores[r_1 * m + i1_1] = total_35;
             }
@@ -344,10 +348,8 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(
  * %q: f32[1, 8] = call_kernel @matmul_q(%x, %wq.packed_e2492cf1)
  * from /q/MatMul
  */
-RAOT_NOINLINE static void matmul_q_2(
-    const float *restrict x,
-    const float *restrict wq_packed,
-    float *restrict q)
+RAOT_NOINLINE static void matmul_q_2(const float *restrict x, const float *restrict wq_packed,
+                                     float *restrict q)
 {
     float sums[32];
     /*@ loop unroll 4096; */
@@ -366,12 +368,10 @@ RAOT_NOINLINE static void matmul_q_2(
  * %all_k: f32[m + 1, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)
  * from /new_k/MatMul + /all_k/Concat, /new_v/MatMul + /all_v/Concat
  */
-RAOT_NOINLINE static void matmul_concat_all_k_2(
-    int32_t m,
-    const float *restrict x,
-    const float *restrict k,
-    const float *restrict wk_packed,
-    float *restrict all_k)
+RAOT_NOINLINE static void matmul_concat_all_k_2(int32_t m, const float *restrict x,
+                                                const float *restrict k,
+                                                const float *restrict wk_packed,
+                                                float *restrict all_k)
 {
     for (int32_t i0_2 = 0; i0_2 < m; i0_2++) {
         for (int32_t i1_2 = 0; i1_2 < 8; i1_2++) {
@@ -395,10 +395,8 @@ RAOT_NOINLINE static void matmul_concat_all_k_2(
  * %k_next: f32[m, 8] = call_kernel @slice_k_next(%all_k)
  * from /k_next/Slice, /v_next/Slice
  */
-RAOT_NOINLINE static void slice_k_next_2(
-    int32_t m,
-    const float *restrict all_k,
-    float *restrict k_next)
+RAOT_NOINLINE static void slice_k_next_2(int32_t m, const float *restrict all_k,
+                                         float *restrict k_next)
 {
     for (int32_t i0 = 0; i0 < m; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
@@ -411,11 +409,9 @@ RAOT_NOINLINE static void slice_k_next_2(
  * %scores: f32[1, m] = call_kernel @transpose_matmul_scores(%q, %k_next)
  * from /turned/Transpose + /scores/MatMul
  */
-RAOT_NOINLINE static void transpose_matmul_scores(
-    int32_t m,
-    const float *restrict q,
-    const float *restrict k_next,
-    float *restrict scores)
+RAOT_NOINLINE static void transpose_matmul_scores(int32_t m, const float *restrict q,
+                                                  const float *restrict k_next,
+                                                  float *restrict scores)
 {
     for (int32_t i0_tile = 0; i0_tile < (m / 6); i0_tile++) {
         float total_0 = 0.0f;
@@ -525,11 +521,8 @@ RAOT_NOINLINE static void softmax_shares(int32_t m, float *restrict shares)
  * %seen: f32[1, 8] = call_kernel @matmul_seen(%shares, %v_next)
  * from /seen/MatMul
  */
-RAOT_NOINLINE static void matmul_seen(
-    int32_t m,
-    const float *restrict shares,
-    const float *restrict v_next,
-    float *restrict seen)
+RAOT_NOINLINE static void matmul_seen(int32_t m, const float *restrict shares,
+                                      const float *restrict v_next, float *restrict seen)
 {
     float sums[32];
     /*@ loop unroll 4096; */
@@ -548,11 +541,8 @@ RAOT_NOINLINE static void matmul_seen(
  * %y: f32[1, 8] = call_kernel @matmul_add_y(%seen, %bo, %wo.packed_89305fbd)
  * from /z/MatMul + /y/Add
  */
-RAOT_NOINLINE static void matmul_add_y(
-    const float *restrict seen,
-    const float *restrict bo,
-    const float *restrict wo_packed,
-    float *restrict y)
+RAOT_NOINLINE static void matmul_add_y(const float *restrict seen, const float *restrict bo,
+                                       const float *restrict wo_packed, float *restrict y)
 {
     float sums[32];
     /*@ loop unroll 4096; */
@@ -604,11 +594,16 @@ size_t attend_prefill_arena_bytes(const struct attend_prefill_dims *dims)
     size_t need = 0;
     need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_ALL_K + (size_t)(m * 32 + n * 32));
     need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_ALL_V + (size_t)(m * 32 + n * 32));
-    need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_SHARES + (size_t)(((m * raot_min_i32(6, n) * 4 + 15) / 16) * 16));
+    need = RAOT_MAX(need,
+                    ATTEND_PREFILL_OFFSET_SHARES +
+                    (size_t)(((m * raot_min_i32(6, n) * 4 + 15) / 16) * 16));
     return need;
 }
 
-enum raot_status attend_prefill_run(const struct attend_memory *memory, const struct attend_prefill_dims *dims, const struct attend_prefill_inputs *in, const struct attend_prefill_outputs *out)
+enum raot_status attend_prefill_run(const struct attend_memory *memory,
+                                    const struct attend_prefill_dims *dims,
+                                    const struct attend_prefill_inputs *in,
+                                    const struct attend_prefill_outputs *out)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -669,20 +664,30 @@ enum raot_status attend_prefill_run(const struct attend_memory *memory, const st
     }
     float *const k = raot_at(memory->state, ATTEND_STATE_OFFSET_K); /* f32[m, 8] */
     float *const v = raot_at(memory->state, ATTEND_STATE_OFFSET_V); /* f32[m, 8] */
-    float *const k_next = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_K_NEXT); /* f32[m, 8], at most 416 bytes */
-    float *const all_k = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_ALL_K); /* f32[m + n, 8], at most 704 bytes */
-    float *const v_next = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_V_NEXT); /* f32[m, 8], at most 416 bytes */
-    float *const all_v = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_ALL_V); /* f32[m + n, 8], at most 704 bytes */
-    float *const seen = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SEEN); /* f32[n, 8], at most 288 bytes */
-    float *const scores = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SCORES); /* f32[min(6, n), m], at most 320 bytes */
-    float *const shares = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SHARES); /* f32[min(6, n), m], at most 320 bytes */
+    /* f32[m, 8], at most 416 bytes */
+    float *const k_next = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_K_NEXT);
+    /* f32[m + n, 8], at most 704 bytes */
+    float *const all_k = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_ALL_K);
+    /* f32[m, 8], at most 416 bytes */
+    float *const v_next = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_V_NEXT);
+    /* f32[m + n, 8], at most 704 bytes */
+    float *const all_v = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_ALL_V);
+    /* f32[n, 8], at most 288 bytes */
+    float *const seen = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SEEN);
+    /* f32[min(6, n), m], at most 320 bytes */
+    float *const scores = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SCORES);
+    /* f32[min(6, n), m], at most 320 bytes */
+    float *const shares = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SHARES);
 
-    RAOT_PROFILE(matmul_concat_all_k, matmul_concat_all_k(m, n, in->x, k, attend_wk_packed_1743ecb1, all_k));
+    RAOT_PROFILE(matmul_concat_all_k,
+                 matmul_concat_all_k(m, n, in->x, k, attend_wk_packed_1743ecb1, all_k));
     RAOT_PROFILE(slice_k_next, slice_k_next(m, n, all_k, k_next));
-    RAOT_PROFILE(matmul_concat_all_k, matmul_concat_all_k(m, n, in->x, v, attend_wv_packed_e3d64ad0, all_v));
+    RAOT_PROFILE(matmul_concat_all_k,
+                 matmul_concat_all_k(m, n, in->x, v, attend_wv_packed_e3d64ad0, all_v));
     RAOT_PROFILE(slice_k_next, slice_k_next(m, n, all_v, v_next));
     RAOT_PROFILE(matmul_q, matmul_q(n, in->x, attend_wq_packed_e2492cf1, seen));
-    RAOT_PROFILE(transpose_matmul_etc_seen, transpose_matmul_etc_seen(m, n, k_next, v_next, seen, scores, shares));
+    RAOT_PROFILE(transpose_matmul_etc_seen,
+                 transpose_matmul_etc_seen(m, n, k_next, v_next, seen, scores, shares));
     RAOT_PROFILE(matmul_q, matmul_q(n, seen, attend_wo_packed_89305fbd, out->y));
     if ((size_t)(m * 32) > 0) {
         (void)memcpy(k, k_next, (size_t)(m * 32));
@@ -707,7 +712,10 @@ size_t attend_decode_arena_bytes(const struct attend_decode_dims *dims)
     return need;
 }
 
-enum raot_status attend_decode_run(const struct attend_memory *memory, const struct attend_decode_dims *dims, const struct attend_decode_inputs *in, const struct attend_decode_outputs *out)
+enum raot_status attend_decode_run(const struct attend_memory *memory,
+                                   const struct attend_decode_dims *dims,
+                                   const struct attend_decode_inputs *in,
+                                   const struct attend_decode_outputs *out)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -764,17 +772,26 @@ enum raot_status attend_decode_run(const struct attend_memory *memory, const str
     }
     float *const k = raot_at(memory->state, ATTEND_STATE_OFFSET_K); /* f32[m, 8] */
     float *const v = raot_at(memory->state, ATTEND_STATE_OFFSET_V); /* f32[m, 8] */
-    float *const all_k = raot_at(memory->arena, ATTEND_DECODE_OFFSET_ALL_K); /* f32[m + 1, 8], at most 448 bytes */
-    float *const all_v = raot_at(memory->arena, ATTEND_DECODE_OFFSET_ALL_V); /* f32[m + 1, 8], at most 448 bytes */
-    float *const shares = raot_at(memory->arena, ATTEND_DECODE_OFFSET_SHARES); /* f32[1, m], at most 64 bytes */
-    float *const q = raot_at(memory->arena, ATTEND_DECODE_OFFSET_Q); /* f32[1, 8], at most 32 bytes */
-    float *const seen = raot_at(memory->arena, ATTEND_DECODE_OFFSET_SEEN); /* f32[1, 8], at most 32 bytes */
-    float *const k_next = raot_at(memory->arena, ATTEND_DECODE_OFFSET_K_NEXT); /* f32[m, 8], at most 416 bytes */
-    float *const v_next = raot_at(memory->arena, ATTEND_DECODE_OFFSET_V_NEXT); /* f32[m, 8], at most 416 bytes */
+    /* f32[m + 1, 8], at most 448 bytes */
+    float *const all_k = raot_at(memory->arena, ATTEND_DECODE_OFFSET_ALL_K);
+    /* f32[m + 1, 8], at most 448 bytes */
+    float *const all_v = raot_at(memory->arena, ATTEND_DECODE_OFFSET_ALL_V);
+    /* f32[1, m], at most 64 bytes */
+    float *const shares = raot_at(memory->arena, ATTEND_DECODE_OFFSET_SHARES);
+    /* f32[1, 8], at most 32 bytes */
+    float *const q = raot_at(memory->arena, ATTEND_DECODE_OFFSET_Q);
+    /* f32[1, 8], at most 32 bytes */
+    float *const seen = raot_at(memory->arena, ATTEND_DECODE_OFFSET_SEEN);
+    /* f32[m, 8], at most 416 bytes */
+    float *const k_next = raot_at(memory->arena, ATTEND_DECODE_OFFSET_K_NEXT);
+    /* f32[m, 8], at most 416 bytes */
+    float *const v_next = raot_at(memory->arena, ATTEND_DECODE_OFFSET_V_NEXT);
 
-    RAOT_PROFILE(matmul_concat_all_k_2, matmul_concat_all_k_2(m, in->x, k, attend_wk_packed_1743ecb1, all_k));
+    RAOT_PROFILE(matmul_concat_all_k_2,
+                 matmul_concat_all_k_2(m, in->x, k, attend_wk_packed_1743ecb1, all_k));
     RAOT_PROFILE(slice_k_next_2, slice_k_next_2(m, all_k, k_next));
-    RAOT_PROFILE(matmul_concat_all_k_2, matmul_concat_all_k_2(m, in->x, v, attend_wv_packed_e3d64ad0, all_v));
+    RAOT_PROFILE(matmul_concat_all_k_2,
+                 matmul_concat_all_k_2(m, in->x, v, attend_wv_packed_e3d64ad0, all_v));
     RAOT_PROFILE(slice_k_next_2, slice_k_next_2(m, all_v, v_next));
     RAOT_PROFILE(matmul_q_2, matmul_q_2(in->x, attend_wq_packed_e2492cf1, q));
     RAOT_PROFILE(transpose_matmul_scores, transpose_matmul_scores(m, q, k_next, shares));
@@ -805,8 +822,14 @@ size_t attend_prefill_arena_bytes(const struct attend_prefill_dims *dims)
     return ATTEND_NAMED(attend_prefill_arena_bytes)(dims);
 }
 #undef attend_prefill_run
-enum raot_status attend_prefill_run(const struct attend_memory *memory, const struct attend_prefill_dims *dims, const struct attend_prefill_inputs *in, const struct attend_prefill_outputs *out);
-enum raot_status attend_prefill_run(const struct attend_memory *memory, const struct attend_prefill_dims *dims, const struct attend_prefill_inputs *in, const struct attend_prefill_outputs *out)
+enum raot_status attend_prefill_run(const struct attend_memory *memory,
+                                    const struct attend_prefill_dims *dims,
+                                    const struct attend_prefill_inputs *in,
+                                    const struct attend_prefill_outputs *out);
+enum raot_status attend_prefill_run(const struct attend_memory *memory,
+                                    const struct attend_prefill_dims *dims,
+                                    const struct attend_prefill_inputs *in,
+                                    const struct attend_prefill_outputs *out)
 {
     return ATTEND_NAMED(attend_prefill_run)(memory, dims, in, out);
 }
@@ -817,8 +840,14 @@ size_t attend_decode_arena_bytes(const struct attend_decode_dims *dims)
     return ATTEND_NAMED(attend_decode_arena_bytes)(dims);
 }
 #undef attend_decode_run
-enum raot_status attend_decode_run(const struct attend_memory *memory, const struct attend_decode_dims *dims, const struct attend_decode_inputs *in, const struct attend_decode_outputs *out);
-enum raot_status attend_decode_run(const struct attend_memory *memory, const struct attend_decode_dims *dims, const struct attend_decode_inputs *in, const struct attend_decode_outputs *out)
+enum raot_status attend_decode_run(const struct attend_memory *memory,
+                                   const struct attend_decode_dims *dims,
+                                   const struct attend_decode_inputs *in,
+                                   const struct attend_decode_outputs *out);
+enum raot_status attend_decode_run(const struct attend_memory *memory,
+                                   const struct attend_decode_dims *dims,
+                                   const struct attend_decode_inputs *in,
+                                   const struct attend_decode_outputs *out)
 {
     return ATTEND_NAMED(attend_decode_run)(memory, dims, in, out);
 }

@@ -31,9 +31,11 @@ extern "C" {
 #endif
 
 RAOT_STATIC_ASSERT(ATTEND_N_MAX >= 1, "ATTEND_N_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(ATTEND_N_MAX <= 69309736, "ATTEND_N_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(ATTEND_N_MAX <= 69309736,
+                   "ATTEND_N_MAX is too large: sizes would not fit int32_t");
 RAOT_STATIC_ASSERT(ATTEND_M_MAX >= 2, "ATTEND_M_MAX is below the least size, 2");
-RAOT_STATIC_ASSERT(ATTEND_M_MAX <= 69309736, "ATTEND_M_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(ATTEND_M_MAX <= 69309736,
+                   "ATTEND_M_MAX is too large: sizes would not fit int32_t");
 
 /* What all entries share: state and weights, in bytes. They follow the bounds. */
 enum {
@@ -43,7 +45,8 @@ enum {
     ATTEND_ALIGNMENT = 16
 };
 
-RAOT_STATIC_ASSERT(ATTEND_STATE_BYTES >= 0 && ATTEND_STATE_BYTES <= INT32_MAX, "ATTEND_STATE_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(ATTEND_STATE_BYTES >= 0 && ATTEND_STATE_BYTES <= INT32_MAX,
+                   "ATTEND_STATE_BYTES must fit int32_t: lower a bound");
 
 /* The entry attend_prefill. Sizes in bytes follow the bounds. */
 enum {
@@ -52,32 +55,48 @@ enum {
     ATTEND_PREFILL_Y_BYTES = 32LL * (long long)ATTEND_N_MAX,
     ATTEND_PREFILL_SIZE_K_NEXT = 32LL * (long long)ATTEND_M_MAX,
     ATTEND_PREFILL_OFFSET_K_NEXT = 0,
-    ATTEND_PREFILL_END_K_NEXT = (long long)ATTEND_PREFILL_OFFSET_K_NEXT + ATTEND_PREFILL_SIZE_K_NEXT,
+    ATTEND_PREFILL_END_K_NEXT =
+        (long long)ATTEND_PREFILL_OFFSET_K_NEXT + ATTEND_PREFILL_SIZE_K_NEXT,
     ATTEND_PREFILL_SIZE_ALL_K = 32LL * (long long)ATTEND_M_MAX + 32LL * (long long)ATTEND_N_MAX,
     ATTEND_PREFILL_OFFSET_ALL_K = ATTEND_PREFILL_END_K_NEXT,
     ATTEND_PREFILL_END_ALL_K = (long long)ATTEND_PREFILL_OFFSET_ALL_K + ATTEND_PREFILL_SIZE_ALL_K,
     ATTEND_PREFILL_SIZE_V_NEXT = 32LL * (long long)ATTEND_M_MAX,
     ATTEND_PREFILL_OFFSET_V_NEXT = ATTEND_PREFILL_END_K_NEXT,
-    ATTEND_PREFILL_END_V_NEXT = (long long)ATTEND_PREFILL_OFFSET_V_NEXT + ATTEND_PREFILL_SIZE_V_NEXT,
+    ATTEND_PREFILL_END_V_NEXT =
+        (long long)ATTEND_PREFILL_OFFSET_V_NEXT + ATTEND_PREFILL_SIZE_V_NEXT,
     ATTEND_PREFILL_SIZE_ALL_V = 32LL * (long long)ATTEND_M_MAX + 32LL * (long long)ATTEND_N_MAX,
     ATTEND_PREFILL_OFFSET_ALL_V = ATTEND_PREFILL_END_V_NEXT,
     ATTEND_PREFILL_END_ALL_V = (long long)ATTEND_PREFILL_OFFSET_ALL_V + ATTEND_PREFILL_SIZE_ALL_V,
     ATTEND_PREFILL_SIZE_SEEN = 32LL * (long long)ATTEND_N_MAX,
     ATTEND_PREFILL_OFFSET_SEEN = ATTEND_PREFILL_END_V_NEXT,
     ATTEND_PREFILL_END_SEEN = (long long)ATTEND_PREFILL_OFFSET_SEEN + ATTEND_PREFILL_SIZE_SEEN,
-    ATTEND_PREFILL_SIZE_SCORES = 16LL * ((4LL * (long long)ATTEND_M_MAX * RAOT_MIN(6LL, (long long)ATTEND_N_MAX) + 15LL) / (16LL)),
+    ATTEND_PREFILL_SIZE_SCORES = 16LL *
+                                 (
+                                     (4LL * (long long)ATTEND_M_MAX *
+                                      RAOT_MIN(6LL, (long long)ATTEND_N_MAX) + 15LL) / (16LL)),
     ATTEND_PREFILL_OFFSET_SCORES = ATTEND_PREFILL_END_SEEN,
-    ATTEND_PREFILL_END_SCORES = (long long)ATTEND_PREFILL_OFFSET_SCORES + ATTEND_PREFILL_SIZE_SCORES,
-    ATTEND_PREFILL_SIZE_SHARES = 16LL * ((4LL * (long long)ATTEND_M_MAX * RAOT_MIN(6LL, (long long)ATTEND_N_MAX) + 15LL) / (16LL)),
+    ATTEND_PREFILL_END_SCORES =
+        (long long)ATTEND_PREFILL_OFFSET_SCORES + ATTEND_PREFILL_SIZE_SCORES,
+    ATTEND_PREFILL_SIZE_SHARES = 16LL *
+                                 (
+                                     (4LL * (long long)ATTEND_M_MAX *
+                                      RAOT_MIN(6LL, (long long)ATTEND_N_MAX) + 15LL) / (16LL)),
     ATTEND_PREFILL_OFFSET_SHARES = ATTEND_PREFILL_END_SCORES,
-    ATTEND_PREFILL_END_SHARES = (long long)ATTEND_PREFILL_OFFSET_SHARES + ATTEND_PREFILL_SIZE_SHARES,
-    ATTEND_PREFILL_ARENA_BYTES = RAOT_MAX(ATTEND_PREFILL_END_ALL_K, RAOT_MAX(ATTEND_PREFILL_END_ALL_V, ATTEND_PREFILL_END_SHARES))
+    ATTEND_PREFILL_END_SHARES =
+        (long long)ATTEND_PREFILL_OFFSET_SHARES + ATTEND_PREFILL_SIZE_SHARES,
+    ATTEND_PREFILL_ARENA_BYTES = RAOT_MAX(ATTEND_PREFILL_END_ALL_K,
+                                          RAOT_MAX(ATTEND_PREFILL_END_ALL_V,
+                                                   ATTEND_PREFILL_END_SHARES))
 };
 
-RAOT_STATIC_ASSERT(ATTEND_PREFILL_X_BYTES >= 0 && ATTEND_PREFILL_X_BYTES <= INT32_MAX, "ATTEND_PREFILL_X_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(ATTEND_PREFILL_Y_BYTES >= 0 && ATTEND_PREFILL_Y_BYTES <= INT32_MAX, "ATTEND_PREFILL_Y_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(ATTEND_PREFILL_ARENA_BYTES >= 0 && ATTEND_PREFILL_ARENA_BYTES <= INT32_MAX, "ATTEND_PREFILL_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(4LL * (long long)ATTEND_M_MAX + 18LL * (long long)ATTEND_N_MAX + 32LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(ATTEND_PREFILL_X_BYTES >= 0 && ATTEND_PREFILL_X_BYTES <= INT32_MAX,
+                   "ATTEND_PREFILL_X_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(ATTEND_PREFILL_Y_BYTES >= 0 && ATTEND_PREFILL_Y_BYTES <= INT32_MAX,
+                   "ATTEND_PREFILL_Y_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(ATTEND_PREFILL_ARENA_BYTES >= 0 && ATTEND_PREFILL_ARENA_BYTES <= INT32_MAX,
+                   "ATTEND_PREFILL_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(4LL * (long long)ATTEND_M_MAX + 18LL * (long long)ATTEND_N_MAX + 32LL <=
+                   INT32_MAX, "indices must fit int32_t: lower a bound");
 
 struct attend_prefill_dims {
     int32_t n; /* n: input x, axis 0, 1..9 */
@@ -113,7 +132,9 @@ enum {
     ATTEND_DECODE_OFFSET_SEEN = ATTEND_DECODE_END_SHARES,
     ATTEND_DECODE_END_SEEN = (long long)ATTEND_DECODE_OFFSET_SEEN + ATTEND_DECODE_SIZE_SEEN,
     ATTEND_DECODE_SIZE_K_NEXT = 32LL * (long long)ATTEND_M_MAX,
-    ATTEND_DECODE_OFFSET_K_NEXT = RAOT_MAX(RAOT_MAX(ATTEND_DECODE_END_ALL_K, ATTEND_DECODE_END_ALL_V), RAOT_MAX(ATTEND_DECODE_END_Q, ATTEND_DECODE_END_SEEN)),
+    ATTEND_DECODE_OFFSET_K_NEXT = RAOT_MAX(
+        RAOT_MAX(ATTEND_DECODE_END_ALL_K, ATTEND_DECODE_END_ALL_V),
+        RAOT_MAX(ATTEND_DECODE_END_Q, ATTEND_DECODE_END_SEEN)),
     ATTEND_DECODE_END_K_NEXT = (long long)ATTEND_DECODE_OFFSET_K_NEXT + ATTEND_DECODE_SIZE_K_NEXT,
     ATTEND_DECODE_SIZE_V_NEXT = 32LL * (long long)ATTEND_M_MAX,
     ATTEND_DECODE_OFFSET_V_NEXT = ATTEND_DECODE_END_K_NEXT,
@@ -121,10 +142,14 @@ enum {
     ATTEND_DECODE_ARENA_BYTES = ATTEND_DECODE_END_V_NEXT
 };
 
-RAOT_STATIC_ASSERT(ATTEND_DECODE_X_BYTES >= 0 && ATTEND_DECODE_X_BYTES <= INT32_MAX, "ATTEND_DECODE_X_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(ATTEND_DECODE_Y_BYTES >= 0 && ATTEND_DECODE_Y_BYTES <= INT32_MAX, "ATTEND_DECODE_Y_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(ATTEND_DECODE_ARENA_BYTES >= 0 && ATTEND_DECODE_ARENA_BYTES <= INT32_MAX, "ATTEND_DECODE_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(6LL * (long long)ATTEND_M_MAX + 32LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(ATTEND_DECODE_X_BYTES >= 0 && ATTEND_DECODE_X_BYTES <= INT32_MAX,
+                   "ATTEND_DECODE_X_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(ATTEND_DECODE_Y_BYTES >= 0 && ATTEND_DECODE_Y_BYTES <= INT32_MAX,
+                   "ATTEND_DECODE_Y_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(ATTEND_DECODE_ARENA_BYTES >= 0 && ATTEND_DECODE_ARENA_BYTES <= INT32_MAX,
+                   "ATTEND_DECODE_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(6LL * (long long)ATTEND_M_MAX + 32LL <= INT32_MAX,
+                   "indices must fit int32_t: lower a bound");
 
 struct attend_decode_dims {
     int32_t m; /* m: input k, axis 0, 2..13 */
@@ -140,7 +165,8 @@ struct attend_decode_outputs {
 
 /* One arena serves all entries, one at a time: what the greatest of them needs. */
 enum {
-    ATTEND_ARENA_BYTES = RAOT_MAX((long long)ATTEND_PREFILL_ARENA_BYTES, (long long)ATTEND_DECODE_ARENA_BYTES)
+    ATTEND_ARENA_BYTES =
+        RAOT_MAX((long long)ATTEND_PREFILL_ARENA_BYTES, (long long)ATTEND_DECODE_ARENA_BYTES)
 };
 
 /* Declares an arena of the right size and alignment: ATTEND_ARENA(static, arena); */
@@ -156,10 +182,14 @@ struct attend_dims {
 struct attend_memory {
     void *arena; /* ATTEND_ARENA_BYTES bytes, aligned to ATTEND_ALIGNMENT */
     size_t arena_bytes;
-    void *state; /* ATTEND_STATE_BYTES bytes, aligned likewise; lives from call to call of any entry */
+    /* ATTEND_STATE_BYTES bytes, aligned likewise; lives from call to call of any entry */
+    void *state;
 };
 
-/* Clears the state and fixes its sizes. Call it before the first run, and to start anew. One call serves all entries. */
+/*
+ * Clears the state and fixes its sizes. Call it before the first run, and to start anew. One call
+ * serves all entries.
+ */
 enum raot_status attend_init(const struct attend_memory *memory, const struct attend_dims *dims);
 
 /*
@@ -167,9 +197,15 @@ enum raot_status attend_init(const struct attend_memory *memory, const struct at
  * outputs nor state have changed. Inputs, outputs, arena and state must not overlap.
  */
 size_t attend_prefill_arena_bytes(const struct attend_prefill_dims *dims);
-enum raot_status attend_prefill_run(const struct attend_memory *memory, const struct attend_prefill_dims *dims, const struct attend_prefill_inputs *in, const struct attend_prefill_outputs *out);
+enum raot_status attend_prefill_run(const struct attend_memory *memory,
+                                    const struct attend_prefill_dims *dims,
+                                    const struct attend_prefill_inputs *in,
+                                    const struct attend_prefill_outputs *out);
 size_t attend_decode_arena_bytes(const struct attend_decode_dims *dims);
-enum raot_status attend_decode_run(const struct attend_memory *memory, const struct attend_decode_dims *dims, const struct attend_decode_inputs *in, const struct attend_decode_outputs *out);
+enum raot_status attend_decode_run(const struct attend_memory *memory,
+                                   const struct attend_decode_dims *dims,
+                                   const struct attend_decode_inputs *in,
+                                   const struct attend_decode_outputs *out);
 
 #ifdef __cplusplus
 }

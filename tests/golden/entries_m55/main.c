@@ -1,4 +1,6 @@
-/* main.c - the smallest complete use of attend: every entry once, on zeros at the greatest sizes. */
+/*
+ * main.c - the smallest complete use of attend: every entry once, on zeros at the greatest sizes.
+ */
 #include <stddef.h>
 
 #include "attend.h"

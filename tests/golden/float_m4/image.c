@@ -4,13 +4,21 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%image: f32[batch, 3, height, width]) {
- *       %stem: f32[batch, 8, (height + 1) / 2, (width + 1) / 2], %stem.panel: f32[3, 3, 3, 32] = call_kernel @conv_stem(%image, %w1)  # /stem/Conv
- *       %stem_on: f32[batch, 8, (height + 1) / 2, (width + 1) / 2] = call_kernel @batch_norm_clip_stem_on(%stem, %scale, %bias, %mean, %variance)  # /normal/BatchNormalization + /stem_on/Clip
- *       %pooled: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @max_pool_pooled(%stem_on)  # /pooled/MaxPool
- *       %depth_on: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @conv_hard_swish_depth_on(%pooled, %w2, %b2)  # /depth/Conv + /depth_on/HardSwish
- *       %heat: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @conv_add_heat(%depth_on, %w3, %b3, %pooled)  # /point/Conv + /heat/Add
- *       %smooth: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @average_pool_smooth(%heat)  # /smooth/AveragePool
- *       %mean_heat: f32[batch, 8, 1, 1] = call_kernel @reduce_mean_heat(%smooth)  # /mean_heat/GlobalAveragePool
+ *       %stem: f32[batch, 8, (height + 1) / 2, (width + 1) / 2], %stem.panel: f32[3, 3, 3, 32] =
+ *           call_kernel @conv_stem(%image, %w1)  # /stem/Conv
+ *       %stem_on: f32[batch, 8, (height + 1) / 2, (width + 1) / 2] = call_kernel
+ *           @batch_norm_clip_stem_on(%stem, %scale, %bias, %mean, %variance)  #
+ *           /normal/BatchNormalization + /stem_on/Clip
+ *       %pooled: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel
+ *           @max_pool_pooled(%stem_on)  # /pooled/MaxPool
+ *       %depth_on: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel
+ *           @conv_hard_swish_depth_on(%pooled, %w2, %b2)  # /depth/Conv + /depth_on/HardSwish
+ *       %heat: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel
+ *           @conv_add_heat(%depth_on, %w3, %b3, %pooled)  # /point/Conv + /heat/Add
+ *       %smooth: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel
+ *           @average_pool_smooth(%heat)  # /smooth/AveragePool
+ *       %mean_heat: f32[batch, 8, 1, 1] = call_kernel @reduce_mean_heat(%smooth)  #
+ *           /mean_heat/GlobalAveragePool
  *       %flat: f32[batch, 8] = view(%mean_heat)  # /flat/Reshape
  *       %logits: f32[batch, 6] = call_kernel @gemm_logits(%flat, %w4, %b4)  # /logits/Gemm
  *       return %logits, %heat
@@ -31,17 +39,13 @@
 #include "raot/window.h"
 
 /*
- * %stem: f32[batch, 8, (height + 1) / 2, (width + 1) / 2], %stem.panel: f32[3, 3, 3, 32] = call_kernel @conv_stem(%image, %w1)
+ * %stem: f32[batch, 8, (height + 1) / 2, (width + 1) / 2], %stem.panel: f32[3, 3, 3, 32] =
+ *     call_kernel @conv_stem(%image, %w1)
  * from /stem/Conv
  */
-RAOT_NOINLINE static void conv_stem(
-    int32_t batch,
-    int32_t height,
-    int32_t width,
-    const float *restrict image,
-    const float *restrict w1,
-    float *restrict stem,
-    float *restrict panel)
+RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width,
+                                    const float *restrict image, const float *restrict w1,
+                                    float *restrict stem, float *restrict panel)
 {
     /*@ split height; */
     for (int32_t i0 = 0; i0 < batch; i0++) {
@@ -56,22 +60,37 @@ RAOT_NOINLINE static void conv_stem(
                     for (int32_t i5_0 = 0; i5_0 < 3; i5_0++) {
                         /*@ loop unroll 4096; */
                         for (int32_t i6_0 = 0; i6_0 < 3; i6_0++) {
-                            const int32_t first = raot_min_i32(raot_max_i32(raot_floor_div(-i6_0, 2) - i3_piece * 32 + 1, 0), wide);
-                            const int32_t last = raot_max_i32(first, raot_min_i32(raot_min_i32(((width - i6_0) / 2) + 1, ((width + 1) / 2)) - i3_piece * 32, wide));
-                            const int32_t first_0 = raot_min_i32(high, raot_max_i32(raot_floor_div(-i5_0, 2) - i2_lines + 1, 0));
-                            const int32_t last_0 = raot_max_i32(first_0, raot_min_i32(raot_min_i32(((height + 1) / 2), raot_floor_div(height - i5_0, 2) + 1) - i2_lines, high));
+                            const int32_t first = raot_min_i32(
+                                raot_max_i32(raot_floor_div(-i6_0, 2) - i3_piece * 32 + 1, 0),
+                                wide);
+                            const int32_t last = raot_max_i32(first,
+                                                              raot_min_i32(
+                                                                  raot_min_i32(
+                                                                      ((width - i6_0) / 2) + 1,
+                                    ((width + 1) / 2)) - i3_piece * 32, wide));
+                            const int32_t first_0 = raot_min_i32(high,
+                                raot_max_i32(raot_floor_div(-i5_0, 2) - i2_lines + 1, 0));
+                            const int32_t last_0 = raot_max_i32(first_0,
+                                                                raot_min_i32(
+                                                                    raot_min_i32(((height + 1) / 2),
+                                    raot_floor_div(height - i5_0, 2) + 1) - i2_lines, high));
                             for (int32_t g = 0; g < first_0; g++) {
                                 for (int32_t x = 0; x < wide; x++) {
-                                    panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g * wide + x] = 0.0f;
+                                    panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g * wide + x] =
+                                        0.0f;
                                 }
                             }
                             for (int32_t g_0 = first_0; g_0 < last_0; g_0++) {
                                 raot_window_f32(
-                                    &panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g_0 * wide], wide, first, last, image, ((i0 * 3 + i4_0) * height + g_0 * 2 + i2_lines * 2 + i5_0 - 1) * width + i3_piece * 64 + i6_0 - 1, 2);
+                                    &panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g_0 * wide], wide,
+                                        first, last, image,
+                                        ((i0 * 3 + i4_0) * height + g_0 * 2 + i2_lines * 2 + i5_0 -
+                                         1) * width + i3_piece * 64 + i6_0 - 1, 2);
                             }
                             for (int32_t g_1 = last_0; g_1 < high; g_1++) {
                                 for (int32_t x_1 = 0; x_1 < wide; x_1++) {
-                                    panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g_1 * wide + x_1] = 0.0f;
+                                    panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g_1 * wide + x_1] =
+                                        0.0f;
                                 }
                             }
                         }
@@ -88,13 +107,17 @@ RAOT_NOINLINE static void conv_stem(
                     }
                     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {27, 1, 32}};
                     raot_multiply_f32(
-                        4, high * wide, levels, &w1[(((i1_tile * 4) * 3) * 3) * 3], 27, &panel[0], sums);
+                        4, high * wide, levels, &w1[(((i1_tile * 4) * 3) * 3) * 3], 27, &panel[0],
+                            sums);
                     /*@ loop unroll 4096; */
                     for (int32_t r_0 = 0; r_0 < 4; r_0++) {
                         /*@ loop unroll 4096; */
                         for (int32_t g_3 = 0; g_3 < high; g_3++) {
                             for (int32_t x_3 = 0; x_3 < wide; x_3++) {
-                                stem[((i0 * 8 + i1_tile * 4 + r_0) * (((height + 1) / 2)) + g_3 + i2_lines) * (((width + 1) / 2)) + i3_piece * 32 + x_3] = sums[r_0 * 32 + g_3 * wide + x_3];
+                                stem[
+                                    ((i0 * 8 + i1_tile * 4 + r_0) * (((height + 1) / 2)) + g_3 +
+                                     i2_lines) * (((width + 1) / 2)) + i3_piece * 32 + x_3] =
+                                        sums[r_0 * 32 + g_3 * wide + x_3];
                             }
                         }
                     }
@@ -105,18 +128,16 @@ RAOT_NOINLINE static void conv_stem(
 }
 
 /*
- * %stem_on: f32[batch, 8, (height + 1) / 2, (width + 1) / 2] = call_kernel @batch_norm_clip_stem_on(%stem, %scale, %bias, %mean, %variance)
+ * %stem_on: f32[batch, 8, (height + 1) / 2, (width + 1) / 2] = call_kernel
+ *     @batch_norm_clip_stem_on(%stem, %scale, %bias, %mean, %variance)
  * from /normal/BatchNormalization + /stem_on/Clip
  */
-RAOT_NOINLINE static void batch_norm_clip_stem_on(
-    int32_t batch,
-    int32_t height,
-    int32_t width,
-    const float *restrict scale,
-    const float *restrict bias,
-    const float *restrict mean,
-    const float *restrict variance,
-    float *restrict stem_on)
+RAOT_NOINLINE static void batch_norm_clip_stem_on(int32_t batch, int32_t height, int32_t width,
+                                                  const float *restrict scale,
+                                                  const float *restrict bias,
+                                                  const float *restrict mean,
+                                                  const float *restrict variance,
+                                                  float *restrict stem_on)
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
@@ -124,7 +145,12 @@ RAOT_NOINLINE static void batch_norm_clip_stem_on(
             float shift = bias[i1] - mean[i1] * factor;
             for (int32_t i2 = 0; i2 < ((height + 1) / 2); i2++) {
                 for (int32_t i3 = 0; i3 < ((width + 1) / 2); i3++) {
-                    stem_on[((i0 * 8 + i1) * (((height + 1) / 2)) + i2) * (((width + 1) / 2)) + i3] = raot_at_mostf(raot_at_leastf(stem_on[((i0 * 8 + i1) * (((height + 1) / 2)) + i2) * (((width + 1) / 2)) + i3] * factor + shift, 0.0f), 6.0f);
+                    stem_on[((i0 * 8 + i1) * (((height + 1) / 2)) + i2) * (((width + 1) / 2)) +
+                            i3] = raot_at_mostf(
+                                raot_at_leastf(
+                                    stem_on[((i0 * 8 + i1) * (((height + 1) / 2)) + i2) *
+                                            (((width + 1) / 2)) + i3] * factor + shift, 0.0f),
+                                6.0f);
                 }
             }
         }
@@ -132,15 +158,12 @@ RAOT_NOINLINE static void batch_norm_clip_stem_on(
 }
 
 /*
- * %pooled: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @max_pool_pooled(%stem_on)
+ * %pooled: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel
+ *     @max_pool_pooled(%stem_on)
  * from /pooled/MaxPool
  */
-RAOT_NOINLINE static void max_pool_pooled(
-    int32_t batch,
-    int32_t height,
-    int32_t width,
-    const float *restrict stem_on,
-    float *restrict pooled)
+RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t width,
+                                          const float *restrict stem_on, float *restrict pooled)
 {
     /*@ split width; */
     for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
@@ -158,40 +181,72 @@ RAOT_NOINLINE static void max_pool_pooled(
                     const int32_t i4_end = raot_max_i32(-i2_0 * 2 + 1, 0);
                     const int32_t i4_end_0 = raot_min_i32(((height + 1) / 2) - i2_0 * 2 + 1, 3);
                     for (int32_t i4_0 = i4_end; i4_0 < i4_end_0; i4_0++) {
-                        peak_0 = raot_maxf(peak_0, stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) + i3_tile * 6]);
-                        float stem_on_at = stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) + i3_tile * 6 + 1];
+                        peak_0 = raot_maxf(peak_0,
+                                           stem_on[
+                                               ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
+                                                i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) +
+                                               i3_tile * 6]);
+                        float stem_on_at = stem_on[
+                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 1];
                         peak_1 = raot_maxf(peak_1, stem_on_at);
-                        float stem_on_at_0 = stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) + i3_tile * 6 + 2];
+                        float stem_on_at_0 = stem_on[
+                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 2];
                         peak_2 = raot_maxf(peak_2, stem_on_at_0);
-                        float stem_on_at_1 = stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) + i3_tile * 6 + 3];
+                        float stem_on_at_1 = stem_on[
+                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 3];
                         peak_3 = raot_maxf(peak_3, stem_on_at_1);
-                        float stem_on_at_2 = stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) + i3_tile * 6 + 4];
+                        float stem_on_at_2 = stem_on[
+                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 4];
                         peak_4 = raot_maxf(peak_4, stem_on_at_2);
-                        float stem_on_at_3 = stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) + i3_tile * 6 + 5];
+                        float stem_on_at_3 = stem_on[
+                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 5];
                         peak_5 = raot_maxf(peak_5, stem_on_at_3);
                         peak_0 = raot_maxf(peak_0, stem_on_at);
                         peak_1 = raot_maxf(peak_1, stem_on_at_0);
                         peak_2 = raot_maxf(peak_2, stem_on_at_1);
                         peak_3 = raot_maxf(peak_3, stem_on_at_2);
                         peak_4 = raot_maxf(peak_4, stem_on_at_3);
-                        peak_5 = raot_maxf(peak_5, stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) + i3_tile * 6 + 6]);
+                        peak_5 = raot_maxf(peak_5,
+                                           stem_on[
+                                               ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
+                                                i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) +
+                                               i3_tile * 6 + 6]);
                     }
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6] = peak_0;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 1] = peak_1;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 2] = peak_2;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 3] = peak_3;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 4] = peak_4;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 5] = peak_5;
+                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_tile * 6] = peak_0;
+                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_tile * 6 + 1] = peak_1;
+                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_tile * 6 + 2] = peak_2;
+                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_tile * 6 + 3] = peak_3;
+                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_tile * 6 + 4] = peak_4;
+                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_tile * 6 + 5] = peak_5;
                 }
                 for (int32_t i3_0 = (i3_high / 6) * 6; i3_0 < i3_high; i3_0++) {
                     float peak_6 = -RAOT_INFINITY;
                     const int32_t i4_end_1 = raot_max_i32(-i2_0 * 2 + 1, 0);
                     const int32_t i4_end_2 = raot_min_i32(((height + 1) / 2) - i2_0 * 2 + 1, 3);
                     for (int32_t i4_1 = i4_end_1; i4_1 < i4_end_2; i4_1++) {
-                        peak_6 = raot_maxf(peak_6, stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_1 - 1) * (((width + 1) / 2)) + i3_0]);
-                        peak_6 = raot_maxf(peak_6, stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_1 - 1) * (((width + 1) / 2)) + i3_0 + 1]);
+                        peak_6 = raot_maxf(peak_6,
+                                           stem_on[
+                                               ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
+                                                i2_0 * 2 + i4_1 - 1) * (((width + 1) / 2)) + i3_0]);
+                        peak_6 = raot_maxf(peak_6,
+                                           stem_on[
+                                               ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
+                                                i2_0 * 2 + i4_1 - 1) * (((width + 1) / 2)) + i3_0 +
+                                               1]);
                     }
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0] = peak_6;
+                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_0] = peak_6;
                 }
                 /*@ loop unroll 4096; */
                 for (int32_t i3_1 = i3_high; i3_1 < ((width + 1) / 2); i3_1++) {
@@ -201,10 +256,15 @@ RAOT_NOINLINE static void max_pool_pooled(
                     for (int32_t i4_2 = i4_end_3; i4_2 < i4_end_4; i4_2++) {
                         const int32_t i5_end = raot_min_i32(((width + 1) / 2) - i3_1, 2);
                         for (int32_t i5_0 = 0; i5_0 < i5_end; i5_0++) {
-                            peak_7 = raot_maxf(peak_7, stem_on[((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_2 - 1) * (((width + 1) / 2)) + i3_1 + i5_0]);
+                            peak_7 = raot_maxf(peak_7,
+                                               stem_on[
+                                                   ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
+                                                    i2_0 * 2 + i4_2 - 1) * (((width + 1) / 2)) +
+                                                   i3_1 + i5_0]);
                         }
                     }
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_1] = peak_7;
+                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_1] = peak_7;
                 }
             }
         }
@@ -212,17 +272,15 @@ RAOT_NOINLINE static void max_pool_pooled(
 }
 
 /*
- * %depth_on: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @conv_hard_swish_depth_on(%pooled, %w2, %b2)
+ * %depth_on: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel
+ *     @conv_hard_swish_depth_on(%pooled, %w2, %b2)
  * from /depth/Conv + /depth_on/HardSwish
  */
-RAOT_NOINLINE static void conv_hard_swish_depth_on(
-    int32_t batch,
-    int32_t height,
-    int32_t width,
-    const float *restrict pooled,
-    const float *restrict w2,
-    const float *restrict b2,
-    float *restrict depth_on)
+RAOT_NOINLINE static void conv_hard_swish_depth_on(int32_t batch, int32_t height, int32_t width,
+                                                   const float *restrict pooled,
+                                                   const float *restrict w2,
+                                                   const float *restrict b2,
+                                                   float *restrict depth_on)
 {
     /*@ split width; */
     for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
@@ -239,19 +297,33 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(
                     float total_4 = b2_at;
                     float total_5 = b2_at;
                     const int32_t i4_end = raot_max_i32(raot_floor_div(-i2_0 + 1, 2) + 1, 0);
-                    const int32_t i4_end_0 = raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
+                    const int32_t i4_end_0 =
+                        raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
                     for (int32_t i4_0 = i4_end; i4_0 < i4_end_0; i4_0++) {
                         float w2_at = w2[(i1_0 * 3 + i4_0) * 3];
-                        total_0 = raot_fmaf(pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) * (((width + 1) / 2)) + i3_tile * 6], w2_at, total_0);
-                        float pooled_at = pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) * (((width + 1) / 2)) + i3_tile * 6 + 1];
+                        total_0 = raot_fmaf(
+                            pooled[
+                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
+                                (((width + 1) / 2)) + i3_tile * 6], w2_at, total_0);
+                        float pooled_at = pooled[
+                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 1];
                         total_1 = raot_fmaf(pooled_at, w2_at, total_1);
-                        float pooled_at_0 = pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) * (((width + 1) / 2)) + i3_tile * 6 + 2];
+                        float pooled_at_0 = pooled[
+                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 2];
                         total_2 = raot_fmaf(pooled_at_0, w2_at, total_2);
-                        float pooled_at_1 = pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) * (((width + 1) / 2)) + i3_tile * 6 + 3];
+                        float pooled_at_1 = pooled[
+                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 3];
                         total_3 = raot_fmaf(pooled_at_1, w2_at, total_3);
-                        float pooled_at_2 = pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) * (((width + 1) / 2)) + i3_tile * 6 + 4];
+                        float pooled_at_2 = pooled[
+                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 4];
                         total_4 = raot_fmaf(pooled_at_2, w2_at, total_4);
-                        float pooled_at_3 = pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) * (((width + 1) / 2)) + i3_tile * 6 + 5];
+                        float pooled_at_3 = pooled[
+                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 5];
                         total_5 = raot_fmaf(pooled_at_3, w2_at, total_5);
                         float w2_at_0 = w2[(i1_0 * 3 + i4_0) * 3 + 1];
                         total_0 = raot_fmaf(pooled_at, w2_at_0, total_0);
@@ -259,7 +331,9 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(
                         total_2 = raot_fmaf(pooled_at_1, w2_at_0, total_2);
                         total_3 = raot_fmaf(pooled_at_2, w2_at_0, total_3);
                         total_4 = raot_fmaf(pooled_at_3, w2_at_0, total_4);
-                        float pooled_at_4 = pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) * (((width + 1) / 2)) + i3_tile * 6 + 6];
+                        float pooled_at_4 = pooled[
+                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
+                            (((width + 1) / 2)) + i3_tile * 6 + 6];
                         total_5 = raot_fmaf(pooled_at_4, w2_at_0, total_5);
                         float w2_at_1 = w2[(i1_0 * 3 + i4_0) * 3 + 2];
                         total_0 = raot_fmaf(pooled_at_0, w2_at_1, total_0);
@@ -267,40 +341,83 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(
                         total_2 = raot_fmaf(pooled_at_2, w2_at_1, total_2);
                         total_3 = raot_fmaf(pooled_at_3, w2_at_1, total_3);
                         total_4 = raot_fmaf(pooled_at_4, w2_at_1, total_4);
-                        total_5 = raot_fmaf(pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) * (((width + 1) / 2)) + i3_tile * 6 + 7], w2_at_1, total_5);
+                        total_5 = raot_fmaf(
+                            pooled[
+                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
+                                (((width + 1) / 2)) + i3_tile * 6 + 7], w2_at_1, total_5);
                     }
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 1] = total_0 * raot_at_leastf(raot_at_mostf(total_0 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 2] = total_1 * raot_at_leastf(raot_at_mostf(total_1 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 3] = total_2 * raot_at_leastf(raot_at_mostf(total_2 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 4] = total_3 * raot_at_leastf(raot_at_mostf(total_3 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 5] = total_4 * raot_at_leastf(raot_at_mostf(total_4 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_tile * 6 + 6] = total_5 * raot_at_leastf(raot_at_mostf(total_5 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                             (((width + 1) / 2)) + i3_tile * 6 + 1] = total_0 *
+                            raot_at_leastf(raot_at_mostf(total_0 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                             (((width + 1) / 2)) + i3_tile * 6 + 2] = total_1 *
+                            raot_at_leastf(raot_at_mostf(total_1 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                             (((width + 1) / 2)) + i3_tile * 6 + 3] = total_2 *
+                            raot_at_leastf(raot_at_mostf(total_2 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                             (((width + 1) / 2)) + i3_tile * 6 + 4] = total_3 *
+                            raot_at_leastf(raot_at_mostf(total_3 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                             (((width + 1) / 2)) + i3_tile * 6 + 5] = total_4 *
+                            raot_at_leastf(raot_at_mostf(total_4 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                             (((width + 1) / 2)) + i3_tile * 6 + 6] = total_5 *
+                            raot_at_leastf(raot_at_mostf(total_5 * 0.16666667f + 0.5f, 1.0f), 0.0f);
                 }
                 for (int32_t i3_0 = ((i3_high + 5) / 6) * 6 - 5; i3_0 < i3_high; i3_0++) {
                     float total_6 = b2[i1_0];
                     const int32_t i4_end_1 = raot_max_i32(raot_floor_div(-i2_0 + 1, 2) + 1, 0);
-                    const int32_t i4_end_2 = raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
+                    const int32_t i4_end_2 =
+                        raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
                     for (int32_t i4_1 = i4_end_1; i4_1 < i4_end_2; i4_1++) {
-                        total_6 = raot_fmaf(pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) * (((width + 1) / 2)) + i3_0 - 1], w2[(i1_0 * 3 + i4_1) * 3], total_6);
-                        total_6 = raot_fmaf(pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) * (((width + 1) / 2)) + i3_0], w2[(i1_0 * 3 + i4_1) * 3 + 1], total_6);
-                        total_6 = raot_fmaf(pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) * (((width + 1) / 2)) + i3_0 + 1], w2[(i1_0 * 3 + i4_1) * 3 + 2], total_6);
+                        total_6 = raot_fmaf(
+                            pooled[
+                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) *
+                                (((width + 1) / 2)) + i3_0 - 1], w2[(i1_0 * 3 + i4_1) * 3],
+                            total_6);
+                        total_6 = raot_fmaf(
+                            pooled[
+                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) *
+                                (((width + 1) / 2)) + i3_0], w2[(i1_0 * 3 + i4_1) * 3 + 1],
+                            total_6);
+                        total_6 = raot_fmaf(
+                            pooled[
+                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) *
+                                (((width + 1) / 2)) + i3_0 + 1], w2[(i1_0 * 3 + i4_1) * 3 + 2],
+                            total_6);
                     }
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0] = total_6 * raot_at_leastf(raot_at_mostf(total_6 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                             (((width + 1) / 2)) + i3_0] = total_6 *
+                                                           raot_at_leastf(
+                                                               raot_at_mostf(total_6 * 0.16666667f +
+                            0.5f, 1.0f), 0.0f);
                 }
                 /*@ loop unroll 4096; */
-                for (int32_t i3_border = 0; i3_border < ((width + 1) / 2) - i3_high + 1; i3_border++) {
-                    const int32_t i3_1 = i3_high * raot_min_i32(1, raot_max_i32(0, i3_border)) + i3_border - raot_min_i32(1, raot_max_i32(0, i3_border));
+                for (int32_t i3_border =
+                    0; i3_border < ((width + 1) / 2) - i3_high + 1; i3_border++) {
+                    const int32_t i3_1 = i3_high * raot_min_i32(1, raot_max_i32(0, i3_border)) +
+                                         i3_border - raot_min_i32(1, raot_max_i32(0, i3_border));
                     float total_7 = b2[i1_0];
                     const int32_t i4_end_3 = raot_max_i32(raot_floor_div(-i2_0 + 1, 2) + 1, 0);
-                    const int32_t i4_end_4 = raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
+                    const int32_t i4_end_4 =
+                        raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
                     for (int32_t i4_2 = i4_end_3; i4_2 < i4_end_4; i4_2++) {
                         const int32_t i5_end = raot_max_i32(-i3_1 + 1, 0);
                         const int32_t i5_end_0 = raot_min_i32(((width + 1) / 2) - i3_1 + 1, 3);
                         for (int32_t i5_0 = i5_end; i5_0 < i5_end_0; i5_0++) {
-                            total_7 = raot_fmaf(pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_2 * 2 - 2) * (((width + 1) / 2)) + i3_1 + i5_0 - 1], w2[(i1_0 * 3 + i4_2) * 3 + i5_0], total_7);
+                            total_7 = raot_fmaf(
+                                pooled[
+                                    ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_2 * 2 -
+                                     2) * (((width + 1) / 2)) + i3_1 + i5_0 - 1],
+                                w2[(i1_0 * 3 + i4_2) * 3 + i5_0], total_7);
                         }
                     }
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_1] = total_7 * raot_at_leastf(raot_at_mostf(total_7 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                             (((width + 1) / 2)) + i3_1] = total_7 *
+                                                           raot_at_leastf(
+                                                               raot_at_mostf(total_7 * 0.16666667f +
+                            0.5f, 1.0f), 0.0f);
                 }
             }
         }
@@ -308,22 +425,20 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(
 }
 
 /*
- * %heat: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @conv_add_heat(%depth_on, %w3, %b3, %pooled)
+ * %heat: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @conv_add_heat(%depth_on,
+ *     %w3, %b3, %pooled)
  * from /point/Conv + /heat/Add
  */
-RAOT_NOINLINE static void conv_add_heat(
-    int32_t batch,
-    int32_t height,
-    int32_t width,
-    const float *restrict depth_on,
-    const float *restrict w3,
-    const float *restrict b3,
-    float *restrict heat)
+RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t width,
+                                        const float *restrict depth_on, const float *restrict w3,
+                                        const float *restrict b3, float *restrict heat)
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
         /*@ loop unroll 4096; */
-        for (int32_t i3_panel = 0; i3_panel < ((((height + 3) / 4) * ((width + 1) / 2) + 31) / 32); i3_panel++) {
-            const int32_t width_0 = raot_min_i32(((height + 3) / 4) * ((width + 1) / 2) - i3_panel * 32, 32);
+        for (int32_t i3_panel =
+            0; i3_panel < ((((height + 3) / 4) * ((width + 1) / 2) + 31) / 32); i3_panel++) {
+            const int32_t width_0 =
+                raot_min_i32(((height + 3) / 4) * ((width + 1) / 2) - i3_panel * 32, 32);
             for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
                 float sums[128];
                 /*@ loop unroll 4096; */
@@ -333,14 +448,33 @@ RAOT_NOINLINE static void conv_add_heat(
                         sums[r * 32 + c] = b3[i1_tile * 4 + r];
                     }
                 }
-                const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, ((height + 3) / 4) * ((width + 1) / 2)}};
+                const struct raot_level levels[3] =
+                    {{1, 0, 0}, {1, 0, 0}, {8, 1, ((height + 3) / 4) * ((width + 1) / 2)}};
                 raot_multiply_f32(
-                    4, width_0, levels, &w3[(i1_tile * 4) * 8], 8, &depth_on[((i0 * 8) * (((height + 3) / 4)) + ((i3_panel * 32) / (((width + 1) / 2)))) * (((width + 1) / 2)) + i3_panel * 32 - ((width + 1) / 2) * ((i3_panel * 32) / (((width + 1) / 2)))], sums);
+                    4, width_0, levels, &w3[(i1_tile * 4) * 8], 8,
+                        &depth_on[
+                            ((i0 * 8) * (((height + 3) / 4)) +
+                             ((i3_panel * 32) / (((width + 1) / 2)))) * (((width + 1) / 2)) +
+                            i3_panel * 32 -
+                            ((width + 1) / 2) * ((i3_panel * 32) / (((width + 1) / 2)))], sums);
                 /*@ loop unroll 4096; */
                 for (int32_t r_0 = 0; r_0 < 4; r_0++) {
                     /*@ loop unroll 4096; */
                     for (int32_t c_0 = 0; c_0 < width_0; c_0++) {
-                        heat[((i0 * 8 + i1_tile * 4 + r_0) * (((height + 3) / 4)) + ((c_0 + i3_panel * 32) / (((width + 1) / 2)))) * (((width + 1) / 2)) + c_0 + i3_panel * 32 - ((c_0 + i3_panel * 32) / (((width + 1) / 2))) * ((width + 1) / 2)] = sums[r_0 * 32 + c_0] + heat[((i0 * 8 + i1_tile * 4 + r_0) * (((height + 3) / 4)) + ((c_0 + i3_panel * 32) / (((width + 1) / 2)))) * (((width + 1) / 2)) + c_0 + i3_panel * 32 - ((c_0 + i3_panel * 32) / (((width + 1) / 2))) * ((width + 1) / 2)];
+                        heat[
+                            ((i0 * 8 + i1_tile * 4 + r_0) * (((height + 3) / 4)) +
+                             ((c_0 + i3_panel * 32) / (((width + 1) / 2)))) * (((width + 1) / 2)) +
+                            c_0 + i3_panel * 32 -
+                            ((c_0 + i3_panel * 32) / (((width + 1) / 2))) *
+                            ((width + 1) / 2)] = sums[r_0 * 32 + c_0] +
+                                                 heat[
+                                                     ((i0 * 8 + i1_tile * 4 + r_0) *
+                                                      (((height + 3) / 4)) +
+                                                      ((c_0 + i3_panel * 32) /
+                                                       (((width + 1) / 2)))) * (((width + 1) / 2)) +
+                                                     c_0 + i3_panel * 32 -
+                                                     ((c_0 + i3_panel * 32) / (((width + 1) / 2))) *
+                                                     ((width + 1) / 2)];
                     }
                 }
             }
@@ -349,15 +483,12 @@ RAOT_NOINLINE static void conv_add_heat(
 }
 
 /*
- * %smooth: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel @average_pool_smooth(%heat)
+ * %smooth: f32[batch, 8, (height + 3) / 4, (width + 1) / 2] = call_kernel
+ *     @average_pool_smooth(%heat)
  * from /smooth/AveragePool
  */
-RAOT_NOINLINE static void average_pool_smooth(
-    int32_t batch,
-    int32_t height,
-    int32_t width,
-    const float *restrict heat,
-    float *restrict smooth)
+RAOT_NOINLINE static void average_pool_smooth(int32_t batch, int32_t height, int32_t width,
+                                              const float *restrict heat, float *restrict smooth)
 {
     /*@ split height; */
     /*@ split width; */
@@ -369,15 +500,24 @@ RAOT_NOINLINE static void average_pool_smooth(
                 for (int32_t i3_0 = 0; i3_0 < i3_high; i3_0++) {
                     float total_0 = 0.0f;
                     float count_0 = 0.0f;
-                    total_0 = total_0 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0];
+                    total_0 = total_0 +
+                              heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                                   (((width + 1) / 2)) + i3_0];
                     count_0 = count_0 + 1.0f;
-                    total_0 = total_0 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0 + 1];
+                    total_0 = total_0 +
+                              heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                                   (((width + 1) / 2)) + i3_0 + 1];
                     count_0 = count_0 + 1.0f;
-                    total_0 = total_0 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) * (((width + 1) / 2)) + i3_0];
+                    total_0 = total_0 +
+                              heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) *
+                                   (((width + 1) / 2)) + i3_0];
                     count_0 = count_0 + 1.0f;
-                    total_0 = total_0 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) * (((width + 1) / 2)) + i3_0 + 1];
+                    total_0 = total_0 +
+                              heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) *
+                                   (((width + 1) / 2)) + i3_0 + 1];
                     count_0 = count_0 + 1.0f;
-                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0] = total_0 / count_0;
+                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_0] = total_0 / count_0;
                 }
                 /*@ loop unroll 4096; */
                 for (int32_t i3_1 = i3_high; i3_1 < ((width + 1) / 2); i3_1++) {
@@ -385,15 +525,20 @@ RAOT_NOINLINE static void average_pool_smooth(
                     float count_1 = 0.0f;
                     const int32_t i5_end = raot_min_i32(((width + 1) / 2) - i3_1, 2);
                     for (int32_t i5_0 = 0; i5_0 < i5_end; i5_0++) {
-                        total_1 = total_1 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_1 + i5_0];
+                        total_1 = total_1 +
+                                  heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                                       (((width + 1) / 2)) + i3_1 + i5_0];
                         count_1 = count_1 + 1.0f;
                     }
                     const int32_t i5_end_0 = i5_end;
                     for (int32_t i5_1 = 0; i5_1 < i5_end_0; i5_1++) {
-                        total_1 = total_1 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) * (((width + 1) / 2)) + i3_1 + i5_1];
+                        total_1 = total_1 +
+                                  heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) *
+                                       (((width + 1) / 2)) + i3_1 + i5_1];
                         count_1 = count_1 + 1.0f;
                     }
-                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_1] = total_1 / count_1;
+                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
+                           i3_1] = total_1 / count_1;
                 }
             }
             /*@ loop unroll 4096; */
@@ -404,12 +549,17 @@ RAOT_NOINLINE static void average_pool_smooth(
                     float count_2 = 0.0f;
                     const int32_t i4_end = raot_min_i32(((height + 3) / 4) - i2_1, 2);
                     for (int32_t i4_0 = 0; i4_0 < i4_end; i4_0++) {
-                        total_2 = total_2 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_0) * (((width + 1) / 2)) + i3_2];
+                        total_2 = total_2 +
+                                  heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_0) *
+                                       (((width + 1) / 2)) + i3_2];
                         count_2 = count_2 + 1.0f;
-                        total_2 = total_2 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_0) * (((width + 1) / 2)) + i3_2 + 1];
+                        total_2 = total_2 +
+                                  heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_0) *
+                                       (((width + 1) / 2)) + i3_2 + 1];
                         count_2 = count_2 + 1.0f;
                     }
-                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1) * (((width + 1) / 2)) + i3_2] = total_2 / count_2;
+                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1) * (((width + 1) / 2)) +
+                           i3_2] = total_2 / count_2;
                 }
                 /*@ loop unroll 4096; */
                 for (int32_t i3_3 = i3_high_0; i3_3 < ((width + 1) / 2); i3_3++) {
@@ -419,11 +569,15 @@ RAOT_NOINLINE static void average_pool_smooth(
                     for (int32_t i4_1 = 0; i4_1 < i4_end_0; i4_1++) {
                         const int32_t i5_end_1 = raot_min_i32(((width + 1) / 2) - i3_3, 2);
                         for (int32_t i5_2 = 0; i5_2 < i5_end_1; i5_2++) {
-                            total_3 = total_3 + heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_1) * (((width + 1) / 2)) + i3_3 + i5_2];
+                            total_3 = total_3 +
+                                      heat[
+                                          ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_1) *
+                                          (((width + 1) / 2)) + i3_3 + i5_2];
                             count_3 = count_3 + 1.0f;
                         }
                     }
-                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1) * (((width + 1) / 2)) + i3_3] = total_3 / count_3;
+                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1) * (((width + 1) / 2)) +
+                           i3_3] = total_3 / count_3;
                 }
             }
         }
@@ -434,12 +588,8 @@ RAOT_NOINLINE static void average_pool_smooth(
  * %mean_heat: f32[batch, 8, 1, 1] = call_kernel @reduce_mean_heat(%smooth)
  * from /mean_heat/GlobalAveragePool
  */
-RAOT_NOINLINE static void reduce_mean_heat(
-    int32_t batch,
-    int32_t height,
-    int32_t width,
-    const float *restrict smooth,
-    float *restrict mean_heat)
+RAOT_NOINLINE static void reduce_mean_heat(int32_t batch, int32_t height, int32_t width,
+                                           const float *restrict smooth, float *restrict mean_heat)
 {
     for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
         for (int32_t i1_0 = 0; i1_0 < 8; i1_0++) {
@@ -448,16 +598,27 @@ RAOT_NOINLINE static void reduce_mean_heat(
             for (int32_t i2_0 = 0; i2_0 < i2_end; i2_0++) {
                 const int32_t i3_end = ((width + 1) / 2);
                 for (int32_t i3_0 = 0; i3_0 < (i3_end / 4); i3_0++) {
-                    total_0 = total_0 + smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0 * 4];
-                    total_0 = total_0 + smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0 * 4 + 1];
-                    total_0 = total_0 + smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0 * 4 + 2];
-                    total_0 = total_0 + smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_0 * 4 + 3];
+                    total_0 = total_0 +
+                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                                     (((width + 1) / 2)) + i3_0 * 4];
+                    total_0 = total_0 +
+                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                                     (((width + 1) / 2)) + i3_0 * 4 + 1];
+                    total_0 = total_0 +
+                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                                     (((width + 1) / 2)) + i3_0 * 4 + 2];
+                    total_0 = total_0 +
+                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                                     (((width + 1) / 2)) + i3_0 * 4 + 3];
                 }
                 for (int32_t i3_1 = (i3_end / 4) * 4; i3_1 < i3_end; i3_1++) {
-                    total_0 = total_0 + smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) + i3_1];
+                    total_0 = total_0 +
+                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
+                                     (((width + 1) / 2)) + i3_1];
                 }
             }
-            mean_heat[i0_0 * 8 + i1_0] = total_0 / (float)(int64_t)(((height + 3) / 4) * ((width + 1) / 2));
+            mean_heat[i0_0 * 8 + i1_0] =
+                total_0 / (float)(int64_t)(((height + 3) / 4) * ((width + 1) / 2));
         }
     }
 }
@@ -466,12 +627,9 @@ RAOT_NOINLINE static void reduce_mean_heat(
  * %logits: f32[batch, 6] = call_kernel @gemm_logits(%flat, %w4, %b4)
  * from /logits/Gemm
  */
-RAOT_NOINLINE static void gemm_logits(
-    int32_t batch,
-    const float *restrict flat,
-    const float *restrict w4,
-    const float *restrict b4,
-    float *restrict logits)
+RAOT_NOINLINE static void gemm_logits(int32_t batch, const float *restrict flat,
+                                      const float *restrict w4, const float *restrict b4,
+                                      float *restrict logits)
 {
     for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
         for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
@@ -509,13 +667,18 @@ size_t image_arena_bytes(const struct image_dims *dims)
     const int32_t height = dims->height;
     const int32_t width = dims->width;
     size_t need = 0;
-    need = RAOT_MAX(need, IMAGE_OFFSET_DEPTH_ON + (size_t)(batch * ((height + 3) / 4) * ((width + 1) / 2) * 32));
+    need = RAOT_MAX(need,
+                    IMAGE_OFFSET_DEPTH_ON +
+                    (size_t)(batch * ((height + 3) / 4) * ((width + 1) / 2) * 32));
     need = RAOT_MAX(need, IMAGE_OFFSET_MEAN_HEAT + (size_t)(batch * 32));
-    need = RAOT_MAX(need, IMAGE_OFFSET_STEM_ON + (size_t)(batch * ((height + 1) / 2) * ((width + 1) / 2) * 32));
+    need = RAOT_MAX(need,
+                    IMAGE_OFFSET_STEM_ON +
+                    (size_t)(batch * ((height + 1) / 2) * ((width + 1) / 2) * 32));
     return need;
 }
 
-enum raot_status image_run(const struct image_memory *memory, const struct image_dims *dims, const struct image_inputs *in, const struct image_outputs *out)
+enum raot_status image_run(const struct image_memory *memory, const struct image_dims *dims,
+                           const struct image_inputs *in, const struct image_outputs *out)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -571,17 +734,28 @@ enum raot_status image_run(const struct image_memory *memory, const struct image
     if (!raot_disjoint(writes, 3, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    float *const stem_panel = raot_at(memory->arena, IMAGE_OFFSET_STEM_PANEL); /* f32[3, 3, 3, 32], at most 3456 bytes */
-    float *const depth_on = raot_at(memory->arena, IMAGE_OFFSET_DEPTH_ON); /* f32[batch, 8, (height + 3) / 4, (width + 1) / 2], at most 512 bytes */
-    float *const smooth = raot_at(memory->arena, IMAGE_OFFSET_SMOOTH); /* f32[batch, 8, (height + 3) / 4, (width + 1) / 2], at most 512 bytes */
-    float *const mean_heat = raot_at(memory->arena, IMAGE_OFFSET_MEAN_HEAT); /* f32[batch, 8, 1, 1], at most 64 bytes */
-    float *const stem_on = raot_at(memory->arena, IMAGE_OFFSET_STEM_ON); /* f32[batch, 8, (height + 1) / 2, (width + 1) / 2], at most 1024 bytes */
+    /* f32[3, 3, 3, 32], at most 3456 bytes */
+    float *const stem_panel = raot_at(memory->arena, IMAGE_OFFSET_STEM_PANEL);
+    /* f32[batch, 8, (height + 3) / 4, (width + 1) / 2], at most 512 bytes */
+    float *const depth_on = raot_at(memory->arena, IMAGE_OFFSET_DEPTH_ON);
+    /* f32[batch, 8, (height + 3) / 4, (width + 1) / 2], at most 512 bytes */
+    float *const smooth = raot_at(memory->arena, IMAGE_OFFSET_SMOOTH);
+    /* f32[batch, 8, 1, 1], at most 64 bytes */
+    float *const mean_heat = raot_at(memory->arena, IMAGE_OFFSET_MEAN_HEAT);
+    /* f32[batch, 8, (height + 1) / 2, (width + 1) / 2], at most 1024 bytes */
+    float *const stem_on = raot_at(memory->arena, IMAGE_OFFSET_STEM_ON);
 
-    RAOT_PROFILE(conv_stem, conv_stem(batch, height, width, in->image, image_w1, stem_on, stem_panel));
-    RAOT_PROFILE(batch_norm_clip_stem_on, batch_norm_clip_stem_on(batch, height, width, image_scale, image_bias, image_mean, image_variance, stem_on));
+    RAOT_PROFILE(conv_stem,
+                 conv_stem(batch, height, width, in->image, image_w1, stem_on, stem_panel));
+    RAOT_PROFILE(batch_norm_clip_stem_on,
+                 batch_norm_clip_stem_on(batch, height, width, image_scale, image_bias, image_mean,
+                                         image_variance, stem_on));
     RAOT_PROFILE(max_pool_pooled, max_pool_pooled(batch, height, width, stem_on, out->heat));
-    RAOT_PROFILE(conv_hard_swish_depth_on, conv_hard_swish_depth_on(batch, height, width, out->heat, image_w2, image_b2, depth_on));
-    RAOT_PROFILE(conv_add_heat, conv_add_heat(batch, height, width, depth_on, image_w3, image_b3, out->heat));
+    RAOT_PROFILE(conv_hard_swish_depth_on,
+                 conv_hard_swish_depth_on(batch, height, width, out->heat, image_w2, image_b2,
+                                          depth_on));
+    RAOT_PROFILE(conv_add_heat,
+                 conv_add_heat(batch, height, width, depth_on, image_w3, image_b3, out->heat));
     RAOT_PROFILE(average_pool_smooth, average_pool_smooth(batch, height, width, out->heat, smooth));
     RAOT_PROFILE(reduce_mean_heat, reduce_mean_heat(batch, height, width, smooth, mean_heat));
     RAOT_PROFILE(gemm_logits, gemm_logits(batch, mean_heat, image_w4, image_b4, out->logits));
@@ -597,8 +771,10 @@ size_t image_arena_bytes(const struct image_dims *dims)
     return IMAGE_NAMED(image_arena_bytes)(dims);
 }
 #undef image_run
-enum raot_status image_run(const struct image_memory *memory, const struct image_dims *dims, const struct image_inputs *in, const struct image_outputs *out);
-enum raot_status image_run(const struct image_memory *memory, const struct image_dims *dims, const struct image_inputs *in, const struct image_outputs *out)
+enum raot_status image_run(const struct image_memory *memory, const struct image_dims *dims,
+                           const struct image_inputs *in, const struct image_outputs *out);
+enum raot_status image_run(const struct image_memory *memory, const struct image_dims *dims,
+                           const struct image_inputs *in, const struct image_outputs *out)
 {
     return IMAGE_NAMED(image_run)(memory, dims, in, out);
 }

@@ -17,7 +17,8 @@
  * The bounds are part of the names that the linker sees: files that were built with
  * different bounds do not link. Write image_run; it becomes image_run_batch2_height7_width8.
  */
-#define IMAGE_NAMED_(name, value0, value1, value2) name##_batch##value0##_height##value1##_width##value2
+#define IMAGE_NAMED_(name, value0, value1, value2) \
+    name##_batch##value0##_height##value1##_width##value2
 #define IMAGE_NAMED_BY(name, value0, value1, value2) IMAGE_NAMED_(name, value0, value1, value2)
 #define IMAGE_NAMED(name) IMAGE_NAMED_BY(name, IMAGE_BATCH_MAX, IMAGE_HEIGHT_MAX, IMAGE_WIDTH_MAX)
 #define image_arena_bytes IMAGE_NAMED(image_arena_bytes)
@@ -28,41 +29,61 @@ extern "C" {
 #endif
 
 RAOT_STATIC_ASSERT(IMAGE_BATCH_MAX >= 1, "IMAGE_BATCH_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(IMAGE_BATCH_MAX <= 122707, "IMAGE_BATCH_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(IMAGE_BATCH_MAX <= 122707,
+                   "IMAGE_BATCH_MAX is too large: sizes would not fit int32_t");
 RAOT_STATIC_ASSERT(IMAGE_HEIGHT_MAX >= 1, "IMAGE_HEIGHT_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(IMAGE_HEIGHT_MAX <= 122707, "IMAGE_HEIGHT_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(IMAGE_HEIGHT_MAX <= 122707,
+                   "IMAGE_HEIGHT_MAX is too large: sizes would not fit int32_t");
 RAOT_STATIC_ASSERT(IMAGE_WIDTH_MAX >= 3, "IMAGE_WIDTH_MAX is below the least size, 3");
-RAOT_STATIC_ASSERT(IMAGE_WIDTH_MAX <= 122707, "IMAGE_WIDTH_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(IMAGE_WIDTH_MAX <= 122707,
+                   "IMAGE_WIDTH_MAX is too large: sizes would not fit int32_t");
 
 /* Sizes in bytes. They follow the bounds. */
 enum {
     IMAGE_ALIGNMENT = 16,
-    IMAGE_IMAGE_BYTES = 12LL * (long long)IMAGE_BATCH_MAX * (long long)IMAGE_HEIGHT_MAX * (long long)IMAGE_WIDTH_MAX,
+    IMAGE_IMAGE_BYTES = 12LL * (long long)IMAGE_BATCH_MAX * (long long)IMAGE_HEIGHT_MAX *
+                        (long long)IMAGE_WIDTH_MAX,
     IMAGE_LOGITS_BYTES = 24LL * (long long)IMAGE_BATCH_MAX,
-    IMAGE_HEAT_BYTES = 32LL * (long long)IMAGE_BATCH_MAX * (((long long)IMAGE_HEIGHT_MAX + 3LL) / (4LL)) * (((long long)IMAGE_WIDTH_MAX + 1LL) / (2LL)),
+    IMAGE_HEAT_BYTES = 32LL * (long long)IMAGE_BATCH_MAX *
+                       (((long long)IMAGE_HEIGHT_MAX + 3LL) / (4LL)) *
+                       (((long long)IMAGE_WIDTH_MAX + 1LL) / (2LL)),
     IMAGE_SIZE_STEM_PANEL = 3456,
     IMAGE_OFFSET_STEM_PANEL = 0,
     IMAGE_END_STEM_PANEL = (long long)IMAGE_OFFSET_STEM_PANEL + IMAGE_SIZE_STEM_PANEL,
-    IMAGE_SIZE_DEPTH_ON = 32LL * (long long)IMAGE_BATCH_MAX * (((long long)IMAGE_HEIGHT_MAX + 3LL) / (4LL)) * (((long long)IMAGE_WIDTH_MAX + 1LL) / (2LL)),
+    IMAGE_SIZE_DEPTH_ON = 32LL * (long long)IMAGE_BATCH_MAX *
+                          (((long long)IMAGE_HEIGHT_MAX + 3LL) / (4LL)) *
+                          (((long long)IMAGE_WIDTH_MAX + 1LL) / (2LL)),
     IMAGE_OFFSET_DEPTH_ON = 0,
     IMAGE_END_DEPTH_ON = (long long)IMAGE_OFFSET_DEPTH_ON + IMAGE_SIZE_DEPTH_ON,
-    IMAGE_SIZE_SMOOTH = 32LL * (long long)IMAGE_BATCH_MAX * (((long long)IMAGE_HEIGHT_MAX + 3LL) / (4LL)) * (((long long)IMAGE_WIDTH_MAX + 1LL) / (2LL)),
+    IMAGE_SIZE_SMOOTH = 32LL * (long long)IMAGE_BATCH_MAX *
+                        (((long long)IMAGE_HEIGHT_MAX + 3LL) / (4LL)) *
+                        (((long long)IMAGE_WIDTH_MAX + 1LL) / (2LL)),
     IMAGE_OFFSET_SMOOTH = 0,
     IMAGE_END_SMOOTH = (long long)IMAGE_OFFSET_SMOOTH + IMAGE_SIZE_SMOOTH,
     IMAGE_SIZE_MEAN_HEAT = 32LL * (long long)IMAGE_BATCH_MAX,
     IMAGE_OFFSET_MEAN_HEAT = IMAGE_END_SMOOTH,
     IMAGE_END_MEAN_HEAT = (long long)IMAGE_OFFSET_MEAN_HEAT + IMAGE_SIZE_MEAN_HEAT,
-    IMAGE_SIZE_STEM_ON = 32LL * (long long)IMAGE_BATCH_MAX * (((long long)IMAGE_HEIGHT_MAX + 1LL) / (2LL)) * (((long long)IMAGE_WIDTH_MAX + 1LL) / (2LL)),
+    IMAGE_SIZE_STEM_ON = 32LL * (long long)IMAGE_BATCH_MAX *
+                         (((long long)IMAGE_HEIGHT_MAX + 1LL) / (2LL)) *
+                         (((long long)IMAGE_WIDTH_MAX + 1LL) / (2LL)),
     IMAGE_OFFSET_STEM_ON = IMAGE_END_STEM_PANEL,
     IMAGE_END_STEM_ON = (long long)IMAGE_OFFSET_STEM_ON + IMAGE_SIZE_STEM_ON,
-    IMAGE_ARENA_BYTES = RAOT_MAX(IMAGE_END_DEPTH_ON, RAOT_MAX(IMAGE_END_MEAN_HEAT, IMAGE_END_STEM_ON))
+    IMAGE_ARENA_BYTES =
+        RAOT_MAX(IMAGE_END_DEPTH_ON, RAOT_MAX(IMAGE_END_MEAN_HEAT, IMAGE_END_STEM_ON))
 };
 
-RAOT_STATIC_ASSERT(IMAGE_IMAGE_BYTES >= 0 && IMAGE_IMAGE_BYTES <= INT32_MAX, "IMAGE_IMAGE_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(IMAGE_LOGITS_BYTES >= 0 && IMAGE_LOGITS_BYTES <= INT32_MAX, "IMAGE_LOGITS_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(IMAGE_HEAT_BYTES >= 0 && IMAGE_HEAT_BYTES <= INT32_MAX, "IMAGE_HEAT_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(IMAGE_ARENA_BYTES >= 0 && IMAGE_ARENA_BYTES <= INT32_MAX, "IMAGE_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(64LL * (long long)IMAGE_HEIGHT_MAX * (long long)IMAGE_WIDTH_MAX + (long long)IMAGE_BATCH_MAX + 64LL * (long long)IMAGE_HEIGHT_MAX + 160LL * (long long)IMAGE_WIDTH_MAX + 160LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(IMAGE_IMAGE_BYTES >= 0 && IMAGE_IMAGE_BYTES <= INT32_MAX,
+                   "IMAGE_IMAGE_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(IMAGE_LOGITS_BYTES >= 0 && IMAGE_LOGITS_BYTES <= INT32_MAX,
+                   "IMAGE_LOGITS_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(IMAGE_HEAT_BYTES >= 0 && IMAGE_HEAT_BYTES <= INT32_MAX,
+                   "IMAGE_HEAT_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(IMAGE_ARENA_BYTES >= 0 && IMAGE_ARENA_BYTES <= INT32_MAX,
+                   "IMAGE_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(64LL * (long long)IMAGE_HEIGHT_MAX * (long long)IMAGE_WIDTH_MAX +
+                   (long long)IMAGE_BATCH_MAX + 64LL * (long long)IMAGE_HEIGHT_MAX +
+                   160LL * (long long)IMAGE_WIDTH_MAX + 160LL <= INT32_MAX,
+                   "indices must fit int32_t: lower a bound");
 
 /* Declares an arena of the right size and alignment: IMAGE_ARENA(static, arena); */
 #define IMAGE_ARENA(storage, name) \
@@ -96,7 +117,8 @@ size_t image_arena_bytes(const struct image_dims *dims);
  * Runs the model. On any status but RAOT_OK neither outputs nor state have changed.
  * Inputs, outputs, arena and state must not overlap.
  */
-enum raot_status image_run(const struct image_memory *memory, const struct image_dims *dims, const struct image_inputs *in, const struct image_outputs *out);
+enum raot_status image_run(const struct image_memory *memory, const struct image_dims *dims,
+                           const struct image_inputs *in, const struct image_outputs *out);
 
 #ifdef __cplusplus
 }

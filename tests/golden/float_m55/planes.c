@@ -4,10 +4,13 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%x: f32[1, 3, 10, 11]) {
- *       %first_on: f32[1, 8, 5, 6], %first_on.panel: f32[3, 3, 3, 32] = call_kernel @conv_relu_first_on(%x, %a)  # /first/Conv + /first_on/Relu
+ *       %first_on: f32[1, 8, 5, 6], %first_on.panel: f32[3, 3, 3, 32] = call_kernel
+ *           @conv_relu_first_on(%x, %a)  # /first/Conv + /first_on/Relu
  *       %each: f32[1, 8, 5, 6] = call_kernel @conv_each(%first_on, %b)  # /each/Conv
- *       %point_on: f32[1, 16, 5, 6] = call_kernel @conv_relu_point_on(%each, %c)  # /point/Conv + /point_on/Relu
- *       %y: f32[1, 4, 5, 6], %y.panel: f32[16, 3, 3, 32] = call_kernel @conv_y(%point_on, %d)  # /y/Conv
+ *       %point_on: f32[1, 16, 5, 6] = call_kernel @conv_relu_point_on(%each, %c)  # /point/Conv +
+ *           /point_on/Relu
+ *       %y: f32[1, 4, 5, 6], %y.panel: f32[16, 3, 3, 32] = call_kernel @conv_y(%point_on, %d)  #
+ *           /y/Conv
  *       return %y
  *     }
  */
@@ -26,14 +29,12 @@
 #include "raot/window.h"
 
 /*
- * %first_on: f32[1, 8, 5, 6], %first_on.panel: f32[3, 3, 3, 32] = call_kernel @conv_relu_first_on(%x, %a)
+ * %first_on: f32[1, 8, 5, 6], %first_on.panel: f32[3, 3, 3, 32] = call_kernel
+ *     @conv_relu_first_on(%x, %a)
  * from /first/Conv + /first_on/Relu
  */
-RAOT_NOINLINE static void conv_relu_first_on(
-    const float *restrict x,
-    const float *restrict a,
-    float *restrict first_on,
-    float *restrict panel)
+RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const float *restrict a,
+                                             float *restrict first_on, float *restrict panel)
 {
     for (int32_t i3_0 = 0; i3_0 < 3; i3_0++) {
         /*@ loop unroll 4096; */
@@ -50,7 +51,8 @@ RAOT_NOINLINE static void conv_relu_first_on(
                 }
                 for (int32_t g_0 = first_0; g_0 < 5; g_0++) {
                     raot_window_f32(
-                        &panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g_0 * 6], 6, first, last, x, (i3_0 * 10 + g_0 * 2 + i4_0 - 1) * 11 + i5_0 - 1, 2);
+                        &panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g_0 * 6], 6, first, last, x,
+                            (i3_0 * 10 + g_0 * 2 + i4_0 - 1) * 11 + i5_0 - 1, 2);
                 }
             }
         }
@@ -74,7 +76,8 @@ RAOT_NOINLINE static void conv_relu_first_on(
             /*@ loop unroll 4096; */
             for (int32_t g_2 = 0; g_2 < 5; g_2++) {
                 for (int32_t x_3 = 0; x_3 < 6; x_3++) {
-                    first_on[((i0_tile * 6 + r_0) * 5 + g_2) * 6 + x_3] = raot_at_leastf(sums[r_0 * 32 + g_2 * 6 + x_3], 0.0f);
+                    first_on[((i0_tile * 6 + r_0) * 5 + g_2) * 6 + x_3] =
+                        raot_at_leastf(sums[r_0 * 32 + g_2 * 6 + x_3], 0.0f);
                 }
             }
         }
@@ -85,10 +88,8 @@ RAOT_NOINLINE static void conv_relu_first_on(
  * %each: f32[1, 8, 5, 6] = call_kernel @conv_each(%first_on, %b)
  * from /each/Conv
  */
-RAOT_NOINLINE static void conv_each(
-    const float *restrict first_on,
-    const float *restrict b,
-    float *restrict each)
+RAOT_NOINLINE static void conv_each(const float *restrict first_on, const float *restrict b,
+                                    float *restrict each)
 {
     for (int32_t i0_0 = 0; i0_0 < 8; i0_0++) {
         /*@ loop unroll 4096; */
@@ -142,10 +143,8 @@ RAOT_NOINLINE static void conv_each(
  * %point_on: f32[1, 16, 5, 6] = call_kernel @conv_relu_point_on(%each, %c)
  * from /point/Conv + /point_on/Relu
  */
-RAOT_NOINLINE static void conv_relu_point_on(
-    const float *restrict each,
-    const float *restrict c,
-    float *restrict point_on)
+RAOT_NOINLINE static void conv_relu_point_on(const float *restrict each, const float *restrict c,
+                                             float *restrict point_on)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0_tile = 0; i0_tile < 3; i0_tile++) {
@@ -172,7 +171,8 @@ RAOT_NOINLINE static void conv_relu_point_on(
         for (int32_t r_0 = 0; r_0 < height; r_0++) {
             /*@ loop unroll 4096; */
             for (int32_t c_1 = 0; c_1 < 30; c_1++) {
-                point_on[c_1 + i0_tile * 180 + r_0 * 30] = raot_at_leastf(sums[r_0 * 32 + c_1], 0.0f);
+                point_on[c_1 + i0_tile * 180 + r_0 * 30] =
+                    raot_at_leastf(sums[r_0 * 32 + c_1], 0.0f);
             }
         }
     }
@@ -182,11 +182,8 @@ RAOT_NOINLINE static void conv_relu_point_on(
  * %y: f32[1, 4, 5, 6], %y.panel: f32[16, 3, 3, 32] = call_kernel @conv_y(%point_on, %d)
  * from /y/Conv
  */
-RAOT_NOINLINE static void conv_y(
-    const float *restrict point_on,
-    const float *restrict d,
-    float *restrict y,
-    float *restrict panel)
+RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *restrict d,
+                                 float *restrict y, float *restrict panel)
 {
     for (int32_t i3_0 = 0; i3_0 < 16; i3_0++) {
         /*@ loop unroll 4096; */
@@ -204,7 +201,8 @@ RAOT_NOINLINE static void conv_y(
                 }
                 for (int32_t g_0 = first_0; g_0 < last_0; g_0++) {
                     raot_window_f32(
-                        &panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g_0 * 6], 6, first, last, point_on, (i3_0 * 5 + g_0 + i4_0 - 1) * 6 + i5_0 - 1, 1);
+                        &panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g_0 * 6], 6, first, last,
+                            point_on, (i3_0 * 5 + g_0 + i4_0 - 1) * 6 + i5_0 - 1, 1);
                 }
                 for (int32_t g_1 = last_0; g_1 < 5; g_1++) {
                     for (int32_t x_1 = 0; x_1 < 6; x_1++) {
@@ -244,7 +242,8 @@ size_t planes_arena_bytes(void)
     return PLANES_ARENA_BYTES;
 }
 
-enum raot_status planes_run(const struct planes_memory *memory, const struct planes_inputs *in, const struct planes_outputs *out)
+enum raot_status planes_run(const struct planes_memory *memory, const struct planes_inputs *in,
+                            const struct planes_outputs *out)
 {
     if (memory == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -281,11 +280,16 @@ enum raot_status planes_run(const struct planes_memory *memory, const struct pla
     if (!raot_disjoint(writes, 2, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    float *const first_on_panel = raot_at(memory->arena, PLANES_OFFSET_FIRST_ON_PANEL); /* f32[3, 3, 3, 32], at most 3456 bytes */
-    float *const each = raot_at(memory->arena, PLANES_OFFSET_EACH); /* f32[1, 8, 5, 6], at most 960 bytes */
-    float *const y_panel = raot_at(memory->arena, PLANES_OFFSET_Y_PANEL); /* f32[16, 3, 3, 32], at most 18432 bytes */
-    float *const first_on = raot_at(memory->arena, PLANES_OFFSET_FIRST_ON); /* f32[1, 8, 5, 6], at most 960 bytes */
-    float *const point_on = raot_at(memory->arena, PLANES_OFFSET_POINT_ON); /* f32[1, 16, 5, 6], at most 1920 bytes */
+    /* f32[3, 3, 3, 32], at most 3456 bytes */
+    float *const first_on_panel = raot_at(memory->arena, PLANES_OFFSET_FIRST_ON_PANEL);
+    /* f32[1, 8, 5, 6], at most 960 bytes */
+    float *const each = raot_at(memory->arena, PLANES_OFFSET_EACH);
+    /* f32[16, 3, 3, 32], at most 18432 bytes */
+    float *const y_panel = raot_at(memory->arena, PLANES_OFFSET_Y_PANEL);
+    /* f32[1, 8, 5, 6], at most 960 bytes */
+    float *const first_on = raot_at(memory->arena, PLANES_OFFSET_FIRST_ON);
+    /* f32[1, 16, 5, 6], at most 1920 bytes */
+    float *const point_on = raot_at(memory->arena, PLANES_OFFSET_POINT_ON);
 
     RAOT_PROFILE(conv_relu_first_on, conv_relu_first_on(in->x, planes_a, first_on, first_on_panel));
     RAOT_PROFILE(conv_each, conv_each(first_on, planes_b, each));

@@ -24,7 +24,8 @@ enum {
     PLANES_Y_BYTES = 480,
     PLANES_SIZE_FIRST_ON_PANEL = 3456,
     PLANES_OFFSET_FIRST_ON_PANEL = 0,
-    PLANES_END_FIRST_ON_PANEL = (long long)PLANES_OFFSET_FIRST_ON_PANEL + PLANES_SIZE_FIRST_ON_PANEL,
+    PLANES_END_FIRST_ON_PANEL =
+        (long long)PLANES_OFFSET_FIRST_ON_PANEL + PLANES_SIZE_FIRST_ON_PANEL,
     PLANES_SIZE_EACH = 960,
     PLANES_OFFSET_EACH = 0,
     PLANES_END_EACH = (long long)PLANES_OFFSET_EACH + PLANES_SIZE_EACH,
@@ -40,9 +41,12 @@ enum {
     PLANES_ARENA_BYTES = RAOT_MAX(PLANES_END_FIRST_ON, PLANES_END_POINT_ON)
 };
 
-RAOT_STATIC_ASSERT(PLANES_X_BYTES >= 0 && PLANES_X_BYTES <= INT32_MAX, "PLANES_X_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(PLANES_Y_BYTES >= 0 && PLANES_Y_BYTES <= INT32_MAX, "PLANES_Y_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(PLANES_ARENA_BYTES >= 0 && PLANES_ARENA_BYTES <= INT32_MAX, "PLANES_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(PLANES_X_BYTES >= 0 && PLANES_X_BYTES <= INT32_MAX,
+                   "PLANES_X_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(PLANES_Y_BYTES >= 0 && PLANES_Y_BYTES <= INT32_MAX,
+                   "PLANES_Y_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(PLANES_ARENA_BYTES >= 0 && PLANES_ARENA_BYTES <= INT32_MAX,
+                   "PLANES_ARENA_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(144LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
 
 /* Declares an arena of the right size and alignment: PLANES_ARENA(static, arena); */
@@ -70,7 +74,8 @@ size_t planes_arena_bytes(void);
  * Runs the model. On any status but RAOT_OK neither outputs nor state have changed.
  * Inputs, outputs, arena and state must not overlap.
  */
-enum raot_status planes_run(const struct planes_memory *memory, const struct planes_inputs *in, const struct planes_outputs *out);
+enum raot_status planes_run(const struct planes_memory *memory, const struct planes_inputs *in,
+                            const struct planes_outputs *out);
 
 #ifdef __cplusplus
 }

@@ -4,12 +4,16 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%x: i8[n, 4, 3, 2]) {
- *       %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4] = call_kernel @conv_integer_requantize_sum_codes_sum(%x, %w.rows_6cff4118, %w.start_44ba67c0)  # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
+ *       %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4]
+ *           = call_kernel @conv_integer_requantize_sum_codes_sum(%x, %w.rows_6cff4118,
+ *           %w.start_44ba67c0)  # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  *       %gf.codes: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
  *       %g.codes: i8[n, 4] = call_kernel @mean_codes_g.codes(%gf.codes)  # /g/QuantizeLinear
  *       %g: i8[n, 4, 1, 1] = view(%g.codes)  # /g/QuantizeLinear
  *       %flat.codes: i8[n, 4] = view(%g)  # /flat/Flatten
- *       %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel @matmul_integer_requantize_q(%flat.codes, %m.blocks_aac75356, %m.start_3ec00a76)  # /rows/MatMul + /q/QuantizeLinear
+ *       %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel
+ *           @matmul_integer_requantize_q(%flat.codes, %m.blocks_aac75356, %m.start_3ec00a76)  #
+ *           /rows/MatMul + /q/QuantizeLinear
  *       %y: i8[n, 5] = call_kernel @softmax_codes_y(%q, %y.powers)  # /y/QuantizeLinear
  *       return %y, %sum
  *     }
@@ -29,18 +33,17 @@
 #include "raot/tile_s8.h"
 
 /*
- * %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4] = call_kernel @conv_integer_requantize_sum_codes_sum(%x, %w.rows_6cff4118, %w.start_44ba67c0)
+ * %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4] =
+ *     call_kernel @conv_integer_requantize_sum_codes_sum(%x, %w.rows_6cff4118, %w.start_44ba67c0)
  * from /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  */
-RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(
-    int32_t n,
-    const int8_t *restrict x,
-    const int8_t *restrict w_rows,
-    const int32_t *restrict w_start,
-    int8_t *restrict sum,
-    int32_t *restrict sums,
-    int32_t *restrict offsets,
-    int8_t *restrict panel)
+RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(int32_t n, const int8_t *restrict x,
+                                                                const int8_t *restrict w_rows,
+                                                                const int32_t *restrict w_start,
+                                                                int8_t *restrict sum,
+                                                                int32_t *restrict sums,
+                                                                int32_t *restrict offsets,
+                                                                int8_t *restrict panel)
 {
     raot_offsets(&offsets[0], 4, 1, 1, 1, 1, 1, 1, 6, 0, 0, 0);
     for (int32_t i0 = 0; i0 < n; i0++) {
@@ -49,7 +52,20 @@ RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(
         for (int32_t i1_0 = 0; i1_0 < 4; i1_0++) {
             for (int32_t y = 0; y < 3; y++) {
                 for (int32_t x_0 = 0; x_0 < 2; x_0++) {
-                    sum[((i0 * 4 + i1_0) * 3 + y) * 2 + x_0] = raot_clamp_i8(raot_shr_i32(raot_add_i32(raot_add_i32(raot_mul_i32((int32_t)raot_clamp_i8(raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 16 + x_0 + y * 2] * 0.0078125f), 3)), 2097152), raot_mul_i32((int32_t)x[((i0 * 4 + i1_0) * 3 + y) * 2 + x_0], 2097152)), -5242881), 21));
+                    sum[((i0 * 4 + i1_0) * 3 + y) * 2 +
+                        x_0] = raot_clamp_i8(
+                            raot_shr_i32(
+                                raot_add_i32(
+                                    raot_add_i32(
+                                        raot_mul_i32(
+                                            (int32_t)raot_clamp_i8(
+                                                raot_add_i32(
+                                                    raot_f32_to_i32_nearest(
+                                                        (float)sums[i1_0 * 16 + x_0 + y * 2] *
+                                                        0.0078125f), 3)), 2097152),
+                                        raot_mul_i32(
+                                            (int32_t)x[((i0 * 4 + i1_0) * 3 + y) * 2 + x_0],
+                                            2097152)), -5242881), 21));
                 }
             }
         }
@@ -60,10 +76,8 @@ RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(
  * %g.codes: i8[n, 4] = call_kernel @mean_codes_g.codes(%gf.codes)
  * from /g/QuantizeLinear
  */
-RAOT_NOINLINE static void mean_codes_g_codes(
-    int32_t n,
-    const int8_t *restrict gf_codes,
-    int8_t *restrict g_codes)
+RAOT_NOINLINE static void mean_codes_g_codes(int32_t n, const int8_t *restrict gf_codes,
+                                             int8_t *restrict g_codes)
 {
     for (int32_t i0_0 = 0; i0_0 < n; i0_0++) {
         for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
@@ -71,63 +85,79 @@ RAOT_NOINLINE static void mean_codes_g_codes(
             float lane1_0 = 0.0f;
             float lane2_0 = 0.0f;
             float lane3_0 = 0.0f;
-            float number_0 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6], 3) * 0.0625f;
+            float number_0 =
+                (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6], 3) * 0.0625f;
             lane0_0 = lane0_0 + number_0;
-            float number_2_0 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 1], 3) * 0.0625f;
+            float number_2_0 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 1], 3) * 0.0625f;
             lane1_0 = lane1_0 + number_2_0;
-            float number_3_0 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 2], 3) * 0.0625f;
+            float number_3_0 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 2], 3) * 0.0625f;
             lane2_0 = lane2_0 + number_3_0;
-            float number_4_0 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 3], 3) * 0.0625f;
+            float number_4_0 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 3], 3) * 0.0625f;
             lane3_0 = lane3_0 + number_4_0;
             float total_0 = lane0_0 + lane2_0 + (lane1_0 + lane3_0);
             float lane0_1 = 0.0f;
             float lane1_1 = 0.0f;
             float lane2_1 = 0.0f;
             float lane3_1 = 0.0f;
-            float number_1 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6], 3) * 0.0625f;
+            float number_1 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6], 3) * 0.0625f;
             lane0_1 = lane0_1 + number_1;
-            float number_2_1 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 1], 3) * 0.0625f;
+            float number_2_1 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 1], 3) * 0.0625f;
             lane1_1 = lane1_1 + number_2_1;
-            float number_3_1 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 2], 3) * 0.0625f;
+            float number_3_1 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 2], 3) * 0.0625f;
             lane2_1 = lane2_1 + number_3_1;
-            float number_4_1 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 3], 3) * 0.0625f;
+            float number_4_1 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 3], 3) * 0.0625f;
             lane3_1 = lane3_1 + number_4_1;
             float total_1 = lane0_1 + lane2_1 + (lane1_1 + lane3_1);
-            float number_5_0 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 4], 3) * 0.0625f;
+            float number_5_0 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 4], 3) * 0.0625f;
             total_0 = total_0 + number_5_0;
-            float number_5_1 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 4], 3) * 0.0625f;
+            float number_5_1 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 4], 3) * 0.0625f;
             total_1 = total_1 + number_5_1;
-            float number_5_2 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 5], 3) * 0.0625f;
+            float number_5_2 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 5], 3) * 0.0625f;
             total_0 = total_0 + number_5_2;
-            float number_5_3 = (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 5], 3) * 0.0625f;
+            float number_5_3 = (float)raot_sub_i32(
+                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 5], 3) * 0.0625f;
             total_1 = total_1 + number_5_3;
-            g_codes[i0_0 * 4 + i1_tile * 2] = raot_f32_to_i8_sat(raot_rintf((total_0 / (float)6) / 0.0625f) + (float)3);
-            g_codes[i0_0 * 4 + i1_tile * 2 + 1] = raot_f32_to_i8_sat(raot_rintf((total_1 / (float)6) / 0.0625f) + (float)3);
+            g_codes[i0_0 * 4 + i1_tile * 2] =
+                raot_f32_to_i8_sat(raot_rintf((total_0 / (float)6) / 0.0625f) + (float)3);
+            g_codes[i0_0 * 4 + i1_tile * 2 + 1] =
+                raot_f32_to_i8_sat(raot_rintf((total_1 / (float)6) / 0.0625f) + (float)3);
         }
     }
 }
 
 /*
- * %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel @matmul_integer_requantize_q(%flat.codes, %m.blocks_aac75356, %m.start_3ec00a76)
+ * %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel
+ *     @matmul_integer_requantize_q(%flat.codes, %m.blocks_aac75356, %m.start_3ec00a76)
  * from /rows/MatMul + /q/QuantizeLinear
  */
-RAOT_NOINLINE static void matmul_integer_requantize_q(
-    int32_t n,
-    const int8_t *restrict flat_codes,
-    const int8_t *restrict m_blocks,
-    const int32_t *restrict m_start,
-    int8_t *restrict q,
-    int8_t *restrict rows,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_codes,
+                                                      const int8_t *restrict m_blocks,
+                                                      const int32_t *restrict m_start,
+                                                      int8_t *restrict q, int8_t *restrict rows,
+                                                      int32_t *restrict sums)
 {
     /*@ loop unroll 4096; */
     for (int32_t tile = 0; tile < ((n + 23) / 24); tile++) {
         const int32_t places = raot_min_i32(24, n - tile * 24);
-        raot_rows_s8_s8(&rows[0], &flat_codes[(tile * 24) * 4], 0, places, 4, 4, 1, 0, 1, 0, 1, 0, 1, 0, 4, 0, 4, 1);
+        raot_rows_s8_s8(&rows[0], &flat_codes[(tile * 24) * 4], 0, places, 4, 4, 1, 0, 1, 0, 1, 0,
+                        1, 0, 4, 0, 4, 1);
         raot_tile_s8(&sums[0], &rows[0], &m_blocks[0], &m_start[0], places, 5, 4, 16, 0, 1);
         for (int32_t p = 0; p < places; p++) {
             for (int32_t i1_0 = 0; i1_0 < 5; i1_0++) {
-                q[(p + tile * 24) * 5 + i1_0] = raot_clamp_i8(raot_add_i32(raot_f32_to_i32_nearest((float)sums[p * 16 + i1_0] * 0.0078125f), 3));
+                q[(p + tile * 24) * 5 +
+                  i1_0] = raot_clamp_i8(
+                      raot_add_i32(raot_f32_to_i32_nearest((float)sums[p * 16 + i1_0] * 0.0078125f),
+                                   3));
             }
         }
     }
@@ -137,10 +167,8 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(
  * %y: i8[n, 5] = call_kernel @softmax_codes_y(%q, %y.powers)
  * from /y/QuantizeLinear
  */
-RAOT_NOINLINE static void softmax_codes_y(
-    int32_t n,
-    const float *restrict y_powers,
-    int8_t *restrict y)
+RAOT_NOINLINE static void softmax_codes_y(int32_t n, const float *restrict y_powers,
+                                          int8_t *restrict y)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
@@ -151,13 +179,16 @@ RAOT_NOINLINE static void softmax_codes_y(
         float total = 0.0f;
         /*@ loop unroll 4096; */
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
+            const int32_t below =
+                (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
             total = total + y_powers[below];
         }
         /*@ loop unroll 4096; */
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below_2 = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
-            y[i0 * 5 + i1] = raot_f32_to_i8_sat(raot_rintf((y_powers[below_2] / total) / 0.0625f) + (float)3);
+            const int32_t below_2 =
+                (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
+            y[i0 * 5 + i1] =
+                raot_f32_to_i8_sat(raot_rintf((y_powers[below_2] / total) / 0.0625f) + (float)3);
         }
     }
 }
@@ -173,11 +204,13 @@ size_t sums_arena_bytes(const struct sums_dims *dims)
     const int32_t n = dims->n;
     size_t need = 0;
     need = RAOT_MAX(need, SUMS_END_SUM_OFFSETS);
-    need = RAOT_MAX(need, SUMS_OFFSET_Q_ROWS + (size_t)(((raot_min_i32(24, n) * 4 + 15) / 16) * 16));
+    need =
+        RAOT_MAX(need, SUMS_OFFSET_Q_ROWS + (size_t)(((raot_min_i32(24, n) * 4 + 15) / 16) * 16));
     return need;
 }
 
-enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims, const struct sums_inputs *in, const struct sums_outputs *out)
+enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims,
+                          const struct sums_inputs *in, const struct sums_outputs *out)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -216,16 +249,27 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
     if (!raot_disjoint(writes, 3, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    int32_t *const sum_sums = raot_at(memory->arena, SUMS_OFFSET_SUM_SUMS); /* i32[4, 16], at most 256 bytes */
-    int32_t *const q_sums = raot_at(memory->arena, SUMS_OFFSET_Q_SUMS); /* i32[min(24, n), 16], at most 384 bytes */
-    int8_t *const sum_panel = raot_at(memory->arena, SUMS_OFFSET_SUM_PANEL); /* i8[1, 16, 4], at most 64 bytes */
-    int32_t *const sum_offsets = raot_at(memory->arena, SUMS_OFFSET_SUM_OFFSETS); /* i32[4], at most 16 bytes */
-    int8_t *const g_codes = raot_at(memory->arena, SUMS_OFFSET_G_CODES); /* i8[n, 4], at most 32 bytes */
-    int8_t *const q_rows = raot_at(memory->arena, SUMS_OFFSET_Q_ROWS); /* i8[min(24, n), 4], at most 32 bytes */
+    /* i32[4, 16], at most 256 bytes */
+    int32_t *const sum_sums = raot_at(memory->arena, SUMS_OFFSET_SUM_SUMS);
+    /* i32[min(24, n), 16], at most 384 bytes */
+    int32_t *const q_sums = raot_at(memory->arena, SUMS_OFFSET_Q_SUMS);
+    /* i8[1, 16, 4], at most 64 bytes */
+    int8_t *const sum_panel = raot_at(memory->arena, SUMS_OFFSET_SUM_PANEL);
+    /* i32[4], at most 16 bytes */
+    int32_t *const sum_offsets = raot_at(memory->arena, SUMS_OFFSET_SUM_OFFSETS);
+    /* i8[n, 4], at most 32 bytes */
+    int8_t *const g_codes = raot_at(memory->arena, SUMS_OFFSET_G_CODES);
+    /* i8[min(24, n), 4], at most 32 bytes */
+    int8_t *const q_rows = raot_at(memory->arena, SUMS_OFFSET_Q_ROWS);
 
-    RAOT_PROFILE(conv_integer_requantize_sum_codes_sum, conv_integer_requantize_sum_codes_sum(n, in->x, sums_w_rows_6cff4118, sums_w_start_44ba67c0, out->sum, sum_sums, sum_offsets, sum_panel));
+    RAOT_PROFILE(conv_integer_requantize_sum_codes_sum,
+                 conv_integer_requantize_sum_codes_sum(n, in->x, sums_w_rows_6cff4118,
+                                                       sums_w_start_44ba67c0, out->sum, sum_sums,
+                                                       sum_offsets, sum_panel));
     RAOT_PROFILE(mean_codes_g_codes, mean_codes_g_codes(n, out->sum, g_codes));
-    RAOT_PROFILE(matmul_integer_requantize_q, matmul_integer_requantize_q(n, g_codes, sums_m_blocks_aac75356, sums_m_start_3ec00a76, out->y, q_rows, q_sums));
+    RAOT_PROFILE(matmul_integer_requantize_q,
+                 matmul_integer_requantize_q(n, g_codes, sums_m_blocks_aac75356,
+                                             sums_m_start_3ec00a76, out->y, q_rows, q_sums));
     RAOT_PROFILE(softmax_codes_y, softmax_codes_y(n, sums_y_powers, out->y));
     return RAOT_OK;
 }
@@ -239,8 +283,10 @@ size_t sums_arena_bytes(const struct sums_dims *dims)
     return SUMS_NAMED(sums_arena_bytes)(dims);
 }
 #undef sums_run
-enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims, const struct sums_inputs *in, const struct sums_outputs *out);
-enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims, const struct sums_inputs *in, const struct sums_outputs *out)
+enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims,
+                          const struct sums_inputs *in, const struct sums_outputs *out);
+enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims,
+                          const struct sums_inputs *in, const struct sums_outputs *out)
 {
     return SUMS_NAMED(sums_run)(memory, dims, in, out);
 }

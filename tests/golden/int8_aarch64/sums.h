@@ -28,7 +28,8 @@ extern "C" {
 #endif
 
 RAOT_STATIC_ASSERT(SUMS_N_MAX >= 1, "SUMS_N_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(SUMS_N_MAX <= 2147483647, "SUMS_N_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(SUMS_N_MAX <= 2147483647,
+                   "SUMS_N_MAX is too large: sizes would not fit int32_t");
 
 /* Sizes in bytes. They follow the bounds. */
 enum {
@@ -57,11 +58,16 @@ enum {
     SUMS_ARENA_BYTES = RAOT_MAX(SUMS_END_SUM_OFFSETS, SUMS_END_Q_ROWS)
 };
 
-RAOT_STATIC_ASSERT(SUMS_X_BYTES >= 0 && SUMS_X_BYTES <= INT32_MAX, "SUMS_X_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(SUMS_Y_BYTES >= 0 && SUMS_Y_BYTES <= INT32_MAX, "SUMS_Y_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(SUMS_SUM_BYTES >= 0 && SUMS_SUM_BYTES <= INT32_MAX, "SUMS_SUM_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(SUMS_ARENA_BYTES >= 0 && SUMS_ARENA_BYTES <= INT32_MAX, "SUMS_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(48LL * (long long)SUMS_N_MAX + 255LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(SUMS_X_BYTES >= 0 && SUMS_X_BYTES <= INT32_MAX,
+                   "SUMS_X_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(SUMS_Y_BYTES >= 0 && SUMS_Y_BYTES <= INT32_MAX,
+                   "SUMS_Y_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(SUMS_SUM_BYTES >= 0 && SUMS_SUM_BYTES <= INT32_MAX,
+                   "SUMS_SUM_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(SUMS_ARENA_BYTES >= 0 && SUMS_ARENA_BYTES <= INT32_MAX,
+                   "SUMS_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(48LL * (long long)SUMS_N_MAX + 255LL <= INT32_MAX,
+                   "indices must fit int32_t: lower a bound");
 
 /* Declares an arena of the right size and alignment: SUMS_ARENA(static, arena); */
 #define SUMS_ARENA(storage, name) \
@@ -93,7 +99,8 @@ size_t sums_arena_bytes(const struct sums_dims *dims);
  * Runs the model. On any status but RAOT_OK neither outputs nor state have changed.
  * Inputs, outputs, arena and state must not overlap.
  */
-enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims, const struct sums_inputs *in, const struct sums_outputs *out);
+enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims,
+                          const struct sums_inputs *in, const struct sums_outputs *out);
 
 #ifdef __cplusplus
 }

@@ -4,12 +4,20 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%t0: i8[1, 6, 7, 3]) {
- *       %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel @conv_last_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts, %t1.pairs_65aa6848, %t1.start_9d70a654)  # t3
- *       %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel @depthwise_last_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors, %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)  # t6
- *       %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel @conv_last_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2, %t7.pairs_5452cbf5, %t7.start_010b2e11)  # t9
+ *       %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
+ *           @conv_last_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
+ *           %t1.pairs_65aa6848, %t1.start_9d70a654)  # t3
+ *       %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
+ *           @depthwise_last_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
+ *           %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)  # t6
+ *       %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel
+ *           @conv_last_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
+ *           %t7.pairs_5452cbf5, %t7.start_010b2e11)  # t9
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_last_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
- *       %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d76685f6, %t13_3.start_827b557b)  # t13
+ *       %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel
+ *           @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d76685f6, %t13_3.start_827b557b)  #
+ *           t13
  *       return %t13
  *     }
  */
@@ -28,18 +36,19 @@
 #include "raot/multiply_s16.h"
 
 /*
- * %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel @conv_last_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts, %t1.pairs_65aa6848, %t1.start_9d70a654)
+ * %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
+ *     @conv_last_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
+ *     %t1.pairs_65aa6848, %t1.start_9d70a654)
  * from t3
  */
-RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(
-    const int8_t *restrict t0,
-    const int32_t *restrict conv_2d_factors,
-    const int32_t *restrict conv_2d_shifts,
-    const int16_t *restrict t1_pairs,
-    const int32_t *restrict t1_start,
-    int8_t *restrict t3_2,
-    int16_t *restrict columns,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(const int8_t *restrict t0,
+                                                            const int32_t *restrict conv_2d_factors,
+                                                            const int32_t *restrict conv_2d_shifts,
+                                                            const int16_t *restrict t1_pairs,
+                                                            const int32_t *restrict t1_start,
+                                                            int8_t *restrict t3_2,
+                                                            int16_t *restrict columns,
+                                                            int32_t *restrict sums)
 {
     /*@ loop unroll 4096; */
     for (int32_t two = 0; two < 21; two++) {
@@ -57,34 +66,65 @@ RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(
         const int32_t i3_last_0 = raot_min_i32(-i0_1 + 7, 3);
         const int32_t i4_first_0 = raot_max_i32(-i1_1 + 1, 0);
         const int32_t i4_last_0 = raot_min_i32(-i1_1 + 8, 3);
-        if ((((((((i3_first == 0) && (i3_last == 3)) && (i4_first == 0)) && (i4_last == 3)) && (i3_first_0 == 0)) && (i3_last_0 == 3)) && (i4_first_0 == 0)) && (i4_last_0 == 3)) {
-            raot_columns_s8(&columns[0], &t0[((i0_0 + i3_first - 1) * 7 + i1_0 + i4_first - 1) * 3], &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3], 3, 21, 3, 3, 3, 1, 1, 0);
+        if (
+            (
+                (
+                    (((((i3_first == 0) && (i3_last == 3)) && (i4_first == 0)) && (i4_last == 3)) &&
+                     (i3_first_0 == 0)) && (i3_last_0 == 3)) && (i4_first_0 == 0)) &&
+            (i4_last_0 == 3)) {
+            raot_columns_s8(&columns[0], &t0[((i0_0 + i3_first - 1) * 7 + i1_0 + i4_first - 1) * 3],
+                            &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3], 3, 21,
+                            3, 3, 3, 1, 1, 0);
         } else {
-            raot_column_s8(&columns[0], &t0[((i0_0 + i3_first - 1) * 7 + i1_0 + i4_first - 1) * 3], -5, 3, i3_first, i3_last, 21, 3, i4_first, i4_last, 3, 3, 0, 3, 1, 1, 0, 1, 0);
-            raot_column_s8(&columns[2], &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3], -5, 3, i3_first_0, i3_last_0, 21, 3, i4_first_0, i4_last_0, 3, 3, 0, 3, 1, 1, 0, 1, 0);
+            raot_column_s8(&columns[0], &t0[((i0_0 + i3_first - 1) * 7 + i1_0 + i4_first - 1) * 3],
+                           -5, 3, i3_first, i3_last, 21, 3, i4_first, i4_last, 3, 3, 0, 3, 1, 1, 0,
+                           1, 0);
+            raot_column_s8(&columns[2],
+                           &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3], -5, 3,
+                           i3_first_0, i3_last_0, 21, 3, i4_first_0, i4_last_0, 3, 3, 0, 3, 1, 1, 0,
+                           1, 0);
         }
         raot_multiply_s16(&sums[0], &t1_pairs[0], &columns[0], &t1_start[0], 8, 9);
         for (int32_t i2_0 = 0; i2_0 < 8; i2_0++) {
-            int32_t high_2_2_0 = (int32_t)raot_shr_i64(raot_add_i64(raot_mul_i64((int64_t)sums[i2_0 * 2], (int64_t)conv_2d_factors[i2_0]), INT64_C(1073741824)), INT64_C(31));
-            t3_2[(i0_0 * 7 + i1_0) * 8 + i2_0] = raot_larger_i8(raot_clamp_i8(raot_add_i32(raot_shr_i32(raot_add_i32(raot_shr_i32(raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)), conv_2d_shifts[i2_0]), 1), 1), (int32_t)4)), 4);
-            int32_t high_2_2_1 = (int32_t)raot_shr_i64(raot_add_i64(raot_mul_i64((int64_t)sums[i2_0 * 2 + 1], (int64_t)conv_2d_factors[i2_0]), INT64_C(1073741824)), INT64_C(31));
-            t3_2[(i0_1 * 7 + i1_1) * 8 + i2_0] = raot_larger_i8(raot_clamp_i8(raot_add_i32(raot_shr_i32(raot_add_i32(raot_shr_i32(raot_add_i32(high_2_2_1, raot_shr_i32(high_2_2_1, 31)), conv_2d_shifts[i2_0]), 1), 1), (int32_t)4)), 4);
+            int32_t high_2_2_0 = (int32_t)raot_shr_i64(
+                raot_add_i64(raot_mul_i64((int64_t)sums[i2_0 * 2], (int64_t)conv_2d_factors[i2_0]),
+                             INT64_C(1073741824)), INT64_C(31));
+            t3_2[(i0_0 * 7 + i1_0) * 8 +
+                 i2_0] = raot_larger_i8(
+                     raot_clamp_i8(
+                         raot_add_i32(
+                             raot_shr_i32(
+                                 raot_add_i32(
+                                     raot_shr_i32(
+                                         raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)),
+                                         conv_2d_shifts[i2_0]), 1), 1), (int32_t)4)), 4);
+            int32_t high_2_2_1 = (int32_t)raot_shr_i64(
+                raot_add_i64(
+                    raot_mul_i64((int64_t)sums[i2_0 * 2 + 1], (int64_t)conv_2d_factors[i2_0]),
+                    INT64_C(1073741824)), INT64_C(31));
+            t3_2[(i0_1 * 7 + i1_1) * 8 +
+                 i2_0] = raot_larger_i8(
+                     raot_clamp_i8(
+                         raot_add_i32(
+                             raot_shr_i32(
+                                 raot_add_i32(
+                                     raot_shr_i32(
+                                         raot_add_i32(high_2_2_1, raot_shr_i32(high_2_2_1, 31)),
+                                         conv_2d_shifts[i2_0]), 1), 1), (int32_t)4)), 4);
         }
     }
 }
 
 /*
- * %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel @depthwise_last_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors, %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)
+ * %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
+ *     @depthwise_last_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
+ *     %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)
  * from t6
  */
-RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(
-    const int8_t *restrict t3_2,
+RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(const int8_t *restrict t3_2,
     const int32_t *restrict depthwise_conv_2d_factors,
-    const int32_t *restrict depthwise_conv_2d_shifts,
-    const int16_t *restrict t6_windows,
-    const int32_t *restrict t6_start,
-    int8_t *restrict t6_3,
-    int8_t *restrict plane,
+    const int32_t *restrict depthwise_conv_2d_shifts, const int16_t *restrict t6_windows,
+    const int32_t *restrict t6_start, int8_t *restrict t6_3, int8_t *restrict plane,
     int32_t *restrict sums)
 {
     for (int32_t i2 = 0; i2 < 8; i2++) {
@@ -92,25 +132,36 @@ RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(
         raot_depthwise_s8(&sums[0], &plane[0], &t6_windows[i2 * 10], &t6_start[i2], 6, 7, 9, 1, 7);
         for (int32_t i0_0 = 0; i0_0 < 6; i0_0++) {
             for (int32_t i1_0 = 0; i1_0 < 7; i1_0++) {
-                int32_t high_2_2_0 = (int32_t)raot_shr_i64(raot_add_i64(raot_mul_i64((int64_t)sums[i0_0 * 7 + i1_0], (int64_t)depthwise_conv_2d_factors[i2]), INT64_C(1073741824)), INT64_C(31));
-                t6_3[(i0_0 * 7 + i1_0) * 8 + i2] = raot_larger_i8(raot_clamp_i8(raot_add_i32(raot_shr_i32(raot_add_i32(raot_shr_i32(raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)), depthwise_conv_2d_shifts[i2]), 1), 1), (int32_t)4)), 4);
+                int32_t high_2_2_0 = (int32_t)raot_shr_i64(
+                    raot_add_i64(
+                        raot_mul_i64((int64_t)sums[i0_0 * 7 + i1_0],
+                                     (int64_t)depthwise_conv_2d_factors[i2]), INT64_C(1073741824)),
+                    INT64_C(31));
+                t6_3[(i0_0 * 7 + i1_0) * 8 +
+                     i2] = raot_larger_i8(
+                         raot_clamp_i8(
+                             raot_add_i32(
+                                 raot_shr_i32(
+                                     raot_add_i32(
+                                         raot_shr_i32(
+                                             raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)),
+                                             depthwise_conv_2d_shifts[i2]), 1), 1), (int32_t)4)),
+                         4);
             }
         }
     }
 }
 
 /*
- * %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel @conv_last_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2, %t7.pairs_5452cbf5, %t7.start_010b2e11)
+ * %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel
+ *     @conv_last_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
+ *     %t7.pairs_5452cbf5, %t7.start_010b2e11)
  * from t9
  */
 RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(
-    const int8_t *restrict t6_3,
-    const int32_t *restrict conv_2d_factors_2,
-    const int32_t *restrict conv_2d_shifts_2,
-    const int16_t *restrict t7_pairs,
-    const int32_t *restrict t7_start,
-    int8_t *restrict t9_2,
-    int16_t *restrict columns,
+    const int8_t *restrict t6_3, const int32_t *restrict conv_2d_factors_2,
+    const int32_t *restrict conv_2d_shifts_2, const int16_t *restrict t7_pairs,
+    const int32_t *restrict t7_start, int8_t *restrict t9_2, int16_t *restrict columns,
     int32_t *restrict sums)
 {
     /*@ loop unroll 4096; */
@@ -121,13 +172,36 @@ RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(
         const int32_t i1_rest_0 = ((two * 2 + 1) / 7);
         const int32_t i1_1 = two * 2 - i1_rest_0 * 7 + 1;
         const int32_t i0_1 = i1_rest_0;
-        raot_columns_s8(&columns[0], &t6_3[(i0_0 * 7 + i1_0) * 8], &t6_3[(i0_1 * 7 + i1_1) * 8], 1, 0, 1, 0, 8, 1, 1, 0);
+        raot_columns_s8(&columns[0], &t6_3[(i0_0 * 7 + i1_0) * 8], &t6_3[(i0_1 * 7 + i1_1) * 8], 1,
+                        0, 1, 0, 8, 1, 1, 0);
         raot_multiply_s16(&sums[0], &t7_pairs[0], &columns[0], &t7_start[0], 4, 2);
         for (int32_t i2_0 = 0; i2_0 < 4; i2_0++) {
-            int32_t high_2_2_0 = (int32_t)raot_shr_i64(raot_add_i64(raot_mul_i64((int64_t)sums[i2_0 * 2], (int64_t)conv_2d_factors_2[i2_0]), INT64_C(1073741824)), INT64_C(31));
-            t9_2[(i0_0 * 7 + i1_0) * 4 + i2_0] = raot_larger_i8(raot_clamp_i8(raot_add_i32(raot_shr_i32(raot_add_i32(raot_shr_i32(raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)), conv_2d_shifts_2[i2_0]), 1), 1), (int32_t)4)), 4);
-            int32_t high_2_2_1 = (int32_t)raot_shr_i64(raot_add_i64(raot_mul_i64((int64_t)sums[i2_0 * 2 + 1], (int64_t)conv_2d_factors_2[i2_0]), INT64_C(1073741824)), INT64_C(31));
-            t9_2[(i0_1 * 7 + i1_1) * 4 + i2_0] = raot_larger_i8(raot_clamp_i8(raot_add_i32(raot_shr_i32(raot_add_i32(raot_shr_i32(raot_add_i32(high_2_2_1, raot_shr_i32(high_2_2_1, 31)), conv_2d_shifts_2[i2_0]), 1), 1), (int32_t)4)), 4);
+            int32_t high_2_2_0 = (int32_t)raot_shr_i64(
+                raot_add_i64(
+                    raot_mul_i64((int64_t)sums[i2_0 * 2], (int64_t)conv_2d_factors_2[i2_0]),
+                    INT64_C(1073741824)), INT64_C(31));
+            t9_2[(i0_0 * 7 + i1_0) * 4 +
+                 i2_0] = raot_larger_i8(
+                     raot_clamp_i8(
+                         raot_add_i32(
+                             raot_shr_i32(
+                                 raot_add_i32(
+                                     raot_shr_i32(
+                                         raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)),
+                                         conv_2d_shifts_2[i2_0]), 1), 1), (int32_t)4)), 4);
+            int32_t high_2_2_1 = (int32_t)raot_shr_i64(
+                raot_add_i64(
+                    raot_mul_i64((int64_t)sums[i2_0 * 2 + 1], (int64_t)conv_2d_factors_2[i2_0]),
+                    INT64_C(1073741824)), INT64_C(31));
+            t9_2[(i0_1 * 7 + i1_1) * 4 +
+                 i2_0] = raot_larger_i8(
+                     raot_clamp_i8(
+                         raot_add_i32(
+                             raot_shr_i32(
+                                 raot_add_i32(
+                                     raot_shr_i32(
+                                         raot_add_i32(high_2_2_1, raot_shr_i32(high_2_2_1, 31)),
+                                         conv_2d_shifts_2[i2_0]), 1), 1), (int32_t)4)), 4);
         }
     }
 }
@@ -143,30 +217,44 @@ RAOT_NOINLINE static void average_pool_last_t10(const int8_t *restrict t9_2, int
             for (int32_t i2_0 = 0; i2_0 < 4; i2_0++) {
                 int32_t total_0 = 0;
                 int32_t count_0 = 0;
-                total_0 = raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2) * 4 + i2_0]);
+                total_0 =
+                    raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2) * 4 + i2_0]);
                 count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2 + 1) * 4 + i2_0]);
+                total_0 = raot_add_i32(total_0,
+                                       (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2 + 1) * 4 + i2_0]);
                 count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2) * 4 + i2_0]);
+                total_0 = raot_add_i32(total_0,
+                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2) * 4 + i2_0]);
                 count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2 + 1) * 4 + i2_0]);
+                total_0 = raot_add_i32(total_0,
+                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2 + 1) * 4 +
+                                                     i2_0]);
                 count_0 = raot_add_i32(count_0, 1);
-                t10[(i0_0 * 3 + i1_0) * 4 + i2_0] = (int8_t)raot_div_i32(total_0 < 0 ? raot_sub_i32(total_0, raot_div_i32(count_0, 2)) : raot_add_i32(total_0, raot_div_i32(count_0, 2)), count_0);
+                t10[(i0_0 * 3 + i1_0) * 4 + i2_0] = (int8_t)raot_div_i32(total_0 < 0
+                    ? raot_sub_i32(total_0, raot_div_i32(count_0, 2))
+                    : raot_add_i32(total_0, raot_div_i32(count_0, 2)), count_0);
             }
         }
         for (int32_t i1_1 = 0; i1_1 < 0; i1_1++) {
             for (int32_t i2_1 = 0; i2_1 < 4; i2_1++) {
                 int32_t total_1 = 0;
                 int32_t count_1 = 0;
-                total_1 = raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2) * 4 + i2_1]);
+                total_1 =
+                    raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2) * 4 + i2_1]);
                 count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2 + 1) * 4 + i2_1]);
+                total_1 = raot_add_i32(total_1,
+                                       (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2 + 1) * 4 + i2_1]);
                 count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2) * 4 + i2_1]);
+                total_1 = raot_add_i32(total_1,
+                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2) * 4 + i2_1]);
                 count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2 + 1) * 4 + i2_1]);
+                total_1 = raot_add_i32(total_1,
+                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2 + 1) * 4 +
+                                                     i2_1]);
                 count_1 = raot_add_i32(count_1, 1);
-                t10[(i0_0 * 3 + i1_1) * 4 + i2_1] = (int8_t)raot_div_i32(total_1 < 0 ? raot_sub_i32(total_1, raot_div_i32(count_1, 2)) : raot_add_i32(total_1, raot_div_i32(count_1, 2)), count_1);
+                t10[(i0_0 * 3 + i1_1) * 4 + i2_1] = (int8_t)raot_div_i32(total_1 < 0
+                    ? raot_sub_i32(total_1, raot_div_i32(count_1, 2))
+                    : raot_add_i32(total_1, raot_div_i32(count_1, 2)), count_1);
             }
         }
     }
@@ -175,51 +263,72 @@ RAOT_NOINLINE static void average_pool_last_t10(const int8_t *restrict t9_2, int
             for (int32_t i2_2 = 0; i2_2 < 4; i2_2++) {
                 int32_t total_2 = 0;
                 int32_t count_2 = 0;
-                total_2 = raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2) * 4 + i2_2]);
+                total_2 =
+                    raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2) * 4 + i2_2]);
                 count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2 + 1) * 4 + i2_2]);
+                total_2 = raot_add_i32(total_2,
+                                       (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2 + 1) * 4 + i2_2]);
                 count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2) * 4 + i2_2]);
+                total_2 = raot_add_i32(total_2,
+                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2) * 4 + i2_2]);
                 count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2 + 1) * 4 + i2_2]);
+                total_2 = raot_add_i32(total_2,
+                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2 + 1) * 4 +
+                                                     i2_2]);
                 count_2 = raot_add_i32(count_2, 1);
-                t10[(i0_1 * 3 + i1_2) * 4 + i2_2] = (int8_t)raot_div_i32(total_2 < 0 ? raot_sub_i32(total_2, raot_div_i32(count_2, 2)) : raot_add_i32(total_2, raot_div_i32(count_2, 2)), count_2);
+                t10[(i0_1 * 3 + i1_2) * 4 + i2_2] = (int8_t)raot_div_i32(total_2 < 0
+                    ? raot_sub_i32(total_2, raot_div_i32(count_2, 2))
+                    : raot_add_i32(total_2, raot_div_i32(count_2, 2)), count_2);
             }
         }
         for (int32_t i1_3 = 0; i1_3 < 0; i1_3++) {
             for (int32_t i2_3 = 0; i2_3 < 4; i2_3++) {
                 int32_t total_3 = 0;
                 int32_t count_3 = 0;
-                total_3 = raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2) * 4 + i2_3]);
+                total_3 =
+                    raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2) * 4 + i2_3]);
                 count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2 + 1) * 4 + i2_3]);
+                total_3 = raot_add_i32(total_3,
+                                       (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2 + 1) * 4 + i2_3]);
                 count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2) * 4 + i2_3]);
+                total_3 = raot_add_i32(total_3,
+                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2) * 4 + i2_3]);
                 count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2 + 1) * 4 + i2_3]);
+                total_3 = raot_add_i32(total_3,
+                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2 + 1) * 4 +
+                                                     i2_3]);
                 count_3 = raot_add_i32(count_3, 1);
-                t10[(i0_1 * 3 + i1_3) * 4 + i2_3] = (int8_t)raot_div_i32(total_3 < 0 ? raot_sub_i32(total_3, raot_div_i32(count_3, 2)) : raot_add_i32(total_3, raot_div_i32(count_3, 2)), count_3);
+                t10[(i0_1 * 3 + i1_3) * 4 + i2_3] = (int8_t)raot_div_i32(total_3 < 0
+                    ? raot_sub_i32(total_3, raot_div_i32(count_3, 2))
+                    : raot_add_i32(total_3, raot_div_i32(count_3, 2)), count_3);
             }
         }
     }
 }
 
 /*
- * %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d76685f6, %t13_3.start_827b557b)
+ * %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel
+ *     @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d76685f6, %t13_3.start_827b557b)
  * from t13
  */
-RAOT_NOINLINE static void matmul_integer_requantize_t13(
-    const int8_t *restrict t13_2,
-    const int16_t *restrict t13_3_pairs,
-    const int32_t *restrict t13_3_start,
-    int8_t *restrict t13,
-    int16_t *restrict columns,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t13_2,
+                                                        const int16_t *restrict t13_3_pairs,
+                                                        const int32_t *restrict t13_3_start,
+                                                        int8_t *restrict t13,
+                                                        int16_t *restrict columns,
+                                                        int32_t *restrict sums)
 {
     raot_column_s8(&columns[0], &t13_2[0], 0, 1, 0, 1, 0, 1, 0, 1, 0, 36, 0, 36, 1, 1, 0, 1, 0);
     raot_multiply_s16(&sums[0], &t13_3_pairs[0], &columns[0], &t13_3_start[0], 6, 9);
     for (int32_t i0_0 = 0; i0_0 < 5; i0_0++) {
-        t13[i0_0] = raot_clamp_i8(raot_shr_i32(raot_add_i32(raot_shr_i32((int32_t)raot_shr_i64(raot_mul_i64((int64_t)sums[i0_0 * 2], (int64_t)1649267456), INT64_C(32)), raot_sub_i32(39, 33)), raot_add_i32(raot_mul_i32((int32_t)1, 2), 1)), 1));
+        t13[i0_0] = raot_clamp_i8(
+            raot_shr_i32(
+                raot_add_i32(
+                    raot_shr_i32(
+                        (int32_t)raot_shr_i64(
+                            raot_mul_i64((int64_t)sums[i0_0 * 2], (int64_t)1649267456),
+                            INT64_C(32)), raot_sub_i32(39, 33)),
+                    raot_add_i32(raot_mul_i32((int32_t)1, 2), 1)), 1));
     }
 }
 
@@ -228,7 +337,8 @@ size_t lite_arena_bytes(void)
     return LITE_ARENA_BYTES;
 }
 
-enum raot_status lite_run(const struct lite_memory *memory, const struct lite_inputs *in, const struct lite_outputs *out)
+enum raot_status lite_run(const struct lite_memory *memory, const struct lite_inputs *in,
+                          const struct lite_outputs *out)
 {
     if (memory == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -259,23 +369,51 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     if (!raot_disjoint(writes, 2, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2); /* i8[1, 6, 7, 8], at most 336 bytes */
-    int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2); /* i8[1, 6, 7, 4], at most 176 bytes */
-    int16_t *const t13_columns = raot_at(memory->arena, LITE_OFFSET_T13_COLUMNS); /* i16[18, 2, 2], at most 144 bytes */
-    int16_t *const t9_2_columns = raot_at(memory->arena, LITE_OFFSET_T9_2_COLUMNS); /* i16[4, 2, 2], at most 32 bytes */
-    int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10); /* i8[1, 3, 3, 4], at most 48 bytes */
-    int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS); /* i32[4, 2], at most 32 bytes */
-    int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS); /* i32[6, 2], at most 48 bytes */
-    int16_t *const t3_2_columns = raot_at(memory->arena, LITE_OFFSET_T3_2_COLUMNS); /* i16[18, 2, 2], at most 144 bytes */
-    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3); /* i8[1, 6, 7, 8], at most 336 bytes */
-    int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS); /* i32[8, 2], at most 64 bytes */
-    int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS); /* i32[50], at most 208 bytes */
-    int8_t *const t6_3_plane = raot_at(memory->arena, LITE_OFFSET_T6_3_PLANE); /* i8[85], at most 96 bytes */
+    /* i8[1, 6, 7, 8], at most 336 bytes */
+    int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2);
+    /* i8[1, 6, 7, 4], at most 176 bytes */
+    int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
+    /* i16[18, 2, 2], at most 144 bytes */
+    int16_t *const t13_columns = raot_at(memory->arena, LITE_OFFSET_T13_COLUMNS);
+    /* i16[4, 2, 2], at most 32 bytes */
+    int16_t *const t9_2_columns = raot_at(memory->arena, LITE_OFFSET_T9_2_COLUMNS);
+    /* i8[1, 3, 3, 4], at most 48 bytes */
+    int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10);
+    /* i32[4, 2], at most 32 bytes */
+    int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS);
+    /* i32[6, 2], at most 48 bytes */
+    int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
+    /* i16[18, 2, 2], at most 144 bytes */
+    int16_t *const t3_2_columns = raot_at(memory->arena, LITE_OFFSET_T3_2_COLUMNS);
+    /* i8[1, 6, 7, 8], at most 336 bytes */
+    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
+    /* i32[8, 2], at most 64 bytes */
+    int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS);
+    /* i32[50], at most 208 bytes */
+    int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
+    /* i8[85], at most 96 bytes */
+    int8_t *const t6_3_plane = raot_at(memory->arena, LITE_OFFSET_T6_3_PLANE);
 
-    RAOT_PROFILE(conv_last_integer_requantize_t3_2, conv_last_integer_requantize_t3_2(in->t0, lite_conv_2d_factors, lite_conv_2d_shifts, lite_t1_pairs_65aa6848, lite_t1_start_9d70a654, t3_2, t3_2_columns, t3_2_sums));
-    RAOT_PROFILE(depthwise_last_integer_requantize_t6_3, depthwise_last_integer_requantize_t6_3(t3_2, lite_depthwise_conv_2d_factors, lite_depthwise_conv_2d_shifts, lite_t6_windows_5db5074a, lite_t6_start_ebef2484, t6_3, t6_3_plane, t6_3_sums));
-    RAOT_PROFILE(conv_last_integer_requantize_t9_2, conv_last_integer_requantize_t9_2(t6_3, lite_conv_2d_factors_2, lite_conv_2d_shifts_2, lite_t7_pairs_5452cbf5, lite_t7_start_010b2e11, t9_2, t9_2_columns, t9_2_sums));
+    RAOT_PROFILE(conv_last_integer_requantize_t3_2,
+                 conv_last_integer_requantize_t3_2(in->t0, lite_conv_2d_factors,
+                                                   lite_conv_2d_shifts, lite_t1_pairs_65aa6848,
+                                                   lite_t1_start_9d70a654, t3_2, t3_2_columns,
+                                                   t3_2_sums));
+    RAOT_PROFILE(depthwise_last_integer_requantize_t6_3,
+                 depthwise_last_integer_requantize_t6_3(t3_2, lite_depthwise_conv_2d_factors,
+                                                        lite_depthwise_conv_2d_shifts,
+                                                        lite_t6_windows_5db5074a,
+                                                        lite_t6_start_ebef2484, t6_3, t6_3_plane,
+                                                        t6_3_sums));
+    RAOT_PROFILE(conv_last_integer_requantize_t9_2,
+                 conv_last_integer_requantize_t9_2(t6_3, lite_conv_2d_factors_2,
+                                                   lite_conv_2d_shifts_2, lite_t7_pairs_5452cbf5,
+                                                   lite_t7_start_010b2e11, t9_2, t9_2_columns,
+                                                   t9_2_sums));
     RAOT_PROFILE(average_pool_last_t10, average_pool_last_t10(t9_2, t10));
-    RAOT_PROFILE(matmul_integer_requantize_t13, matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d76685f6, lite_t13_3_start_827b557b, out->t13, t13_columns, t13_sums));
+    RAOT_PROFILE(matmul_integer_requantize_t13,
+                 matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d76685f6,
+                                               lite_t13_3_start_827b557b, out->t13, t13_columns,
+                                               t13_sums));
     return RAOT_OK;
 }

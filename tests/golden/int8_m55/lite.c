@@ -4,12 +4,18 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%t0: i8[1, 6, 7, 3]) {
- *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel @conv_last_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)  # t3
- *       %t6_3: i8[1, 6, 7, 8], %t6_3.quads: i8[124], %t6_3.sums: i32[50] = call_kernel @depthwise_last_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484, %t6.scales_fd55ee44)  # t6
- *       %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel @conv_last_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)  # t9
+ *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel
+ *           @conv_last_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)  # t3
+ *       %t6_3: i8[1, 6, 7, 8], %t6_3.quads: i8[124], %t6_3.sums: i32[50] = call_kernel
+ *           @depthwise_last_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484,
+ *           %t6.scales_fd55ee44)  # t6
+ *       %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
+ *           @conv_last_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)  #
+ *           t9
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_last_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
- *       %t13: i8[1, 5], %t13.sums: i32[16] = call_kernel @matmul_integer_requantize_t13(%t13_2, %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)  # t13
+ *       %t13: i8[1, 5], %t13.sums: i32[16] = call_kernel @matmul_integer_requantize_t13(%t13_2,
+ *           %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)  # t13
  *       return %t13
  *     }
  */
@@ -30,58 +36,58 @@
 #include "raot/requantize_last.h"
 
 /*
- * %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel @conv_last_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)
+ * %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel
+ *     @conv_last_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)
  * from t3
  */
-RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(
-    const int8_t *restrict t0,
-    const int32_t *restrict t1_groups,
-    const int32_t *restrict t1_scales,
-    int8_t *restrict t3_2,
-    int32_t *restrict sums,
-    int8_t *restrict strip)
+RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(const int8_t *restrict t0,
+                                                            const int32_t *restrict t1_groups,
+                                                            const int32_t *restrict t1_scales,
+                                                            int8_t *restrict t3_2,
+                                                            int32_t *restrict sums,
+                                                            int8_t *restrict strip)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < 6; i0++) {
         const int32_t i3_first = raot_max_i32(-i0 + 1, 0);
         const int32_t i3_last = raot_min_i32(-i0 + 7, 3);
-        raot_beside_s8(&strip[0], &t0[((i0 + i3_first - 1) * 7) * 3], -5, 0, 3, 1, 3, i3_first, i3_last, 21, 9, -1, 7, 3);
+        raot_beside_s8(&strip[0], &t0[((i0 + i3_first - 1) * 7) * 3], -5, 0, 3, 1, 3, i3_first,
+                       i3_last, 21, 9, -1, 7, 3);
         raot_multiply_last_s8(&sums[0], &t1_groups[0], &strip[0], 2, 27, 7, 9);
         raot_last_above(&t3_2[(i0 * 7) * 8], &sums[0], &t1_scales[0], 8, 7, 8, 1, 4, 4, 127);
     }
 }
 
 /*
- * %t6_3: i8[1, 6, 7, 8], %t6_3.quads: i8[124], %t6_3.sums: i32[50] = call_kernel @depthwise_last_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484, %t6.scales_fd55ee44)
+ * %t6_3: i8[1, 6, 7, 8], %t6_3.quads: i8[124], %t6_3.sums: i32[50] = call_kernel
+ *     @depthwise_last_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484,
+ *     %t6.scales_fd55ee44)
  * from t6
  */
-RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(
-    const int8_t *restrict t3_2,
-    const int8_t *restrict t6_quads,
-    const int32_t *restrict t6_start,
-    const int32_t *restrict t6_scales,
-    int8_t *restrict t6_3,
-    int8_t *restrict quads,
+RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(const int8_t *restrict t3_2,
+    const int8_t *restrict t6_quads, const int32_t *restrict t6_start,
+    const int32_t *restrict t6_scales, int8_t *restrict t6_3, int8_t *restrict quads,
     int32_t *restrict sums)
 {
     raot_frame_quads(&quads[0], 4, 124);
     for (int32_t i2 = 0; i2 < 8; i2++) {
         raot_quads_s8(&quads[0], &t3_2[i2], 0, 3, 9, -1, -1, 6, 7, 56, 8);
         raot_multiply_quads_s8(&sums[0], &quads[0], &t6_quads[i2 * 32], 3, 2, 7, 1, 9);
-        raot_channel_above(&t6_3[i2], &sums[0], &t6_start[i2], &t6_scales[i2 * 2], 6, 7, 56, 8, 4, 4, 127);
+        raot_channel_above(&t6_3[i2], &sums[0], &t6_start[i2], &t6_scales[i2 * 2], 6, 7, 56, 8, 4,
+                           4, 127);
     }
 }
 
 /*
- * %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel @conv_last_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)
+ * %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
+ *     @conv_last_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)
  * from t9
  */
-RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(
-    const int8_t *restrict t6_3,
-    const int32_t *restrict t7_groups,
-    const int32_t *restrict t7_scales,
-    int8_t *restrict t9_2,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(const int8_t *restrict t6_3,
+                                                            const int32_t *restrict t7_groups,
+                                                            const int32_t *restrict t7_scales,
+                                                            int8_t *restrict t9_2,
+                                                            int32_t *restrict sums)
 {
     /*@ loop unroll 4096; */
     for (int32_t tile = 0; tile < 3; tile++) {
@@ -89,8 +95,10 @@ RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(
         const int32_t i1_rest = ((tile * 16) / 7);
         const int32_t i1_0 = tile * 16 - i1_rest * 7;
         const int32_t i0_0 = i1_rest;
-        raot_multiply_last_s8(&sums[0], &t7_groups[0], &t6_3[(i0_0 * 7 + i1_0) * 8], 1, 8, places, 8);
-        raot_last_above(&t9_2[(i0_0 * 7 + i1_0) * 4], &sums[0], &t7_scales[0], 4, places, 4, 1, 4, 4, 127);
+        raot_multiply_last_s8(&sums[0], &t7_groups[0], &t6_3[(i0_0 * 7 + i1_0) * 8], 1, 8, places,
+                              8);
+        raot_last_above(&t9_2[(i0_0 * 7 + i1_0) * 4], &sums[0], &t7_scales[0], 4, places, 4, 1, 4,
+                        4, 127);
     }
 }
 
@@ -105,30 +113,44 @@ RAOT_NOINLINE static void average_pool_last_t10(const int8_t *restrict t9_2, int
             for (int32_t i2_0 = 0; i2_0 < 4; i2_0++) {
                 int32_t total_0 = 0;
                 int32_t count_0 = 0;
-                total_0 = raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2) * 4 + i2_0]);
+                total_0 =
+                    raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2) * 4 + i2_0]);
                 count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2 + 1) * 4 + i2_0]);
+                total_0 = raot_add_i32(total_0,
+                                       (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2 + 1) * 4 + i2_0]);
                 count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2) * 4 + i2_0]);
+                total_0 = raot_add_i32(total_0,
+                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2) * 4 + i2_0]);
                 count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2 + 1) * 4 + i2_0]);
+                total_0 = raot_add_i32(total_0,
+                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2 + 1) * 4 +
+                                                     i2_0]);
                 count_0 = raot_add_i32(count_0, 1);
-                t10[(i0_0 * 3 + i1_0) * 4 + i2_0] = (int8_t)raot_div_i32(total_0 < 0 ? raot_sub_i32(total_0, raot_div_i32(count_0, 2)) : raot_add_i32(total_0, raot_div_i32(count_0, 2)), count_0);
+                t10[(i0_0 * 3 + i1_0) * 4 + i2_0] = (int8_t)raot_div_i32(total_0 < 0
+                    ? raot_sub_i32(total_0, raot_div_i32(count_0, 2))
+                    : raot_add_i32(total_0, raot_div_i32(count_0, 2)), count_0);
             }
         }
         for (int32_t i1_1 = 0; i1_1 < 0; i1_1++) {
             for (int32_t i2_1 = 0; i2_1 < 4; i2_1++) {
                 int32_t total_1 = 0;
                 int32_t count_1 = 0;
-                total_1 = raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2) * 4 + i2_1]);
+                total_1 =
+                    raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2) * 4 + i2_1]);
                 count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2 + 1) * 4 + i2_1]);
+                total_1 = raot_add_i32(total_1,
+                                       (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2 + 1) * 4 + i2_1]);
                 count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2) * 4 + i2_1]);
+                total_1 = raot_add_i32(total_1,
+                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2) * 4 + i2_1]);
                 count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2 + 1) * 4 + i2_1]);
+                total_1 = raot_add_i32(total_1,
+                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2 + 1) * 4 +
+                                                     i2_1]);
                 count_1 = raot_add_i32(count_1, 1);
-                t10[(i0_0 * 3 + i1_1) * 4 + i2_1] = (int8_t)raot_div_i32(total_1 < 0 ? raot_sub_i32(total_1, raot_div_i32(count_1, 2)) : raot_add_i32(total_1, raot_div_i32(count_1, 2)), count_1);
+                t10[(i0_0 * 3 + i1_1) * 4 + i2_1] = (int8_t)raot_div_i32(total_1 < 0
+                    ? raot_sub_i32(total_1, raot_div_i32(count_1, 2))
+                    : raot_add_i32(total_1, raot_div_i32(count_1, 2)), count_1);
             }
         }
     }
@@ -137,45 +159,59 @@ RAOT_NOINLINE static void average_pool_last_t10(const int8_t *restrict t9_2, int
             for (int32_t i2_2 = 0; i2_2 < 4; i2_2++) {
                 int32_t total_2 = 0;
                 int32_t count_2 = 0;
-                total_2 = raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2) * 4 + i2_2]);
+                total_2 =
+                    raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2) * 4 + i2_2]);
                 count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2 + 1) * 4 + i2_2]);
+                total_2 = raot_add_i32(total_2,
+                                       (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2 + 1) * 4 + i2_2]);
                 count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2) * 4 + i2_2]);
+                total_2 = raot_add_i32(total_2,
+                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2) * 4 + i2_2]);
                 count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2 + 1) * 4 + i2_2]);
+                total_2 = raot_add_i32(total_2,
+                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2 + 1) * 4 +
+                                                     i2_2]);
                 count_2 = raot_add_i32(count_2, 1);
-                t10[(i0_1 * 3 + i1_2) * 4 + i2_2] = (int8_t)raot_div_i32(total_2 < 0 ? raot_sub_i32(total_2, raot_div_i32(count_2, 2)) : raot_add_i32(total_2, raot_div_i32(count_2, 2)), count_2);
+                t10[(i0_1 * 3 + i1_2) * 4 + i2_2] = (int8_t)raot_div_i32(total_2 < 0
+                    ? raot_sub_i32(total_2, raot_div_i32(count_2, 2))
+                    : raot_add_i32(total_2, raot_div_i32(count_2, 2)), count_2);
             }
         }
         for (int32_t i1_3 = 0; i1_3 < 0; i1_3++) {
             for (int32_t i2_3 = 0; i2_3 < 4; i2_3++) {
                 int32_t total_3 = 0;
                 int32_t count_3 = 0;
-                total_3 = raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2) * 4 + i2_3]);
+                total_3 =
+                    raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2) * 4 + i2_3]);
                 count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2 + 1) * 4 + i2_3]);
+                total_3 = raot_add_i32(total_3,
+                                       (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2 + 1) * 4 + i2_3]);
                 count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2) * 4 + i2_3]);
+                total_3 = raot_add_i32(total_3,
+                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2) * 4 + i2_3]);
                 count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2 + 1) * 4 + i2_3]);
+                total_3 = raot_add_i32(total_3,
+                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2 + 1) * 4 +
+                                                     i2_3]);
                 count_3 = raot_add_i32(count_3, 1);
-                t10[(i0_1 * 3 + i1_3) * 4 + i2_3] = (int8_t)raot_div_i32(total_3 < 0 ? raot_sub_i32(total_3, raot_div_i32(count_3, 2)) : raot_add_i32(total_3, raot_div_i32(count_3, 2)), count_3);
+                t10[(i0_1 * 3 + i1_3) * 4 + i2_3] = (int8_t)raot_div_i32(total_3 < 0
+                    ? raot_sub_i32(total_3, raot_div_i32(count_3, 2))
+                    : raot_add_i32(total_3, raot_div_i32(count_3, 2)), count_3);
             }
         }
     }
 }
 
 /*
- * %t13: i8[1, 5], %t13.sums: i32[16] = call_kernel @matmul_integer_requantize_t13(%t13_2, %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)
+ * %t13: i8[1, 5], %t13.sums: i32[16] = call_kernel @matmul_integer_requantize_t13(%t13_2,
+ *     %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)
  * from t13
  */
-RAOT_NOINLINE static void matmul_integer_requantize_t13(
-    const int8_t *restrict t13_2,
-    const int32_t *restrict t13_3_groups,
-    const int32_t *restrict t13_3_scales,
-    int8_t *restrict t13,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t13_2,
+                                                        const int32_t *restrict t13_3_groups,
+                                                        const int32_t *restrict t13_3_scales,
+                                                        int8_t *restrict t13,
+                                                        int32_t *restrict sums)
 {
     raot_multiply_last_s8(&sums[0], &t13_3_groups[0], &t13_2[0], 2, 36, 1, 0);
     raot_last_nearest(&t13[0], &sums[0], &t13_3_scales[0], 5, 1, 5, 1, 1, -128, 127);
@@ -186,7 +222,8 @@ size_t lite_arena_bytes(void)
     return LITE_ARENA_BYTES;
 }
 
-enum raot_status lite_run(const struct lite_memory *memory, const struct lite_inputs *in, const struct lite_outputs *out)
+enum raot_status lite_run(const struct lite_memory *memory, const struct lite_inputs *in,
+                          const struct lite_outputs *out)
 {
     if (memory == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -217,21 +254,42 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     if (!raot_disjoint(writes, 2, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2); /* i8[1, 6, 7, 8], at most 336 bytes */
-    int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS); /* i32[64], at most 256 bytes */
-    int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS); /* i32[16], at most 64 bytes */
-    int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10); /* i8[1, 3, 3, 4], at most 48 bytes */
-    int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS); /* i32[64], at most 256 bytes */
-    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3); /* i8[1, 6, 7, 8], at most 336 bytes */
-    int8_t *const t3_2_strip = raot_at(memory->arena, LITE_OFFSET_T3_2_STRIP); /* i8[81], at most 96 bytes */
-    int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS); /* i32[50], at most 208 bytes */
-    int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2); /* i8[1, 6, 7, 4], at most 176 bytes */
-    int8_t *const t6_3_quads = raot_at(memory->arena, LITE_OFFSET_T6_3_QUADS); /* i8[124], at most 128 bytes */
+    /* i8[1, 6, 7, 8], at most 336 bytes */
+    int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2);
+    /* i32[64], at most 256 bytes */
+    int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS);
+    /* i32[16], at most 64 bytes */
+    int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
+    /* i8[1, 3, 3, 4], at most 48 bytes */
+    int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10);
+    /* i32[64], at most 256 bytes */
+    int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS);
+    /* i8[1, 6, 7, 8], at most 336 bytes */
+    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
+    /* i8[81], at most 96 bytes */
+    int8_t *const t3_2_strip = raot_at(memory->arena, LITE_OFFSET_T3_2_STRIP);
+    /* i32[50], at most 208 bytes */
+    int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
+    /* i8[1, 6, 7, 4], at most 176 bytes */
+    int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
+    /* i8[124], at most 128 bytes */
+    int8_t *const t6_3_quads = raot_at(memory->arena, LITE_OFFSET_T6_3_QUADS);
 
-    RAOT_PROFILE(conv_last_integer_requantize_t3_2, conv_last_integer_requantize_t3_2(in->t0, lite_t1_groups_925a6bc6, lite_t1_scales_f776bcc8, t3_2, t3_2_sums, t3_2_strip));
-    RAOT_PROFILE(depthwise_last_integer_requantize_t6_3, depthwise_last_integer_requantize_t6_3(t3_2, lite_t6_quads_ba275c04, lite_t6_start_ebef2484, lite_t6_scales_fd55ee44, t6_3, t6_3_quads, t6_3_sums));
-    RAOT_PROFILE(conv_last_integer_requantize_t9_2, conv_last_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b, lite_t7_scales_920c89f8, t9_2, t9_2_sums));
+    RAOT_PROFILE(conv_last_integer_requantize_t3_2,
+                 conv_last_integer_requantize_t3_2(in->t0, lite_t1_groups_925a6bc6,
+                                                   lite_t1_scales_f776bcc8, t3_2, t3_2_sums,
+                                                   t3_2_strip));
+    RAOT_PROFILE(depthwise_last_integer_requantize_t6_3,
+                 depthwise_last_integer_requantize_t6_3(t3_2, lite_t6_quads_ba275c04,
+                                                        lite_t6_start_ebef2484,
+                                                        lite_t6_scales_fd55ee44, t6_3, t6_3_quads,
+                                                        t6_3_sums));
+    RAOT_PROFILE(conv_last_integer_requantize_t9_2,
+                 conv_last_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b,
+                                                   lite_t7_scales_920c89f8, t9_2, t9_2_sums));
     RAOT_PROFILE(average_pool_last_t10, average_pool_last_t10(t9_2, t10));
-    RAOT_PROFILE(matmul_integer_requantize_t13, matmul_integer_requantize_t13(t10, lite_t13_3_groups_6d73bd8f, lite_t13_3_scales_b90b329f, out->t13, t13_sums));
+    RAOT_PROFILE(matmul_integer_requantize_t13,
+                 matmul_integer_requantize_t13(t10, lite_t13_3_groups_6d73bd8f,
+                                               lite_t13_3_scales_b90b329f, out->t13, t13_sums));
     return RAOT_OK;
 }

@@ -55,9 +55,12 @@ enum {
     LITE_ARENA_BYTES = RAOT_MAX(LITE_END_T3_2_STRIP, RAOT_MAX(LITE_END_T9_2, LITE_END_T6_3_QUADS))
 };
 
-RAOT_STATIC_ASSERT(LITE_T0_BYTES >= 0 && LITE_T0_BYTES <= INT32_MAX, "LITE_T0_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(LITE_T13_BYTES >= 0 && LITE_T13_BYTES <= INT32_MAX, "LITE_T13_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(LITE_ARENA_BYTES >= 0 && LITE_ARENA_BYTES <= INT32_MAX, "LITE_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(LITE_T0_BYTES >= 0 && LITE_T0_BYTES <= INT32_MAX,
+                   "LITE_T0_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(LITE_T13_BYTES >= 0 && LITE_T13_BYTES <= INT32_MAX,
+                   "LITE_T13_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(LITE_ARENA_BYTES >= 0 && LITE_ARENA_BYTES <= INT32_MAX,
+                   "LITE_ARENA_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(128LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
 
 /* Declares an arena of the right size and alignment: LITE_ARENA(static, arena); */
@@ -85,7 +88,8 @@ size_t lite_arena_bytes(void);
  * Runs the model. On any status but RAOT_OK neither outputs nor state have changed.
  * Inputs, outputs, arena and state must not overlap.
  */
-enum raot_status lite_run(const struct lite_memory *memory, const struct lite_inputs *in, const struct lite_outputs *out);
+enum raot_status lite_run(const struct lite_memory *memory, const struct lite_inputs *in,
+                          const struct lite_outputs *out);
 
 #ifdef __cplusplus
 }

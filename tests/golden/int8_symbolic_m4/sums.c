@@ -4,12 +4,16 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%x: i8[n, 4, 3, 2]) {
- *       %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel @conv_integer_requantize_sum_codes_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)  # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
+ *       %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel
+ *           @conv_integer_requantize_sum_codes_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)  #
+ *           /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  *       %gf.codes: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
  *       %g.codes: i8[n, 4] = call_kernel @mean_codes_g.codes(%gf.codes)  # /g/QuantizeLinear
  *       %g: i8[n, 4, 1, 1] = view(%g.codes)  # /g/QuantizeLinear
  *       %flat.codes: i8[n, 4] = view(%g)  # /flat/Flatten
- *       %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel @matmul_integer_requantize_q(%flat.codes, %m.pairs_6fac6b29, %m.start_cdd78389)  # /rows/MatMul + /q/QuantizeLinear
+ *       %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel
+ *           @matmul_integer_requantize_q(%flat.codes, %m.pairs_6fac6b29, %m.start_cdd78389)  #
+ *           /rows/MatMul + /q/QuantizeLinear
  *       %y: i8[n, 5] = call_kernel @softmax_codes_y(%q, %y.powers)  # /y/QuantizeLinear
  *       return %y, %sum
  *     }
@@ -31,17 +35,16 @@
 #include "raot/multiply_s16.h"
 
 /*
- * %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel @conv_integer_requantize_sum_codes_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)
+ * %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel
+ *     @conv_integer_requantize_sum_codes_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)
  * from /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  */
-RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(
-    int32_t n,
-    const int8_t *restrict x,
-    const int8_t *restrict w_pairs,
-    const int32_t *restrict w_start,
-    int8_t *restrict sum,
-    int16_t *restrict columns,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(int32_t n, const int8_t *restrict x,
+                                                                const int8_t *restrict w_pairs,
+                                                                const int32_t *restrict w_start,
+                                                                int8_t *restrict sum,
+                                                                int16_t *restrict columns,
+                                                                int32_t *restrict sums)
 {
     /*@ loop unroll 4096; */
     for (int32_t two = 0; two < n * 3; two++) {
@@ -53,11 +56,34 @@ RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(
         const int32_t i2_rest_0 = i2_rest;
         const int32_t i2_1 = two - i2_rest_0 * 3;
         const int32_t i0_1 = i2_rest_0;
-        raot_columns_s8(&columns[0], &x[((i0_0 * 4) * 3 + i2_0) * 2 + i3_0], &x[((i0_1 * 4) * 3 + i2_1) * 2 + i3_1], 1, 0, 1, 0, 4, 6, 1, 0);
+        raot_columns_s8(&columns[0], &x[((i0_0 * 4) * 3 + i2_0) * 2 + i3_0],
+                        &x[((i0_1 * 4) * 3 + i2_1) * 2 + i3_1], 1, 0, 1, 0, 4, 6, 1, 0);
         raot_multiply_s8(&sums[0], &w_pairs[0], &columns[0], &w_start[0], 4, 1);
         for (int32_t i1_0 = 0; i1_0 < 4; i1_0++) {
-            sum[((i0_0 * 4 + i1_0) * 3 + i2_0) * 2 + i3_0] = raot_clamp_i8(raot_shr_i32(raot_add_i32(raot_add_i32(raot_mul_i32((int32_t)raot_clamp_i8(raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 2] * 0.0078125f), 3)), 2097152), raot_mul_i32((int32_t)x[((i0_0 * 4 + i1_0) * 3 + i2_0) * 2 + i3_0], 2097152)), -5242881), 21));
-            sum[((i0_1 * 4 + i1_0) * 3 + i2_1) * 2 + i3_1] = raot_clamp_i8(raot_shr_i32(raot_add_i32(raot_add_i32(raot_mul_i32((int32_t)raot_clamp_i8(raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 2 + 1] * 0.0078125f), 3)), 2097152), raot_mul_i32((int32_t)x[((i0_1 * 4 + i1_0) * 3 + i2_1) * 2 + i3_1], 2097152)), -5242881), 21));
+            sum[((i0_0 * 4 + i1_0) * 3 + i2_0) * 2 +
+                i3_0] = raot_clamp_i8(
+                    raot_shr_i32(
+                        raot_add_i32(
+                            raot_add_i32(
+                                raot_mul_i32(
+                                    (int32_t)raot_clamp_i8(
+                                        raot_add_i32(
+                                            raot_f32_to_i32_nearest((float)sums[i1_0 * 2] *
+                    0.0078125f), 3)), 2097152),
+                                raot_mul_i32((int32_t)x[((i0_0 * 4 + i1_0) * 3 + i2_0) * 2 + i3_0],
+                                             2097152)), -5242881), 21));
+            sum[((i0_1 * 4 + i1_0) * 3 + i2_1) * 2 +
+                i3_1] = raot_clamp_i8(
+                    raot_shr_i32(
+                        raot_add_i32(
+                            raot_add_i32(
+                                raot_mul_i32(
+                                    (int32_t)raot_clamp_i8(
+                                        raot_add_i32(
+                                            raot_f32_to_i32_nearest((float)sums[i1_0 * 2 + 1] *
+                    0.0078125f), 3)), 2097152),
+                                raot_mul_i32((int32_t)x[((i0_1 * 4 + i1_0) * 3 + i2_1) * 2 + i3_1],
+                                             2097152)), -5242881), 21));
         }
     }
 }
@@ -66,10 +92,8 @@ RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(
  * %g.codes: i8[n, 4] = call_kernel @mean_codes_g.codes(%gf.codes)
  * from /g/QuantizeLinear
  */
-RAOT_NOINLINE static void mean_codes_g_codes(
-    int32_t n,
-    const int8_t *restrict gf_codes,
-    int8_t *restrict g_codes)
+RAOT_NOINLINE static void mean_codes_g_codes(int32_t n, const int8_t *restrict gf_codes,
+                                             int8_t *restrict g_codes)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < 4; i1++) {
@@ -79,52 +103,63 @@ RAOT_NOINLINE static void mean_codes_g_codes(
             float lane3 = 0.0f;
             float number = (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6], 3) * 0.0625f;
             lane0 = lane0 + number;
-            float number_2 = (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 1], 3) * 0.0625f;
+            float number_2 =
+                (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 1], 3) * 0.0625f;
             lane1 = lane1 + number_2;
-            float number_3 = (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 2], 3) * 0.0625f;
+            float number_3 =
+                (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 2], 3) * 0.0625f;
             lane2 = lane2 + number_3;
-            float number_4 = (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 3], 3) * 0.0625f;
+            float number_4 =
+                (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 3], 3) * 0.0625f;
             lane3 = lane3 + number_4;
             float total = lane0 + lane2 + (lane1 + lane3);
             for (int32_t i2 = 4; i2 < 6; i2++) {
-                float number_5 = (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + i2], 3) * 0.0625f;
+                float number_5 =
+                    (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + i2], 3) * 0.0625f;
                 total = total + number_5;
             }
-            g_codes[i0 * 4 + i1] = raot_f32_to_i8_sat(raot_rintf((total / (float)6) / 0.0625f) + (float)3);
+            g_codes[i0 * 4 + i1] =
+                raot_f32_to_i8_sat(raot_rintf((total / (float)6) / 0.0625f) + (float)3);
         }
     }
 }
 
 /*
- * %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel @matmul_integer_requantize_q(%flat.codes, %m.pairs_6fac6b29, %m.start_cdd78389)
+ * %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel
+ *     @matmul_integer_requantize_q(%flat.codes, %m.pairs_6fac6b29, %m.start_cdd78389)
  * from /rows/MatMul + /q/QuantizeLinear
  */
-RAOT_NOINLINE static void matmul_integer_requantize_q(
-    int32_t n,
-    const int8_t *restrict flat_codes,
-    const int8_t *restrict m_pairs,
-    const int32_t *restrict m_start,
-    int8_t *restrict q,
-    int16_t *restrict columns,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_codes,
+                                                      const int8_t *restrict m_pairs,
+                                                      const int32_t *restrict m_start,
+                                                      int8_t *restrict q, int16_t *restrict columns,
+                                                      int32_t *restrict sums)
 {
     /*@ loop unroll 4096; */
     for (int32_t two = 0; two < (n / 2); two++) {
         const int32_t i0_0 = two * 2;
         const int32_t i0_1 = two * 2 + 1;
-        raot_columns_s8(&columns[0], &flat_codes[i0_0 * 4], &flat_codes[i0_1 * 4], 1, 0, 1, 0, 4, 1, 1, 0);
+        raot_columns_s8(&columns[0], &flat_codes[i0_0 * 4], &flat_codes[i0_1 * 4], 1, 0, 1, 0, 4, 1,
+                        1, 0);
         raot_multiply_s8(&sums[0], &m_pairs[0], &columns[0], &m_start[0], 6, 1);
         for (int32_t i1_0 = 0; i1_0 < 5; i1_0++) {
-            q[i0_0 * 5 + i1_0] = raot_clamp_i8(raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 2] * 0.0078125f), 3));
-            q[i0_1 * 5 + i1_0] = raot_clamp_i8(raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 2 + 1] * 0.0078125f), 3));
+            q[i0_0 * 5 +
+              i1_0] = raot_clamp_i8(
+                  raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 2] * 0.0078125f), 3));
+            q[i0_1 * 5 +
+              i1_0] = raot_clamp_i8(
+                  raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 2 + 1] * 0.0078125f), 3));
         }
     }
     for (int32_t last = (n / 2) * 2; last < n; last++) {
         const int32_t i0_2 = last;
-        raot_column_s8(&columns[0], &flat_codes[i0_2 * 4], 0, 1, 0, 1, 0, 1, 0, 1, 0, 4, 0, 4, 1, 1, 0, 1, 0);
+        raot_column_s8(&columns[0], &flat_codes[i0_2 * 4], 0, 1, 0, 1, 0, 1, 0, 1, 0, 4, 0, 4, 1, 1,
+                       0, 1, 0);
         raot_multiply_s8(&sums[0], &m_pairs[0], &columns[0], &m_start[0], 6, 1);
         for (int32_t i1_1 = 0; i1_1 < 5; i1_1++) {
-            q[i0_2 * 5 + i1_1] = raot_clamp_i8(raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_1 * 2] * 0.0078125f), 3));
+            q[i0_2 * 5 +
+              i1_1] = raot_clamp_i8(
+                  raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_1 * 2] * 0.0078125f), 3));
         }
     }
 }
@@ -133,10 +168,8 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(
  * %y: i8[n, 5] = call_kernel @softmax_codes_y(%q, %y.powers)
  * from /y/QuantizeLinear
  */
-RAOT_NOINLINE static void softmax_codes_y(
-    int32_t n,
-    const float *restrict y_powers,
-    int8_t *restrict y)
+RAOT_NOINLINE static void softmax_codes_y(int32_t n, const float *restrict y_powers,
+                                          int8_t *restrict y)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
@@ -147,13 +180,16 @@ RAOT_NOINLINE static void softmax_codes_y(
         float total = 0.0f;
         /*@ loop unroll 4096; */
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
+            const int32_t below =
+                (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
             total = total + y_powers[below];
         }
         /*@ loop unroll 4096; */
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below_2 = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
-            y[i0 * 5 + i1] = raot_f32_to_i8_sat(raot_rintf((y_powers[below_2] / total) / 0.0625f) + (float)3);
+            const int32_t below_2 =
+                (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
+            y[i0 * 5 + i1] =
+                raot_f32_to_i8_sat(raot_rintf((y_powers[below_2] / total) / 0.0625f) + (float)3);
         }
     }
 }
@@ -172,7 +208,8 @@ size_t sums_arena_bytes(const struct sums_dims *dims)
     return need;
 }
 
-enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims, const struct sums_inputs *in, const struct sums_outputs *out)
+enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims,
+                          const struct sums_inputs *in, const struct sums_outputs *out)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -211,15 +248,25 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
     if (!raot_disjoint(writes, 3, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    int32_t *const sum_sums = raot_at(memory->arena, SUMS_OFFSET_SUM_SUMS); /* i32[4, 2], at most 32 bytes */
-    int32_t *const q_sums = raot_at(memory->arena, SUMS_OFFSET_Q_SUMS); /* i32[6, 2], at most 48 bytes */
-    int16_t *const sum_columns = raot_at(memory->arena, SUMS_OFFSET_SUM_COLUMNS); /* i16[2, 2, 2], at most 16 bytes */
-    int8_t *const g_codes = raot_at(memory->arena, SUMS_OFFSET_G_CODES); /* i8[n, 4], at most 32 bytes */
-    int16_t *const q_columns = raot_at(memory->arena, SUMS_OFFSET_Q_COLUMNS); /* i16[2, 2, 2], at most 16 bytes */
+    /* i32[4, 2], at most 32 bytes */
+    int32_t *const sum_sums = raot_at(memory->arena, SUMS_OFFSET_SUM_SUMS);
+    /* i32[6, 2], at most 48 bytes */
+    int32_t *const q_sums = raot_at(memory->arena, SUMS_OFFSET_Q_SUMS);
+    /* i16[2, 2, 2], at most 16 bytes */
+    int16_t *const sum_columns = raot_at(memory->arena, SUMS_OFFSET_SUM_COLUMNS);
+    /* i8[n, 4], at most 32 bytes */
+    int8_t *const g_codes = raot_at(memory->arena, SUMS_OFFSET_G_CODES);
+    /* i16[2, 2, 2], at most 16 bytes */
+    int16_t *const q_columns = raot_at(memory->arena, SUMS_OFFSET_Q_COLUMNS);
 
-    RAOT_PROFILE(conv_integer_requantize_sum_codes_sum, conv_integer_requantize_sum_codes_sum(n, in->x, sums_w_pairs_3c65270c, sums_w_start_44ba67c0, out->sum, sum_columns, sum_sums));
+    RAOT_PROFILE(conv_integer_requantize_sum_codes_sum,
+                 conv_integer_requantize_sum_codes_sum(n, in->x, sums_w_pairs_3c65270c,
+                                                       sums_w_start_44ba67c0, out->sum, sum_columns,
+                                                       sum_sums));
     RAOT_PROFILE(mean_codes_g_codes, mean_codes_g_codes(n, out->sum, g_codes));
-    RAOT_PROFILE(matmul_integer_requantize_q, matmul_integer_requantize_q(n, g_codes, sums_m_pairs_6fac6b29, sums_m_start_cdd78389, out->y, q_columns, q_sums));
+    RAOT_PROFILE(matmul_integer_requantize_q,
+                 matmul_integer_requantize_q(n, g_codes, sums_m_pairs_6fac6b29,
+                                             sums_m_start_cdd78389, out->y, q_columns, q_sums));
     RAOT_PROFILE(softmax_codes_y, softmax_codes_y(n, sums_y_powers, out->y));
     return RAOT_OK;
 }
@@ -233,8 +280,10 @@ size_t sums_arena_bytes(const struct sums_dims *dims)
     return SUMS_NAMED(sums_arena_bytes)(dims);
 }
 #undef sums_run
-enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims, const struct sums_inputs *in, const struct sums_outputs *out);
-enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims, const struct sums_inputs *in, const struct sums_outputs *out)
+enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims,
+                          const struct sums_inputs *in, const struct sums_outputs *out);
+enum raot_status sums_run(const struct sums_memory *memory, const struct sums_dims *dims,
+                          const struct sums_inputs *in, const struct sums_outputs *out)
 {
     return SUMS_NAMED(sums_run)(memory, dims, in, out);
 }

@@ -4,13 +4,20 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%words: i64[batch, n]) {
- *       %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words)  # /embedded/Gather + /steps/Transpose
- *       %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7], %states.gates0: f32[28], %states.gates1: f32[28] = call_kernel @fill_lstm_transpose_turned(%steps, %weight, %recurrence, %bias)  # /first/ConstantOfShape + /states/LSTM + /turned/Transpose
+ *       %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words)  #
+ *           /embedded/Gather + /steps/Transpose
+ *       %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7],
+ *           %states.gates0: f32[28], %states.gates1: f32[28] = call_kernel
+ *           @fill_lstm_transpose_turned(%steps, %weight, %recurrence, %bias)  #
+ *           /first/ConstantOfShape + /states/LSTM + /turned/Transpose
  *       %joined: f32[n, batch, 14] = view(%turned)  # /joined/Reshape
- *       %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)  # /product/MatMul + /logits/Add
+ *       %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)
+ *           # /product/MatMul + /logits/Add
  *       %chances: f32[n, batch, 1] = call_kernel @reduce_chances(%logits)  # /chances/LogSoftmax
- *       %chances_3: f32[n, batch, 1] = call_kernel @sub_reduce_chances_3(%logits, %chances)  # /chances/LogSoftmax
- *       %tags: f32[batch, n, 5] = call_kernel @sub_sub_transpose_tags(%chances_3, %logits, %chances)  # /chances/LogSoftmax + /tags/Transpose
+ *       %chances_3: f32[n, batch, 1] = call_kernel @sub_reduce_chances_3(%logits, %chances)  #
+ *           /chances/LogSoftmax
+ *       %tags: f32[batch, n, 5] = call_kernel @sub_sub_transpose_tags(%chances_3, %logits,
+ *           %chances)  # /chances/LogSoftmax + /tags/Transpose
  *       return %tags
  *     }
  */
@@ -30,17 +37,16 @@
  * %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words)
  * from /embedded/Gather + /steps/Transpose
  */
-RAOT_NOINLINE static enum raot_status gather_transpose_steps(
-    int32_t batch,
-    int32_t n,
-    const float *restrict embedding,
-    const int64_t *restrict words,
-    float *restrict steps)
+RAOT_NOINLINE static enum raot_status gather_transpose_steps(int32_t batch, int32_t n,
+                                                             const float *restrict embedding,
+                                                             const int64_t *restrict words,
+                                                             float *restrict steps)
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < n; i1++) {
             int64_t at_raw = words[i0 * n + i1];
-            const int64_t at_wide = (int64_t)(at_raw < INT64_C(0) ? raot_add_i64(at_raw, 40) : at_raw);
+            const int64_t at_wide =
+                (int64_t)(at_raw < INT64_C(0) ? raot_add_i64(at_raw, 40) : at_raw);
             if (at_wide < 0 || at_wide > 39) {
                 return RAOT_ERR_INDEX;
             }
@@ -54,21 +60,21 @@ RAOT_NOINLINE static enum raot_status gather_transpose_steps(
 }
 
 /*
- * %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7], %states.gates0: f32[28], %states.gates1: f32[28] = call_kernel @fill_lstm_transpose_turned(%steps, %weight, %recurrence, %bias)
+ * %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7],
+ *     %states.gates0: f32[28], %states.gates1: f32[28] = call_kernel
+ *     @fill_lstm_transpose_turned(%steps, %weight, %recurrence, %bias)
  * from /first/ConstantOfShape + /states/LSTM + /turned/Transpose
  */
-RAOT_NOINLINE static void fill_lstm_transpose_turned(
-    int32_t batch,
-    int32_t n,
-    const float *restrict steps,
-    const float *restrict weight,
-    const float *restrict recurrence,
-    const float *restrict bias,
-    float *restrict states_2,
-    float *restrict states_3,
-    float *restrict turned,
-    float *restrict states_gates0,
-    float *restrict states_gates1)
+RAOT_NOINLINE static void fill_lstm_transpose_turned(int32_t batch, int32_t n,
+                                                     const float *restrict steps,
+                                                     const float *restrict weight,
+                                                     const float *restrict recurrence,
+                                                     const float *restrict bias,
+                                                     float *restrict states_2,
+                                                     float *restrict states_3,
+                                                     float *restrict turned,
+                                                     float *restrict states_gates0,
+                                                     float *restrict states_gates1)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < batch; i0++) {
@@ -127,11 +133,13 @@ RAOT_NOINLINE static void fill_lstm_transpose_turned(
             for (int32_t i2 = 0; i2 < 28; i2++) {
                 float sum_3 = bias[56 + i2] + bias[56 + i2 + 28];
                 for (int32_t i3 = 0; i3 < 10; i3++) {
-                    sum_3 = raot_fmaf(weight[(28 + i2) * 10 + i3], steps[(t * batch + i1) * 10 + i3], sum_3);
+                    sum_3 = raot_fmaf(weight[(28 + i2) * 10 + i3],
+                                      steps[(t * batch + i1) * 10 + i3], sum_3);
                 }
                 float sum_4 = sum_3;
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_4 = raot_fmaf(recurrence[(28 + i2) * 7 + i3], states_2[(batch + i1) * 7 + i3], sum_4);
+                    sum_4 = raot_fmaf(recurrence[(28 + i2) * 7 + i3],
+                                      states_2[(batch + i1) * 7 + i3], sum_4);
                 }
                 states_gates1[i2] = sum_4;
             }
@@ -142,7 +150,8 @@ RAOT_NOINLINE static void fill_lstm_transpose_turned(
                 float fresh_2 = raot_tanhf(states_gates1[i2 + 21]);
                 float after_2 = forget_2 * before_2 + enter_2 * fresh_2;
                 states_3[(batch + i1) * 7 + i2] = after_2;
-                states_2[(batch + i1) * 7 + i2] = raot_sigmoidf(states_gates1[i2 + 7]) * raot_tanhf(after_2);
+                states_2[(batch + i1) * 7 + i2] =
+                    raot_sigmoidf(states_gates1[i2 + 7]) * raot_tanhf(after_2);
                 turned[((t * batch + i1) * 2 + 1) * 7 + i2] = states_2[(batch + i1) * 7 + i2];
             }
         }
@@ -153,13 +162,9 @@ RAOT_NOINLINE static void fill_lstm_transpose_turned(
  * %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)
  * from /product/MatMul + /logits/Add
  */
-RAOT_NOINLINE static void matmul_add_logits(
-    int32_t batch,
-    int32_t n,
-    const float *restrict joined,
-    const float *restrict out_weight,
-    const float *restrict out_bias,
-    float *restrict logits)
+RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const float *restrict joined,
+                                            const float *restrict out_weight,
+                                            const float *restrict out_bias, float *restrict logits)
 {
     for (int32_t i0_tile = 0; i0_tile < (n / 2); i0_tile++) {
         for (int32_t i1_0 = 0; i1_0 < batch; i1_0++) {
@@ -237,11 +242,8 @@ RAOT_NOINLINE static void matmul_add_logits(
  * %chances: f32[n, batch, 1] = call_kernel @reduce_chances(%logits)
  * from /chances/LogSoftmax
  */
-RAOT_NOINLINE static void reduce_chances(
-    int32_t batch,
-    int32_t n,
-    const float *restrict logits,
-    float *restrict chances)
+RAOT_NOINLINE static void reduce_chances(int32_t batch, int32_t n, const float *restrict logits,
+                                         float *restrict chances)
 {
     for (int32_t i0_0 = 0; i0_0 < n; i0_0++) {
         for (int32_t i1_0 = 0; i1_0 < batch; i1_0++) {
@@ -260,23 +262,24 @@ RAOT_NOINLINE static void reduce_chances(
  * %chances_3: f32[n, batch, 1] = call_kernel @sub_reduce_chances_3(%logits, %chances)
  * from /chances/LogSoftmax
  */
-RAOT_NOINLINE static void sub_reduce_chances_3(
-    int32_t batch,
-    int32_t n,
-    const float *restrict logits,
-    const float *restrict chances,
-    float *restrict chances_3)
+RAOT_NOINLINE static void sub_reduce_chances_3(int32_t batch, int32_t n,
+                                               const float *restrict logits,
+                                               const float *restrict chances,
+                                               float *restrict chances_3)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
             float total = -RAOT_INFINITY;
             for (int32_t i2 = 0; i2 < 5; i2++) {
-                total = raot_maxf(total, logits[(i0 * batch + i1) * 5 + i2] - chances[i0 * batch + i1]);
+                total =
+                    raot_maxf(total, logits[(i0 * batch + i1) * 5 + i2] - chances[i0 * batch + i1]);
             }
             float shift = raot_isinff(total) ? 0.0f : total;
             float exps = 0.0f;
             for (int32_t i2 = 0; i2 < 5; i2++) {
-                exps = exps + raot_expf((logits[(i0 * batch + i1) * 5 + i2] - chances[i0 * batch + i1]) - shift);
+                exps = exps +
+                       raot_expf((logits[(i0 * batch + i1) * 5 + i2] - chances[i0 * batch + i1]) -
+                                 shift);
             }
             chances_3[i0 * batch + i1] = raot_logf(exps) + shift;
         }
@@ -287,18 +290,18 @@ RAOT_NOINLINE static void sub_reduce_chances_3(
  * %tags: f32[batch, n, 5] = call_kernel @sub_sub_transpose_tags(%chances_3, %logits, %chances)
  * from /chances/LogSoftmax + /tags/Transpose
  */
-RAOT_NOINLINE static void sub_sub_transpose_tags(
-    int32_t batch,
-    int32_t n,
-    const float *restrict chances_3,
-    const float *restrict logits,
-    const float *restrict chances,
-    float *restrict tags)
+RAOT_NOINLINE static void sub_sub_transpose_tags(int32_t batch, int32_t n,
+                                                 const float *restrict chances_3,
+                                                 const float *restrict logits,
+                                                 const float *restrict chances,
+                                                 float *restrict tags)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
             for (int32_t i2 = 0; i2 < 5; i2++) {
-                tags[(i1 * n + i0) * 5 + i2] = (logits[(i0 * batch + i1) * 5 + i2] - chances[i0 * batch + i1]) - chances_3[i0 * batch + i1];
+                tags[(i1 * n + i0) * 5 + i2] = (logits[(i0 * batch + i1) * 5 + i2] -
+                                                chances[i0 * batch + i1]) -
+                                               chances_3[i0 * batch + i1];
             }
         }
     }
@@ -323,7 +326,8 @@ size_t words_arena_bytes(const struct words_dims *dims)
     return need;
 }
 
-enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims, const struct words_inputs *in, const struct words_outputs *out)
+enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims,
+                           const struct words_inputs *in, const struct words_outputs *out)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -369,25 +373,40 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
         return RAOT_ERR_OVERLAP;
     }
     enum raot_status status = RAOT_OK;
-    float *const turned = raot_at(memory->arena, WORDS_OFFSET_TURNED); /* f32[n, batch, 2, 7], at most 672 bytes */
-    float *const chances = raot_at(memory->arena, WORDS_OFFSET_CHANCES); /* f32[n, batch, 1], at most 48 bytes */
-    float *const chances_3 = raot_at(memory->arena, WORDS_OFFSET_CHANCES_3); /* f32[n, batch, 1], at most 48 bytes */
-    float *const steps = raot_at(memory->arena, WORDS_OFFSET_STEPS); /* f32[n, batch, 10], at most 480 bytes */
-    float *const logits = raot_at(memory->arena, WORDS_OFFSET_LOGITS); /* f32[n, batch, 5], at most 240 bytes */
-    float *const states_gates0 = raot_at(memory->arena, WORDS_OFFSET_STATES_GATES0); /* f32[28], at most 112 bytes */
-    float *const states_gates1 = raot_at(memory->arena, WORDS_OFFSET_STATES_GATES1); /* f32[28], at most 112 bytes */
-    float *const states_2 = raot_at(memory->arena, WORDS_OFFSET_STATES_2); /* f32[2, batch, 7], at most 112 bytes */
-    float *const states_3 = raot_at(memory->arena, WORDS_OFFSET_STATES_3); /* f32[2, batch, 7], at most 112 bytes */
+    /* f32[n, batch, 2, 7], at most 672 bytes */
+    float *const turned = raot_at(memory->arena, WORDS_OFFSET_TURNED);
+    /* f32[n, batch, 1], at most 48 bytes */
+    float *const chances = raot_at(memory->arena, WORDS_OFFSET_CHANCES);
+    /* f32[n, batch, 1], at most 48 bytes */
+    float *const chances_3 = raot_at(memory->arena, WORDS_OFFSET_CHANCES_3);
+    /* f32[n, batch, 10], at most 480 bytes */
+    float *const steps = raot_at(memory->arena, WORDS_OFFSET_STEPS);
+    /* f32[n, batch, 5], at most 240 bytes */
+    float *const logits = raot_at(memory->arena, WORDS_OFFSET_LOGITS);
+    /* f32[28], at most 112 bytes */
+    float *const states_gates0 = raot_at(memory->arena, WORDS_OFFSET_STATES_GATES0);
+    /* f32[28], at most 112 bytes */
+    float *const states_gates1 = raot_at(memory->arena, WORDS_OFFSET_STATES_GATES1);
+    /* f32[2, batch, 7], at most 112 bytes */
+    float *const states_2 = raot_at(memory->arena, WORDS_OFFSET_STATES_2);
+    /* f32[2, batch, 7], at most 112 bytes */
+    float *const states_3 = raot_at(memory->arena, WORDS_OFFSET_STATES_3);
 
-    RAOT_PROFILE(gather_transpose_steps, status = gather_transpose_steps(batch, n, words_embedding, in->words, steps));
+    RAOT_PROFILE(gather_transpose_steps, status =
+        gather_transpose_steps(batch, n, words_embedding, in->words, steps));
     if (status != RAOT_OK) {
         return status;
     }
-    RAOT_PROFILE(fill_lstm_transpose_turned, fill_lstm_transpose_turned(batch, n, steps, words_weight, words_recurrence, words_bias, states_2, states_3, turned, states_gates0, states_gates1));
-    RAOT_PROFILE(matmul_add_logits, matmul_add_logits(batch, n, turned, words_out_weight, words_out_bias, logits));
+    RAOT_PROFILE(fill_lstm_transpose_turned,
+                 fill_lstm_transpose_turned(batch, n, steps, words_weight, words_recurrence,
+                                            words_bias, states_2, states_3, turned, states_gates0,
+                                            states_gates1));
+    RAOT_PROFILE(matmul_add_logits,
+                 matmul_add_logits(batch, n, turned, words_out_weight, words_out_bias, logits));
     RAOT_PROFILE(reduce_chances, reduce_chances(batch, n, logits, chances));
     RAOT_PROFILE(sub_reduce_chances_3, sub_reduce_chances_3(batch, n, logits, chances, chances_3));
-    RAOT_PROFILE(sub_sub_transpose_tags, sub_sub_transpose_tags(batch, n, chances_3, logits, chances, out->tags));
+    RAOT_PROFILE(sub_sub_transpose_tags,
+                 sub_sub_transpose_tags(batch, n, chances_3, logits, chances, out->tags));
     return RAOT_OK;
 }
 
@@ -400,8 +419,10 @@ size_t words_arena_bytes(const struct words_dims *dims)
     return WORDS_NAMED(words_arena_bytes)(dims);
 }
 #undef words_run
-enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims, const struct words_inputs *in, const struct words_outputs *out);
-enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims, const struct words_inputs *in, const struct words_outputs *out)
+enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims,
+                           const struct words_inputs *in, const struct words_outputs *out);
+enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims,
+                           const struct words_inputs *in, const struct words_outputs *out)
 {
     return WORDS_NAMED(words_run)(memory, dims, in, out);
 }

@@ -28,28 +28,35 @@ extern "C" {
 #endif
 
 RAOT_STATIC_ASSERT(WORDS_BATCH_MAX >= 1, "WORDS_BATCH_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(WORDS_BATCH_MAX <= 17400086, "WORDS_BATCH_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(WORDS_BATCH_MAX <= 17400086,
+                   "WORDS_BATCH_MAX is too large: sizes would not fit int32_t");
 RAOT_STATIC_ASSERT(WORDS_N_MAX >= 1, "WORDS_N_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(WORDS_N_MAX <= 17400086, "WORDS_N_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(WORDS_N_MAX <= 17400086,
+                   "WORDS_N_MAX is too large: sizes would not fit int32_t");
 
 /* Sizes in bytes. They follow the bounds. */
 enum {
     WORDS_ALIGNMENT = 16,
     WORDS_WORDS_BYTES = 8LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX,
     WORDS_TAGS_BYTES = 20LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX,
-    WORDS_SIZE_TURNED = 16LL * ((56LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
+    WORDS_SIZE_TURNED =
+        16LL * ((56LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
     WORDS_OFFSET_TURNED = 0,
     WORDS_END_TURNED = (long long)WORDS_OFFSET_TURNED + WORDS_SIZE_TURNED,
-    WORDS_SIZE_CHANCES = 16LL * ((4LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
+    WORDS_SIZE_CHANCES =
+        16LL * ((4LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
     WORDS_OFFSET_CHANCES = 0,
     WORDS_END_CHANCES = (long long)WORDS_OFFSET_CHANCES + WORDS_SIZE_CHANCES,
-    WORDS_SIZE_CHANCES_3 = 16LL * ((4LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
+    WORDS_SIZE_CHANCES_3 =
+        16LL * ((4LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
     WORDS_OFFSET_CHANCES_3 = WORDS_END_CHANCES,
     WORDS_END_CHANCES_3 = (long long)WORDS_OFFSET_CHANCES_3 + WORDS_SIZE_CHANCES_3,
-    WORDS_SIZE_STEPS = 16LL * ((40LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
+    WORDS_SIZE_STEPS =
+        16LL * ((40LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
     WORDS_OFFSET_STEPS = WORDS_END_TURNED,
     WORDS_END_STEPS = (long long)WORDS_OFFSET_STEPS + WORDS_SIZE_STEPS,
-    WORDS_SIZE_LOGITS = 16LL * ((20LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
+    WORDS_SIZE_LOGITS =
+        16LL * ((20LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
     WORDS_OFFSET_LOGITS = RAOT_MAX(WORDS_END_TURNED, WORDS_END_CHANCES_3),
     WORDS_END_LOGITS = (long long)WORDS_OFFSET_LOGITS + WORDS_SIZE_LOGITS,
     WORDS_SIZE_STATES_GATES0 = 112,
@@ -67,10 +74,14 @@ enum {
     WORDS_ARENA_BYTES = RAOT_MAX(WORDS_END_LOGITS, WORDS_END_STATES_3)
 };
 
-RAOT_STATIC_ASSERT(WORDS_WORDS_BYTES >= 0 && WORDS_WORDS_BYTES <= INT32_MAX, "WORDS_WORDS_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(WORDS_TAGS_BYTES >= 0 && WORDS_TAGS_BYTES <= INT32_MAX, "WORDS_TAGS_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(WORDS_ARENA_BYTES >= 0 && WORDS_ARENA_BYTES <= INT32_MAX, "WORDS_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT((long long)WORDS_BATCH_MAX + 2LL * (long long)WORDS_N_MAX + 56LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(WORDS_WORDS_BYTES >= 0 && WORDS_WORDS_BYTES <= INT32_MAX,
+                   "WORDS_WORDS_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(WORDS_TAGS_BYTES >= 0 && WORDS_TAGS_BYTES <= INT32_MAX,
+                   "WORDS_TAGS_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(WORDS_ARENA_BYTES >= 0 && WORDS_ARENA_BYTES <= INT32_MAX,
+                   "WORDS_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT((long long)WORDS_BATCH_MAX + 2LL * (long long)WORDS_N_MAX + 56LL <= INT32_MAX,
+                   "indices must fit int32_t: lower a bound");
 
 /* Declares an arena of the right size and alignment: WORDS_ARENA(static, arena); */
 #define WORDS_ARENA(storage, name) \
@@ -102,7 +113,8 @@ size_t words_arena_bytes(const struct words_dims *dims);
  * Runs the model. On any status but RAOT_OK neither outputs nor state have changed.
  * Inputs, outputs, arena and state must not overlap.
  */
-enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims, const struct words_inputs *in, const struct words_outputs *out);
+enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims,
+                           const struct words_inputs *in, const struct words_outputs *out);
 
 #ifdef __cplusplus
 }

@@ -4,10 +4,14 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%frames: f32[n, batch, 6], %state: f32[1, batch, 7]) {
- *       %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.gates0: f32[21] = call_kernel @gru_stateN(%frames, %weight1, %recurrence1, %bias1, %state)  # /ahead4/GRU
+ *       %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.gates0: f32[21] =
+ *           call_kernel @gru_stateN(%frames, %weight1, %recurrence1, %bias1, %state)  # /ahead4/GRU
  *       %ahead: f32[n, batch, 7] = view(%ahead4)  # /ahead/Squeeze
- *       %back4_2: f32[1, batch, 7], %joined: f32[n, batch, 14], %back4.gates0: f32[21] = call_kernel @gru_concat_joined(%ahead, %weight2, %recurrence2, %bias2)  # /back4/GRU + /joined/Concat
- *       %tags: f32[n, batch, 5] = call_kernel @matmul_add_sigmoid_tags(%joined, %out_weight, %out_bias)  # /product/MatMul + /logits/Add + /tags/Sigmoid
+ *       %back4_2: f32[1, batch, 7], %joined: f32[n, batch, 14], %back4.gates0: f32[21] =
+ *           call_kernel @gru_concat_joined(%ahead, %weight2, %recurrence2, %bias2)  # /back4/GRU +
+ *           /joined/Concat
+ *       %tags: f32[n, batch, 5] = call_kernel @matmul_add_sigmoid_tags(%joined, %out_weight,
+ *           %out_bias)  # /product/MatMul + /logits/Add + /tags/Sigmoid
  *       return %tags, %stateN
  *     }
  */
@@ -24,20 +28,15 @@
 #include "raot/profile.h"
 
 /*
- * %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.gates0: f32[21] = call_kernel @gru_stateN(%frames, %weight1, %recurrence1, %bias1, %state)
+ * %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.gates0: f32[21] = call_kernel
+ *     @gru_stateN(%frames, %weight1, %recurrence1, %bias1, %state)
  * from /ahead4/GRU
  */
-RAOT_NOINLINE static void gru_stateN(
-    int32_t batch,
-    int32_t n,
-    const float *restrict frames,
-    const float *restrict weight1,
-    const float *restrict recurrence1,
-    const float *restrict bias1,
-    const float *restrict state_2,
-    float *restrict ahead4,
-    float *restrict stateN,
-    float *restrict ahead4_gates0)
+RAOT_NOINLINE static void gru_stateN(int32_t batch, int32_t n, const float *restrict frames,
+                                     const float *restrict weight1,
+                                     const float *restrict recurrence1, const float *restrict bias1,
+                                     const float *restrict state_2, float *restrict ahead4,
+                                     float *restrict stateN, float *restrict ahead4_gates0)
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 7; i1++) {
@@ -67,13 +66,15 @@ RAOT_NOINLINE static void gru_stateN(
                 }
                 float sum_4 = bias1[i2 + 14];
                 for (int32_t i3 = 0; i3 < 6; i3++) {
-                    sum_4 = raot_fmaf(weight1[(i2 + 14) * 6 + i3], frames[(i0 * batch + i1) * 6 + i3], sum_4);
+                    sum_4 = raot_fmaf(weight1[(i2 + 14) * 6 + i3],
+                                      frames[(i0 * batch + i1) * 6 + i3], sum_4);
                 }
                 ahead4_gates0[i2 + 14] = raot_tanhf(sum_4 + ahead4_gates0[i2 + 7] * sum_3);
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
                 float update = ahead4_gates0[i2];
-                stateN[i1 * 7 + i2] = raot_fmaf(update, stateN[i1 * 7 + i2], (1.0f - update) * ahead4_gates0[i2 + 14]);
+                stateN[i1 * 7 + i2] = raot_fmaf(update, stateN[i1 * 7 + i2],
+                                                (1.0f - update) * ahead4_gates0[i2 + 14]);
                 ahead4[(i0 * batch + i1) * 7 + i2] = stateN[i1 * 7 + i2];
             }
         }
@@ -81,19 +82,15 @@ RAOT_NOINLINE static void gru_stateN(
 }
 
 /*
- * %back4_2: f32[1, batch, 7], %joined: f32[n, batch, 14], %back4.gates0: f32[21] = call_kernel @gru_concat_joined(%ahead, %weight2, %recurrence2, %bias2)
+ * %back4_2: f32[1, batch, 7], %joined: f32[n, batch, 14], %back4.gates0: f32[21] = call_kernel
+ *     @gru_concat_joined(%ahead, %weight2, %recurrence2, %bias2)
  * from /back4/GRU + /joined/Concat
  */
-RAOT_NOINLINE static void gru_concat_joined(
-    int32_t batch,
-    int32_t n,
-    const float *restrict ahead,
-    const float *restrict weight2,
-    const float *restrict recurrence2,
-    const float *restrict bias2,
-    float *restrict back4_2,
-    float *restrict joined,
-    float *restrict back4_gates0)
+RAOT_NOINLINE static void gru_concat_joined(int32_t batch, int32_t n, const float *restrict ahead,
+                                            const float *restrict weight2,
+                                            const float *restrict recurrence2,
+                                            const float *restrict bias2, float *restrict back4_2,
+                                            float *restrict joined, float *restrict back4_gates0)
 {
     for (int32_t i0_2 = 0; i0_2 < n; i0_2++) {
         for (int32_t i1_2 = 0; i1_2 < batch; i1_2++) {
@@ -129,17 +126,20 @@ RAOT_NOINLINE static void gru_concat_joined(
             for (int32_t i2 = 0; i2 < 7; i2++) {
                 float sum_3 = bias2[i2 + 14] + bias2[i2 + 35];
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_3 = raot_fmaf(weight2[(i2 + 14) * 7 + i3], ahead[(t * batch + i1) * 7 + i3], sum_3);
+                    sum_3 = raot_fmaf(weight2[(i2 + 14) * 7 + i3], ahead[(t * batch + i1) * 7 + i3],
+                                      sum_3);
                 }
                 float sum_4 = sum_3;
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_4 = raot_fmaf(recurrence2[(i2 + 14) * 7 + i3], back4_gates0[i3 + 7] * back4_2[i1 * 7 + i3], sum_4);
+                    sum_4 = raot_fmaf(recurrence2[(i2 + 14) * 7 + i3],
+                                      back4_gates0[i3 + 7] * back4_2[i1 * 7 + i3], sum_4);
                 }
                 back4_gates0[i2 + 14] = raot_tanhf(sum_4);
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
                 float update = back4_gates0[i2];
-                back4_2[i1 * 7 + i2] = raot_fmaf(update, back4_2[i1 * 7 + i2], (1.0f - update) * back4_gates0[i2 + 14]);
+                back4_2[i1 * 7 + i2] = raot_fmaf(update, back4_2[i1 * 7 + i2],
+                                                 (1.0f - update) * back4_gates0[i2 + 14]);
                 joined[((n - i0 - 1) * batch + i1) * 14 + i2 + 7] = back4_2[i1 * 7 + i2];
             }
         }
@@ -150,13 +150,11 @@ RAOT_NOINLINE static void gru_concat_joined(
  * %tags: f32[n, batch, 5] = call_kernel @matmul_add_sigmoid_tags(%joined, %out_weight, %out_bias)
  * from /product/MatMul + /logits/Add + /tags/Sigmoid
  */
-RAOT_NOINLINE static void matmul_add_sigmoid_tags(
-    int32_t batch,
-    int32_t n,
-    const float *restrict joined,
-    const float *restrict out_weight,
-    const float *restrict out_bias,
-    float *restrict tags)
+RAOT_NOINLINE static void matmul_add_sigmoid_tags(int32_t batch, int32_t n,
+                                                  const float *restrict joined,
+                                                  const float *restrict out_weight,
+                                                  const float *restrict out_bias,
+                                                  float *restrict tags)
 {
     for (int32_t i0_0 = 0; i0_0 < n; i0_0++) {
         for (int32_t i1_tile = 0; i1_tile < (batch / 4); i1_tile++) {
@@ -227,15 +225,23 @@ RAOT_NOINLINE static void matmul_add_sigmoid_tags(
             tags[(i0_0 * batch + i1_tile * 4 + 1) * 5 + 3] = raot_sigmoidf(total_8 + out_bias_at_2);
             tags[(i0_0 * batch + i1_tile * 4 + 1) * 5 + 4] = raot_sigmoidf(total_9 + out_bias_at_3);
             tags[(i0_0 * batch + i1_tile * 4 + 2) * 5] = raot_sigmoidf(total_10 + out_bias_at);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 1] = raot_sigmoidf(total_11 + out_bias_at_0);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 2] = raot_sigmoidf(total_12 + out_bias_at_1);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 3] = raot_sigmoidf(total_13 + out_bias_at_2);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 4] = raot_sigmoidf(total_14 + out_bias_at_3);
+            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 1] =
+                raot_sigmoidf(total_11 + out_bias_at_0);
+            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 2] =
+                raot_sigmoidf(total_12 + out_bias_at_1);
+            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 3] =
+                raot_sigmoidf(total_13 + out_bias_at_2);
+            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 4] =
+                raot_sigmoidf(total_14 + out_bias_at_3);
             tags[(i0_0 * batch + i1_tile * 4 + 3) * 5] = raot_sigmoidf(total_15 + out_bias_at);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 1] = raot_sigmoidf(total_16 + out_bias_at_0);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 2] = raot_sigmoidf(total_17 + out_bias_at_1);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 3] = raot_sigmoidf(total_18 + out_bias_at_2);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 4] = raot_sigmoidf(total_19 + out_bias_at_3);
+            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 1] =
+                raot_sigmoidf(total_16 + out_bias_at_0);
+            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 2] =
+                raot_sigmoidf(total_17 + out_bias_at_1);
+            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 3] =
+                raot_sigmoidf(total_18 + out_bias_at_2);
+            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 4] =
+                raot_sigmoidf(total_19 + out_bias_at_3);
         }
         for (int32_t i1_0 = (batch / 4) * 4; i1_0 < batch; i1_0++) {
             float total_20 = 0.0f;
@@ -301,7 +307,8 @@ enum raot_status tagger_init(const struct tagger_memory *memory, const struct ta
     return RAOT_OK;
 }
 
-enum raot_status tagger_run(const struct tagger_memory *memory, const struct tagger_dims *dims, const struct tagger_inputs *in, const struct tagger_outputs *out)
+enum raot_status tagger_run(const struct tagger_memory *memory, const struct tagger_dims *dims,
+                            const struct tagger_inputs *in, const struct tagger_outputs *out)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -360,17 +367,30 @@ enum raot_status tagger_run(const struct tagger_memory *memory, const struct tag
     if (!raot_disjoint(writes, 3, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    float *const state_2 = raot_at(memory->state, TAGGER_STATE_OFFSET_STATE_2); /* f32[1, batch, 7] */
-    float *const ahead4_gates0 = raot_at(memory->arena, TAGGER_OFFSET_AHEAD4_GATES0); /* f32[21], at most 96 bytes */
-    float *const joined = raot_at(memory->arena, TAGGER_OFFSET_JOINED); /* f32[n, batch, 14], at most 672 bytes */
-    float *const ahead4 = raot_at(memory->arena, TAGGER_OFFSET_AHEAD4); /* f32[n, 1, batch, 7], at most 336 bytes */
-    float *const back4_gates0 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_GATES0); /* f32[21], at most 96 bytes */
-    float *const stateN = raot_at(memory->arena, TAGGER_OFFSET_STATEN); /* f32[1, batch, 7], at most 64 bytes */
-    float *const back4_2 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_2); /* f32[1, batch, 7], at most 64 bytes */
+    /* f32[1, batch, 7] */
+    float *const state_2 = raot_at(memory->state, TAGGER_STATE_OFFSET_STATE_2);
+    /* f32[21], at most 96 bytes */
+    float *const ahead4_gates0 = raot_at(memory->arena, TAGGER_OFFSET_AHEAD4_GATES0);
+    /* f32[n, batch, 14], at most 672 bytes */
+    float *const joined = raot_at(memory->arena, TAGGER_OFFSET_JOINED);
+    /* f32[n, 1, batch, 7], at most 336 bytes */
+    float *const ahead4 = raot_at(memory->arena, TAGGER_OFFSET_AHEAD4);
+    /* f32[21], at most 96 bytes */
+    float *const back4_gates0 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_GATES0);
+    /* f32[1, batch, 7], at most 64 bytes */
+    float *const stateN = raot_at(memory->arena, TAGGER_OFFSET_STATEN);
+    /* f32[1, batch, 7], at most 64 bytes */
+    float *const back4_2 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_2);
 
-    RAOT_PROFILE(gru_stateN, gru_stateN(batch, n, in->frames, tagger_weight1, tagger_recurrence1, tagger_bias1, state_2, ahead4, stateN, ahead4_gates0));
-    RAOT_PROFILE(gru_concat_joined, gru_concat_joined(batch, n, ahead4, tagger_weight2, tagger_recurrence2, tagger_bias2, back4_2, joined, back4_gates0));
-    RAOT_PROFILE(matmul_add_sigmoid_tags, matmul_add_sigmoid_tags(batch, n, joined, tagger_out_weight, tagger_out_bias, out->tags));
+    RAOT_PROFILE(gru_stateN,
+                 gru_stateN(batch, n, in->frames, tagger_weight1, tagger_recurrence1, tagger_bias1,
+                            state_2, ahead4, stateN, ahead4_gates0));
+    RAOT_PROFILE(gru_concat_joined,
+                 gru_concat_joined(batch, n, ahead4, tagger_weight2, tagger_recurrence2,
+                                   tagger_bias2, back4_2, joined, back4_gates0));
+    RAOT_PROFILE(matmul_add_sigmoid_tags,
+                 matmul_add_sigmoid_tags(batch, n, joined, tagger_out_weight, tagger_out_bias,
+                                         out->tags));
     if ((size_t)(batch * 28) > 0) {
         (void)memcpy(state_2, stateN, (size_t)(batch * 28));
     }
@@ -392,8 +412,10 @@ enum raot_status tagger_init(const struct tagger_memory *memory, const struct ta
     return TAGGER_NAMED(tagger_init)(memory, dims);
 }
 #undef tagger_run
-enum raot_status tagger_run(const struct tagger_memory *memory, const struct tagger_dims *dims, const struct tagger_inputs *in, const struct tagger_outputs *out);
-enum raot_status tagger_run(const struct tagger_memory *memory, const struct tagger_dims *dims, const struct tagger_inputs *in, const struct tagger_outputs *out)
+enum raot_status tagger_run(const struct tagger_memory *memory, const struct tagger_dims *dims,
+                            const struct tagger_inputs *in, const struct tagger_outputs *out);
+enum raot_status tagger_run(const struct tagger_memory *memory, const struct tagger_dims *dims,
+                            const struct tagger_inputs *in, const struct tagger_outputs *out)
 {
     return TAGGER_NAMED(tagger_run)(memory, dims, in, out);
 }

@@ -29,9 +29,11 @@ extern "C" {
 #endif
 
 RAOT_STATIC_ASSERT(TAGGER_N_MAX >= 1, "TAGGER_N_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(TAGGER_N_MAX <= 19173961, "TAGGER_N_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(TAGGER_N_MAX <= 19173961,
+                   "TAGGER_N_MAX is too large: sizes would not fit int32_t");
 RAOT_STATIC_ASSERT(TAGGER_BATCH_MAX >= 1, "TAGGER_BATCH_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(TAGGER_BATCH_MAX <= 19173961, "TAGGER_BATCH_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(TAGGER_BATCH_MAX <= 19173961,
+                   "TAGGER_BATCH_MAX is too large: sizes would not fit int32_t");
 
 /* Sizes in bytes. They follow the bounds. */
 enum {
@@ -41,10 +43,12 @@ enum {
     TAGGER_SIZE_AHEAD4_GATES0 = 96,
     TAGGER_OFFSET_AHEAD4_GATES0 = 0,
     TAGGER_END_AHEAD4_GATES0 = (long long)TAGGER_OFFSET_AHEAD4_GATES0 + TAGGER_SIZE_AHEAD4_GATES0,
-    TAGGER_SIZE_JOINED = 16LL * ((56LL * (long long)TAGGER_BATCH_MAX * (long long)TAGGER_N_MAX + 15LL) / (16LL)),
+    TAGGER_SIZE_JOINED =
+        16LL * ((56LL * (long long)TAGGER_BATCH_MAX * (long long)TAGGER_N_MAX + 15LL) / (16LL)),
     TAGGER_OFFSET_JOINED = 0,
     TAGGER_END_JOINED = (long long)TAGGER_OFFSET_JOINED + TAGGER_SIZE_JOINED,
-    TAGGER_SIZE_AHEAD4 = 16LL * ((28LL * (long long)TAGGER_BATCH_MAX * (long long)TAGGER_N_MAX + 15LL) / (16LL)),
+    TAGGER_SIZE_AHEAD4 =
+        16LL * ((28LL * (long long)TAGGER_BATCH_MAX * (long long)TAGGER_N_MAX + 15LL) / (16LL)),
     TAGGER_OFFSET_AHEAD4 = RAOT_MAX(TAGGER_END_AHEAD4_GATES0, TAGGER_END_JOINED),
     TAGGER_END_AHEAD4 = (long long)TAGGER_OFFSET_AHEAD4 + TAGGER_SIZE_AHEAD4,
     TAGGER_SIZE_BACK4_GATES0 = 96,
@@ -57,15 +61,21 @@ enum {
     TAGGER_OFFSET_BACK4_2 = TAGGER_END_STATEN,
     TAGGER_END_BACK4_2 = (long long)TAGGER_OFFSET_BACK4_2 + TAGGER_SIZE_BACK4_2,
     TAGGER_STATE_OFFSET_STATE_2 = 16,
-    TAGGER_STATE_BYTES = (long long)TAGGER_STATE_OFFSET_STATE_2 + -16LL * RAOT_FLOOR_DIV(-28LL * (long long)TAGGER_BATCH_MAX, 16LL),
+    TAGGER_STATE_BYTES = (long long)TAGGER_STATE_OFFSET_STATE_2 +
+                         -16LL * RAOT_FLOOR_DIV(-28LL * (long long)TAGGER_BATCH_MAX, 16LL),
     TAGGER_ARENA_BYTES = TAGGER_END_BACK4_2
 };
 
-RAOT_STATIC_ASSERT(TAGGER_FRAMES_BYTES >= 0 && TAGGER_FRAMES_BYTES <= INT32_MAX, "TAGGER_FRAMES_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(TAGGER_TAGS_BYTES >= 0 && TAGGER_TAGS_BYTES <= INT32_MAX, "TAGGER_TAGS_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(TAGGER_STATE_BYTES >= 0 && TAGGER_STATE_BYTES <= INT32_MAX, "TAGGER_STATE_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(TAGGER_ARENA_BYTES >= 0 && TAGGER_ARENA_BYTES <= INT32_MAX, "TAGGER_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(4LL * (long long)TAGGER_BATCH_MAX + (long long)TAGGER_N_MAX + 42LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(TAGGER_FRAMES_BYTES >= 0 && TAGGER_FRAMES_BYTES <= INT32_MAX,
+                   "TAGGER_FRAMES_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(TAGGER_TAGS_BYTES >= 0 && TAGGER_TAGS_BYTES <= INT32_MAX,
+                   "TAGGER_TAGS_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(TAGGER_STATE_BYTES >= 0 && TAGGER_STATE_BYTES <= INT32_MAX,
+                   "TAGGER_STATE_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(TAGGER_ARENA_BYTES >= 0 && TAGGER_ARENA_BYTES <= INT32_MAX,
+                   "TAGGER_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(4LL * (long long)TAGGER_BATCH_MAX + (long long)TAGGER_N_MAX + 42LL <= INT32_MAX,
+                   "indices must fit int32_t: lower a bound");
 
 /* Declares an arena of the right size and alignment: TAGGER_ARENA(static, arena); */
 #define TAGGER_ARENA(storage, name) \
@@ -101,7 +111,8 @@ enum raot_status tagger_init(const struct tagger_memory *memory, const struct ta
  * Runs the model. On any status but RAOT_OK neither outputs nor state have changed.
  * Inputs, outputs, arena and state must not overlap.
  */
-enum raot_status tagger_run(const struct tagger_memory *memory, const struct tagger_dims *dims, const struct tagger_inputs *in, const struct tagger_outputs *out);
+enum raot_status tagger_run(const struct tagger_memory *memory, const struct tagger_dims *dims,
+                            const struct tagger_inputs *in, const struct tagger_outputs *out);
 
 #ifdef __cplusplus
 }

@@ -26,11 +26,8 @@
  * %y: f32[rows_0, 3] = call_kernel @matmul_relu_y(%rows, %w)
  * from /product/MatMul + /y/Relu
  */
-RAOT_NOINLINE static void matmul_relu_y(
-    int32_t rows_0,
-    const float *restrict rows,
-    const float *restrict w,
-    float *restrict y)
+RAOT_NOINLINE static void matmul_relu_y(int32_t rows_0, const float *restrict rows,
+                                        const float *restrict w, float *restrict y)
 {
     for (int32_t i0_tile = 0; i0_tile < (rows_0 / 8); i0_tile++) {
         float total_0 = 0.0f;
@@ -252,10 +249,8 @@ RAOT_NOINLINE static void matmul_relu_y(
  * %total: f32[3] = call_kernel @reduce_total(%y)
  * from /total/ReduceSum
  */
-RAOT_NOINLINE static void reduce_total(
-    int32_t rows_0,
-    const float *restrict y,
-    float *restrict total)
+RAOT_NOINLINE static void reduce_total(int32_t rows_0, const float *restrict y,
+                                       float *restrict total)
 {
     float total_2_0 = 0.0f;
     float total_2_1 = 0.0f;
@@ -288,10 +283,8 @@ RAOT_NOINLINE static void reduce_total(
  * %twofold_rows: f32[2*n, 4] = call_kernel @mul_concat_twofold_rows(%x)
  * from /halved/Mul + /twofold_rows/Concat
  */
-RAOT_NOINLINE static void mul_concat_twofold_rows(
-    int32_t n,
-    const float *restrict x,
-    float *restrict twofold_rows)
+RAOT_NOINLINE static void mul_concat_twofold_rows(int32_t n, const float *restrict x,
+                                                  float *restrict twofold_rows)
 {
     for (int32_t i0_2 = 0; i0_2 < n; i0_2++) {
         for (int32_t i1_2 = 0; i1_2 < 4; i1_2++) {
@@ -309,10 +302,8 @@ RAOT_NOINLINE static void mul_concat_twofold_rows(
  * %rest_rows: f32[n - 1, 4] = call_kernel @slice_rest_rows(%x)
  * from /rest_rows/Slice
  */
-RAOT_NOINLINE static void slice_rest_rows(
-    int32_t n,
-    const float *restrict x,
-    float *restrict rest_rows)
+RAOT_NOINLINE static void slice_rest_rows(int32_t n, const float *restrict x,
+                                          float *restrict rest_rows)
 {
     for (int32_t i0 = 0; i0 < n - 1; i0++) {
         for (int32_t i1 = 0; i1 < 4; i1++) {
@@ -336,7 +327,11 @@ size_t branch_arena_bytes(const struct branch_dims *dims)
 }
 
 /* Every check of branch_run, before anything is written. */
-static enum raot_status branch_check_entry(const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result)
+static enum raot_status branch_check_entry(const struct branch_memory *memory,
+                                           const struct branch_dims *dims,
+                                           const struct branch_inputs *in,
+                                           const struct branch_outputs *out,
+                                           struct branch_dims *result)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL || result == NULL) {
         return RAOT_ERR_NULL;
@@ -391,7 +386,9 @@ static enum raot_status branch_check_entry(const struct branch_memory *memory, c
     return RAOT_OK;
 }
 
-enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result)
+enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory,
+                              const struct branch_dims *dims, const struct branch_inputs *in,
+                              const struct branch_outputs *out, struct branch_dims *result)
 {
     if (position == NULL) {
         return RAOT_ERR_NULL;
@@ -421,7 +418,8 @@ static enum raot_status branch_next(struct branch_position *position)
     const struct branch_outputs *const out = &position->out;
     const int32_t n = dims->n;
     int32_t rows_0 = position->sizes[0]; /* axis 0 of /rows/If */
-    float *const rows = raot_at(memory->arena, BRANCH_OFFSET_ROWS); /* f32[rows_0, 4], at most 192 bytes */
+    /* f32[rows_0, 4], at most 192 bytes */
+    float *const rows = raot_at(memory->arena, BRANCH_OFFSET_ROWS);
 
     if (position->next < 0 || position->next >= 5) {
         return RAOT_ERR_STATE;
@@ -509,7 +507,9 @@ const char *branch_step_name(const struct branch_position *position)
     return name;
 }
 
-enum raot_status branch_run(const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result)
+enum raot_status branch_run(const struct branch_memory *memory, const struct branch_dims *dims,
+                            const struct branch_inputs *in, const struct branch_outputs *out,
+                            struct branch_dims *result)
 {
     struct branch_position position;
     enum raot_status status = branch_begin(&position, memory, dims, in, out, result);
@@ -528,14 +528,22 @@ size_t branch_arena_bytes(const struct branch_dims *dims)
     return BRANCH_NAMED(branch_arena_bytes)(dims);
 }
 #undef branch_run
-enum raot_status branch_run(const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result);
-enum raot_status branch_run(const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result)
+enum raot_status branch_run(const struct branch_memory *memory, const struct branch_dims *dims,
+                            const struct branch_inputs *in, const struct branch_outputs *out,
+                            struct branch_dims *result);
+enum raot_status branch_run(const struct branch_memory *memory, const struct branch_dims *dims,
+                            const struct branch_inputs *in, const struct branch_outputs *out,
+                            struct branch_dims *result)
 {
     return BRANCH_NAMED(branch_run)(memory, dims, in, out, result);
 }
 #undef branch_begin
-enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result);
-enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result)
+enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory,
+                              const struct branch_dims *dims, const struct branch_inputs *in,
+                              const struct branch_outputs *out, struct branch_dims *result);
+enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory,
+                              const struct branch_dims *dims, const struct branch_inputs *in,
+                              const struct branch_outputs *out, struct branch_dims *result)
 {
     return BRANCH_NAMED(branch_begin)(position, memory, dims, in, out, result);
 }

@@ -31,7 +31,8 @@ extern "C" {
 #endif
 
 RAOT_STATIC_ASSERT(BRANCH_N_MAX >= 1, "BRANCH_N_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(BRANCH_N_MAX <= 2147483647, "BRANCH_N_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(BRANCH_N_MAX <= 2147483647,
+                   "BRANCH_N_MAX is too large: sizes would not fit int32_t");
 
 /* Sizes in bytes. They follow the bounds. */
 enum {
@@ -41,19 +42,27 @@ enum {
     BRANCH_TWICE_BYTES = 1,
     BRANCH_Y_BYTES = 12LL * RAOT_MAX(2LL * (long long)BRANCH_N_MAX, (long long)BRANCH_N_MAX - 1LL),
     BRANCH_TOTAL_BYTES = 12,
-    BRANCH_SIZE_ROWS = 16LL * RAOT_MAX(2LL * (long long)BRANCH_N_MAX, (long long)BRANCH_N_MAX - 1LL),
+    BRANCH_SIZE_ROWS =
+        16LL * RAOT_MAX(2LL * (long long)BRANCH_N_MAX, (long long)BRANCH_N_MAX - 1LL),
     BRANCH_OFFSET_ROWS = 0,
     BRANCH_END_ROWS = (long long)BRANCH_OFFSET_ROWS + BRANCH_SIZE_ROWS,
     BRANCH_ARENA_BYTES = BRANCH_END_ROWS
 };
 
-RAOT_STATIC_ASSERT(BRANCH_X_BYTES >= 0 && BRANCH_X_BYTES <= INT32_MAX, "BRANCH_X_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(BRANCH_TWICE_BYTES >= 0 && BRANCH_TWICE_BYTES <= INT32_MAX, "BRANCH_TWICE_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(BRANCH_Y_BYTES >= 0 && BRANCH_Y_BYTES <= INT32_MAX, "BRANCH_Y_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(BRANCH_TOTAL_BYTES >= 0 && BRANCH_TOTAL_BYTES <= INT32_MAX, "BRANCH_TOTAL_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(BRANCH_STEPS >= 0 && BRANCH_STEPS <= INT32_MAX, "BRANCH_STEPS must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(BRANCH_ARENA_BYTES >= 0 && BRANCH_ARENA_BYTES <= INT32_MAX, "BRANCH_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(8LL * (long long)BRANCH_N_MAX + 15LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(BRANCH_X_BYTES >= 0 && BRANCH_X_BYTES <= INT32_MAX,
+                   "BRANCH_X_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(BRANCH_TWICE_BYTES >= 0 && BRANCH_TWICE_BYTES <= INT32_MAX,
+                   "BRANCH_TWICE_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(BRANCH_Y_BYTES >= 0 && BRANCH_Y_BYTES <= INT32_MAX,
+                   "BRANCH_Y_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(BRANCH_TOTAL_BYTES >= 0 && BRANCH_TOTAL_BYTES <= INT32_MAX,
+                   "BRANCH_TOTAL_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(BRANCH_STEPS >= 0 && BRANCH_STEPS <= INT32_MAX,
+                   "BRANCH_STEPS must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(BRANCH_ARENA_BYTES >= 0 && BRANCH_ARENA_BYTES <= INT32_MAX,
+                   "BRANCH_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(8LL * (long long)BRANCH_N_MAX + 15LL <= INT32_MAX,
+                   "indices must fit int32_t: lower a bound");
 
 /* Declares an arena of the right size and alignment: BRANCH_ARENA(static, arena); */
 #define BRANCH_ARENA(storage, name) \
@@ -88,7 +97,9 @@ size_t branch_arena_bytes(const struct branch_dims *dims);
  * Inputs, outputs, arena and state must not overlap.
  * `result` gets all sizes of this call; those that data decide are not read from `dims`.
  */
-enum raot_status branch_run(const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result);
+enum raot_status branch_run(const struct branch_memory *memory, const struct branch_dims *dims,
+                            const struct branch_inputs *in, const struct branch_outputs *out,
+                            struct branch_dims *result);
 
 /*
  * Where a run stands between two steps. It is yours to keep: branch_begin fills it, and only
@@ -108,7 +119,8 @@ struct branch_position {
 
 /*
  * branch_run in pieces. branch_begin makes every check and copies what it is given; each
- * branch_step then runs one kernel, at most BRANCH_STEPS times, until `running` is 0. Until then the
+ * branch_step then runs one kernel, at most BRANCH_STEPS times, until `running` is 0. Until then
+ * the
  * buffers are the run's. State changes in the last step alone, so a run may be left at any time.
  *
  *     enum raot_status status = branch_begin(&position, &memory, &dims, &in, &out, &result);
@@ -117,10 +129,15 @@ struct branch_position {
  *         status = branch_step(&position);
  *     }
  */
-enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory, const struct branch_dims *dims, const struct branch_inputs *in, const struct branch_outputs *out, struct branch_dims *result);
+enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory,
+                              const struct branch_dims *dims, const struct branch_inputs *in,
+                              const struct branch_outputs *out, struct branch_dims *result);
 enum raot_status branch_step(struct branch_position *position);
 
-/* What the next step runs: a kernel as RAOT_PROFILE names it, "(control)", "(commit)", "" at the end. */
+/*
+ * What the next step runs: a kernel as RAOT_PROFILE names it, "(control)", "(commit)", "" at the
+ * end.
+ */
 const char *branch_step_name(const struct branch_position *position);
 
 #ifdef __cplusplus

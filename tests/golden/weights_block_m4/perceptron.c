@@ -4,9 +4,12 @@
  * The model after all passes. Each call below is one function in this file.
  *
  *     func @main(%x: f32[batch, 12]) {
- *       %first_on: f32[batch, 24] = call_kernel @gemm_relu_first_on(%x, %b1, %w1.packed_d75bee2b)  # /first/Gemm + /first_on/Relu
- *       %second_on: f32[batch, 16] = call_kernel @gemm_tanh_second_on(%first_on, %b2, %w2.packed_6933e9f9)  # /second/Gemm + /second_on/Tanh
- *       %logits: f32[batch, 5] = call_kernel @matmul_add_logits(%second_on, %w3, %b3)  # /third/MatMul + /logits/Add
+ *       %first_on: f32[batch, 24] = call_kernel @gemm_relu_first_on(%x, %b1, %w1.packed_d75bee2b)
+ *           # /first/Gemm + /first_on/Relu
+ *       %second_on: f32[batch, 16] = call_kernel @gemm_tanh_second_on(%first_on, %b2,
+ *           %w2.packed_6933e9f9)  # /second/Gemm + /second_on/Tanh
+ *       %logits: f32[batch, 5] = call_kernel @matmul_add_logits(%second_on, %w3, %b3)  #
+ *           /third/MatMul + /logits/Add
  *       %chances: f32[batch, 5] = call_kernel @softmax_chances(%logits)  # /chances/Softmax
  *       return %chances
  *     }
@@ -29,12 +32,10 @@
  * %first_on: f32[batch, 24] = call_kernel @gemm_relu_first_on(%x, %b1, %w1.packed_d75bee2b)
  * from /first/Gemm + /first_on/Relu
  */
-RAOT_NOINLINE static void gemm_relu_first_on(
-    int32_t batch,
-    const float *restrict x,
-    const float *restrict b1,
-    const float *restrict w1_packed_0,
-    float *restrict first_on)
+RAOT_NOINLINE static void gemm_relu_first_on(int32_t batch, const float *restrict x,
+                                             const float *restrict b1,
+                                             const float *restrict w1_packed_0,
+                                             float *restrict first_on)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0_tile = 0; i0_tile < ((batch + 3) / 4); i0_tile++) {
@@ -60,22 +61,22 @@ RAOT_NOINLINE static void gemm_relu_first_on(
         /*@ loop unroll 4096; */
         for (int32_t r_0 = 0; r_0 < height; r_0++) {
             for (int32_t c_0 = 0; c_0 < 24; c_0++) {
-                first_on[(i0_tile * 4 + r_0) * 24 + c_0] = raot_at_leastf(sums[r_0 * 32 + c_0] + b1[c_0], 0.0f);
+                first_on[(i0_tile * 4 + r_0) * 24 + c_0] =
+                    raot_at_leastf(sums[r_0 * 32 + c_0] + b1[c_0], 0.0f);
             }
         }
     }
 }
 
 /*
- * %second_on: f32[batch, 16] = call_kernel @gemm_tanh_second_on(%first_on, %b2, %w2.packed_6933e9f9)
+ * %second_on: f32[batch, 16] = call_kernel @gemm_tanh_second_on(%first_on, %b2,
+ *     %w2.packed_6933e9f9)
  * from /second/Gemm + /second_on/Tanh
  */
-RAOT_NOINLINE static void gemm_tanh_second_on(
-    int32_t batch,
-    const float *restrict first_on,
-    const float *restrict b2,
-    const float *restrict w2_packed,
-    float *restrict second_on)
+RAOT_NOINLINE static void gemm_tanh_second_on(int32_t batch, const float *restrict first_on,
+                                              const float *restrict b2,
+                                              const float *restrict w2_packed,
+                                              float *restrict second_on)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0_tile = 0; i0_tile < ((batch + 3) / 4); i0_tile++) {
@@ -101,7 +102,8 @@ RAOT_NOINLINE static void gemm_tanh_second_on(
         /*@ loop unroll 4096; */
         for (int32_t r_0 = 0; r_0 < height; r_0++) {
             for (int32_t c_0 = 0; c_0 < 16; c_0++) {
-                second_on[(i0_tile * 4 + r_0) * 16 + c_0] = raot_tanhf(sums[r_0 * 32 + c_0] * 0.5f + b2[c_0] * 2.0f);
+                second_on[(i0_tile * 4 + r_0) * 16 + c_0] =
+                    raot_tanhf(sums[r_0 * 32 + c_0] * 0.5f + b2[c_0] * 2.0f);
             }
         }
     }
@@ -111,12 +113,9 @@ RAOT_NOINLINE static void gemm_tanh_second_on(
  * %logits: f32[batch, 5] = call_kernel @matmul_add_logits(%second_on, %w3, %b3)
  * from /third/MatMul + /logits/Add
  */
-RAOT_NOINLINE static void matmul_add_logits(
-    int32_t batch,
-    const float *restrict second_on,
-    const float *restrict w3,
-    const float *restrict b3,
-    float *restrict logits)
+RAOT_NOINLINE static void matmul_add_logits(int32_t batch, const float *restrict second_on,
+                                            const float *restrict w3, const float *restrict b3,
+                                            float *restrict logits)
 {
     for (int32_t i0_tile = 0; i0_tile < (batch / 4); i0_tile++) {
         float total_0 = 0.0f;
@@ -257,12 +256,13 @@ size_t perceptron_arena_bytes(const struct perceptron_dims *dims)
 /* How the block of weights must begin: format, length, and the hash of this code. */
 static const unsigned char weights_identity[52] = {
     0x52, 0x41, 0x4f, 0x54, 0x57, 0x47, 0x54, 0x53, 0x01, 0x00, 0x00, 0x00, 0xa0,
-    0x14, 0x00, 0x00, 0xbe, 0x50, 0x44, 0xf8, 0xb8, 0x71, 0xff, 0x0b, 0xd8, 0x6d,
-    0x02, 0x00, 0xe7, 0xaa, 0xf6, 0x0f, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
+    0x14, 0x00, 0x00, 0x00, 0x8c, 0xa2, 0x6d, 0x76, 0xcb, 0x73, 0x61, 0x3f, 0x15,
+    0x54, 0xa0, 0xe9, 0xfd, 0x72, 0x95, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 };
 
-enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block, size_t bytes)
+enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block,
+                                         size_t bytes)
 {
     if (memory == NULL || block == NULL) {
         return RAOT_ERR_NULL;
@@ -277,7 +277,8 @@ enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const
     return status;
 }
 
-enum raot_status perceptron_init(const struct perceptron_memory *memory, const struct perceptron_dims *dims)
+enum raot_status perceptron_init(const struct perceptron_memory *memory,
+                                 const struct perceptron_dims *dims)
 {
     if (memory == NULL || memory->weights == NULL) {
         return RAOT_ERR_NULL;
@@ -291,13 +292,17 @@ enum raot_status perceptron_init(const struct perceptron_memory *memory, const s
     if (!raot_is_aligned(memory->weights, PERCEPTRON_ALIGNMENT)) {
         return RAOT_ERR_ALIGN;
     }
-    if (raot_weights_check(memory->weights, PERCEPTRON_WEIGHTS_BYTES, weights_identity) != RAOT_OK) {
+    if (raot_weights_check(memory->weights, PERCEPTRON_WEIGHTS_BYTES, weights_identity) !=
+        RAOT_OK) {
         return RAOT_ERR_WEIGHTS;
     }
     return RAOT_OK;
 }
 
-enum raot_status perceptron_run(const struct perceptron_memory *memory, const struct perceptron_dims *dims, const struct perceptron_inputs *in, const struct perceptron_outputs *out)
+enum raot_status perceptron_run(const struct perceptron_memory *memory,
+                                const struct perceptron_dims *dims,
+                                const struct perceptron_inputs *in,
+                                const struct perceptron_outputs *out)
 {
     if (memory == NULL || dims == NULL || in == NULL || out == NULL) {
         return RAOT_ERR_NULL;
@@ -348,12 +353,25 @@ enum raot_status perceptron_run(const struct perceptron_memory *memory, const st
     if (!raot_disjoint(writes, 2, reads, 2)) {
         return RAOT_ERR_OVERLAP;
     }
-    float *const first_on = raot_at(memory->arena, PERCEPTRON_OFFSET_FIRST_ON); /* f32[batch, 24], at most 864 bytes */
-    float *const second_on = raot_at(memory->arena, PERCEPTRON_OFFSET_SECOND_ON); /* f32[batch, 16], at most 576 bytes */
+    /* f32[batch, 24], at most 864 bytes */
+    float *const first_on = raot_at(memory->arena, PERCEPTRON_OFFSET_FIRST_ON);
+    /* f32[batch, 16], at most 576 bytes */
+    float *const second_on = raot_at(memory->arena, PERCEPTRON_OFFSET_SECOND_ON);
 
-    RAOT_PROFILE(gemm_relu_first_on, gemm_relu_first_on(batch, in->x, (const float *)raot_at_const(memory->weights, 160), (const float *)raot_at_const(memory->weights, 672), first_on));
-    RAOT_PROFILE(gemm_tanh_second_on, gemm_tanh_second_on(batch, first_on, (const float *)raot_at_const(memory->weights, 256), (const float *)raot_at_const(memory->weights, 2208), second_on));
-    RAOT_PROFILE(matmul_add_logits, matmul_add_logits(batch, second_on, (const float *)raot_at_const(memory->weights, 320), (const float *)raot_at_const(memory->weights, 640), out->chances));
+    RAOT_PROFILE(gemm_relu_first_on,
+                 gemm_relu_first_on(batch, in->x,
+                                    (const float *)raot_at_const(memory->weights, 160),
+                                    (const float *)raot_at_const(memory->weights, 672), first_on));
+    RAOT_PROFILE(gemm_tanh_second_on,
+                 gemm_tanh_second_on(batch, first_on,
+                                     (const float *)raot_at_const(memory->weights, 256),
+                                     (const float *)raot_at_const(memory->weights, 2208),
+                                     second_on));
+    RAOT_PROFILE(matmul_add_logits,
+                 matmul_add_logits(batch, second_on,
+                                   (const float *)raot_at_const(memory->weights, 320),
+                                   (const float *)raot_at_const(memory->weights, 640),
+                                   out->chances));
     RAOT_PROFILE(softmax_chances, softmax_chances(batch, out->chances));
     return RAOT_OK;
 }
@@ -367,20 +385,30 @@ size_t perceptron_arena_bytes(const struct perceptron_dims *dims)
     return PERCEPTRON_NAMED(perceptron_arena_bytes)(dims);
 }
 #undef perceptron_bind_weights
-enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block, size_t bytes);
-enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block, size_t bytes)
+enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block,
+                                         size_t bytes);
+enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block,
+                                         size_t bytes)
 {
     return PERCEPTRON_NAMED(perceptron_bind_weights)(memory, block, bytes);
 }
 #undef perceptron_init
-enum raot_status perceptron_init(const struct perceptron_memory *memory, const struct perceptron_dims *dims);
-enum raot_status perceptron_init(const struct perceptron_memory *memory, const struct perceptron_dims *dims)
+enum raot_status perceptron_init(const struct perceptron_memory *memory,
+                                 const struct perceptron_dims *dims);
+enum raot_status perceptron_init(const struct perceptron_memory *memory,
+                                 const struct perceptron_dims *dims)
 {
     return PERCEPTRON_NAMED(perceptron_init)(memory, dims);
 }
 #undef perceptron_run
-enum raot_status perceptron_run(const struct perceptron_memory *memory, const struct perceptron_dims *dims, const struct perceptron_inputs *in, const struct perceptron_outputs *out);
-enum raot_status perceptron_run(const struct perceptron_memory *memory, const struct perceptron_dims *dims, const struct perceptron_inputs *in, const struct perceptron_outputs *out)
+enum raot_status perceptron_run(const struct perceptron_memory *memory,
+                                const struct perceptron_dims *dims,
+                                const struct perceptron_inputs *in,
+                                const struct perceptron_outputs *out);
+enum raot_status perceptron_run(const struct perceptron_memory *memory,
+                                const struct perceptron_dims *dims,
+                                const struct perceptron_inputs *in,
+                                const struct perceptron_outputs *out)
 {
     return PERCEPTRON_NAMED(perceptron_run)(memory, dims, in, out);
 }

@@ -30,7 +30,8 @@ extern "C" {
 #endif
 
 RAOT_STATIC_ASSERT(PERCEPTRON_BATCH_MAX >= 1, "PERCEPTRON_BATCH_MAX is below the least size, 1");
-RAOT_STATIC_ASSERT(PERCEPTRON_BATCH_MAX <= 2147483647, "PERCEPTRON_BATCH_MAX is too large: sizes would not fit int32_t");
+RAOT_STATIC_ASSERT(PERCEPTRON_BATCH_MAX <= 2147483647,
+                   "PERCEPTRON_BATCH_MAX is too large: sizes would not fit int32_t");
 
 /* Sizes in bytes. They follow the bounds. */
 enum {
@@ -47,10 +48,14 @@ enum {
     PERCEPTRON_ARENA_BYTES = PERCEPTRON_END_SECOND_ON
 };
 
-RAOT_STATIC_ASSERT(PERCEPTRON_X_BYTES >= 0 && PERCEPTRON_X_BYTES <= INT32_MAX, "PERCEPTRON_X_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(PERCEPTRON_CHANCES_BYTES >= 0 && PERCEPTRON_CHANCES_BYTES <= INT32_MAX, "PERCEPTRON_CHANCES_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(PERCEPTRON_ARENA_BYTES >= 0 && PERCEPTRON_ARENA_BYTES <= INT32_MAX, "PERCEPTRON_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(8LL * (long long)PERCEPTRON_BATCH_MAX + 32LL <= INT32_MAX, "indices must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(PERCEPTRON_X_BYTES >= 0 && PERCEPTRON_X_BYTES <= INT32_MAX,
+                   "PERCEPTRON_X_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(PERCEPTRON_CHANCES_BYTES >= 0 && PERCEPTRON_CHANCES_BYTES <= INT32_MAX,
+                   "PERCEPTRON_CHANCES_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(PERCEPTRON_ARENA_BYTES >= 0 && PERCEPTRON_ARENA_BYTES <= INT32_MAX,
+                   "PERCEPTRON_ARENA_BYTES must fit int32_t: lower a bound");
+RAOT_STATIC_ASSERT(8LL * (long long)PERCEPTRON_BATCH_MAX + 32LL <= INT32_MAX,
+                   "indices must fit int32_t: lower a bound");
 
 /* Declares an arena of the right size and alignment: PERCEPTRON_ARENA(static, arena); */
 #define PERCEPTRON_ARENA(storage, name) \
@@ -72,7 +77,8 @@ struct perceptron_outputs {
 struct perceptron_memory {
     void *arena; /* PERCEPTRON_ARENA_BYTES bytes, aligned to PERCEPTRON_ALIGNMENT */
     size_t arena_bytes;
-    const void *weights; /* PERCEPTRON_WEIGHTS_BYTES bytes, aligned likewise; perceptron_bind_weights sets it */
+    /* PERCEPTRON_WEIGHTS_BYTES bytes, aligned likewise; perceptron_bind_weights sets it */
+    const void *weights;
 };
 
 /* The arena that these sizes need: at most PERCEPTRON_ARENA_BYTES. */
@@ -83,16 +89,21 @@ size_t perceptron_arena_bytes(const struct perceptron_dims *dims);
  * memory->weights to it. RAOT_ERR_WEIGHTS where it is damaged, cut short or made for other
  * code; memory is then as it was.
  */
-enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block, size_t bytes);
+enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block,
+                                         size_t bytes);
 
 /* Checks the weights. Call it before the first run. */
-enum raot_status perceptron_init(const struct perceptron_memory *memory, const struct perceptron_dims *dims);
+enum raot_status perceptron_init(const struct perceptron_memory *memory,
+                                 const struct perceptron_dims *dims);
 
 /*
  * Runs the model. On any status but RAOT_OK neither outputs nor state have changed.
  * Inputs, outputs, arena and state must not overlap.
  */
-enum raot_status perceptron_run(const struct perceptron_memory *memory, const struct perceptron_dims *dims, const struct perceptron_inputs *in, const struct perceptron_outputs *out);
+enum raot_status perceptron_run(const struct perceptron_memory *memory,
+                                const struct perceptron_dims *dims,
+                                const struct perceptron_inputs *in,
+                                const struct perceptron_outputs *out);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,10 @@
 
 #include <stdint.h>
 
-/* perceptron_weights.bin where it is linked in: compile perceptron_weights.c, or load the file elsewhere. */
+/*
+ * perceptron_weights.bin where it is linked in: compile perceptron_weights.c, or load the file
+ * elsewhere.
+ */
 extern const unsigned char perceptron_weights_block[5280];
 
 #endif
