@@ -200,9 +200,12 @@ def converted(value: Value, source: DType, target: DType, mode: str) -> Value:
 
 
 def _whole(value: Value, target: DType, mode: str) -> int:
-    """Truncated; NaN is 0, and so are the low bits of an infinity."""
+    """Truncated; NaN is 0. What wraps saturates to 64 bits first, as in `convert.h`."""
     if value != value:  # NaN alone differs from itself
         return 0
+    low, high = target.limits
+    if mode == "wrap":
+        low, high = DType.I64.limits[0], max(high, DType.I64.limits[1])
     if math.isinf(value):
-        return 0 if mode == "wrap" else target.limits[int(value > 0)]
-    return int(value)
+        return high if value > 0 else low
+    return max(low, min(int(value), high))

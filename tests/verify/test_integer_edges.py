@@ -1,5 +1,6 @@
 """The interpreter and the C agree on integer arithmetic at the edges of every type, for every
-operator and function, shifts by negative and too large amounts included."""
+operator and function, shifts by negative and too large amounts included, and on conversions of
+floats that no integer type holds."""
 
 from __future__ import annotations
 
@@ -87,3 +88,36 @@ def test_the_interpreter_agrees_with_the_c(program: tuple[Module, HostModel]) ->
             assert not shown, f"{dtype} {operator}: (left, right, C, interpreter) {shown}"
             if operator in NUMPY:
                 np.testing.assert_array_equal(found, NUMPY[operator](left, right), operator)
+
+
+FLOATS: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+MODES = ("wrap", "saturate")
+
+
+def test_conversions_of_floats_agree() -> None:
+    """To every integer type, from NaN, infinities, and both sides of every power of two."""
+    rows = [(source, to, mode) for source in FLOATS for to in TYPES for mode in MODES]
+    stores = [f"    %o{i}[i] = cast(%{s}[i], {to}, {mode})" for i, (s, to, mode) in enumerate(rows)]
+    results = ", ".join(f"%o{i}: {to}[n]" for i, (_, to, _) in enumerate(rows))
+    text = f"""symbol n in 1..1000
+
+func @main(%f32: f32[n], %f64: f64[n]) {{
+  {results} = call_kernel(%f32, %f64) {{kernel=@k}}
+  return {", ".join(f"%o{i}" for i in range(len(rows)))}
+}}
+
+kernel @k(%f32: f32[n], %f64: f64[n]) -> ({results}) {{
+  for i in 0..n {{
+{chr(10).join(stores)}
+  }}
+}}
+"""
+    powers: Array = 2.0 ** np.arange(-1, 66)
+    edges = [0.0, 0.5, 1.5, np.inf, 1e30, *powers, *(powers - 1), *(powers * (1 - 2.0**-24))]
+    values: Array = np.array([np.nan, -0.0, *edges, *np.negative(edges)])
+    inputs = {name: values.astype(dtype) for name, dtype in FLOATS.items()}
+    module = rx.parse(text)
+    interpreted = run_module(module, inputs, {"n": len(values)})
+    computed = rx.compile(module).host()(**inputs)
+    for i, row in enumerate(rows):
+        np.testing.assert_array_equal(computed[f"o{i}"], interpreted[f"o{i}"], str(row))
