@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from relax_aot.project.family import FamilyProject
-
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
+from relax_aot.project.entries import FamilyProject
 from tests.end_to_end import test_entries
 from tests.models import every_kernel
 from tests.models.catalogue import CATALOGUE

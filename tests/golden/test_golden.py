@@ -10,14 +10,14 @@ import difflib
 from pathlib import Path
 
 import pytest
-from relax_aot.project.family import FamilyProject
-from relax_aot.verify.compilers import cross_compiler
-from relax_aot.verify.family_emulate import EntryCall, emulate_entries
 
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.wrap import COLUMNS
 from relax_aot.project.board import load_board
+from relax_aot.project.entries import FamilyProject
+from relax_aot.toolchain.compilers import cross_compiler
 from relax_aot.verify.emulate import emulate_cases
+from relax_aot.verify.entries_emulate import EntryCall, emulate_entries
 from relax_aot.verify.figures import family_memory, memory_of
 from relax_aot.verify.samples import cases_of
 from tests.golden.subjects import PROJECTS, project_of
