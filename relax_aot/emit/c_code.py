@@ -167,13 +167,13 @@ class Printer:
 
     def _micro(self, stmt: Micro, scope: Scope, depth: int) -> None:
         parts = [_address(load, scope) for load in stmt.operands]
-        if stmt.kernel.table:
-            type_ = f"const struct {stmt.kernel.table} *"
+        if stmt.kernel.struct == "raot_convolve":
+            type_ = f"const struct {stmt.kernel.struct} *"
             values = ", ".join(str(size.constant) for size in stmt.sizes)
             table = scope.numbers.literal(type_, f"{{{values}}}")
             if table.startswith("{"):
                 name = self.claimed.claim("sizes")
-                self.lines.add(depth, f"static const struct {stmt.kernel.table} {name} = {table};")
+                self.lines.add(depth, f"static const struct {stmt.kernel.struct} {name} = {table};")
                 table = f"&{name}"
             self.lines.add(depth, f"{stmt.name}({', '.join(parts)}, {table});")
             return

@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from relax_aot.evaluation import scalars
-from relax_aot.ir.micro import MicroKernel
+from relax_aot.ir.access_ranges import access_ranges, operand_shapes, updated_operands
+from relax_aot.ir.microkernel import MicroKernel
 
 if TYPE_CHECKING:
     from relax_aot.evaluation.kernel_code import Memory
@@ -53,40 +52,30 @@ def _element(memory: Memory, at: int) -> scalars.Value:
 
 
 def run_micro(
-    kernel: MicroKernel, operands: Sequence[tuple[Memory, int]], sizes: Sequence[int]
+    kernel: MicroKernel, operands: Sequence[tuple[Memory, int]], sizes: tuple[int, ...]
 ) -> None:
-    """What the micro-kernel's record says, on as much memory as it may touch."""
-    reach = kernel.reach(sizes)
-    ends = []
-    for wanted, (memory, start), count in zip(kernel.operands, operands, reach, strict=True):
+    """The meaning of the micro-kernel, on as much memory as it may touch."""
+    from relax_aot.evaluation.kernel_code import Memory, compiled
+
+    code = compiled(kernel.meaning)
+    ranges, shapes = access_ranges(kernel, sizes), operand_shapes(kernel, sizes)
+    views: dict[str, Memory] = {}
+    for wanted, (memory, start), count, shape in zip(
+        kernel.operands, operands, ranges, shapes, strict=True
+    ):
         inside = count == 0 or 0 <= start <= start + count <= len(memory.data)
         assert inside, f"{kernel.name}: {wanted.name} at {start}, {count} elements"
-        ends.append((start, start + count))
-    arrays = _arrays(operands, ends)
-    kernel.run(arrays, sizes)
-    rows = zip(kernel.operands, operands, ends, arrays, strict=True)
-    for wanted, (memory, _), (start, stop), array in rows:
-        if wanted.written and stop > start:
-            memory.data[start:stop] = scalars.values_of(array, memory.dtype)
-
-
-def _arrays(
-    operands: Sequence[tuple[Memory, int]], ends: Sequence[tuple[int, int]]
-) -> list[scalars.Array]:
-    """The operands as arrays; those of one buffer are views of one array."""
-    whole: dict[int, tuple[int, scalars.Array]] = {}
-    for memory, _ in operands:
-        if id(memory) in whole:
-            continue
-        mine = [e for (m, _), e in zip(operands, ends, strict=True) if m is memory and e[1] > e[0]]
-        first, last = min((e[0] for e in mine), default=0), max((e[1] for e in mine), default=0)
-        if memory.array is not None:
-            whole[id(memory)] = first, memory.array[first:last]
-        else:
-            values = [0 if value is None else value for value in memory.data[first:last]]
-            whole[id(memory)] = first, scalars.array_of(values, memory.dtype)
-    found = []
-    for (memory, _), (start, stop) in zip(operands, ends, strict=True):
-        first, array = whole[id(memory)]
-        found.append(array[start - first : stop - first] if stop > start else np.empty(0))
-    return found
+        data = memory.data[start : start + count] if count else []
+        if wanted.name not in kernel.written:
+            data = [0 if value is None else value for value in data]
+        elif wanted.name not in updated_operands(kernel):
+            data = [None] * count
+        views[wanted.name] = Memory(data, shape, memory.dtype)
+    named = dict(zip(kernel.sizes, sizes, strict=True))
+    arguments = (views[buffer.name] for buffer in kernel.meaning.buffers)
+    code.run(*(named[symbol] for symbol in code.symbols), *arguments)
+    for wanted, (memory, start) in zip(kernel.operands, operands, strict=True):
+        if wanted.name in kernel.written:
+            for at, value in enumerate(views[wanted.name].data, start):
+                if value is not None:
+                    memory.data[at] = value

@@ -473,7 +473,7 @@ def _micro(stmt: Micro, readonly: set[str]) -> Iterator[str]:
     for wanted, load in zip(stmt.kernel.operands, stmt.operands, strict=True):
         if load.dtype is not wanted.dtype:
             yield f"{stmt.name}: {wanted.name} is {wanted.dtype.value}, not {load.dtype.value}"
-        if wanted.written and load.buffer.name in readonly:
+        if wanted.name in stmt.kernel.written and load.buffer.name in readonly:
             yield f"%{load.buffer.name} is an input, and is written"
 
 

@@ -14,16 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.micro import MicroKernel
-from relax_aot.ir.micro_bytes import MICRO_KERNELS as BYTES
-from relax_aot.ir.micro_convolve import MICRO_KERNELS as CONVOLVE
-from relax_aot.ir.micro_depthwise import MICRO_KERNELS as DEPTHWISE
-from relax_aot.ir.micro_fours import MICRO_KERNELS as FOURS
-from relax_aot.ir.micro_integer import MICRO_KERNELS as INTEGER
-from relax_aot.ir.micro_last import MICRO_KERNELS as LAST
-from relax_aot.ir.micro_quads import MICRO_KERNELS as QUADS
-from relax_aot.ir.micro_rescale import MICRO_KERNELS as RESCALE
-from relax_aot.ir.micro_tiles import MICRO_KERNELS as TILES
+from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.types import DType, Shape, TensorType
 
 Number = int | float | bool
@@ -361,26 +352,33 @@ class Multiply:
     right: Load
 
 
-_FAMILIES = (INTEGER, DEPTHWISE, BYTES, LAST, QUADS, TILES, FOURS, RESCALE, CONVOLVE)
-MICRO_KERNELS = {kernel.name: kernel for family in _FAMILIES for kernel in family}
-
-
 @dataclass(frozen=True, slots=True)
 class Micro:
-    """A call of a micro-kernel of the runtime: where its operands begin, and its sizes."""
+    """A call of a micro-kernel: where its operands begin, and its sizes."""
 
-    name: str
+    kernel: MicroKernel
     operands: tuple[Load, ...]
     sizes: tuple[Dim, ...]
 
     @property
-    def kernel(self) -> MicroKernel:
-        return MICRO_KERNELS[self.name]
+    def name(self) -> str:
+        return self.kernel.name
 
     @property
     def written(self) -> tuple[Load, ...]:
         pairs = zip(self.kernel.operands, self.operands, strict=True)
-        return tuple(load for operand, load in pairs if operand.written)
+        return tuple(load for operand, load in pairs if operand.name in self.kernel.written)
+
+
+def call_micro(kernel: MicroKernel, **arguments: Load | Dim | int) -> Micro:
+    """A call whose operands and sizes are given by name."""
+    names = [operand.name for operand in kernel.operands]
+    assert sorted(arguments) == sorted([*names, *kernel.sizes]), f"{kernel.name}: {arguments}"
+    given = {k: Dim.of(v) if isinstance(v, int) else v for k, v in arguments.items()}
+    operands = tuple(load for name in names if isinstance(load := given[name], Load))
+    sizes = tuple(dim for name in kernel.sizes if isinstance(dim := given[name], Dim))
+    assert len(operands) + len(sizes) == len(given), f"{kernel.name}: an operand is an address"
+    return Micro(kernel, operands, sizes)
 
 
 Stmt = For | Store | Declare | Assign | Let | Bind | If | Reserve | Multiply | Micro

@@ -32,6 +32,7 @@ from relax_aot.ir.graph import (
 )
 from relax_aot.ir.lexer import Cursor, TextError
 from relax_aot.ir.loops import Kernel
+from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parse_extern import extern
 from relax_aot.ir.parse_kernel import kernel
 from relax_aot.ir.parse_values import (
@@ -48,10 +49,14 @@ from relax_aot.ir.types import CoarseType, Ref, TensorType
 BLOCKS = "symbol, inner, require, state, alias, const, extern, func or kernel"
 
 
-def parse(text: str, constants: Mapping[str, Array] | None = None) -> Module:
-    """The module that `text` spells."""
+def parse(
+    text: str,
+    constants: Mapping[str, Array] | None = None,
+    micro_kernels: Mapping[str, MicroKernel] | None = None,
+) -> Module:
+    """The module that `text` spells. `micro_kernels`: those that its kernels may call."""
     try:
-        return _Parser(Cursor(text), constants or {}).module()
+        return _Parser(Cursor(text), constants or {}, micro_kernels or {}).module()
     except RecursionError:
         raise TextError("the text is nested without end") from None
 
@@ -70,9 +75,15 @@ class _Found:
 
 
 class _Parser:
-    def __init__(self, cursor: Cursor, data: Mapping[str, Array]) -> None:
+    def __init__(
+        self,
+        cursor: Cursor,
+        data: Mapping[str, Array],
+        micro_kernels: Mapping[str, MicroKernel],
+    ) -> None:
         self.cursor = cursor
         self.data = data
+        self.micro_kernels = micro_kernels
         self.found = _Found()
 
     def module(self) -> Module:
@@ -126,7 +137,7 @@ class _Parser:
                 found.functions.append(self.function())
             case "kernel":
                 cursor.advance()
-                found.kernels.append(kernel(cursor))
+                found.kernels.append(kernel(cursor, self.micro_kernels))
             case _:
                 cursor.fail(BLOCKS)
 

@@ -6,6 +6,8 @@ from its `local`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from relax_aot.ir.dim_text import dim
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.lexer import Cursor
@@ -15,7 +17,6 @@ from relax_aot.ir.loops import (
     COMPARISONS,
     FUNCTIONS,
     LOGICAL,
-    MICRO_KERNELS,
     Apply,
     Assign,
     Binary,
@@ -40,7 +41,8 @@ from relax_aot.ir.loops import (
     Store,
     Unary,
 )
-from relax_aot.ir.parse_values import at_number, dims, dtype, number, tensor_type
+from relax_aot.ir.microkernel import MicroKernel
+from relax_aot.ir.parse_values import DTYPES, at_number, dims, dtype, number, tensor_type
 from relax_aot.ir.types import DType
 
 OPERATORS = ARITHMETIC + COMPARISONS + LOGICAL + BITWISE
@@ -48,15 +50,15 @@ STATEMENTS = ("for", "if", "local", "let", "bind", "reserve", "multiply", "micro
 CASTS = ("wrap", "saturate", "bits")
 
 
-def kernel(cursor: Cursor) -> Kernel:
-    """A kernel; the word `kernel` is taken already."""
+def kernel(cursor: Cursor, micro_kernels: Mapping[str, MicroKernel] | None = None) -> Kernel:
+    """A kernel; the word `kernel` is taken already. `micro_kernels`: those that it may call."""
     cursor.expect("@")
     name = cursor.name("the kernel's name")
     inputs = _buffers(cursor)
     cursor.expect("->")
     outputs = _buffers(cursor)
     scratch = _buffers(cursor) if cursor.take_word("scratch") else ()
-    parser = _Body(cursor)
+    parser = _Body(cursor, micro_kernels or {})
     for buffer in (*inputs, *outputs, *scratch):
         if buffer.name in parser.buffers:
             cursor.fail(f"another name: two buffers are called %{buffer.name}; the body")
@@ -95,8 +97,9 @@ def _buffers(cursor: Cursor) -> tuple[Buffer, ...]:
 
 
 class _Body:
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, micro_kernels: Mapping[str, MicroKernel]) -> None:
         self.cursor = cursor
+        self.micro_kernels = micro_kernels
         self.buffers: dict[str, Buffer] = {}
         self.locals: dict[str, Local] = {}
 
@@ -198,9 +201,9 @@ class _Body:
     def micro(self) -> Micro:
         cursor, start = self.cursor, self.cursor.token
         name = cursor.name("the name of a micro-kernel")
-        if name not in MICRO_KERNELS:
-            raise cursor.error(start, f"there is no micro-kernel {name}")
-        kernel = MICRO_KERNELS[name]
+        if name not in self.micro_kernels:
+            raise cursor.error(start, f"unknown micro-kernel {name}")
+        kernel = self.micro_kernels[name]
         cursor.expect("(")
         marks = "," * (len(kernel.operands) - 1) + ")"
         operands = tuple(self.operand(mark) for mark in marks)
@@ -209,7 +212,7 @@ class _Body:
         sizes = dims(cursor)
         if len(sizes) != len(kernel.sizes):
             raise cursor.error(start, f"{name} takes {len(kernel.sizes)} sizes, got {len(sizes)}")
-        return Micro(name, operands, sizes)
+        return Micro(kernel, operands, sizes)
 
     def operand(self, mark: str) -> Load:
         self.cursor.expect("%")
@@ -278,6 +281,8 @@ class _Body:
             inner: Expr = Index(dim(cursor))
         elif start.text == "cast":
             inner = self.cast()
+        elif start.text in DTYPES:
+            inner = Cast(self.expr(), DTYPES[start.text])
         else:
             args = [self.expr()]
             while cursor.take(","):

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
+from relax_aot.ir.access_ranges import access_ranges
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     ARITHMETIC,
@@ -38,6 +40,7 @@ from relax_aot.ir.loops import (
     Unary,
     walk,
 )
+from relax_aot.ir.microkernel import MicroKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +137,22 @@ def _stmt(stmt: Stmt, sizes: dict[str, int], memo: Memo) -> Cost:
                 loaded_bytes=(rows * left + columns * right) * depth,
             )
         case Micro():
-            values = [size.evaluate(sizes) for size in stmt.sizes]
-            moved = list(zip(stmt.kernel.operands, stmt.kernel.reach(values), strict=True))
-            return Cost(
-                multiply_adds=stmt.kernel.multiply_adds(values),
-                loaded_bytes=sum(n * o.dtype.bytes for o, n in moved if not o.written),
-                stored_bytes=sum(n * o.dtype.bytes for o, n in moved if o.written),
-            )
+            return _micro(stmt.kernel, tuple(size.evaluate(sizes) for size in stmt.sizes))
         case Let() | Bind() | Reserve():
             return NOTHING
+
+
+@lru_cache(maxsize=4096)
+def _micro(kernel: MicroKernel, sizes: tuple[int, ...]) -> Cost:
+    """The multiply-adds of the meaning; each operand is moved once."""
+    named = dict(zip(kernel.sizes, sizes, strict=True))
+    moved = list(zip(kernel.operands, access_ranges(kernel, sizes), strict=True))
+    written = kernel.written
+    return Cost(
+        multiply_adds=_body(kernel.meaning.body, named, {}).multiply_adds,
+        loaded_bytes=sum(n * o.dtype.bytes for o, n in moved if o.name not in written),
+        stored_bytes=sum(n * o.dtype.bytes for o, n in moved if o.name in written),
+    )
 
 
 def _loop(loop: For, sizes: dict[str, int], memo: Memo) -> Cost:

@@ -13,9 +13,10 @@ from math import prod
 import numpy as np
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import Apply, Binary, Buffer, For, Lit, Load, Micro, Stmt, Store
-from relax_aot.ir.micro_convolve import COLUMNS, SIZES
+from relax_aot.ir.loops import Apply, Binary, Buffer, For, Lit, Load, Stmt, Store
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import all_micro_kernels, by_position
+from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.jam import Names
 from relax_aot.scheduling.nest import coefficient
 from relax_aot.scheduling.packing import Packing, packing
@@ -303,7 +304,9 @@ def _channels_last(sum_: Sum, shape: _Shape | None, end: _End, names: Names) -> 
     if pack is None or sizes is None:
         return None
     operands = _operands(sum_, Load(pack.packed, (Dim.of(0),) * len(pack.packed.shape)), end)
-    return Convolved(_looped(sum_, Micro("raot_convolve_last_f32", operands, sizes)), (), pack)
+    return Convolved(
+        _looped(sum_, by_position("raot_convolve_last_f32", operands, sizes)), (), pack
+    )
 
 
 def _one_line(shape: _Shape) -> _Shape:
@@ -323,7 +326,7 @@ def _each_channel(form: str, sum_: Sum, shape: _Shape | None, end: _End) -> Conv
     if sizes is None:
         return None
     weights = Load(sum_.left.buffer, (Dim.of(0),) * len(sum_.left.index))
-    micro = Micro(f"raot_convolve_{form}_f32", _operands(sum_, weights, end), sizes)
+    micro = by_position(f"raot_convolve_{form}_f32", _operands(sum_, weights, end), sizes)
     return Convolved(_looped(sum_, micro), (), None)
 
 
@@ -363,7 +366,7 @@ def _channels_first(
     if not direct:
         scratch = (Buffer(names.fresh("panel"), DType.F32, (Dim.of(taps), Dim.of(columns))),)
         panel = Load(scratch[0], (Dim.of(0), Dim.of(0)))
-    micro = Micro("raot_convolve_f32", (*operands, panel), sizes)
+    micro = by_position("raot_convolve_f32", (*operands, panel), sizes)
     return Convolved(_looped(sum_, micro), scratch, None)
 
 
@@ -385,7 +388,8 @@ def _sizes(
         found |= {f"{name}s": axis.extent, f"out_{name}s": axis.places, f"{name}_taps": axis.taps}
         found |= {f"{name}_{what}": getattr(axis, what) for what in ("step", "pad", "apart")}
     fits = all(-GREATEST <= value <= GREATEST for value in found.values())
-    return tuple(Dim.of(int(found[name])) for name in SIZES) if fits else None
+    micro = all_micro_kernels()["raot_convolve_f32"]
+    return tuple(Dim.of(int(found[name])) for name in micro.sizes) if fits else None
 
 
 def _operands(sum_: Sum, weights: Load, end: _End) -> tuple[Load, ...]:

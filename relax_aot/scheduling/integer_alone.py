@@ -10,9 +10,10 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, simplify
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Buffer, Load, Micro, Stmt, Store
-from relax_aot.ir.micro_tiles import up
+from relax_aot.ir.loops import Buffer, Load, Stmt, Store
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
+from relax_aot.microkernels.dot2 import up
 from relax_aot.scheduling.integer_grid import grid_of
 from relax_aot.scheduling.integer_match import Contraction
 from relax_aot.scheduling.integer_parts import Arrays, Form, Written, starts_known, weights_of
@@ -69,7 +70,7 @@ class _Alone(Places):
         )
         places = simplify(block.places, bounds)
         sizes = (Dim.of(self.depth), places, rest)
-        return [Micro(f"raot_depthwise_places_{kind}", operands, sizes)]
+        return [by_position(f"raot_depthwise_places_{kind}", operands, sizes)]
 
     def _rescaled(
         self,

@@ -14,8 +14,9 @@ import numpy as np
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt, Store
-from relax_aot.ir.micro_tiles import COLUMNS, up
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
+from relax_aot.microkernels.dot2 import COLUMNS, up
 from relax_aot.scheduling.integer_match import Contraction, stride
 from relax_aot.scheduling.integer_parts import (
     NO_LEVEL,
@@ -183,7 +184,7 @@ class _Rows:
         )
         count = Dim.of(extent(what.channel))
         sizes = (places, count, Dim.of(self.depth), Dim.of(self.channels), ZERO, ONE)
-        result.append(Micro(f"raot_tile_{self.form.suffix}", operands, sizes))
+        result.append(by_position(f"raot_tile_{self.form.suffix}", operands, sizes))
         p, channel = self.names.fresh("p"), self.names.fresh(what.channel.variable)
         inside = over(bounds, p, ZERO, places)
         body: list[Stmt] = []
@@ -231,7 +232,7 @@ class _Rows:
         for level in levels:
             sizes += [Dim.of(level.count), level.first, level.last, level.step]
         to = Load(self.rows, (row, ZERO))
-        return Micro(f"raot_rows_{self.form.suffix}_{kind}", (to, image), tuple(sizes))
+        return by_position(f"raot_rows_{self.form.suffix}_{kind}", (to, image), tuple(sizes))
 
     def _weights(self, data: Arrays) -> Array:
         assert self.what.channel is not None
@@ -320,7 +321,7 @@ def depthwise(what: Contraction, names: Names, bounds: Bounds) -> Written:
         Dim.of(columns.count), columns.first, columns.last, columns.step,
     )  # fmt: skip
     kind = "u8" if what.x.load.dtype is DType.U8 else "s8"
-    body.append(Micro(f"raot_depthwise_channels_{kind}", operands, sizes))
+    body.append(by_position(f"raot_depthwise_channels_{kind}", operands, sizes))
     channel = names.fresh(last.variable)
     done = finish(
         what, {**at, last.variable: Dim.of(channel)}, Load(sums, (Dim.of(channel),)), names

@@ -12,9 +12,10 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt
-from relax_aot.ir.micro_depthwise import ORDER, SLACK
+from relax_aot.ir.loops import Buffer, For, Load, Stmt
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
+from relax_aot.microkernels.dsp import ORDER, SLACK
 from relax_aot.scheduling.integer_match import Contraction, stride
 from relax_aot.scheduling.integer_parts import (
     Arrays,
@@ -157,12 +158,12 @@ class _Depthwise:
             steps[1],
         )
         plane = Load(self.plane, (zero,))
-        result: list[Stmt] = [Micro(f"raot_plane_{kind}", (plane, self._image()), sizes)]
+        result: list[Stmt] = [by_position(f"raot_plane_{kind}", (plane, self._image()), sizes)]
         sums = Load(self.sums, (zero,))
         operands = (sums, plane, Load(self.weights, (*outer, zero)), Load(self.bias, outer))
         across = columns.loop.stop
         moves = (height, across, self.width, Dim.of(rows.stride), across)
-        result.append(Micro(f"raot_depthwise_{kind}", operands, moves))
+        result.append(by_position(f"raot_depthwise_{kind}", operands, moves))
         byte = self._bytes(first, height, sums)
         if byte is not None:
             return [*result, byte]

@@ -14,8 +14,9 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, interval, simplify
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Binary, Buffer, Expr, For, If, Index, Load, Micro, Stmt
+from relax_aot.ir.loops import Binary, Buffer, Expr, For, If, Index, Load, Stmt
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
 from relax_aot.scheduling.integer_match import Contraction, stride
 from relax_aot.scheduling.integer_parts import (
     NO_LEVEL,
@@ -140,7 +141,7 @@ class _Columns:
         )
         multiply = "raot_multiply_s16" if self.wide else "raot_multiply_s8"
         sizes = (Dim.of(self.channels), Dim.of(self.quads))
-        result.append(Micro(multiply, operands, sizes))
+        result.append(by_position(multiply, operands, sizes))
         channel = self.names.fresh(what.channel.variable)
         body: list[Stmt] = []
         for lane, at in enumerate(ats):
@@ -166,7 +167,7 @@ class _Columns:
             sizes = [s for lv in levels for s in (Dim.of(lv.count), lv.first, lv.last, lv.step)]
             operands = (column, image)
             sizes = [Dim.of(self.what.x.zero), *sizes]
-            single.append(Micro(f"raot_column_{kind}", operands, tuple(sizes)))
+            single.append(by_position(f"raot_column_{kind}", operands, tuple(sizes)))
             for level in levels:
                 sides = ((level.first, zero), (level.last, Dim.of(level.count)))
                 whole += [Binary("==", Index(a), Index(b)) for a, b in sides if a != b]
@@ -175,7 +176,7 @@ class _Columns:
         steps = [s for level in windows[0][0] for s in (Dim.of(level.count), level.step)]
         images = (image for _, image in windows)
         first = Load(self.columns, (zero, zero, zero))
-        both = Micro(f"raot_columns_{kind}", (first, *images), tuple(steps))
+        both = by_position(f"raot_columns_{kind}", (first, *images), tuple(steps))
         if not whole:
             return [both]
         return [If(reduce(lambda a, b: Binary("&&", a, b), whole), (both,), tuple(single))]

@@ -16,8 +16,9 @@ import numpy as np
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt, Store
-from relax_aot.ir.micro_last import BLOCK, channel_order, stream_bytes
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
+from relax_aot.microkernels.mve import BLOCK, channel_order, stream_bytes
 from relax_aot.scheduling.integer_match import Contraction, stride
 from relax_aot.scheduling.integer_mve import FLIP, LEAST_DEPTH, Roles, follow, moved, roles_of
 from relax_aot.scheduling.integer_parts import (
@@ -287,7 +288,7 @@ class _Last:
         sums, weights = Load(self.sums, (zero,)), Load(self.weights, (*outer, first, zero))
         scales = Load(self.scales, (*outer, first * (4 * len(self.found.parts))))
         sizes = (groups, Dim.of(self.depth), places, step)
-        body.append(Micro("raot_multiply_last_s8", (sums, weights, rows), sizes))
+        body.append(by_position("raot_multiply_last_s8", (sums, weights, rows), sizes))
         body.append(self._requantize(out(first * 4), sums, scales, channels, places, moves))
         if not part:
             return body
@@ -346,7 +347,7 @@ class _Last:
         found = self.found
         numbers = (Dim.of(number) for number in (found.zero, found.low, found.high))
         name = f"raot_last_{found.form}{found.suffix}"
-        return Micro(name, (out, sums, scales), (channels, places, *moves, *numbers))
+        return by_position(name, (out, sums, scales), (channels, places, *moves, *numbers))
 
     def _summed(self, here: Mapping[str, Dim], places: Dim) -> Micro | None:
         """What is staged and the codes that are added to it, to the result."""
@@ -372,7 +373,7 @@ class _Last:
         elif out_step == channels == other_step:
             rows = (Dim.of(1), places * channels, zero, zero, zero)
         sizes = (*rows, *(Dim.of(number) for number in numbers))
-        return Micro("raot_sum_codes_s8", operands, sizes)
+        return by_position("raot_sum_codes_s8", operands, sizes)
 
     def _rows(
         self, at: dict[str, Dim], places: Dim, bounds: Bounds, result: list[Stmt]
@@ -414,7 +415,7 @@ class _Last:
         assert self.strip is not None
         strip = Load(self.strip, (zero,))
         kind = "u8" if flip else "s8"
-        result.append(Micro(f"raot_beside_{kind}", (strip, image), sizes))
+        result.append(by_position(f"raot_beside_{kind}", (strip, image), sizes))
         return strip, Dim.of(apart * count0 * count1), bounds
 
     def _weights(self, data: Arrays) -> Array:

@@ -15,8 +15,9 @@ import numpy as np
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt
-from relax_aot.ir.micro_bytes import ROWS
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
+from relax_aot.microkernels.mve import ROWS
 from relax_aot.scheduling.integer_match import Contraction, stride
 from relax_aot.scheduling.integer_parts import (
     Arrays,
@@ -193,7 +194,7 @@ class _Rows:
             Load(self.bias, (*outer, zero)),
         )
         sizes = (Dim.of(self.channels), Dim.of(self.depth), places)
-        result.append(Micro("raot_multiply_rows_s8", operands, sizes))
+        result.append(by_position("raot_multiply_rows_s8", operands, sizes))
         value = self.sums
         rest = what
         parts = split(what)
@@ -263,7 +264,7 @@ class _Rows:
         numbers = (found.by, found.by_other, found.more, found.shift)
         steps = (out_step, Dim.of(ROWS), other_step)
         sizes = (*extents, *steps, *(Dim.of(number) for number in numbers))
-        return Micro("raot_sum_codes_s8", operands, sizes)
+        return by_position("raot_sum_codes_s8", operands, sizes)
 
     def _gather(
         self, at: dict[str, Dim], places: Dim, bounds: Bounds, result: list[Stmt]
@@ -303,7 +304,7 @@ class _Rows:
             Dim.of(count2), step2, Dim.of(count0), lead, apart, tap, width,
         )  # fmt: skip
         rows = Load(self.rows, (zero, zero))
-        result.append(Micro(f"raot_rows_{'u8' if unsigned else 's8'}", (rows, image), values))
+        result.append(by_position(f"raot_rows_{'u8' if unsigned else 's8'}", (rows, image), values))
         return bounds
 
     def _weights(self, data: Arrays) -> Array:

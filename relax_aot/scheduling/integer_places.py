@@ -15,10 +15,10 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt, Store, expressions
-from relax_aot.ir.micro_rescale import EIGHT
-from relax_aot.ir.micro_tiles import COLUMNS, up
+from relax_aot.ir.loops import Buffer, For, Load, Stmt, Store, expressions
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
+from relax_aot.microkernels.dot2 import COLUMNS, EIGHT, up
 from relax_aot.scheduling.integer_grid import Grid
 from relax_aot.scheduling.integer_match import Contraction, depends, stride
 from relax_aot.scheduling.integer_parts import (
@@ -201,7 +201,7 @@ class Places:
             apart = ZERO if grid.deep is None else stride(what.x.load, self._variable(grid.deep))
             assert apart is not None
             sizes = (deep, ONE, ONE, ONE, ONE, ONE, ONE, apart, ZERO, ZERO, ZERO)
-            return [Micro("raot_offsets", (at,), sizes)]
+            return [by_position("raot_offsets", (at,), sizes)]
         shape = self._strip_shape(self.lines)
         steps = [prod(shape[n + 1 :], start=ONE) for n in range(4)]
         rows = (1, 1, 1)
@@ -209,7 +209,7 @@ class Places:
             rows = (grid.down.taps, grid.down.dilation, grid.down.stride)
         columns = (grid.across.taps, grid.across.dilation, grid.across.stride)
         pairs = (Dim.of(n) for pair in zip(rows, columns, strict=True) for n in pair)
-        return [Micro("raot_offsets", (at,), (deep, *pairs, *steps))]
+        return [by_position("raot_offsets", (at,), (deep, *pairs, *steps))]
 
     def _variable(self, level: int) -> str:
         return self.what.levels[level].variable
@@ -277,7 +277,7 @@ class Places:
         )  # fmt: skip
         kind = "u8" if what.x.load.dtype is DType.U8 else "s8"
         strip = Load(self.strip, (ZERO,))
-        return [Micro(f"raot_strip_{kind}", (strip, self._image()), sizes)]
+        return [by_position(f"raot_strip_{kind}", (strip, self._image()), sizes)]
 
     def _image(self) -> Load:
         """The first element of the image that the places lie in."""
@@ -343,7 +343,9 @@ class Places:
         panel = Load(self.panel, (ZERO, ZERO, ZERO))
         numbers = (Dim.of(self.depth), columns, extent)
         taps = Load(self.offsets, (ZERO,))
-        body.append(Micro(f"raot_panel_{self.form.suffix}_{kind}", (panel, source, taps), numbers))
+        body.append(
+            by_position(f"raot_panel_{self.form.suffix}_{kind}", (panel, source, taps), numbers)
+        )
         body += rest(first, columns, inner)
         return [For(tile, ZERO, count, tuple(body))]
 
@@ -358,7 +360,7 @@ class Places:
         )
         depth = Dim.of(up(self.depth, self.form.group))
         sizes = (channels, columns, depth, self.sums.shape[1], ONE, ZERO)
-        return Micro(f"raot_tile_{self.form.suffix}", operands, sizes)
+        return by_position(f"raot_tile_{self.form.suffix}", operands, sizes)
 
     # What becomes of the sums
 
@@ -477,7 +479,7 @@ class Places:
         to = stored_at(store, self._begin(block, Dim.of(name)))
         kind = "u8" if staged.dtype is DType.U8 else "s8"
         sizes = (block.high, block.wide, steps[1], block.pitch)
-        copied = Micro(f"raot_lines_{kind}", (to, Load(staged, (Dim.of(name), ZERO))), sizes)
+        copied = by_position(f"raot_lines_{kind}", (to, Load(staged, (Dim.of(name), ZERO))), sizes)
         waiting = self._waiting(block, found, staged, bounds)
         return [*waiting, For(name, ZERO, stop, (copied,))]
 
@@ -549,7 +551,7 @@ class Places:
         sizes = (block.high, block.wide, step, block.pitch)
         if step == block.wide == block.pitch:
             sizes = (ONE, block.high * block.wide, ZERO, ZERO)
-        body.append(Micro(f"raot_lines_{kind}", (to, Load(staged, (ZERO,))), sizes))
+        body.append(by_position(f"raot_lines_{kind}", (to, Load(staged, (ZERO,))), sizes))
         return self._over_channels(body, channel, stop)
 
     # Constants

@@ -14,9 +14,10 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt, Store
-from relax_aot.ir.micro_quads import WINDOW
+from relax_aot.ir.loops import Buffer, For, Load, Stmt, Store
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
+from relax_aot.microkernels.mve import WINDOW
 from relax_aot.scheduling.integer_last import MOST_APART
 from relax_aot.scheduling.integer_match import Contraction, stride
 from relax_aot.scheduling.integer_mve import FLIP
@@ -185,7 +186,7 @@ class _Quads:
 
     def _frame(self) -> Stmt:
         zero = Dim.of(self.what.x.zero - self._cut())
-        return Micro("raot_frame_quads", (Load(self.quads, (Dim.of(0),)),), (zero, self.size))
+        return by_position("raot_frame_quads", (Load(self.quads, (Dim.of(0),)),), (zero, self.size))
 
     def _bands(self, bounds: Bounds) -> list[Stmt]:
         stop = self.way.lines.loop.stop
@@ -228,9 +229,9 @@ class _Quads:
         result: list[Stmt] = [] if single else [self._frame()]
         return [
             *result,
-            Micro(f"raot_quads_{kind}", (quads, self._image()), sizes),
-            Micro("raot_multiply_quads_s8", (sums, quads, weights), moves),
-            Micro(
+            by_position(f"raot_quads_{kind}", (quads, self._image()), sizes),
+            by_position("raot_multiply_quads_s8", (sums, quads, weights), moves),
+            by_position(
                 f"raot_channel_{found.form}{found.suffix}",
                 operands,
                 (height, count, *way.steps, *numbers),

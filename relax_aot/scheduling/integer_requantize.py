@@ -20,6 +20,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import by_position
 from relax_aot.scheduling.integer_match import Contraction, number_of, stride
 
 STAGED = Local("staged", DType.I8)
@@ -49,8 +50,8 @@ class Requantized:
         sizes = (*extents, *steps, Dim.of(self.zero))
         assert isinstance(self.shift, int)
         if self.shift == 0:
-            return Micro("raot_requantize_f32", (out, sums, scale), sizes)
-        return Micro("raot_requantize_i32", (out, sums, scale), (*sizes, Dim.of(self.shift)))
+            return by_position("raot_requantize_f32", (out, sums, scale), sizes)
+        return by_position("raot_requantize_i32", (out, sums, scale), (*sizes, Dim.of(self.shift)))
 
     def rescaled(
         self,
@@ -67,11 +68,11 @@ class Requantized:
         sizes = (*extents, *steps, *scale_steps, Dim.of(self.zero))
         if isinstance(self.shift, Load):
             operands = (out, sums, scale, stored_at(self.shift, at))
-            return Micro(f"raot_rescale_shifts_{kind}", operands, sizes)
+            return by_position(f"raot_rescale_shifts_{kind}", operands, sizes)
         if self.shift == 0:
-            return Micro(f"raot_rescale_f32_{kind}", (out, sums, scale), sizes)
+            return by_position(f"raot_rescale_f32_{kind}", (out, sums, scale), sizes)
         shift = Dim.of(self.shift)
-        return Micro(f"raot_rescale_i32_{kind}", (out, sums, scale), (*sizes, shift))
+        return by_position(f"raot_rescale_i32_{kind}", (out, sums, scale), (*sizes, shift))
 
 
 def split(what: Contraction) -> tuple[Requantized, Contraction] | None:

@@ -16,6 +16,7 @@ from relax_aot.ir.check import problems
 from relax_aot.ir.graph import Array, Module
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import to_text
+from relax_aot.microkernels import all_micro_kernels
 from relax_aot.ops import deduce
 from relax_aot.scheduling.targets import find as find_target
 from tests.end_to_end.subjects import SUBJECTS, Subject
@@ -28,7 +29,7 @@ def data_of(module: Module) -> dict[str, Array]:
 
 def assert_sound(module: Module) -> None:
     text = to_text(module)
-    again = parse(text, data_of(module))
+    again = parse(text, data_of(module), all_micro_kernels())
     assert to_text(again) == text
     assert again == module
     assert refine(module) == module, "what is exact stays as it is"

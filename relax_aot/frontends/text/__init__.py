@@ -25,6 +25,7 @@ from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Array, Module
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import is_stored
+from relax_aot.microkernels import all_micro_kernels
 from relax_aot.ops import deduce
 
 SUFFIXES = (".raot",)
@@ -59,7 +60,7 @@ def read(text: str, constants: Mapping[str, Array], options: ImportOptions) -> M
     states what its ops need of run-time sizes."""
     if parts_of(text):
         raise ModelError("this text is that of several entries: read it with parse_entries")
-    module = refine(apply(named_axes(parse(text, constants)), options))
+    module = refine(apply(named_axes(parse(text, constants, all_micro_kernels())), options))
     check.check(module, deduce)
     module = complete(module)
     check.check(module, deduce)

@@ -1,0 +1,71 @@
+"""The contract of a micro-kernel: a C function that schedules call on packed operands.
+
+After Exo's instructions, the meaning is the body: a kernel of the loop level whose buffers are the
+operands and whose symbols are the sizes. Everything else follows from it. The shape of an operand
+is its access range: the elements that the C function may read or write from the operand's address
+on. A written operand holds what the body stores; what the body does not store is undefined, unless
+the body reads the operand. Instruction sets are listed in `relax_aot/microkernels/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from relax_aot.ir.dims import Dim
+
+if TYPE_CHECKING:
+    from relax_aot.ir.loops import Buffer, Kernel
+
+ZERO = Dim.of(0)
+MOST_ARGUMENTS = 8
+"""A C function with more takes its sizes as one struct."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Values of a size or an operand: one of `choices`, or `low..high` in multiples of `step`
+    above `low`. Where `high` is None there is no limit, and samples go up to `sampled`."""
+
+    choices: tuple[Dim, ...] = ()
+    low: Dim = ZERO
+    high: Dim | None = None
+    sampled: Dim = ZERO
+    step: int = 1
+
+    def __str__(self) -> str:
+        if self.choices:
+            return " or ".join(map(str, self.choices))
+        if self.high == self.low:
+            return str(self.low)
+        high = "" if self.high is None else str(self.high)
+        return f"{self.low}..{high}" + (f" by {self.step}" if self.step > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class MicroKernel:
+    """`name`: of the C function; `header`: the file that defines it, and `source` its text where
+    the runtime does not have it; `sizes`: in the order of the C parameters; `values`: what
+    elements of operands may be, where not every number of the type; `struct`: the C struct that
+    holds the sizes, where they are more than parameters allow."""
+
+    name: str
+    header: str = field(compare=False)
+    sizes: dict[str, Range] = field(compare=False, repr=False)
+    meaning: Kernel = field(compare=False, repr=False)
+    values: dict[str, Range] = field(default_factory=dict, compare=False, repr=False)
+    struct: str = field(default="", compare=False)
+    source: str = field(default="", compare=False, repr=False)
+
+    @property
+    def operands(self) -> tuple[Buffer, ...]:
+        """In the order of the C parameters: written ones, read ones, scratch."""
+        return self.meaning.outputs + self.meaning.inputs + self.meaning.scratch
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        return tuple(buffer.name for buffer in self.meaning.outputs + self.meaning.scratch)
+
+    @property
+    def struct_member(self) -> str:
+        return "int16_t" if self.struct == "raot_convolve" else "int32_t"

@@ -1,0 +1,37 @@
+"""The micro-kernels of the C runtime, one file per instruction set.
+
+Each file describes its micro-kernels once, by their meaning (`relax_aot/ir/microkernel.py`).
+Interpretation, access ranges, multiply-adds, random samples, tests and the reference page
+(docs/micro_kernels.md) are derived.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.loops import Load, Micro, call_micro
+from relax_aot.ir.microkernel import MicroKernel
+
+
+@lru_cache(maxsize=1)
+def all_micro_kernels() -> dict[str, MicroKernel]:
+    """By name, of every file of this folder."""
+    files = sorted(module.name for module in iter_modules(__path__) if module.name[0] != "_")
+    found: dict[str, MicroKernel] = {}
+    for file in files:
+        for kernel in import_module(f"{__name__}.{file}").MICRO_KERNELS:
+            assert kernel.name not in found, f"{kernel.name} is described twice"
+            found[kernel.name] = kernel
+    return found
+
+
+def call(name: str, **arguments: Load | Dim | int) -> Micro:
+    """A call of a micro-kernel of the runtime, its operands and sizes by name."""
+    return call_micro(all_micro_kernels()[name], **arguments)
+
+
+def by_position(name: str, operands: tuple[Load, ...], sizes: tuple[Dim, ...]) -> Micro:
+    return Micro(all_micro_kernels()[name], operands, sizes)

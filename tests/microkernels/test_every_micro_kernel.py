@@ -1,0 +1,71 @@
+"""Every micro-kernel computes what its meaning says: random calls of the C, with vectors and
+without, on the cores that have the instructions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import zlib
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relax_aot.ir.loops import free_symbols
+from relax_aot.microkernels import all_micro_kernels, dot2, dot4
+from tests.microkernels.calls import Called, differences, emulated, in_process
+from tests.microkernels.samples import Sample, sample
+
+KERNELS = all_micro_kernels()
+FLAGS = {"native": ("-O2", "-march=native"), "portable": ("-O2",)}
+ARM = (*dot2.MICRO_KERNELS, *dot4.MICRO_KERNELS)
+"""Those whose C has a form for 64-bit Arm."""
+RUNS, EMULATED = 40, 15
+
+
+@lru_cache(maxsize=4)
+def samples(name: str) -> list[Sample]:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    return [sample(KERNELS[name], rng) for _ in range(RUNS)]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_descriptions_are_complete(name: str) -> None:
+    """Every size of the meaning has a range, and what has a range is a size or an operand."""
+    kernel = KERNELS[name]
+    assert set(free_symbols(kernel.meaning)) <= set(kernel.sizes)
+    operands = {buffer.name for buffer in kernel.operands}
+    assert {value.removesuffix("[1]") for value in kernel.values} <= operands
+
+
+@lru_cache(maxsize=1)
+def host() -> dict[str, Called]:
+    return {name: in_process(tuple(KERNELS.values()), flags) for name, flags in FLAGS.items()}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_c_on_this_machine(name: str) -> None:
+    for flags, call in host().items():
+        # Without FMA instructions a float multiply-add is rounded twice.
+        if flags == "native" or KERNELS[name].header != "convolve.h":
+            assert not differences(KERNELS[name], samples(name), call)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="no emulator of 64-bit Arm")
+@pytest.mark.parametrize("core", ["cortex-a76", "cortex-a72"])
+def test_c_on_64_bit_arm(core: str, tmp_path: Path) -> None:
+    call = emulated(ARM, core, core, tmp_path)
+    for kernel in ARM:
+        assert not differences(kernel, samples(kernel.name)[:EMULATED], call)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="no emulator of 64-bit Arm")
+def test_c_on_arm_matrices(tmp_path: Path) -> None:
+    tile = KERNELS["raot_tile_s8"]
+    call = emulated([tile], "cortex-a76+i8mm", "max", tmp_path)
+    code = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "main")]
+    assert "smmla" in subprocess.run(code, capture_output=True, text=True, check=True).stdout
+    assert not differences(tile, samples(tile.name), call)

@@ -1,0 +1,117 @@
+"""Every micro-kernel of a microcontroller computes what its meaning says on an emulated core that
+has the instructions, in each form of its C: one program per header."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relax_aot import planning, project
+from relax_aot.externs import read_externs
+from relax_aot.ir.loops import Buffer
+from relax_aot.ir.microkernel import MicroKernel
+from relax_aot.ir.parse import parse
+from relax_aot.microkernels import all_micro_kernels, convolve, dsp, mve
+from relax_aot.planning import order
+from relax_aot.project.board import load_board
+from relax_aot.verify.emulate import emulate
+from tests.microkernels.samples import Array, Sample
+from tests.microkernels.test_every_micro_kernel import samples
+
+RUNS = 12
+BOARDS = {
+    "mps3-an547": (*mve.MICRO_KERNELS, *convolve.MICRO_KERNELS),
+    "mps2-an386": dsp.MICRO_KERNELS,
+}
+HEADERS = {kernel.header: board for board, kernels in BOARDS.items() for kernel in kernels}
+WITH_ASSEMBLY = ("multiply_last.h", "depthwise_quads.h", "multiply_s8.h")
+FORMS = {
+    "intrinsics": ("-DRAOT_NO_ASSEMBLY",),
+    "debug": ("-O0",),
+    "reserved": ("-Os", "-fno-omit-frame-pointer", "-ffixed-r9"),
+    "small": ("-Os", "-DRAOT_NO_ASSEMBLY"),
+    "plain": ("-DRAOT_NO_INTRINSICS",),
+}
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("header", HEADERS)
+def test_c_on_a_core_with_the_instructions(header: str) -> None:
+    check(header)
+
+
+def _forms() -> Iterator[Any]:
+    """The intrinsics of kernels that have assembly, and that of -Os; all other pairs take long."""
+    for form, flags in FORMS.items():
+        for header in HEADERS:
+            short = form == "intrinsics" and header in WITH_ASSEMBLY
+            short = short or (form, header) == ("reserved", "convolve.h")
+            marks = () if short else (pytest.mark.slow, pytest.mark.long)
+            yield pytest.param(header, flags, id=f"{header}-{form}", marks=marks)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("header", "flags"), list(_forms()))
+def test_every_form_gives_the_same(header: str, flags: tuple[str, ...]) -> None:
+    check(header, *flags)
+
+
+def check(header: str, *flags: str) -> None:
+    kernels = [kernel for kernel in all_micro_kernels().values() if kernel.header == header]
+    calls = {
+        f"{kernel.name}_{n}": (kernel, sample)
+        for kernel in kernels
+        for n, sample in enumerate(samples(kernel.name)[:RUNS])
+    }
+    inputs = {
+        f"{name}_{operand.name}": np.resize(array, max(array.size, 1))
+        for name, (kernel, sample) in calls.items()
+        for operand in (*kernel.meaning.inputs, *kernel.meaning.outputs)
+        for array in [sample.arrays[operand.name]]
+    }
+    module = parse(program(calls), {}, all_micro_kernels())
+    board = load_board(HEADERS[header])
+    board = dataclasses.replace(board, flags=(*board.flags, *flags))
+    plan = planning.plan(order.run(module))
+    built = project.assemble(module, plan, "m", board, read_externs([], []))
+    (run,) = emulate(built, [inputs])
+    assert run.status == 0
+    for name, (kernel, sample) in calls.items():
+        for operand in kernel.meaning.outputs:
+            wanted = sample.expected[operand.name]
+            found = run.outputs[f"{name}_{operand.name}_after"].reshape(-1)[~wanted.mask]
+            np.testing.assert_array_equal(found, wanted.compressed(), f"{name} {sample.sizes}")
+
+
+def program(calls: dict[str, tuple[MicroKernel, Sample]]) -> str:
+    """A module with one kernel per call, which is given what the written operand holds before."""
+    params, lines, results, kernels = [], [], [], []
+    for name, (kernel, sample) in calls.items():
+        types = {o.name: _type(o, sample.arrays[o.name]) for o in kernel.operands}
+        (out,) = kernel.meaning.outputs
+        given = {f"%{name}_{o.name}": types[o.name] for o in (*kernel.meaning.inputs, out)}
+        params += [f"{operand}: {type_}" for operand, type_ in given.items()]
+        results.append(f"%{name}_{out.name}_after")
+        attributes = f"{{kernel=@{name}}}"
+        lines.append(
+            f"  {results[-1]}: {types[out.name]} = call_kernel({', '.join(given)}) {attributes}"
+        )
+        read = "".join(f"%{o.name}: {types[o.name]}, " for o in kernel.meaning.inputs)
+        read += f"%before: {types[out.name]}"
+        body = [f"  reserve %{o.name}: {types[o.name]}" for o in kernel.meaning.scratch]
+        count = max(sample.arrays[out.name].size, 1)
+        body += [f"  for i in 0..{count} {{", f"    %{out.name}[i] = %before[i]", "  }"]
+        at = ", ".join(f"%{operand.name}[0]" for operand in kernel.operands)
+        body.append(f"  micro {kernel.name}({at}) [{', '.join(map(str, sample.sizes))}]")
+        head = f"kernel @{name}({read}) -> (%{out.name}: {types[out.name]}) {{"
+        kernels.append("\n".join([head, *body, "}"]))
+    main = f"func @main({', '.join(params)}) {{"
+    return "\n".join([main, *lines, f"  return {', '.join(results)}", "}", *kernels])
+
+
+def _type(operand: Buffer, array: Array) -> str:
+    return f"{operand.dtype.value}[{max(array.size, 1)}]"
