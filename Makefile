@@ -1,28 +1,31 @@
-# `make demo` shows what it does, `make test` checks it. Both set the machine up first.
+# `make demo` runs the example, `make test` runs the gate. Both install missing tools first.
 
 VENV := .venv/bin
 WORKERS ?= 2
 PYTEST := $(VENV)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo docs test test-all lint format clean distclean
+.PHONY: help demo docs pages test test-all lint format clean distclean
 
 help:
-	@echo "make demo      compile the example, run it on the host and on emulated boards"
+	@echo "make demo      compile the example and run it on the host and on emulated boards"
 	@echo "make test      the gate: linters, types, conventions, tests with emulated boards"
-	@echo "make test-all  everything, with the tests that take minutes each"
-	@echo "make docs      build/site, the documents as a site"
-	@echo "make lint      linters, types and conventions only"
-	@echo "make format    write Python and C as the linters want them"
-	@echo "make clean     remove what was built; make distclean also removes .venv"
+	@echo "make test-all  all tests, also those that take minutes"
+	@echo "make docs      build/site, the documentation as a web site"
+	@echo "make pages     write the pages and pictures of docs/ that are generated from code"
+	@echo "make lint      only linters, types and conventions"
+	@echo "make format    format Python and C"
+	@echo "make clean     remove build outputs; make distclean also removes .venv"
 
 demo:
 	@.ci/setup.sh demo
 	@$(VENV)/relax-aot demo
 
-docs:
+pages:
 	@.ci/setup.sh docs
 	@$(VENV)/python -m docs.tools.pages
 	@$(VENV)/python -m docs.tools.pictures
+
+docs: pages
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --quiet
 	@echo "build/site/index.html; with search: python -m http.server -d build/site"
 

@@ -1,17 +1,19 @@
-"""Writes the pages of the reference that are made from code.
+"""Writes the pages of the reference that are generated from code.
 
-    python -m docs.tools.pages
+    python -m docs.tools.pages [PAGE ...]
 
-Verbs and options come from the command line itself, the Python interface from its signatures and
-docstrings, C functions from the headers that are copied into projects, boards from their files.
-A test checks that the pages are what this makes.
+Commands and options come from the command line itself, the Python interface from its signatures and
+docstrings, C functions from the runtime headers, boards from their files, operators from the
+frontends. `operators.md` takes 20 s, the others take no time. A test checks that the committed
+pages are up to date.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +21,25 @@ import click
 
 import relax_aot
 from relax_aot.cli.main import cli
+from relax_aot.frontends.tflite import page as tflite
 from relax_aot.project.board import Board, load_board
+from relax_aot.verify import operators
 from relax_aot.verify.emulate import Emulation
 from relax_aot.verify.entries_host import HostEntries
 from relax_aot.verify.figures import Memory
 from relax_aot.verify.host import HostModel
+from tests.conformance import listing
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-MADE = "Made from the code by `python -m docs.tools.pages`; change it there."
+MADE = "This page is generated from the code by `make pages`."
 
 
 SIZES_OF_A_CALL = """\
-A call reads its sizes from the shapes of all inputs together, and from the conditions of the
-model: axes `n + p` and `n - p` determine both. Sizes that no shape determines (of a state, of an
-axis `n + p` alone, of a `reshape`) are given by `at`, under the names that `--bound` takes:
+A call determines its sizes from the shapes of all inputs and from the conditions of the model. For
+example, the axes `n + p` and `n - p` determine `n` and `p`. Some sizes cannot be determined from
+shapes: a size of a state, an operand of `reshape`, or an axis `n + p` alone. `at` sets these sizes,
+with the names of `--bound`:
 
     host.at(n=5)(x=...)                     # also host.at({"n": 5})(x=...)
     host.decode.at(m=64)(x=...)             # one of several entries
@@ -41,9 +47,9 @@ axis `n + p` alone, of a `reshape`) are given by `at`, under the names that `--b
     project.at(n=5).emulate(x=...)
     entries.emulate([("decode", {"x": x}, {"m": 64})])
 
-A size of a state is given to the first call and holds until `reset`. Where several sizes fit, or
-none, the call is an error that names them. Every axis of every input is compared with the sizes
-before the C is called; sizes outside of their bounds are the C's `RAOT_ERR_SIZE`."""
+The first call sets the sizes of a state, which stay until `reset`. If several sizes are possible,
+or none, the call raises an error that names them. Every axis of every input is compared with the
+sizes before the C is called. The C returns `RAOT_ERR_SIZE` for sizes outside their bounds."""
 
 
 def cell(text: str) -> str:
@@ -53,7 +59,7 @@ def cell(text: str) -> str:
 def options_page() -> str:
     lines = [
         "# Commands and options", "", MADE, "",
-        "What they are for, with examples, is on the page [command line](command_line.md).",
+        "The page [command line](command_line.md) explains the most important ones.",
     ]  # fmt: skip
     for name, command in sorted(cli.commands.items()):
         lines += ["", f"## {name}", "", cell(command.help or ""), ""]
@@ -61,7 +67,7 @@ def options_page() -> str:
         lines += [f"    relax-aot {' '.join([name, *arguments, '[OPTIONS]'])}", ""]
         rows = list(_option_rows(command))
         if rows:
-            lines += ["| option | value | unless given | meaning |", "|---|---|---|---|", *rows]
+            lines += ["| option | value | default | meaning |", "|---|---|---|---|", *rows]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -86,17 +92,17 @@ def _option_rows(command: click.Command) -> Iterator[str]:
 def python_page() -> str:
     lines = [
         "# Python interface", "", MADE, "",
-        "`import relax_aot as rx`; what a user can get wrong raises an `rx.RelaxAotError`.",
+        "`import relax_aot as rx`. Every user error raises an `rx.RelaxAotError`.",
         "", "## Sizes of a call", "", SIZES_OF_A_CALL,
     ]  # fmt: skip
     functions = [n for n in relax_aot.__all__ if inspect.isfunction(getattr(relax_aot, n))]
     for name in functions:
         lines += _function(f"rx.{name}", getattr(relax_aot, name), "##")
     for title, kind in (
-        ("rx.Project", relax_aot.Project), ("What `Project.host` gives", HostModel),
-        ("What `Project.emulate` gives", Emulation), ("What `Project.memory` gives", Memory),
+        ("rx.Project", relax_aot.Project), ("The result of `Project.host`", HostModel),
+        ("The result of `Project.emulate`", Emulation), ("The value of `Project.memory`", Memory),
         ("rx.Entries", relax_aot.Entries), ("rx.EntriesProject", relax_aot.EntriesProject),
-        ("What `EntriesProject.host` gives", HostEntries),
+        ("The result of `EntriesProject.host`", HostEntries),
         ("rx.StatusError", relax_aot.StatusError),
     ):  # fmt: skip
         lines += _class(title, kind)
@@ -149,13 +155,13 @@ def comment(text: str) -> str:
 def headers_page() -> str:
     lines = [
         "# Runtime headers", "", MADE, "",
-        "Small headers that projects include. A program sees `raot/status.h` and what `<name>.h`",
-        "declares; what generated functions promise is on the page [generated C](generated_c.md).",
+        "Generated projects include these headers. A program uses only `raot/status.h` and",
+        "`<name>.h`; the page [generated C](generated_c.md) describes the generated functions.",
     ]  # fmt: skip
     for path in sorted((ROOT / "runtime_c" / "include" / "raot").glob("*.h")):
         text = path.read_text(encoding="utf-8")
         top = TOP.match(text)
-        assert top and top["file"] == path.name, f"{path.name} does not say what it is for"
+        assert top and top["file"] == path.name, f"{path.name} has no description"
         lines += ["", f"## raot/{path.name}", "", comment(top["text"])]
         rows = [
             f"| `{cell(found['signature'])}` | {comment(found['comment'] or '')} |"
@@ -169,7 +175,8 @@ def headers_page() -> str:
 def boards_page() -> str:
     lines = [
         "# Boards", "", MADE, "",
-        "`relax-aot boards NAME` shows one with its memories; [add one](../how-to/add_a_board.md).",
+        "`relax-aot boards NAME` shows one board with its memories. The page",
+        "[add a board](../how-to/add_a_board.md) describes how to add your own.",
         "", "| `--board` | board | core | memories | emulated | figures from |",
         "|---|---|---|---|---|---|",
     ]  # fmt: skip
@@ -192,18 +199,30 @@ def _size(count: int) -> str:
     return str(count)
 
 
+def conformance_page() -> str:
+    return listing.page(listing.read())
+
+
+def tflite_page() -> str:
+    return "\n".join(tflite.lines(markdown=True)) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "boards.md": boards_page,
+    "conformance.md": conformance_page,
+    "operators.md": operators.page,
     "options.md": options_page,
     "python.md": python_page,
     "runtime_c.md": headers_page,
+    "tflite.md": tflite_page,
 }
+SLOW = frozenset({"operators.md"})
 
 
-def main() -> None:
-    for name, make in PAGES.items():
-        (REFERENCE / name).write_text(make(), encoding="utf-8")
+def main(names: Sequence[str]) -> None:
+    for name in names or PAGES:
+        (REFERENCE / name).write_text(PAGES[name](), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -10,15 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from relax_aot import driver
 from relax_aot.cli.main import cli
 from relax_aot.project.board import read_board
-from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.job import Job, run_job
-from relax_aot.verify.op_cases import cases_of, interpreter
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"
@@ -95,20 +92,6 @@ def test_readme_python_runs(workplace: Path) -> None:
     assert (workplace / "build" / "gesture" / "gesture.h").is_file()
 
 
-def test_the_op_of_the_how_to_is_a_good_op() -> None:
-    (source,) = blocks(DOCS / "how-to" / "add_an_op.md", "python")
-    names: dict[str, object] = {}
-    exec(compile(source, "scale.py", "exec"), names)  # noqa: S102  it is our own page
-    cases = tuple(cases_of([names["OP"]]))  # type: ignore[list-item]  # what exec made has no type
-    assert {case.symbolic for case in cases} == {False, True}
-    execute = interpreter(cases)
-    for case in cases:
-        assert [type_.dtype.numpy for type_ in case.results] == [a.dtype for a in case.expected]
-        for ours, expected in zip(execute(case), case.expected, strict=True):
-            assert compare("y", ours, expected, Tolerance(1e-6, 1e-7)).ok
-            np.testing.assert_array_equal(ours.shape, expected.shape)
-
-
 def test_the_board_of_the_how_to_is_accepted(tmp_path: Path) -> None:
     (text,) = blocks(DOCS / "how-to" / "add_a_board.md", "toml")
     path = tmp_path / "myboard.toml"
@@ -140,12 +123,13 @@ def test_the_list_of_pages_has_every_page_by_its_title() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the package, with all else of the repository as it is."""
+    """A copy of the folders that contributors edit, with links to all others."""
     for path in ROOT.iterdir():
-        if path.name == "relax_aot":
-            shutil.copytree(
-                path, tmp_path / path.name, ignore=shutil.ignore_patterns("__pycache__")
-            )
+        if path.name in ("relax_aot", "tests", "docs"):
+            ignored = shutil.ignore_patterns("__pycache__", "golden")
+            shutil.copytree(path, tmp_path / path.name, ignore=ignored)
+        elif path.suffix == ".md":
+            shutil.copy(path, tmp_path)
         elif not path.name.startswith("."):
             (tmp_path / path.name).symlink_to(path)
     return tmp_path
@@ -160,15 +144,51 @@ def edited(text: str, diff: str) -> str:
     return text
 
 
+def edit(checkout: Path, page: Path) -> None:
+    """Make all edits of the page: its diffs, and its blocks that are whole files."""
+    for source in blocks(page, "python"):
+        (checkout / source.split()[1]).write_text(source)
+    for diff in blocks(page, "diff"):
+        path = checkout / diff.split()[1]
+        path.write_text(edited(path.read_text(encoding="utf-8"), diff))
+
+
+def run_blocks(checkout: Path, page: Path) -> str:
+    ours = (
+        f'relax-aot() {{ {sys.executable} -m relax_aot "$@"; }}\n'
+        f"make() {{ {sys.executable} -m docs.tools.pages; }}\n"
+    )
+    return run("bash", "-euc", ours + "".join(blocks(page, "sh")), folder=checkout)
+
+
 def test_the_pass_of_the_how_to_passes_its_examples(checkout: Path) -> None:
-    page = DOCS / "how-to" / "add_a_pass.md"
-    (source,), (diff,) = blocks(page, "python"), blocks(page, "diff")
-    (checkout / source.split()[1]).write_text(source)
-    pipeline = checkout / diff.split()[1]
-    pipeline.write_text(edited(pipeline.read_text(), diff))
-    (commands,) = blocks(page, "sh")
-    said = run("bash", "-euc", commands, folder=checkout)
-    assert "3 passed" in said, said
+    edit(checkout, DOCS / "how-to" / "add_a_pass.md")
+    assert "3 passed" in run_blocks(checkout, DOCS / "how-to" / "add_a_pass.md")
+
+
+def test_the_op_of_the_how_to_is_correct(checkout: Path) -> None:
+    edit(checkout, DOCS / "how-to" / "add_an_op.md")
+    script = (
+        "from relax_aot.ops import all_ops\n"
+        "from relax_aot.verify.op_check import problems_of\n"
+        "print(problems_of(all_ops()['cdist']))"
+    )
+    assert run(sys.executable, "-c", script, folder=checkout) == "[]\n"
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_commands_of_the_op_s_how_to_run(checkout: Path) -> None:
+    page = DOCS / "how-to" / "add_an_op.md"
+    edit(checkout, page)
+    said = run_blocks(checkout, page)
+    assert "4 passed" in said
+    assert "\n[]\n" in said
+    assert "3 passed" in said
+    assert said.count("; equal") == 2
+    operators = (checkout / "docs" / "reference" / "operators.md").read_text(encoding="utf-8")
+    assert "| com.microsoft.CDist | 1 |" in operators
 
 
 def test_every_verb_and_option_is_documented() -> None:
@@ -186,24 +206,6 @@ def test_every_status_is_documented() -> None:
     page = (DOCS / "reference" / "generated_c.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(RAOT_\w+)` \| (-?\d+) \|", page, flags=re.MULTILINE))
     assert rows == dict(re.findall(r"(RAOT_\w+) = (-?\d+)", header))
-
-
-@pytest.mark.slow
-def test_the_page_of_operators_says_what_is_found() -> None:
-    page = DOCS / "reference" / "operators.md"
-    made = run(sys.executable, "-m", "relax_aot", "ops", "--markdown", folder=ROOT)
-    assert page.read_text(encoding="utf-8") == made, (
-        "make it anew: relax-aot ops --markdown > docs/reference/operators.md"
-    )
-
-
-def test_the_page_of_tensorflow_lite_says_what_is_read() -> None:
-    page = DOCS / "reference" / "tflite.md"
-    command = ("ops", "--format", "tflite", "--markdown")
-    made = run(sys.executable, "-m", "relax_aot", *command, folder=ROOT)
-    assert page.read_text(encoding="utf-8") == made, (
-        "make it anew: relax-aot ops --format tflite --markdown > docs/reference/tflite.md"
-    )
 
 
 TEXT_FORM = DOCS / "reference" / "text_form.md"

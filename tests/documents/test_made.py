@@ -1,4 +1,4 @@
-"""What is made from code in docs/ is what the code makes now."""
+"""The generated pages and pictures of docs/ are up to date."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from docs.tools import pages, pictures
 from tests.conftest import ROOT
 
 
-@pytest.mark.parametrize("name", pages.PAGES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in pages.SLOW else ()) for n in pages.PAGES],
+)
 def test_a_page_is_what_the_code_says(name: str) -> None:
     assert (pages.REFERENCE / name).read_text(encoding="utf-8") == pages.PAGES[name](), (
-        "make it anew: python -m docs.tools.pages"
+        f"generate it again: make pages, or python -m docs.tools.pages {name}"
     )
 
 
@@ -21,7 +24,7 @@ def test_a_page_is_what_the_code_says(name: str) -> None:
 def test_a_picture_is_what_the_code_draws(name: str) -> None:
     text = (pictures.PICTURES / name).read_text(encoding="utf-8")
     assert ET.fromstring(text).tag.endswith("svg")
-    assert text == pictures.PICTURES_BY_NAME[name](), "make it anew: python -m docs.tools.pictures"
+    assert text == pictures.PICTURES_BY_NAME[name](), "generate it again: make pages"
 
 
 def test_every_option_and_public_name_has_its_row() -> None:
