@@ -60,8 +60,10 @@ def _running(name: str, start: int, step: Step, ufunc: np.ufunc) -> Op:
         k: KernelBuilder, x: Buffer, y: Buffer, axis: int, exclusive: bool, reverse: bool
     ) -> None:
         length = x.shape[axis]
+        # -0 + x is x for every x, so that the first sum is the first element, as in NumPy.
+        first = -0.0 if start == 0 and x.dtype.is_float and not exclusive else start
         with k.loops(*x.shape[:axis], *x.shape[axis + 1 :]) as rest:
-            total = k.local("total", x.dtype, as_expr(start, x.dtype))
+            total = k.local("total", x.dtype, as_expr(first, x.dtype))
             with k.loops(length) as (number,):
                 place = length - 1 - number if reverse else number
                 at = (*rest[:axis], place, *rest[axis:])

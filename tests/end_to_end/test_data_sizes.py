@@ -283,3 +283,36 @@ def test_an_axis_that_turns_out_empty_is_resized_to_an_empty_one(mode: str) -> N
     x = np.random.default_rng(2).normal(size=(1, 2, 4, 3)).astype(np.float32)
     for count in range(5):
         check(host, made, x=x, chosen=np.arange(4) < count)
+
+
+def test_hardmax_of_an_axis_that_may_be_empty_is_that_of_its_elements() -> None:
+    made = model(
+        [
+            helper.make_node("Compress", ["x", "chosen"], ["kept"], axis=1),
+            helper.make_node("Hardmax", ["kept"], ["y"]),
+        ],
+        {"x": (FLOAT, ("n", 4)), "chosen": (BOOL, (4,))},
+        {"y": (FLOAT, 2)},
+    )
+    host = rx.compile(made, bounds={"n": (1, 5)}).host()
+    x = np.random.default_rng(2).normal(size=(3, 4)).astype(np.float32)
+    x[1] = -np.inf
+    for count in range(5):
+        check(host, made, x=x, chosen=np.arange(4) < count)
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_a_running_sum_begins_with_its_first_element(reverse: int) -> None:
+    """The sum of -0 alone is -0, which a quotient shows."""
+    made = model(
+        [
+            helper.make_node("Constant", [], ["axis"], value_int=1),
+            helper.make_node("CumSum", ["x", "axis"], ["total"], reverse=reverse),
+            helper.make_node("Reciprocal", ["total"], ["y"]),
+        ],
+        {"x": (FLOAT, ("n", 3))},
+        {"y": (FLOAT, 2)},
+    )
+    host = rx.compile(made, bounds={"n": (1, 5)}).host()
+    x = np.array([[-0.0, 0.0, 1.0], [0.0, -0.0, -0.0], [-0.0, -0.0, -0.0]], np.float32)
+    check(host, made, x=x)
