@@ -66,7 +66,7 @@ static void judge(struct worst *worst, long double found, long double exact, lon
 {
     worst->inputs++;
     if (isnan(exact) || isinf(rounded) || isnan(found) || isinf(found)) {
-        /* The greatest number and infinity are neighbours: either is half a unit away. */
+        /* The greatest number and infinity are neighbors: either is half a unit away. */
         const int beside =
             isinf(exact) == 0 && (isinf(rounded) || isinf(found)) &&
             fabsl(exact) > ldexpl(1.0L - ldexpl(1.0L, -digits + 1), 1 - least - digits - 1);

@@ -23,14 +23,14 @@ from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Module
 from relax_aot.project import Project as BuiltProject
 from relax_aot.project.board import load_board
-from relax_aot.project.entries import FamilyProject
+from relax_aot.project.entries import EntriesProject as BuiltEntries
 from relax_aot.quantization.choice import choice_of
-from relax_aot.quantization.summary import Quantised
+from relax_aot.quantization.summary import Quantized
 from relax_aot.report import write_report
 from relax_aot.verify.emulate import Emulation, emulate
 from relax_aot.verify.entries_emulate import Sample, calls_of, emulate_entries
-from relax_aot.verify.entries_host import HostEntries, family_host
-from relax_aot.verify.figures import Memory, family_memory, memory_of
+from relax_aot.verify.entries_host import HostEntries, entries_host
+from relax_aot.verify.figures import Memory, entries_memory, memory_of
 from relax_aot.verify.host import HostModel, host_model
 from relax_aot.verify.sizes import as_array, by_name, given_sizes, merged_sizes
 
@@ -96,9 +96,9 @@ class Project:
         return memory_of(self.built)
 
     @property
-    def quantised(self) -> Quantised | None:
-        """The noise of each layer, where the model was quantised here."""
-        return self.built.quantised
+    def quantized(self) -> Quantized | None:
+        """The noise of each layer, where the model was quantized here."""
+        return self.built.quantized
 
     @property
     def plan(self) -> object:
@@ -140,7 +140,7 @@ class CompileOptions(LoadOptions, total=False):
 class EntriesProject:
     """Several entries compiled as one: they share weights, state and arena."""
 
-    built: FamilyProject
+    built: BuiltEntries
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Sizes that `at` gave."""
 
@@ -162,7 +162,7 @@ class EntriesProject:
         """Built with the host's compiler: `host.decode(x=...)` calls an entry, the state is
         kept from call to call; with `sanitize` under ASan and UBSan."""
         sanitize = arguments.flag("sanitize", sanitize)
-        return family_host(self.built, sanitize=sanitize, sizes=self.sizes)
+        return entries_host(self.built, sanitize=sanitize, sizes=self.sizes)
 
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> EntriesProject:
         """This project with sizes that the shapes of inputs do not determine, by the names of
@@ -180,7 +180,7 @@ class EntriesProject:
     @property
     def memory(self) -> Memory:
         """Bytes of the whole: one entry runs at a time, so the greatest arena and stack count."""
-        return family_memory(self.built)
+        return entries_memory(self.built)
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -331,7 +331,7 @@ def compile(
         libraries=arguments.texts("libraries", libraries),
         weights=arguments.text("weights", weights),
         stepwise=arguments.flag("stepwise", stepwise),
-        quantise=choice_of(
+        quantize=choice_of(
             None if quantize is None else arguments.text("quantize", quantize),
             arguments.text("calibration", calibration),
             arguments.texts("keep_float", keep_float),
@@ -346,9 +346,9 @@ def compile(
     if isinstance(source, Mapping | Entries):
         entries = _loaded_entries(source, options)
         return EntriesProject(driver.compile_entries(entries, target, options))
-    module, quantised = driver.coded(driver.load(source, options), options)
+    module, quantized = driver.coded(driver.load(source, options), options)
     built = driver.compile_module(module, target, options)
-    return Project(replace(built, quantised=quantised))
+    return Project(replace(built, quantized=quantized))
 
 
 def _options(

@@ -37,9 +37,9 @@ from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, note, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
-from relax_aot.project.entries import Compiled, FamilyProject, assemble_entries
+from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
-from relax_aot.quantization.summary import Quantised
+from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling.targets import find as find_target
 from relax_aot.transforms import integers
 from relax_aot.verify import fused_kernels
@@ -72,7 +72,7 @@ class Options:
     """How weights reach the program: one of emit.weights.FORMS."""
     stepwise: bool = False
     """Whether there is a form of the run beside it that returns between kernels."""
-    quantise: quantization.Choice | None = None
+    quantize: quantization.Choice | None = None
     calibrate: Mapping[str, Any] = field(default_factory=dict)
     """Sample inputs by name, with an axis of samples in front."""
     check: bool = False
@@ -87,14 +87,14 @@ def load(source: Any, options: Options) -> Module:
     return substitute_dims(module, fixed) if fixed else module
 
 
-def coded(module: Module, options: Options) -> tuple[Module, Quantised | None]:
+def coded(module: Module, options: Options) -> tuple[Module, Quantized | None]:
     """The module with the codes that were asked for, and what they cost. What it computes from
     there on is integers: that is what results are compared with."""
-    if options.quantise is None:
+    if options.quantize is None:
         return module, None
     _require_data(module)
-    module, quantised = quantization.quantise(module, options.calibrate, options.quantise)
-    return integers.run(module), quantised
+    module, quantized = quantization.quantize(module, options.calibrate, options.quantize)
+    return integers.run(module), quantized
 
 
 def imported(options: Options) -> frontends.ImportOptions:
@@ -213,10 +213,10 @@ def compile_entries(
     board: Board,
     options: Options,
     dump_folder: str | os.PathLike[str] | None = None,
-) -> FamilyProject:
+) -> EntriesProject:
     """Entries -> one project. `dump_folder` receives every stage's text form, a folder for each
     entry."""
-    entries, quantised = _coded_entries(entries, options)
+    entries, quantized = _coded_entries(entries, options)
     planned: dict[str, _Planned] = {}
     table = _externs(options)
     for number, (name, module) in enumerate(entries.modules):
@@ -235,7 +235,7 @@ def compile_entries(
     externs.require_taken(table, [one.plan.module for one in planned.values()])
     parts = [
         Compiled(
-            name, one.original, one.plan, one.table, one.fusion, one.floats, quantised.get(name)
+            name, one.original, one.plan, one.table, one.fusion, one.floats, quantized.get(name)
         )
         for name, one in planned.items()
     ]
@@ -246,14 +246,14 @@ def compile_entries(
     )  # fmt: skip
 
 
-def _coded_entries(entries: Entries, options: Options) -> tuple[Entries, Mapping[str, Quantised]]:
+def _coded_entries(entries: Entries, options: Options) -> tuple[Entries, Mapping[str, Quantized]]:
     """Each entry with codes of its own. Samples and layers that are kept are those of all, or of
     one entry where its name and a dot stand before theirs."""
-    choice = options.quantise
+    choice = options.quantize
     if choice is None:
         return entries, {}
     modules: dict[str, Module] = {}
-    found: dict[str, Quantised] = {}
+    found: dict[str, Quantized] = {}
     for name, module in entries.modules:
         others = tuple(f"{other}." for other in entries.names if other != name)
         keep = [n.removeprefix(f"{name}.") for n in choice.keep_float if not n.startswith(others)]
@@ -261,14 +261,14 @@ def _coded_entries(entries: Entries, options: Options) -> tuple[Entries, Mapping
         arrays = given | {
             n.removeprefix(f"{name}."): a for n, a in given.items() if n.startswith(f"{name}.")
         }
-        own = replace(options, quantise=replace(choice, keep_float=tuple(keep)), calibrate=arrays)
+        own = replace(options, quantize=replace(choice, keep_float=tuple(keep)), calibrate=arrays)
         try:
-            modules[name], quantised = coded(module, own)
+            modules[name], quantized = coded(module, own)
         except RelaxAotError as error:
             error.add_note(f"in the entry {name}")
             raise
-        assert quantised is not None
-        found[name] = quantised
+        assert quantized is not None
+        found[name] = quantized
     return frontends_entries.joined(modules), found
 
 
@@ -328,7 +328,7 @@ def compile_for(
     targets = [load_board(name) for name in boards]
     stages: list[Stage] = []
     step("reading the model")
-    module, quantised = coded(load(source, options), options)
+    module, quantized = coded(load(source, options), options)
 
     def record(stage: str, value: Module | str) -> None:
         count = STAGES_PER_BOARD * len(targets)
@@ -341,7 +341,7 @@ def compile_for(
     dumped: list[Stage] = []
     for target in targets:
         built = compile_module(module, target, options, record)
-        projects.append(replace(built, quantised=quantised))
+        projects.append(replace(built, quantized=quantized))
         dumped = dumped or list(stages)
     finished()
     if dump_folder is not None:

@@ -48,7 +48,7 @@ def functions(folder: Path) -> dict[str, tuple[Callable[..., object], dict[str, 
     module = two()
     project = rx.compile(rx.parse(SMALL), name="small")
     several, x = entries(), np.zeros(3, np.float32)
-    host, family = project.host(), several.host()
+    host, entries_host = project.host(), several.host()
     return {
         "load": (rx.load, {"source": module}),
         "compile": (rx.compile, {"source": rx.parse(SMALL)}),
@@ -68,11 +68,11 @@ def functions(folder: Path) -> dict[str, tuple[Callable[..., object], dict[str, 
         "host x": (lambda x: host(x=x), {"x": x}),
         "host.at": (lambda sizes: host.at(sizes)(x=x), {"sizes": {"n": 3}}),
         "host.run_at": (host.run_at, {"sizes": {"n": 3}, "inputs": [x]}),
-        "entry": (lambda arrays: family.one(arrays), {"arrays": {"x": x}}),
-        "entry.at": (lambda sizes: family.one.at(sizes)(x=x), {"sizes": {"n": 3}}),
-        "entry.run_at": (family.run_at, {"entry": "one", "sizes": {"n": 3}, "inputs": [x]}),
-        "entry.reset": (lambda sizes: family.reset(sizes), {"sizes": {}}),
-        "entries item": (lambda name: family[name], {"name": "one"}),
+        "entry": (lambda arrays: entries_host.one(arrays), {"arrays": {"x": x}}),
+        "entry.at": (lambda sizes: entries_host.one.at(sizes)(x=x), {"sizes": {"n": 3}}),
+        "entry.run_at": (entries_host.run_at, {"entry": "one", "sizes": {"n": 3}, "inputs": [x]}),
+        "entry.reset": (lambda sizes: entries_host.reset(sizes), {"sizes": {}}),
+        "entries item": (lambda name: entries_host[name], {"name": "one"}),
     }
 
 

@@ -67,7 +67,7 @@ def planned() -> Planned:
 
 
 def svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
-    """Colours work on light and dark pages, because the picture brings its own ground."""
+    """Colors work on light and dark pages, because the picture brings its own ground."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}"'
         ' font-family="sans-serif" font-size="12" role="img">'
@@ -142,7 +142,7 @@ def picture_of_orientation() -> str:
     wide, high = 150, 74
     floor = ROOM + rows * high
 
-    def centre(name: str) -> tuple[float, float]:
+    def center(name: str) -> tuple[float, float]:
         # Every other row is moved aside, so that arrows that skip a row pass beside its boxes.
         x = ROOM + columns[name] * (wide + ROOM) + wide / 2 + level[name] % 2 * (wide + ROOM) / 2
         return x, floor - level[name] * high - 20
@@ -153,12 +153,12 @@ def picture_of_orientation() -> str:
     )
     parts = [f"<defs>{marker}</defs>"]
     for name, under in plan.below.items():
-        x, y = centre(name)
+        x, y = center(name)
         for other in under:
-            to_x, to_y = centre(other)
+            to_x, to_y = center(other)
             parts.append(line(x, y + 16, to_x, to_y - 16, ' marker-end="url(#head)"'))
     for number, value in enumerate(VALUES):
-        x, y = centre(value.name)
+        x, y = center(value.name)
         parts.append(
             f'<rect x="{x - wide / 2:g}" y="{y - 16:g}" width="{wide}" height="32" rx="4"'
             f' fill="hsl({HUES[number]},65%,78%)" stroke="#333"/>'
@@ -189,16 +189,14 @@ def picture_of_curve() -> str:
         ("arena of a run, one build", "#06c", needs),
         ("build with that bound", "#c40", builds),
     )
-    for place, (name, colour, curve) in enumerate(curves):
+    for place, (name, color, curve) in enumerate(curves):
         points = " ".join(
             f"{ROOM + (n + 1) / HIGH * width:.1f},{ROOM + height - bytes_ / most * height:.1f}"
             for n, bytes_ in enumerate(curve)
         )
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        )
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
         y = ROOM + height - 14 - 18 * place
-        parts.append(f'<rect x="{ROOM + 250}" y="{y - 9}" width="12" height="4" fill="{colour}"/>')
+        parts.append(f'<rect x="{ROOM + 250}" y="{y - 9}" width="12" height="4" fill="{color}"/>')
         parts.append(text(ROOM + 268, y - 3, name))
     parts.append(text(ROOM + width, ROOM + height + 16, f"n = {HIGH}", "end"))
     parts.append(text(ROOM, ROOM + height + 16, "n = 1"))

@@ -1,5 +1,5 @@
 /*
- * main.c - recognise a recorded gesture with the C project that relax_aot makes of gesture.onnx.
+ * main.c - recognize a recorded gesture with the C project that relax_aot makes of gesture.onnx.
  *
  * Answers 0 where the gesture is the right one, so that a board without a console can be tested
  * too: compile it there with -DGESTURE_NO_STDIO.
@@ -21,7 +21,7 @@ enum {
 
 _Static_assert(GESTURE_SAMPLE_N <= GESTURE_N_MAX, "the sample is longer than the model's bound");
 
-/* What was recognised: which gesture, how surely, and from which frame to which. */
+/* What was recognized: which gesture, how surely, and from which frame to which. */
 struct recognition {
     int32_t gesture;
     float score;
@@ -46,7 +46,7 @@ static int32_t likeliest(const float *chances)
 }
 
 /* Fills `found`, whatever the number of samples up to GESTURE_N_MAX. */
-static enum raot_status recognise(const float (*motion)[6], int32_t n, struct recognition *found)
+static enum raot_status recognize(const float (*motion)[6], int32_t n, struct recognition *found)
 {
     const struct gesture_memory memory = {.arena = arena, .arena_bytes = sizeof(arena)};
     const struct gesture_dims dims = {.n = n};
@@ -88,7 +88,7 @@ static void show(const struct recognition *found)
 int main(void)
 {
     struct recognition found;
-    const enum raot_status status = recognise(gesture_sample, GESTURE_SAMPLE_N, &found);
+    const enum raot_status status = recognize(gesture_sample, GESTURE_SAMPLE_N, &found);
 
 #ifndef GESTURE_NO_STDIO
     if (status != RAOT_OK) {

@@ -1,6 +1,6 @@
 """The classifier: which layers, in which order, with which weights.
 
-motion [n, 6] -> normalised -> conv (every 2nd sample) -> residual dilated block
+motion [n, 6] -> normalized -> conv (every 2nd sample) -> residual dilated block
   -> depthwise (every 2nd) -> pointwise -> GRU, one state per 4 samples
   -> scores [classes]: from the mean and the peak of all states
   -> frames [(n+3)//4, classes]: from each state
@@ -18,7 +18,7 @@ from examples.gesture.motion import CLASSES
 
 CHANNELS, HIDDEN = 16, 24
 EPSILON = 1e-5
-"""Added to the variance of the normalisation, as ONNX's BatchNormalization does."""
+"""Added to the variance of the normalization, as ONNX's BatchNormalization does."""
 
 Weights = dict[str, Array]
 
@@ -42,7 +42,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "scores.weight": (len(CLASSES), 2 * HIDDEN),
     "scores.bias": (len(CLASSES),),
 }
-"""What is trained. The normalisation's mean and variance come from the recordings."""
+"""What is trained. The normalization's mean and variance come from the recordings."""
 GRU_WEIGHTS = ("gru.weight", "gru.recurrence", "gru.bias", "gru.recurrence_bias")
 
 

@@ -3,7 +3,7 @@
 A gesture is a path of the hand (metres to the right, forward, up) and its rotation about those
 axes. From them follow what an accelerometer (in units of g, gravity included) and a gyroscope
 (rad/s) measure in the frame of a device held at a slight, random angle. Trembling of the hand,
-slow drift of the posture, offsets, noise, saturation and quantisation are added.
+slow drift of the posture, offsets, noise, saturation and quantization are added.
 """
 
 from __future__ import annotations

@@ -127,13 +127,13 @@ def trained(rng: np.random.Generator, words: int = 600) -> dict[str, Array]:
             for label, frames in zip(labels, lengths, strict=True)
         ]
     ).astype(np.float64)
-    centre, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-6
-    normal = (rows - centre) / spread
+    center, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-6
+    normal = (rows - center) / spread
     wanted = np.eye(len(WORDS))[labels] - 1 / len(WORDS)
     system = normal.T @ normal + 3.0 * np.eye(2 * CHANNELS)
     solved = 12 * np.linalg.solve(system, normal.T @ wanted) / spread[:, None]
     weights["dense_weight"] = solved.astype(np.float32)
-    weights["dense_bias"] = (-centre @ solved).astype(np.float32)
+    weights["dense_bias"] = (-center @ solved).astype(np.float32)
     return weights
 
 

@@ -1,6 +1,6 @@
 /*
  * main.c - three models in one program, one arena: smooth a recording, see whether anything
- * moves, and only then recognise the gesture.
+ * moves, and only then recognize the gesture.
  *
  * The models run one after the other, so the arena is as large as the greatest need of one of
  * them, not the sum. Between calls it may be used for other things.
@@ -47,7 +47,7 @@ static enum raot_status is_active(int32_t n, uint8_t *moving)
     return active_run(&memory, &dims, &in, &out);
 }
 
-static enum raot_status recognise(int32_t n)
+static enum raot_status recognize(int32_t n)
 {
     const struct gesture_memory memory = {.arena = &arena, .arena_bytes = sizeof arena};
     const struct gesture_dims dims = {.n = n};
@@ -70,7 +70,7 @@ int main(void)
         printf("nothing moves\n");
         return 1;
     }
-    if (recognise(n) != RAOT_OK) {
+    if (recognize(n) != RAOT_OK) {
         return 1;
     }
     for (int32_t i = 1; i < GESTURE_CLASSES; i++) {

@@ -13,7 +13,7 @@ from relax_aot.project import Project
 from relax_aot.project.board import load_board
 from relax_aot.project.folder import kept_edits
 from relax_aot.verify.compare import Tolerance
-from relax_aot.verify.entries_job import FamilyJob, run_family_job
+from relax_aot.verify.entries_job import EntriesJob, run_entries_job
 from relax_aot.verify.job import Result
 
 
@@ -66,8 +66,8 @@ def compile_several(
         lines.append(
             f"{name}: arena {plan.arena_bytes} bytes (lower bound {plan.lower_bound_bytes})"
         )
-        if one.quantised is not None:
-            lines += [f"{name}: {line}" for line in one.quantised.lines()]
+        if one.quantized is not None:
+            lines += [f"{name}: {line}" for line in one.quantized.lines()]
         lines += [f"{name}: in floats: {line}" for line in one.floats]
     lines.append(
         f"together: arena {project.arena_bytes} bytes, state {project.state_bytes} bytes,"
@@ -93,18 +93,18 @@ def verify_several(
     targets = [load_board(name) for name in boards]
     entries = load(sources, options)
     projects = [driver.compile_entries(entries, board, options, dump) for board in targets]
-    job = FamilyJob(
+    job = EntriesJob(
         sources={} if isinstance(sources, Path) else sources,
         projects=tuple(projects),
         fix=options.fix,
         state=options.state,
         at=tuple(parse_at(text) for text in at),
         inputs=read_inputs(inputs),
-        reference="numpy" if reference is None and options.quantise else reference,
+        reference="numpy" if reference is None and options.quantize else reference,
         tolerance=tolerance,
         sanitize=sanitize,
     )
-    return run_family_job(job)
+    return run_entries_job(job)
 
 
 def entry_project(

@@ -170,7 +170,7 @@ def run_task(task: Task) -> tuple[Mapping[str, Any] | None, str, str]:
                 state=options.state,
                 at=tuple(parse_at(text) for text in task.at),
                 reference=task.reference
-                or ("numpy" if options.quantise else default_reference(str(source))),
+                or ("numpy" if options.quantize else default_reference(str(source))),
                 tolerance=Tolerance(*task.tolerance) if task.tolerance else None,
             )
             return run_job(job).as_json(), "", where

@@ -173,7 +173,7 @@ def compile_command(
         )
         for name in kept_edits(project.packaged(package), folder):
             click.echo(f"{folder}/{name}: your edit is kept; delete it to get the generated one")
-        for line in project.quantised.lines() if project.quantised is not None else ():
+        for line in project.quantized.lines() if project.quantized is not None else ():
             click.echo(line)
         for line in project.floats:
             click.echo(f"in floats: {line}")
@@ -263,7 +263,7 @@ def verify(
     options = _options(chosen)
     arrays = read_inputs(inputs)
     sizes = tuple(parse_at(text) for text in at)
-    usual = "numpy" if options.quantise else default_reference(model)
+    usual = "numpy" if options.quantize else default_reference(model)
     chosen_reference = reference or usual
     if per_value:
         if sanitize or port or json_file or dump or labels:
@@ -287,7 +287,7 @@ def verify(
         sanitize=sanitize,
         port=port,
         baud=baud,
-        float_module=driver.load(model, options) if options.quantise else None,
+        float_module=driver.load(model, options) if options.quantize else None,
         labels=labels_of(labels, arrays),
     )
     end_verify(run_job(job), json_file)
@@ -460,7 +460,7 @@ def bug(
 ) -> None:
     """Write the smallest part of MODEL that still goes wrong, to report it."""
     from relax_aot import driver
-    from relax_aot.diagnose.bug import minimise, with_random_weights, write_reproducer
+    from relax_aot.diagnose.bug import minimize, with_random_weights, write_reproducer
     from relax_aot.project.board import load_board
     from relax_aot.verify.job import default_reference
     from relax_aot.verify.onnx_values import OnnxValues
@@ -474,11 +474,11 @@ def bug(
     outside = None
     if random_weights:
         module = with_random_weights(module)
-    elif options.quantise is None and default_reference(model) == "onnxruntime":
+    elif options.quantize is None and default_reference(model) == "onnxruntime":
         outside = OnnxValues(model, options.fix, module)
     module, _ = driver.coded(module, options)
     target = load_board(board)
-    found = minimise(module, target, options, [parse_at(text) for text in at], outside)
+    found = minimize(module, target, options, [parse_at(text) for text in at], outside)
     path = write_reproducer(found, target, options, Path(output))
     click.echo(f"{path}: {found.calls} of {found.of_calls} calls")
     click.echo(f"{found.failure.kind}: {found.failure.message}")

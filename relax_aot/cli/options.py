@@ -57,7 +57,7 @@ def options_of(
         externs=tuple(extern),
         libraries=tuple(library),
         weights=weights,
-        quantise=choice,
+        quantize=choice,
         calibrate=read_inputs(calibrate, "--calibrate"),
         check=check,
         stepwise=stepwise,

@@ -1,4 +1,4 @@
-"""A minimal reproducer: the fewest neighbouring calls of a model that still go wrong.
+"""A minimal reproducer: the fewest neighboring calls of a model that still go wrong.
 
 A part of the entry is a module of its own: what it reads becomes inputs, what others read of
 it becomes results. Small parts are tried first, so most bugs end as one call.
@@ -68,7 +68,7 @@ class Reproducer:
     """Results of another program, where the module's own reference is wrong too."""
 
 
-def minimise(
+def minimize(
     module: Module,
     board: Board,
     options: Options,

@@ -21,8 +21,8 @@ from relax_aot.emit.c_numbers import Numbers, Plain
 from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names
 from relax_aot.emit.c_reach import NONE, Apart
 from relax_aot.emit.c_windows import Window, window_of
-from relax_aot.ir.compared import decided
 from relax_aot.ir.dims import Bounds, Dim, interval
+from relax_aot.ir.folded_comparison import folded_comparison
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
     COMPARISONS,
@@ -445,7 +445,7 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     if op in COMPARISONS and isinstance(expr.left, Index) and isinstance(expr.right, Index):
         sides = [scope.dim(e.dim) for e in (expr.left, expr.right)]
         return f"{sides[0]} {op} {sides[1]}", _PRECEDENCE[op]
-    if (known := decided(expr)) is not None:
+    if (known := folded_comparison(expr)) is not None:
         return str(int(known)), ATOM
     if expr.left.dtype.is_float or op in COMPARISONS + LOGICAL:
         binds = _PRECEDENCE[op]

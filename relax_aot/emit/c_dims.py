@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, interval, maximise, row_major
+from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, interval, maximize, row_major
 from relax_aot.ir.evaluate import magnitude
 
 Names = Mapping[str, str]
@@ -106,13 +106,13 @@ def _atomic(text: str) -> bool:
 def greatest_c(dim: Dim, macros: Names, bounds: Bounds) -> str:
     """The greatest value over the box, as a `long long` constant expression in the bounds."""
     wide = _open(bounds)
-    return _constant_c(maximise(dim, bounds), macros, wide)
+    return _constant_c(maximize(dim, bounds), macros, wide)
 
 
 def bound_limits(sizes: Iterable[Dim], bounds: Bounds, terms: int) -> dict[str, int]:
     """For each symbol the highest bound at which no constant expression for `sizes`, nor a
     sum of `terms` of them, can pass a `long long`. Above it nothing could be checked in C."""
-    greatest = [maximise(size, bounds) for size in set(sizes)]
+    greatest = [maximize(size, bounds) for size in set(sizes)]
     declared = {name: bounds.range(name)[1] for name in bounds}
 
     def held(limit: int) -> bool:

@@ -18,8 +18,8 @@ from relax_aot.emit.interface import (
     STEP_FUNCTIONS,
     TAKEN_MACROS,
     ArenaPort,
+    CommonInterface,
     DimField,
-    Family,
     Interface,
     StatePart,
     interface_of,
@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class FamilySources:
+class EntriesSources:
     """The C files of all entries, the weights block, and what they were made of."""
 
     files: dict[str, str]
@@ -79,18 +79,18 @@ def emit_entries(
     regions: Sequence[Region] = (),
     *,
     stepwise: bool = False,
-) -> FamilySources:
+) -> EntriesSources:
     """The C of these entries; `regions` are the board's, of which some hold constants."""
-    family = _family(parts, identifier(name).lower())
+    common = _common(parts, identifier(name).lower())
     constants, same = _constants(parts)
     apart = weights == "blob" and bool(constants)
     interfaces = tuple(
         interface_of(
             part.plan,
-            f"{family.name}_{part.name}",
+            f"{common.name}_{part.name}",
             weights_apart=apart,
             meanings=part.meanings,
-            family=family,
+            common=common,
             stepwise=stepwise,
         )
         for part in parts
@@ -100,7 +100,7 @@ def emit_entries(
     form = "auto" if weights == "blob" and not apart else weights
     verbs = ("run", "arena_bytes", *(STEP_FUNCTIONS if stepwise else ()))
     taken = [f"{part.name}_{verb}" for part in parts for verb in verbs]
-    stored = weights_of(constants, family.name, alignment, placed, form, taken)
+    stored = weights_of(constants, common.name, alignment, placed, form, taken)
     contexts = make_contexts(
         [
             (part.plan, interface, {own: stored.names[one] for own, one in table.items()})
@@ -110,7 +110,7 @@ def emit_entries(
         sharing,
     )
     views = tuple(model_view(context, stored, externs, sharing) for context in contexts)
-    shared = _interface(family, interfaces)
+    shared = _interface(common, interfaces)
     view = _view(shared, contexts, views, stored, placed)
     block = stored.block
     if stored.layout is not None:
@@ -120,10 +120,10 @@ def emit_entries(
         view = replace(view, weights_identity=blob.identity_rows(expected))
         block = blob.pack(stored.layout, expected)
     files = _files(view, views)
-    c_name = family.name
+    c_name = common.name
     check_macros(files[f"{c_name}.c"] + files[f"{c_name}.h"], externs.macros)
     blocks = {f"{c_name}_weights.bin": block} if block else {}
-    return FamilySources(files, blocks, shared, view, interfaces, views, stored.total_bytes)
+    return EntriesSources(files, blocks, shared, view, interfaces, views, stored.total_bytes)
 
 
 def _files(view: ModelView, views: tuple[ModelView, ...]) -> dict[str, str]:
@@ -142,7 +142,7 @@ def _files(view: ModelView, views: tuple[ModelView, ...]) -> dict[str, str]:
 # What is shared
 
 
-def _family(parts: Sequence[Part], name: str) -> Family:
+def _common(parts: Sequence[Part], name: str) -> CommonInterface:
     prefix = name.upper()
     fields = Names(beside=())
     macros = Names(TAKEN_MACROS, before=f"{prefix}_")
@@ -175,7 +175,7 @@ def _family(parts: Sequence[Part], name: str) -> Family:
                 bytes_of[own.source] = -(-greatest // alignment) * alignment
     order = tuple(dims.values())
     header = tuple(field for field in order if field.source in shaping)
-    return Family(
+    return CommonInterface(
         name,
         prefix,
         order,
@@ -202,23 +202,23 @@ def _constants(parts: Sequence[Part]) -> tuple[tuple[Constant, ...], list[dict[s
     return tuple(found.values()), same
 
 
-def _interface(family: Family, interfaces: Sequence[Interface]) -> Interface:
+def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Interface:
     """The memory of all entries, and the sizes that init is given."""
     arenas: dict[str, ArenaPort] = {}
     for interface in interfaces:
         for arena in interface.arenas:
-            stem = f"{family.name}_{arena.member}"
+            stem = f"{common.name}_{arena.member}"
             port = ArenaPort(arena.member, stem.upper(), f"{stem}_bytes")
             arenas.setdefault(arena.member, port)
     return Interface(
-        family.name,
-        family.prefix,
+        common.name,
+        common.prefix,
         tuple(arenas.values()),
-        family.shaping,
+        common.shaping,
         (),
         (),
         (),
-        family.states,
+        common.states,
         (),
         interfaces[0].weights_apart,
     )

@@ -47,7 +47,7 @@ def functions_of(interface: Interface) -> Iterator[PublicView]:
     bytes_arguments = "dims" if interface.dims else ""
     for arena in interface.arenas:
         yield PublicView(arena.need, "size_t", sizes, bytes_arguments)
-    if interface.family is None:
+    if interface.common is None:
         yield from shared_functions(interface)
     name = interface.name
     run = [parameters(interface, run=True), arguments(interface, run=True).replace("&", "")]

@@ -75,7 +75,7 @@ class ArenaPort:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class CommonInterface:
     """What the entries of one model share: names, sizes, and the state block."""
 
     name: str
@@ -106,7 +106,7 @@ class Interface:
     conditions: tuple[Condition, ...]
     weights_apart: bool = False
     """The program gives the weights, as a block that is checked."""
-    family: Family | None = None
+    common: CommonInterface | None = None
     """What it shares, where it is one entry of several."""
     stepwise: bool = False
     """There is a form of the run that returns between kernels."""
@@ -115,17 +115,17 @@ class Interface:
 
     @property
     def owner(self) -> str:
-        """Whose memory, weights and header they are: the model's, or the family's."""
-        return self.name if self.family is None else self.family.name
+        """Whose memory, weights and header they are: the model's, or the common's."""
+        return self.name if self.common is None else self.common.name
 
     @property
     def owner_prefix(self) -> str:
-        return self.prefix if self.family is None else self.family.prefix
+        return self.prefix if self.common is None else self.common.prefix
 
     @property
     def bounded(self) -> tuple[DimField, ...]:
         """All sizes that the header has bounds of."""
-        return self.dims if self.family is None else self.family.dims
+        return self.dims if self.common is None else self.common.dims
 
     @property
     def fixed_sizes(self) -> dict[str, int]:
@@ -155,15 +155,15 @@ def interface_of(
     *,
     weights_apart: bool = False,
     meanings: Mapping[str, str] | None = None,
-    family: Family | None = None,
+    common: CommonInterface | None = None,
     stepwise: bool = False,
 ) -> Interface:
-    """Names are legal and unique; they depend on the model alone. An entry of a family takes
+    """Names are legal and unique; they depend on the model alone. An entry of a common takes
     the names of sizes and states from there."""
     module, said = plan.module, meanings or {}
     c_name = identifier(name).lower()
     prefix = c_name.upper()
-    shared = {} if family is None else {field.source: field for field in family.dims}
+    shared = {} if common is None else {field.source: field for field in common.dims}
     macros = Names(TAKEN_MACROS, before=f"{prefix}_")
     if module.states:
         macros.claim("STATE_BYTES")
@@ -211,10 +211,10 @@ def interface_of(
         results,
         ports(module.main.params, state_inputs),
         ports(module.main.results, state_outputs),
-        state_parts(module, prefix) if family is None else _parts_of(module, family),
+        state_parts(module, prefix) if common is None else _parts_of(module, common),
         module.conditions,
         weights_apart,
-        family,
+        common,
         stepwise,
         tuple(dim_field(s, module.source_name(s.name), Names(), macros, prefix) for s in fixed),
     )
@@ -246,10 +246,10 @@ def state_parts(module: Module, prefix: str) -> tuple[StatePart, ...]:
     return tuple(parts)
 
 
-def _parts_of(module: Module, family: Family) -> tuple[StatePart, ...]:
-    """An entry's states: the family's names, the entry's own sizes."""
-    shared = {part.source: part for part in family.states}
-    own = state_parts(module, family.prefix)
+def _parts_of(module: Module, common: CommonInterface) -> tuple[StatePart, ...]:
+    """An entry's states: the common's names, the entry's own sizes."""
+    shared = {part.source: part for part in common.states}
+    own = state_parts(module, common.prefix)
     return tuple(
         replace(part, c_name=shared[part.source].c_name, macro=shared[part.source].macro)
         for part in own
@@ -302,7 +302,7 @@ def state_symbols(interface: Interface) -> tuple[DimField, ...]:
 
 def state_header(interface: Interface) -> tuple[DimField, ...]:
     """The sizes in the header of the state block, in order: those that shape any of its states."""
-    return state_symbols(interface) if interface.family is None else interface.family.shaping
+    return state_symbols(interface) if interface.common is None else interface.common.shaping
 
 
 def header_bytes(interface: Interface, alignment: int) -> int:

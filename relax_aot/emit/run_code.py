@@ -299,7 +299,7 @@ def arenas_used(plan: Plan) -> set[int]:
 
 
 def spans(context: RunContext) -> tuple[list[str], list[str]]:
-    """Initialisers `{start, bytes}` of the memory that a run writes, and that it reads."""
+    """Initializers `{start, bytes}` of the memory that a run writes, and that it reads."""
     interface, plan = context.interface, context.plan
     inner = {s.name for s in plan.module.symbols if s.inner}
 

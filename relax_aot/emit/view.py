@@ -124,7 +124,7 @@ class ModelView:
     small: bool
     """Whether code is made small rather than fast."""
     level: str
-    """How compilers are to optimise it."""
+    """How compilers are to optimize it."""
     ir_lines: tuple[str, ...]
     bounds: tuple[BoundView, ...]
     fixed: tuple[FixedView, ...]
@@ -279,8 +279,8 @@ def model_view(
         inputs=inputs,
         outputs=outputs,
         has_state=interface.has_state,
-        owns_state=interface.has_state and interface.family is None,
-        owns_weights=interface.weights_apart and interface.family is None,
+        owns_state=interface.has_state and interface.common is None,
+        owns_weights=interface.weights_apart and interface.common is None,
         arenas=arena_views(context, slots),
         has_init=interface.has_init,
         init_note=init_note(interface),
@@ -428,7 +428,7 @@ def _sizes(interface: Interface, plan: Plan) -> list[Dim]:
 def _checked(interface: Interface, plan: Plan) -> tuple[str, ...]:
     """Macros of sizes that must fit an int32; the arena is no smaller than any slot."""
     ports = [port.macro for port in (*interface.inputs, *interface.outputs)]
-    owned = interface.has_state and interface.family is None
+    owned = interface.has_state and interface.common is None
     state = [f"{interface.prefix}_STATE_BYTES"] if owned else []
     steps = [f"{interface.prefix}_STEPS"] if interface.stepwise else []
     return (*ports, *state, *steps, *(f"{arena.macro}_BYTES" for arena in interface.arenas))

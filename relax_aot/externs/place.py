@@ -34,8 +34,8 @@ from relax_aot.ir.graph import (
     Function,
     Module,
     Var,
+    assumption_conditions,
     attrs_of,
-    relied_conditions,
 )
 from relax_aot.ir.text import call_text
 from relax_aot.ir.types import Ref, TensorType
@@ -52,16 +52,16 @@ class _Placing:
     taken: int = 0
     refused: list[str] = field(default_factory=list)
     conditions: list[Condition] = field(default_factory=list)
-    relied: list[Relation] = field(default_factory=list)
+    assumptions: list[Relation] = field(default_factory=list)
     """What the match at hand took from highs that may be raised."""
 
     @cached_property
     def bounds(self) -> Bounds:
-        return replace(self.module.bounds, relied=self.relied)
+        return replace(self.module.bounds, assumptions=self.assumptions)
 
-    def keep_relied(self, origin: str) -> None:
+    def keep_assumptions(self, origin: str) -> None:
         """What has to be checked for the match at hand."""
-        self.conditions += relied_conditions(self.relied, self.module.symbols, origin)
+        self.conditions += assumption_conditions(self.assumptions, self.module.symbols, origin)
 
 
 def place(module: Module, table: ExternTable) -> Module:
@@ -161,10 +161,10 @@ def _first_fit(
     for match in _candidates(placing.rule, graph, root):
         if gone & {graph.place(call) for call in match.calls}:
             continue
-        placing.relied.clear()
+        placing.assumptions.clear()
         try:
             call = _extern_call(graph, match, extern, placing)
-            placing.keep_relied(f"{_rule_name(placing.rule)} for {call.origin}")
+            placing.keep_assumptions(f"{_rule_name(placing.rule)} for {call.origin}")
             return match, call
         except _Unfit as problem:
             outs = ", ".join(f"%{out.name}" for out in root.outs)

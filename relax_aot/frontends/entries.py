@@ -49,16 +49,16 @@ def _loaded(
     sources: Mapping[str, Callable[[ImportOptions], Module]], options: ImportOptions
 ) -> Entries:
     check_entry_names(list(sources))
-    heard: set[str] = set()
+    used: set[str] = set()
     modules: dict[str, Module] = {}
     for name, source in sources.items():
         try:
-            own = replace(options, state={}, heard=heard)
+            own = replace(options, state={}, used=used)
             modules[name] = _named(source(own), name)
         except RelaxAotError as error:
             error.add_note(f"in the entry {name}")
             raise
-    _check_heard(options, heard, modules)
+    _check_used(options, used, modules)
     for before, after in options.state.items():
         modules = _with_state(modules, before, after)
     return joined(modules)
@@ -103,17 +103,17 @@ def _named(module: Module, name: str) -> Module:
     return replace(module, functions=(replace(module.main, name=name), *module.functions[1:]))
 
 
-def _check_heard(options: ImportOptions, heard: set[str], modules: Mapping[str, Module]) -> None:
+def _check_used(options: ImportOptions, used: set[str], modules: Mapping[str, Module]) -> None:
     symbols = {m.source_name(s.name) for m in modules.values() for s in m.symbols}
     for name in options.bounds:
-        if name not in heard:
+        if name not in used:
             raise WrongBound(no_such_symbol(name, symbols))
     for text in options.assume:
-        if text not in heard:
+        if text not in used:
             raise WrongBound(f"--assume {text!r}: no entry has all of these sizes")
     inputs = dict.fromkeys(m.source_name(p.name) for m in modules.values() for p in m.main.params)
     for name in options.fix:
-        if name not in heard:
+        if name not in used:
             raise ModelError(f"--fix {name}: {no_such('input', name, list(inputs))}")
 
 

@@ -44,10 +44,10 @@ def no_such(kind: str, name: str, names: Collection[str]) -> str:
 
 def concerning(options: ImportOptions, inputs: Collection[str]) -> ImportOptions:
     """Of options that are those of several entries, what these inputs are fixed to."""
-    if options.heard is None:
+    if options.used is None:
         return options
     own = {name: value for name, value in options.fix.items() if name in inputs}
-    options.heard.update(own)
+    options.used.update(own)
     return replace(options, fix=own)
 
 
@@ -68,7 +68,7 @@ def check_names(options: ImportOptions, inputs: Collection[str], outputs: Collec
 
 def declare(builder: FunctionBuilder, sizes: Sizes) -> set[str]:
     """The symbols of the inputs' shapes and what is assumed of them; the symbols' names."""
-    builder.shared.wanted = sizes.other_bounds
+    builder.shared.requested = sizes.other_bounds
     for symbol in sizes.symbols:
         builder.symbol(symbol)
     builder.assume(sizes.conditions)
@@ -78,10 +78,10 @@ def declare(builder: FunctionBuilder, sizes: Sizes) -> set[str]:
 def check_bounds(builder: FunctionBuilder, options: ImportOptions) -> None:
     """Every bound is of a symbol that the model has, or else that another entry has."""
     shared = builder.shared
-    if options.heard is not None:
-        options.heard.update(options.bounds.keys() - (shared.wanted.keys() - shared.heard))
+    if options.used is not None:
+        options.used.update(options.bounds.keys() - (shared.requested.keys() - shared.used))
         return
-    for name in shared.wanted.keys() - shared.heard:
+    for name in shared.requested.keys() - shared.used:
         raise WrongBound(no_such_symbol(name, [symbol.name for symbol in shared.symbols]))
 
 

@@ -230,10 +230,10 @@ def _assumed(
     for text in options.assume:
         relation, apart = parse_relation(text)
         unknown = sorted(apart.symbols - spelt.keys())
-        if options.heard is not None:
+        if options.used is not None:
             if unknown:
                 continue
-            options.heard.add(text)
+            options.used.add(text)
         if unknown:
             raise WrongBound(f"--assume {text!r}: {no_such_symbol(unknown[0], origins)}")
         apart = apart.substitute(spelt)

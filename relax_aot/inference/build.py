@@ -86,16 +86,16 @@ class Shared:
     measured: dict[str, Array] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     narrowed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    wanted: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    requested: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """What the user says of symbols that are no input's: sizes that data decide."""
-    heard: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
     """Those of them that the model turned out to have."""
     bounds: Bounds = field(default_factory=lambda: Bounds.of({}))
 
     assumed: list[Relation] = field(default_factory=list)
-    relied: list[Relation] = field(default_factory=list)
+    assumptions: list[Relation] = field(default_factory=list)
     """What proofs took from highs that may be raised when the project is compiled."""
-    relied_in_part: list[Relation] = field(default_factory=list)
+    assumptions_in_part: list[Relation] = field(default_factory=list)
     """The same where it needs to hold for the narrowed sizes only."""
 
     def set_bounds(self) -> None:
@@ -107,8 +107,8 @@ class Shared:
             for low, high in [ranges[s.name]]
             if s.raisable and high == s.high and (low == s.low or low < high)
         )
-        relied = self.relied_in_part if self.narrowed else self.relied
-        bounds = replace(Bounds.of(ranges), raisable=raisable, relied=relied)
+        assumptions = self.assumptions_in_part if self.narrowed else self.assumptions
+        bounds = replace(Bounds.of(ranges), raisable=raisable, assumptions=assumptions)
         self.bounds = assume(bounds, self.assumed)
 
 
@@ -253,7 +253,7 @@ class FunctionBuilder:
         inner = {s.name for s in self.shared.symbols if s.inner}
         # Sizes that the model computes cannot be checked on entry.
         computed = bool((left.symbols | right.symbols) & inner)
-        bounds = self.bounds if computed else replace(self.bounds, relied=None)
+        bounds = self.bounds if computed else replace(self.bounds, assumptions=None)
         if condition.relation == "==":
             if prove_eq(left, right, bounds):
                 return
@@ -282,20 +282,20 @@ class FunctionBuilder:
         if all(str(found) != str(c) for c in self.shared.conditions):
             self.shared.conditions.append(found)
 
-    def keep_relied(self) -> None:
+    def keep_assumptions(self) -> None:
         """What followed from highs becomes a check, so that they may be raised. Where it
         cannot be checked on entry, or holds in part only, the highs are what is checked."""
         shared = self.shared
         entry = {s.name: s.high for s in shared.symbols if not s.inner and s.low < s.high}
         fixed = {s.name for s in shared.symbols if not s.inner} - entry.keys()
         highs: set[str] = set()
-        for relation, left, right in shared.relied:
+        for relation, left, right in shared.assumptions:
             symbols = left.symbols | right.symbols
             if symbols <= entry.keys() | fixed:
                 self.require(Condition(relation, left, right, MADE_FOR))
             else:
                 highs |= entry.keys()
-        for _, left, right in shared.relied_in_part:
+        for _, left, right in shared.assumptions_in_part:
             symbols = left.symbols | right.symbols
             highs |= symbols if symbols <= entry.keys() | fixed else entry.keys()
         for name in sorted(highs & entry.keys()):
@@ -321,9 +321,9 @@ class FunctionBuilder:
             calls = {out.name: call for call in self.body for out in call.outs}
             found = value_ranges.greatest(var, calls, self.known, self.bounds)
             most = None if found is None else Dim.of(found)
-        given = self.shared.wanted.get(symbol)
+        given = self.shared.requested.get(symbol)
         if given is not None:
-            self.shared.heard.add(symbol)
+            self.shared.used.add(symbol)
             least = max(least, given[0])
             above = most is None or not prove_le(most, given[1], self.bounds)
             most = Dim.of(given[1]) if above or most is None else most
@@ -567,7 +567,7 @@ class FunctionBuilder:
         """The module with this function as its entry. Every result must be a value of its
         own: neither a parameter, nor a constant, nor twice the same (insert `copy`)."""
         shared = self.shared
-        self.keep_relied()
+        self.keep_assumptions()
         return Module(
             functions=(self.finish(results), *shared.functions),
             constants=tuple(shared.constants.values()),
@@ -580,7 +580,7 @@ class FunctionBuilder:
 
 
 def _encodes(arg: Var | None, result: TensorType) -> bool:
-    """The argument is the small form of a large constant, say of quantised weights. Whether
+    """The argument is the small form of a large constant, say of quantized weights. Whether
     it stays so is decided when its readers are known (transforms/fold_constants.py)."""
     if arg is None or arg.type.dtype.bytes > 1 or not arg.type.bytes.is_constant:
         return False

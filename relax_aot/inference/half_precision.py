@@ -23,7 +23,7 @@ from relax_aot.ops import all_ops
 HALF = (DType.F16, DType.BF16)
 SELECTING = frozenset({
     "abs", "attention_mask", "ceil", "clip", "eye", "fill", "floor", "fmod", "match_cast", "max",
-    "max_pool", "max_pool_last", "max_pool_places", "max_roi_pool", "max_unpool", "min", "neg",
+    "max_pool", "max_pool_nhwc", "max_pool_with_indices", "max_roi_pool", "max_unpool", "min", "neg",
     "one_hot", "pad", "relu", "reverse_sequence", "round_away", "round_even", "scatter_elements",
     "scatter_nd", "sign", "tile_to", "top_k", "trilu",
 })  # fmt: skip

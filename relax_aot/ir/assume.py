@@ -13,7 +13,7 @@ from math import gcd
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.bounds import Bounds, Relation, interval, prove_lt
 from relax_aot.ir.dim_expr import Atom, Dim, Mod, constant_dim
-from relax_aot.ir.shorten import solve_for
+from relax_aot.ir.simplify import solve_for
 
 NEVER = constant_dim(-1)
 """A fact, that this is 0 or more, which no size makes true."""
@@ -116,7 +116,7 @@ def _spell(bounds: Bounds, name: str, dim: Dim) -> Bounds:
     return replace(
         bounds,
         facts=tuple(fact.substitute(step) for fact in bounds.facts),
-        spelt=(*((n, d.substitute(step)) for n, d in bounds.spelt), (name, dim)),
+        equalities=(*((n, d.substitute(step)) for n, d in bounds.equalities), (name, dim)),
     )
 
 

@@ -40,17 +40,17 @@ class Bounds:
     """What is known of symbols: the range of each, both ends included, and relations.
 
     The high of a symbol in `raisable` may be raised when the generated project is compiled,
-    so a proof must not rest on it. Where `relied` is a list, a proof may, and what it proved
+    so a proof must not rest on it. Where `assumptions` is a list, a proof may, and what it proved
     is added to the list: it must then be checked when the code runs.
     """
 
     ranges: tuple[tuple[str, tuple[int, int]], ...]
     facts: tuple[Dim, ...] = ()
     """Each is 0 or more."""
-    spelt: tuple[tuple[str, Dim], ...] = ()
+    equalities: tuple[tuple[str, Dim], ...] = ()
     """Symbols that equal an expression in the others; see assume.py."""
     raisable: frozenset[str] = frozenset()
-    relied: list[Relation] | None = field(default=None, compare=False, repr=False)
+    assumptions: list[Relation] | None = field(default=None, compare=False, repr=False)
     raised: tuple[tuple[str, tuple[int, int]], ...] = ()
     """Ranges that names of values have, in place of theirs, once highs have been raised."""
 
@@ -77,14 +77,14 @@ class Bounds:
 
     @cached_property
     def spelling(self) -> dict[str, Dim]:
-        return dict(self.spelt)
+        return dict(self.equalities)
 
     @cached_property
     def all_facts(self) -> tuple[Dim, ...]:
-        """With the ranges of symbols that are spelt by others."""
+        """With the ranges of symbols that are equalities by others."""
         ends = [
             side
-            for name, dim in self.spelt
+            for name, dim in self.equalities
             for side in (dim - self._table[name][0], -dim + self._table[name][1])
             if not (side.is_constant and side.constant >= 0)
         ]
@@ -104,14 +104,14 @@ class Bounds:
             name: (low, max(high, GREATEST) if name in self.raisable else high)
             for name, (low, high) in self.ranges
         } | dict(self.raised)
-        return replace(Bounds.of(ranges), facts=self.facts, spelt=self.spelt)
+        return replace(Bounds.of(ranges), facts=self.facts, equalities=self.equalities)
 
     @cached_property
     def closed(self) -> Bounds:
         """The same for these highs only."""
         if not self.raisable:
             return self
-        return replace(self, raisable=frozenset(), relied=None, raised=())
+        return replace(self, raisable=frozenset(), assumptions=None, raised=())
 
     def range(self, name: str) -> tuple[int, int]:
         return self._table[name]
@@ -125,7 +125,7 @@ class Bounds:
     def with_range(self, name: str, low: int, high: int) -> Bounds:
         ranges = tuple(sorted({**self._table, name: (int(low), int(high))}.items()))
         raised = tuple(pair for pair in self.raised if pair[0] != name)
-        made = Bounds(ranges, self.facts, self.spelt, self.raisable, self.relied, raised)
+        made = Bounds(ranges, self.facts, self.equalities, self.raisable, self.assumptions, raised)
         return made._after(name, self)
 
     def with_value(self, name: str, least: Dim, most: Dim) -> Bounds:
@@ -139,7 +139,7 @@ class Bounds:
         return replace(made, raised=raised)._after(name, self)
 
     def _after(self, name: str, before: Bounds) -> Bounds:
-        if not self.facts and not self.spelt:
+        if not self.facts and not self.equalities:
             self.__dict__["_before"] = (name, before)
         return self
 
@@ -151,8 +151,8 @@ class Bounds:
 
     def rely(self, relation: str, left: Value, right: Value) -> None:
         """Something that follows from highs which may be raised was used."""
-        if self.relied is not None:
-            self.relied.append((relation, Dim.of(left), Dim.of(right)))
+        if self.assumptions is not None:
+            self.assumptions.append((relation, Dim.of(left), Dim.of(right)))
 
 
 GREATEST = 2**31 - 1
@@ -179,7 +179,9 @@ def interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
         bounds = before[1]
     cached = bounds._cache.get(dim)
     if cached is None:
-        cached = _related(dim, bounds) if bounds.facts or bounds.spelt else _interval(dim, bounds)
+        cached = (
+            _related(dim, bounds) if bounds.facts or bounds.equalities else _interval(dim, bounds)
+        )
         bounds._cache[dim] = cached
     return cached
 
@@ -386,7 +388,7 @@ def _proved(relation: str, left: Dim, right: Dim, bounds: Bounds) -> bool:
     apart = right - left
     if holds(apart, bounds.open):
         return True
-    if bounds.relied is None or not holds(apart, bounds.closed):
+    if bounds.assumptions is None or not holds(apart, bounds.closed):
         return False
     bounds.rely(relation, left, right)
     return True
@@ -399,7 +401,7 @@ def _zero(apart: Dim, bounds: Bounds) -> bool:
         return False
     if interval(apart, bounds) == (0, 0):
         return True
-    if bounds.spelt:
+    if bounds.equalities:
         apart = apart.substitute(bounds.spelling)
     return _in_cases(apart, bounds, _plainly_zero)
 
@@ -417,7 +419,7 @@ def _nonnegative(dim: Dim, bounds: Bounds) -> bool:
         return False
     if interval(dim, bounds)[0] >= 0:
         return True
-    if bounds.spelt:
+    if bounds.equalities:
         dim = dim.substitute(bounds.spelling)
     return _in_cases(dim, bounds, _plainly_nonnegative)
 
@@ -460,7 +462,7 @@ def _case_by_case(dim: Dim, bounds: Bounds, proof: Proof) -> bool:
             inner = inner.with_range(fresh, *ends)
         else:
             facts = tuple(fact.substitute(parts) for fact in bounds.all_facts)
-            inner = replace(inner, facts=facts, spelt=())
+            inner = replace(inner, facts=facts, equalities=())
             if not proof(dim.substitute(parts), inner):
                 return False
     return True

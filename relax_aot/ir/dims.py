@@ -32,8 +32,8 @@ from relax_aot.ir.dim_expr import (
     row_major,
 )
 from relax_aot.ir.dim_text import DimSyntaxError, parse_dim, parse_relation
-from relax_aot.ir.extremes import maximise, minimise
-from relax_aot.ir.shorten import simplify, solve_for
+from relax_aot.ir.extremes import maximize, minimize
+from relax_aot.ir.simplify import simplify, solve_for
 
 __all__ = [
     "Bounds",
@@ -52,8 +52,8 @@ __all__ = [
     "dim_min",
     "interval",
     "is_multiple",
-    "maximise",
-    "minimise",
+    "maximize",
+    "minimize",
     "parse_dim",
     "parse_relation",
     "prove_eq",

@@ -18,19 +18,19 @@ from relax_aot.ir.dim_expr import (
 )
 
 
-def maximise(dim: Dim, bounds: Bounds) -> Dim:
+def maximize(dim: Dim, bounds: Bounds) -> Dim:
     """A bound that follows the highs: in the result a symbol stands for its declared high.
 
     For all boxes with these lows and any highs, no value of `dim` in the box is greater.
     """
-    return _extremise(dim, bounds, upwards=True)
+    return _extremize(dim, bounds, upwards=True)
 
 
-def minimise(dim: Dim, bounds: Bounds) -> Dim:
-    return _extremise(dim, bounds, upwards=False)
+def minimize(dim: Dim, bounds: Bounds) -> Dim:
+    return _extremize(dim, bounds, upwards=False)
 
 
-def _extremise(dim: Dim, bounds: Bounds, *, upwards: bool) -> Dim:
+def _extremize(dim: Dim, bounds: Bounds, *, upwards: bool) -> Dim:
     if dim.is_constant:
         return dim
     wide = Bounds.of({n: (bounds.range(n)[0], 2**31 - 1) for n in bounds})
@@ -40,62 +40,62 @@ def _extremise(dim: Dim, bounds: Bounds, *, upwards: bool) -> Dim:
         return dim.substitute(taken_low)
     total = constant_dim(0)
     for c, monomial in dim.terms:
-        total = total + _extremise_term(c, monomial, bounds, wide, upwards=upwards)
+        total = total + _extremize_term(c, monomial, bounds, wide, upwards=upwards)
     return total
 
 
-def _extremise_term(
+def _extremize_term(
     c: int, monomial: Monomial, bounds: Bounds, wide: Bounds, *, upwards: bool
 ) -> Dim:
     """A product's bound: exact where no factor can be negative, else by magnitudes."""
     term = constant_dim(c)
     if all(atom_interval(atom, wide)[0] >= 0 for atom, _ in monomial):
         for atom, power in monomial:
-            base = _extremise_atom(atom, bounds, wide, upwards=(c > 0) == upwards)
+            base = _extremize_atom(atom, bounds, wide, upwards=(c > 0) == upwards)
             for _ in range(power):
                 term = term * base
         return term
     if len(monomial) == 1 and monomial[0][1] == 1:
-        return _extremise_atom(monomial[0][0], bounds, wide, upwards=(c > 0) == upwards) * c
+        return _extremize_atom(monomial[0][0], bounds, wide, upwards=(c > 0) == upwards) * c
     magnitude = constant_dim(abs(c))
     for atom, power in monomial:
-        high = _extremise_atom(atom, bounds, wide, upwards=True)
-        low = _extremise_atom(atom, bounds, wide, upwards=False)
+        high = _extremize_atom(atom, bounds, wide, upwards=True)
+        low = _extremize_atom(atom, bounds, wide, upwards=False)
         for _ in range(power):
             magnitude = magnitude * dim_max(high, -low)
     return magnitude if upwards else -magnitude
 
 
-def _extremise_atom(atom: Atom, bounds: Bounds, wide: Bounds, *, upwards: bool) -> Dim:
+def _extremize_atom(atom: Atom, bounds: Bounds, wide: Bounds, *, upwards: bool) -> Dim:
     match atom:
         case str():
             return atom_dim(atom) if upwards else constant_dim(bounds.range(atom)[0])
         case FloorDiv():
-            a = _extremise(atom.numerator, bounds, upwards=upwards)
+            a = _extremize(atom.numerator, bounds, upwards=upwards)
             if interval(atom.denominator, wide)[0] <= 0:
                 # The divisor may be negative: no quotient is further from 0 than this.
-                high = _extremise(atom.numerator, bounds, upwards=True)
-                low = _extremise(atom.numerator, bounds, upwards=False)
+                high = _extremize(atom.numerator, bounds, upwards=True)
+                low = _extremize(atom.numerator, bounds, upwards=False)
                 magnitude = dim_max(high, -low) + 1
                 return magnitude if upwards else -magnitude
             ends = (
-                a // _extremise(atom.denominator, bounds, upwards=False),
-                a // _extremise(atom.denominator, bounds, upwards=True),
+                a // _extremize(atom.denominator, bounds, upwards=False),
+                a // _extremize(atom.denominator, bounds, upwards=True),
             )
             return dim_max(*ends) if upwards else dim_min(*ends)
         case Mod():
             if interval(atom.denominator, wide)[0] <= 0:
-                high = _extremise(atom.denominator, bounds, upwards=True)
-                low = _extremise(atom.denominator, bounds, upwards=False)
+                high = _extremize(atom.denominator, bounds, upwards=True)
+                low = _extremize(atom.denominator, bounds, upwards=False)
                 magnitude = dim_max(high, -low)
                 return magnitude if upwards else -magnitude
             if not upwards:
                 return constant_dim(0)
-            top = _extremise(atom.denominator, bounds, upwards=True) - 1
+            top = _extremize(atom.denominator, bounds, upwards=True) - 1
             if interval(atom.numerator, wide)[0] < 0:
                 return top
-            return dim_min(_extremise(atom.numerator, bounds, upwards=True), top)
+            return dim_min(_extremize(atom.numerator, bounds, upwards=True), top)
         case Min():
-            return dim_min(*(_extremise(a, bounds, upwards=upwards) for a in atom.args))
+            return dim_min(*(_extremize(a, bounds, upwards=upwards) for a in atom.args))
         case Max():
-            return dim_max(*(_extremise(a, bounds, upwards=upwards) for a in atom.args))
+            return dim_max(*(_extremize(a, bounds, upwards=upwards) for a in atom.args))

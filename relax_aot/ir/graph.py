@@ -273,15 +273,15 @@ class Alias:
     source: str
 
 
-def relied_conditions(
-    relied: Iterable[Relation], symbols: Iterable[Symbol], origin: str
+def assumption_conditions(
+    assumptions: Iterable[Relation], symbols: Iterable[Symbol], origin: str
 ) -> tuple[Condition, ...]:
-    """What has to be checked on entry for `relied` to hold. Where that is about sizes that the
+    """What has to be checked on entry for `assumptions` to hold. Where that is about sizes that the
     model computes, the highs are what is checked."""
     entry = [s for s in symbols if not s.inner]
     names = {s.name for s in entry}
     found: list[Condition] = []
-    for relation, left, right in relied:
+    for relation, left, right in assumptions:
         if left.symbols | right.symbols <= names:
             found.append(Condition(relation, left, right, origin))
         else:

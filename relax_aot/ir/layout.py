@@ -197,7 +197,7 @@ class Layout:
     def _times(self, inner: Layout, piece: Piece) -> Piece:
         return replace(piece, stride=piece.stride * inner.span(piece.axis))
 
-    def recognise(
+    def recognize(
         self, shape: Sequence[int], inner: Layout, inner_shape: Sequence[int]
     ) -> Layout | None:
         """The grid of tiles whose `tile` with `inner` is this layout; None where this one is

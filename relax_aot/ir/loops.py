@@ -1,7 +1,7 @@
 """The loop level: one call as buffers, loops, loads and stores.
 
 Every index is a `Dim` over shape symbols and loop variables, so kernels can be
-analysed without looking at C. A value read from data becomes an index through `Bind`,
+analyzed without looking at C. A value read from data becomes an index through `Bind`,
 which checks it. Kernels write their results into buffers that the caller gives
 (destination passing) and own nothing: even scratch is lifted to the caller.
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from relax_aot.ir.bounds import Bounds, Relation, interval
 from relax_aot.ir.dim_expr import Dim, Monomial, constant_dim
-from relax_aot.ir.shorten import solve_for
+from relax_aot.ir.simplify import solve_for
 
 Sizes = dict[str, int]
 Ranges = Mapping[str, tuple[int, int]]

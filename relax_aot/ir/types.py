@@ -33,7 +33,7 @@ class DType(Enum):
     U32 = "u32"
     U64 = "u64"
     BOOL = "bool"
-    # Storage types: moved, cast and (de)quantised, never computed with.
+    # Storage types: moved, cast and (de)quantized, never computed with.
     I4 = "i4"
     U4 = "u4"
     I2 = "i2"

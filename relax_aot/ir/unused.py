@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from relax_aot.ir.compared import decided
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.folded_comparison import folded_comparison
 from relax_aot.ir.graph import Call, Module
 from relax_aot.ir.loops import (
     Assign,
@@ -95,7 +95,7 @@ def _settled(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     def on_expr(expr: Expr) -> Expr:
         match expr:
             case Binary():
-                known = decided(expr)
+                known = folded_comparison(expr)
                 return expr if known is None else Lit(known, DType.BOOL)
             case Select(condition=Lit() as condition):
                 return expr.then if condition.value else expr.otherwise

@@ -40,24 +40,24 @@ def centers(before: int, after: int, scale: Any, transform: str, ends: tuple[Any
     return np.asarray(start * f(before - 1) + x * (end - start) * f(before - 1) / (f(after) - f(1)))
 
 
-def rounded(centres: Array, size: int, scale: Any, rounding: str) -> Array:
-    lower = np.floor(centres)
+def rounded(centers: Array, size: int, scale: Any, rounding: str) -> Array:
+    lower = np.floor(centers)
     match rounding:
         case "floor":
             value = lower
         case "ceil":
-            value = np.ceil(centres)
+            value = np.ceil(centers)
         case "legacy":
-            value = np.ceil(centres) if scale < 1 else lower
+            value = np.ceil(centers) if scale < 1 else lower
         case "round_prefer_floor":
-            value = lower + (centres - lower > np.float32(0.5 + TIE))
+            value = lower + (centers - lower > np.float32(0.5 + TIE))
         case _:
-            value = lower + (centres - lower >= np.float32(0.5 - TIE))
+            value = lower + (centers - lower >= np.float32(0.5 - TIE))
     return np.clip(value, 0, size - 1).astype(np.int64)
 
 
 def matrix_of(
-    centres: Array,
+    centers: Array,
     before: int,
     scale: Any,
     mode: str,
@@ -66,14 +66,14 @@ def matrix_of(
     antialias: bool,
 ) -> Array:
     """Row o holds the weights with which element o mixes the input."""
-    matrix = np.zeros((len(centres), before))
+    matrix = np.zeros((len(centers), before))
     shrink = min(float(scale), 1.0) if antialias else 1.0
-    for row, centre in enumerate(centres.astype(np.float64)):
+    for row, center in enumerate(centers.astype(np.float64)):
         if mode == "linear" and not antialias:
-            centre = min(max(centre, 0.0), before - 1.0)
+            center = min(max(center, 0.0), before - 1.0)
         reach = int(np.ceil(REACH[mode] / shrink)) + 1
-        places = np.arange(int(np.floor(centre)) - reach, int(np.ceil(centre)) + reach + 1)
-        s = np.abs(places - centre) * shrink
+        places = np.arange(int(np.floor(center)) - reach, int(np.ceil(center)) + reach + 1)
+        s = np.abs(places - center) * shrink
         if mode == "linear":
             weights = np.maximum(1 - s, 0)
         else:

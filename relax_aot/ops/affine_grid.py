@@ -1,6 +1,6 @@
 """affine_grid: where each element of an image lies in another, by an affine map a batch.
 
-Coordinates count from -1 to 1, from the centres of the outer elements (`align_corners`) or
+Coordinates count from -1 to 1, from the centers of the outer elements (`align_corners`) or
 from their outer edges; the last axis comes first.
 """
 

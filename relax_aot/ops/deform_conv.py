@@ -106,8 +106,8 @@ def _lower(
             for axis in range(spatial):
                 start = at[axis] * strides[axis] - pads[axis] + tap[axis] * dilations[axis]
                 moved = offset[(image, place * spatial + axis, *at)]
-                centre = Cast(Index(start), y.dtype) + moved
-                corners.append(_corners(k, centre, x.shape[axis + 2], y.dtype))
+                center = Cast(Index(start), y.dtype) + moved
+                corners.append(_corners(k, center, x.shape[axis + 2], y.dtype))
             value: Expr = _mixed(k, x, (image, channel), corners)
             if mask is not None:
                 value = binary("*", value, mask[(image, place, *at)])
@@ -118,9 +118,9 @@ def _lower(
 Corner = tuple[Dim, Expr, Expr]
 
 
-def _corners(k: KernelBuilder, centre: Expr, size: Dim, work: DType) -> list[Corner]:
-    """The two neighbours along an axis: place, whether it is there, weight."""
-    where = k.local("where", work, centre)
+def _corners(k: KernelBuilder, center: Expr, size: Dim, work: DType) -> list[Corner]:
+    """The two neighbors along an axis: place, whether it is there, weight."""
+    where = k.local("where", work, center)
     left = apply("floor", where)
     first = k.clamped("from", left, -FAR, FAR)
     share = k.local("share", work, where - left)
@@ -171,15 +171,15 @@ def _reference(
     ):
         channel = out // per_out * w.shape[1] + c
         lead = (image, channel // shared, *tap)
-        centre = [
+        center = [
             place[a] * strides[a] - pads[a] + tap[a] * dilations[a] + moved[(*lead, a, *place)]
             for a in range(spatial)
         ]
         value = 0.0
         for corner in product((0, 1), repeat=spatial):
-            where = [int(np.floor(v)) + side for v, side in zip(centre, corner, strict=True)]
+            where = [int(np.floor(v)) + side for v, side in zip(center, corner, strict=True)]
             if all(0 <= i < size for i, size in zip(where, x.shape[2:], strict=True)):
-                share = prod(1 - abs(v - i) for v, i in zip(centre, where, strict=True))
+                share = prod(1 - abs(v - i) for v, i in zip(center, where, strict=True))
                 value += share * float(x[(image, channel, *where)])
         y[(image, out, *place)] += value * weight[(*lead, *place)] * float(w[(out, c, *tap)])
     if b is not None:

@@ -1,11 +1,11 @@
-"""Element-wise ops of quantised values, as the reference kernels of TensorFlow Lite define them.
+"""Element-wise ops of quantized values, as the reference kernels of TensorFlow Lite define them.
 
 A code stands for (code - zero) * scale; scales come as integers (`_fixed.py`).
 
-    fixed_sum      both operands are brought to one scale with `left` more bits, added (or, with
+    fixed_add      both operands are brought to one scale with `left` more bits, added (or, with
                    `sign` -1, subtracted), and brought to the scale of the result
-    fixed_scale    codes or sums less a zero point, with `left` more bits, times one scale, as i32
-    fixed_product  the product less the zero points, times one scale
+    fixed_rescale    codes or sums less a zero point, with `left` more bits, times one scale, as i32
+    fixed_mul  the product less the zero points, times one scale
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def _stored(value: Array, zero: int, limits: Sequence[int], to: Any) -> Array:
     return np.asarray(np.clip(value + zero, low, high).astype(to))
 
 
-# fixed_sum
+# fixed_add
 
 
 def _sum_type(x: TensorType, y: TensorType, **_attrs: Any) -> TensorType:
-    return _pair_type("fixed_sum", x, y)
+    return _pair_type("fixed_add", x, y)
 
 
 def _sum_lower(
@@ -122,11 +122,11 @@ def _sum_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-# fixed_scale
+# fixed_rescale
 
 
 def _scale_type(x: TensorType, **_attrs: Any) -> TensorType:
-    require(x.dtype in (*CODES, I32), f"fixed_scale does not take {x}")
+    require(x.dtype in (*CODES, I32), f"fixed_rescale does not take {x}")
     return TensorType(I32, x.shape)
 
 
@@ -154,11 +154,11 @@ def _scale_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-# fixed_product
+# fixed_mul
 
 
 def _product_type(x: TensorType, y: TensorType, **_attrs: Any) -> TensorType:
-    return _pair_type("fixed_product", x, y)
+    return _pair_type("fixed_mul", x, y)
 
 
 def _product_lower(
@@ -198,12 +198,12 @@ def _product_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op(
-        "fixed_sum", _sum_type, _sum_lower, _sum_reference, _sum_samples,
+        "fixed_add", _sum_type, _sum_lower, _sum_reference, _sum_samples,
         conditions=broadcast_conditions,
     ),
-    Op("fixed_scale", _scale_type, _scale_lower, _scale_reference, _scale_samples),
+    Op("fixed_rescale", _scale_type, _scale_lower, _scale_reference, _scale_samples),
     Op(
-        "fixed_product", _product_type, _product_lower, _product_reference, _product_samples,
+        "fixed_mul", _product_type, _product_lower, _product_reference, _product_samples,
         conditions=broadcast_conditions,
     ),
 )  # fmt: skip

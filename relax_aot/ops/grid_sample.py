@@ -36,7 +36,7 @@ A = -0.75
 
 @dataclass(frozen=True, slots=True)
 class _Tap:
-    """One neighbour along one axis: where, whether there is an element, its weight."""
+    """One neighbor along one axis: where, whether there is an element, its weight."""
 
     place: Dim
     inside: Expr | None
@@ -80,8 +80,8 @@ def _lower(
         for axis in range(spatial):
             given = grid[(image, *at, Dim.of(spatial - 1 - axis))]
             size = x.shape[axis + 2]
-            centre = _centre(k, given, size, work, mode, padding, align_corners)
-            axes.append(_taps(k, centre, size, value_type, mode, padding, align_corners))
+            center = _center(k, given, size, work, mode, padding, align_corners)
+            axes.append(_taps(k, center, size, value_type, mode, padding, align_corners))
         with k.loops(y.shape[1]) as (channel,):
             if mode == "nearest":
                 value = _element(x, (image, channel), tuple(taps[0] for taps in axes))
@@ -114,7 +114,7 @@ def _number(size: Dim, work: DType) -> Expr:
     return Lit(float(size.constant), work) if size.is_constant else Cast(Index(size), work)
 
 
-def _centre(
+def _center(
     k: KernelBuilder,
     given: Expr,
     size: Dim,
@@ -124,7 +124,7 @@ def _centre(
     align_corners: bool,
 ) -> Local:
     """The place in elements; one outside is brought inside as `padding` says. With cubic
-    mixing only the neighbours are kept at the border, as PyTorch and ONNX Runtime do."""
+    mixing only the neighbors are kept at the border, as PyTorch and ONNX Runtime do."""
     place = given if given.dtype is work else Cast(given, work)
     length = _number(size, work)
     if align_corners:
@@ -133,41 +133,41 @@ def _centre(
     else:
         value = ((place + 1.0) * length - 1.0) / 2.0
         low, high = Lit(-0.5, work), length - 0.5
-    centre = k.local("centre", work, value)
+    center = k.local("center", work, value)
     if mode == "nearest":
-        k.assign(centre, apply("rint", centre))
-    outside = binary("||", binary("<", centre, low), binary("<", high, centre))
+        k.assign(center, apply("rint", center))
+    outside = binary("||", binary("<", center, low), binary("<", high, center))
     if padding == "border" and mode != "cubic":
         with k.when(outside):
-            k.assign(centre, apply("max", apply("min", centre, length - 1.0), 0.0))
+            k.assign(center, apply("max", apply("min", center, length - 1.0), 0.0))
     if padding == "reflection":
         range_ = k.local("range", work, high - low)
-        away = k.local("away", work, apply("abs", centre - low))
+        away = k.local("away", work, apply("abs", center - low))
         turns = k.local("turns", work, apply("floor", away / range_))
         rest = k.local("rest", work, away - turns * range_)
         odd = binary("!=", apply("floor", turns / 2.0) * 2.0, turns)
         folded = Select(odd, high - rest, low + rest)
         folded = Select(binary("<", Lit(0.0, work), range_), folded, low)
         with k.when(outside):
-            k.assign(centre, folded)
-    return centre
+            k.assign(center, folded)
+    return center
 
 
 def _taps(
     k: KernelBuilder,
-    centre: Local,
+    center: Local,
     size: Dim,
     value_type: DType,
     mode: str,
     padding: str,
     align_corners: bool,
 ) -> list[_Tap]:
-    left = apply("floor", centre)
+    left = apply("floor", center)
     single = size == Dim.of(1) and padding != "zeros"
     first = Dim.of(0) if single else k.clamped("from", left, -FAR, FAR)
     if mode == "nearest":
         return [_tap(k, first, size, None, padding, align_corners)]
-    offset = centre - left
+    offset = center - left
     ratio: Expr = offset if offset.dtype is value_type else Cast(offset, value_type)
     t = k.local("t", value_type, ratio)
     start, weights = (0, (1.0 - t, t)) if mode == "linear" else (-1, _cubic(t))
@@ -202,7 +202,7 @@ def _tap(
         return _Tap(named, inside, weight)
     if padding == "border":
         return _Tap(k.let("tap", dim_min(dim_max(place, 0), size - 1)), None, weight)
-    # The mirrors stand at the centres of the outer elements, or at their outer edges.
+    # The mirrors stand at the centers of the outer elements, or at their outer edges.
     period = dim_max((size - 1) * 2, 1) if align_corners else size * 2
     turned = k.let("turned", place % period)
     back = period - turned if align_corners else period - 1 - turned
@@ -231,19 +231,19 @@ def _reference(x: Array, grid: Array, *, mode: str, padding: str, align_corners:
 def _axis(
     given: float, size: int, mode: str, padding: str, align_corners: bool
 ) -> list[tuple[int | None, float]]:
-    """Neighbours along one axis as (place or None, weight)."""
+    """Neighbors along one axis as (place or None, weight)."""
     if align_corners:
-        centre, low, high = (given + 1) / 2 * (size - 1), 0.0, size - 1.0
+        center, low, high = (given + 1) / 2 * (size - 1), 0.0, size - 1.0
     else:
-        centre, low, high = ((given + 1) * size - 1) / 2, -0.5, size - 0.5
+        center, low, high = ((given + 1) * size - 1) / 2, -0.5, size - 0.5
     if mode == "nearest":
-        centre = float(np.rint(centre))
-    if padding == "border" and mode != "cubic" and not low <= centre <= high:
-        centre = min(max(centre, 0.0), size - 1.0)
+        center = float(np.rint(center))
+    if padding == "border" and mode != "cubic" and not low <= center <= high:
+        center = min(max(center, 0.0), size - 1.0)
     elif padding == "reflection":
-        centre = _mirrored(centre, low, high)
-    first = int(np.floor(centre))
-    t = centre - first
+        center = _mirrored(center, low, high)
+    first = int(np.floor(center))
+    t = center - first
     if mode == "nearest":
         weights, start = [1.0], 0
     elif mode == "linear":

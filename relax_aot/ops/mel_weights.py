@@ -66,15 +66,15 @@ def lower(
     with k.loops(bins) as (column,):
         edges = [
             k.index(name, places[(column + i,)], 0, Dim.of(rows) - 1)
-            for i, name in enumerate(("left", "centre", "right"))
+            for i, name in enumerate(("left", "center", "right"))
         ]
-        left, centre, right = edges
+        left, center, right = edges
         with k.loops(rows) as (row,):
-            up = less_equal(left, row) & less_equal(row, centre)
-            rising = _share(row - left, centre - left)
-            rising = Select(same(left, centre), Lit(1.0, WIDE), rising)
-            down = less_equal(centre, row) & less(row, right)
-            falling = Select(down, _share(right - row, right - centre), Lit(0.0, WIDE))
+            up = less_equal(left, row) & less_equal(row, center)
+            rising = _share(row - left, center - left)
+            rising = Select(same(left, center), Lit(1.0, WIDE), rising)
+            down = less_equal(center, row) & less(row, right)
+            falling = Select(down, _share(right - row, right - center), Lit(0.0, WIDE))
             k.store(y[(row, column)], Select(up & ~down, rising, falling))
 
 
@@ -94,13 +94,13 @@ def reference(
         raise IndexError("an edge lies outside the spectrum")
     y = np.zeros((int(rows), int(bins)))
     for column in range(int(bins)):
-        left, centre, right = (int(p) for p in places[column : column + 3])
-        if left == centre:
-            y[centre, column] = 1
-        for row in range(left, centre + 1 if centre > left else left):
-            y[row, column] = (row - left) / (centre - left)
-        for row in range(centre, right):
-            y[row, column] = (right - row) / (right - centre)
+        left, center, right = (int(p) for p in places[column : column + 3])
+        if left == center:
+            y[center, column] = 1
+        for row in range(left, center + 1 if center > left else left):
+            y[row, column] = (row - left) / (center - left)
+        for row in range(center, right):
+            y[row, column] = (right - row) / (right - center)
     return y
 
 

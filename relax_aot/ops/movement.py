@@ -173,7 +173,7 @@ TILE_TO = Op(
 # slice, concat, pad
 
 
-def normalise_slice(
+def normalize_slice(
     start: Dim | None, end: Dim | None, step: int, size: Dim, bounds: Bounds
 ) -> tuple[Dim, Dim]:
     """ONNX's start and end (None: open) -> (first element, number of elements).

@@ -141,28 +141,28 @@ def _lower(
     work = x.dtype if x.dtype.is_float else DType.F32
     with ExitStack() as stack:
         places: list[Dim] = []
-        centres: list[Local] = []
+        positions: list[Local] = []
         for i, size in enumerate(y.shape):
             (at,) = stack.enter_context(k.loops(size))
             places.append(at)
             for axis in axes:
                 if axis.number == i:
                     bounds = _region(i, region, roi, x.rank)
-                    centres.append(_centre(k, at, axis, mode, transform, bounds))
+                    positions.append(_center(k, at, axis, mode, transform, bounds))
         with ExitStack() as taps:
             crops = transform == "tf_crop_and_resize" and axes
-            outside = _outside(axes, centres) if crops else None
+            outside = _outside(axes, positions) if crops else None
             index = list(places)
             weight: Expr | None = None
             total = None
             if mode != "nearest":
                 total = k.local("total", work, 0.0)
-            for axis, centre in zip(axes, centres, strict=True):
+            for axis, position in zip(axes, positions, strict=True):
                 if mode == "nearest":
-                    index[axis.number] = _nearest(k, centre, axis, rounding)
+                    index[axis.number] = _nearest(k, position, axis, rounding)
                 else:
                     found = _tap(
-                        k, taps, centre, axis, mode, cubic_a, exclude_outside, antialias, work
+                        k, taps, position, axis, mode, cubic_a, exclude_outside, antialias, work
                     )
                     index[axis.number], w = found
                     weight = w if weight is None else k.local("weight", work, weight * w)
@@ -237,7 +237,7 @@ def _region(i: int, region: Buffer | None, roi: Sequence[float], rank: int) -> t
     return Lit(float(np.float32(ends[0])), DType.F32), Lit(float(np.float32(ends[1])), DType.F32)
 
 
-def _centre(
+def _center(
     k: KernelBuilder, at: Dim, axis: _Axis, mode: str, transform: str, region: tuple[Expr, Expr]
 ) -> Local:
     """Where in x the element `at` lies, as f32."""
@@ -275,14 +275,14 @@ def _centre(
             value = Select(one_only, (start + end) * (before - 1.0) * 0.5, spread)
     if isinstance(scale, Local):
         value = Select(binary("==", scale, Lit(1.0, DType.F32)), place, value)
-    return k.local(f"centre{axis.number}", DType.F32, value)
+    return k.local(f"position{axis.number}", DType.F32, value)
 
 
-def _outside(axes: list[_Axis], centres: list[Local]) -> Expr:
+def _outside(axes: list[_Axis], positions: list[Local]) -> Expr:
     """Some coordinate is beyond the input."""
     parts = [
         binary("||", binary("<", c, 0.0), binary("<", _f32(axis.before - 1), c))
-        for axis, c in zip(axes, centres, strict=True)
+        for axis, c in zip(axes, positions, strict=True)
     ]
     whole: Expr = parts[0]
     for part in parts[1:]:
@@ -290,20 +290,20 @@ def _outside(axes: list[_Axis], centres: list[Local]) -> Expr:
     return whole
 
 
-def _nearest(k: KernelBuilder, centre: Local, axis: _Axis, rounding: str) -> Dim:
-    floor: Expr = apply("floor", centre)
+def _nearest(k: KernelBuilder, position: Local, axis: _Axis, rounding: str) -> Dim:
+    floor: Expr = apply("floor", position)
     match rounding:
         case "floor":
             value = floor
         case "ceil":
-            value = apply("ceil", centre)
+            value = apply("ceil", position)
         case "legacy":
-            value = Select(binary("<", axis.scale, 1.0), apply("ceil", centre), floor)
+            value = Select(binary("<", axis.scale, 1.0), apply("ceil", position), floor)
         case _:
             upper = rounding == "round_prefer_ceil"
             least = k.local("least", DType.F32, floor)
             tie = Lit(0.5 - TIE if upper else 0.5 + TIE, DType.F32)
-            above = binary("<=" if upper else "<", tie, centre - least)
+            above = binary("<=" if upper else "<", tie, position - least)
             value = Select(above, least + 1.0, least)
     return k.clamped("near", value, 0, axis.before - 1)
 
@@ -311,7 +311,7 @@ def _nearest(k: KernelBuilder, centre: Local, axis: _Axis, rounding: str) -> Dim
 def _tap(
     k: KernelBuilder,
     stack: ExitStack,
-    centre: Local,
+    position: Local,
     axis: _Axis,
     mode: str,
     cubic_a: float,
@@ -323,18 +323,18 @@ def _tap(
     reach, last = REACH[mode], axis.before - 1
     shrink: Expr = Lit(1.0, DType.F32)
     start, count = Dim.of(1 - reach), Dim.of(2 * reach)
-    base: Expr = apply("floor", centre)
+    base: Expr = apply("floor", position)
     if mode == "linear" and not antialias:
         # Beyond the edge lies the edge: no sample outside is mixed in.
-        centre = k.local("inner", DType.F32, maximum(minimum(centre, _f32(last)), 0.0))
-        base = apply("floor", centre)
+        position = k.local("inner", DType.F32, maximum(minimum(position, _f32(last)), 0.0))
+        base = apply("floor", position)
     if antialias:
         shrink = k.local("shrink", DType.F32, minimum(axis.scale, Lit(1.0, DType.F32)))
         start = _first(k, axis, reach, shrink)
         count = 2 - start * 2
-        base = apply("ceil", centre) - 1.0
+        base = apply("ceil", position) - 1.0
     left = k.local("left", DType.F32, base)
-    ratio = k.local("ratio", DType.F32, centre - left)
+    ratio = k.local("ratio", DType.F32, position - left)
     first = k.clamped("from", left, -FAR, FAR)
 
     def weight(tap: Dim) -> Expr:
@@ -431,14 +431,14 @@ def _reference(
         if scale == 1 or (antialias and before == after):
             continue
         ends = (spans[axis], spans[axis + x.ndim]) if len(spans) else (np.float32(0), np.float32(1))
-        centres = centers(before, after, scale, transform, ends)
+        positions = centers(before, after, scale, transform, ends)
         if crop:
-            lying = (centres < 0) | (centres > before - 1)
+            lying = (positions < 0) | (positions > before - 1)
             outside |= lying.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
         if mode == "nearest":
-            result = np.take(result, rounded(centres, before, scale, rounding), axis=axis)
+            result = np.take(result, rounded(positions, before, scale, rounding), axis=axis)
         else:
-            matrix = matrix_of(centres, before, scale, mode, cubic_a, exclude_outside, antialias)
+            matrix = matrix_of(positions, before, scale, mode, cubic_a, exclude_outside, antialias)
             result = np.moveaxis(np.tensordot(matrix, result, (1, axis)), 0, axis)
     if mode != "nearest" and x.dtype.kind in "iu":
         result = np.clip(np.trunc(result), np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, interval, maximise
+from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, interval, maximize
 from relax_aot.ir.graph import Module, Var
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import TensorType
@@ -237,7 +237,7 @@ def at_most(dim: Dim, inner: dict[str, Dim], bounds: Bounds) -> Dim:
     """An upper bound of a size over the entry's symbols; itself where it has no others."""
     if not dim.symbols & inner.keys():
         return dim
-    return maximise(dim, bounds).substitute(inner)
+    return maximize(dim, bounds).substitute(inner)
 
 
 def slot_bytes(type_: TensorType, inner: dict[str, Dim], bounds: Bounds, alignment: int) -> Dim:
@@ -248,7 +248,7 @@ def greatest_bytes(size: Dim, module: Module) -> int:
     """At the upper bounds, as the generated C works it out: that formula holds for raised
     bounds too, so it may be above the greatest value within these."""
     highs = {s.name: s.high for s in module.symbols}
-    return max(maximise(size, module.bounds).evaluate(highs), 0)
+    return max(maximize(size, module.bounds).evaluate(highs), 0)
 
 
 def _check_sizes(module: Module, program: Program, inner: dict[str, Dim]) -> None:

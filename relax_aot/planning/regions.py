@@ -110,7 +110,7 @@ def place_constants(
             has = ", ".join(f"{r.name} has {r.bytes}" for r in regions)
             raise NoRoom(
                 f"constants of {total} bytes do not fit: {has}; no place for %{constant.name}"
-                f" with {size}. Choose another board, or quantise the model"
+                f" with {size}. Choose another board, or quantize the model"
             )
     return placed
 

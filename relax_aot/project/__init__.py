@@ -22,7 +22,7 @@ from relax_aot.project.board import Board
 from relax_aot.project.fit import Need, needs_of, state_bytes
 from relax_aot.project.folder import OutputError, write_folder
 from relax_aot.project.packaging import MARKER, PACKAGE_VERSION, package
-from relax_aot.quantization.summary import Quantised
+from relax_aot.quantization.summary import Quantized
 from relax_aot.resources import data_dir
 from relax_aot.transforms.integers.meanings import meanings
 from relax_aot.version import VERSION
@@ -48,8 +48,8 @@ class Project:
     fusion: Summary | None = None
     """What fusion did, where the project was compiled from a model."""
     floats: tuple[str, ...] = ()
-    """What of a quantised model stays in floats, and why."""
-    quantised: Quantised | None = None
+    """What of a quantized model stays in floats, and why."""
+    quantized: Quantized | None = None
     """What quantization did, where it was asked for."""
 
     @property

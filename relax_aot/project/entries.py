@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relax_aot.emit.entries import FamilySources, Part, emit_entries
+from relax_aot.emit.entries import EntriesSources, Part, emit_entries
 from relax_aot.emit.interface import DimField, Interface
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
@@ -27,10 +27,10 @@ from relax_aot.project import (
     weights_form,
 )
 from relax_aot.project.board import Board
-from relax_aot.project.fit import Need, family_needs, require_family_fit
+from relax_aot.project.fit import Need, entries_needs, require_entries_fit
 from relax_aot.project.folder import write_folder
 from relax_aot.project.packaging import MARKER, PackageError, package
-from relax_aot.quantization.summary import Quantised
+from relax_aot.quantization.summary import Quantized
 from relax_aot.transforms.integers.meanings import meanings
 from relax_aot.version import VERSION
 
@@ -45,11 +45,11 @@ class Compiled:
     table: ExternTable
     fusion: Summary
     floats: tuple[str, ...]
-    quantised: Quantised | None = None
+    quantized: Quantized | None = None
 
 
 @dataclass(frozen=True)
-class FamilyProject:
+class EntriesProject:
     """A generated C project with several entries. Each of `entries` is the project as that
     entry sees it: its plan and interface, and the files of all."""
 
@@ -110,15 +110,15 @@ def assemble_entries(
     regions: Sequence[Region],
     *,
     stepwise: bool = False,
-) -> FamilyProject:
+) -> EntriesProject:
     externs = _union([part.table for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sharing = sharing_of(board, optimize)
     sources = emit_entries(emitted, name, externs, weights, sharing, regions, stepwise=stepwise)
     prefix = sources.view.name
     plans = [part.plan for part in parts]
-    needs = family_needs(board, plans, sources.interfaces, sources.const_bytes)
-    require_family_fit(board, needs, weights_apart=sources.view.weights_apart)
+    needs = entries_needs(board, plans, sources.interfaces, sources.const_bytes)
+    require_entries_fit(board, needs, weights_apart=sources.view.weights_apart)
     files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
     shown = board_view(board, prefix, sources.files, needs)
     for path, template in (
@@ -138,11 +138,11 @@ def assemble_entries(
         part.name: Project(
             interface.name, files, part.original, part.plan, interface, board,
             sources.const_bytes, units, view, foreign, part.fusion, part.floats,
-            part.quantised,
+            part.quantized,
         )
         for part, interface, view in zip(parts, sources.interfaces, sources.views, strict=True)
     }  # fmt: skip
-    return FamilyProject(
+    return EntriesProject(
         prefix, files, entries, sources.interface, sources.view, board, sources.const_bytes,
         units, foreign,
     )  # fmt: skip
@@ -156,7 +156,7 @@ def _union(tables: Sequence[ExternTable]) -> ExternTable:
 
 
 def _figures(
-    board: Board, parts: Sequence[Compiled], sources: FamilySources, needs: tuple[Need, ...]
+    board: Board, parts: Sequence[Compiled], sources: EntriesSources, needs: tuple[Need, ...]
 ) -> bytes:
     """What a project is, for programs: marks the folder, and lets two builds be compared."""
     bounds = sources.interfaces[0].bounded

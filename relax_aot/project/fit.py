@@ -59,8 +59,8 @@ class Problem:
 
 def state_bytes(plan: Plan, interface: Interface) -> int:
     """The state block at the declared bounds."""
-    if interface.family is not None:
-        return interface.family.state_bytes
+    if interface.common is not None:
+        return interface.common.state_bytes
     parts = interface.states
     if not parts:
         return 0
@@ -74,7 +74,7 @@ def needs_of(board: Board, plan: Plan, interface: Interface, const_bytes: int) -
     return (*_ram_needs(board, plan, interface), Need("constants", const_bytes))
 
 
-def family_needs(
+def entries_needs(
     board: Board, plans: Sequence[Plan], interfaces: Sequence[Interface], const_bytes: int
 ) -> tuple[Need, ...]:
     """All that several entries need, constants last: one runs at a time, so that the greatest
@@ -146,8 +146,8 @@ def require_fit(board: Board, plan: Plan, interface: Interface, const_bytes: int
     _require(board, _kinds(board, plan, interface, const_bytes))
 
 
-def require_family_fit(board: Board, needs: Sequence[Need], *, weights_apart: bool) -> None:
-    """The same for what `family_needs` found."""
+def require_entries_fit(board: Board, needs: Sequence[Need], *, weights_apart: bool) -> None:
+    """The same for what `entries_needs` found."""
     *in_ram, constants = needs
     in_flash = () if weights_apart else (constants,)
     _require(board, _in_memories(board, tuple(in_ram), in_flash))

@@ -1,4 +1,4 @@
-"""Quantising after training: a module of floats and sample inputs -> a module of codes.
+"""Quantizing after training: a module of floats and sample inputs -> a module of codes.
 
     int8     weights of i8, one scale per channel; activations of i8, with the ranges that samples
              show; biases of i32. Inputs and results of the model stay floats.
@@ -18,41 +18,41 @@ from numpy.typing import NDArray
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
-from relax_aot.quantization.choice import Choice, QuantiseError
+from relax_aot.quantization.choice import Choice, QuantizeError
 from relax_aot.quantization.fold_norms import fold_norms
 from relax_aot.quantization.insert import insert
 from relax_aot.quantization.noise import noise
 from relax_aot.quantization.ranges import CalibrationError, Sample, ranges
-from relax_aot.quantization.summary import Quantised
+from relax_aot.quantization.summary import Quantized
 from relax_aot.quantization.weight_only import KINDS, weight_only
 
-__all__ = ["CalibrationError", "Choice", "QuantiseError", "quantise"]
+__all__ = ["CalibrationError", "Choice", "QuantizeError", "quantize"]
 
 Array = NDArray[Any]
 SHOWN = 8
 
 
-def quantise(
+def quantize(
     module: Module, arrays: Mapping[str, Array], choice: Choice
-) -> tuple[Module, Quantised]:
+) -> tuple[Module, Quantized]:
     """`arrays` are inputs by name, with an axis of samples in front."""
     module = fold_norms(module) if choice.kind == "int8" else module
     kept = _kept(module, choice.keep_float)
     if choice.kind in KINDS:
         changed, count = weight_only(module, choice.kind, kept)
         if not count:
-            raise QuantiseError("the model has no product with constant weights of f32")
-        return changed, Quantised(choice.kind)
+            raise QuantizeError("the model has no product with constant weights of f32")
+        return changed, Quantized(choice.kind)
     samples = _samples(module, arrays)
     inserted = insert(
         module, ranges(module, samples, choice.calibration), kept, symmetric=choice.symmetric
     )
-    if not inserted.quantised:
-        raise QuantiseError(
+    if not inserted.quantized:
+        raise QuantizeError(
             "no operator of the model has an integer form, or all are kept in float"
         )
     layers, spoiling = noise(module, inserted, samples)
-    return inserted.module, Quantised(choice.kind, layers, spoiling)
+    return inserted.module, Quantized(choice.kind, layers, spoiling)
 
 
 def _kept(module: Module, names: Sequence[str]) -> Collection[str]:
@@ -68,7 +68,7 @@ def _kept(module: Module, names: Sequence[str]) -> Collection[str]:
         }
         if not found:
             shown = ", ".join(call.outs[0].name for call in calls[:SHOWN])
-            raise QuantiseError(f"nothing of the model is called {name!r}; layers are {shown}, ...")
+            raise QuantizeError(f"nothing of the model is called {name!r}; layers are {shown}, ...")
         kept |= found
     return kept
 

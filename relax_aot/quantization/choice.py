@@ -17,8 +17,8 @@ CLI = {
 """What the command line calls the options."""
 
 
-class QuantiseError(RelaxAotError):
-    """A model that cannot be quantised as was asked."""
+class QuantizeError(RelaxAotError):
+    """A model that cannot be quantized as was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,19 @@ def choice_of(
     }
     kinds = ("int8", *KINDS)
     if kind is not None and kind not in kinds:
-        raise QuantiseError(f"quantize is one of {', '.join(kinds)}, not {kind!r}")
+        raise QuantizeError(f"quantize is one of {', '.join(kinds)}, not {kind!r}")
     if calibration not in METHODS:
-        raise QuantiseError(f"calibration is one of {', '.join(METHODS)}, not {calibration!r}")
+        raise QuantizeError(f"calibration is one of {', '.join(METHODS)}, not {calibration!r}")
     unused = {None: given, "int8": {}}.get(kind, given | {"keep_float": False})
     for option, said in unused.items():
         if said:
             one_of = " or ".join(kinds) if option == "keep_float" else "int8"
-            raise QuantiseError(
+            raise QuantizeError(
                 f"{names.get(option, option)} belongs to {names.get('quantize', 'quantize')}"
                 f" {one_of}, and has no effect without it"
             )
     if kind == "int8" and not calibrated:
-        raise QuantiseError(
+        raise QuantizeError(
             f"quantize int8 needs sample inputs: {names.get('calibrate', 'calibrate')}"
         )
     return None if kind is None else Choice(kind, calibration, keep_float, symmetric)

@@ -1,4 +1,4 @@
-"""Batch normalisation becomes part of the convolution before it.
+"""Batch normalization becomes part of the convolution before it.
 
 Coded apart from it, the convolution's result would need a range of its own, and floats between.
 """

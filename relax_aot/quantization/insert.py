@@ -50,7 +50,7 @@ class _Insertion:
     """What stands for a value from here on."""
     steps: dict[str, Step] = field(default_factory=dict)
     """Codes of a value, by its name."""
-    quantised: list[str] = field(default_factory=list)
+    quantized: list[str] = field(default_factory=list)
     readers: dict[str, list[Call]] = field(default_factory=dict)
     makers: dict[str, Call] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class _Insertion:
         found = None if value is None else self.constants.get(value.name)
         return None if found is None else np.asarray(found.data)
 
-    def is_quantised(self, call: Call) -> bool:
+    def is_quantized(self, call: Call) -> bool:
         """Whether a call is to work on codes."""
         if len(call.outs) != 1 or call.out.type.dtype is not DType.F32:
             return False
@@ -90,12 +90,12 @@ class _Insertion:
     def follows(self, call: Call) -> bool:
         """Whether a call limits, or adds a bias to, sums that nobody else reads."""
         activations = [arg for arg in call.inputs if self.numeric(arg) is None]
-        if len(activations) != 1 or not self.is_quantised(call):
+        if len(activations) != 1 or not self.is_quantized(call):
             return False
         (value,) = activations
         maker = self.makers.get(value.name)
         alone = len(self.readers.get(value.name, ())) == 1 and value not in self.module.main.results
-        if maker is None or not alone or not self.is_quantised(maker):
+        if maker is None or not alone or not self.is_quantized(maker):
             return False
         if call.op in FOLLOWERS:
             return maker.op in (*CONTRACTIONS, *PAIRS, "div")
@@ -128,7 +128,7 @@ class _Insertion:
             if call.op in MOVING and call.inputs[0].name == value.name:
                 if any(self.wants(out) for out in call.outs):
                     return True
-            elif self.is_quantised(call) and not self.follows(call):
+            elif self.is_quantized(call) and not self.follows(call):
                 return True
         return False
 
@@ -161,8 +161,8 @@ class _Insertion:
             self.body.append(replace(call, args=args))
             self.steps[call.out.name] = self.steps[call.inputs[0].name]
             return
-        if self.is_quantised(call):
-            self.quantised.append(call.out.name)
+        if self.is_quantized(call):
+            self.quantized.append(call.out.name)
             args = self.operands(call, args)
         self.body.append(replace(call, args=args))
         for out in call.outs:
@@ -270,7 +270,7 @@ class _Insertion:
 @dataclass(frozen=True, slots=True)
 class Inserted:
     module: Module
-    quantised: tuple[str, ...]
+    quantized: tuple[str, ...]
     """Results of the calls that work on codes."""
     steps: Mapping[str, Step]
 
@@ -280,4 +280,4 @@ def insert(
 ) -> Inserted:
     work = _Insertion(module, ranges, kept, symmetric)
     made = work.run()
-    return Inserted(made, tuple(work.quantised), work.steps)
+    return Inserted(made, tuple(work.quantized), work.steps)

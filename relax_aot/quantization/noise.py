@@ -50,29 +50,29 @@ def _same(exact: Array, found: Array) -> Array:
 def noise(
     module: Module, inserted: Inserted, samples: Sequence[Sample]
 ) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
-    """For each call that works on codes: the noise of its result in the whole quantised model,
+    """For each call that works on codes: the noise of its result in the whole quantized model,
     and the noise that it adds by itself, from exact operands. And the calls because of which
     results are infinite or NaN that were not."""
-    whole = {name: _Sums() for name in inserted.quantised}
-    alone = {name: _Sums() for name in inserted.quantised}
+    whole = {name: _Sums() for name in inserted.quantized}
+    alone = {name: _Sums() for name in inserted.quantized}
     calls = {call.outs[0].name: call for call in module.main.body if call.outs}
     weights = _decoded_constants(inserted.module)
-    quantised = {c.outs[0].name: c for c in inserted.module.main.body if c.outs}
+    quantized = {c.outs[0].name: c for c in inserted.module.main.body if c.outs}
     pairs = zip(values(module, samples), values(inserted.module, samples), strict=True)
     spoilt: dict[str, None] = {}
     for exact, found in pairs:
         spoilt.update(dict.fromkeys(_spoilt(module, exact, found)))
-        for name in inserted.quantised:
+        for name in inserted.quantized:
             whole[name].add(exact[name], found[name])
             if calls[name].op in CONTRACTIONS:
-                result = _alone(calls[name], quantised[name], exact, inserted.steps, weights)
+                result = _alone(calls[name], quantized[name], exact, inserted.steps, weights)
                 alone[name].add(exact[name], exact[name] if result is None else result)
     found_layers = tuple(
         Layer(
             module.source_name(name), calls[name].op, calls[name].origin, whole[name].decibels,
             alone[name].decibels if calls[name].op in CONTRACTIONS else None,
         )
-        for name in inserted.quantised
+        for name in inserted.quantized
     )  # fmt: skip
     spoiling = dict.fromkeys(x for name in spoilt for x in _spoiling(module, inserted, name))
     return found_layers, tuple(module.source_name(name) for name in spoiling)
@@ -96,7 +96,7 @@ def _spoilt(module: Module, exact: Mapping[str, Array], found: Mapping[str, Arra
 def _spoiling(module: Module, inserted: Inserted, name: str) -> list[str]:
     """Of calls on codes, those that hand a value its noise: the call that makes it, else who
     else wants codes of its operands, else the calls before it that work on codes."""
-    if name in inserted.quantised:
+    if name in inserted.quantized:
         return [name]
     makers = {out.name: call for call in module.main.body for out in call.outs}
     if name not in makers:
@@ -108,7 +108,7 @@ def _spoiling(module: Module, inserted: Inserted, name: str) -> list[str]:
         for call in module.main.body
         if call.outs and any(arg.name in coded for arg in call.inputs)
     ]
-    found = [reader for reader in readers if reader in inserted.quantised]
+    found = [reader for reader in readers if reader in inserted.quantized]
     return found or [x for operand in operands for x in _spoiling(module, inserted, operand)]
 
 
@@ -126,14 +126,14 @@ def _decoded_constants(module: Module) -> dict[str, Array]:
 
 def _alone(
     call: Call,
-    quantised: Call,
+    quantized: Call,
     exact: Mapping[str, Array],
     steps: Mapping[str, Step],
     constants: Mapping[str, Array],
 ) -> Array | None:
     """The call's result from exact operands that pass through codes."""
     operands: list[Array | None] = []
-    for plain, placed in zip(call.args, quantised.args, strict=True):
+    for plain, placed in zip(call.args, quantized.args, strict=True):
         if plain is None or placed is None:
             operands.append(None)
         elif placed.name in constants:

@@ -16,13 +16,13 @@ class Layer:
     op: str
     origin: str
     sqnr: float
-    """Signal to noise of its result in the quantised model, in decibels."""
+    """Signal to noise of its result in the quantized model, in decibels."""
     alone: float | None
     """The same if its operands were exact: what this layer adds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Quantised:
+class Quantized:
     kind: str
     layers: tuple[Layer, ...] = ()
     spoiling: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Quantised:
     def lines(self) -> tuple[str, ...]:
         """A table for people."""
         if not self.layers:
-            return (f"weights quantised: {self.kind}",)
+            return (f"weights quantized: {self.kind}",)
         width = max(len(layer.name) for layer in self.layers)
         rows = [f"{'layer':{width}}  {'op':13} {'SQNR dB':>8} {'alone':>8}"]
         for layer in self.layers:

@@ -161,7 +161,7 @@ def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile 
         fusion=_fusion(project),
         ladder=ladder(project.fusion.members) if project.fusion is not None else None,
         floats=project.floats,
-        layers=project.quantised.lines() if project.quantised is not None else (),
+        layers=project.quantized.lines() if project.quantized is not None else (),
         apart=_apart(project),
         shared=_shared(plan),
         sizes=tuple(
@@ -255,7 +255,7 @@ def _fusion(project: Project) -> tuple[str, ...]:
 
 
 def _apart(project: Project) -> tuple[Row, ...]:
-    """Why neighbours stay two kernels: reason, how often, and where for example."""
+    """Why neighbors stay two kernels: reason, how often, and where for example."""
     reasons: dict[str, list[str]] = {}
     for note in project.fusion.apart if project.fusion is not None else ():
         reasons.setdefault(note.reason, []).append(f"{note.writer} | {note.reader}")

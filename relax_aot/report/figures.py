@@ -109,8 +109,8 @@ def figures(
         },
         "fusion": _fusion(project),
         "floats": list(project.floats),
-        "quantised": None if project.quantised is None else asdict(project.quantised),
-        "layers": list(project.quantised.lines()) if project.quantised is not None else [],
+        "quantized": None if project.quantized is None else asdict(project.quantized),
+        "layers": list(project.quantized.lines()) if project.quantized is not None else [],
         "in_place": [
             {"kernel": step.callee.name, "value": name, "replaced": _replaced(plan, name)}
             for step in _steps(plan)

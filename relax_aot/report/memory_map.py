@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from relax_aot.ir.dims import maximise
+from relax_aot.ir.dims import maximize
 from relax_aot.ir.graph import Symbol
 from relax_aot.planning import Plan, Slot
 from relax_aot.planning.orientation import offsets_at
@@ -115,7 +115,7 @@ def need_of_bounds(plan: Plan, bounds: Sizes) -> int:
     """The arena of the same plan when the C is compiled with these upper bounds."""
     highs = {s.name: s.high for s in plan.module.symbols} | dict(bounds)
     most = {
-        s.var.name: max(maximise(s.bytes, plan.module.bounds).evaluate(highs), 0)
+        s.var.name: max(maximize(s.bytes, plan.module.bounds).evaluate(highs), 0)
         for s in plan.slots
     }
     offsets = offsets_at({s.var.name: s.below for s in plan.slots}, most)

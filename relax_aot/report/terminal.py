@@ -36,7 +36,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         yield f"calls {before['calls']} -> {after['calls']}"
         yield f"bytes moved {before['bytes_moved']:,} -> {after['bytes_moved']:,}"
         yield ""
-    for title, key in (("quantised layers", "layers"), ("stays in floats", "floats")):
+    for title, key in (("quantized layers", "layers"), ("stays in floats", "floats")):
         if figures[key]:
             yield title
             yield from map(_plain, figures[key])

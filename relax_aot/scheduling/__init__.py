@@ -13,15 +13,15 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.unused import without_unused, without_unused_module
-from relax_aot.scheduling.alike import alike
 from relax_aot.scheduling.blocking import block_kernel, work_of
 from relax_aot.scheduling.contraction import contract
-from relax_aot.scheduling.decided import decide
+from relax_aot.scheduling.fold_comparisons import fold_comparisons
 from relax_aot.scheduling.integer import integer_module
 from relax_aot.scheduling.rounding import round_module
 from relax_aot.scheduling.strips import strip_kernel, strip_module
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.tiles import tile_kernel, tile_module
+from relax_aot.scheduling.unify_kernels import unify_kernels
 
 COMPACT = 8
 """How much more code weighs with `--optimize size`."""
@@ -38,13 +38,15 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     if target.rows:
         module = tile_module(strip_module(module, target.rows), target)
     kernels = tuple(block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
-    module = replace(module, kernels=alike(kernels) if small else kernels)
+    module = replace(module, kernels=unify_kernels(kernels) if small else kernels)
     return without_unused_module(module)
 
 
 def plain(module: Module) -> Module:
     """The loops as they were lowered: what a schedule must keep the bits of."""
-    return replace(module, kernels=tuple(decide(contract(kernel)) for kernel in module.kernels))
+    return replace(
+        module, kernels=tuple(fold_comparisons(contract(kernel)) for kernel in module.kernels)
+    )
 
 
 def schedule_kernel(

@@ -1,6 +1,6 @@
 """Integer contractions as loops write them: sums of (x - a) * (w - b) with known weights.
 
-Recognised is what is added up, not where it came from: factors may be cast and shifted by
+Recognized is what is added up, not where it came from: factors may be cast and shifted by
 numbers on either side, and whatever becomes of the sum is left as it stands.
 """
 

@@ -181,7 +181,7 @@ def _high(expr: Expr, total: Local) -> Requantized | None:
 
 
 def _shift(less: Expr) -> int | Load | None:
-    """A shift of which 33 was taken. Those that are read are 33 to 62 (ops/requantise.py)."""
+    """A shift of which 33 was taken. Those that are read are 33 to 62 (ops/requantize.py)."""
     number = wide_number(less)
     if number is not None:
         return number + 33 if 0 <= number <= GREATEST_SHIFT - 33 else None

@@ -1,4 +1,4 @@
-"""Loop nests that a schedule may rebuild, recognised by what they do and not by a name.
+"""Loop nests that a schedule may rebuild, recognized by what they do and not by a name.
 
 A nest is a chain of loops around a leaf that sums up something: `for outputs { sum = 0; for
 reductions { sum += a * b }; store f(sum) }`. A loop of the chain is *free* where its turns

@@ -39,20 +39,20 @@ def pipeline() -> tuple[tuple[str, Pass], ...]:
     refuse_twice([(name, OURS) for name, _ in order] + [(p.name, p.origin) for p in waiting])
     while waiting:
         names = [name for name, _ in order]
-        ready = next((p for p in waiting if _neighbour(p)[0] in names), None)
+        ready = next((p for p in waiting if _neighbor(p)[0] in names), None)
         if ready is None:
             stuck = waiting[0]
             raise stuck.fail(
-                f"there is no pass {_neighbour(stuck)[0]!r} to stand next to; passes are:"
+                f"there is no pass {_neighbor(stuck)[0]!r} to stand next to; passes are:"
                 f" {', '.join(names)}"
             )
         waiting.remove(ready)
-        name, offset = _neighbour(ready)
+        name, offset = _neighbor(ready)
         order.insert(names.index(name) + offset, (ready.name, _guarded(ready)))
     return tuple(order)
 
 
-def _neighbour(plugin: Plugin) -> tuple[str, int]:
+def _neighbor(plugin: Plugin) -> tuple[str, int]:
     """The pass to stand next to, and 1 for after it or 0 for before."""
     places = [(getattr(plugin.value, key, None), key == "AFTER") for key in ("AFTER", "BEFORE")]
     given = [(name, int(after)) for name, after in places if name is not None]

@@ -1,6 +1,6 @@
 """Evaluate calls of which all arguments are constants.
 
-The builder folds as it goes, except where quantised weights would grow into floats. Those
+The builder folds as it goes, except where quantized weights would grow into floats. Those
 stay in their small form when every reader decodes them as it reads, which is what fusion
 does for products and convolutions; for other readers they are decoded here.
 """

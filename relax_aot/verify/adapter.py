@@ -138,7 +138,7 @@ def _init_sizes(interface: Interface) -> tuple[InitSize, ...]:
     """The model's sizes; of several entries those that shape the state, where what the entry
     itself does not have is the least."""
     own = {field.source: f"dims[{number}]" for number, field in enumerate(interface.dims)}
-    wanted = interface.dims if interface.family is None else interface.family.shaping
+    wanted = interface.dims if interface.common is None else interface.common.shaping
     return tuple(InitSize(f.c_name, own.get(f.source, str(f.symbol.low))) for f in wanted)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
-from relax_aot.project.entries import FamilyProject
+from relax_aot.project.entries import EntriesProject
 from relax_aot.verify.adapter import Member, entry_source, entry_table
 
 
@@ -19,14 +19,14 @@ class EntryView:
     number: int
     table: str
     sizes: str
-    """Its own sizes among those of all, as initialisers."""
+    """Its own sizes among those of all, as initializers."""
     first_input: int
     first_output: int
     first_result: int
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyAdapterView:
+class EntriesAdapterView:
     name: str
     owner: str
     prefix: str
@@ -51,7 +51,7 @@ class FamilyAdapterView:
     init: str
 
 
-def family_adapter_files(project: FamilyProject) -> dict[str, str]:
+def entries_adapter_files(project: EntriesProject) -> dict[str, str]:
     """A table for each entry, the one over them, and `model_sizes.h`."""
     interfaces = [entry.interface for entry in project.entries.values()]
     view = _view(project.shared, interfaces)
@@ -61,7 +61,7 @@ def family_adapter_files(project: FamilyProject) -> dict[str, str]:
     return files
 
 
-def _view(shared: Interface, interfaces: Sequence[Interface]) -> FamilyAdapterView:
+def _view(shared: Interface, interfaces: Sequence[Interface]) -> EntriesAdapterView:
     bounded = interfaces[0].bounded
     place = {field.source: number for number, field in enumerate(bounded, 1)}
     entries, inputs, outputs, results = [], 0, 0, 0
@@ -74,7 +74,7 @@ def _view(shared: Interface, interfaces: Sequence[Interface]) -> FamilyAdapterVi
         results += len(interface.results)
     sizes_in = tuple(port.macro for interface in interfaces for port in interface.inputs)
     sizes_out = tuple(port.macro for interface in interfaces for port in interface.outputs)
-    return FamilyAdapterView(
+    return EntriesAdapterView(
         shared.name,
         shared.name,
         shared.prefix,

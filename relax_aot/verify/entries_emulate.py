@@ -13,7 +13,7 @@ import numpy as np
 from relax_aot.binaries.stack import frame_of
 from relax_aot.emulation.harness import HarnessCall, HarnessResult
 from relax_aot.emulation.qemu import require_emulator, run_image
-from relax_aot.project.entries import FamilyProject
+from relax_aot.project.entries import EntriesProject
 from relax_aot.verify.emulate import (
     ADAPTER_RUN,
     TIMEOUT_SECONDS,
@@ -21,7 +21,7 @@ from relax_aot.verify.emulate import (
     GuardError,
     build_adapted,
 )
-from relax_aot.verify.entries_adapter import family_adapter_files
+from relax_aot.verify.entries_adapter import entries_adapter_files
 from relax_aot.verify.entries_host import call_dims, call_inputs, entry_sizes, own_result
 from relax_aot.verify.host import Array, outputs_of
 from relax_aot.verify.library import RawResult
@@ -52,7 +52,7 @@ Sample = tuple[str, Mapping[str, Array]] | tuple[str, Mapping[str, Array], Mappi
 
 
 def calls_of(
-    project: FamilyProject, samples: Sequence[Sample], always: Mapping[str, int] | None = None
+    project: EntriesProject, samples: Sequence[Sample], always: Mapping[str, int] | None = None
 ) -> list[EntryCall]:
     """By arrays. A size that shapes the state is what the first call that determines it shows.
     `always` are sizes for every call."""
@@ -87,7 +87,7 @@ def _checked(sample: object) -> tuple[str, Mapping[str, Array], Mapping[str, int
     )
 
 
-def emulate_entries(project: FamilyProject, *sequences: Sequence[EntryCall]) -> list[Emulation]:
+def emulate_entries(project: EntriesProject, *sequences: Sequence[EntryCall]) -> list[Emulation]:
     """The state is kept from call to call of a sequence; each begins anew."""
     calls = [call for sequence in sequences for call in sequence]
     first = [number == 0 for sequence in sequences for number, _ in enumerate(sequence)]
@@ -106,14 +106,14 @@ def emulate_entries(project: FamilyProject, *sequences: Sequence[EntryCall]) -> 
     ]
     runner = partial(run_image, timeout=TIMEOUT_SECONDS)
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
-        image = build_adapted(project, family_adapter_files(project), Path(scratch))
+        image = build_adapted(project, entries_adapter_files(project), Path(scratch))
         results = runner(image, project.board, given)
         above = sum(frame_of(image.stack_files, name) for name in (ADAPTER_CALL, ADAPTER_RUN))
     return [_emulation(project, c, r, above) for c, r in zip(calls, results, strict=True)]
 
 
 def _emulation(
-    project: FamilyProject, call: EntryCall, result: HarnessResult, above: int
+    project: EntriesProject, call: EntryCall, result: HarnessResult, above: int
 ) -> Emulation:
     if not result.guards_ok:
         raise GuardError(

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.emit.interface import Interface
-from relax_aot.project.entries import FamilyProject
-from relax_aot.verify.entries_adapter import family_adapter_files
+from relax_aot.project.entries import EntriesProject
+from relax_aot.verify.entries_adapter import entries_adapter_files
 from relax_aot.verify.host import (
     Array,
     Child,
@@ -48,7 +48,7 @@ class HostEntries:
     made with the first call, or by `reset`, and lives until the next `reset`."""
 
     def __init__(
-        self, project: FamilyProject, runner: Runner, sizes: Mapping[str, int] | None = None
+        self, project: EntriesProject, runner: Runner, sizes: Mapping[str, int] | None = None
     ) -> None:
         self.project = project
         self._given = given_sizes(project.bounded, sizes or {})
@@ -137,12 +137,12 @@ class HostEntry:
         return self._host.run_at(self.name, sizes, inputs)
 
 
-def family_host(
-    project: FamilyProject, *, sanitize: bool = False, sizes: Mapping[str, int] | None = None
+def entries_host(
+    project: EntriesProject, *, sanitize: bool = False, sizes: Mapping[str, int] | None = None
 ) -> HostEntries:
     """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan. `sizes` are
     those that no shape determines, by the names of the source."""
-    files = with_adapter(project.files, family_adapter_files(project))
+    files = with_adapter(project.files, entries_adapter_files(project))
     path = build_flagged(files, project.foreign, sanitize=sanitize)
     return HostEntries(project, Child(path) if sanitize else Library(path), sizes)
 
@@ -151,7 +151,7 @@ def family_host(
 
 
 def entry_sizes(
-    project: FamilyProject,
+    project: EntriesProject,
     entry: str,
     inputs: Sequence[Array],
     given: Mapping[str, int],
@@ -175,7 +175,7 @@ def entry_sizes(
     return {f.source: known.get(f.source, f.symbol.low) for f in interface.bounded}
 
 
-def call_dims(project: FamilyProject, entry: str, sizes: Mapping[str, int]) -> list[int]:
+def call_dims(project: EntriesProject, entry: str, sizes: Mapping[str, int]) -> list[int]:
     """Which entry, and the sizes of all."""
     number = list(project.entries).index(entry)
     bounded = project.entries[entry].interface.bounded
@@ -183,7 +183,7 @@ def call_dims(project: FamilyProject, entry: str, sizes: Mapping[str, int]) -> l
 
 
 def call_inputs(
-    project: FamilyProject, entry: str, inputs: Sequence[Array]
+    project: EntriesProject, entry: str, inputs: Sequence[Array]
 ) -> list[NDArray[np.uint8]]:
     """Nothing for the inputs of other entries."""
     given: list[NDArray[np.uint8]] = []
@@ -192,7 +192,7 @@ def call_inputs(
     return given
 
 
-def own_result(project: FamilyProject, entry: str, raw: RawResult) -> RawResult:
+def own_result(project: EntriesProject, entry: str, raw: RawResult) -> RawResult:
     """What of a call is the entry's."""
     outputs = results = 0
     for name, other in project.entries.items():

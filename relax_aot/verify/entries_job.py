@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.progress import finished, step
-from relax_aot.project.entries import FamilyProject
+from relax_aot.project.entries import EntriesProject
 from relax_aot.verify.compare import Difference, Tolerance
 from relax_aot.verify.entries_emulate import EntryCall, emulate_entries
-from relax_aot.verify.entries_host import family_host
+from relax_aot.verify.entries_host import entries_host
 from relax_aot.verify.error_model import ErrorModel, ModelCall
-from relax_aot.verify.figures import family_memory
+from relax_aot.verify.figures import entries_memory
 from relax_aot.verify.host import StatusError
 from relax_aot.verify.job import (
     Answer,
@@ -50,11 +50,11 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class FamilyJob:
+class EntriesJob:
     """Entries already compiled for each board, and how to judge them."""
 
     sources: Mapping[str, Any]
-    projects: tuple[FamilyProject, ...]
+    projects: tuple[EntriesProject, ...]
     fix: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
     at: tuple[Mapping[str, int], ...] = ()
@@ -66,7 +66,7 @@ class FamilyJob:
     sanitize: bool = False
 
 
-def run_family_job(job: FamilyJob) -> Result:
+def run_entries_job(job: EntriesJob) -> Result:
     project = job.projects[0]
     sequences = [_calls(project, sizes, job.inputs, n) for n, sizes in enumerate(_sizes(job))]
     expected = _expected(job, sequences)
@@ -86,13 +86,13 @@ def run_family_job(job: FamilyJob) -> Result:
                 zip(calls, answers, expected, strict=True)
             )
         )
-        targets.append(Target(one.board.name, family_memory(one), runs))
+        targets.append(Target(one.board.name, entries_memory(one), runs))
     finished()
     return Result(project.name, tuple(targets))
 
 
 def _run(
-    project: FamilyProject,
+    project: EntriesProject,
     call: EntryCall,
     answer: Answer,
     wanted: Mapping[str, Array],
@@ -103,7 +103,7 @@ def _run(
     return judged(interface, Case(sizes, call.inputs), answer, wanted, judge, call.entry)
 
 
-def _model(project: FamilyProject, sequences: Sequence[Sequence[EntryCall]]) -> ErrorModel:
+def _model(project: EntriesProject, sequences: Sequence[Sequence[EntryCall]]) -> ErrorModel:
     calls = []
     for sequence in sequences:
         for number, call in enumerate(sequence):
@@ -118,7 +118,7 @@ def _model(project: FamilyProject, sequences: Sequence[Sequence[EntryCall]]) -> 
 # What is called
 
 
-def _sizes(job: FamilyJob) -> list[dict[str, int]]:
+def _sizes(job: EntriesJob) -> list[dict[str, int]]:
     """What was asked for; else the lowest, the highest and random sizes that every entry takes."""
     project = job.projects[0]
     interfaces = [entry.interface for entry in project.entries.values()]
@@ -151,7 +151,7 @@ def _sizes(job: FamilyJob) -> list[dict[str, int]]:
 
 
 def _calls(
-    project: FamilyProject, sizes: dict[str, int], arrays: Mapping[str, Array], seed: int
+    project: EntriesProject, sizes: dict[str, int], arrays: Mapping[str, Array], seed: int
 ) -> list[EntryCall]:
     """Every entry in order, and again; a state begins with the first call."""
     rng = np.random.default_rng(seed)
@@ -172,7 +172,7 @@ def _calls(
 # Who answers
 
 
-def _expected(job: FamilyJob, sequences: Sequence[Sequence[EntryCall]]) -> list[dict[str, Array]]:
+def _expected(job: EntriesJob, sequences: Sequence[Sequence[EntryCall]]) -> list[dict[str, Array]]:
     if job.reference is not None and job.reference.endswith(".npz"):
         raise ReferenceFailed(
             "--reference FILE.npz holds the outputs of one model; entries are compared with"
@@ -204,7 +204,7 @@ def _expected(job: FamilyJob, sequences: Sequence[Sequence[EntryCall]]) -> list[
     return results
 
 
-def _reference(job: FamilyJob, entry: str, held: dict[str, Array]) -> Reference:
+def _reference(job: EntriesJob, entry: str, held: dict[str, Array]) -> Reference:
     source = job.sources.get(entry)
     if source is None or (job.reference or default_reference(source)) == "numpy":
         return NumpyReference(job.projects[0].entries[entry].source_module, held)
@@ -212,9 +212,9 @@ def _reference(job: FamilyJob, entry: str, held: dict[str, Array]) -> Reference:
 
 
 def _on_host(
-    project: FamilyProject, sequences: Sequence[Sequence[EntryCall]], *, sanitize: bool
+    project: EntriesProject, sequences: Sequence[Sequence[EntryCall]], *, sanitize: bool
 ) -> list[Answer]:
-    host = family_host(project, sanitize=sanitize)
+    host = entries_host(project, sanitize=sanitize)
     answers = []
     for sequence in sequences:
         host.reset()
@@ -229,7 +229,7 @@ def _on_host(
     return answers
 
 
-def _on_board(project: FamilyProject, sequences: Sequence[Sequence[EntryCall]]) -> list[Answer]:
+def _on_board(project: EntriesProject, sequences: Sequence[Sequence[EntryCall]]) -> list[Answer]:
     start = time.perf_counter()
     found = emulate_entries(project, *sequences)
     seconds = (time.perf_counter() - start) / max(len(found), 1)

@@ -12,10 +12,10 @@ from elftools.elf.elffile import ELFFile
 from relax_aot.binaries.stack import worst_stack
 from relax_aot.emit.interface import linked_name
 from relax_aot.project import Project
-from relax_aot.project.entries import FamilyProject
+from relax_aot.project.entries import EntriesProject
 from relax_aot.toolchain.compilers import host_compiler, host_flags, run
 from relax_aot.verify.emulate import build_adapted, build_image
-from relax_aot.verify.entries_adapter import family_adapter_files
+from relax_aot.verify.entries_adapter import entries_adapter_files
 from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError
 
 
@@ -35,7 +35,7 @@ class Memory:
         return asdict(self)
 
 
-def family_memory(project: FamilyProject) -> Memory:
+def entries_memory(project: EntriesProject) -> Memory:
     """Of all entries: the greatest arena and the deepest stack, since one runs at a time."""
     entries = list(project.entries.values())
     roots = [linked_name(entry.interface, "run") for entry in entries]
@@ -46,7 +46,7 @@ def family_memory(project: FamilyProject) -> Memory:
             code, files = _host_objects(entries[0], folder)
             constants = project.const_bytes
         else:
-            image = build_adapted(project, family_adapter_files(project), folder)
+            image = build_adapted(project, entries_adapter_files(project), folder)
             code, constants, files = image.code_bytes, image.const_bytes, list(image.stack_files)
             linked = image.elf
         stack = max(worst_stack(files, root, linked).bytes for root in roots)

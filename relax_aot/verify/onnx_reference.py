@@ -41,7 +41,7 @@ class OnnxReference:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
-        # Optimised, quantised operators are merged and round elsewhere.
+        # Optimized, quantized operators are merged and round elsewhere.
         off = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = off
         model = source

@@ -19,7 +19,7 @@ from relax_aot.cli.main import cli
 from relax_aot.diagnose.bug import (
     NothingWrong,
     cut,
-    minimise,
+    minimize,
     with_random_weights,
     write_reproducer,
 )
@@ -79,7 +79,7 @@ def test_the_smallest_part_that_differs_is_one_call(
 ) -> None:
     with_wrong(monkeypatch, "matmul", lambda y: y * np.float32(1.01))
     module = driver.load(lstm_tagger(), OPTIONS)
-    found = minimise(module, load_board("host"), OPTIONS)
+    found = minimize(module, load_board("host"), OPTIONS)
     assert found.calls == 1 < found.of_calls and found.failure.kind == "results differ"
     (call,) = found.module.main.body
     assert (call.op, call.origin) == ("matmul", "/product/MatMul")
@@ -133,7 +133,7 @@ def test_random_weights_keep_nothing_of_the_model() -> None:
 def test_nothing_wrong_is_said() -> None:
     module = driver.load(lstm_tagger(), OPTIONS)
     with pytest.raises(NothingWrong, match="nothing to reproduce"):
-        minimise(module, load_board("host"), OPTIONS)
+        minimize(module, load_board("host"), OPTIONS)
 
 
 def test_what_changed_between_two_builds(tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_a_call_that_was_misread_becomes_a_reproducer(tmp_path: Path) -> None:
     module, outside = misread()
     board, options = load_board("host"), Options(name="misread")
     with pytest.raises(NothingWrong):
-        minimise(module, board, options)
-    found = minimise(module, board, options, [{"n": 4}], outside)
+        minimize(module, board, options)
+    found = minimize(module, board, options, [{"n": 4}], outside)
     assert found.calls == 1 and "not what ONNX Runtime computes" in found.failure.message
     path = write_reproducer(found, board, options, tmp_path)
     arguments = ["--inputs", str(tmp_path / "inputs.npz")]

@@ -89,7 +89,7 @@ def test_a_table_that_takes_nothing_shows_what_there_is(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_codes_are_what_a_quantised_model_is_looked_at_in(
+def test_codes_are_what_a_quantized_model_is_looked_at_in(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_wrong(monkeypatch, "quantize", lambda x: np.where(x < 100, x + 1, x))

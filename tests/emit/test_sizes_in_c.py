@@ -18,7 +18,7 @@ from relax_aot.driver import Options
 from relax_aot.emit.c_dims import dim_c, greatest_c
 from relax_aot.emit.fits import all_sides
 from relax_aot.inference.build import FunctionBuilder
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, maximise
+from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, maximize
 from relax_aot.ir.graph import Symbol
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.planning import TooLarge
@@ -92,7 +92,7 @@ def program(seed: int, count: int) -> tuple[str, int]:
             {n: f"H{made}_{n}" for n in NAMES},
             Bounds.of({n: (lows[n], highs[n]) for n in NAMES}),
         )
-        ends = maximise(dim, Bounds.of({n: (lows[n], highs[n]) for n in NAMES})).evaluate(highs)
+        ends = maximize(dim, Bounds.of({n: (lows[n], highs[n]) for n in NAMES})).evaluate(highs)
         defines = "\n".join(f"#define H{made}_{n} {highs[n]}" for n in NAMES)
         functions.append(f'{defines}\n_Static_assert(({top}) == {ends}LL, "f{made}");')
         made += 1

@@ -207,7 +207,7 @@ def test_a_run_with_state_may_be_given_up_and_begun_anew(recurrent: Stepped) -> 
     state = aligned(int(recurrent.library.kept()))
     carried = {"h": np.zeros((1, 1, 4), np.float32), "c": np.zeros((1, 1, 4), np.float32)}
     first = Run(recurrent, {"x": random(4, 1, 3)}, state)
-    assert first.begin() == -10, "the state is not initialised"
+    assert first.begin() == -10, "the state is not initialized"
     assert first.init() == 0
     for number, frames in enumerate((4, 1, 9)):
         x = random(frames, 1, 3, seed=number)

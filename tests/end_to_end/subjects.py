@@ -16,7 +16,7 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from tests.conftest import NO_SHARED_MODELS, ROOT
-from tests.models.catalogue import CATALOGUE
+from tests.models.catalog import CATALOGUE
 from tests.models.encoder import encoder
 
 SHARED = ROOT.parent / "shared" / "models"

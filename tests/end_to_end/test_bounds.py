@@ -28,7 +28,7 @@ from relax_aot.verify.host import (
 )
 from relax_aot.verify.library import Library
 from tests.end_to_end.subjects import project_of, small_encoder
-from tests.models.catalogue import CATALOGUE, expected_of
+from tests.models.catalog import CATALOGUE, expected_of
 from tests.models.encoder import encoder
 from tests.models.onnx_text import model_of as onnx_model
 

@@ -18,7 +18,7 @@ from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.samples import Case, cases_of
 from tests.conftest import ROOT
 from tests.end_to_end.subjects import SILERO, SUBJECTS, Runtime, project_of
-from tests.models.catalogue import CATALOGUE
+from tests.models.catalog import CATALOGUE
 from tests.models.encoder import encoder
 
 CHUNKS = 312
@@ -44,7 +44,7 @@ def test_host_equals_the_reference_under_the_sanitizers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_catalogue_equals_onnx_runtime_on_its_own_inputs(name: str) -> None:
+def test_catalog_equals_onnx_runtime_on_its_own_inputs(name: str) -> None:
     entry = CATALOGUE[name]
     model = host_model(project_of(name))
     runtime = Runtime(SUBJECTS[name])

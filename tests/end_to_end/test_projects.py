@@ -41,8 +41,8 @@ def need(tool: str) -> str:
 def test_strict_flags_give_no_warning(name: str, compiler: str, tmp_path: Path) -> None:
     folder = project_of(name).write(tmp_path / "out")
     sources = sorted(path.name for path in folder.glob("*.c"))
-    for optimise in ("-O0", "-O2"):
-        run([need(compiler), *STRICT, optimise, "-c", *sources], folder)
+    for optimize in ("-O0", "-O2"):
+        run([need(compiler), *STRICT, optimize, "-c", *sources], folder)
     assert list(folder.glob("*.o"))
 
 

@@ -74,7 +74,7 @@ def test_accuracy_on_new_recordings(weights: Weights) -> None:
     assert reached.frames >= 0.95
 
 
-def test_the_committed_samples_are_recognised(session: InferenceSession) -> None:
+def test_the_committed_samples_are_recognized(session: InferenceSession) -> None:
     samples = np.load(FOLDER / "gesture_samples.npz")
     assert set(samples) == set(CLASSES)
     for name, motion in samples.items():

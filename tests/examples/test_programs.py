@@ -55,7 +55,7 @@ def gesture_project(bound: int, folder: Path) -> Path:
 
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("bound", [61, 256])
-def test_the_gesture_program_recognises_its_sample(build: str, bound: int, tmp_path: Path) -> None:
+def test_the_gesture_program_recognizes_its_sample(build: str, bound: int, tmp_path: Path) -> None:
     project = gesture_project(bound, tmp_path / "gesture")
     made = built(project, "gesture", GESTURE / "main.c", build)
     assert made.returncode == 0, made.stderr

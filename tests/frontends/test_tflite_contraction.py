@@ -254,7 +254,7 @@ def test_batch_matmul(dtype: Any, turned: tuple[bool, bool]) -> None:
     [("conv", True, False), ("conv", False, False), ("depthwise", True, False),
      ("rows", False, False), ("rows", False, True), ("rows", True, False), ("rows", True, True)],
 )  # fmt: skip
-def test_floats_with_quantised_weights(
+def test_floats_with_quantized_weights(
     kind: str, per_channel: bool, asymmetric: bool, zeros: bool
 ) -> None:
     rng, maker, filters = np.random.default_rng(3), Maker(), 8

@@ -73,13 +73,13 @@ class Maker:
             made.buffer = len(self.buffers)
             self.buffers.append(buffer)
         if scale is not None:
-            quantisation = self.schema.QuantizationParametersT()
+            quantization = self.schema.QuantizationParametersT()
             scales = np.atleast_1d(np.asarray(scale, np.float32))
-            quantisation.scale = scales
+            quantization.scale = scales
             zeros = np.broadcast_to(np.asarray(zero, np.int64), scales.shape)
-            quantisation.zeroPoint = zeros.copy()
-            quantisation.quantizedDimension = axis
-            made.quantization = quantisation
+            quantization.zeroPoint = zeros.copy()
+            quantization.quantizedDimension = axis
+            made.quantization = quantization
         self.tensors.append(made)
         return len(self.tensors) - 1
 

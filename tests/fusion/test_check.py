@@ -24,7 +24,7 @@ from relax_aot.verify.fused_kernels import compare_fused
 from tests.fusion.mutants import Mutant, kernel_inputs, mutants, outcome, same_outcome, work
 from tests.fusion.test_legality import LAST_WINS, MANY_TO_ONE, STORED_TWICE
 from tests.models.attention import cross_attention, grouped_attention
-from tests.models.catalogue import CATALOGUE
+from tests.models.catalog import CATALOGUE
 from tests.models.encoder import Variant, encoder
 from tests.planning.random_modules import random_module
 

@@ -23,7 +23,7 @@ from relax_aot.planning import check
 from relax_aot.planning.check import PlanError
 from tests.fusion.run_module import run_module
 from tests.models.attention import attend, cross_attention, grouped_attention
-from tests.models.catalogue import CATALOGUE
+from tests.models.catalog import CATALOGUE
 from tests.models.encoder import PLAIN, Variant, encoder
 from tests.models.onnx_text import model_of
 from tests.planning.random_modules import random_inputs, random_module, random_sizes
@@ -147,7 +147,7 @@ def test_cross_attention_is_one_kernel() -> None:
         np.testing.assert_allclose(found, attend(q, memory, memory), atol=1e-5)
 
 
-def test_a_quantised_weight_is_decoded_in_its_product() -> None:
+def test_a_quantized_weight_is_decoded_in_its_product() -> None:
     rng = np.random.default_rng(0)
     weight = rng.integers(-127, 128, (64, 10)).astype(np.int8)
     model = model_of(
@@ -213,7 +213,7 @@ def test_the_arena_grows_linearly_with_the_length() -> None:
     assert need[256] - need[128] == 2 * (need[128] - need[64])
 
 
-def test_the_summary_says_why_neighbours_stay_apart() -> None:
+def test_the_summary_says_why_neighbors_stay_apart() -> None:
     fused = fusion.fuse(loaded(small(), batch=(1, 1), n=(1, 9)))
     assert fused.summary.after.calls < fused.summary.before.calls
     assert fused.summary.after.bytes_moved < fused.summary.before.bytes_moved
@@ -252,7 +252,7 @@ def test_an_element_is_read_before_its_place_is_written(
 
 
 def test_a_row_is_read_before_it_is_written() -> None:
-    """As in a normalisation: sums of the row first; not when the sums come after."""
+    """As in a normalization: sums of the row first; not when the sums come after."""
     x, y = (Buffer(name, DType.F32, shape_of("n", 4)) for name in "xy")
 
     def kernel(late: bool) -> Kernel:

@@ -170,7 +170,7 @@ def expanded(w: Writer, _op: Any, args: list[str], out: str) -> None:
     w.node("Expand", [args[0], w.ints(*whole)], out)
 
 
-def normalised(w: Writer, op: Any, args: list[str], out: str) -> None:
+def normalized(w: Writer, op: Any, args: list[str], out: str) -> None:
     count = int(op.nfeat)
     parts = [w.weights(count) for _ in range(3)]
     parts.append(w.constant(w.rng.uniform(0.5, 1.5, count).astype(np.float32)))
@@ -267,7 +267,7 @@ Row = Callable[[Writer, Any, list[str], str], None]
 
 TABLE: dict[str, Row] = {
     "Div": divided, "Clip": clipped, "Log2": logarithm, "Slice": sliced, "ConstPad": padded,
-    "ReplicatePad": padded, "ReflectPad": padded, "Expand": expanded, "BatchNorm2d": normalised,
+    "ReplicatePad": padded, "ReflectPad": padded, "Expand": expanded, "BatchNorm2d": normalized,
     "Conv1d": convolved, "NCHWConv2d": convolved, "MaxPool2d": pooled, "AvgPool2d": pooled,
     "Reshape": reshaped, "Transpose": transposed, "Squeeze": reduced, "Reduce": reduced,
     "Arg": reduced, "Tri": triangle, "Concat": concatenated, "Cast": cast, "Softmax": soft,

@@ -156,7 +156,7 @@ def cumulated(g: Graph) -> None:
            exclusive=g.random.randint(0, 1), reverse=g.random.randint(0, 1))  # fmt: skip
 
 
-def normalised(g: Graph) -> None:
+def normalized(g: Graph) -> None:
     x = g.floating(2)
     if not x.exact:
         raise Rejected
@@ -165,7 +165,7 @@ def normalised(g: Graph) -> None:
     g.step("LayerNormalization", x, scale, axis=-1, epsilon=0.1)
 
 
-def rms_normalised(g: Graph) -> None:
+def rms_normalized(g: Graph) -> None:
     """Spelled out, as exporters do."""
     x = g.floating(1)
     (square,) = g.step("Mul", x, x)
@@ -460,7 +460,7 @@ def pooled(g: Graph) -> None:
            ceil_mode=0, exact=kind == "MaxPool")  # fmt: skip
 
 
-def batch_normalised(g: Graph) -> None:
+def batch_normalized(g: Graph) -> None:
     x = g.floating(2, 4)
     channels = g.dim(x.axis(1))
     if not isinstance(channels, int):
@@ -483,7 +483,7 @@ def depth_moved(g: Graph) -> None:
     g.step(kind, x, blocksize=2, exact=True)
 
 
-def quantised(g: Graph) -> None:
+def quantized(g: Graph) -> None:
     """There and back, and a product of integers between at times."""
     x = g.floating(exact=True)
     if x.dtype != np.float32:
@@ -500,7 +500,7 @@ def quantised(g: Graph) -> None:
     g.step("DequantizeLinear", small, scale, zero, exact=True)
 
 
-def quantised_by_range(g: Graph) -> None:
+def quantized_by_range(g: Graph) -> None:
     x = g.floating(1, exact=True)
     if x.dtype != np.float32:
         raise Rejected
@@ -521,12 +521,12 @@ def equation(g: Graph) -> None:
 STEPS: tuple[tuple[Step, int], ...] = (
     (unary, 6), (smooth, 6), (stepwise, 2), (binary, 10), (divided, 2), (twice, 3), (compared, 2),
     (chosen, 3), (logic, 1), (cast, 2), (clipped, 2), (softmax, 4), (reduced, 6), (arg_reduced, 1),
-    (top_k, 2), (cumulated, 2), (normalised, 2), (rms_normalised, 2), (transposed, 6),
+    (top_k, 2), (cumulated, 2), (normalized, 2), (rms_normalized, 2), (transposed, 6),
     (concatenated, 5), (sliced, 5), (split, 3), (reshaped, 5), (shape_chain, 3), (like, 3),
     (counted, 2), (squeezed, 3), (tiled, 2), (padded, 3), (gathered, 3), (scattered, 1),
     (gathered_elements, 2), (one_hot, 1), (triangle, 1), (product, 5), (with_itself, 2),
     (gemm, 2), (attention, 4), (convolved, 5), (deconvolved, 2), (pooled, 3),
-    (batch_normalised, 2), (resized, 1), (depth_moved, 1), (quantised, 3), (quantised_by_range, 1),
+    (batch_normalized, 2), (resized, 1), (depth_moved, 1), (quantized, 3), (quantized_by_range, 1),
     (equation, 1), (branched, 2), (looped, 2), (scanned, 2), (compressed, 1), (found_places, 1),
     (recurrent, 1),
 )  # fmt: skip

@@ -12,32 +12,32 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.entries import EntryError, joined
 from relax_aot.ir.graph import Module
 from relax_aot.project.board import load_board
-from relax_aot.verify.entries_host import HostEntries, family_host
+from relax_aot.verify.entries_host import HostEntries, entries_host
 from tests.fuzz.graphs import Fuzzed, random_graph
 from tests.fuzz.judge import KINDS, alike
 
 MOST = 4
-"""Graphs in one family at most."""
+"""Graphs in one group at most."""
 
 
-def families(first: int, count: int) -> Iterator[dict[str, tuple[Fuzzed, Module]]]:
+def groups(first: int, count: int) -> Iterator[dict[str, tuple[Fuzzed, Module]]]:
     """Graphs that are compiled, together where their sizes agree; the first of each twice."""
-    family: dict[str, tuple[Fuzzed, Module]] = {}
+    group: dict[str, tuple[Fuzzed, Module]] = {}
     seed = first
     while count:
         made, name = random_graph(seed), f"g{seed}"
         seed += 1
         try:
             module = driver.load(made.model, Options(bounds=made.bounds))
-            joined({other: found[1] for other, found in family.items()} | {name: module})
+            joined({other: found[1] for other, found in group.items()} | {name: module})
         except EntryError:
             continue
         except RelaxAotError:
             continue
-        family[name] = (made, module)
-        if len(family) == MOST:
-            yield family | {"again": next(iter(family.values()))}
-            family, count = {}, count - 1
+        group[name] = (made, module)
+        if len(group) == MOST:
+            yield group | {"again": next(iter(group.values()))}
+            group, count = {}, count - 1
 
 
 def wrong(host: HostEntries, name: str, made: Fuzzed) -> Iterator[str]:
@@ -60,7 +60,7 @@ def wrong(host: HostEntries, name: str, made: Fuzzed) -> Iterator[str]:
 )
 def test_random_entries(first: int, count: int) -> None:
     problems: list[str] = []
-    for number, family in enumerate(families(first, count)):
+    for number, group in enumerate(groups(first, count)):
         options = Options(
             name="fuzzed",
             optimize=KINDS[number % len(KINDS)],
@@ -68,8 +68,8 @@ def test_random_entries(first: int, count: int) -> None:
             stepwise=number % 4 == 3,
             check=True,
         )
-        entries = joined({name: module for name, (_, module) in family.items()})
-        host = family_host(driver.compile_entries(entries, load_board("host"), options))
-        for name, (made, _) in family.items():
+        entries = joined({name: module for name, (_, module) in group.items()})
+        host = entries_host(driver.compile_entries(entries, load_board("host"), options))
+        for name, (made, _) in group.items():
             problems += wrong(host, name, made)
     assert problems == []

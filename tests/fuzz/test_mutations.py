@@ -22,7 +22,7 @@ from tests.conformance.cases import all_cases
 from tests.conftest import ROOT
 from tests.fuzz.graphs import random_graph
 from tests.fuzz.mutations import changed_fields, mutated, structured
-from tests.models.catalogue import CATALOGUE
+from tests.models.catalog import CATALOGUE
 
 SECONDS = 10.0
 """Of processor time for one file."""

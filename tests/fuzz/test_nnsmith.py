@@ -1,6 +1,6 @@
 """Models of NNSmith with open sizes: the C agrees wherever two oracles agree.
 
-The oracles are ONNX Runtime without its optimisations and the reference evaluator of ONNX. An
+The oracles are ONNX Runtime without its optimizations and the reference evaluator of ONNX. An
 element that moves far when the inputs move by a millionth is not compared: there, any
 rounding decides.
 """

@@ -181,7 +181,7 @@ def sampled(g: Graph) -> None:
     mode = g.random.choice(("linear", "nearest", "cubic"))
     dims = [g.dim(x.axis(0)), g.random.randint(1, 3), g.size(2), 2]
     given = g.input(dims, str(x.dtype))
-    # Off the ties of nearest neighbours and of edges.
+    # Off the ties of nearest neighbors and of edges.
     scale, shift = g.known(np.array(0.6, x.dtype)), g.known(np.array(0.013, x.dtype))
     (wide,) = g.step("Mul", given, scale)
     (grid,) = g.step("Add", wide, shift)
@@ -293,7 +293,7 @@ def padded_any(g: Graph) -> None:
     g.step("Pad", x, g.ints(*pads), value, g.ints(*axes), mode=mode, exact=True)
 
 
-def normalised_any(g: Graph) -> None:
+def normalized_any(g: Graph) -> None:
     x = g.floating(3, 4, exact=True)
     channels = fixed(g, x, 1)
     kind = g.random.choice(
@@ -568,7 +568,7 @@ def looped_by_data(g: Graph) -> None:
 NEW_STEPS: tuple[tuple[Step, int], ...] = (
     (scatter_nd, 6), (scatter_elements, 6), (gather_nd, 4), (unpooled, 8), (resized_any, 10),
     (sampled, 5), (moved, 2), (columns, 1), (transposed_convolution, 5), (wide_convolution, 4),
-    (wide_pooling, 4), (padded_any, 5), (normalised_any, 3), (recurrent_any, 7), (unique, 3),
+    (wide_pooling, 4), (padded_any, 5), (normalized_any, 3), (recurrent_any, 7), (unique, 3),
     (compressed_any, 3), (suppressed, 3), (counted_by_data, 3), (largest_by_data, 3),
     (cut_by_data, 3), (spread_by_data, 2), (integers, 4), (cast_any, 4), (reduced_any, 5),
     (equation_any, 4), (reversed_sequences, 2), (marked, 1), (looped_by_data, 4),

@@ -11,10 +11,10 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
-from relax_aot.project.entries import FamilyProject
+from relax_aot.project.entries import EntriesProject
 from tests.end_to_end import test_entries
 from tests.models import every_kernel
-from tests.models.catalogue import CATALOGUE
+from tests.models.catalog import CATALOGUE
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ PROJECTS = {
 
 
 @cache
-def project_of(name: str) -> Project | FamilyProject:
+def project_of(name: str) -> Project | EntriesProject:
     golden = PROJECTS[name]
     source = golden.source()
     if isinstance(source, dict):

@@ -14,11 +14,11 @@ import pytest
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.wrap import COLUMNS
 from relax_aot.project.board import load_board
-from relax_aot.project.entries import FamilyProject
+from relax_aot.project.entries import EntriesProject
 from relax_aot.toolchain.compilers import cross_compiler
 from relax_aot.verify.emulate import emulate_cases
 from relax_aot.verify.entries_emulate import EntryCall, emulate_entries
-from relax_aot.verify.figures import family_memory, memory_of
+from relax_aot.verify.figures import entries_memory, memory_of
 from relax_aot.verify.samples import cases_of
 from tests.golden.subjects import PROJECTS, project_of
 
@@ -113,7 +113,7 @@ def highest(interface: Interface) -> dict[str, int]:
 def instructions_of(name: str) -> str:
     """Of one call, or of one call of each entry in order."""
     project = project_of(name)
-    if not isinstance(project, FamilyProject):
+    if not isinstance(project, EntriesProject):
         cases = cases_of(project.interface, [highest(project.interface)], {})
         (result,) = emulate_cases(project, cases)
         assert result.status == 0
@@ -131,8 +131,8 @@ def instructions_of(name: str) -> str:
 
 def measured(name: str) -> str:
     project = project_of(name)
-    if isinstance(project, FamilyProject):
-        memory = family_memory(project)
+    if isinstance(project, EntriesProject):
+        memory = entries_memory(project)
     else:
         memory = memory_of(project)
     figures = (

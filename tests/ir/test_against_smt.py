@@ -25,8 +25,8 @@ from relax_aot.ir.dims import (
     dim_max,
     dim_min,
     interval,
-    maximise,
-    minimise,
+    maximize,
+    minimize,
     prove_eq,
     prove_le,
     simplify,
@@ -190,7 +190,7 @@ def test_intervals_enclose_and_simplifying_changes_nothing() -> None:
 
 
 def test_greatest_sizes_hold_for_any_highs() -> None:
-    """`maximise` is a formula in the highs: no high, however large, is passed."""
+    """`maximize` is a formula in the highs: no high, however large, is passed."""
     random = Random(4)
     for _ in range(SAMPLES):
         box = wide_box(random)
@@ -202,7 +202,7 @@ def test_greatest_sizes_hold_for_any_highs() -> None:
             z3.And(box[n][0] <= symbols[n], symbols[n] <= highs[n], highs[n] < 2**31) for n in NAMES
         ]
         value = integer(dim, symbols)
-        top = integer(maximise(dim, bounds), highs)
-        bottom = integer(minimise(dim, bounds), highs)
+        top = integer(maximize(dim, bounds), highs)
+        bottom = integer(minimize(dim, bounds), highs)
         answer = counterexample(claims, z3.Or(value > top, value < bottom))
         assert answer in (z3.unsat, z3.unknown), (str(dim), box, answer)

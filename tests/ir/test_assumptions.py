@@ -176,13 +176,15 @@ def test_proofs_hold_for_raised_highs(
 ) -> None:
     """Where highs may be raised, only what holds then is proved; or it is written down."""
     suppose(fulfilling(box, relations))
-    relied: list[Relation] = []
-    bounds = replace(assume(Bounds.of(box), relations), raisable=frozenset(box), relied=relied)
+    assumptions: list[Relation] = []
+    bounds = replace(
+        assume(Bounds.of(box), relations), raisable=frozenset(box), assumptions=assumptions
+    )
     proofs = [
         prove_le(a, b, bounds), prove_lt(a, b, bounds), prove_eq(a, b, bounds)
     ]  # fmt: skip
     raised = {name: (low, high + more) for name, (low, high) in box.items()}
-    for point in fulfilling(raised, [*relations, *relied]):
+    for point in fulfilling(raised, [*relations, *assumptions]):
         x, y = a.evaluate(point), b.evaluate(point)
         assert not proofs[0] or x <= y
         assert not proofs[1] or x < y
@@ -202,9 +204,9 @@ def test_highs_that_may_be_raised_prove_nothing_by_themselves() -> None:
     assert prove_le(1, n, bounds)
     assert simplify(dim_min(n, 20), bounds) == dim_min(n, 20)
     assert simplify(dim_max(n, 1), bounds) == n
-    relied: list[Relation] = []
-    assert prove_le(n, 20, replace(bounds, relied=relied))
-    assert relied == [("<=", n, Dim.of(20))]
+    assumptions: list[Relation] = []
+    assert prove_le(n, 20, replace(bounds, assumptions=assumptions))
+    assert assumptions == [("<=", n, Dim.of(20))]
 
 
 def test_every_pair_of_small_boxes() -> None:

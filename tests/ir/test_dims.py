@@ -16,8 +16,8 @@ from relax_aot.ir.dims import (
     dim_max,
     dim_min,
     interval,
-    maximise,
-    minimise,
+    maximize,
+    minimize,
     parse_dim,
     prove_eq,
     prove_le,
@@ -63,11 +63,11 @@ def test_interval_is_exact_in_a_small_box(dim: Dim, box: dict[str, tuple[int, in
 
 @given(DIMS, BOXES, st.integers(0, 40), st.integers(0, 40))
 @settings(max_examples=300)
-def test_maximise_and_minimise_hold_for_raised_highs(
+def test_maximize_and_minimize_hold_for_raised_highs(
     dim: Dim, box: dict[str, tuple[int, int]], more_n: int, more_m: int
 ) -> None:
     bounds = Bounds.of(box)
-    top, bottom = maximise(dim, bounds), minimise(dim, bounds)
+    top, bottom = maximize(dim, bounds), minimize(dim, bounds)
     raised = {
         name: (low, min(high + more, low + 20))
         for (name, (low, high)), more in zip(box.items(), (more_n, more_m), strict=True)
@@ -127,9 +127,9 @@ def test_known_simplifications() -> None:
 def test_bounds_of_sizes_that_are_not_monotone() -> None:
     bounds = Bounds.of({"n": (1, 10_000)})
     n = Dim.of("n")
-    assert maximise(128 - n, bounds) == Dim.of(127)
+    assert maximize(128 - n, bounds) == Dim.of(127)
     assert interval(n - n // 2, bounds) == (1, 5000)
-    assert maximise(n % 8, bounds).evaluate({"n": 3}) >= 3
+    assert maximize(n % 8, bounds).evaluate({"n": 3}) >= 3
 
 
 @pytest.mark.parametrize("text", ["", "n +", "n ** 2", "(n", "n // 0", "min(n", "3n", "n $ 2"])

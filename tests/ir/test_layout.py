@@ -147,7 +147,7 @@ def test_tiles_stand_as_the_grid_says(grid: Layout, inner: Layout) -> None:
                     place[axis] = place.get(axis, 0) + value * span[axis]
                 wanted.add(tuple(sorted((a, n) for a, n in place.items() if n)))
         assert _places(tiled, number) == wanted
-    found = tiled.recognise(shape, inner, inner_shape)
+    found = tiled.recognize(shape, inner, inner_shape)
     if found is not None:
         assert found.tile(outer_shape, inner, inner_shape).normal() == tiled.normal()
     if not inner.replica and not grid.replica:
@@ -158,10 +158,10 @@ def test_tiles_stand_as_the_grid_says(grid: Layout, inner: Layout) -> None:
 def test_a_plain_array_is_no_array_of_tiles() -> None:
     rows = Layout.row_major((8, 8))
     tile = Layout.row_major((2, 4))
-    assert rows.recognise((8, 8), tile, (2, 4)) is None
-    assert rows.recognise((8, 8), tile, (3, 4)) is None
+    assert rows.recognize((8, 8), tile, (2, 4)) is None
+    assert rows.recognize((8, 8), tile, (3, 4)) is None
     blocks = Layout.row_major((4, 2)).tile((4, 2), tile, (2, 4))
-    assert blocks.recognise((8, 8), tile, (2, 4)) == Layout.row_major((4, 2)).normal()
+    assert blocks.recognize((8, 8), tile, (2, 4)) == Layout.row_major((4, 2)).normal()
 
 
 def test_weights_in_blocks_of_four_over_two_cores() -> None:

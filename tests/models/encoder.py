@@ -195,9 +195,9 @@ def encoder_forward(
         return np.asarray(value @ w[f"{name}_weight"] + w[f"{name}_bias"])
 
     def norm(name: str, value: Array) -> Array:
-        centred = value - value.mean(-1, keepdims=True)
-        deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
-        return np.asarray(centred / deviation * w[f"{name}_scale"] + w[f"{name}_bias"])
+        centerd = value - value.mean(-1, keepdims=True)
+        deviation = np.sqrt((centerd**2).mean(-1, keepdims=True) + EPSILON)
+        return np.asarray(centerd / deviation * w[f"{name}_scale"] + w[f"{name}_bias"])
 
     def attention(p: str, value: Array) -> Array:
         q, k, v = (

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from relax_aot.driver import Options
 from tests.frontends.tflite_models import Maker
-from tests.models.catalogue import CATALOGUE
+from tests.models.catalog import CATALOGUE
 from tests.models.onnx_text import Array, model_of
 
 ONES = "<pads = [1, 1, 1, 1]>"

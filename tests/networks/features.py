@@ -250,7 +250,7 @@ def spectrum(x: Tensor) -> Tensor:
 
 
 class Many(nn.Module):
-    """Convolutions of other ranks, and normalisations that are rarer."""
+    """Convolutions of other ranks, and normalizations that are rarer."""
 
     def __init__(self) -> None:
         super().__init__()

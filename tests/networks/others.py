@@ -145,10 +145,10 @@ class Detector(nn.Module):
         scores = self.scores(y).view(batch, 2, 3, rows, columns)
         scores = scores.permute(0, 3, 4, 1, 2).reshape(batch, -1, 3).sigmoid()
         ys, xs = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-        centres = torch.stack([xs, ys], -1).float().reshape(-1, 1, 2) * 4 + 2
-        centres = centres.expand(-1, 2, -1).reshape(-1, 2)
+        centers = torch.stack([xs, ys], -1).float().reshape(-1, 1, 2) * 4 + 2
+        centers = centers.expand(-1, 2, -1).reshape(-1, 2)
         sides = self.anchors[None].expand(rows * columns, -1, -1).reshape(-1, 2)
-        middle = centres + moves[..., :2] * sides
+        middle = centers + moves[..., :2] * sides
         size = torch.exp(moves[..., 2:].clamp(max=4)) * sides
         return torch.cat([middle - size / 2, middle + size / 2], -1), scores
 

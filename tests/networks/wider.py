@@ -74,7 +74,7 @@ class KeptByKind(nn.Module):
 
 
 class Extremes(nn.Module):
-    """Neighbours by greatest, least and product, without the vertex itself."""
+    """Neighbors by greatest, least and product, without the vertex itself."""
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         sent = x[edges[0]]

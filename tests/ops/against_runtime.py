@@ -65,7 +65,7 @@ def session_of(model: ModelProto) -> Any:
 
 
 def module_of(model: ModelProto, bounds: Mapping[str, tuple[int, int]]) -> Module:
-    return load(model, ImportOptions(bounds=dict(bounds), heard=set()))
+    return load(model, ImportOptions(bounds=dict(bounds), used=set()))
 
 
 def ours(module: Module, feeds: Mapping[str, Array]) -> list[Array]:

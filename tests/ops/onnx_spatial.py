@@ -122,7 +122,7 @@ SPATIAL: dict[str, Callable[[Sample], Node]] = {
     "deform_conv": deform_conv,
     "grid_sample": grid_sample,
     "lp_pool": pool("LpPool"),
-    "max_pool_places": pool("MaxPool", outputs=2),
+    "max_pool_with_indices": pool("MaxPool", outputs=2),
     "max_roi_pool": max_roi_pool,
     "max_unpool": max_unpool,
     "resize": resize,

@@ -112,7 +112,7 @@ def grouped(new: int, old: int, own: int) -> tuple[Input | None, ...]:
     return (*whole, *past, *lengths(old + new, own))
 
 
-def quantised_lstm(
+def quantized_lstm(
     ways: int,
     weight: Callable[..., Input],
     *,
@@ -120,7 +120,7 @@ def quantised_lstm(
     lens: bool = False,
     peepholes: bool = False,
 ) -> tuple[Input | None, ...]:
-    """X of [N, 1, 5] and a hidden state of 3: with one sample every thread quantises alike."""
+    """X of [N, 1, 5] and a hidden state of 3: with one sample every thread quantizes alike."""
     kind = weight(1).array(1).dtype.type
     zeros = [fixed(Input((ways,), lambda s: RNG.integers(0, 9, s).astype(kind))) for _ in "wr"]
     steps = [fixed(Input((ways,), lambda s: RNG.uniform(0.01, 0.02, s).astype(np.float32)))] * 2
@@ -193,10 +193,10 @@ CASES = [
                                   fixed(i8(4)), fixed(f(4)))),
     Case("DynamicQuantizeMatMul", (f(N, 5), fixed(i8(5, 4)), scale(0.05), zero(3, np.int8),
                                    fixed(f(4)))),
-    Case("DynamicQuantizeLSTM", quantised_lstm(1, u8), {"hidden_size": 3}, (True,) * 3),
-    Case("DynamicQuantizeLSTM", quantised_lstm(1, i8, state=True),
+    Case("DynamicQuantizeLSTM", quantized_lstm(1, u8), {"hidden_size": 3}, (True,) * 3),
+    Case("DynamicQuantizeLSTM", quantized_lstm(1, i8, state=True),
          {"hidden_size": 3, "direction": "reverse"}, (True,) * 3),
-    Case("DynamicQuantizeLSTM", quantised_lstm(2, i8, state=True, lens=True, peepholes=True),
+    Case("DynamicQuantizeLSTM", quantized_lstm(2, i8, state=True, lens=True, peepholes=True),
          {"hidden_size": 3, "direction": "bidirectional"}, (True,) * 3),
     Case("NhwcMaxPool", (u8(N, 6, 6, 3),), {"kernel_shape": [2, 2], "strides": [2, 2]}),
     Case("QuantizeLinear", (f(N, 5), scale(0.05), zero(10))),

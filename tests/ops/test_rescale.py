@@ -52,7 +52,7 @@ def test_every_sum_is_rounded_as_the_exact_product(scales: list[float]) -> None:
 
 
 def test_scales_whose_products_f32_would_round_to_the_middle_are_integers() -> None:
-    # In f32, 1661 * 0.0117399147... is 19.5, of which the even neighbour is 20.
+    # In f32, 1661 * 0.0117399147... is 19.5, of which the even neighbor is 20.
     scale = np.array([19.4999992 / 1661])
     found = exact_rescale(scale, -128, 127, MOST)
     assert found.rounding == "nearest"

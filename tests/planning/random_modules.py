@@ -19,7 +19,7 @@ from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, interval, prove_le
 from relax_aot.ir.graph import Module, Symbol, Var
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops.movement import normalise_slice
+from relax_aot.ops.movement import normalize_slice
 
 Array = NDArray[Any]
 Sizes = Mapping[str, int]
@@ -272,7 +272,7 @@ def cut(m: Maker) -> None:
     size = x.type.shape[axis]
     ends = [None if m.random.random() < 0.3 else m.awkward(0, WIDEST) for _ in range(2)]
     ends = [-end - 1 if end is not None and m.random.random() < 0.3 else end for end in ends]
-    first, length = normalise_slice(ends[0], ends[1], step, size, m.bounds)
+    first, length = normalize_slice(ends[0], ends[1], step, size, m.bounds)
     (out,) = m.builder.call(
         "slice", x, name="part", starts=(first,), lengths=(length,), axes=(axis,), steps=(step,)
     )

@@ -1,4 +1,4 @@
-"""Quantising after training, judged against the floats that ONNX Runtime or TFLite computed."""
+"""Quantizing after training, judged against the floats that ONNX Runtime or TFLite computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import relax_aot as rx
 from relax_aot import transforms
 from relax_aot.cli.main import cli
 from relax_aot.evaluation.reference import evaluate
-from relax_aot.quantization import CalibrationError, Choice, QuantiseError, quantise
+from relax_aot.quantization import CalibrationError, Choice, QuantizeError, quantize
 from relax_aot.quantization.ranges import METHODS
 
 Array = NDArray[Any]
@@ -68,7 +68,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_quantised_model_is_near_its_floats_at_every_size(
+def test_a_quantized_model_is_near_its_floats_at_every_size(
     method: str, rng: np.random.Generator
 ) -> None:
     model = perceptron(rng)
@@ -83,12 +83,12 @@ def test_a_quantised_model_is_near_its_floats_at_every_size(
         assert decibels(in_floats(model, x), y) > (25 if method == "minmax" else 15)
 
 
-def test_products_biases_and_limits_of_a_quantised_model_are_integer_calls(
+def test_products_biases_and_limits_of_a_quantized_model_are_integer_calls(
     rng: np.random.Generator,
 ) -> None:
     module = rx.load(perceptron(rng), bounds={"n": 9})
     samples = {"x": rng.normal(size=(8, 5, 24)).astype(np.float32)}
-    coded, found = quantise(module, samples, Choice())
+    coded, found = quantize(module, samples, Choice())
     ops = [call.op for call in transforms.run(coded).main.body]
     assert ops == [
         "quantize", "matmul_integer", "requantize", "matmul_integer", "requantize", "dequantize",
@@ -104,7 +104,7 @@ def test_products_biases_and_limits_of_a_quantised_model_are_integer_calls(
     ]
 
 
-def test_a_normalisation_behind_a_convolution_is_part_of_it(rng: np.random.Generator) -> None:
+def test_a_normalization_behind_a_convolution_is_part_of_it(rng: np.random.Generator) -> None:
     def numbers(low: float, *shape: int) -> Array:
         return rng.uniform(low, 1.5, shape).astype(np.float32)
 
@@ -125,10 +125,10 @@ def test_a_normalisation_behind_a_convolution_is_part_of_it(rng: np.random.Gener
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     module = rx.load(model, bounds={"h": 12})
     samples = rng.normal(size=(8, 1, 2, 10, 8)).astype(np.float32)
-    coded, _ = quantise(module, {"x": samples}, Choice())
+    coded, _ = quantize(module, {"x": samples}, Choice())
     ops = [call.op for call in transforms.run(coded).main.body]
     assert ops[:3] == ["quantize", "conv_integer", "requantize"]
-    kept, _ = quantise(module, {"x": samples}, Choice(keep_float=("stem",)))
+    kept, _ = quantize(module, {"x": samples}, Choice(keep_float=("stem",)))
     assert "conv" in [call.op for call in transforms.run(kept).main.body]
     host = rx.compile(coded).host()
     for h in (1, 7, 12):
@@ -143,10 +143,10 @@ def test_what_is_kept_in_floats_is_told_by_node_by_result_or_by_operator(
     module = rx.load(perceptron(rng), bounds={"n": 9})
     samples = {"x": rng.normal(size=(8, 5, 24)).astype(np.float32)}
     for name, products in (("first", 1), ("s", 1), ("matmul", 0)):
-        _, found = quantise(module, samples, Choice(keep_float=(name,)))
+        _, found = quantize(module, samples, Choice(keep_float=(name,)))
         assert [layer.op for layer in found.layers].count("matmul") == products
-    with pytest.raises(QuantiseError, match="nothing of the model is called 'third'"):
-        quantise(module, samples, Choice(keep_float=("third",)))
+    with pytest.raises(QuantizeError, match="nothing of the model is called 'third'"):
+        quantize(module, samples, Choice(keep_float=("third",)))
 
 
 def test_a_poor_layer_is_suggested_to_stay_in_floats(rng: np.random.Generator) -> None:
@@ -162,7 +162,7 @@ def test_a_poor_layer_is_suggested_to_stay_in_floats(rng: np.random.Generator) -
     bias = numpy_helper.to_array(model.graph.initializer[1]).copy()
     bias[0] = 0
     model.graph.initializer[1].CopyFrom(numpy_helper.from_array(bias, "b"))
-    _, found = quantise(rx.load(model, bounds={"n": 9}), {"x": samples}, Choice())
+    _, found = quantize(rx.load(model, bounds={"n": 9}), {"x": samples}, Choice())
     assert found.suggestion == ("s",)
     assert "--keep-float s" in found.lines()[-1]
 
@@ -191,7 +191,7 @@ def test_what_codes_make_infinite_is_suggested_until_nothing_is(rng: np.random.G
     kept: tuple[str, ...] = ()
     for _ in range(4):
         module = rx.load(model, bounds={"n": 9})
-        coded, found = quantise(module, {"x": samples}, Choice(keep_float=kept))
+        coded, found = quantize(module, {"x": samples}, Choice(keep_float=kept))
         assert all(np.isfinite(layer.sqnr) for layer in found.layers)
         if not found.spoiling:
             break
@@ -218,7 +218,7 @@ def test_a_value_that_is_infinite_in_floats_stays_there(rng: np.random.Generator
     model = model_of_nodes(nodes, 6, **numbers, never=np.array(-np.inf, np.float32))
     samples = rng.normal(size=(8, 5, 6)).astype(np.float32)
     samples[:, :, 0] = 1
-    coded, found = quantise(rx.load(model, bounds={"n": 9}), {"x": samples}, Choice())
+    coded, found = quantize(rx.load(model, bounds={"n": 9}), {"x": samples}, Choice())
     assert not found.spoiling and [layer.op for layer in found.layers].count("matmul") == 2
     (y,) = evaluate(coded, {"x": samples[0]}, {"n": 5}).values()
     assert decibels(in_floats(model, samples[0]), y) > 25
@@ -252,14 +252,14 @@ def test_weights_alone_become_codes_of_groups(
 def test_calibration_data_that_does_not_fit_is_refused(rng: np.random.Generator) -> None:
     module = rx.load(perceptron(rng), bounds={"n": 9})
     with pytest.raises(CalibrationError, match="no input 'x'"):
-        quantise(module, {"z": np.zeros((4, 3, 24))}, Choice())
+        quantize(module, {"z": np.zeros((4, 3, 24))}, Choice())
     with pytest.raises(CalibrationError, match="axis of samples"):
-        quantise(module, {"x": np.zeros(24)}, Choice())
+        quantize(module, {"x": np.zeros(24)}, Choice())
     with pytest.raises(CalibrationError, match="not finite"):
-        quantise(module, {"x": np.full((2, 3, 24), np.nan)}, Choice())
+        quantize(module, {"x": np.full((2, 3, 24), np.nan)}, Choice())
 
 
-def test_the_command_line_quantises_and_says_how_well(
+def test_the_command_line_quantizes_and_says_how_well(
     tmp_path: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnx.save(perceptron(rng), tmp_path / "net.onnx")

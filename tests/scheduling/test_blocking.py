@@ -30,11 +30,11 @@ SAMPLED = ("fpu", "host")
 FEW, MANY = 2, 6
 """Samples of one op."""
 SCHEDULED = (
-    "average_codes", "average_pool", "average_pool_last", "causal_conv", "col2im", "conv",
-    "conv_integer", "conv_last", "conv_last_integer", "conv_transpose", "conv_transpose_last",
-    "conv_transpose_last_integer", "cum_prod", "cum_sum", "depthwise_last",
-    "depthwise_last_integer", "gemm", "lp_pool", "matmul", "matmul_integer", "matmul_nbits",
-    "max_pool", "max_pool_last", "mean_codes", "reduce", "reduce_to",
+    "qaverage_pool", "average_pool", "average_pool_nhwc", "causal_conv", "col2im", "conv",
+    "conv_integer", "conv_nhwc", "conv_nhwc_integer", "conv_transpose", "conv_transpose_nhwc",
+    "conv_transpose_nhwc_integer", "cum_prod", "cum_sum", "depthwise_nhwc",
+    "depthwise_nhwc_integer", "gemm", "lp_pool", "matmul", "matmul_integer", "matmul_nbits",
+    "max_pool", "max_pool_nhwc", "qmean", "reduce", "reduce_to",
 )  # fmt: skip
 """Ops of which some sample is scheduled."""
 CASES = tuple(case for case in cases_of(all_ops().values()) if not case.op.view)

@@ -21,7 +21,7 @@ TEXT = """
     turned = Transpose <perm = [1, 0]> (x)
     square = MatMul(x, turned)
     taps = Conv <pads = [1, 1, 1, 1]> (image, filters, bias)
-    points = Conv (image, colours, bias)
+    points = Conv (image, colors, bias)
 """
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 23, 24, 25, 31, 32, 33)
 
@@ -36,7 +36,7 @@ def test_schedules_keep_the_bits(
         np.random.default_rng(0),
         w=(20, 70),
         filters=(35, 3, 3, 3),
-        colours=(35, 3, 1, 1),
+        colors=(35, 3, 1, 1),
         bias=(35,),
     )
     samples = [sample(n) for n in SIZES]

@@ -91,7 +91,7 @@ class Qdq:
         return helper.make_model(graph, opset_imports=[opset], ir_version=8)
 
 
-def unoptimised(model: onnx.ModelProto, inputs: dict[str, Array]) -> Array:
+def unoptimized(model: onnx.ModelProto, inputs: dict[str, Array]) -> Array:
     """The model's result in ONNX Runtime, each operator as it stands."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

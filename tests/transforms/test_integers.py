@@ -1,4 +1,4 @@
-"""QDQ models become integers that give the codes of ONNX Runtime without optimisation."""
+"""QDQ models become integers that give the codes of ONNX Runtime without optimization."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relax_aot import driver, transforms
 from relax_aot.evaluation.reference import evaluate
 from relax_aot.ir.graph import Module
 from relax_aot.ir.types import DType
-from tests.transforms.qdq import Qdq, unoptimised
+from tests.transforms.qdq import Qdq, unoptimized
 
 Array = NDArray[Any]
 Build = Callable[[Qdq], onnx.ModelProto]
@@ -240,7 +240,7 @@ def test_codes_equal_those_of_onnx_runtime(name: str, kind: type) -> None:
     build = (CONVOLUTIONS | EXACT | NEAR)[name]
     module, model, inputs = built(build, kind)
     assert floats(module) == []
-    apart = np.abs(codes(module, inputs) - unoptimised(model, inputs).astype(np.int32))
+    apart = np.abs(codes(module, inputs) - unoptimized(model, inputs).astype(np.int32))
     if name in EXACT:
         assert apart.max() == 0
     else:
@@ -259,7 +259,7 @@ def test_ops_with_several_results_stay_beside_codes() -> None:
     model = q.model(y, 0.25)
     inputs = {q.inputs[0].name: q.rng.integers(-128, 128, (6, 4)).astype(np.int8)}
     (result,) = rx.compile(rx.load(model)).host()(inputs).values()
-    np.testing.assert_array_equal(result, unoptimised(model, inputs))
+    np.testing.assert_array_equal(result, unoptimized(model, inputs))
 
 
 def test_the_header_says_what_codes_stand_for() -> None:

@@ -123,17 +123,17 @@ def from_data() -> onnx.ModelProto:
     )
 
 
-def _quantised() -> Options:
+def _quantized() -> Options:
     samples = np.random.default_rng(1).normal(size=(20, 9, 12)).astype(np.float32)
     return Options(
-        bounds={"batch": (1, 9)}, name="quantised", quantise=Choice(), calibrate={"x": samples}
+        bounds={"batch": (1, 9)}, name="quantized", quantize=Choice(), calibrate={"x": samples}
     )
 
 
-def _quantised_cnn() -> Options:
+def _quantized_cnn() -> Options:
     samples = np.random.default_rng(0).normal(size=(8, 1, 2, 7, 9)).astype(np.float32)
     return Options(
-        bounds={"n": (1, 2), "h": (1, 11)}, name="quantised_cnn", quantise=Choice(),
+        bounds={"n": (1, 2), "h": (1, 11)}, name="quantized_cnn", quantize=Choice(),
         calibrate={"x": samples},
     )  # fmt: skip
 
@@ -146,8 +146,8 @@ PROVEN = {
         lambda: encoder(width=8, heads=2, layers=1, hidden=12),
         Options(bounds={"n": (1, 40), "batch": (1, 2)}, name="attention"),
     ),
-    "quantised": Proven(perceptron, _quantised()),
-    "quantised_cnn": Proven(small_cnn, _quantised_cnn()),
+    "quantized": Proven(perceptron, _quantized()),
+    "quantized_cnn": Proven(small_cnn, _quantized_cnn()),
     "from_data": Proven(from_data, Options(bounds={"n": (1, 12)}, name="from_data")),
     "depthwise": Proven(depthwise, Options(bounds={"n": (1, 50)}, name="depthwise")),
     "pooled": Proven(pooled, Options(bounds={"n": (1, 40)}, name="pooled")),

@@ -240,5 +240,5 @@ def random_net(seed: int) -> Proven:
     samples = net.rng.normal(size=(SAMPLES, *sizes)).astype(np.float32)
     return Proven(
         lambda: model,
-        Options(bounds=bounds, name="net", quantise=Choice(), calibrate={"x": samples}),
+        Options(bounds=bounds, name="net", quantize=Choice(), calibrate={"x": samples}),
     )

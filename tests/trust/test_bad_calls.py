@@ -26,7 +26,7 @@ from relax_aot.verify.library import CDEF
 from relax_aot.verify.samples import cases_of
 from tests.end_to_end.subjects import SHARED, SUBJECTS, Subject
 from tests.fuzz.graphs import random_graph
-from tests.models.catalogue import CATALOGUE
+from tests.models.catalog import CATALOGUE
 
 NULL, ARENA, ALIGN, SIZE, OVERLAP, STATE = -1, -2, -3, -4, -9, -10
 GRAPHS = (3, 7, 11, 19)

@@ -164,7 +164,7 @@ def test_the_headers_of_the_runtime_bear_them(tmp_path: Path) -> None:
         assert compiles(flags, tmp_path, *units) == "", command
 
 
-def test_names_stay_recognisable() -> None:
+def test_names_stay_recognizable() -> None:
     spelt = {"INPUT": "input", "PI": "pi", "stdin": "stdin_", "_B": "b", "abs": "abs_", "B1": "b1"}
     assert {name: identifier(name) for name in spelt} == spelt
     for name in ("x", "frames", "input_1", "Input_1", "xIn", "x_INPUT"):

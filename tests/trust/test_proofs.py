@@ -87,7 +87,7 @@ def test_no_alarm_in_real_networks(name: str, shared_models: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("board", ["microbit", "mps2-an386", "mps3-an547"])
-@pytest.mark.parametrize("name", ["quantised", "quantised_cnn", "causal_codes"])
+@pytest.mark.parametrize("name", ["quantized", "quantized_cnn", "causal_codes"])
 def test_no_alarm_on_boards(name: str, board: str) -> None:
     """In what they have in the place of instructions of their own."""
     if shutil.which("frama-c") is None:

@@ -1,4 +1,4 @@
-"""Thirty models, small and real, floats and quantised, ONNX and TensorFlow Lite: no warning from
+"""Thirty models, small and real, floats and quantized, ONNX and TensorFlow Lite: no warning from
 any compiler, no heap, no stdio, nothing writable at file scope."""
 
 from __future__ import annotations

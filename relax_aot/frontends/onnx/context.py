@@ -258,7 +258,7 @@ class Node:
         if self.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
             # What such a Resize is asked for is not what comes out.
             return None
-        asked = self.builder.inner_name(f"{result}_{axis}") in self.builder.shared.wanted
+        asked = self.builder.inner_name(f"{result}_{axis}") in self.builder.shared.requested
         return None if size is None or asked else Dim.of(size)
 
     @property

@@ -1,4 +1,4 @@
-"""Operators of the domain com.microsoft that ONNX Runtime's optimiser and exporters write."""
+"""Operators of the domain com.microsoft that ONNX Runtime's optimizer and exporters write."""
 
 from __future__ import annotations
 
@@ -146,11 +146,11 @@ def _matmul_nbits(node: Node) -> Results:
     return y if bias is None else node.emit("add", y, bias)
 
 
-# Normalisations
+# Normalizations
 
 
 def _skip_layer_norm(node: Node) -> Results:
-    """The sum of both (and a bias), normalised; the fourth result is the sum itself."""
+    """The sum of both (and a bias), normalized; the fourth result is the sum itself."""
     beta, bias = node.optional(3), node.optional(4)
     total = _summed(node, node.arg(0), node.arg(1), bias)
     epsilon = float(node.attr("epsilon", 1e-12))
@@ -189,7 +189,7 @@ def _rms_norm(node: Node) -> Results:
 
 
 def _embed_layer_norm(node: Node) -> Results:
-    """The embeddings of words, places and segments, summed and normalised."""
+    """The embeddings of words, places and segments, summed and normalized."""
     words, segments = node.arg(0), node.optional(1)
     table, places, kinds = node.arg(2), node.arg(3), node.optional(4)
     gamma, beta, mask, positions = node.arg(5), node.arg(6), node.optional(7), node.optional(8)

@@ -6,8 +6,8 @@ from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.attention import Form, attend, heads_apart, heads_joined, rotary
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.contrib import DOMAIN
-from relax_aot.frontends.onnx.contrib_quantised import integer_to_float
-from relax_aot.frontends.onnx.quantisation import zero_point
+from relax_aot.frontends.onnx.contrib_quantized import integer_to_float
+from relax_aot.frontends.onnx.quantization import zero_point
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
@@ -101,7 +101,7 @@ def _attention(node: Node) -> Results:
     return _attended(node, whole, 4, 5)
 
 
-def _quantised_attention(node: Node) -> Results:
+def _quantized_attention(node: Node) -> Results:
     """The same of codes, with one scale each, or one for each column of the weights."""
     if node.attr("do_rotary", 0) or node.attr("past_present_share_buffer", 0):
         raise Refused("rotary embedding and shared buffers are not supported")
@@ -181,6 +181,6 @@ def _multi_head_attention(node: Node) -> Results:
 HANDLERS: dict[str, Handler] = {
     f"{DOMAIN}.RotaryEmbedding": _rotary_embedding,
     f"{DOMAIN}.Attention": _attention,
-    f"{DOMAIN}.QAttention": _quantised_attention,
+    f"{DOMAIN}.QAttention": _quantized_attention,
     f"{DOMAIN}.MultiHeadAttention": _multi_head_attention,
 }

@@ -1,5 +1,5 @@
 """What exporters of language models write in the domain com.microsoft: attention over a cache
-with fewer heads of keys than of queries, and rows of a table that stays quantised."""
+with fewer heads of keys than of queries, and rows of a table that stays quantized."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relax_aot.ops._op import normal_axis
 
 ONE = Dim.of(1)
 LIMITS = {
-    f"{DOMAIN}.GroupQueryAttention": "a cache that grows (no shared buffer) and is not quantised",
+    f"{DOMAIN}.GroupQueryAttention": "a cache that grows (no shared buffer) and is not quantized",
     f"{DOMAIN}.GatherBlockQuantized": "blocks along the last axis; 4 or 8 bits",
 }
 
@@ -28,7 +28,7 @@ def _group_query_attention(node: Node) -> Results:
         if node.attr(name, 0) not in (0, "NONE"):
             raise Refused(f"the attribute {name} is not supported")
     if any(node.optional(index) is not None for index in range(11, node.count)):
-        raise Refused("sinks and quantised caches (inputs from 11 on) are not supported")
+        raise Refused("sinks and quantized caches (inputs from 11 on) are not supported")
     heads, kv_heads = int(node.required("num_heads")), int(node.required("kv_num_heads"))
     q, k, v = _heads(node, heads, kv_heads)
     past_key, past_value = node.optional(3), node.optional(4)

@@ -1,6 +1,6 @@
 """DynamicQuantizeLSTM of the domain com.microsoft, by the operators that it stands for.
 
-What goes into a product is quantised by its own range: the sequence at once, the hidden state of
+What goes into a product is quantized by its own range: the sequence at once, the hidden state of
 all samples in each turn, as ONNX Runtime does on one thread.
 """
 

@@ -125,7 +125,7 @@ def _max_pool(node: Node) -> Results:
     x = node.arg(0)
     if node.wanted[1:] == [True]:
         columns = bool(node.attr("storage_order", 0))
-        return _pools(node, "max_pool_places", x, columns_first=columns)
+        return _pools(node, "max_pool_with_indices", x, columns_first=columns)
     return pool(node, "max_pool", x)
 
 

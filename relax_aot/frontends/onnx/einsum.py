@@ -52,20 +52,20 @@ def _terms(equation: str, ranks: list[int]) -> tuple[list[str], str]:
     unused = [letter for letter in ascii_letters if letter not in equation]
     widths = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
     dots = "".join(unused[: max([0, *widths])])
-    spelt = []
+    expanded = []
     for term, width, rank in zip(terms, widths, ranks, strict=True):
         if width < 0 or (width and "..." not in term):
             raise ModelError(f"an Einsum has the term {term!r} for an argument of rank {rank}")
-        spelt.append(term.replace("...", dots[len(dots) - width :]))
+        expanded.append(term.replace("...", dots[len(dots) - width :]))
     if not arrow:
         plain = left.replace(",", "").replace("...", "")
         right = "..." * ("..." in left) + "".join(
             letter for letter in sorted(set(plain)) if plain.count(letter) == 1
         )
     result = right.replace("...", dots)
-    if not set(result) <= set("".join(spelt)) or len(set(result)) < len(result):
+    if not set(result) <= set("".join(expanded)) or len(set(result)) < len(result):
         raise ModelError(f"an Einsum has the result {right!r} for {left!r}")
-    return spelt, result
+    return expanded, result
 
 
 def _diagonal(node: Node, letters: str, value: Var) -> Term:

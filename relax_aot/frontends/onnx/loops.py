@@ -124,13 +124,13 @@ class _Repetition:
         """Sizes that a turn changes become symbols, which the user bounds."""
         for number, axis in changed:
             name = self.node.builder.inner_name(f"{self.names[number]}_{axis}")
-            given = self.node.builder.shared.wanted.get(name)
+            given = self.node.builder.shared.requested.get(name)
             if given is None:
                 raise Refused(
                     f"turns change axis {axis} of {self.names[number]}; give --bound {name}=... for"
                     " the greatest"
                 )
-            self.node.builder.shared.heard.add(name)
+            self.node.builder.shared.used.add(name)
             first = interval(self.initial[number].type.shape[axis], self.node.builder.bounds)
             symbol = Symbol(
                 name, 0, max(given[1], first[1]), f"axis {axis} of {self.base}", inner=True
@@ -241,8 +241,8 @@ def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:
     builder = node.builder
     given, bound = node.optional(0), FARTHEST
     if rows:
-        bound = builder.shared.wanted.get(f"{rows[0]}_0", (0, 0))[1]
-        builder.shared.heard.add(f"{rows[0]}_0")
+        bound = builder.shared.requested.get(f"{rows[0]}_0", (0, 0))[1]
+        builder.shared.used.add(f"{rows[0]}_0")
         told = node.declared_size(rows[0], 0)
         bound = told.constant if told is not None else bound
     known = None if given is None else builder.dims(given)

@@ -7,7 +7,7 @@ from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.ir.dims import Bounds, Dim, dim_max, interval, prove_le, prove_lt, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
-from relax_aot.ops.movement import normalise_slice
+from relax_aot.ops.movement import normalize_slice
 
 FARTHEST = 2**31 - 1
 """No size is greater, so an index from here on means the end."""
@@ -66,7 +66,7 @@ def _slice(node: Node) -> Results:
             # Whether such an index counts from the end, run time knows.
             return _slice_at_run_time(node, x)
         # ONNX's numbers beyond any size stand for "open", and need no clamping then.
-        begin, length = normalise_slice(
+        begin, length = normalize_slice(
             _open(start, past=step < 0), _open(end, past=step > 0), step, x.type.shape[axis], bounds
         )
         begins.append(simplify(begin, bounds))

@@ -45,7 +45,7 @@ def prepare(model: ModelProto, name: str, handled: Collection[str]) -> ModelProt
 
 def _in_order(model: ModelProto) -> ModelProto:
     """Every node after those that it reads. ONNX asks for this, but ONNX Runtime does not, and
-    its quantiser forgets what branches read."""
+    its quantizer forgets what branches read."""
     if not any(_misplaced(graph) for graph in _graphs(model.graph)):
         return model
     copy = ModelProto()

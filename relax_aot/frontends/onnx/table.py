@@ -14,19 +14,19 @@ from relax_aot.frontends.onnx import (
     contrib,
     contrib_attention,
     contrib_generation,
-    contrib_quantised,
+    contrib_quantized,
     contrib_recurrent,
     control,
     convolution,
-    counting,
+    data_dependent,
     elementwise,
     indexing,
     lists,
     loops,
     movement,
-    normalisation,
+    normalization,
     products,
-    quantisation,
+    quantization,
     recurrent,
     reduction,
     sampling,
@@ -39,24 +39,24 @@ from relax_aot.frontends.onnx.context import Handler
 from relax_aot.frontends.onnx.prepare import DOMAINS, NEWEST, OLDEST, qualified
 from relax_aot.plugins import OURS, Plugin, plugins, refuse_twice
 
-FAMILIES = (
+MODULES = (
     attention,
     contrib,
     contrib_attention,
     contrib_generation,
-    contrib_quantised,
+    contrib_quantized,
     contrib_recurrent,
     control,
     convolution,
-    counting,
+    data_dependent,
     elementwise,
     indexing,
     lists,
     loops,
     movement,
-    normalisation,
+    normalization,
     products,
-    quantisation,
+    quantization,
     recurrent,
     reduction,
     sampling,
@@ -78,19 +78,19 @@ class Row:
 
 @cache
 def handlers() -> Mapping[str, Handler]:
-    """Handlers by `qualified` name, sorted; an operator in two families is refused."""
+    """Handlers by `qualified` name, sorted; an operator in two modules is refused."""
     found: dict[str, Handler] = {}
     brought = plugins("onnx")
     refuse_twice(
-        [(name, OURS) for family in FAMILIES for name in family.HANDLERS]
+        [(name, OURS) for module in MODULES for name in module.HANDLERS]
         + [(name, plugin.origin) for plugin in brought for name in _handlers_of(plugin)]
     )
     for plugin in brought:
         found |= _handlers_of(plugin)
-    for family in FAMILIES:
-        twice = found.keys() & family.HANDLERS.keys()
+    for module in MODULES:
+        twice = found.keys() & module.HANDLERS.keys()
         assert not twice, f"operators with two handlers: {sorted(twice)}"
-        found |= family.HANDLERS
+        found |= module.HANDLERS
     return dict(sorted(found.items()))
 
 
@@ -107,8 +107,8 @@ def supported() -> list[Row]:
     limits: dict[str, str] = {}
     for plugin in plugins("onnx"):
         limits |= getattr(plugin.value, "LIMITS", {})
-    for family in FAMILIES:
-        limits |= family.LIMITS
+    for module in MODULES:
+        limits |= module.LIMITS
     return [Row(name, versions(name), limits.get(name, "")) for name in handlers()]
 
 

@@ -51,7 +51,7 @@ def apply(module: Module, options: ImportOptions) -> Module:
 
 def _concerning(module: Module, options: ImportOptions, spelt: Mapping[str, str]) -> ImportOptions:
     """Of options that are those of several entries, what this module has."""
-    if options.heard is None:
+    if options.used is None:
         return options
     inputs = {var.name for var in module.main.params}
     sizes = {symbol.name for symbol in module.symbols} | _undeclared(module).keys()
@@ -65,7 +65,7 @@ def _concerning(module: Module, options: ImportOptions, spelt: Mapping[str, str]
         bounds={n: v for n, v in options.bounds.items() if known(n)},
         assume=tuple(t for t in options.assume if all(map(known, parse_relation(t)[1].symbols))),
     )
-    options.heard.update(own.fix, own.bounds, own.assume)
+    options.used.update(own.fix, own.bounds, own.assume)
     return own
 
 

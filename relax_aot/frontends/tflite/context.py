@@ -10,7 +10,7 @@ import numpy as np
 
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Lost, Refused
-from relax_aot.frontends.tflite.model import Array, Graph, Operator, Quantisation, Tensor
+from relax_aot.frontends.tflite.model import Array, Graph, Operator, Quantization, Tensor
 from relax_aot.frontends.tflite.schema import ACTIVATIONS, TYPES
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.half_precision import narrowed, working_type
@@ -22,7 +22,7 @@ from relax_aot.ops._op import must_equal
 Results = Var | tuple[Var, ...]
 
 CODES = (DType.I8, DType.U8, DType.I16)
-"""Element types of quantised values."""
+"""Element types of quantized values."""
 
 
 @dataclass
@@ -143,17 +143,17 @@ class Node:
             raise Refused(f"its {name} has the number {code}, which is not supported")
         return DType(TYPES[code])
 
-    # Quantisation
+    # Quantization
 
     def single(self, tensor: Tensor) -> tuple[float, int]:
         """Scale and zero point of a value that has one of each."""
-        found = self.quantisation(tensor)
+        found = self.quantization(tensor)
         if not found.is_single:
             raise Refused(f"tensor {tensor.name!r} has several scales, which is not supported here")
         return float(found.scales[0]), int(found.zeros[0])
 
-    def quantisation(self, tensor: Tensor) -> Quantisation:
-        found = tensor.quantisation
+    def quantization(self, tensor: Tensor) -> Quantization:
+        found = tensor.quantization
         if found is None:
             raise Refused(f"tensor {tensor.name!r} of {tensor.kind} has no scale")
         if not np.all(found.scales > 0):

@@ -45,7 +45,7 @@ LIMITS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _Codes:
-    """The quantisation of one contraction: scales of sums in steps of the result."""
+    """The quantization of one contraction: scales of sums in steps of the result."""
 
     x_zero: int
     w_zero: int
@@ -63,7 +63,7 @@ def _codes(node: Node, axis: int, x_index: int = 0) -> _Codes:
     """`axis` is that of the weights along which results lie."""
     x_scale, x_zero = node.single(node.tensor(x_index))
     y_scale, y_zero = node.single(node.result())
-    found = node.quantisation(node.tensor(1))
+    found = node.quantization(node.tensor(1))
     if not found.is_single and found.axis != axis:
         raise Refused(f"scales along axis {found.axis} of the weights are not supported")
     if np.any(found.zeros != found.zeros[0]):
@@ -118,7 +118,7 @@ def _is_float(node: Node, x: Var, w: Var) -> bool:
     return False
 
 
-def _requantised(node: Node, total: Var, codes: _Codes) -> Var:
+def _requantized(node: Node, total: Var, codes: _Codes) -> Var:
     """Sums in steps of the result, rounded as the kernels of convolutions do: twice, or once
     where that is equal for all sums."""
     factors, shifts = multipliers(codes.scales)
@@ -184,14 +184,14 @@ def _conv_2d(node: Node) -> Results:
     attrs = windows(node, x.type.shape[1:3], w.type.shape[1:3])
     attrs["group"] = _groups(x, w)
     if _is_hybrid(x, w):
-        single = node.quantisation(node.tensor(1)).is_single
-        y = products(node, "conv_last_integer", x, w, 0, symmetric=single, **attrs)
+        single = node.quantization(node.tensor(1)).is_single
+        y = products(node, "conv_nhwc_integer", x, w, 0, symmetric=single, **attrs)
         return _with_bias(node, y, b)
     if _is_float(node, x, w):
-        return activated(node, node.emit("conv_last", x, w, b, **attrs), node.activation())
+        return activated(node, node.emit("conv_nhwc", x, w, b, **attrs), node.activation())
     codes = _codes(node, 0)
     parts = _zeros(node, x, w, b, codes, 0, attrs["pads"])
-    return _requantised(node, node.emit("conv_last_integer", x, w, *parts, **attrs), codes)
+    return _requantized(node, node.emit("conv_nhwc_integer", x, w, *parts, **attrs), codes)
 
 
 def _depthwise_conv_2d(node: Node) -> Results:
@@ -201,14 +201,14 @@ def _depthwise_conv_2d(node: Node) -> Results:
     w = node.reshape(w, w.type.shape[1:])
     attrs = windows(node, x.type.shape[1:3], w.type.shape[:2])
     if _is_hybrid(x, w):
-        y = products(node, "depthwise_last_integer", x, w, 3, symmetric=False, **attrs)
+        y = products(node, "depthwise_nhwc_integer", x, w, 3, symmetric=False, **attrs)
         return _with_bias(node, y, b)
     if _is_float(node, x, w):
-        return activated(node, node.emit("depthwise_last", x, w, b, **attrs), node.activation())
+        return activated(node, node.emit("depthwise_nhwc", x, w, b, **attrs), node.activation())
     codes = _codes(node, 3)
     parts = _zeros(node, x, w, b, codes, 2, attrs["pads"])
-    total = node.emit("depthwise_last_integer", x, w, *parts, **attrs)
-    return _requantised(node, total, codes)
+    total = node.emit("depthwise_nhwc_integer", x, w, *parts, **attrs)
+    return _requantized(node, total, codes)
 
 
 # Products of matrices
@@ -257,12 +257,12 @@ def _transpose_conv(node: Node) -> Results:
     attrs = {"sizes": sizes, "strides": strides, "pads": pads}
     if _is_float(node, x, w):
         return activated(
-            node, node.emit("conv_transpose_last", x, w, b, **attrs), node.activation()
+            node, node.emit("conv_transpose_nhwc", x, w, b, **attrs), node.activation()
         )
     codes = _codes(node, 0, x_index=2)
     zeros = _zero(node, codes.x_zero, x.type.dtype), _zero(node, codes.w_zero, w.type.dtype)
-    total = node.emit("conv_transpose_last_integer", x, w, *zeros, b, **attrs)
-    return _requantised(node, total, codes)
+    total = node.emit("conv_transpose_nhwc_integer", x, w, *zeros, b, **attrs)
+    return _requantized(node, total, codes)
 
 
 def _batch_matmul(node: Node) -> Results:
@@ -275,7 +275,7 @@ def _batch_matmul(node: Node) -> Results:
         return node.emit("matmul", a, b)
     codes = _codes(node, 0)
     zeros = _zero(node, codes.x_zero, a.type.dtype), _zero(node, codes.w_zero, b.type.dtype)
-    return _requantised(node, node.emit("matmul_integer", a, b, *zeros, None), codes)
+    return _requantized(node, node.emit("matmul_integer", a, b, *zeros, None), codes)
 
 
 def _turned(node: Node, x: Var) -> Var:

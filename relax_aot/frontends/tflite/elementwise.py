@@ -63,7 +63,7 @@ def _sum_of_codes(node: Node, a: Var, b: Var, sign: int) -> Var:
         for scale in (a_scale / twice, b_scale / twice, twice / ((1 << left) * y_scale))
     ]
     return node.emit(
-        "fixed_sum", a, b, zeros=(a_zero, b_zero, y_zero),
+        "fixed_add", a, b, zeros=(a_zero, b_zero, y_zero),
         factors=tuple(factor for factor, _ in pairs), shifts=tuple(shift for _, shift in pairs),
         left=left, limits=code_limits(node.activation(), y_scale, y_zero, to), sign=sign,
     )  # fmt: skip
@@ -82,7 +82,7 @@ def _mul(node: Node) -> Results:
     y_scale, y_zero = node.single(node.result())
     factor, shift = multiplier(a_scale * b_scale / y_scale)
     return node.emit(
-        "fixed_product", a, b, zeros=(a_zero, b_zero, y_zero), factor=factor, shift=shift,
+        "fixed_mul", a, b, zeros=(a_zero, b_zero, y_zero), factor=factor, shift=shift,
         limits=code_limits(node.activation(), y_scale, y_zero, to),
     )  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""Floats times quantised weights (dynamic range): each row of the floats, or each image, is
-quantised by its own range when it is there, and sums are scaled back.
+"""Floats times quantized weights (dynamic range): each row of the floats, or each image, is
+quantized by its own range when it is there, and sums are scaled back.
 
 Source: SymmetricQuantizeFloats and AsymmetricQuantizeFloats of the reference kernels.
 """
@@ -23,13 +23,13 @@ def products(
 ) -> Var:
     """`op` of the codes of x and of w, in floats again; results lie along the last axis, and
     along `axis` of the weights."""
-    found = node.quantisation(node.tensor(1))
+    found = node.quantization(node.tensor(1))
     if np.any(found.zeros) or w.type.dtype is not DType.I8:
         raise Refused(f"floats with weights of {w.type.dtype.value} codes are not supported")
     if not found.is_single and found.axis != axis:
         raise Refused(f"scales along axis {found.axis} of the weights are not supported")
     codes, scale = (_symmetric if symmetric else _asymmetric)(node, x)
-    filters = w.type.shape[-1 if op != "conv_last_integer" else 0]
+    filters = w.type.shape[-1 if op != "conv_nhwc_integer" else 0]
     if not filters.is_constant:
         raise Refused("how many filters there are must be known")
     # The zeros say that sums of these products fit 32 bits.

@@ -22,7 +22,7 @@ GREATEST_RANK = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
+class Quantization:
     """real = (code - zero) * scale, one pair for all or one per place of `axis`."""
 
     scales: Array
@@ -45,7 +45,7 @@ class Tensor:
     signature: tuple[int, ...]
     """The shape with -1 for each size that the exporter left open; empty for none."""
     data: bytes | None
-    quantisation: Quantisation | None
+    quantization: Quantization | None
     problem: str
     """Why nothing can be done with it; empty where that is not so."""
     variable: bool
@@ -176,13 +176,13 @@ def _tensor(number: int, table: Table, buffers: list[bytes | None]) -> Tensor:
     if buffer >= max(len(buffers), 1):
         raise Damaged(f"tensor {name!r} is in buffer {buffer} of {len(buffers)}")
     data = buffers[buffer] if buffer else None
-    quantisation, problem = _quantisation(table.table(4), len(shape))
+    quantization, problem = _quantization(table.table(4), len(shape))
     if table.has(6):
         problem = f"tensor {name!r} is stored sparsely; export with dense weights"
     if kind not in _OURS:
         problem = f"tensor {name!r} has element type {kind}, which is not supported"
     return Tensor(
-        number, name, kind, shape, signature, data or None, quantisation, problem,
+        number, name, kind, shape, signature, data or None, quantization, problem,
         bool(table.number(5, "B")),
     )  # fmt: skip
 
@@ -195,11 +195,11 @@ def _sizes(table: Table, slot: int) -> Array:
     return found
 
 
-def _quantisation(table: Table | None, rank: int) -> tuple[Quantisation | None, str]:
+def _quantization(table: Table | None, rank: int) -> tuple[Quantization | None, str]:
     if table is None:
         return None, ""
     if table.number(4, "B"):
-        return None, "it is quantised in another way than by scales and zero points"
+        return None, "it is quantized in another way than by scales and zero points"
     scales, zeros = table.numbers(2, "f4"), table.numbers(3, "i8")
     if scales is None or scales.size == 0:
         return None, ""
@@ -213,7 +213,7 @@ def _quantisation(table: Table | None, rank: int) -> tuple[Quantisation | None, 
         raise ModelError("a tensor's scales are not positive numbers")
     if np.any(np.abs(zeros) > 2**31 - 1):
         raise ModelError("a tensor's zero point is outside of 32 bits")
-    return Quantisation(scales, zeros, axis), ""
+    return Quantization(scales, zeros, axis), ""
 
 
 def _operator(

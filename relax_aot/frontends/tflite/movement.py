@@ -14,7 +14,7 @@ from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
 from relax_aot.ir.dims import Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
-from relax_aot.ops.movement import normalise_slice
+from relax_aot.ops.movement import normalize_slice
 
 ONE = Dim.of(1)
 LIMITS: dict[str, str] = {
@@ -36,12 +36,12 @@ LIMITS: dict[str, str] = {
 def same_scale(node: Node, *indices: int) -> None:
     """Refuses codes whose inputs do not all have the scale of the result."""
     result = node.result()
-    if result.dtype not in CODES or result.quantisation is None:
+    if result.dtype not in CODES or result.quantization is None:
         return
     wanted = node.single(result)
     for index in indices:
         tensor = node.tensor(index)
-        if tensor.quantisation is not None and node.single(tensor) != wanted:
+        if tensor.quantization is not None and node.single(tensor) != wanted:
             raise Refused(f"input {tensor.name!r} has another scale than the result")
 
 
@@ -116,7 +116,7 @@ def _strided_slice(node: Node) -> Results:
             end = None if last else begin + 1
         elif end is not None and _is_whole(node, end, axis, step):
             end = None
-        start, length = normalise_slice(begin, end, step, size, bounds)
+        start, length = normalize_slice(begin, end, step, size, bounds)
         starts.append(simplify(start, bounds))
         lengths.append(simplify(length, bounds))
         steps[axis] = step
@@ -198,7 +198,7 @@ def _pad_value(node: Node, x: Var) -> Var | None:
     """What stands outside: the given value, else 0 as the result codes it."""
     if node.has(2):
         return node.reshape(node.arg(2), ())
-    zero = node.single(node.result())[1] if node.result().quantisation is not None else 0
+    zero = node.single(node.result())[1] if node.result().quantization is not None else 0
     coded = x.type.dtype in CODES and zero != 0
     return node.scalar(zero, x.type.dtype) if coded else None
 
@@ -323,7 +323,7 @@ def _space_to_batch(node: Node) -> Results:
 
 
 def _pad_zero(node: Node, x: Var) -> Var | None:
-    zero = node.single(node.result())[1] if node.result().quantisation is not None else 0
+    zero = node.single(node.result())[1] if node.result().quantization is not None else 0
     return node.scalar(zero, x.type.dtype) if zero and x.type.dtype in CODES else None
 
 

@@ -35,7 +35,7 @@ def _pool(node: Node) -> dict[str, Any]:
 
 
 def _average(node: Node) -> Results:
-    return _kept(node, node.emit("average_pool_last", node.arg(0), **_pool(node)))
+    return _kept(node, node.emit("average_pool_nhwc", node.arg(0), **_pool(node)))
 
 
 def _kept(node: Node, y: Var) -> Var:
@@ -49,14 +49,14 @@ def _kept(node: Node, y: Var) -> Var:
 
 
 def _max(node: Node) -> Results:
-    return _kept(node, node.emit("max_pool_last", node.arg(0), **_pool(node)))
+    return _kept(node, node.emit("max_pool_nhwc", node.arg(0), **_pool(node)))
 
 
 def _l2(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
         raise Refused("L2_POOL_2D of codes is not supported; keep it in float")
-    mean = node.emit("average_pool_last", node.emit("mul", x, x), **_pool(node))
+    mean = node.emit("average_pool_nhwc", node.emit("mul", x, x), **_pool(node))
     return activated(node, node.emit("sqrt", mean), node.activation())
 
 

@@ -13,7 +13,7 @@ from relax_aot.ir.types import DType
 
 LIMITS: dict[str, str] = {
     "SVDF": "f32; i8 codes with a state of i16",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "f32, without projection and normalisation",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "f32, without projection and normalization",
 }
 
 
@@ -87,7 +87,7 @@ def _lstm(node: Node) -> Results:
         raise Refused("an LSTM of codes is not supported; keep it in float")
     extras = [PROJECTION, PROJECTION_BIAS, *range(NORMS, NORMS + 4)]
     if any(node.has(index) for index in extras):
-        raise Refused("an LSTM with projection or layer normalisation is not supported")
+        raise Refused("an LSTM with projection or layer normalization is not supported")
     if not node.has(WEIGHTS + INPUT) or node.number("diagonal"):
         raise Refused("an LSTM whose gates are coupled or diagonal is not supported")
     if node.activation() != "TANH":

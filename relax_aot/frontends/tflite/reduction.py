@@ -86,7 +86,7 @@ def _of_codes(node: Node, x: Var, axes: tuple[int, ...], *, mean: bool) -> Var:
         factor, shift = (factor << places) // total, shift - places
     whole = _reduced(node, node.cast(x, DType.I32), "sum", axes)
     zero = x_zero * total
-    steps = node.emit("fixed_scale", whole, zero=zero, left=0, factor=factor, shift=shift)
+    steps = node.emit("fixed_rescale", whole, zero=zero, left=0, factor=factor, shift=shift)
     return coded(node, steps)
 
 

@@ -11,13 +11,13 @@ from relax_aot.ir.types import DType
 def is_coded(node: Node, x: Var) -> bool:
     """Whether the node works on codes; whole numbers without a scale count."""
     tensors = [node.tensor(i) for i in range(node.count) if node.has(i)]
-    return x.type.dtype in CODES and any(t.quantisation is not None for t in tensors)
+    return x.type.dtype in CODES and any(t.quantization is not None for t in tensors)
 
 
 def scaled(node: Node, x: Var, zero: int, scale: float, *, left: int = 0) -> Var:
     """(x - zero) * 2^left * scale as an i32, rounded twice."""
     factor, shift = multiplier(scale)
-    return node.emit("fixed_scale", x, zero=zero, left=left, factor=factor, shift=shift)
+    return node.emit("fixed_rescale", x, zero=zero, left=left, factor=factor, shift=shift)
 
 
 def coded(node: Node, steps: Var, limits: tuple[int, int] | None = None) -> Var:

@@ -20,7 +20,7 @@ from relax_aot.frontends.tflite.context import Handler
 from relax_aot.frontends.tflite.model import Operator
 from relax_aot.frontends.tflite.schema import OPERATORS
 
-FAMILIES = (contraction, elementwise, movement, pooling, recurrent, reduction, shaping, unary)
+MODULES = (contraction, elementwise, movement, pooling, recurrent, reduction, shaping, unary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Row:
 def handlers() -> Mapping[str, Handler]:
     """Handlers by operator, sorted."""
     found: dict[str, Handler] = {}
-    for family in FAMILIES:
-        twice = found.keys() & family.HANDLERS.keys()
+    for module in MODULES:
+        twice = found.keys() & module.HANDLERS.keys()
         assert not twice, f"operators with two handlers: {sorted(twice)}"
-        found |= family.HANDLERS
+        found |= module.HANDLERS
     assert found.keys() <= set(OPERATORS)
     return dict(sorted(found.items()))
 
 
 def supported() -> list[Row]:
     limits: dict[str, str] = {}
-    for family in FAMILIES:
-        limits |= family.LIMITS
+    for module in MODULES:
+        limits |= module.LIMITS
     return [Row(name, limits.get(name, "")) for name in handlers()]
 
 

@@ -285,7 +285,7 @@ def _dequantize(node: Node) -> Results:
     x, tensor = node.arg(0), node.tensor(0)
     if x.type.dtype.is_float:
         return node.cast(x, node.result_type())
-    found = node.quantisation(tensor)
+    found = node.quantization(tensor)
     scales, zeros = found.scales, found.zeros.astype(x.type.dtype.numpy)
     if found.is_single:
         scales, zeros = scales.reshape(()), zeros.reshape(())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.ir.dims import Relation
-from relax_aot.ir.graph import Call, Function, Module, Var, relied_conditions
+from relax_aot.ir.graph import Call, Function, Module, Var, assumption_conditions
 from relax_aot.ir.rewrite import substitute
 from relax_aot.transforms.integers import contractions, elementwise, movement, pairs, pools
 from relax_aot.transforms.integers.stays import stays
@@ -26,8 +26,8 @@ EXAMPLES = (
     *pairs.EXAMPLES,
     *pools.EXAMPLES,
 )
-QUANTISERS = (*elementwise.RULES, *pairs.RULES, *pools.RULES)
-SOURCES = ("dequantize", "quantize", "conv_integer", "matmul_integer", "requantize", "fixed_sum")
+QUANTIZERS = (*elementwise.RULES, *pairs.RULES, *pools.RULES)
+SOURCES = ("dequantize", "quantize", "conv_integer", "matmul_integer", "requantize", "fixed_add")
 
 
 def run(module: Module) -> Module:
@@ -39,12 +39,12 @@ def run(module: Module) -> Module:
         names |= {p.name for p in function.params}
         names |= {out.name for call in function.body for out in call.outs}
     functions = []
-    relied: list[Relation] = []
-    bounds = replace(module.bounds, relied=relied)
+    assumptions: list[Relation] = []
+    bounds = replace(module.bounds, assumptions=assumptions)
     for function in module.functions:
         work = Work(constants, bounds, names, frozenset(r.name for r in function.results))
         functions.append(_rewritten(work, function))
-    added = relied_conditions(relied, module.symbols, "sums of 32 bits")
+    added = assumption_conditions(assumptions, module.symbols, "sums of 32 bits")
     return replace(
         module,
         functions=tuple(functions),
@@ -84,7 +84,7 @@ def _quantize(work: Work, call: Call) -> Var | None:
     if target is None:
         work.add(call)
         return None
-    for rule in QUANTISERS:
+    for rule in QUANTIZERS:
         found = rule(work, target)
         if isinstance(found, Var):
             return _as_result(work, call, found)

@@ -13,7 +13,7 @@ from relax_aot.transforms.integers.work import EIGHT, Array, Codes, Work, attrib
 
 MOST = 2**31 - 1
 ON_GRID = 2.0**-21
-"""A bias is that of quantised sums where it differs from whole steps by so little of itself."""
+"""A bias is that of quantized sums where it differs from whole steps by so little of itself."""
 
 
 EXAMPLES = (

@@ -12,7 +12,7 @@ from relax_aot.ir.graph import Call, Var
 from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops, elementwise_binary, elementwise_unary
 from relax_aot.ops._rescale import exact_rescale
-from relax_aot.ops.quantise import code_of
+from relax_aot.ops.quantize import code_of
 from relax_aot.transforms.integers.work import EIGHT, Array, Codes, Work, attributes
 
 FORMULAS = frozenset(
@@ -194,7 +194,7 @@ def limits_of(target: Target, low: float, high: float) -> tuple[int, int]:
 # Sums of products
 
 
-def requantised(work: Work, target: Target) -> bool:
+def requantized(work: Work, target: Target) -> bool:
     """quantize(limits(sums * scale)) -> requantize."""
     value, factor, low, high = scaled(work, target.call.inputs[0])
     sums = work.decoded(value)
@@ -309,4 +309,4 @@ def _formula(work: Work, value: Var) -> tuple[Codes, Array] | None:
     return next(iter(leaves.values())), numbers
 
 
-RULES = (requantised, table)
+RULES = (requantized, table)

@@ -129,7 +129,7 @@ def _joined_later(work: Work, call: Call) -> bool:
 
 
 def encode_earlier(work: Work, target: Target) -> Call | None:
-    """quantize(move(x)) -> move(quantize(x)), as the call that moves; the calls that quantise
+    """quantize(move(x)) -> move(quantize(x)), as the call that moves; the calls that quantize
     stand before it."""
     call = work.maker(target.call.inputs[0])
     if call is None or len(call.outs) != 1:

@@ -9,8 +9,8 @@ import numpy as np
 
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array, Call
-from relax_aot.ops.code_arithmetic import KINDS, combined
 from relax_aot.ops.fixed_arithmetic import OPS as FIXED
+from relax_aot.ops.qarithmetic import KINDS, combined
 from relax_aot.transforms.integers.elementwise import Target, all_codes, limited, limits_of
 from relax_aot.transforms.integers.work import EIGHT, Work
 
@@ -35,7 +35,7 @@ EXAMPLES = (
             }""",
         after="""
             ...
-              %y: i8[n] = sum_codes(%x, %z) {left=2796203, limits=[-128, 127], ...}
+              %y: i8[n] = qadd(%x, %z) {left=2796203, limits=[-128, 127], ...}
               return %y
             }""",
     ),
@@ -54,7 +54,7 @@ EXAMPLES = (
             }""",
         after="""
             ...
-              %y: i8[n] = combine_codes(%x, %z) {kind="mul", limits=[-128, ...}
+              %y: i8[n] = qbinary(%x, %z) {kind="mul", limits=[-128, ...}
               return %y
             }""",
     ),
@@ -86,24 +86,24 @@ def pair(work: Work, target: Target) -> bool:
         weights = _Search(codes, wanted, ratios, zeros, limits).weights()
         if weights is not None:
             given = weights | attrs
-            work.emit("sum_codes", a.var, b.var, like=target.call, out=target.out, **given)
+            work.emit("qadd", a.var, b.var, like=target.call, out=target.out, **given)
             return True
     work.emit(
-        "combine_codes", a.var, b.var, like=target.call, out=target.out,
+        "qbinary", a.var, b.var, like=target.call, out=target.out,
         kind=call.op, scales=scales, zeros=zeros, **attrs,
     )  # fmt: skip
     return True
 
 
 def fixed_pair(work: Work, call: Call) -> bool:
-    """fixed_sum of bytes, where other integers give its codes for all pairs."""
-    if call.op != "fixed_sum" or call.out.type.dtype not in EIGHT:
+    """fixed_add of bytes, where other integers give its codes for all pairs."""
+    if call.op != "fixed_add" or call.out.type.dtype not in EIGHT:
         return False
     dtype = call.out.type.dtype
     attrs: dict[str, Any] = dict(call.attrs)
     codes = [all_codes(v.type.dtype) for v in call.inputs]
     left, right = np.meshgrid(*codes, indexing="ij")
-    (op,) = (op for op in FIXED if op.name == "fixed_sum")
+    (op,) = (op for op in FIXED if op.name == "fixed_add")
     wanted = np.asarray(op.reference(left, right, **attrs))
     a, b, out = (
         f * 2.0 ** (s - 31) for f, s in zip(attrs["factors"], attrs["shifts"], strict=True)
@@ -114,9 +114,7 @@ def fixed_pair(work: Work, call: Call) -> bool:
     weights = _Search(codes, wanted, ratios, attrs["zeros"], limits).weights()
     if weights is None:
         return False
-    work.emit(
-        "sum_codes", *call.inputs, like=call, out=call.out, **weights, to=dtype, limits=limits
-    )
+    work.emit("qadd", *call.inputs, like=call, out=call.out, **weights, to=dtype, limits=limits)
     return True
 
 

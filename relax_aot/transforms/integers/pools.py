@@ -33,7 +33,7 @@ EXAMPLES = (
         after="""
             ...
               %b.codes: i8[n, 4] = reshape(%x) {shape=[n, 4]}
-              %y: i8[n] = mean_codes(%b.codes) {order="exact", scales=[0.5, ...}
+              %y: i8[n] = qmean(%b.codes) {order="exact", scales=[0.5, ...}
               return %y
             }""",
     ),
@@ -52,7 +52,7 @@ EXAMPLES = (
             }""",
         after="""
             ...
-              %y: i8[n, 4] = softmax_codes(%x, %y.powers) {axis=-1, scale=0.00390625, ...}
+              %y: i8[n, 4] = qsoftmax(%x, %y.powers) {axis=-1, scale=0.00390625, ...}
               return %y
             }""",
     ),
@@ -100,7 +100,7 @@ def _pool(work: Work, target: Target, call: Call, x: Codes) -> bool:
     else:
         order = "rows" if len(kernel) != 2 else _order(kernel, strides)
     work.emit(
-        "average_codes", x.var, like=target.call, out=target.out,
+        "qaverage_pool", x.var, like=target.call, out=target.out,
         order=order, **attrs, **_common(target, x),
     )  # fmt: skip
     return True
@@ -142,9 +142,9 @@ def _means(work: Work, target: Target, call: Call, x: Codes, keep: int) -> bool:
     flat = work.emit("reshape", x.var, like=call, shape=(*shape[:keep], count))
     common = _common(target, x)
     if target.out.type.shape == shape[:keep]:
-        work.emit("mean_codes", flat, like=target.call, out=target.out, order=order, **common)
+        work.emit("qmean", flat, like=target.call, out=target.out, order=order, **common)
         return True
-    made = work.emit("mean_codes", flat, like=target.call, order=order, **common)
+    made = work.emit("qmean", flat, like=target.call, order=order, **common)
     work.emit("reshape", made, like=target.call, out=target.out, shape=target.out.type.shape)
     return True
 
@@ -173,7 +173,7 @@ def softmax(work: Work, target: Target) -> bool:
     table: Var = work.constant(f"{target.out.name}.powers", powers)
     axis = attributes(call).get("axis", -1)
     work.emit(
-        "softmax_codes", x.var, table, like=target.call, out=target.out,
+        "qsoftmax", x.var, table, like=target.call, out=target.out,
         axis=axis, scale=float(target.scale), zero=target.zero, to=target.to,
     )  # fmt: skip
     return True

@@ -1,4 +1,4 @@
-"""What of a quantised model stays in floats, and why: no float is kept without saying so."""
+"""What of a quantized model stays in floats, and why: no float is kept without saying so."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from relax_aot.ir.graph import Call, Function, Module, Var
 from relax_aot.ir.types import DType
 
 CODED = (
-    "quantize", "dequantize", "requantize", "conv_integer", "matmul_integer", "sum_codes",
-    "combine_codes", "average_codes", "mean_codes", "softmax_codes",
+    "quantize", "dequantize", "requantize", "conv_integer", "matmul_integer", "qadd",
+    "qbinary", "qaverage_pool", "qmean", "qsoftmax",
 )  # fmt: skip
 
 
@@ -41,12 +41,12 @@ def _why(
     variable = [arg for arg in plain if arg.name not in module.constant_table]
     if call.op in ("conv", "matmul", "gemm"):
         if plain:
-            return "not quantised: " + ", ".join(f"%{arg.name}" for arg in plain)
+            return "not quantized: " + ", ".join(f"%{arg.name}" for arg in plain)
         return "its sums may leave 32 bits, or scales lie along an axis that is summed up"
     if variable:
-        return "not quantised: " + ", ".join(f"%{arg.name}" for arg in variable)
+        return "not quantized: " + ", ".join(f"%{arg.name}" for arg in variable)
     if all(reader.op != "quantize" for reader in readers) or out in function.results:
-        return "its result is not quantised"
+        return "its result is not quantized"
     return "it has no integer form"
 
 

@@ -142,13 +142,13 @@ raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, co
     for (int32_t k = 0; k < 3; k++) {
         const int32_t middle = k == 1;
         const int8_t upper = (int8_t)weights[middle ? 6 : k / 2];
-        const int8_t centre = (int8_t)weights[middle ? 7 : 2 + k / 2];
+        const int8_t center = (int8_t)weights[middle ? 7 : 2 + k / 2];
         const int8_t lower = (int8_t)weights[middle ? 8 : 4 + k / 2];
         lines[0][k] = upper;
-        lines[0][width + k] = centre;
+        lines[0][width + k] = center;
         lines[1][k] = lower;
         lines[2][width + k] = upper;
-        lines[3][k] = centre;
+        lines[3][k] = center;
         lines[3][width + k] = lower;
     }
     /* Two rows of sums share what they read: rows r and r + 1 of the plane, and the next two. */

@@ -16,7 +16,7 @@
 #include "copy.h"
 #include "dsp.h"
 
-/* Two neighbouring 16-bit numbers. */
+/* Two neighboring 16-bit numbers. */
 static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
 {
 #if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
@@ -90,7 +90,7 @@ RAOT_COLUMN(u8, uint8_t)
 #if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP) && \
     defined(__ARM_FEATURE_UNALIGNED)
 /*
- * Three neighbours for each of two neighbouring places, of `pairs` pairs of elements `step`
+ * Three neighbors for each of two neighboring places, of `pairs` pairs of elements `step`
  * apart: four bytes of each hold them all. EXTEND is SXTB16 or UXTB16.
  */
 #define RAOT_COLUMNS_OF_THREE(N, T, EXTEND)                                                        \

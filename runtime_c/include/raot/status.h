@@ -13,7 +13,7 @@ enum raot_status {
     RAOT_ERR_CAPACITY = -7, /* a growing size passed its bound */
     RAOT_ERR_WEIGHTS = -8,  /* weights are wrong or damaged */
     RAOT_ERR_OVERLAP = -9,  /* buffers overlap */
-    RAOT_ERR_STATE = -10,   /* the state was not initialised */
+    RAOT_ERR_STATE = -10,   /* the state was not initialized */
     RAOT_ERR_EXTERN = -11   /* a C function of the user's failed */
 };
 

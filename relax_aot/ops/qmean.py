@@ -24,8 +24,8 @@ from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import pool
 from relax_aot.ops._op import Array, Op, Sample, normal_axis, require
 from relax_aot.ops._window import Sizes, window
-from relax_aot.ops.code_arithmetic import EIGHT
-from relax_aot.ops.quantise import code_of, coded
+from relax_aot.ops.qarithmetic import EIGHT
+from relax_aot.ops.quantize import code_of, coded
 
 POOL_ORDERS = ("exact", "rows", "columns")
 
@@ -72,7 +72,7 @@ def _codes(
     return code_of(np.asarray(quotient), np.asarray(zero), to, saturate=True)
 
 
-# average_codes
+# qaverage_pool
 
 
 def _pool_type(
@@ -89,9 +89,9 @@ def _pool_type(
     zeros: Sequence[int],
     to: DType,
 ) -> TensorType:
-    _check("average_codes", x, to, scales)
+    _check("qaverage_pool", x, to, scales)
     known = order in POOL_ORDERS and (order != "columns" or len(kernel) == 2)
-    require(known, f"average_codes: order {order!r} over {len(kernel)} axes")
+    require(known, f"qaverage_pool: order {order!r} over {len(kernel)} axes")
     windows: dict[str, Any] = {"kernel": kernel, "strides": strides, "pads": pads}
     shape = pool.deduce(x, **windows, dilations=dilations, ceil_mode=ceil_mode).shape
     return TensorType(to, shape)
@@ -206,15 +206,15 @@ def _pool_samples(rng: np.random.Generator) -> list[Sample]:
     return samples
 
 
-# mean_codes
+# qmean
 
 
 def _mean_type(
     x: TensorType, *, order: str, scales: Sequence[float], zeros: Sequence[int], to: DType
 ) -> TensorType:
-    _check("mean_codes", x, to, scales)
-    require(order in ("exact", "lanes"), f"mean_codes: order {order!r}")
-    require(x.rank >= 1, f"mean_codes of {x}")
+    _check("qmean", x, to, scales)
+    require(order in ("exact", "lanes"), f"qmean: order {order!r}")
+    require(x.rank >= 1, f"qmean of {x}")
     return TensorType(to, x.shape[:-1])
 
 
@@ -283,15 +283,15 @@ def _mean_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-# softmax_codes
+# qsoftmax
 
 
 def _softmax_type(
     x: TensorType, table: TensorType, *, axis: int, scale: float, zero: int, to: DType
 ) -> TensorType:
-    require(x.dtype in EIGHT and to in EIGHT, f"softmax_codes of {x} to {to.value}")
+    require(x.dtype in EIGHT and to in EIGHT, f"qsoftmax of {x} to {to.value}")
     fits = table.shape == (Dim.of(256),) and table.dtype is DType.F32
-    require(fits, f"softmax_codes with {table}, not a table of 256 f32")
+    require(fits, f"qsoftmax with {table}, not a table of 256 f32")
     normal_axis(axis, x.rank)
     return TensorType(to, x.shape)
 
@@ -351,8 +351,8 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 OPS = (
-    Op("average_codes", _pool_type, _pool_lower, _pool_reference, _pool_samples,
+    Op("qaverage_pool", _pool_type, _pool_lower, _pool_reference, _pool_samples,
        conditions=_pool_conditions),
-    Op("mean_codes", _mean_type, _mean_lower, _mean_reference, _mean_samples),
-    Op("softmax_codes", _softmax_type, _softmax_lower, _softmax_reference, _softmax_samples),
+    Op("qmean", _mean_type, _mean_lower, _mean_reference, _mean_samples),
+    Op("qsoftmax", _softmax_type, _softmax_lower, _softmax_reference, _softmax_samples),
 )  # fmt: skip

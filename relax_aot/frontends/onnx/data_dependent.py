@@ -30,7 +30,7 @@ def _places(node: Node, x: Var, axis: int) -> Var:
     """The places of what is not zero; their number is axis `axis` of the node's result."""
     total = node.emit("count_nonzero", x)
     count = node.size_of(total, 0, axis, most=x.type.elements)
-    return node.emit("nonzero_places", x, count=count)
+    return node.emit("nonzero", x, count=count)
 
 
 def _filling(node: Node, x: Var) -> object:
@@ -72,7 +72,7 @@ def _unique(node: Node) -> Results:
         width = width * size
     rows = node.reshape(rows, (length, width))
     sort = bool(node.attr("sorted", 1))
-    firsts, inverse, counts, total = node.emit_all("unique_scan", rows, sort=sort)
+    firsts, inverse, counts, total = node.emit_all("unique", rows, sort=sort)
     count = node.size_of(total, 0, along, most=length)
     attrs = {"starts": (0,), "lengths": (count,), "axes": (0,), "steps": (1,)}
     firsts = node.emit("slice", firsts, **attrs)
@@ -84,7 +84,7 @@ def _non_max_suppression(node: Node) -> Results:
     boxes, scores = node.arg(0), node.arg(1)
     given = [node.optional(index) for index in (2, 3, 4)]
     found, total = node.emit_all(
-        "non_max_scan", boxes, scores, *given, center=bool(node.attr("center_point_box", 0))
+        "non_max_suppression", boxes, scores, *given, center=bool(node.attr("center_point_box", 0))
     )
     if scores.type.rank != 3:
         raise Refused(f"scores of shape {scores.type}")

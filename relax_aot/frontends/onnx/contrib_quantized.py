@@ -1,18 +1,18 @@
-"""Quantised operators of the domain com.microsoft.
+"""Quantized operators of the domain com.microsoft.
 
 Products are summed as integers. Everything else is worked out on the numbers that the codes
-stand for, and quantised again.
+stand for, and quantized again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from relax_aot.frontends.onnx import quantisation
+from relax_aot.frontends.onnx import quantization
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.contrib import DOMAIN
 from relax_aot.frontends.onnx.convolution import pool
-from relax_aot.frontends.onnx.quantisation import combined_scale, zero_point
+from relax_aot.frontends.onnx.quantization import combined_scale, zero_point
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
@@ -129,7 +129,7 @@ def _reduce_mean(node: Node, x: Var) -> Var:
 def _conv(node: Node) -> Results:
     if node.attr("channels_last", 0):
         raise Refused("channels_last is not supported")
-    return quantisation.HANDLERS["QLinearConv"](node)
+    return quantization.HANDLERS["QLinearConv"](node)
 
 
 def _gemm(node: Node) -> Results:
@@ -176,8 +176,8 @@ def _matmul_integer_to_float(node: Node) -> Results:
 
 
 def _dynamic_matmul(node: Node) -> Results:
-    """A is quantised by its own range, as DynamicQuantizeLinear does."""
-    code, scale, zero = quantisation.dynamic_codes(node, node.arg(0))
+    """A is quantized by its own range, as DynamicQuantizeLinear does."""
+    code, scale, zero = quantization.dynamic_codes(node, node.arg(0))
     zeros = zero, zero_point(node, 3)
     y = integer_to_float(node, code, node.arg(1), (scale, node.arg(2)), zeros)
     return _biased(node, y, node.optional(4))
@@ -207,7 +207,7 @@ _PLAIN: dict[str, Handler] = {
     "MatMulIntegerToFloat": _matmul_integer_to_float,
     "DynamicQuantizeMatMul": _dynamic_matmul,
     "NhwcMaxPool": _nhwc_max_pool,
-    "QuantizeLinear": quantisation.HANDLERS["QuantizeLinear"],
-    "DequantizeLinear": quantisation.HANDLERS["DequantizeLinear"],
+    "QuantizeLinear": quantization.HANDLERS["QuantizeLinear"],
+    "DequantizeLinear": quantization.HANDLERS["DequantizeLinear"],
 }
 HANDLERS: dict[str, Handler] = {f"{DOMAIN}.{name}": handler for name, handler in _PLAIN.items()}

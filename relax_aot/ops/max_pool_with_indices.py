@@ -49,7 +49,7 @@ def _views(x: Array, fill: Any, attrs: dict[str, Any]) -> Array:
     return view.reshape(*view.shape[: x.ndim], int(np.prod(view.shape[x.ndim :])))
 
 
-# max_pool_places: the greatest element of each window, and where in x it stands
+# max_pool_with_indices: the greatest element of each window, and where in x it stands
 
 
 def _places_type(
@@ -201,7 +201,7 @@ def _power_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op(
-        "max_pool_places", _places_type, _places_lower, _places_reference, _places_samples,
+        "max_pool_with_indices", _places_type, _places_lower, _places_reference, _places_samples,
         conditions=_conditions,
     ),
     Op(

@@ -2,7 +2,7 @@
 filter to the result, `strides` apart.
 
 x is [n, *space, c], a filter [o, *kernel, c], the result [n, *sizes, o]; `pads` are left out at the
-beginnings. The _integer form takes codes less the zero point of x, and sums as conv_last does.
+beginnings. The _integer form takes codes less the zero point of x, and sums as conv_nhwc does.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def _type(
     pads: Sizes,
 ) -> TensorType:
     fits = x.rank >= 3 and w.rank == x.rank and x.dtype is w.dtype
-    require(fits, f"conv_transpose_last: x and w of one rank and type, got {x} and {w}")
-    require(len(sizes) == x.rank - 2 == len(pads), f"conv_transpose_last: sizes for {x}")
+    require(fits, f"conv_transpose_nhwc: x and w of one rank and type, got {x} and {w}")
+    require(len(sizes) == x.rank - 2 == len(pads), f"conv_transpose_nhwc: sizes for {x}")
     return TensorType(x.dtype, (x.shape[0], *map(Dim.of, sizes), w.shape[0]))
 
 
 def _conditions(
     x: TensorType, w: TensorType, b: TensorType | None = None, **_attrs: Any
 ) -> list[Condition]:
-    conditions = [must_equal(x.shape[-1], w.shape[-1], "conv_transpose_last's channels")]
+    conditions = [must_equal(x.shape[-1], w.shape[-1], "conv_transpose_nhwc's channels")]
     if b is not None:
-        conditions.append(must_equal(b.shape[0], w.shape[0], "conv_transpose_last's bias"))
+        conditions.append(must_equal(b.shape[0], w.shape[0], "conv_transpose_nhwc's bias"))
     return conditions
 
 
@@ -119,5 +119,5 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-_FORM = Form("conv_transpose_last", _type, _conditions, _nest, _reference)
+_FORM = Form("conv_transpose_nhwc", _type, _conditions, _nest, _reference)
 OPS = (_FORM.plain(_samples), _FORM.integer(_integer_samples))

@@ -1,7 +1,7 @@
 """Ops whose results have as many elements as data say: first the count, then the elements.
 
 `define` makes a size of the count in between. Ops that must look at everything to count
-(`unique_scan`, `non_max_scan`) keep what they find in results of the greatest size, of which
+(`unique`, `non_max_suppression`) keep what they find in results of the greatest size, of which
 a slice is left.
 """
 
@@ -88,7 +88,7 @@ def _places_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 PLACES = Op(
-    "nonzero_places",
+    "nonzero",
     _places_type,
     _places_lower,
     lambda x, *, count: np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1),
@@ -96,11 +96,11 @@ PLACES = Op(
 )
 
 
-# unique_scan: rows of x that differ
+# unique: rows of x that differ
 
 
 def _unique_type(x: TensorType, *, sort: bool) -> tuple[TensorType, ...]:
-    require(x.rank == 2, f"unique_scan takes rows, got {x}")
+    require(x.rank == 2, f"unique takes rows, got {x}")
     rows = TensorType(DType.I64, (x.shape[0],))
     return rows, rows, rows, TensorType(DType.I64, (Dim.of(1),))
 
@@ -209,10 +209,10 @@ def _unique_samples(rng: np.random.Generator) -> list[Sample]:
     ]  # fmt: skip
 
 
-UNIQUE = Op("unique_scan", _unique_type, _unique_lower, _unique_reference, _unique_samples)
+UNIQUE = Op("unique", _unique_type, _unique_lower, _unique_reference, _unique_samples)
 
 
-# non_max_scan: boxes that overlap no better one too much
+# non_max_suppression: boxes that overlap no better one too much
 
 
 def _nms_type(
@@ -391,7 +391,7 @@ def _nms_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 NON_MAX = Op(
-    "non_max_scan", _nms_type, _nms_lower, _nms_reference, _nms_samples,
+    "non_max_suppression", _nms_type, _nms_lower, _nms_reference, _nms_samples,
     conditions=_nms_conditions,
 )  # fmt: skip
 

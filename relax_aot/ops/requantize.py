@@ -30,7 +30,7 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, require
-from relax_aot.ops.quantise import check_part, code_of, coded, part_at, part_conditions, spread_part
+from relax_aot.ops.quantize import check_part, code_of, coded, part_at, part_conditions, spread_part
 
 ROUNDINGS = ("onnx", "nearest", "tflite", "twice")
 RESULTS = (DType.I8, DType.U8, DType.I16, DType.U16)

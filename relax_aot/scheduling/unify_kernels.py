@@ -17,7 +17,7 @@ from relax_aot.ir.types import DType
 NOTHING = Lit(-math.inf, DType.F32)
 
 
-def alike(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+def unify_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
     found = tuple(kernels)
     clipped = any(_clip(stmt.value) for kernel in found for stmt in _results(kernel))
     return tuple(_clipped(kernel) for kernel in found) if clipped else found

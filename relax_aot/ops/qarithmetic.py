@@ -1,8 +1,8 @@
 """Element-wise operators of 8-bit codes, whose result is codes again.
 
-sum_codes       (x * left + y * right + offset) >> shift, all of it in 32 bits; whoever makes
+qadd       (x * left + y * right + offset) >> shift, all of it in 32 bits; whoever makes
                 one has shown for all codes that it is what is meant
-combine_codes   the same numbers as dequantize, an operator of floats, quantize
+qbinary   the same numbers as dequantize, an operator of floats, quantize
 lookup          what stands in a table of 256 for each code
 """
 
@@ -25,7 +25,7 @@ from relax_aot.ops._op import (
     require,
     spread,
 )
-from relax_aot.ops.quantise import code_of, coded
+from relax_aot.ops.quantize import code_of, coded
 
 EIGHT = (DType.I8, DType.U8)
 KINDS = {"add": "+", "sub": "-", "mul": "*"}
@@ -51,7 +51,7 @@ def clamped(value: Expr, to: DType, limits: Sequence[int]) -> Expr:
     return Cast(inside, to)
 
 
-# sum_codes
+# qadd
 
 
 def _sum_type(
@@ -66,11 +66,11 @@ def _sum_type(
     limits: Sequence[int],
 ) -> TensorType:
     _check_limits(limits, to)
-    require(0 <= shift < 62, f"sum_codes: a shift of {shift}")
+    require(0 <= shift < 62, f"qadd: a shift of {shift}")
     wide = _sum_dtype(x, y, left, right, offset)
     fits = all(abs(w) < 2**31 for w in (left, right)) and wide is not None
-    require(fits, f"sum_codes: weights {left} and {right}, offset {offset}")
-    return _pair_type("sum_codes", x, y, to)
+    require(fits, f"qadd: weights {left} and {right}, offset {offset}")
+    return _pair_type("qadd", x, y, to)
 
 
 def _sum_dtype(x: TensorType, y: TensorType, left: int, right: int, offset: int) -> DType | None:
@@ -143,7 +143,7 @@ def _sum_samples(rng: np.random.Generator) -> list[Sample]:
     ]  # fmt: skip
 
 
-# combine_codes
+# qbinary
 
 
 def _combine_type(
@@ -156,11 +156,11 @@ def _combine_type(
     to: DType,
     limits: Sequence[int],
 ) -> TensorType:
-    require(kind in KINDS, f"combine_codes: kind is one of {sorted(KINDS)}, not {kind!r}")
+    require(kind in KINDS, f"qbinary: kind is one of {sorted(KINDS)}, not {kind!r}")
     three = len(scales) == 3 and len(zeros) == 3
-    require(three, "combine_codes takes scales and zeros of two operands and the result")
+    require(three, "qbinary takes scales and zeros of two operands and the result")
     _check_limits(limits, to)
-    return _pair_type("combine_codes", x, y, to)
+    return _pair_type("qbinary", x, y, to)
 
 
 def _combine_lower(
@@ -190,7 +190,7 @@ def _combine_lower(
 def combined(
     x: Array, y: Array, kind: str, scales: Sequence[float], zeros: Sequence[int], to: DType
 ) -> Array:
-    """Quantised codes of the formula in floats, before limits."""
+    """Quantized codes of the formula in floats, before limits."""
     a, b, step = (np.float32(s) for s in scales)
     left = (x.astype(np.int32) - np.int32(zeros[0])).astype(np.float32) * a
     right = (y.astype(np.int32) - np.int32(zeros[1])).astype(np.float32) * b
@@ -254,9 +254,9 @@ def _lookup_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 OPS = (
-    Op("sum_codes", _sum_type, _sum_lower, _sum_reference, _sum_samples,
+    Op("qadd", _sum_type, _sum_lower, _sum_reference, _sum_samples,
        conditions=broadcast_conditions),
-    Op("combine_codes", _combine_type, _combine_lower, _combine_reference, _combine_samples,
+    Op("qbinary", _combine_type, _combine_lower, _combine_reference, _combine_samples,
        conditions=broadcast_conditions),
     Op("lookup", _lookup_type, _lookup_lower, _lookup_reference, _lookup_samples),
 )  # fmt: skip

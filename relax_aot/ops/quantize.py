@@ -1,4 +1,4 @@
-"""Between numbers and their quantised forms: a number is (code - zero) * scale.
+"""Between numbers and their quantized forms: a number is (code - zero) * scale.
 
 Scale and zero point are one number, one per place of an axis, or one per block of `block`
 places along it. quantize rounds to nearest, halves to even, and saturates.

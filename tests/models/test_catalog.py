@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
-from tests.models.catalogue import CATALOGUE, expected_of, sizes_to_try
+from tests.models.catalog import CATALOGUE, expected_of, sizes_to_try
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -1,4 +1,4 @@
-"""Normalisations: layer, RMS, batch, instance and group."""
+"""Normalizations: layer, RMS, batch, instance and group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relax_aot.ops._op import (
 
 
 def _same(x: TensorType, *_rest: TensorType | None, **_attrs: Any) -> TensorType:
-    require(x.dtype.is_float, f"a normalisation needs a float tensor, got {x}")
+    require(x.dtype.is_float, f"a normalization needs a float tensor, got {x}")
     return x
 
 
@@ -42,7 +42,7 @@ def _layer_conditions(
     for t in rest:
         if t is None:
             continue
-        require(t.rank <= len(inner), f"{t} has more axes than what is normalised of {x}")
+        require(t.rank <= len(inner), f"{t} has more axes than what is normalized of {x}")
         pairs = zip(t.shape, inner[len(inner) - t.rank :], strict=True)
         found += [
             must_equal(size, whole) for size, whole in pairs if size not in (Dim.of(1), whole)

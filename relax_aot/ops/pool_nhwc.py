@@ -32,7 +32,7 @@ def _type(
 
 def _average_type(x: TensorType, **attrs: Any) -> TensorType:
     narrow = x.dtype in (DType.I8, DType.U8, DType.I16)
-    require(x.dtype.is_float or narrow, f"average_pool_last does not take {x}")
+    require(x.dtype.is_float or narrow, f"average_pool_nhwc does not take {x}")
     return _type(x, **attrs)
 
 
@@ -140,9 +140,9 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
 
 
 OPS = (
-    Op("max_pool_last", _type, _lower_max, _max_reference, _samples, conditions=_conditions),
+    Op("max_pool_nhwc", _type, _lower_max, _max_reference, _samples, conditions=_conditions),
     Op(
-        "average_pool_last", _average_type, _lower_average, _average_reference, _samples,
+        "average_pool_nhwc", _average_type, _lower_average, _average_reference, _samples,
         conditions=_conditions,
     ),
 )  # fmt: skip

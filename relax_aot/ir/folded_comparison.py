@@ -6,7 +6,7 @@ from relax_aot.ir.loops import Binary, Cast, Expr, Lit
 from relax_aot.ir.types import DType
 
 
-def decided(compared: Binary) -> bool | None:
+def folded_comparison(compared: Binary) -> bool | None:
     """What a comparison gives; None where that is not known. A float is not less than itself, and
     equals itself but where it is no number."""
     if compared.op == "<" and _is_zero(compared.right) and _never_negative(compared.left):

@@ -116,7 +116,7 @@ def _align_lower(
                 for i in range(2):
                     part = (_number(sample[i], work) + 0.5) * bins[i] / _number(counts[i], work)
                     place = starts[i] + _number(at[i], work) * bins[i] + part
-                    taps.append(_neighbours(k, place, x.shape[i + 2], work))
+                    taps.append(_neighbors(k, place, x.shape[i + 2], work))
                 there = binary("&&", taps[0][0], taps[1][0])
                 weighted = [
                     Select(there, w * v * x[(image, channel, p, q)], Lit(0.0, work))
@@ -135,11 +135,11 @@ def _align_lower(
             k.store(y[(n, channel, *at)], value)
 
 
-Neighbours = tuple[Expr, list[tuple[Dim, Expr]]]
+Neighbors = tuple[Expr, list[tuple[Dim, Expr]]]
 
 
-def _neighbours(k: KernelBuilder, place: Expr, size: Dim, work: DType) -> Neighbours:
-    """Whether the place is at the image at all, and its two neighbours with weights."""
+def _neighbors(k: KernelBuilder, place: Expr, size: Dim, work: DType) -> Neighbors:
+    """Whether the place is at the image at all, and its two neighbors with weights."""
     where = k.local("where", work, place)
     there = ~binary("||", binary("<", where, -1.0), binary("<", _number(size, work), where))
     inner = k.local("inner", work, maximum(where, 0.0))
@@ -184,7 +184,7 @@ def _align_reference(
 
 
 def _sampled(image: Array, place: Array, sizes: tuple[int, ...]) -> Array:
-    """The four weighted neighbours of one sample, for all channels."""
+    """The four weighted neighbors of one sample, for all channels."""
     if any(v < -1 or v > size for v, size in zip(place, sizes, strict=True)):
         return np.zeros((4, len(image)))
     inner = [min(max(v, 0.0), size - 1.0) for v, size in zip(place, sizes, strict=True)]

@@ -29,7 +29,7 @@ def _space(x: TensorType, kernel: Shape, attrs: dict[str, Any]) -> Shape:
     )  # fmt: skip
 
 
-# conv_last
+# conv_nhwc
 
 
 def _type(
@@ -42,14 +42,14 @@ def _type(
     dilations: Sequence[int],
     group: int = 1,
 ) -> TensorType:
-    require(x.rank >= 3 and w.rank == x.rank, f"conv_last: x and w of one rank, got {x} and {w}")
-    require(x.dtype is w.dtype, f"conv_last needs equal element types, got {x} and {w}")
+    require(x.rank >= 3 and w.rank == x.rank, f"conv_nhwc: x and w of one rank, got {x} and {w}")
+    require(x.dtype is w.dtype, f"conv_nhwc needs equal element types, got {x} and {w}")
     channels, per_group, filters = x.shape[-1], w.shape[-1], w.shape[0]
     if channels.is_constant and per_group.is_constant:
         fits = channels == per_group * group
-        require(fits, f"conv_last: {channels} channels are not {group} groups of {per_group}")
+        require(fits, f"conv_nhwc: {channels} channels are not {group} groups of {per_group}")
     split = not filters.is_constant or filters.constant % group == 0
-    require(split, f"conv_last: {filters} filters are not a multiple of {group} groups")
+    require(split, f"conv_nhwc: {filters} filters are not a multiple of {group} groups")
     attrs = {"strides": strides, "pads": pads, "dilations": dilations}
     return TensorType(x.dtype, (x.shape[0], *_space(x, w.shape[1:-1], attrs), filters))
 
@@ -58,11 +58,11 @@ def _conditions(
     x: TensorType, w: TensorType, b: TensorType | None = None, **attrs: Any
 ) -> list[Condition]:
     sizes = _space(x, w.shape[1:-1], attrs)
-    conditions = [must_not_exceed(0, size, "conv_last's output size") for size in sizes]
+    conditions = [must_not_exceed(0, size, "conv_nhwc's output size") for size in sizes]
     total = w.shape[-1] * attrs.get("group", 1)
-    conditions.append(must_equal(x.shape[-1], total, "conv_last's channels"))
+    conditions.append(must_equal(x.shape[-1], total, "conv_nhwc's channels"))
     if b is not None:
-        conditions.append(must_equal(b.shape[0], w.shape[0], "conv_last's bias"))
+        conditions.append(must_equal(b.shape[0], w.shape[0], "conv_nhwc's bias"))
     return conditions
 
 
@@ -125,7 +125,7 @@ def _reference(
     return np.asarray(y if b is None else y + b).astype(x.dtype)
 
 
-# depthwise_last
+# depthwise_nhwc
 
 
 def _depth_type(
@@ -138,12 +138,12 @@ def _depth_type(
     dilations: Sequence[int],
 ) -> TensorType:
     fits = x.rank >= 3 and w.rank == x.rank - 1
-    require(fits, f"depthwise_last: w has one axis less than x, got {x} and {w}")
-    require(x.dtype is w.dtype, f"depthwise_last needs equal element types, got {x} and {w}")
+    require(fits, f"depthwise_nhwc: w has one axis less than x, got {x} and {w}")
+    require(x.dtype is w.dtype, f"depthwise_nhwc needs equal element types, got {x} and {w}")
     known = x.shape[-1].is_constant and w.shape[-1].is_constant and x.shape[-1].constant > 0
-    require(x.shape[-1].is_constant, f"depthwise_last: the channels of {x} must be known")
+    require(x.shape[-1].is_constant, f"depthwise_nhwc: the channels of {x} must be known")
     whole = known and w.shape[-1].constant % x.shape[-1].constant == 0
-    require(whole, f"depthwise_last: {w.shape[-1]} places for {x.shape[-1]} channels")
+    require(whole, f"depthwise_nhwc: {w.shape[-1]} places for {x.shape[-1]} channels")
     attrs = {"strides": strides, "pads": pads, "dilations": dilations}
     return TensorType(x.dtype, (x.shape[0], *_space(x, w.shape[:-1], attrs), w.shape[-1]))
 
@@ -152,9 +152,9 @@ def _depth_conditions(
     x: TensorType, w: TensorType, b: TensorType | None = None, **attrs: Any
 ) -> list[Condition]:
     sizes = _space(x, w.shape[:-1], attrs)
-    conditions = [must_not_exceed(0, size, "depthwise_last's output size") for size in sizes]
+    conditions = [must_not_exceed(0, size, "depthwise_nhwc's output size") for size in sizes]
     if b is not None:
-        conditions.append(must_equal(b.shape[0], w.shape[-1], "depthwise_last's bias"))
+        conditions.append(must_equal(b.shape[0], w.shape[-1], "depthwise_nhwc's bias"))
     return conditions
 
 
@@ -263,8 +263,8 @@ def _depth_integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-_DEPTHWISE = Form("depthwise_last", _depth_type, _depth_conditions, _depth_nest, _depth_reference)
-_DENSE = Form("conv_last", _type, _conditions, _nest, _reference)
+_DEPTHWISE = Form("depthwise_nhwc", _depth_type, _depth_conditions, _depth_nest, _depth_reference)
+_DENSE = Form("conv_nhwc", _type, _conditions, _nest, _reference)
 OPS = (
     _DENSE.plain(_samples),
     _DENSE.integer(_integer_samples),

@@ -1,4 +1,4 @@
-"""Softmax and its kin, and normalisations."""
+"""Softmax and its kin, and normalizations."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _batch_norm(node: Node) -> Results:
 
 def _channels(x: Var) -> Dim:
     if x.type.rank < 2:
-        raise ModelError(f"a normalisation over channels does not take {x.type}")
+        raise ModelError(f"a normalization over channels does not take {x.type}")
     return x.type.shape[1]
 
 
@@ -151,7 +151,7 @@ def _lp_norm(node: Node) -> Results:
 
 
 def _lrn(node: Node) -> Results:
-    """x / (bias + alpha * m)^beta, m the mean square over `size` neighbouring channels;
+    """x / (bias + alpha * m)^beta, m the mean square over `size` neighboring channels;
     beyond the first and the last channel there are zeros."""
     x = node.arg(0)
     size = int(node.required("size"))

@@ -1,4 +1,4 @@
-"""Operators of quantised models."""
+"""Operators of quantized models."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _qlinear_conv(node: Node) -> Results:
 def dynamic_codes(node: Node, x: Var) -> tuple[Var, Var, Var]:
     """Codes of u8, their scale and their zero point; the range holds 0."""
     if x.type.dtype is not DType.F32:
-        raise ModelError(f"only f32 is quantised by its range, got {x.type}")
+        raise ModelError(f"only f32 is quantized by its range, got {x.type}")
     axes = tuple(range(x.type.rank))
     nothing = node.constant_scalar(0.0, DType.F32)
 
