@@ -28,8 +28,8 @@ def ladder(calls: int) -> Module:
         (mixed,) = b.call("matmul", square, y)
         (flat,) = b.call("reshape", mixed, shape=(n * m, 4))
         (mean,) = b.call("reduce", flat, kind="mean", axes=(1,), keepdims=True)
-        (centerd,) = b.call("sub", flat, mean)
-        (back,) = b.call("reshape", centerd, shape=(n, m * 4))
+        (centered,) = b.call("sub", flat, mean)
+        (back,) = b.call("reshape", centered, shape=(n, m * 4))
         values += b.call("softmax", back, axis=-1)
     return b.module(values[-1:])
 

@@ -23,9 +23,9 @@ from relax_aot.ops import all_ops
 HALF = (DType.F16, DType.BF16)
 SELECTING = frozenset({
     "abs", "attention_mask", "ceil", "clip", "eye", "fill", "floor", "fmod", "match_cast", "max",
-    "max_pool", "max_pool_nhwc", "max_pool_with_indices", "max_roi_pool", "max_unpool", "min", "neg",
-    "one_hot", "pad", "relu", "reverse_sequence", "round_away", "round_even", "scatter_elements",
-    "scatter_nd", "sign", "tile_to", "top_k", "trilu",
+    "max_pool", "max_pool_nhwc", "max_pool_with_indices", "max_roi_pool", "max_unpool", "min",
+    "neg", "one_hot", "pad", "relu", "reverse_sequence", "round_away", "round_even",
+    "scatter_elements", "scatter_nd", "sign", "tile_to", "top_k", "trilu",
 })  # fmt: skip
 """Ops whose results are elements of operands, or exact: nothing is rounded. So are those that take
 any type, apart from conversions."""

@@ -44,8 +44,10 @@ from relax_aot.ir.parse_values import (
     number,
     tensor_type,
 )
+from relax_aot.ir.text import VERSION
 from relax_aot.ir.types import CoarseType, Ref, TensorType
 
+READABLE = [str(version) for version in range(1, VERSION + 1)]
 BLOCKS = "symbol, inner, require, state, alias, const, extern, func or kernel"
 
 
@@ -89,6 +91,8 @@ class _Parser:
     def module(self) -> Module:
         cursor, found = self.cursor, self.found
         cursor.skip_lines()
+        if cursor.take_word("relax_aot"):
+            self.version()
         if cursor.take_word("module"):
             found.source = cursor.string("the name of the source, as a string")
             cursor.end_line()
@@ -108,6 +112,15 @@ class _Parser:
             externs=tuple(found.externs),
             source=found.source,
         )
+
+    def version(self) -> None:
+        cursor = self.cursor
+        if not cursor.take_word("text"):
+            cursor.fail("`text` and the version of the text form")
+        if not (cursor.token.kind == "number" and cursor.token.text in READABLE):
+            cursor.fail(f"a version of the text form from 1 to {VERSION}")
+        cursor.advance()
+        cursor.end_line()
 
     def block(self) -> None:
         cursor, found = self.cursor, self.found

@@ -1,5 +1,6 @@
 """IR -> text: one canonical form for dumps, errors, tests and comments; parse.py reads it.
 
+relax_aot text 2
 symbol n in 1..8  # input x, axis 0
 
 func @main(%x: f32[n, 4]) {
@@ -49,14 +50,15 @@ from relax_aot.ir.types import DType, Ref
 if TYPE_CHECKING:
     from relax_aot.ir.graph import Array, Attr, Call, Constant, Function, Module, Var
 
+VERSION = 2
+"""Of the text form; texts without a version line are of version 1."""
 INLINE_ELEMENTS = 8
 STATEMENTS = ("for", "if", "local", "let", "bind", "clamped", "reserve", "multiply")
 
 
 def to_text(module: Module) -> str:
     """The whole module. Large constants are given by a digest of their bytes."""
-    facts = "\n".join(_facts(module))
-    blocks = [facts] if facts else []
+    blocks = ["\n".join([f"relax_aot text {VERSION}", *_facts(module)])]
     blocks += ["\n".join(map(extern_text, module.externs))] if module.externs else []
     blocks += [_function(function) for function in module.functions]
     blocks += [kernel_text(kernel) for kernel in module.kernels]

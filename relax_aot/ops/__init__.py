@@ -38,6 +38,12 @@ def all_ops() -> dict[str, Op]:
     return dict(sorted(found.items()))
 
 
+@cache
+def former_names() -> dict[str, str]:
+    """Names of ops in older text, with the names that replace them."""
+    return {old: op.name for op in all_ops().values() for old in op.former}
+
+
 def _ops_of(plugin: Plugin) -> tuple[Op, ...]:
     value = plugin.value
     given = getattr(value, "OPS", (value.OP,) if hasattr(value, "OP") else value)

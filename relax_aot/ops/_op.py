@@ -74,6 +74,7 @@ class Op:
     symbolic(bounds, *object_arrays, **attrs): see above; `plainly` makes it of `reference`
         where that works on objects as it stands.
     view: the result is the first argument's bytes under another shape; no code is needed.
+    former: names that older text gives it.
     any_type: takes storage types (4-bit integers, 8-bit floats) as well, which nothing can
         compute with.
     """
@@ -87,6 +88,7 @@ class Op:
     symbolic: Callable[..., Array | None] | None = None
     view: bool = False
     any_type: bool = False
+    former: tuple[str, ...] = ()
 
     def result_types(
         self, args: Sequence[TensorType | None], attrs: Mapping[str, Any]

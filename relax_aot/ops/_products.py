@@ -33,6 +33,8 @@ class Form:
     conditions: Callable[..., list[Condition]]
     nest: Callable[..., None]
     reference: Callable[..., Array]
+    former: str
+    """The name of older text."""
 
     def plain(self, samples: Samples) -> Op:
         """Of elements: x, w, b?"""
@@ -48,14 +50,16 @@ class Form:
             self.nest(k, x, w, optional[0] if optional else None, y, tap, **attrs)
 
         return Op(
-            self.name, self.deduce, lower, self.reference, samples, conditions=self.conditions
-        )
+            self.name, self.deduce, lower, self.reference, samples, conditions=self.conditions,
+            former=(self.former,),
+        )  # fmt: skip
 
     def integer(self, samples: Samples) -> Op:
         """Of codes: x, w, x_zero?, w_zero?, b?"""
         return Op(
             f"{self.name}_integer", self._integer_type, self._integer_lower,
             self._integer_reference, samples, conditions=self._integer_conditions,
+            former=(f"{self.former}_integer",),
         )  # fmt: skip
 
     def _integer_type(

@@ -263,8 +263,9 @@ def _depth_integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-_DEPTHWISE = Form("depthwise_nhwc", _depth_type, _depth_conditions, _depth_nest, _depth_reference)
-_DENSE = Form("conv_nhwc", _type, _conditions, _nest, _reference)
+_DEPTHWISE = Form("depthwise_nhwc", _depth_type, _depth_conditions, _depth_nest, _depth_reference,
+                  former="depthwise_last")  # fmt: skip
+_DENSE = Form("conv_nhwc", _type, _conditions, _nest, _reference, former="conv_last")
 OPS = (
     _DENSE.plain(_samples),
     _DENSE.integer(_integer_samples),

@@ -119,5 +119,6 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-_FORM = Form("conv_transpose_nhwc", _type, _conditions, _nest, _reference)
+_FORM = Form("conv_transpose_nhwc", _type, _conditions, _nest, _reference,
+             former="conv_transpose_last")  # fmt: skip
 OPS = (_FORM.plain(_samples), _FORM.integer(_integer_samples))

@@ -93,6 +93,7 @@ PLACES = Op(
     _places_lower,
     lambda x, *, count: np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1),
     _places_samples,
+    former=("nonzero_places",),
 )
 
 
@@ -209,7 +210,14 @@ def _unique_samples(rng: np.random.Generator) -> list[Sample]:
     ]  # fmt: skip
 
 
-UNIQUE = Op("unique", _unique_type, _unique_lower, _unique_reference, _unique_samples)
+UNIQUE = Op(
+    "unique",
+    _unique_type,
+    _unique_lower,
+    _unique_reference,
+    _unique_samples,
+    former=("unique_scan",),
+)
 
 
 # non_max_suppression: boxes that overlap no better one too much
@@ -392,7 +400,7 @@ def _nms_samples(rng: np.random.Generator) -> list[Sample]:
 
 NON_MAX = Op(
     "non_max_suppression", _nms_type, _nms_lower, _nms_reference, _nms_samples,
-    conditions=_nms_conditions,
+    conditions=_nms_conditions, former=("non_max_scan",),
 )  # fmt: skip
 
 OPS = (COUNT, PLACES, UNIQUE, NON_MAX)

@@ -199,11 +199,12 @@ def _product_samples(rng: np.random.Generator) -> list[Sample]:
 OPS = (
     Op(
         "fixed_add", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-        conditions=broadcast_conditions,
+        conditions=broadcast_conditions, former=("fixed_sum",),
     ),
-    Op("fixed_rescale", _scale_type, _scale_lower, _scale_reference, _scale_samples),
+    Op("fixed_rescale", _scale_type, _scale_lower, _scale_reference, _scale_samples,
+       former=("fixed_scale",)),
     Op(
         "fixed_mul", _product_type, _product_lower, _product_reference, _product_samples,
-        conditions=broadcast_conditions,
+        conditions=broadcast_conditions, former=("fixed_product",),
     ),
 )  # fmt: skip

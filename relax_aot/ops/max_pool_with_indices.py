@@ -202,7 +202,7 @@ def _power_samples(rng: np.random.Generator) -> list[Sample]:
 OPS = (
     Op(
         "max_pool_with_indices", _places_type, _places_lower, _places_reference, _places_samples,
-        conditions=_conditions,
+        conditions=_conditions, former=("max_pool_places",),
     ),
     Op(
         "lp_pool", _power_type, _power_lower, _power_reference, _power_samples,

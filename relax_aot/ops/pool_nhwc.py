@@ -140,9 +140,10 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
 
 
 OPS = (
-    Op("max_pool_nhwc", _type, _lower_max, _max_reference, _samples, conditions=_conditions),
+    Op("max_pool_nhwc", _type, _lower_max, _max_reference, _samples, conditions=_conditions,
+       former=("max_pool_last",)),
     Op(
         "average_pool_nhwc", _average_type, _lower_average, _average_reference, _samples,
-        conditions=_conditions,
+        conditions=_conditions, former=("average_pool_last",),
     ),
 )  # fmt: skip

@@ -255,8 +255,8 @@ def _lookup_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("qadd", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-       conditions=broadcast_conditions),
+       conditions=broadcast_conditions, former=("sum_codes",)),
     Op("qbinary", _combine_type, _combine_lower, _combine_reference, _combine_samples,
-       conditions=broadcast_conditions),
+       conditions=broadcast_conditions, former=("combine_codes",)),
     Op("lookup", _lookup_type, _lookup_lower, _lookup_reference, _lookup_samples),
 )  # fmt: skip

@@ -352,7 +352,9 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("qaverage_pool", _pool_type, _pool_lower, _pool_reference, _pool_samples,
-       conditions=_pool_conditions),
-    Op("qmean", _mean_type, _mean_lower, _mean_reference, _mean_samples),
-    Op("qsoftmax", _softmax_type, _softmax_lower, _softmax_reference, _softmax_samples),
+       conditions=_pool_conditions, former=("average_codes",)),
+    Op("qmean", _mean_type, _mean_lower, _mean_reference, _mean_samples,
+       former=("mean_codes",)),
+    Op("qsoftmax", _softmax_type, _softmax_lower, _softmax_reference, _softmax_samples,
+       former=("softmax_codes",)),
 )  # fmt: skip

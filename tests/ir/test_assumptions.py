@@ -177,9 +177,8 @@ def test_proofs_hold_for_raised_highs(
     """Where highs may be raised, only what holds then is proved; or it is written down."""
     suppose(fulfilling(box, relations))
     assumptions: list[Relation] = []
-    bounds = replace(
-        assume(Bounds.of(box), relations), raisable=frozenset(box), assumptions=assumptions
-    )
+    declared = replace(Bounds.of(box), raisable=frozenset(box), assumptions=assumptions)
+    bounds = assume(declared, relations)
     proofs = [
         prove_le(a, b, bounds), prove_lt(a, b, bounds), prove_eq(a, b, bounds)
     ]  # fmt: skip

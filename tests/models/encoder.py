@@ -195,9 +195,9 @@ def encoder_forward(
         return np.asarray(value @ w[f"{name}_weight"] + w[f"{name}_bias"])
 
     def norm(name: str, value: Array) -> Array:
-        centerd = value - value.mean(-1, keepdims=True)
-        deviation = np.sqrt((centerd**2).mean(-1, keepdims=True) + EPSILON)
-        return np.asarray(centerd / deviation * w[f"{name}_scale"] + w[f"{name}_bias"])
+        centered = value - value.mean(-1, keepdims=True)
+        deviation = np.sqrt((centered**2).mean(-1, keepdims=True) + EPSILON)
+        return np.asarray(centered / deviation * w[f"{name}_scale"] + w[f"{name}_bias"])
 
     def attention(p: str, value: Array) -> Array:
         q, k, v = (

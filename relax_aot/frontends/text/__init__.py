@@ -22,11 +22,12 @@ from relax_aot.inference.refine import refine
 from relax_aot.inference.requirements import complete
 from relax_aot.ir import check
 from relax_aot.ir.entries import Entries
-from relax_aot.ir.graph import Array, Module
+from relax_aot.ir.graph import Array, Call, Module
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import is_stored
 from relax_aot.microkernels import all_micro_kernels
-from relax_aot.ops import deduce
+from relax_aot.ops import deduce, former_names
+from relax_aot.progress import note
 
 SUFFIXES = (".raot",)
 SHARED_DATA = "constants.npz"
@@ -60,11 +61,28 @@ def read(text: str, constants: Mapping[str, Array], options: ImportOptions) -> M
     states what its ops need of run-time sizes."""
     if parts_of(text):
         raise ModelError("this text is that of several entries: read it with parse_entries")
-    module = refine(apply(named_axes(parse(text, constants, all_micro_kernels())), options))
+    module = current_names(parse(text, constants, all_micro_kernels()))
+    module = refine(apply(named_axes(module), options))
     check.check(module, deduce)
     module = complete(module)
     check.check(module, deduce)
     return module
+
+
+def current_names(module: Module) -> Module:
+    """With the present names of ops that older text calls otherwise; a warning names both."""
+    former = former_names()
+    old = {c.op for f in module.functions for c in f.body if c.op in former}
+    for name in sorted(old):
+        note(f"the op {name} is now called {former[name]}: the old name is read, not written")
+
+    def renamed(call: Call) -> Call:
+        return replace(call, op=former[call.op]) if call.op in old else call
+
+    if not old:
+        return module
+    functions = tuple(replace(f, body=tuple(map(renamed, f.body))) for f in module.functions)
+    return replace(module, functions=functions)
 
 
 def _again(module: Module, options: ImportOptions) -> Module:

@@ -5,16 +5,16 @@
  *
  *     func @main(%x: i8[n, 4, 3, 2]) {
  *       %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4]
- *           = call_kernel @conv_integer_requantize_sum_codes_sum(%x, %w.rows_6cff4118,
+ *           = call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118,
  *           %w.start_44ba67c0)  # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  *       %gf.codes: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
- *       %g.codes: i8[n, 4] = call_kernel @mean_codes_g.codes(%gf.codes)  # /g/QuantizeLinear
+ *       %g.codes: i8[n, 4] = call_kernel @qmean_g.codes(%gf.codes)  # /g/QuantizeLinear
  *       %g: i8[n, 4, 1, 1] = view(%g.codes)  # /g/QuantizeLinear
  *       %flat.codes: i8[n, 4] = view(%g)  # /flat/Flatten
  *       %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel
  *           @matmul_integer_requantize_q(%flat.codes, %m.blocks_aac75356, %m.start_3ec00a76)  #
  *           /rows/MatMul + /q/QuantizeLinear
- *       %y: i8[n, 5] = call_kernel @softmax_codes_y(%q, %y.powers)  # /y/QuantizeLinear
+ *       %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)  # /y/QuantizeLinear
  *       return %y, %sum
  *     }
  */
@@ -34,16 +34,16 @@
 
 /*
  * %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4] =
- *     call_kernel @conv_integer_requantize_sum_codes_sum(%x, %w.rows_6cff4118, %w.start_44ba67c0)
+ *     call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118, %w.start_44ba67c0)
  * from /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  */
-RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(int32_t n, const int8_t *restrict x,
-                                                                const int8_t *restrict w_rows,
-                                                                const int32_t *restrict w_start,
-                                                                int8_t *restrict sum,
-                                                                int32_t *restrict sums,
-                                                                int32_t *restrict offsets,
-                                                                int8_t *restrict panel)
+RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x,
+                                                           const int8_t *restrict w_rows,
+                                                           const int32_t *restrict w_start,
+                                                           int8_t *restrict sum,
+                                                           int32_t *restrict sums,
+                                                           int32_t *restrict offsets,
+                                                           int8_t *restrict panel)
 {
     raot_offsets(&offsets[0], 4, 1, 1, 1, 1, 1, 1, 6, 0, 0, 0);
     for (int32_t i0 = 0; i0 < n; i0++) {
@@ -73,11 +73,11 @@ RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(int32_t n, const
 }
 
 /*
- * %g.codes: i8[n, 4] = call_kernel @mean_codes_g.codes(%gf.codes)
+ * %g.codes: i8[n, 4] = call_kernel @qmean_g.codes(%gf.codes)
  * from /g/QuantizeLinear
  */
-RAOT_NOINLINE static void mean_codes_g_codes(int32_t n, const int8_t *restrict gf_codes,
-                                             int8_t *restrict g_codes)
+RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_codes,
+                                        int8_t *restrict g_codes)
 {
     for (int32_t i0_0 = 0; i0_0 < n; i0_0++) {
         for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
@@ -164,11 +164,10 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
 }
 
 /*
- * %y: i8[n, 5] = call_kernel @softmax_codes_y(%q, %y.powers)
+ * %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)
  * from /y/QuantizeLinear
  */
-RAOT_NOINLINE static void softmax_codes_y(int32_t n, const float *restrict y_powers,
-                                          int8_t *restrict y)
+RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, int8_t *restrict y)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
@@ -262,15 +261,15 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
     /* i8[min(24, n), 4], at most 32 bytes */
     int8_t *const q_rows = raot_at(memory->arena, SUMS_OFFSET_Q_ROWS);
 
-    RAOT_PROFILE(conv_integer_requantize_sum_codes_sum,
-                 conv_integer_requantize_sum_codes_sum(n, in->x, sums_w_rows_6cff4118,
-                                                       sums_w_start_44ba67c0, out->sum, sum_sums,
-                                                       sum_offsets, sum_panel));
-    RAOT_PROFILE(mean_codes_g_codes, mean_codes_g_codes(n, out->sum, g_codes));
+    RAOT_PROFILE(conv_integer_requantize_qadd_sum,
+                 conv_integer_requantize_qadd_sum(n, in->x, sums_w_rows_6cff4118,
+                                                  sums_w_start_44ba67c0, out->sum, sum_sums,
+                                                  sum_offsets, sum_panel));
+    RAOT_PROFILE(qmean_g_codes, qmean_g_codes(n, out->sum, g_codes));
     RAOT_PROFILE(matmul_integer_requantize_q,
                  matmul_integer_requantize_q(n, g_codes, sums_m_blocks_aac75356,
                                              sums_m_start_3ec00a76, out->y, q_rows, q_sums));
-    RAOT_PROFILE(softmax_codes_y, softmax_codes_y(n, sums_y_powers, out->y));
+    RAOT_PROFILE(qsoftmax_y, qsoftmax_y(n, sums_y_powers, out->y));
     return RAOT_OK;
 }
 

@@ -5,15 +5,15 @@
  *
  *     func @main(%t0: i8[1, 6, 7, 3]) {
  *       %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
- *           @conv_last_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
+ *           @conv_nhwc_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
  *           %t1.pairs_65aa6848, %t1.start_9d70a654)  # t3
  *       %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
- *           @depthwise_last_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
+ *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
  *           %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)  # t6
  *       %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel
- *           @conv_last_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
+ *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
  *           %t7.pairs_5452cbf5, %t7.start_010b2e11)  # t9
- *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_last_t10(%t9_2)  # t10
+ *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
  *       %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel
  *           @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d76685f6, %t13_3.start_827b557b)  #
@@ -37,11 +37,11 @@
 
 /*
  * %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
- *     @conv_last_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
+ *     @conv_nhwc_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
  *     %t1.pairs_65aa6848, %t1.start_9d70a654)
  * from t3
  */
-RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(const int8_t *restrict t0,
+RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0,
                                                             const int32_t *restrict conv_2d_factors,
                                                             const int32_t *restrict conv_2d_shifts,
                                                             const int16_t *restrict t1_pairs,
@@ -117,11 +117,11 @@ RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(const int8_t *restri
 
 /*
  * %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
- *     @depthwise_last_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
+ *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
  *     %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)
  * from t6
  */
-RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(const int8_t *restrict t3_2,
+RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2,
     const int32_t *restrict depthwise_conv_2d_factors,
     const int32_t *restrict depthwise_conv_2d_shifts, const int16_t *restrict t6_windows,
     const int32_t *restrict t6_start, int8_t *restrict t6_3, int8_t *restrict plane,
@@ -154,11 +154,11 @@ RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(const int8_t *r
 
 /*
  * %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel
- *     @conv_last_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
+ *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
  *     %t7.pairs_5452cbf5, %t7.start_010b2e11)
  * from t9
  */
-RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(
+RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
     const int8_t *restrict t6_3, const int32_t *restrict conv_2d_factors_2,
     const int32_t *restrict conv_2d_shifts_2, const int16_t *restrict t7_pairs,
     const int32_t *restrict t7_start, int8_t *restrict t9_2, int16_t *restrict columns,
@@ -207,10 +207,10 @@ RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(
 }
 
 /*
- * %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_last_t10(%t9_2)
+ * %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)
  * from t10
  */
-RAOT_NOINLINE static void average_pool_last_t10(const int8_t *restrict t9_2, int8_t *restrict t10)
+RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int8_t *restrict t10)
 {
     for (int32_t i0_0 = 0; i0_0 < 3; i0_0++) {
         for (int32_t i1_0 = 0; i1_0 < 3; i1_0++) {
@@ -394,23 +394,23 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     /* i8[85], at most 96 bytes */
     int8_t *const t6_3_plane = raot_at(memory->arena, LITE_OFFSET_T6_3_PLANE);
 
-    RAOT_PROFILE(conv_last_integer_requantize_t3_2,
-                 conv_last_integer_requantize_t3_2(in->t0, lite_conv_2d_factors,
+    RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
+                 conv_nhwc_integer_requantize_t3_2(in->t0, lite_conv_2d_factors,
                                                    lite_conv_2d_shifts, lite_t1_pairs_65aa6848,
                                                    lite_t1_start_9d70a654, t3_2, t3_2_columns,
                                                    t3_2_sums));
-    RAOT_PROFILE(depthwise_last_integer_requantize_t6_3,
-                 depthwise_last_integer_requantize_t6_3(t3_2, lite_depthwise_conv_2d_factors,
+    RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
+                 depthwise_nhwc_integer_requantize_t6_3(t3_2, lite_depthwise_conv_2d_factors,
                                                         lite_depthwise_conv_2d_shifts,
                                                         lite_t6_windows_5db5074a,
                                                         lite_t6_start_ebef2484, t6_3, t6_3_plane,
                                                         t6_3_sums));
-    RAOT_PROFILE(conv_last_integer_requantize_t9_2,
-                 conv_last_integer_requantize_t9_2(t6_3, lite_conv_2d_factors_2,
+    RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
+                 conv_nhwc_integer_requantize_t9_2(t6_3, lite_conv_2d_factors_2,
                                                    lite_conv_2d_shifts_2, lite_t7_pairs_5452cbf5,
                                                    lite_t7_start_010b2e11, t9_2, t9_2_columns,
                                                    t9_2_sums));
-    RAOT_PROFILE(average_pool_last_t10, average_pool_last_t10(t9_2, t10));
+    RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
                  matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d76685f6,
                                                lite_t13_3_start_827b557b, out->t13, t13_columns,

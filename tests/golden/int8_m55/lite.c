@@ -5,14 +5,14 @@
  *
  *     func @main(%t0: i8[1, 6, 7, 3]) {
  *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel
- *           @conv_last_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)  # t3
+ *           @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)  # t3
  *       %t6_3: i8[1, 6, 7, 8], %t6_3.quads: i8[124], %t6_3.sums: i32[50] = call_kernel
- *           @depthwise_last_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484,
+ *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484,
  *           %t6.scales_fd55ee44)  # t6
  *       %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
- *           @conv_last_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)  #
+ *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)  #
  *           t9
- *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_last_t10(%t9_2)  # t10
+ *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
  *       %t13: i8[1, 5], %t13.sums: i32[16] = call_kernel @matmul_integer_requantize_t13(%t13_2,
  *           %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)  # t13
@@ -37,10 +37,10 @@
 
 /*
  * %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel
- *     @conv_last_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)
+ *     @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)
  * from t3
  */
-RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(const int8_t *restrict t0,
+RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0,
                                                             const int32_t *restrict t1_groups,
                                                             const int32_t *restrict t1_scales,
                                                             int8_t *restrict t3_2,
@@ -60,11 +60,11 @@ RAOT_NOINLINE static void conv_last_integer_requantize_t3_2(const int8_t *restri
 
 /*
  * %t6_3: i8[1, 6, 7, 8], %t6_3.quads: i8[124], %t6_3.sums: i32[50] = call_kernel
- *     @depthwise_last_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484,
+ *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484,
  *     %t6.scales_fd55ee44)
  * from t6
  */
-RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(const int8_t *restrict t3_2,
+RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2,
     const int8_t *restrict t6_quads, const int32_t *restrict t6_start,
     const int32_t *restrict t6_scales, int8_t *restrict t6_3, int8_t *restrict quads,
     int32_t *restrict sums)
@@ -80,10 +80,10 @@ RAOT_NOINLINE static void depthwise_last_integer_requantize_t6_3(const int8_t *r
 
 /*
  * %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
- *     @conv_last_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)
+ *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)
  * from t9
  */
-RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(const int8_t *restrict t6_3,
+RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restrict t6_3,
                                                             const int32_t *restrict t7_groups,
                                                             const int32_t *restrict t7_scales,
                                                             int8_t *restrict t9_2,
@@ -103,10 +103,10 @@ RAOT_NOINLINE static void conv_last_integer_requantize_t9_2(const int8_t *restri
 }
 
 /*
- * %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_last_t10(%t9_2)
+ * %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)
  * from t10
  */
-RAOT_NOINLINE static void average_pool_last_t10(const int8_t *restrict t9_2, int8_t *restrict t10)
+RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int8_t *restrict t10)
 {
     for (int32_t i0_0 = 0; i0_0 < 3; i0_0++) {
         for (int32_t i1_0 = 0; i1_0 < 3; i1_0++) {
@@ -275,19 +275,19 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     /* i8[124], at most 128 bytes */
     int8_t *const t6_3_quads = raot_at(memory->arena, LITE_OFFSET_T6_3_QUADS);
 
-    RAOT_PROFILE(conv_last_integer_requantize_t3_2,
-                 conv_last_integer_requantize_t3_2(in->t0, lite_t1_groups_925a6bc6,
+    RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
+                 conv_nhwc_integer_requantize_t3_2(in->t0, lite_t1_groups_925a6bc6,
                                                    lite_t1_scales_f776bcc8, t3_2, t3_2_sums,
                                                    t3_2_strip));
-    RAOT_PROFILE(depthwise_last_integer_requantize_t6_3,
-                 depthwise_last_integer_requantize_t6_3(t3_2, lite_t6_quads_ba275c04,
+    RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
+                 depthwise_nhwc_integer_requantize_t6_3(t3_2, lite_t6_quads_ba275c04,
                                                         lite_t6_start_ebef2484,
                                                         lite_t6_scales_fd55ee44, t6_3, t6_3_quads,
                                                         t6_3_sums));
-    RAOT_PROFILE(conv_last_integer_requantize_t9_2,
-                 conv_last_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b,
+    RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
+                 conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b,
                                                    lite_t7_scales_920c89f8, t9_2, t9_2_sums));
-    RAOT_PROFILE(average_pool_last_t10, average_pool_last_t10(t9_2, t10));
+    RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
                  matmul_integer_requantize_t13(t10, lite_t13_3_groups_6d73bd8f,
                                                lite_t13_3_scales_b90b329f, out->t13, t13_sums));

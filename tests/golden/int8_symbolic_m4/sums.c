@@ -5,16 +5,16 @@
  *
  *     func @main(%x: i8[n, 4, 3, 2]) {
  *       %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel
- *           @conv_integer_requantize_sum_codes_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)  #
- *           /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
+ *           @conv_integer_requantize_qadd_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)  # /cf/Conv
+ *           + /c/QuantizeLinear + /sum/QuantizeLinear
  *       %gf.codes: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
- *       %g.codes: i8[n, 4] = call_kernel @mean_codes_g.codes(%gf.codes)  # /g/QuantizeLinear
+ *       %g.codes: i8[n, 4] = call_kernel @qmean_g.codes(%gf.codes)  # /g/QuantizeLinear
  *       %g: i8[n, 4, 1, 1] = view(%g.codes)  # /g/QuantizeLinear
  *       %flat.codes: i8[n, 4] = view(%g)  # /flat/Flatten
  *       %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel
  *           @matmul_integer_requantize_q(%flat.codes, %m.pairs_6fac6b29, %m.start_cdd78389)  #
  *           /rows/MatMul + /q/QuantizeLinear
- *       %y: i8[n, 5] = call_kernel @softmax_codes_y(%q, %y.powers)  # /y/QuantizeLinear
+ *       %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)  # /y/QuantizeLinear
  *       return %y, %sum
  *     }
  */
@@ -36,15 +36,15 @@
 
 /*
  * %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel
- *     @conv_integer_requantize_sum_codes_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)
+ *     @conv_integer_requantize_qadd_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)
  * from /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  */
-RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(int32_t n, const int8_t *restrict x,
-                                                                const int8_t *restrict w_pairs,
-                                                                const int32_t *restrict w_start,
-                                                                int8_t *restrict sum,
-                                                                int16_t *restrict columns,
-                                                                int32_t *restrict sums)
+RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x,
+                                                           const int8_t *restrict w_pairs,
+                                                           const int32_t *restrict w_start,
+                                                           int8_t *restrict sum,
+                                                           int16_t *restrict columns,
+                                                           int32_t *restrict sums)
 {
     /*@ loop unroll 4096; */
     for (int32_t two = 0; two < n * 3; two++) {
@@ -89,11 +89,11 @@ RAOT_NOINLINE static void conv_integer_requantize_sum_codes_sum(int32_t n, const
 }
 
 /*
- * %g.codes: i8[n, 4] = call_kernel @mean_codes_g.codes(%gf.codes)
+ * %g.codes: i8[n, 4] = call_kernel @qmean_g.codes(%gf.codes)
  * from /g/QuantizeLinear
  */
-RAOT_NOINLINE static void mean_codes_g_codes(int32_t n, const int8_t *restrict gf_codes,
-                                             int8_t *restrict g_codes)
+RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_codes,
+                                        int8_t *restrict g_codes)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < 4; i1++) {
@@ -165,11 +165,10 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
 }
 
 /*
- * %y: i8[n, 5] = call_kernel @softmax_codes_y(%q, %y.powers)
+ * %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)
  * from /y/QuantizeLinear
  */
-RAOT_NOINLINE static void softmax_codes_y(int32_t n, const float *restrict y_powers,
-                                          int8_t *restrict y)
+RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, int8_t *restrict y)
 {
     /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
@@ -259,15 +258,15 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
     /* i16[2, 2, 2], at most 16 bytes */
     int16_t *const q_columns = raot_at(memory->arena, SUMS_OFFSET_Q_COLUMNS);
 
-    RAOT_PROFILE(conv_integer_requantize_sum_codes_sum,
-                 conv_integer_requantize_sum_codes_sum(n, in->x, sums_w_pairs_3c65270c,
-                                                       sums_w_start_44ba67c0, out->sum, sum_columns,
-                                                       sum_sums));
-    RAOT_PROFILE(mean_codes_g_codes, mean_codes_g_codes(n, out->sum, g_codes));
+    RAOT_PROFILE(conv_integer_requantize_qadd_sum,
+                 conv_integer_requantize_qadd_sum(n, in->x, sums_w_pairs_3c65270c,
+                                                  sums_w_start_44ba67c0, out->sum, sum_columns,
+                                                  sum_sums));
+    RAOT_PROFILE(qmean_g_codes, qmean_g_codes(n, out->sum, g_codes));
     RAOT_PROFILE(matmul_integer_requantize_q,
                  matmul_integer_requantize_q(n, g_codes, sums_m_pairs_6fac6b29,
                                              sums_m_start_cdd78389, out->y, q_columns, q_sums));
-    RAOT_PROFILE(softmax_codes_y, softmax_codes_y(n, sums_y_powers, out->y));
+    RAOT_PROFILE(qsoftmax_y, qsoftmax_y(n, sums_y_powers, out->y));
     return RAOT_OK;
 }
 
