@@ -1,29 +1,35 @@
-"""What other Python packages bring: ops, passes, boards, frontends, ONNX operators, libraries.
+"""Plugins: ops, passes, boards, frontends, ONNX operators and libraries of other packages.
 
-A package names them as entry points in its own settings:
+A package lists them as entry points in its settings:
 
     [project.entry-points."relax_aot.ops"]
     scale = "my_package.scale"
 
-Each group's owner says what an entry must be. Whatever is wrong with one is said with the
-name of the package, because its user is often not its author.
+The module that uses a group defines what an entry must be. Every error of a plugin names its
+package, because its user is often not its author. A broken entry is skipped with a warning, and
+fails only the model or command that needs it. A broken pass fails every compilation, because a
+skipped pass would change results silently.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from relax_aot.errors import RelaxAotError
 
 GROUPS = ("ops", "passes", "boards", "frontends", "onnx", "libraries")
 OURS = "relax_aot itself"
+LOG = logging.getLogger("relax_aot")
+Value = TypeVar("Value")
 
 
 class PluginError(RelaxAotError):
@@ -41,19 +47,89 @@ class Plugin:
     def fail(self, problem: str) -> PluginError:
         return PluginError(f"{self.origin}: {problem}")
 
+    def guarded(
+        self, what: str, function: Callable[..., Any], passing: tuple[type[Exception], ...] = ()
+    ) -> Callable[..., Any]:
+        """`function` whose unexpected exceptions become errors that name the package."""
+
+        @wraps(function)
+        def guard(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                if isinstance(error, (RelaxAotError, *passing)):
+                    raise
+                raise self.fail(f"{what} failed: {type(error).__name__}: {error}") from error
+
+        return guard
+
+
+@dataclass(frozen=True)
+class Found(Generic[Value]):
+    """`values` of the usable entries of a group, and the `problems` of the broken ones."""
+
+    values: tuple[Value, ...]
+    problems: tuple[str, ...]
+
 
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """What installed packages give for a group, sorted by name; a name of two is refused."""
+    """All entries of a group, sorted by name. A broken entry or a duplicate name is an error."""
     assert group in GROUPS, group
     found = _entries(group)
     refuse_twice((entry.name, _origin(entry)) for entry in found)
-    return tuple(Plugin(entry.name, _loaded(entry), _origin(entry)) for entry in found)
+    return tuple(_plugin(entry) for entry in found)
+
+
+def usable(
+    group: str, read: Callable[[Plugin], tuple[Sequence[str], Value]], ours: Iterable[str]
+) -> Found[Value]:
+    """The entries of a group that `read` accepts. It returns the names that an entry defines and
+    its value, or raises PluginError. A name must not be among `ours` or of two packages."""
+    assert group in GROUPS, group
+    origins = defaultdict(list, {name: [OURS] for name in ours})
+    entries, problems = [], []
+    for entry in _entries(group):
+        try:
+            names, value = read(_plugin(entry))
+        except PluginError as error:
+            problems.append(str(error))
+            continue
+        entries.append((names, value))
+        for name in names:
+            origins[name].append(_origin(entry))
+    values = []
+    for names, value in entries:
+        clashes = [_clash(name, origins[name]) for name in names if len(origins[name]) > 1]
+        problems += [clash for clash in clashes if clash not in problems]
+        values += [] if clashes else [value]
+    for problem in problems:
+        LOG.warning("ignored: %s", problem)
+    return Found(tuple(values), tuple(problems))
+
+
+def with_problems(message: str, problems: Sequence[str]) -> str:
+    """`message` about something that is missing, with the broken plugins that may provide it."""
+    if not problems:
+        return message
+    return "\n  ".join([f"{message}; these plugins are broken:", *problems])
 
 
 def plugin_names(group: str) -> tuple[str, ...]:
-    """`name  package version`, without loading anything."""
+    """`name (package version)`, without loading anything."""
     found = _entries(group)
     return tuple(f"{entry.name} ({_package(entry)})" for entry in found)
+
+
+def entry_names(group: str) -> tuple[str, ...]:
+    """The names of all entries, sorted, without loading anything."""
+    return tuple(dict.fromkeys(entry.name for entry in _entries(group)))
+
+
+def plugin_called(group: str, name: str) -> Plugin | None:
+    """The entry of this name, the only one that is loaded."""
+    found = [entry for entry in _entries(group) if entry.name == name]
+    refuse_twice((entry.name, _origin(entry)) for entry in found)
+    return _plugin(found[0]) if found else None
 
 
 def _entries(group: str) -> tuple[EntryPoint, ...]:
@@ -75,12 +151,12 @@ def _changed(folder: str) -> int:
 
 
 def plugin_path(plugin: Plugin) -> Path:
-    """The TOML file that an entry point names, as a path or the text of one."""
+    """The TOML file that an entry point names, as a path or a string."""
     if not isinstance(plugin.value, str | os.PathLike):
         raise plugin.fail(f"expected the path of a TOML file, got {plugin.value!r}")
     path = Path(plugin.value)
     if path.suffix != ".toml" or not path.is_file():
-        raise plugin.fail(f"there is no TOML file {path}")
+        raise plugin.fail(f"the TOML file {path} does not exist; is it package data?")
     return path
 
 
@@ -89,10 +165,12 @@ def refuse_twice(named: Iterable[tuple[str, str]]) -> None:
     origins: dict[str, str] = {}
     for name, origin in named:
         if name in origins:
-            raise PluginError(
-                f"{name!r} comes from {origins[name]} and from {origin}; uninstall one of them"
-            )
+            raise PluginError(_clash(name, [origins[name], origin]))
         origins[name] = origin
+
+
+def _clash(name: str, origins: Sequence[str]) -> str:
+    return f"{name!r} comes from {' and from '.join(origins)}; uninstall one of them"
 
 
 def _package(entry: EntryPoint) -> str:
@@ -105,9 +183,9 @@ def _origin(entry: EntryPoint) -> str:
     return f"package {_package(entry)} ({entry.group}: {entry.name} = {entry.value})"
 
 
-def _loaded(entry: EntryPoint) -> Any:
+def _plugin(entry: EntryPoint) -> Plugin:
     try:
-        return entry.load()
+        return Plugin(entry.name, entry.load(), _origin(entry))
     except Exception as error:
         raise PluginError(
             f"{_origin(entry)} cannot be loaded: {type(error).__name__}: {error}"

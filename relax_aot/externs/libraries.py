@@ -11,16 +11,16 @@ import difflib
 from pathlib import Path
 
 from relax_aot.externs._error import ExternError
-from relax_aot.plugins import plugin_path, plugins
+from relax_aot.plugins import entry_names, plugin_called, plugin_path
 
 
 def library_table(name: str) -> Path:
     """The table of a library; a name that ends in `.toml` is the path of a user's own."""
     if name.endswith(".toml"):
         return Path(name)
-    known = {plugin.name: plugin for plugin in plugins("libraries")}
-    if name in known:
-        return plugin_path(known[name])
+    if plugin := plugin_called("libraries", name):
+        return plugin_path(plugin)
+    known = entry_names("libraries")
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     listed = f"libraries are: {', '.join(known)}" if known else "no installed package brings one"
     hint = f"did you mean {close[0]!r}? " if close else ""

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.graph import Module
-from relax_aot.plugins import OURS, plugins, refuse_twice
+from relax_aot.plugins import Plugin, usable, with_problems
 
 
 class ModelError(RelaxAotError):
@@ -45,20 +45,46 @@ class ImportOptions:
     used: set[str] | None = None
 
 
+Frontend = ModuleType | SimpleNamespace
+"""A value with SUFFIXES, accepts and load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Frontends, and the problems of plugins whose frontends are missing."""
+
+    frontends: tuple[Frontend, ...]
+    problems: tuple[str, ...]
+
+
 @cache
-def formats() -> tuple[ModuleType, ...]:
-    """Every frontend, sorted by name: a package with SUFFIXES, accepts and load."""
+def formats() -> Formats:
+    """Every frontend, sorted by name."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)
-    found = tuple(importlib.import_module(f"{__name__}.{name}") for name in names)
-    suffixes = [(suffix, OURS) for frontend in found for suffix in frontend.SUFFIXES]
-    for plugin in plugins("frontends"):
-        for needed in ("SUFFIXES", "accepts", "load"):
-            if not hasattr(plugin.value, needed):
-                raise plugin.fail(f"a frontend has SUFFIXES, accepts and load; {needed} is missing")
-        suffixes += [(suffix, plugin.origin) for suffix in plugin.value.SUFFIXES]
-        found += (plugin.value,)
-    refuse_twice(suffixes)
-    return found
+    found: list[Frontend] = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    ours = [suffix for frontend in found for suffix in frontend.SUFFIXES]
+    others = usable("frontends", _frontend_of, ours)
+    return Formats((*found, *others.values), others.problems)
+
+
+def _frontend_of(plugin: Plugin) -> tuple[tuple[str, ...], Frontend]:
+    value = plugin.value
+    for needed in ("SUFFIXES", "accepts", "load"):
+        if not hasattr(value, needed):
+            raise plugin.fail(f"a frontend has SUFFIXES, accepts and load; {needed} is missing")
+    if isinstance(value.SUFFIXES, str) or not all(isinstance(s, str) for s in value.SUFFIXES):
+        raise plugin.fail(f"SUFFIXES is a tuple of strings, got {value.SUFFIXES!r}")
+
+    def load(source: Any, options: ImportOptions) -> Module:
+        module = plugin.guarded("load", value.load)(source, options)
+        if not isinstance(module, Module):
+            raise plugin.fail(f"load returned {type(module).__name__}, not a Module")
+        return module
+
+    suffixes = tuple(value.SUFFIXES)
+    return suffixes, SimpleNamespace(
+        SUFFIXES=suffixes, accepts=plugin.guarded("accepts", value.accepts), load=load
+    )
 
 
 def load(source: Any, options: ImportOptions) -> Module:
@@ -68,17 +94,21 @@ def load(source: Any, options: ImportOptions) -> Module:
     return module
 
 
-def _of_path(path: Path) -> ModuleType:
-    for frontend in formats():
+def _of_path(path: Path) -> Frontend:
+    found = formats()
+    for frontend in found.frontends:
         if path.suffix.lower() in frontend.SUFFIXES:
             return frontend
-    known = ", ".join(suffix for frontend in formats() for suffix in frontend.SUFFIXES)
+    known = ", ".join(suffix for frontend in found.frontends for suffix in frontend.SUFFIXES)
     what = f"its suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
-    raise ModelError(f"cannot tell the format of {path} from {what}; known are {known}")
+    message = f"cannot tell the format of {path} from {what}; known are {known}"
+    raise ModelError(with_problems(message, found.problems))
 
 
-def _of(source: object) -> ModuleType:
-    for frontend in formats():
+def _of(source: object) -> Frontend:
+    found = formats()
+    for frontend in found.frontends:
         if frontend.accepts(source):
             return frontend
-    raise ModelError(f"expected a path or a model, got {type(source).__name__}")
+    message = f"expected a path or a model, got {type(source).__name__}"
+    raise ModelError(with_problems(message, found.problems))

@@ -10,32 +10,40 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from relax_aot.ir.graph import Attr
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Op, ShapeError
-from relax_aot.plugins import OURS, Plugin, plugins, refuse_twice
+from relax_aot.plugins import Plugin, PluginError, usable, with_problems
+
+
+class Ops(dict[str, Op]):
+    """Ops by name. `problems` are those of plugins whose ops are missing."""
+
+    problems: tuple[str, ...] = ()
+
+    def __missing__(self, name: str) -> Op:
+        raise PluginError(with_problems(f"there is no op {name!r}", self.problems))
 
 
 @cache
-def all_ops() -> dict[str, Op]:
-    """Every op by name, sorted; a name that is defined twice is refused."""
+def all_ops() -> Ops:
+    """Every op by name, sorted; a duplicate name is refused."""
     found: dict[str, Op] = {}
-    origins: list[tuple[str, str]] = []
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         single = (module.OP,) if hasattr(module, "OP") else ()
         for op in getattr(module, "OPS", single):
             assert op.name not in found, f"op {op.name} is defined twice"
             found[op.name] = op
-            origins.append((op.name, OURS))
-    for plugin in plugins("ops"):
-        for op in _ops_of(plugin):
-            origins.append((op.name, plugin.origin))
-            refuse_twice(origins)
-            found[op.name] = op
-    return dict(sorted(found.items()))
+    others = usable("ops", _ops_of, found)
+    found |= {op.name: op for ops in others.values for op in ops}
+    ops = Ops(sorted(found.items()))
+    ops.problems = others.problems
+    return ops
 
 
 @cache
@@ -44,7 +52,7 @@ def former_names() -> dict[str, str]:
     return {old: op.name for op in all_ops().values() for old in op.former}
 
 
-def _ops_of(plugin: Plugin) -> tuple[Op, ...]:
+def _ops_of(plugin: Plugin) -> tuple[list[str], tuple[Op, ...]]:
     value = plugin.value
     given = getattr(value, "OPS", (value.OP,) if hasattr(value, "OP") else value)
     ops = tuple(given) if isinstance(given, tuple | list) else (given,)
@@ -52,8 +60,19 @@ def _ops_of(plugin: Plugin) -> tuple[Op, ...]:
         if not isinstance(op, Op):
             raise plugin.fail(f"expected an Op, several, or a module with OP or OPS; got {op!r}")
         if not op.name.isidentifier():
-            raise plugin.fail(f"the name of an op is an identifier, not {op.name!r}")
-    return ops
+            raise plugin.fail(f"the name of an op must be an identifier, got {op.name!r}")
+    return [op.name for op in ops], tuple(_guarded(plugin, op) for op in ops)
+
+
+def _guarded(plugin: Plugin, op: Op) -> Op:
+    """The op with functions whose unexpected exceptions name the package."""
+    names = ("deduce", "lower", "reference", "conditions", "symbolic")
+    functions: dict[str, Any] = {
+        name: plugin.guarded(f"{name} of op {op.name}", getattr(op, name))
+        for name in names
+        if getattr(op, name) is not None
+    }
+    return replace(op, **functions)
 
 
 def deduce(
@@ -61,6 +80,8 @@ def deduce(
 ) -> tuple[TensorType, ...] | None:
     """What an op makes of these arguments, as `ir.check` asks it; None for an unknown op."""
     record = all_ops().get(op)
+    if record is None and all_ops().problems:
+        record = all_ops()[op]
     if record is None:
         return None
     signature = inspect.signature(record.deduce)

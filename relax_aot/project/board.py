@@ -17,7 +17,15 @@ from typing import Any
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.planning.regions import Region
-from relax_aot.plugins import OURS, Plugin, plugin_path, plugins, refuse_twice
+from relax_aot.plugins import (
+    LOG,
+    OURS,
+    PluginError,
+    entry_names,
+    plugin_called,
+    plugin_path,
+    refuse_twice,
+)
 from relax_aot.resources import data_dir
 
 FAMILIES = ("host", "cortex_m", "linux", "component")
@@ -109,22 +117,16 @@ def boards_dir() -> Path:
 
 def list_boards() -> tuple[str, ...]:
     """Names of all boards, sorted, the host first."""
-    return tuple(sorted(_board_files(), key=lambda name: (name != "host", name)))
+    names = {*_board_files(), *entry_names("boards")}
+    return tuple(sorted(names, key=lambda name: (name != "host", name)))
 
 
 def _board_files() -> dict[str, Path]:
-    """Our boards, those of other packages (`relax_aot.boards`: the path of a board file), and
-    those in folders of the user's."""
+    """Our boards, and those in folders of the user's."""
     ours = {path.stem: path for path in boards_dir().glob("*.toml")}
-    brought = plugins("boards")
     own = [path for folder in user_folders() for path in sorted(folder.glob("*.toml"))]
-    named = [(name, OURS) for name in ours] + [(p.name, p.origin) for p in brought]
-    refuse_twice(named + [(path.stem, str(path)) for path in own])
-    return (
-        ours
-        | {plugin.name: _path_of(plugin) for plugin in brought}
-        | {path.stem: path for path in own}
-    )
+    refuse_twice([(name, OURS) for name in ours] + [(path.stem, str(path)) for path in own])
+    return ours | {path.stem: path for path in own}
 
 
 def user_folders() -> tuple[Path, ...]:
@@ -139,17 +141,28 @@ def user_folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folder.resolve() for folder in folders))
 
 
-def _path_of(plugin: Plugin) -> Path:
+def _brought(name: str) -> Board | None:
+    """The board of another package (`relax_aot.boards`: the path of a board file)."""
+    plugin = plugin_called("boards", name)
+    if plugin is None:
+        return None
+    if name in _board_files():
+        refuse_twice([(name, str(_board_files()[name])), (name, plugin.origin)])
     path = plugin_path(plugin)
-    if path.stem != plugin.name:
-        raise plugin.fail(f"the board's file is {path.name}; it must be {plugin.name}.toml")
-    return path
+    if path.stem != name:
+        raise plugin.fail(f"the board's file is {path.name}; it must be {name}.toml")
+    try:
+        return read_board(path)
+    except BoardError as error:
+        raise plugin.fail(str(error)) from error
 
 
 def load_board(name: str) -> Board:
     """The board called `name`; a name that ends in `.toml` is the path of a user's own file."""
     if name.endswith(".toml"):
         return read_board(Path(name))
+    if board := _brought(name):
+        return board
     files = _board_files()
     if name in files:
         return read_board(files[name])
@@ -161,9 +174,20 @@ def load_board(name: str) -> Board:
     )
 
 
+def all_boards() -> tuple[Board, ...]:
+    """Every board, the host first. Broken ones of plugins are skipped with a warning."""
+    boards = []
+    for name in list_boards():
+        try:
+            boards.append(load_board(name))
+        except PluginError as error:
+            LOG.warning("ignored: %s", error)
+    return tuple(boards)
+
+
 def same_core(board: Board) -> tuple[str, ...]:
     """Other boards with this core that are emulated."""
-    others = (load_board(name) for name in list_boards() if name != board.name)
+    others = (other for other in all_boards() if other.name != board.name)
     return tuple(other.name for other in others if other.emulator and other.cpu == board.cpu)
 
 

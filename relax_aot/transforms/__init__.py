@@ -67,7 +67,7 @@ def _guarded(plugin: Plugin) -> Pass:
     the C interface."""
 
     def guarded(module: Module) -> Module:
-        changed = plugin.value.run(module)
+        changed = plugin.guarded("the pass", plugin.value.run)(module)
         if not isinstance(changed, Module):
             raise plugin.fail(f"the pass returned {type(changed).__name__}, not a Module")
         before = (module.main.params, module.main.results, module.states)

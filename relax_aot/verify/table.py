@@ -9,7 +9,7 @@ from rich.table import Table
 
 from relax_aot.emulation import unicorn
 from relax_aot.plugins import GROUPS, plugin_names
-from relax_aot.project.board import Board, list_boards, load_board, same_core
+from relax_aot.project.board import Board, all_boards, load_board, same_core
 from relax_aot.toolchain import doctor, tools
 from relax_aot.verify.job import Result, Run, Target
 from relax_aot.verify.profile import Profile
@@ -108,13 +108,13 @@ def shown(value: int | None) -> str:
 def board_figures(name: str | None) -> object:
     """For programs: all boards, or what the file of one says."""
     if name is None:
-        return [{"name": b.name, "title": b.title} for b in map(load_board, list_boards())]
+        return [{"name": b.name, "title": b.title} for b in all_boards()]
     return asdict(load_board(name))
 
 
 def board_lines(name: str | None) -> list[str]:
     if name is None:
-        boards = [load_board(n) for n in list_boards()]
+        boards = all_boards()
         return [f"{b.name:20} {_sizes(b):>14}  {b.title}" for b in boards]
     board = load_board(name)
     lines = [f"{board.name}: {board.title}", f"cpu {board.cpu}", f"flags {' '.join(board.flags)}"]

@@ -1,4 +1,4 @@
-"""The package that docs/how-to/extend.md shows is installed, and what it brings is used."""
+"""The package of docs/how-to/extend.md is installed with pip, and its commands run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,35 +27,29 @@ def files_of_page() -> dict[str, str]:
     return found
 
 
-def install(folder: Path, files: dict[str, str]) -> Path:
-    """What an installer leaves behind: the package's files and its metadata."""
-    site = folder / "site"
-    for name, text in files.items():
-        path = site / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    project = tomllib.loads(files["pyproject.toml"])["project"]
-    metadata = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    lines = [
-        line
-        for group, entries in project["entry-points"].items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in entries.items()))
-    ]
-    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    return site
+def commands_of_page() -> str:
+    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    return "".join(text for language, text in blocks if language == "sh")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install(tmp_path_factory.mktemp("extend"), files_of_page())
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the page, with the package installed into `site`."""
+    folder = tmp_path_factory.mktemp("extend")
+    for name, text in files_of_page().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    # No network: the build backend of the page is among our development tools.
+    options = ("--no-build-isolation", "--no-deps", "--no-index", "--disable-pip-version-check")
+    run([sys.executable, "-m", "pip", "install", *options, "--target", "site", "."], folder)
+    # What is used from now on is the installed package.
+    shutil.rmtree(folder / "raot_scale")
+    return folder
 
 
-def run(command: Sequence[str | Path], site: Path, folder: Path) -> str:
-    environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
+def run(command: list[str], folder: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": f"{folder / 'site'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -75,56 +67,40 @@ def test_the_page_shows_a_whole_package() -> None:
 
 
 @pytest.mark.slow
-def test_the_op_passes_its_own_samples_as_loops_and_as_c(site: Path, tmp_path: Path) -> None:
-    run([sys.executable, site / "test_scale.py"], site, tmp_path)
+def test_the_commands_of_the_page_run_with_the_installed_package(folder: Path) -> None:
+    if shutil.which("arm-none-eabi-gcc") is None:
+        pytest.skip("arm-none-eabi-gcc is not installed")
+    ours = (
+        f'relax-aot() {{ {sys.executable} -m relax_aot "$@"; }}\n'
+        f'python() {{ {sys.executable} "$@"; }}\n'
+    )
+    commands = commands_of_page()
+    assert commands.startswith("pip install .\n")
+    said = run(["bash", "-euc", ours + commands.removeprefix("pip install .\n")], folder)
+    assert "; equal" in said
+    for group in ("ops", "onnx", "passes", "boards", "libraries"):
+        assert re.search(rf"^plug-?in: {group} +\S+ \(raot-scale 1.0\)$", said, re.MULTILINE)
+    assert re.search(r"^example.Scale +the factor is an attribute$", said, re.MULTILINE)
+    assert "my-m4: A board of mine: Cortex-M4 with FPU" in said
+    assert (folder / "halves" / "fast_scale.c").is_file()
+
+
+@pytest.mark.slow
+def test_the_op_passes_its_samples_as_c(folder: Path) -> None:
     script = (
         "from raot_scale.scale import OP\n"
         "from relax_aot.verify.op_check import problems_of\n"
         "from tests.ops.c_executor import c_library\n"
         "assert problems_of(OP, c_library) == []\n"
     )
-    run([sys.executable, "-c", script], site, tmp_path)
-
-
-@pytest.mark.slow
-def test_the_model_compiles_with_pass_and_library(site: Path, tmp_path: Path) -> None:
-    run([sys.executable, site / "use.py"], site, tmp_path)
-
-
-@pytest.mark.slow
-def test_the_op_stands_in_text(site: Path, tmp_path: Path) -> None:
-    said = run(
-        [sys.executable, "-m", "relax_aot", "verify", site / "halves.raot", "--reference", "numpy"],
-        site,
-        tmp_path,
-    )
-    assert "; equal" in said
-
-
-@pytest.mark.slow
-def test_the_commands_know_the_package(site: Path, tmp_path: Path) -> None:
-    if shutil.which("arm-none-eabi-gcc") is None:
-        pytest.skip("arm-none-eabi-gcc is not installed")
-    script = (site / "use.py").read_text().split("x = np.linspace")[0]
-    save = "import onnx\nonnx.save(model, 'halves.onnx')\n"
-    run([sys.executable, "-c", script + save], site, tmp_path)
-    (commands,) = [
-        text for language, text in BLOCK.findall(PAGE.read_text("utf-8")) if language == "sh"
-    ]
-    ours = f'relax-aot() {{ {sys.executable} -m relax_aot "$@"; }}\n'
-    said = run(["bash", "-euc", ours + commands], site, tmp_path)
-    for group in ("ops", "onnx", "passes", "boards", "libraries"):
-        assert re.search(rf"^plug-in: {group} +\S+ \(raot-scale 1.0\)$", said, re.MULTILINE)
-    assert re.search(r"^example.Scale +the factor is an attribute$", said, re.MULTILINE)
-    assert "my-m4: A board of mine: Cortex-M4 with FPU" in said
-    assert (tmp_path / "halves" / "fast_scale.c").is_file()
+    run([sys.executable, "-c", script], folder)
 
 
 @pytest.mark.qemu
 @pytest.mark.slow
-def test_the_board_runs_the_model(site: Path, tmp_path: Path) -> None:
-    script = (site / "use.py").read_text() + (
+def test_the_board_runs_the_model(folder: Path) -> None:
+    script = (folder / "use.py").read_text() + (
         'board = rx.compile(model, bounds={"n": 16}, board="my-m4", libraries=["scale"])\n'
         'np.testing.assert_array_equal(board.emulate(x=x).outputs["y"], np.maximum(x / 4, 0))\n'
     )
-    run([sys.executable, "-c", script], site, tmp_path)
+    run([sys.executable, "-c", script], folder)

@@ -35,9 +35,11 @@ from relax_aot.frontends.onnx import (
     spatial,
     text,
 )
-from relax_aot.frontends.onnx.context import Handler
+from relax_aot.frontends.onnx.context import Handler, Listed, Node, Results
 from relax_aot.frontends.onnx.prepare import DOMAINS, NEWEST, OLDEST, qualified
-from relax_aot.plugins import OURS, Plugin, plugins, refuse_twice
+from relax_aot.frontends.refusals import Lost, Refused
+from relax_aot.ir.graph import Var
+from relax_aot.plugins import Found, Plugin, usable, with_problems
 
 MODULES = (
     attention,
@@ -76,39 +78,66 @@ class Row:
     limits: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Operators:
+    """Handlers and limits of one plugin."""
+
+    handlers: Mapping[str, Handler]
+    limits: Mapping[str, str]
+
+
+@cache
+def _brought() -> Found[_Operators]:
+    """The operators of plugins."""
+    return usable("onnx", _operators_of, [name for rows in MODULES for name in rows.HANDLERS])
+
+
 @cache
 def handlers() -> Mapping[str, Handler]:
-    """Handlers by `qualified` name, sorted; an operator in two modules is refused."""
+    """Handlers by `qualified` name, sorted; an operator of two modules is refused."""
     found: dict[str, Handler] = {}
-    brought = plugins("onnx")
-    refuse_twice(
-        [(name, OURS) for module in MODULES for name in module.HANDLERS]
-        + [(name, plugin.origin) for plugin in brought for name in _handlers_of(plugin)]
-    )
-    for plugin in brought:
-        found |= _handlers_of(plugin)
-    for module in MODULES:
-        twice = found.keys() & module.HANDLERS.keys()
+    for rows in MODULES:
+        twice = found.keys() & rows.HANDLERS.keys()
         assert not twice, f"operators with two handlers: {sorted(twice)}"
-        found |= module.HANDLERS
+        found |= rows.HANDLERS
+    for others in _brought().values:
+        found |= others.handlers
     return dict(sorted(found.items()))
 
 
-def _handlers_of(plugin: Plugin) -> Mapping[str, Handler]:
-    """What a package gives: a module (or other object) with HANDLERS, by `qualified` name."""
+def _operators_of(plugin: Plugin) -> tuple[list[str], _Operators]:
     given = getattr(plugin.value, "HANDLERS", None)
     if not isinstance(given, Mapping) or not all(callable(h) for h in given.values()):
         raise plugin.fail("expected HANDLERS, a mapping from operators to functions of a node")
-    return given
+    limits = getattr(plugin.value, "LIMITS", {})
+    if not isinstance(limits, Mapping) or not all(isinstance(t, str) for t in limits.values()):
+        raise plugin.fail("expected LIMITS, a mapping from operators to strings")
+    found = {name: _guarded(plugin, name, handler) for name, handler in given.items()}
+    return list(found), _Operators(found, limits)
+
+
+def _guarded(plugin: Plugin, operator: str, handler: Handler) -> Handler:
+    """The handler with errors that name the package."""
+    guarded = plugin.guarded(f"the handler of {operator}", handler, (Refused, Lost))
+
+    def handle(node: Node) -> Results:
+        results = guarded(node)
+        if not isinstance(results, Var | Listed | tuple):
+            raise plugin.fail(
+                f"the handler of {operator} returned {type(results).__name__}, not a value"
+            )
+        return results
+
+    return handle
 
 
 def supported() -> list[Row]:
     """The operators, with the operator sets of the default domain in which each may stand."""
     limits: dict[str, str] = {}
-    for plugin in plugins("onnx"):
-        limits |= getattr(plugin.value, "LIMITS", {})
-    for module in MODULES:
-        limits |= module.LIMITS
+    for others in _brought().values:
+        limits |= others.limits
+    for rows in MODULES:
+        limits |= rows.LIMITS
     return [Row(name, versions(name), limits.get(name, "")) for name in handlers()]
 
 
@@ -138,6 +167,10 @@ def reason_against(node: NodeProto, opset: int) -> str:
     """Why no handler reads this node; empty where one does."""
     if qualified(node) in handlers():
         return _version_problem(node, opset)
+    return with_problems(_unsupported(node, opset), _brought().problems)
+
+
+def _unsupported(node: NodeProto, opset: int) -> str:
     if node.domain not in DOMAINS:
         return f"operators of the domain {node.domain!r} are not supported"
     name = node.op_type

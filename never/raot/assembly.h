@@ -1,0 +1,68 @@
+/*
+ * assembly.h - where instruction intrinsics and assembly may be used.
+ *
+ * Micro-kernels are plain C or ACLE intrinsics, which define their results. Where an instruction
+ * sequence that compilers do not generate gains more than 8 %, there is an assembly form as well;
+ * both give the same bits. These macros select the form:
+ *
+ *     RAOT_SAT         intrinsics of the saturating instructions (arm_acle.h) are available
+ *     RAOT_DSP         intrinsics of the 32-bit SIMD instructions (arm_acle.h) are available
+ *     RAOT_ASM_INLINE  GNU extended assembly is available: at most 8 operands, registers r0 to r8
+ *                      and r10 to r12 at most, independent of the optimization level
+ *     RAOT_ASM_THUMB   naked functions of Thumb-2 assembly are available on this M-profile core:
+ *                      arguments by the AAPCS, every callee-saved register restored, r9 untouched
+ *
+ * To switch them off: -DRAOT_NO_ASSEMBLY leaves the intrinsics, -DRAOT_NO_INTRINSICS plain C too.
+ * A compiler has assembly where its builds are tested: GCC from version 8, Clang, Arm Compiler 6.
+ * r9 is never written: it may be fixed (-ffixed-r9) or hold the static base (RWPI).
+ */
+#ifndef RAOT_ASSEMBLY_H
+#define RAOT_ASSEMBLY_H
+
+#if defined(RAOT_NO_INTRINSICS) && !defined(RAOT_NO_ASSEMBLY)
+#define RAOT_NO_ASSEMBLY
+#endif
+
+/* Compilers that define __GNUC__ without GNU assembly of either kind. */
+#if defined(__CC_ARM) || defined(__ICCARM__) || defined(__ghs__) || defined(__TASKING__) || \
+    defined(__COMPCERT__)
+#define RAOT_OTHER_COMPILER
+#endif
+
+#if !defined(RAOT_NO_ASSEMBLY) && !defined(RAOT_OTHER_COMPILER) && defined(__GNUC__)
+#define RAOT_ASM_INLINE 1
+#endif
+
+#if defined(__arm__) && !defined(RAOT_NO_INTRINSICS) && !defined(__CC_ARM) && \
+    (defined(__GNUC__) || defined(__ICCARM__))
+#if defined(__ARM_FEATURE_SAT)
+#define RAOT_SAT 1
+#endif
+/* Pairs in a word are in the order of their addresses. */
+#if defined(__ARM_FEATURE_DSP) && !defined(__ARM_BIG_ENDIAN)
+#define RAOT_DSP 1
+#endif
+#if defined(RAOT_SAT) || defined(RAOT_DSP)
+#include <arm_acle.h>
+#endif
+#endif
+
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && !defined(__ARM_BIG_ENDIAN)
+#if __ARM_ARCH_PROFILE == 'M'
+#if defined(__clang__)
+#define RAOT_ASM_THUMB 1
+#define RAOT_NAKED __attribute__((naked, noinline, unused))
+#elif __GNUC__ >= 8
+/* noipa: callers must not infer unused arguments or preserved registers from the empty body. */
+#define RAOT_ASM_THUMB 1
+#define RAOT_NAKED __attribute__((naked, noinline, noipa, unused))
+#endif
+#endif
+#endif
+
+/* A parameter of a naked function, which its assembly alone reads. */
+#if defined(RAOT_ASM_THUMB)
+#define RAOT_ARGUMENT __attribute__((unused))
+#endif
+
+#endif

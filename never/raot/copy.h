@@ -1,0 +1,18 @@
+/*
+ * copy.h - copies of a few bytes between objects of any alignment.
+ *
+ * RAOT_COPY(to, from, bytes) is memcpy; with a constant number of bytes it is load and store
+ * instructions, in freestanding builds (-ffreestanding, -fno-builtin) as well.
+ */
+#ifndef RAOT_COPY_H
+#define RAOT_COPY_H
+
+#include <string.h>
+
+#if defined(__GNUC__) && !defined(__FRAMAC__)
+#define RAOT_COPY(to, from, bytes) ((void)__builtin_memcpy(to, from, bytes))
+#else
+#define RAOT_COPY(to, from, bytes) ((void)memcpy(to, from, bytes))
+#endif
+
+#endif

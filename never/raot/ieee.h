@@ -1,0 +1,313 @@
+/*
+ * ieee.h - what floating-point numbers are made of: bits, classes, signs; steps of arithmetic
+ * that give the same bits on every target.
+ *
+ * Names end in f for float, as in C. Compilers may fuse a * b + c into one instruction that
+ * rounds once, and whether they do depends on target, language mode and option. What must give
+ * the same bits everywhere says raot_mulf or raot_madf, which are never fused; what may be fused
+ * where that is fast says raot_fmaf. Rounding is to nearest (the default of every target), and
+ * options such as -ffast-math, which give up IEEE arithmetic, are refused.
+ */
+#ifndef RAOT_IEEE_H
+#define RAOT_IEEE_H
+
+#include <float.h>
+#include <stdint.h>
+
+#include "assembly.h"
+#include "copy.h"
+
+#if defined(__FAST_MATH__)
+#error "build without -ffast-math and -Ofast: NaN, infinity and stated errors depend on it"
+#endif
+
+/* C leaves it to the compiler; fixed-point numbers and bits of floats are shifted so. */
+_Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sign");
+
+#if defined(__GNUC__)
+/* Equal means equal, as in the models: zeros, infinities and whole numbers are told by it. */
+#pragma GCC diagnostic ignored "-Wfloat-equal"
+#define RAOT_INFINITY (__builtin_inff())
+#define RAOT_NAN (__builtin_nanf(""))
+#else
+#define RAOT_INFINITY ((float)(1e300 * 1e300))
+#define RAOT_NAN (RAOT_INFINITY * 0.0f)
+#endif
+
+/*
+ * How a product is kept from being fused: not at all where nothing can fuse, by an empty
+ * instruction that says "this register may have changed", else by way of memory. A build that
+ * turns fusing off for the whole (-ffp-contract=off) may say so by RAOT_CONTRACTION_OFF: then
+ * loops with such products can become vectors.
+ */
+#define RAOT_FUSE_NEVER 0
+#define RAOT_FUSE_REGISTER 1
+#define RAOT_FUSE_MEMORY 2
+#if defined(RAOT_ASM_INLINE)
+#define RAOT_FUSE_BARRIER RAOT_FUSE_REGISTER
+#else
+#define RAOT_FUSE_BARRIER RAOT_FUSE_MEMORY
+#endif
+
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
+#define RAOT_FUSE RAOT_FUSE_MEMORY
+#define RAOT_FUSE64 RAOT_FUSE_MEMORY
+#elif defined(RAOT_CONTRACTION_OFF)
+#define RAOT_FUSE RAOT_FUSE_NEVER
+#define RAOT_FUSE64 RAOT_FUSE_NEVER
+#elif defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#if defined(__FMA__) || defined(__FMA4__)
+#define RAOT_FUSE RAOT_FUSE_BARRIER
+#define RAOT_FUSE64 RAOT_FUSE_BARRIER
+#else
+#define RAOT_FUSE RAOT_FUSE_NEVER
+#define RAOT_FUSE64 RAOT_FUSE_NEVER
+#endif
+#define RAOT_FLOAT_REGISTER "+x"
+#define RAOT_DOUBLE_REGISTER "+x"
+#elif defined(__GNUC__) && defined(__aarch64__)
+#define RAOT_FUSE RAOT_FUSE_BARRIER
+#define RAOT_FUSE64 RAOT_FUSE_BARRIER
+#define RAOT_FLOAT_REGISTER "+w"
+#define RAOT_DOUBLE_REGISTER "+w"
+#elif defined(__GNUC__) && defined(__arm__)
+#if defined(__ARM_FEATURE_FMA)
+#define RAOT_FUSE RAOT_FUSE_BARRIER
+#else
+#define RAOT_FUSE RAOT_FUSE_NEVER
+#endif
+#if defined(__ARM_FEATURE_FMA) && (__ARM_FP & 8)
+#define RAOT_FUSE64 RAOT_FUSE_BARRIER
+#else
+#define RAOT_FUSE64 RAOT_FUSE_NEVER
+#endif
+#define RAOT_FLOAT_REGISTER "+t"
+#define RAOT_DOUBLE_REGISTER "+w"
+#elif defined(__GNUC__) && defined(__riscv_flen)
+#define RAOT_FUSE RAOT_FUSE_BARRIER
+#if __riscv_flen >= 64
+#define RAOT_FUSE64 RAOT_FUSE_BARRIER
+#else
+#define RAOT_FUSE64 RAOT_FUSE_NEVER
+#endif
+#define RAOT_FLOAT_REGISTER "+f"
+#define RAOT_DOUBLE_REGISTER "+f"
+#else
+#define RAOT_FUSE RAOT_FUSE_MEMORY
+#define RAOT_FUSE64 RAOT_FUSE_MEMORY
+#endif
+
+static inline uint32_t raot_bitsf(float x)
+{
+    uint32_t bits;
+
+    RAOT_COPY(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline uint64_t raot_bits(double x)
+{
+    uint64_t bits;
+
+    RAOT_COPY(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float raot_of_bitsf(uint32_t bits)
+{
+    float x;
+
+    RAOT_COPY(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline double raot_of_bits(uint64_t bits)
+{
+    double x;
+
+    RAOT_COPY(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline int raot_isnanf(float x)
+{
+    return x != x;
+}
+
+static inline int raot_isnan(double x)
+{
+    return x != x;
+}
+
+static inline int raot_isinff(float x)
+{
+    return (raot_bitsf(x) & 0x7fffffffu) == 0x7f800000u;
+}
+
+static inline int raot_isinf(double x)
+{
+    return (raot_bits(x) & UINT64_C(0x7fffffffffffffff)) == UINT64_C(0x7ff0000000000000);
+}
+
+/* 1 where the sign bit is set, zeros and NaN included. */
+static inline int raot_signbitf(float x)
+{
+    return (int)(raot_bitsf(x) >> 31);
+}
+
+static inline int raot_signbit(double x)
+{
+    return (int)(raot_bits(x) >> 63);
+}
+
+static inline float raot_absf(float x)
+{
+    return raot_of_bitsf(raot_bitsf(x) & 0x7fffffffu);
+}
+
+static inline double raot_abs(double x)
+{
+    return raot_of_bits(raot_bits(x) & UINT64_C(0x7fffffffffffffff));
+}
+
+/* The magnitude of x with the sign of y. */
+static inline float raot_copysignf(float x, float y)
+{
+    return raot_of_bitsf((raot_bitsf(x) & 0x7fffffffu) | (raot_bitsf(y) & 0x80000000u));
+}
+
+static inline double raot_copysign(double x, double y)
+{
+    return raot_of_bits((raot_bits(x) & UINT64_C(0x7fffffffffffffff)) |
+                        (raot_bits(y) & 0x8000000000000000u));
+}
+
+/* The larger one; NaN where either is NaN. Zeros are equal: of 0 and -0 either may come. */
+static inline float raot_maxf(float a, float b)
+{
+    return a > b || raot_isnanf(a) ? a : b;
+}
+
+static inline double raot_max(double a, double b)
+{
+    return a > b || raot_isnan(a) ? a : b;
+}
+
+/* The smaller one; NaN where either is NaN. */
+static inline float raot_minf(float a, float b)
+{
+    return a < b || raot_isnanf(a) ? a : b;
+}
+
+static inline double raot_min(double a, double b)
+{
+    return a < b || raot_isnan(a) ? a : b;
+}
+
+/* x, but not below low or above high, which are no NaN; NaN stays. One comparison. */
+static inline float raot_at_leastf(float x, float low)
+{
+    return x <= low ? low : x;
+}
+
+static inline double raot_at_least(double x, double low)
+{
+    return x <= low ? low : x;
+}
+
+static inline float raot_at_mostf(float x, float high)
+{
+    return x >= high ? high : x;
+}
+
+static inline double raot_at_most(double x, double high)
+{
+    return x >= high ? high : x;
+}
+
+/* The larger or smaller one; the other one where one is NaN, as C's fmaxf and fminf. */
+static inline float raot_fmaxf(float a, float b)
+{
+    return a > b || raot_isnanf(b) ? a : b;
+}
+
+static inline float raot_fminf(float a, float b)
+{
+    return a < b || raot_isnanf(b) ? a : b;
+}
+
+/*
+ * a * b + c, rounded once where the target has an instruction for it, else twice: fast, with
+ * last bits that depend on the target.
+ */
+static inline float raot_fmaf(float a, float b, float c)
+{
+#if defined(__GNUC__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen))
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+static inline double raot_fma(double a, double b, double c)
+{
+#if defined(__GNUC__) && (defined(__FMA__) || (defined(__ARM_FEATURE_FMA) && RAOT_FUSE64) || \
+                          (defined(__riscv_flen) && RAOT_FUSE64))
+    return __builtin_fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* x itself, with what is computed from it not fused with what it was computed by. */
+static inline float raot_apartf(float x)
+{
+#if RAOT_FUSE == RAOT_FUSE_REGISTER
+    __asm__("" : RAOT_FLOAT_REGISTER(x));
+    return x;
+#elif RAOT_FUSE == RAOT_FUSE_MEMORY
+    volatile float kept = x;
+
+    return kept;
+#else
+    return x;
+#endif
+}
+
+static inline double raot_apart(double x)
+{
+#if RAOT_FUSE64 == RAOT_FUSE_REGISTER
+    __asm__("" : RAOT_DOUBLE_REGISTER(x));
+    return x;
+#elif RAOT_FUSE64 == RAOT_FUSE_MEMORY
+    volatile double kept = x;
+
+    return kept;
+#else
+    return x;
+#endif
+}
+
+/* a * b, rounded whatever follows. */
+static inline float raot_mulf(float a, float b)
+{
+    return raot_apartf(a * b);
+}
+
+static inline double raot_mul(double a, double b)
+{
+    return raot_apart(a * b);
+}
+
+/* a * b + c, rounded twice. */
+static inline float raot_madf(float a, float b, float c)
+{
+    return raot_mulf(a, b) + c;
+}
+
+static inline double raot_mad(double a, double b, double c)
+{
+    return raot_mul(a, b) + c;
+}
+
+#endif
