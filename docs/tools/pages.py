@@ -81,10 +81,11 @@ def _option_rows(command: click.Command) -> Iterator[str]:
             continue
         names = ", ".join(f"`{name}`" for name in option.opts)
         value = "" if option.is_flag else option.make_metavar(click.Context(command))
-        usual = option.default
-        shown = f"`{usual}`" if isinstance(usual, str | int | float) and not option.is_flag else ""
-        notes = [option.help or ""]
-        notes += ["Repeatable."] * option.multiple + ["Required."] * option.required
+        text, _, stated = (option.help or "").partition("[default: ")
+        default = option.default
+        shown = f"`{default}`" if isinstance(default, str | int | float) else stated.rstrip("]")
+        shown = "" if option.is_flag else shown
+        notes = [text.strip(), "Required." if option.required else ""]
         code = f"`{cell(value)}`" if value else ""
         yield f"| {names} | {code} | {shown} | {cell(' '.join(filter(None, notes)))} |"
 

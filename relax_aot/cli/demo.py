@@ -1,4 +1,4 @@
-"""The bundled example, end to end: compiled once per board, run on host and boards, compared."""
+"""The bundled example: compiled, run on the host and on boards, and compared."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ BOARDS = {
     "mps2-an500": BOUND,
     "mps2-an505": BOUND,
 }
-"""The greatest size on each: this machine, then Cortex-M0, M3, M4, M7 and M33."""
+"""The upper bound on each board: this machine, then Cortex-M0, M3, M4, M7 and M33."""
 SIZES = (1, 2, 17, 64, 127, 128)
 
 
 def run_demo(folder: Path) -> bool:
-    """Print the table; True where every run equals the reference."""
+    """Print the table and return whether every run equals the reference."""
     console = Console(markup=False, highlight=False, soft_wrap=True)
     model = data_dir("examples") / "gesture" / "gesture.onnx"
     start = time.perf_counter()
@@ -40,9 +40,9 @@ def run_demo(folder: Path) -> bool:
     written = project.write(folder)
     console.print(
         f"model: {model.name}, gestures from motion, float[n, 6] with n in"
-        f" 1..{BOUND}; sizes tried: {', '.join(map(str, SIZES))}"
+        f" 1..{BOUND}; sizes: {', '.join(map(str, SIZES))}"
     )
-    table = Table(title="one C project, every size", title_justify="left")
+    table = Table(title="one C project for all sizes", title_justify="left")
     for column in ("board", *RUN_COLUMNS):
         table.add_column(column, justify="left" if column in ("board", "sizes") else "right")
     lines, ok = [], True
@@ -65,7 +65,7 @@ def run_demo(folder: Path) -> bool:
     console.print(table)
     for line in lines:
         console.print(line)
-    console.print(f"the C project: {written.resolve()}")
+    console.print(f"C project: {written.resolve()}")
     console.print(_samples(model, options))
     console.print(f"{'all equal' if ok else 'NOT EQUAL'}, {time.perf_counter() - start:.1f} s")
     return ok
@@ -95,7 +95,7 @@ def _reference() -> str:
 
 
 def _samples(model: Path, options: Options) -> str:
-    """What the compiled model says of recorded gestures, next to what they are."""
+    """Classify the recorded gestures, and mark wrong results with the correct class."""
     from relax_aot.verify.host import host_model
 
     path = model.with_name("gesture_samples.npz")

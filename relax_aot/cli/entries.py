@@ -1,4 +1,4 @@
-"""What the command line does with several entries of one model."""
+"""Commands on several entries of one model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relax_aot.verify.job import Result
 
 
 def load(sources: Mapping[str, str] | Path, options: driver.Options) -> Entries:
-    """Files by the names of entries, or a text of all."""
+    """Load entries from files by name, or from one text."""
     if isinstance(sources, Path):
         return driver.read_entries(sources, options)
     return driver.load_entries(sources, options)
@@ -31,7 +31,7 @@ def compile_several(
     package: str,
     chosen: dict[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """One project of all entries; figures of the whole and of each, and lines that say them."""
+    """Write one project of all entries; return its figures and the lines to print."""
     dump = chosen.pop("dump", None)
     options = options_of(**chosen)
     entries = load(sources, options)
@@ -58,7 +58,7 @@ def compile_several(
     }
     lines = [f"{folder}: {len(project.packaged(package))} files for {project.board.name}"]
     lines += [
-        f"{folder}/{name}: your edit is kept; delete it to get the generated one"
+        f"{folder}/{name}: kept your edit; delete the file to generate it again"
         for name in kept_edits(project.packaged(package), folder)
     ]
     for name, one in project.entries.items():
@@ -68,9 +68,9 @@ def compile_several(
         )
         if one.quantized is not None:
             lines += [f"{name}: {line}" for line in one.quantized.lines()]
-        lines += [f"{name}: in floats: {line}" for line in one.floats]
+        lines += [f"{name}: stays float: {line}" for line in one.floats]
     lines.append(
-        f"together: arena {project.arena_bytes} bytes, state {project.state_bytes} bytes,"
+        f"project: arena {project.arena_bytes} bytes, state {project.state_bytes} bytes,"
         f" constants {project.const_bytes} bytes"
     )
     return figures, lines
@@ -87,7 +87,7 @@ def verify_several(
     *,
     sanitize: bool,
 ) -> Result:
-    """Sequences of calls on every board, beside a reference that is given the state by hand."""
+    """Compare sequences of calls on every board with a reference that receives the state."""
     dump = chosen.pop("dump", None)
     options = options_of(**chosen)
     targets = [load_board(name) for name in boards]
@@ -114,9 +114,9 @@ def entry_project(
     options: driver.Options,
     dump: str | None,
 ) -> Project:
-    """The project as one entry sees it."""
+    """Return the project of one entry."""
     entries = load(sources, options)
     if entry not in entries.names:
-        said = "which entry" if entry is None else f"there is no entry {entry}"
-        raise UsageError(f"{said}: --entry is one of {', '.join(entries.names)}")
+        problem = "--entry is missing" if entry is None else f"unknown entry {entry!r}"
+        raise UsageError(f"{problem}; entries are {', '.join(entries.names)}")
     return driver.compile_entries(entries, load_board(board), options, dump).entries[entry]

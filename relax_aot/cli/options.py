@@ -1,4 +1,4 @@
-"""The command line's common options, parsed into what the compiler takes."""
+"""Parsers of the common command-line options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 
 class UsageError(RelaxAotError):
-    """An option that cannot be read."""
+    """An invalid option."""
 
 
 def options_of(
@@ -65,7 +65,7 @@ def options_of(
 
 
 def parse_bound(text: str) -> tuple[str, tuple[int, int]]:
-    """`n=128` is 1..128; `n=4..128` gives both ends."""
+    """Parse `n=128` (1..128) or `n=4..128`."""
     name, value = _pair(text, "--bound", "n=128")
     low, dots, high = value.partition("..")
     try:
@@ -78,8 +78,8 @@ def parse_bound(text: str) -> tuple[str, tuple[int, int]]:
 
 
 def entries_of(models: Sequence[str]) -> dict[str, str] | Path | None:
-    """`prefill=a.onnx decode=b.onnx` as files by the names of entries, or the file of a text of
-    several; None for the file of one model, even where its name has such a sign."""
+    """Return the files of `prefill=a.onnx decode=b.onnx` by entry, or the file of a text with
+    several entries; None for one model, also if its file name contains `=`."""
     if len(models) == 1 and ("=" not in models[0] or Path(models[0]).exists()):
         return Path(models[0]) if has_parts(Path(models[0])) else None
     entries: dict[str, str] = {}
@@ -87,36 +87,35 @@ def entries_of(models: Sequence[str]) -> dict[str, str] | Path | None:
         name, sign, path = text.partition("=")
         if not sign or not name or not path:
             raise UsageError(
-                f"{text}: several models are entries of one, each with its name, such as"
+                f"{text}: several models must be entries with names, such as"
                 " prefill=prefill.onnx decode=decode.onnx"
             )
         if name in entries:
-            raise UsageError(f"{text}: the entry {name} is there already; call this one otherwise")
+            raise UsageError(f"{text}: duplicate entry {name}; choose another name")
         entries[name] = path
     return entries
 
 
 def one_model(context: click.Context, _parameter: object, models: Sequence[str]) -> str:
-    """The one model of a verb that takes no entries."""
+    """Return the model of a command that does not support several entries."""
     if len(models) == 1 and entries_of(models) is None:
         return models[0]
     raise UsageError(
-        f"{context.command.name} takes one model, not several entries: give the file of each by"
-        " itself"
+        f"{context.command.name} accepts one model, not several entries: run it for each model"
+        " separately"
     )
 
 
 def require_use(needed: str, *options: str) -> None:
-    """None of these options of the running command is given: they go with `needed`, which is
-    absent."""
+    """Refuse these options of the running command, which need the absent option `needed`."""
     context = click.get_current_context()
     for option in options:
         if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{option} has no effect here: it goes with {needed}")
+            raise UsageError(f"--{option} needs {needed}")
 
 
 def tolerance_of(rtol: float | None, atol: float | None) -> Tolerance | None:
-    """What --rtol and --atol say, where one of them is given; None: the error model."""
+    """Return the tolerance of --rtol and --atol, or None for the error model."""
     if rtol is None and atol is None:
         return None
     usual = Tolerance()
@@ -124,7 +123,7 @@ def tolerance_of(rtol: float | None, atol: float | None) -> Tolerance | None:
 
 
 def parse_at(text: str) -> dict[str, int]:
-    """`n=77,m=3`."""
+    """Parse `n=77,m=3`."""
     sizes = {}
     for part in text.split(","):
         name, value = _pair(part.strip(), "--at", "n=77")
@@ -143,7 +142,7 @@ def _pair(text: str, option: str, example: str) -> tuple[str, str]:
 
 
 def read_inputs(texts: Sequence[str], option: str = "--inputs") -> dict[str, Array]:
-    """`FILE.npz` (inputs by name) and `x=FILE.npz:key`."""
+    """Read `FILE.npz` (inputs by name) and `x=FILE.npz:key`."""
     arrays: dict[str, Array] = {}
     for text in texts:
         name, sign, rest = text.partition("=")
@@ -151,7 +150,9 @@ def read_inputs(texts: Sequence[str], option: str = "--inputs") -> dict[str, Arr
             path, _, key = rest.rpartition(":")
             stored = _npz(Path(path), f"{option} {text}")
             if key not in stored:
-                raise UsageError(f"{option} {text}: {path} has no {key!r}, only {sorted(stored)}")
+                raise UsageError(
+                    f"{option} {text}: {path} has no key {key!r}; keys are {sorted(stored)}"
+                )
             arrays[name] = stored[key]
         else:
             arrays |= _npz(Path(text), f"{option} {text}")

@@ -1,4 +1,4 @@
-"""What verbs leave behind: JSON, and an exit code."""
+"""Results of commands: JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from relax_aot.errors import RelaxAotError
 if TYPE_CHECKING:
     from relax_aot.verify.job import Result
 
-DIFFERENT, MENDABLE, TOOL_MISSING, INTERRUPTED = 1, 2, 3, 130
+DIFFERENT, USER_ERROR, TOOL_MISSING, INTERRUPTED = 1, 2, 3, 130
 
 
 def end_verify(result: Result, json_file: str | None) -> NoReturn:
-    """The result on the terminal, as JSON, and as the exit code."""
+    """Print the result, write it as JSON, and exit."""
     from relax_aot.verify.table import print_result
 
     if json_file:

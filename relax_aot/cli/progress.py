@@ -1,6 +1,6 @@
-"""Progress on a terminal: a bar where there is one, plain lines else, all on standard error.
+"""Progress on standard error: a bar on a terminal, otherwise lines.
 
-Short work says nothing. `-v` prints every step with its time, `--quiet` none.
+Short work prints nothing. `-v` prints every step with its time, `--quiet` prints none.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from relax_aot.progress import LOG
 
 SILENT_SECONDS = 1.0
-"""How long work may take without a word."""
+"""Work below this time prints no progress."""
 SECONDS_BETWEEN_LINES = 5.0
 QUIET, NORMAL, VERBOSE = "quiet", "normal", "verbose"
 
 
 class Shown(logging.Handler):
-    """Shows steps as they are said. Used with `with`: the log is as before afterwards."""
+    """Prints steps while they are logged. A context manager that restores the log."""
 
     def __init__(self, manner: str = NORMAL) -> None:
         super().__init__(logging.DEBUG)
@@ -80,7 +80,7 @@ class Shown(logging.Handler):
                 TimeElapsedColumn(),
             )
             console = Console(stderr=True, markup=False, highlight=False)
-            # Redirected, results would leave by standard error.
+            # With redirection, results would go to standard error.
             self._bar = Progress(
                 *columns,
                 console=console,
@@ -98,11 +98,11 @@ def _counted(text: str, done: int | None, of: int | None) -> str:
 
 
 def add_options(commands: Iterable[click.Command]) -> None:
-    """`-v` and `--quiet` for each; they change how the surrounding `Shown` shows."""
+    """Add `-v` and `--quiet` to each command; they change the surrounding `Shown`."""
     for command in commands:
         command.params += [
-            _flag("-v", "--verbose", VERBOSE, help="Every step, with its time."),
-            _flag("--quiet", QUIET, help="No progress."),
+            _flag("-v", "--verbose", VERBOSE, help="Print every step with its time."),
+            _flag("--quiet", QUIET, help="Print no progress."),
         ]
 
 

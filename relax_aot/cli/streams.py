@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import click
 
-from relax_aot.cli.output import INTERRUPTED, MENDABLE, TOOL_MISSING
+from relax_aot.cli.output import INTERRUPTED, TOOL_MISSING, USER_ERROR
 from relax_aot.cli.progress import Shown
 from relax_aot.errors import RelaxAotError
 
@@ -45,7 +45,7 @@ def _ended(run: Callable[[Shown], object]) -> int:
             code = run(shown)
     except click.ClickException as error:
         error.show()
-        return MENDABLE
+        return USER_ERROR
     except click.Abort:
         raise KeyboardInterrupt from None
     except (RelaxAotError, OSError) as error:
@@ -59,7 +59,7 @@ def _said(error: Exception) -> int:
     click.echo(f"relax-aot: {type(error).__name__}: {error}", err=True)
     for note in getattr(error, "__notes__", ()):
         click.echo(f"  {note}", err=True)
-    return TOOL_MISSING if getattr(error, "tool_missing", False) else MENDABLE
+    return TOOL_MISSING if getattr(error, "tool_missing", False) else USER_ERROR
 
 
 class OutputLost(RelaxAotError):

@@ -1,4 +1,4 @@
-"""What a shell completes: names of boards, and files where an argument is a plain text."""
+"""Parameter types with shell completion for boards and files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relax_aot.errors import RelaxAotError
 
 
 class Files(click.types.StringParamType):
-    """A path, or a text with one in it; what is wrong with it is said where it is read."""
+    """A path, or a string that contains one; its reader reports errors."""
 
     name = "text"
 
@@ -20,7 +20,7 @@ class Files(click.types.StringParamType):
 
 
 class BoardName(Files):
-    """A board by its name, or the path of its file."""
+    """The name of a board, or the path of its file."""
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

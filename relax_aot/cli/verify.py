@@ -1,4 +1,4 @@
-"""What `verify` does with a farm of models, and with the values inside of one."""
+"""The options --farm, --labels and --per-value of `verify`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def verify_farm(
     farm: tuple[str | None, int | None, int],
     json_file: str | None,
 ) -> NoReturn:
-    """Models x boards x sizes; `farm` is scheduler, workers and retries."""
+    """Verify all models on all boards at all sizes; `farm` is scheduler, workers and retries."""
     from relax_aot.cli.farm import answers_json, print_answers, run_farm, tasks_of
 
     pair = None if tolerance is None else (tolerance.rtol, tolerance.atol)
@@ -37,11 +37,11 @@ def verify_farm(
 
 
 def labels_of(path: str | None, arrays: Mapping[str, Any]) -> Any:
-    """The labels in a file, for samples that are given."""
+    """Read the labels of the samples in `arrays`."""
     if path is None:
         return None
     if not arrays:
-        raise click.UsageError("--labels belong to samples: give --inputs FILE.npz")
+        raise click.UsageError("--labels needs samples: add --inputs FILE.npz")
     from relax_aot.verify.against_float import read_labels
 
     return read_labels(Path(path))
@@ -56,14 +56,13 @@ def verify_values(
     tolerance: Tolerance | None,
     reference: str,
 ) -> NoReturn:
-    """The first value inside that differs."""
+    """Print the first intermediate value that differs."""
     from relax_aot.diagnose.values import first_differences
     from relax_aot.verify.onnx_values import OnnxValues
 
     if reference not in ("numpy", "onnxruntime"):
         raise click.UsageError(
-            "--per-value compares the values inside with numpy or onnxruntime, not with"
-            f" {reference}"
+            f"--per-value supports the references numpy and onnxruntime, not {reference}"
         )
     module, _ = driver.coded(driver.load(model, options), options)
     outside = OnnxValues(model, options.fix, module) if reference == "onnxruntime" else None

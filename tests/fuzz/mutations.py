@@ -173,7 +173,7 @@ def main() -> None:
         try:
             with redirect_stdout(said), redirect_stderr(said):
                 code = cli.main()
-            told = {0: "compiled", cli_output.MENDABLE: "refused"}
+            told = {0: "compiled", cli_output.USER_ERROR: "refused"}
             ended = told.get(code, f"exit {code}")
         except BaseException:  # noqa: BLE001
             ended = "traceback"

@@ -272,7 +272,7 @@ def test_the_command_line_quantizes_and_says_how_well(
     cli(words, standalone_mode=False)
     said = capsys.readouterr().out
     assert "SQNR dB" in said and "no quantized layer needs --keep-float" in said
-    assert "in floats: tanh %y" in said
+    assert "stays float: tanh %y" in said
     with pytest.raises(rx.RelaxAotError, match="needs sample inputs"):
         cli(words[:-2], standalone_mode=False)
 
