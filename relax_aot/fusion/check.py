@@ -102,14 +102,16 @@ class _FunctionCheck:
         maker = self._makers.get(call.outs[0].name)
         if maker is None or maker.op != "call_kernel":
             return False
-        if (maker.outs, maker.inputs) != (call.outs, call.inputs):
+        if maker.outs != call.outs:
             return False
         original = self._before.kernel_table[maker.ref("kernel")]
-        if replace(kernel, in_place=()) == replace(original, in_place=()):
+        same = replace(kernel, in_place=()) == replace(original, in_place=())
+        if same and maker.inputs == call.inputs:
             return True
-        values = (*call.inputs, *call.outs)
-        if any(b.type != v.type for b, v in zip(kernel.buffers, values, strict=True)):
-            return False
+        for one, of in ((kernel, call), (original, maker)):
+            values = (*of.inputs, *of.outs)
+            if any(b.type != v.type for b, v in zip(one.buffers, values, strict=True)):
+                return False
         return _over_values(kernel, call) == _over_values(original, maker)
 
     def _run(self, kernel: Kernel, call: Call) -> tuple[Executed, dict[str, Array]]:

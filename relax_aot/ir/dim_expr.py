@@ -110,6 +110,14 @@ class Dim:
                         found |= part.symbols
         return frozenset(found)
 
+    @cached_property
+    def symbol(self) -> str | None:
+        """The symbol that this is, if it is one alone."""
+        if len(self.terms) == 1 and self.terms[0][0] == 1 and len(self.terms[0][1]) == 1:
+            ((atom, power),) = self.terms[0][1]
+            return atom if power == 1 and isinstance(atom, str) else None
+        return None
+
     def __add__(self, other: Value) -> Dim:
         return _sum(self, Dim.of(other))
 
@@ -146,8 +154,10 @@ class Dim:
         return _mod(Dim.of(other), self)
 
     def substitute(self, values: Mapping[str, Value]) -> Dim:
-        if not (self.symbols & values.keys()):
+        if self.symbols.isdisjoint(values):
             return self
+        if self.symbol is not None:
+            return Dim.of(values[self.symbol])
         total = constant_dim(0)
         for c, monomial in self.terms:
             term = constant_dim(c)

@@ -1,17 +1,19 @@
 """Arrays as layers of boxes: which elements hold which value.
 
-A box is a set of elements, one product over the axes, with one term for all: on each axis a
-lowest position and digits, each with an extent and a stride; the digits are the variables of
-the term. A later box lies over an earlier one. What no box holds comes from the base.
+A box is a set of elements with one term for all: on each axis a lowest position and digits,
+each with an extent and a stride. The digits are the variables of the term. The lowest position
+may depend on digits of other axes, as on a diagonal. A later box lies over an earlier one. What
+no box holds comes from the base.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
-from relax_aot.fusion.checking.terms import ONE, ZERO, At, Term, World
+from relax_aot.fusion.checking.terms import ONE, ZERO, At, Term, World, rise
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import DType, Shape
 
@@ -44,6 +46,11 @@ class Axis:
     def count(self) -> Dim:
         return prod((digit.extent for digit in self.digits), start=ONE)
 
+    def renamed(self, names: Mapping[str, str]) -> Axis:
+        low = self.low.substitute({old: Dim.of(new) for old, new in names.items()})
+        digits = (replace(d, name=names.get(d.name, d.name)) for d in self.digits)
+        return Axis(low, tuple(digits))
+
     @property
     def position(self) -> Dim:
         return sum((Dim.of(d.name) * d.stride for d in self.digits), start=self.low)
@@ -57,6 +64,15 @@ class Box:
     @property
     def count(self) -> Dim:
         return prod((axis.count for axis in self.axes), start=ONE)
+
+    @property
+    def tied(self) -> bool:
+        """Some axis depends on digits of another."""
+        return any(axis.low.symbols & self.digit_names for axis in self.axes)
+
+    @property
+    def digit_names(self) -> frozenset[str]:
+        return frozenset(digit.name for axis in self.axes for digit in axis.digits)
 
     @property
     def position(self) -> At:
@@ -135,6 +151,14 @@ class Arrays:
             return array.base
         return self._read_term(array.base, array.dtype, index)
 
+    def held(self, array: Array, index: At) -> Term | None:
+        """The element, where a box is known to hold it; boxes are disjoint."""
+        for box in array.boxes:
+            inside, values = self.inside(box, index, array.shape)
+            if inside:
+                return self._world.substitute(box.value, values)
+        return None
+
     def valid(self, index: At, shape: Shape) -> At:
         """An index that lies in the array: on an axis of one position it is 0."""
         return tuple(ZERO if size == ONE else at for at, size in zip(index, shape, strict=True))
@@ -145,13 +169,21 @@ class Arrays:
     def inside(self, box: Box, index: At, shape: Shape) -> tuple[bool | None, dict[str, Dim]]:
         """Whether the box holds the element (None: not known), and the digits of it."""
         values: dict[str, Dim] = {}
+        names = box.digit_names
+        waiting = list(zip(box.axes, index, shape, strict=True))
         known = True
-        for axis, at, size in zip(box.axes, index, shape, strict=True):
-            inside, digits = self._on_axis(axis, at, size)
-            if inside is False:
-                return False, {}
-            known = known and inside is True
-            values |= digits
+        while waiting:
+            ready = [w for w in waiting if not (w[0].low.symbols & names) - values.keys()]
+            if not ready:  # a digit is not known, so neither is what depends on it
+                return None, {}
+            for axis, at, size in ready:
+                low = self._world.simplified(axis.low.substitute(values))
+                inside, digits = self._on_axis(Axis(low, axis.digits), at, size)
+                if inside is False:
+                    return False, {}
+                known = known and inside is True
+                values |= digits
+            waiting = [w for w in waiting if w not in ready]
         return (True, values) if known else (None, {})
 
     def _on_axis(self, axis: Axis, at: Dim, size: Dim) -> tuple[bool | None, dict[str, Dim]]:
@@ -175,7 +207,7 @@ class Arrays:
     def _digits(self, axis: Axis, inner: Dim) -> dict[str, Dim]:
         values: dict[str, Dim] = {}
         for digit in axis.digits:
-            quotient, inner = self.divided(inner, digit.stride)
+            quotient, inner = self._world.divided(inner, digit.stride)
             values[digit.name] = quotient
         return values
 
@@ -184,67 +216,54 @@ class Arrays:
         world = self._world
         values: dict[str, Dim] = {}
         for digit in axis.digits:
-            quotient, inner = self.divided(inner, digit.stride)
+            quotient, inner = self._world.divided(inner, digit.stride)
             fits = world.known_le(ZERO, quotient) and world.known_lt(quotient, digit.extent)
             if not fits:
                 return None, {}
             values[digit.name] = quotient
         return (True, values) if inner == ZERO else (None, {})
 
-    def divided(self, dim: Dim, by: Dim) -> tuple[Dim, Dim]:
-        """Quotient and remainder, without a division where the terms allow."""
-        if by == ONE:
-            return dim, ZERO
-        quotient, rest = ZERO, dim
-        for name in sorted(n for n in dim.symbols if n in self._world.ranges):
-            stride = dim.substitute({name: Dim.of(name) + 1}) - dim
-            times = _quotient(stride, by)
-            if times is not None and name not in stride.symbols:
-                quotient, rest = quotient + times * Dim.of(name), rest - stride * Dim.of(name)
-        for factor, monomial in rest.terms:
-            term = Dim(((factor, monomial),))
-            times = _quotient(term, by)
-            if times is not None:
-                quotient, rest = quotient + times, rest - term
-        world = self._world
-        if world.known_le(ZERO, rest) and world.known_lt(rest, by):
-            return quotient, rest
-        return quotient + rest // by, rest % by
-
     # Loops around stores
 
     def over_loop(self, box: Box, variable: str) -> Box | None:
         """What the iterations of a loop store, when one stores `box`; None where two of them
         store the same element, or no box says which elements they store."""
-        world = self._world
-        start, stop = world.ranges[variable]
-        moving = [n for n, axis in enumerate(box.axes) if variable in world.free(axis.low)]
         sizes = (
             d for axis in box.axes for digit in axis.digits for d in (digit.extent, digit.stride)
         )
-        if len(moving) != 1 or any(variable in world.free(dim) for dim in sizes):
+        if any(variable in self._world.free(dim) for dim in sizes):
             return None
-        (number,) = moving
+        moving = [n for n, axis in enumerate(box.axes) if variable in self._world.free(axis.low)]
+        found = (self._along(box, variable, number) for number in moving)
+        return next((wide for wide in found if wide is not None), None)
+
+    def _along(self, box: Box, variable: str, number: int) -> Box | None:
+        """The variable as a digit of one axis, on which other axes may depend."""
+        world = self._world
+        start, stop = world.ranges[variable]
         axis = box.axes[number]
-        stride = axis.low.substitute({variable: Dim.of(variable) + 1}) - axis.low
-        if world.free(stride) & {variable}:
+        stride = rise(axis.low, variable)
+        if world.free(stride) & {variable} or axis.low.symbols & box.digit_names:
             return None
         falling = world.known_lt(stride, ZERO)
         if not falling and not self._positive(stride, axis):
             return None
-        value: Term = box.value
-        name = variable
+        name, origin = variable, Dim.of(variable)
         if falling or start != ZERO:
             name = world.variable(variable, ZERO, stop - start)
             origin = stop - 1 - Dim.of(name) if falling else start + Dim.of(name)
-            value = world.substitute(value, {variable: origin})
-        low = axis.low.substitute({variable: stop - 1 if falling else start})
         digit = Digit(name, stop - start, -stride if falling else stride)
         inserted = self._inserted(axis.digits, digit)
         if inserted is None:
             return None
-        axes = (*box.axes[:number], Axis(low, inserted), *box.axes[number + 1 :])
-        return Box(axes, value)
+        axes, value = list(box.axes), box.value
+        if name != variable:
+            at = {variable: origin}
+            axes = [replace(a, low=world.simplified(a.low.substitute(at))) for a in axes]
+            value = world.substitute(value, at)
+        low = axis.low.substitute({variable: stop - 1 if falling else start})
+        axes[number] = Axis(low, inserted)
+        return Box(tuple(axes), value)
 
     def _positive(self, stride: Dim, axis: Axis) -> bool:
         """A stride over all positions of a digit is positive where there is a position."""
@@ -264,6 +283,11 @@ class Arrays:
 
     def disjoint(self, one: Box, other: Box) -> bool:
         """No element is in both."""
+        shared = one.digit_names & other.digit_names
+        if shared and (one.tied or other.tied):  # the digits of one box say nothing of the other
+            world = self._world
+            fresh = {name: world.variable(name, *world.ranges[name]) for name in sorted(shared)}
+            other = Box(tuple(axis.renamed(fresh) for axis in other.axes), other.value)
         return any(self._apart(a, b) for a, b in zip(one.axes, other.axes, strict=True))
 
     def _apart(self, one: Axis, other: Axis) -> bool:
@@ -303,8 +327,10 @@ class Arrays:
         kept: list[Box] = []
         seen: set[object] = set()
         for box in reversed(array.boxes):
+            tied = box.tied
             key = tuple(
-                (axis.low, tuple((d.extent, d.stride) for d in axis.digits)) for axis in box.axes
+                (axis.low, tuple((d.extent, d.stride, d.name if tied else "") for d in axis.digits))
+                for axis in box.axes
             )
             if key not in seen:
                 kept.insert(0, box)
@@ -328,7 +354,7 @@ class Arrays:
             axes = right[: cut[1]]
             for position, axis in enumerate(axes):
                 below = prod((target[n] for n in axes[position + 1 :]), start=ONE)
-                result[axis], linear = self.divided(linear, below)
+                result[axis], linear = self._world.divided(linear, below)
             left, right = left[cut[0] :], right[cut[1] :]
         return tuple(result)
 
@@ -341,20 +367,3 @@ def _first_group(left: list[Dim], right: list[Dim]) -> tuple[int, int] | None:
             if ours == prod(right[: total - count], start=ONE):
                 return count, total - count
     return None
-
-
-def _quotient(dim: Dim, by: Dim) -> Dim | None:
-    """How many times `by` is `dim`, as one product; None where something is left."""
-    if not dim.terms or not by.terms:
-        return None
-    (factor, monomial), (divisor, atoms) = dim.terms[0], by.terms[0]
-    if factor % divisor:
-        return None
-    powers = dict(monomial)
-    for atom, power in atoms:
-        powers[atom] = powers.get(atom, 0) - power
-    if any(power < 0 for power in powers.values()):
-        return None
-    kept = tuple((atom, powers[atom]) for atom, _ in monomial if powers[atom])
-    times = Dim(((factor // divisor, kept),))
-    return times if times * by == dim else None

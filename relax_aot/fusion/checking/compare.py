@@ -8,7 +8,7 @@ at the start, and the same after an iteration where it was the same before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from relax_aot.fusion.checking.arrays import Array, Arrays, Axis, Box
 from relax_aot.fusion.checking.terms import ZERO, Fold, Term, World
@@ -117,7 +117,7 @@ class Comparison:
             if one.kind == "select" and self.same(one.args[0], condition):
                 return self.same(one.args[1 if holds else 2], other, assumed)
         if other.kind != "select":
-            return False
+            return self.same(one.args[1], other, assumed) and self.same(one.args[2], other, assumed)
         condition = other.args[0]
         return self.same(one, other.args[1], (*assumed, (condition, True))) and self.same(
             one, other.args[2], (*assumed, (condition, False))
@@ -129,7 +129,10 @@ class Comparison:
     def same_dim(self, one: Dim, other: Dim) -> bool:
         if one == other and not any(n in self._world.bound for n in one.symbols):
             return True
-        return self._world.known_eq(self._matched(one, other), other)
+        one = self._matched(one, other)
+        return self._world.known_eq(one, other) or (
+            self._world.simplified(one) == self._world.simplified(other)
+        )
 
     def _matched(self, one: Dim, other: Dim) -> Dim:
         """With indices from data under the names that they have on the other side."""
@@ -264,18 +267,25 @@ class Comparison:
             return False
         if not self._same_sources(one.base, other.base):
             return False
-        one, other = self._arrays.visible(one), self._arrays.visible(other)
-        if len(one.boxes) == len(other.boxes):
-            found = [self._aligned(a, b) for a, b in zip(one.boxes, other.boxes, strict=True)]
-            values = [value for value in found if value is not None]
-            if len(values) == len(found):
-                pairs = zip(values, other.boxes, strict=True)
-                return all(self.same(value, box.value) for value, box in pairs)
+        common = 0
+        for a, b in zip(one.boxes, other.boxes, strict=False):
+            if not self._same_box(a, b):
+                break
+            common += 1
+        one, other = (
+            self._arrays.visible(replace(a, boxes=a.boxes[common:])) for a in (one, other)
+        )
+        if len(one.boxes) == len(other.boxes) and all(map(self._same_box, one.boxes, other.boxes)):
+            return True
         return self._same_by_elements(one, other)
 
+    def _same_box(self, one: Box, other: Box) -> bool:
+        value = self._aligned(one, other)
+        return value is not None and self.same(value, other.value)
+
     def _same_by_elements(self, one: Array, other: Array) -> bool:
-        """The boxes of the fused kernel are apart from each other and hold as many elements as
-        those of the parts: then it is enough to compare in each of them."""
+        """The boxes of the fused kernel are disjoint, and so are those of the parts, which hold as
+        many elements and among them these: then it is enough to compare in each of them."""
         for array in (one, other):
             for number, box in enumerate(array.boxes):
                 if not all(self._arrays.disjoint(box, a) for a in array.boxes[:number]):
@@ -286,8 +296,8 @@ class Comparison:
         for box in other.boxes:
             if not self._arrays.within(box, other.shape):
                 return False
-            value = self._arrays.read(one, box.position)
-            if not self.same(value, box.value):
+            value = self._arrays.held(one, box.position)
+            if value is None or not self.same(value, box.value):
                 return False
         return True
 
@@ -299,11 +309,13 @@ class Comparison:
             if found is None:
                 return None
             values |= found
+        for mine, theirs in zip(one.axes, other.axes, strict=True):
+            low = self._world.simplified(mine.low.substitute(values))
+            if not self.same_dim(low, theirs.low):
+                return None
         return self._world.substitute(one.value, values)
 
     def _aligned_axis(self, mine: Axis, theirs: Axis) -> dict[str, Dim] | None:
-        if not self.same_dim(mine.low, theirs.low):
-            return None
         values: dict[str, Dim] = {}
         left = list(theirs.digits)
         for digit in mine.digits:

@@ -7,12 +7,13 @@ followed as the loop level declares it; nothing here knows how kernels are merge
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.fusion.checking.arrays import Array, Arrays, Box
-from relax_aot.fusion.checking.terms import ONE, ZERO, At, Bound, Term, World
-from relax_aot.ir.dims import Dim
+from relax_aot.fusion.checking.terms import ONE, ZERO, At, Bound, Term, World, exact_quotient, rise
+from relax_aot.ir.dims import Dim, FloorDiv, Mod
 from relax_aot.ir.loops import (
     Apply,
     Assign,
@@ -38,14 +39,18 @@ from relax_aot.ir.loops import (
     Store,
     Unary,
     expressions,
+    index_dims,
     walk,
 )
+from relax_aot.ir.rewrite import map_index_dims
 
 
 class NotFollowedError(Exception):
     """A statement whose effect is not written out in loops and stores."""
 
 
+DIGITS = ("/", "%")
+"""Ends of the names of loops that one loop was split into."""
 Single = tuple[str, int, tuple[tuple[int, int], ...]]
 """A value, an axis, and the index there without the names in it."""
 
@@ -83,6 +88,7 @@ class _Execution:
         self._checks: set[tuple[Dim, Dim]] = set()
         self._single: set[Single] = set()
         self._effects: dict[int, _Effects] = {}
+        self._splits: dict[int, For] = {}
 
     def run(self, kernel: Kernel) -> Executed:
         own = (*kernel.outputs, *kernel.scratch)
@@ -103,7 +109,7 @@ class _Execution:
                     if stmt.buffer.name not in state.arrays:
                         raise NotFollowedError(f"a store to {stmt.buffer.name}")
                     value = self._value(stmt.value, state)
-                    at = tuple(dim.substitute(state.dims) for dim in stmt.index)
+                    at = tuple(map(self._world.simplified, self._at(stmt.index, state)))
                     array = state.arrays[stmt.buffer.name]
                     state.arrays[stmt.buffer.name] = self._arrays.stored(array, at, value)
                 case Declare():
@@ -113,7 +119,7 @@ class _Execution:
                 case Assign():
                     state.locals[stmt.local.name] = self._value(stmt.value, state)
                 case Let():
-                    state.dims[stmt.name] = stmt.value.substitute(state.dims)
+                    (state.dims[stmt.name],) = self._at((stmt.value,), state)
                 case Bind():
                     state.dims[stmt.name] = self._bind(stmt, state)
                 case If():
@@ -180,16 +186,46 @@ class _Execution:
                 result = replace(result, boxes=(*result.boxes, Box(box.axes, value)))
         return result
 
+    def _at(self, index: At, state: _State) -> At:
+        """The index over the loops of the world."""
+        return tuple(self._world.of_digits(dim.substitute(state.dims)) for dim in index)
+
+    def _split(self, loop: For, start: Dim, stop: Dim) -> For:
+        """A loop whose variable stores divide, as one loop in another: the same iterations in
+        the same order."""
+        if start != ZERO:
+            return loop
+        found = self._splits.get(id(loop))
+        if found is None:
+            found = loop
+            outer, inner = (f"{loop.variable}{mark}" for mark in DIGITS)
+            divided = sorted(self._effects_of(loop).divided, key=str)
+            parts = [(by, exact_quotient(stop, by)) for n, by in divided if n == loop.variable]
+            sizes = [(by, n) for by, n in parts if n is not None and n != ONE and by != ONE]
+            known = self._world.known_le
+            if sizes and not {outer, inner} & _names(loop.body):
+                by, n = max(sizes, key=lambda s: s[0].constant if s[0].is_constant else 0)
+                value = {loop.variable: Dim.of(outer) * by + Dim.of(inner)}
+                if known(ZERO, by) and known(ZERO, n):
+                    body = map_index_dims(loop.body, lambda dim: dim.substitute(value))
+                    found = For(outer, ZERO, n, (For(inner, ZERO, by, body),))
+            self._splits[id(loop)] = found
+        return found
+
     def _for(self, loop: For, state: _State) -> None:
         start, stop = loop.start.substitute(state.dims), loop.stop.substitute(state.dims)
         if self._world.known_le(stop, start):
             return
+        loop = self._split(loop, start, stop)
+        stop = loop.stop.substitute(state.dims)
         outer = state.dims.get(loop.variable)
         if stop - start == ONE:
             state.dims[loop.variable] = start
             self._block(loop.body, state)
         else:
             variable = self._world.variable(loop.variable, start, stop)
+            if loop.variable[-1] in DIGITS:
+                self._world.digits.add(variable)
             state.dims[loop.variable] = Dim.of(variable)
             self._iterations(loop, variable, state)
         del state.dims[loop.variable]
@@ -208,7 +244,32 @@ class _Execution:
     def _effects_of(self, loop: For) -> _Effects:
         found = self._effects.get(id(loop))
         if found is None:
-            found = self._effects[id(loop)] = _effects(loop.body)
+            stores: Counter[str] = Counter()
+            loads: set[str] = set()
+            assigned: set[str] = set()
+            divided: set[tuple[str, Dim]] = set()
+            waiting = list(loop.body)
+            while waiting:
+                stmt = waiting.pop()
+                match stmt:
+                    case For():
+                        inner = self._effects_of(stmt)
+                        stores.update(inner.stores)
+                        loads |= inner.loads
+                        assigned |= inner.assigned
+                        divided |= inner.divided
+                    case If():
+                        waiting += stmt.then + stmt.otherwise
+                    case Store():
+                        stores[stmt.buffer.name] += 1
+                        divided |= set(_divided(stmt))
+                    case Assign():
+                        assigned.add(stmt.local.name)
+                    case _:
+                        pass
+                loads |= {e.buffer.name for e in expressions(stmt) if isinstance(e, Load)}
+            found = _Effects(stores, frozenset(loads), frozenset(assigned), frozenset(divided))
+            self._effects[id(loop)] = found
         return found
 
     def _one_iteration(
@@ -305,13 +366,19 @@ class _Execution:
             assert isinstance(phi.label, tuple)
             return world.term("at", phi.label[1], phi.dims, (definition,))
 
-        return replace(box, value=world.replace_phis(box.value, number, rule))
+        value = world.replace_phis(box.value, number, rule)
+        return box if value is box.value else replace(box, value=value)
 
     # Rows of an iteration
 
     def _own_rows(self, name: str, body: tuple[Stmt, ...], variable: str, state: _State) -> bool:
         """On one axis, all that an iteration touches of the array is its own."""
-        found = list(_touched(body, name, dict(state.dims), {}))
+        touched = _touched(body, name, state.dims, {})
+        different = {(index, *inner.items()): (index, inner) for index, inner in touched}
+        found = [
+            (tuple(map(self._world.simplified, index)), inner)
+            for index, inner in different.values()
+        ]
         rank = len(state.arrays[name].shape)
         return any(self._own_on(axis, found, variable) for axis in range(rank))
 
@@ -323,7 +390,7 @@ class _Execution:
         first: tuple[Dim, Dim] | None = None
         for index, inner in found:
             dim = index[axis]
-            stride = dim.substitute({variable: step + 1}) - dim
+            stride = rise(dim, variable)
             if stride.symbols & {variable, *inner} or stride == ZERO:
                 return False
             rest = dim - stride * step
@@ -352,7 +419,7 @@ class _Execution:
             case Local():
                 return state.locals[expr.name]
             case Index():
-                return world.term("index", expr.dtype, (expr.dim.substitute(state.dims),))
+                return world.term("index", expr.dtype, self._at((expr.dim,), state))
             case Load():
                 return self._load(expr.buffer, expr.index, state)
             case Unary():
@@ -374,7 +441,7 @@ class _Execution:
         return self._world.term("op", (name, dtype, len(args)), (), values)
 
     def _load(self, buffer: Buffer, index: At, state: _State) -> Term:
-        at = tuple(dim.substitute(state.dims) for dim in index)
+        at = self._at(index, state)
         array = state.arrays.get(buffer.name)
         if array is not None:
             for axis, (dim, size) in enumerate(zip(at, array.shape, strict=True)):
@@ -393,19 +460,25 @@ class _Effects:
     """How many statements store to a buffer."""
     loads: frozenset[str]
     assigned: frozenset[str]
+    divided: frozenset[tuple[str, Dim]]
+    """Variables that an index of a store divides, and by what."""
 
 
-def _effects(body: tuple[Stmt, ...]) -> _Effects:
-    stores: dict[str, int] = {}
-    loads: set[str] = set()
-    assigned: set[str] = set()
+def _names(body: tuple[Stmt, ...]) -> set[str]:
+    names: set[str] = set()
     for stmt in walk(body):
-        if isinstance(stmt, Store):
-            stores[stmt.buffer.name] = stores.get(stmt.buffer.name, 0) + 1
-        elif isinstance(stmt, Assign):
-            assigned.add(stmt.local.name)
-        loads |= {expr.buffer.name for expr in expressions(stmt) if isinstance(expr, Load)}
-    return _Effects(stores, frozenset(loads), frozenset(assigned))
+        names = names.union(*(dim.symbols for dim in index_dims(stmt)))
+        names |= {stmt.variable} if isinstance(stmt, For) else set()
+    return names
+
+
+def _divided(store: Store) -> Iterator[tuple[str, Dim]]:
+    """Names that the index divides, and by what."""
+    for dim in store.index:
+        for _, monomial in dim.terms:
+            for atom, _ in monomial:
+                if isinstance(atom, FloorDiv | Mod) and atom.numerator.symbol is not None:
+                    yield atom.numerator.symbol, atom.denominator
 
 
 Touched = tuple[At, Mapping[str, tuple[Dim, Dim]]]
@@ -452,8 +525,8 @@ def _extremes(dim: Dim, ranges: Mapping[str, tuple[Dim, Dim]]) -> tuple[Dim, Dim
         for which, end in enumerate((low, high)):
             if name not in end.symbols:
                 continue
-            rise = end.substitute({name: Dim.of(name) + 1}) - end
-            if not rise.is_constant or rise.constant <= 0 or start == stop + 1:
+            stride = rise(end, name)
+            if not stride.is_constant or stride.constant <= 0 or start == stop + 1:
                 return None
             put = end.substitute({name: stop - 1 if which else start})
             low, high = (low, put) if which else (put, high)

@@ -13,8 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from relax_aot.ir.dims import Bounds, Dim, prove_eq, prove_le
+from relax_aot.ir.dim_expr import Atom
+from relax_aot.ir.dims import (
+    Bounds,
+    Dim,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    dim_max,
+    dim_min,
+    prove_eq,
+    prove_le,
+)
 from relax_aot.ir.types import DType
 
 ZERO = Dim.of(0)
@@ -69,6 +82,17 @@ class Fold:
     next: tuple[Term, ...]
 
 
+T = TypeVar("T")
+NOTHING: frozenset[str] = frozenset()
+
+
+def _union(one: frozenset[T], other: frozenset[T]) -> frozenset[T]:
+    """Most are empty or equal."""
+    if not other or one is other:
+        return one
+    return one | other if one else other
+
+
 class World:
     """All terms of one check, the ranges of loop variables, and what is known of sizes."""
 
@@ -79,7 +103,12 @@ class World:
         self._bound_names: dict[Bound, str] = {}
         self._terms: dict[tuple[Hashable, ...], Term] = {}
         self._count = 0
+        self._substituted: dict[frozenset[tuple[str, Dim]], dict[Term, Term]] = {}
+        self._free: dict[Dim, frozenset[str]] = {}
         self._proofs: dict[Dim, bool] = {}
+        self._simplified: dict[Dim, Dim] = {}
+        self.digits: set[str] = set()
+        """Variables of loops that were split where the source divides."""
 
     def number(self) -> int:
         self._count += 1
@@ -102,11 +131,15 @@ class World:
         key = (kind, label, dims, args)
         found = self._terms.get(key)
         if found is None:
-            free = frozenset[str]().union(*map(self.free, dims), *(a.free for a in args))
-            phis = frozenset[tuple[int, str]]().union(*(a.phis for a in args))
-            for name in free:
-                if name in self.bound:
-                    phis |= self.bound[name].value.phis
+            free: frozenset[str] = NOTHING
+            phis: frozenset[tuple[int, str]] = frozenset()
+            for dim in dims:
+                free = _union(free, self.free(dim))
+            for arg in args:
+                free, phis = _union(free, arg.free), _union(phis, arg.phis)
+            if self.bound:
+                for name in free & self.bound.keys():
+                    phis = _union(phis, self.bound[name].value.phis)
             if kind == "phi":
                 assert isinstance(label, tuple)
                 phis |= {label}
@@ -123,12 +156,13 @@ class World:
 
     def free(self, dim: Dim) -> frozenset[str]:
         """Variables in it; of a bound index, also those of its value."""
-        names = dim.symbols
-        result = frozenset(name for name in names if name in self.ranges or name in self.bound)
-        for name in names:
-            if name in self.bound:
-                bound = self.bound[name]
+        result = self._free.get(dim)
+        if result is None:
+            names = dim.symbols
+            result = frozenset(name for name in names if name in self.ranges or name in self.bound)
+            for bound in (self.bound[name] for name in names if name in self.bound):
                 result |= bound.value.free | self.free(bound.low) | self.free(bound.high)
+            self._free[dim] = result
         return result
 
     def bind(self, bound: Bound) -> Dim:
@@ -145,10 +179,15 @@ class World:
     def substitute(self, term: Term, values: Mapping[str, Dim]) -> Term:
         """With index expressions in place of variables."""
         names = frozenset(values)
-        return self._rebuild(term, values, lambda one: bool(one.free & names), None)
+        if term.free.isdisjoint(names):
+            return term
+        done = self._substituted.setdefault(frozenset(values.items()), {})
+        return self._rebuild(term, values, lambda one: not one.free.isdisjoint(names), done)
 
     def replace_phis(self, term: Term, number: int, rule: Callable[[Term], Term]) -> Term:
         """With another term in place of each `phi` of a fold."""
+        if all(phi[0] != number for phi in term.phis):
+            return term
 
         def concerned(one: Term) -> bool:
             return any(phi[0] == number for phi in one.phis)
@@ -157,17 +196,18 @@ class World:
             of_fold = one.kind == "phi" and isinstance(one.label, tuple) and one.label[0] == number
             return rule(one) if of_fold else one
 
-        return self._rebuild(term, {}, concerned, on_phi)
+        return self._rebuild(term, {}, concerned, {}, on_phi)
 
     def _rebuild(
         self,
         term: Term,
         values: Mapping[str, Dim],
         concerned: Callable[[Term], bool],
-        rule: Callable[[Term], Term] | None,
+        done: dict[Term, Term],
+        rule: Callable[[Term], Term] | None = None,
     ) -> Term:
+        """`done`: terms that are rebuilt already."""
         names = values.keys()
-        done: dict[Term, Term] = {}
         done_dims: dict[Dim, Dim] = {}
 
         def on_dim(dim: Dim) -> Dim:
@@ -186,7 +226,7 @@ class World:
                     made = Bound(on_term(bound.value), on_dim(bound.low), on_dim(bound.high),
                                  bound.trusted)  # fmt: skip
                     replaced[name] = self.bind(made)
-            return dim.substitute(replaced) if replaced else dim
+            return self.of_digits(dim.substitute(replaced)) if replaced else dim
 
         def on_term(one: Term) -> Term:
             found = done.get(one)
@@ -239,6 +279,66 @@ class World:
             return self.rounded(value, target)
         return self.term("cast", (source, target, mode), (), (value,))
 
+    # Index expressions
+
+    def of_digits(self, dim: Dim) -> Dim:
+        """Simplified where it speaks of a loop that was split for its divisions."""
+        return self.simplified(dim) if dim.symbols & self.digits else dim
+
+    def simplified(self, dim: Dim) -> Dim:
+        """Without divisions and limits that make no difference for the variables' ranges."""
+        if all(isinstance(atom, str) for _, monomial in dim.terms for atom, _ in monomial):
+            return dim
+        found = self._simplified.get(dim)
+        if found is None:
+            found = ZERO
+            for factor, monomial in dim.terms:
+                term = Dim.of(factor)
+                for atom, power in monomial:
+                    for _ in range(power):
+                        term = term * self._atom(atom)
+                found = found + term
+            self._simplified[dim] = found
+        return found
+
+    def _atom(self, atom: Atom) -> Dim:
+        match atom:
+            case str():
+                return Dim.of(atom)
+            case FloorDiv() | Mod():
+                divides = isinstance(atom, FloorDiv)
+                value, by = self.simplified(atom.numerator), self.simplified(atom.denominator)
+                return self.divided(value, by)[0 if divides else 1]
+            case Min() | Max():
+                least = isinstance(atom, Min)
+                kept: list[Dim] = []
+                for part in map(self.simplified, atom.args):
+                    if any(self.known_le(*((k, part) if least else (part, k))) for k in kept):
+                        continue
+                    kept = [k for k in kept
+                            if not self.known_le(*((part, k) if least else (k, part)))]  # fmt: skip
+                    kept.append(part)
+                return dim_min(*kept) if least else dim_max(*kept)
+
+    def divided(self, dim: Dim, by: Dim) -> tuple[Dim, Dim]:
+        """Quotient and remainder, without a division where the terms allow."""
+        if by == ONE:
+            return dim, ZERO
+        quotient, rest = ZERO, dim
+        for name in sorted(n for n in dim.symbols if n in self.ranges):
+            stride = rise(dim, name)
+            times = exact_quotient(stride, by)
+            if times is not None and name not in stride.symbols:
+                quotient, rest = quotient + times * Dim.of(name), rest - stride * Dim.of(name)
+        for factor, monomial in rest.terms:
+            term = Dim(((factor, monomial),))
+            times = exact_quotient(term, by)
+            if times is not None:
+                quotient, rest = quotient + times, rest - term
+        if self.known_le(ZERO, rest) and self.known_lt(rest, by):
+            return quotient, rest
+        return quotient + rest // by, rest % by
+
     # Proofs
 
     def known_le(self, low: Dim, high: Dim) -> bool:
@@ -273,15 +373,20 @@ class World:
         if not names or steps == 0:
             return not names and prove_le(0, dim, self.bounds)
         name = max(names, key=lambda n: int(n.rpartition("'")[2]))
-        rise = dim.substitute({name: Dim.of(name) + 1}) - dim
-        if name in rise.symbols:
+        stride = rise(dim, name)
+        if name in stride.symbols:
             return False
         start, stop = self.ranges[name]
-        if self.known_le(ZERO, rise):
+        if self.known_le(ZERO, stride):
             return self._nonnegative(dim.substitute({name: start}), steps - 1)
-        if self.known_le(rise, ZERO):
+        if self.known_le(stride, ZERO):
             return self._nonnegative(dim.substitute({name: stop - 1}), steps - 1)
         return False
+
+
+def rise(dim: Dim, name: str) -> Dim:
+    """How much more it is when the variable is one more."""
+    return ONE if dim.symbol == name else dim.substitute({name: Dim.of(name) + 1}) - dim
 
 
 def is_narrow(dtype: DType) -> bool:
@@ -302,3 +407,20 @@ def representable(value: Term, dtype: DType) -> bool:
         case "select":
             return representable(value.args[1], dtype) and representable(value.args[2], dtype)
     return False
+
+
+def exact_quotient(dim: Dim, by: Dim) -> Dim | None:
+    """How many times `by` is `dim`, as one product; None where something is left."""
+    if not dim.terms or not by.terms:
+        return None
+    (factor, monomial), (divisor, atoms) = dim.terms[0], by.terms[0]
+    if factor % divisor:
+        return None
+    powers = dict(monomial)
+    for atom, power in atoms:
+        powers[atom] = powers.get(atom, 0) - power
+    if any(power < 0 for power in powers.values()):
+        return None
+    kept = tuple((atom, powers[atom]) for atom, _ in monomial if powers[atom])
+    times = Dim(((factor // divisor, kept),))
+    return times if times * by == dim else None
