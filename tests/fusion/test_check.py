@@ -22,6 +22,7 @@ from relax_aot.ir.text import kernel_text
 from relax_aot.project.board import load_board
 from relax_aot.verify.fused_kernels import compare_fused
 from tests.fusion.mutants import Mutant, kernel_inputs, mutants, outcome, same_outcome, work
+from tests.fusion.proven import PROVEN
 from tests.fusion.test_legality import LAST_WINS, MANY_TO_ONE, STORED_TWICE
 from tests.models.attention import cross_attention, grouped_attention
 from tests.models.catalog import CATALOGUE
@@ -48,6 +49,7 @@ def modules(many: bool) -> dict[str, Module]:
     for name in names:
         entry = CATALOGUE[name]
         found[name] = load(entry.make(), Options(bounds=entry.bounds))
+    found |= {name: rx.parse(text) for name, text in PROVEN.items()}
     for seed in range(24 if many else 4):
         found[f"random {seed}"] = random_module(seed).module
     return {name: lowered(module) for name, module in found.items()}
@@ -120,6 +122,13 @@ def test_all_defects_of_merged_kernels_are_refused() -> None:
     counted = mutate(many=True, each=40)
     assert sum(counted.values()) >= 200, counted
     assert len(counted) >= 15, counted
+
+
+@pytest.mark.parametrize("text", PROVEN.values(), ids=PROVEN)
+def test_a_right_merger_is_proven(text: str) -> None:
+    module = lowered(rx.parse(text))
+    check(module, fusion.fuse(module).module)
+    assert len(fusion.fuse(module).module.kernels) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""Mergers that the checker has to prove, each of another kind."""
+
+from __future__ import annotations
+
+FLAT = """
+symbol n in 1..4
+symbol m in 1..5
+func @main(%x: f32[n, m]) {
+  %t: f32[n, m] = call_kernel(%x) {kernel=@scaled}
+  %y: f32[m, n] = call_kernel(%t) {kernel=@transpose}
+  return %y
+}
+kernel @scaled(%a: f32[n, m]) -> (%o: f32[n, m]) {
+  for i in 0..n*m {
+    %o[i // m, i % m] = (%a[i // m, i % m] * 2.0:f32)
+  }
+}
+kernel @transpose(%a: f32[n, m]) -> (%o: f32[m, n]) {
+  for i in 0..m {
+    for j in 0..n {
+      %o[i, j] = %a[j, i]
+    }
+  }
+}
+"""
+
+DIAGONAL = """
+symbol n in 1..5
+func @main(%x: i32[n]) {
+  %t: i32[n] = call_kernel(%x) {kernel=@reverse}
+  %y: i32[n, n] = call_kernel(%t) {kernel=@diagonal}
+  return %y
+}
+kernel @reverse(%a: i32[n]) -> (%o: i32[n]) {
+  for i in 0..n {
+    %o[n - 1 - i] = max(%a[i], 0:i32)
+  }
+}
+kernel @diagonal(%a: i32[n]) -> (%o: i32[n, n]) {
+  for i in 0..n {
+    for j in 0..n {
+      %o[i, j] = 1:i32
+    }
+  }
+  for i in 0..n {
+    %o[i, i] = (%o[i, i] + %a[i])
+  }
+}
+"""
+
+TWO_PARTS = """
+func @main(%x: f32[4]) {
+  %t: f32[4] = call_kernel(%x) {kernel=@halves}
+  %y: f32[4] = call_kernel(%t) {kernel=@added}
+  return %y
+}
+kernel @halves(%a: f32[4]) -> (%o: f32[4]) {
+  for i in 0..2 {
+    %o[i] = 3.0:f32
+  }
+  for i in 0..2 {
+    %o[i + 2] = %a[i]
+  }
+}
+kernel @added(%a: f32[4]) -> (%o: f32[4]) {
+  for i in 0..4 {
+    %o[i] = 2.0:f32
+  }
+  for i in 0..4 {
+    %o[i] = (%o[i] + %a[i])
+  }
+}
+"""
+
+EQUAL_BRANCHES = """
+symbol n in 1..5
+func @main(%x: i32[n]) {
+  %t: i32[n] = call_kernel() {kernel=@fill}
+  %y: i32[n] = call_kernel(%t, %x) {kernel=@choose}
+  return %y
+}
+kernel @fill() -> (%o: i32[n]) {
+  for i in 0..n {
+    %o[i] = -2:i32
+  }
+}
+kernel @choose(%a: i32[n], %b: i32[n]) -> (%o: i32[n]) {
+  for i in 0..n {
+    %o[i] = select((%a[i] < 0:i32), (%b[i] + %a[i]), (%b[i] + %a[n - 1 - i]))
+  }
+}
+"""
+
+PROVEN = {
+    "flat": FLAT,
+    "diagonal": DIAGONAL,
+    "two parts": TWO_PARTS,
+    "equal branches": EQUAL_BRANCHES,
+}
