@@ -22,6 +22,8 @@ import click
 import relax_aot
 from relax_aot.cli.main import cli
 from relax_aot.frontends.tflite import page as tflite
+from relax_aot.ops import files
+from relax_aot.ops._attributes import REQUIRED, Attribute, text
 from relax_aot.project.board import Board, load_board
 from relax_aot.verify import operators
 from relax_aot.verify.emulate import Emulation
@@ -208,10 +210,35 @@ def tflite_page() -> str:
     return "\n".join(tflite.lines(markdown=True)) + "\n"
 
 
+def ops_page() -> str:
+    lines = [
+        "# Ops of the text form", "", MADE, "",
+        "Frontends, passes and [programs as text](text_form.md) call these ops. An argument with a",
+        "question mark is optional; `_` stands for an absent one. An attribute without default is",
+        "required. A size may be an expression of symbols.",
+    ]  # fmt: skip
+    for module, ops in files():
+        summary, _, _ = (module.__doc__ or "").partition("\n\n")
+        title = module.__name__.rpartition(".")[2]
+        lines += ["", f"## {title}", "", cell(summary), ""]
+        lines += ["| op | attribute | kind | default |", "|---|---|---|---|"]
+        for op in sorted(ops, key=lambda op: op.name):
+            rows = [_attribute_cells(attribute) for attribute in op.attributes] or [" | | |"]
+            head = f"`{op.name}({op.parameters})`"
+            lines += [f"| {head if n == 0 else ''} | {row}" for n, row in enumerate(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _attribute_cells(attribute: Attribute) -> str:
+    default = "" if attribute.default is REQUIRED else f"`{text(attribute.default)}`"
+    return f"`{attribute.name}` | {cell(attribute.meaning)} | {default} |"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "boards.md": boards_page,
     "conformance.md": conformance_page,
     "operators.md": operators.page,
+    "ops.md": ops_page,
     "options.md": options_page,
     "python.md": python_page,
     "runtime_c.md": headers_page,

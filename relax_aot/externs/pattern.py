@@ -21,12 +21,10 @@ import numpy as np
 
 from relax_aot.externs._error import ExternError
 from relax_aot.ir.graph import Attr, Call, Constant, Function, Var
+from relax_aot.ops import has
+from relax_aot.ops._op import Trait
 
 AXES = ("axis", "axes")
-COMMUTATIVE = (
-    "add", "mul", "max", "min", "equal", "logical_and", "logical_or", "logical_xor",
-    "bitwise_and", "bitwise_or", "bitwise_xor",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +271,7 @@ def _match(
     for name, out in zip(line.outs, call.outs, strict=True):
         start.values[name] = out
     orders = [args]
-    if call.op in COMMUTATIVE and len(args) == 2:
+    if len(args) == 2 and has(call.op, Trait.COMMUTATIVE):
         orders.append((args[1], args[0]))
     for order in orders:
         yield from _match_args(pattern, line.args, order, start, graph)

@@ -17,13 +17,11 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, interval, prove_le, simplify
 from relax_aot.ir.types import DType
-from relax_aot.ops._op import Array
+from relax_aot.ops import has
+from relax_aot.ops._op import Array, Trait
 
 EXACT_BELOW = {DType.F32: 2**24, DType.F64: 2**53}
 """Up to there each integer is a float, by element type."""
-
-MOVES = frozenset(("reshape", "copy", "transpose", "expand", "slice", "concat", "gather"))
-"""Ops whose `symbolic` asks nothing of the elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def follow(
     symbolic: Callable[..., Array | None] | None,
 ) -> Array | None:
     """The elements of a result of type `dtype`: quotients, or sizes where it is an integer."""
-    if op in MOVES and symbolic is not None:
+    if symbolic is not None and has(op, Trait.MOVES | Trait.PERMUTES):
         return symbolic(bounds, *args, **attrs)
     if op != "cast" and op not in RULES:
         return None

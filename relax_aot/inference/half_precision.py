@@ -18,32 +18,17 @@ import numpy as np
 from relax_aot.inference.build import Args, FunctionBuilder
 from relax_aot.ir.graph import Call, Var
 from relax_aot.ir.types import DType
-from relax_aot.ops import all_ops
+from relax_aot.ops import all_ops, has
+from relax_aot.ops._op import Trait
 
 HALF = (DType.F16, DType.BF16)
-SELECTING = frozenset({
-    "abs", "attention_mask", "ceil", "clip", "eye", "fill", "floor", "fmod", "match_cast", "max",
-    "max_pool", "max_pool_nhwc", "max_pool_with_indices", "max_roi_pool", "max_unpool", "min",
-    "neg", "one_hot", "pad", "relu", "reverse_sequence", "round_away", "round_even",
-    "scatter_elements", "scatter_nd", "sign", "tile_to", "top_k", "trilu",
-})  # fmt: skip
-"""Ops whose results are elements of operands, or exact: nothing is rounded. So are those that take
-any type, apart from conversions."""
-CONVERTING = frozenset({"cast", "dequantize", "quantize"})
-
-REARRANGING = ("concat", "reshape", "transpose")
-"""Ops that hold each element of their operands once."""
 
 Results = TypeVar("Results")
 
 
 def selects(op: str, attrs: Mapping[str, Any]) -> bool:
     """Whether the op's results are exact in the type of its operands."""
-    if op in ("scatter_elements", "scatter_nd"):
-        return attrs.get("reduction", "none") in ("none", "max", "min")
-    if op in ("reduce", "reduce_to"):
-        return attrs.get("kind") in ("max", "min")
-    return op in SELECTING or (op not in CONVERTING and all_ops()[op].any_type)
+    return all_ops()[op].is_exact(attrs)
 
 
 def rounds_between(calls: Sequence[Call]) -> list[str]:
@@ -142,7 +127,7 @@ def narrowed(builder: FunctionBuilder, value: Var, to: DType) -> Var:
     if value.type.dtype is to or to not in HALF:
         return value
     call = next(call for call in reversed(builder.body) if value in call.outs)
-    if call.op in REARRANGING:
+    if has(call.op, Trait.PERMUTES):
         # Rounded before they are moved, elements take half the memory.
         parts = [narrowed(builder, arg, to) for arg in call.inputs]
         attrs = dict(call.attrs)

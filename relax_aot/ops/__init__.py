@@ -1,5 +1,5 @@
-"""The ops: one file each, or one file for a family that differs in a formula only; and those
-of other packages (`relax_aot.ops`: an `Op`, several, or a module like a file of this folder).
+"""The ops: one file per op, or per group of ops that share their rules; and the ops of other
+packages (entry points `relax_aot.ops`: an `Op`, several, or a module like a file of this folder).
 
 A file defines `OP` or `OPS`; files that define neither are shared parts.
 """
@@ -7,16 +7,16 @@ A file defines `OP` or `OPS`; files that define neither are shared parts.
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from relax_aot.ir.graph import Attr
-from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Op, ShapeError
+from relax_aot.ir.types import TensorType
+from relax_aot.ops._op import Op, Trait
 from relax_aot.plugins import Plugin, PluginError, usable, with_problems
 
 
@@ -33,10 +33,8 @@ class Ops(dict[str, Op]):
 def all_ops() -> Ops:
     """Every op by name, sorted; a duplicate name is refused."""
     found: dict[str, Op] = {}
-    for info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        single = (module.OP,) if hasattr(module, "OP") else ()
-        for op in getattr(module, "OPS", single):
+    for _, own in files():
+        for op in own:
             assert op.name not in found, f"op {op.name} is defined twice"
             found[op.name] = op
     others = usable("ops", _ops_of, found)
@@ -46,10 +44,25 @@ def all_ops() -> Ops:
     return ops
 
 
+def files() -> Iterator[tuple[ModuleType, tuple[Op, ...]]]:
+    """Each file of this folder that defines ops, with its ops."""
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        ops = tuple(getattr(module, "OPS", (module.OP,) if hasattr(module, "OP") else ()))
+        if ops:
+            yield module, ops
+
+
 @cache
 def former_names() -> dict[str, str]:
     """Names of ops in older text, with the names that replace them."""
     return {old: op.name for op in all_ops().values() for old in op.former}
+
+
+def has(op: str, trait: Trait) -> bool:
+    """Whether the op of this name has the trait; calls of kernels, externs and forms have none."""
+    record = all_ops().get(op)
+    return record is not None and record.has(trait)
 
 
 def _ops_of(plugin: Plugin) -> tuple[list[str], tuple[Op, ...]]:
@@ -84,26 +97,4 @@ def deduce(
         record = all_ops()[op]
     if record is None:
         return None
-    signature = inspect.signature(record.deduce)
-    try:
-        signature.bind(*args, **attrs)
-    except TypeError as error:
-        takes = ", ".join(str(p).partition(":")[0] for p in signature.parameters.values())
-        raise ShapeError(f"{op} takes ({takes}): {error}") from None
-    for name, value in attrs.items():
-        wanted = str(signature.parameters[name].annotation) if name in signature.parameters else ""
-        if not isinstance(value, _KINDS.get(wanted, object)):
-            raise ShapeError(f"{op}: {name} is a {wanted}, got {value!r}")
     return record.result_types(args, attrs)
-
-
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "DType": DType,
-    "str": str,
-    "bool": bool,
-    "int": int,
-    "float": (int, float),
-    "Sizes": tuple,
-    "Sequence[int]": tuple,
-}
-"""What an attribute must be, by how the op's rule declares it; text may say anything."""

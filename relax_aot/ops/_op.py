@@ -18,8 +18,10 @@ depends on sizes); it returns such an array, or None where it cannot tell.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from typing import Any
 
 import numpy as np
@@ -29,9 +31,14 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops._attributes import Attribute, attributes_of, problem_of
+
+POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 Array = NDArray[Any]
 Types = TensorType | tuple[TensorType, ...]
+Range = tuple[float, float]
 
 
 class ShapeError(RelaxAotError):
@@ -67,6 +74,33 @@ def no_conditions(*_args: TensorType | None, **_attrs: Any) -> Iterable[Conditio
     return ()
 
 
+class Trait(Flag):
+    """What passes ask of an op."""
+
+    NONE = 0
+    MOVES = auto()
+    """Each result element is an element of the first argument. A maximum counts: monotone
+    functions commute with it."""
+    PERMUTES = auto()
+    """The result holds each element of the arguments once."""
+    SAME = auto()
+    """The result is the first argument where their types are equal."""
+    EXACT = auto()
+    """The results of floats need no rounding: they are elements of arguments, or exact. So are
+    those of ops that move elements or take any type."""
+    ROUNDS = auto()
+    """Takes any type, but converts: its results are rounded."""
+    COMMUTATIVE = auto()
+    DISCONTINUOUS = auto()
+    """A function of floats that jumps."""
+    QUANTIZED = auto()
+    """Takes or gives quantized values."""
+    QUANTIZABLE = auto()
+    """Has a form for quantized arguments."""
+    CONTRACTION = auto()
+    """A sum of products with a form for quantized arguments."""
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """See the module's text.
@@ -75,6 +109,12 @@ class Op:
         where that works on objects as it stands.
     view: the result is the first argument's bytes under another shape; no code is needed.
     former: names that older text gives it.
+    rules: functions whose keyword-only parameters are its attributes, where `deduce`, `lower`
+        and `reference` only pass them on.
+    values: for an attribute that is one of several words, these words.
+    exact_where: for which attributes its results are exact, where that is not always.
+    value_range: the range of a result from those of the arguments, as (lowest, highest); None
+        where nothing is known.
     any_type: takes storage types (4-bit integers, 8-bit floats) as well, which nothing can
         compute with.
     """
@@ -89,10 +129,50 @@ class Op:
     view: bool = False
     any_type: bool = False
     former: tuple[str, ...] = ()
+    rules: tuple[Callable[..., Any], ...] = ()
+    values: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    traits: Trait = Trait.NONE
+    exact_where: Callable[..., bool] | None = None
+    value_range: Callable[..., Range] | None = None
+    attributes: tuple[Attribute, ...] = field(init=False)
+    """In the order in which its rules declare them."""
+
+    def __post_init__(self) -> None:
+        rules = (self.lower, self.deduce, self.reference, *self.rules)
+        object.__setattr__(self, "attributes", attributes_of(rules, self.values))
+
+    def has(self, trait: Trait) -> bool:
+        return bool(self.traits & trait)
+
+    def is_exact(self, attrs: Mapping[str, Any]) -> bool:
+        """Whether results of floats need no rounding."""
+        if self.exact_where is not None:
+            return self.exact_where(**attrs)
+        known = self.has(Trait.EXACT | Trait.MOVES) or self.any_type
+        return known and not self.has(Trait.ROUNDS)
+
+    @property
+    def parameters(self) -> str:
+        """Its arguments as its rules name them; optional ones have a question mark."""
+        kinds = {p.kind for p in inspect.signature(self.deduce).parameters.values()}
+        named = self.reference if VARIADIC in kinds else self.deduce
+        given = inspect.signature(named).parameters.values()
+        shown = {POSITIONAL: "", VARIADIC: "..."}
+        return ", ".join(
+            f"{p.name}{shown[p.kind]}{'' if p.default is p.empty else '?'}"
+            for p in given
+            if p.kind in shown
+        )
 
     def result_types(
         self, args: Sequence[TensorType | None], attrs: Mapping[str, Any]
     ) -> tuple[TensorType, ...]:
+        problem = problem_of(self.name, self.attributes, attrs)
+        require(not problem, problem)
+        try:
+            inspect.signature(self.deduce).bind(*args, **attrs)
+        except TypeError as error:
+            raise ShapeError(f"{self.name} takes ({self.parameters}): {error}") from None
         for arg in () if self.any_type else args:
             computable = arg is None or not arg.dtype.is_storage
             require(computable, f"{self.name} does not compute with {arg}; cast it first")

@@ -51,7 +51,7 @@ class Form:
 
         return Op(
             self.name, self.deduce, lower, self.reference, samples, conditions=self.conditions,
-            former=(self.former,),
+            former=(self.former,), rules=(self.deduce, self.nest),
         )  # fmt: skip
 
     def integer(self, samples: Samples) -> Op:
@@ -59,7 +59,7 @@ class Form:
         return Op(
             f"{self.name}_integer", self._integer_type, self._integer_lower,
             self._integer_reference, samples, conditions=self._integer_conditions,
-            former=(f"{self.former}_integer",),
+            former=(f"{self.former}_integer",), rules=(self.deduce, self.nest),
         )  # fmt: skip
 
     def _integer_type(

@@ -1,4 +1,4 @@
-"""affine_grid: where each element of an image lies in another, by an affine map a batch.
+"""affine_grid: sampling positions for grid_sample, from one affine map per batch element.
 
 Coordinates count from -1 to 1, from the centers of the outer elements (`align_corners`) or
 from their outer edges; the last axis comes first.

@@ -1,4 +1,4 @@
-"""Parts of attention that are not matrix products.
+"""Parts of attention that are not matrix products: masks, caches, causal and linear attention.
 
 attention_mask shuts places of a matrix of scores,
 linear_attention and causal_conv carry a state from step to step, cache_update writes new
@@ -17,7 +17,16 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, normal_axis, require
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    Trait,
+    must_equal,
+    must_not_exceed,
+    normal_axis,
+    require,
+)
 
 # attention_mask: x[b, ..., i, j] where query i may see key j, else -inf
 
@@ -116,7 +125,7 @@ def _mask_samples(rng: np.random.Generator) -> list[Sample]:
 
 MASK = Op(
     "attention_mask", _mask_type, _mask_lower, _mask_reference, _mask_samples,
-    conditions=_mask_conditions,
+    conditions=_mask_conditions, traits=Trait.EXACT
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""cast converts between element types, bit_cast keeps the bits."""
+"""cast converts element types; bit_cast reinterprets the bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._narrow import narrowed
-from relax_aot.ops._op import Array, Op, Sample, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, require
 
 
 def _cast_type(
@@ -141,7 +141,8 @@ CAST = Op(
     _cast_type,
     _cast_lower,
     _cast_reference,
-    lambda rng: [
+    values={"rounding": ("", "up", "down", "nearest")},
+    samples=lambda rng: [
         Sample((np.array([1.9, -1.9, 0.2, 100.7], np.float32),), {"to": DType.I32}),
         Sample((np.array([300.0, -5.0, np.nan, np.inf], np.float32),),
                {"to": DType.U8, "saturate": True}),
@@ -161,7 +162,7 @@ CAST = Op(
         *_narrow_samples(),
     ],
     symbolic=_cast_symbolic,
-    any_type=True,
+    any_type=True, traits=Trait.SAME | Trait.ROUNDS, value_range=lambda x: x
 )  # fmt: skip
 
 

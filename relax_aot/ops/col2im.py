@@ -1,4 +1,4 @@
-"""col2im: an image as the sum of its blocks, which may overlap.
+"""col2im: sums overlapping blocks into an image.
 
 The columns are the blocks in row-major order of their places; each element of the image
 gathers what the blocks that cover it hold for it.
@@ -21,10 +21,12 @@ from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, re
 from relax_aot.ops._window import Sizes, output_sizes, reaching
 
 
-def _places(image: Sizes, block: Sizes, attrs: dict[str, Any]) -> Shape:
+def _places(
+    image: Sizes, block: Sizes, *, strides: Sequence[int], pads: Sizes, dilations: Sequence[int]
+) -> Shape:
     """How many blocks lie along each axis."""
     sizes = tuple(Dim.of(size) for size in image)
-    return output_sizes(sizes, block, attrs["strides"], attrs["pads"], attrs["dilations"])
+    return output_sizes(sizes, block, strides, pads, dilations)
 
 
 def _taps(block: Sizes) -> Dim:
@@ -37,7 +39,7 @@ def _type(x: TensorType, *, image: Sizes, block: Sizes, **attrs: Any) -> TensorT
 
 
 def _conditions(x: TensorType, *, image: Sizes, block: Sizes, **attrs: Any) -> list[Condition]:
-    places = _places(image, block, attrs)
+    places = _places(image, block, **attrs)
     total = prod(places, start=Dim.of(1))
     channels = x.shape[1] // _taps(block) * _taps(block)
     inside = [must_not_exceed(0, n, "col2im's blocks") for n in (*places, *map(Dim.of, image))]
@@ -51,7 +53,7 @@ def _conditions(x: TensorType, *, image: Sizes, block: Sizes, **attrs: Any) -> l
 def _lower(
     k: KernelBuilder, x: Buffer, y: Buffer, *, image: Sizes, block: Sizes, **attrs: Any
 ) -> None:
-    places = _places(image, block, attrs)
+    places = _places(image, block, **attrs)
     zero = 0.0 if x.dtype.is_float else 0
     with k.loops(*y.shape) as (n, channel, *at):
         total = k.local("total", x.dtype, zero)
@@ -69,7 +71,7 @@ def _lower(
 
 def _reference(x: Array, *, image: Sequence[int], block: Sequence[int], **attrs: Any) -> Array:
     rank = len(block)
-    places = [d.constant for d in _places(image, block, attrs)]
+    places = [d.constant for d in _places(image, block, **attrs)]
     pads, strides, dilations = attrs["pads"], attrs["strides"], attrs["dilations"]
     full = [int(image[a]) + pads[a] + pads[a + rank] for a in range(rank)]
     wide = x.astype(np.float64) if x.dtype.kind == "f" else x
@@ -91,7 +93,7 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
         attrs = {
             "strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank, **more,
         }  # fmt: skip
-        columns = prod(d.constant for d in _places(image, block, attrs))
+        columns = prod(d.constant for d in _places(image, block, **attrs))
         x = rng.normal(size=(2, channels * prod(block), columns)).astype(np.float32)
         return Sample((x,), {"image": image, "block": block, **attrs}, symbolic=False)
 
@@ -105,4 +107,4 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("col2im", _type, _lower, _reference, _samples, conditions=_conditions)
+OP = Op("col2im", _type, _lower, _reference, _samples, conditions=_conditions, rules=(_places,))

@@ -1,4 +1,4 @@
-"""Convolution in any number of spatial axes, with groups, strides, padding, dilation.
+"""Convolution with channels first (NCHW), in any number of spatial axes.
 
 conv_integer takes 8-bit operands less their zero points, and sums in 32 bits; padding stands
 for the zero point.
@@ -16,7 +16,16 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, must_equal, must_not_exceed, require
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    Trait,
+    is_float,
+    must_equal,
+    must_not_exceed,
+    require,
+)
 from relax_aot.ops._window import Sizes, output_sizes, window, windows_of
 
 
@@ -261,9 +270,10 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 OPS = (
-    Op("conv", _type, _lower, _reference, _samples, conditions=_conditions),
+    Op("conv", _type, _lower, _reference, _samples, conditions=_conditions,
+       traits=Trait.CONTRACTION),
     Op(
         "conv_integer", _integer_type, _integer_lower, _integer_reference, _integer_samples,
-        conditions=_integer_conditions,
+        conditions=_integer_conditions, rules=(_type,), traits=Trait.QUANTIZED
     ),
 )  # fmt: skip

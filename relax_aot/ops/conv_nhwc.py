@@ -1,4 +1,4 @@
-"""Convolutions with channels as the last axis, in any number of spatial axes.
+"""Convolution with channels last (NHWC), in any number of spatial axes.
 
 x is [n, *space, c] and the result [n, *space, o]. A filter lies as the products are summed:
 [o, *kernel, c / group], or for a depthwise one [*kernel, o], where o = c * m and place j of the

@@ -1,4 +1,4 @@
-"""Transposed convolution: each output element gathers the inputs whose windows reach it.
+"""Transposed convolution with channels first: each output element gathers the inputs that reach it.
 
 Output o takes input i through tap t where o + pad == i * stride + t * dilation.
 """

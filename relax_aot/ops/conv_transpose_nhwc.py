@@ -1,5 +1,5 @@
-"""Transposed convolution with channels as the last axis: each place of x adds a copy of the
-filter to the result, `strides` apart.
+"""Transposed convolution with channels last: each input element adds a scaled copy of the filter
+to the result, `strides` apart.
 
 x is [n, *space, c], a filter [o, *kernel, c], the result [n, *sizes, o]; `pads` are left out at the
 beginnings. The _integer form takes codes less the zero point of x, and sums as conv_nhwc does.

@@ -1,5 +1,5 @@
-"""cum_sum, cum_prod: the running sum or product along one axis, from the end with `reverse`;
-with `exclusive` an element's own value is not yet in it.
+"""cum_sum, cum_prod: cumulative sum or product along one axis. `reverse` starts at the end;
+`exclusive` leaves out the element itself.
 
 The axis is an attribute, or an integer that only run time knows. Half-precision totals are
 kept in f32 and rounded where they are stored.

@@ -1,4 +1,4 @@
-"""Ops whose results have as many elements as data say: first the count, then the elements.
+"""Ops with a data-dependent number of results: the count first, then the elements.
 
 `define` makes a size of the count in between. Ops that must look at everything to count
 (`unique`, `non_max_suppression`) keep what they find in results of the greatest size, of which

@@ -1,4 +1,4 @@
-"""deform_conv: a convolution whose taps are moved by data, sampled between elements.
+"""deform_conv: convolution with data-dependent offsets, sampled bilinearly.
 
 Outside the image lies zero. The places of taps are shared by the channels of an offset group.
 """

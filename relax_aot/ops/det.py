@@ -1,4 +1,4 @@
-"""det: the determinant of each matrix, by elimination with the greatest pivot of a column.
+"""det: determinants by Gaussian elimination with partial pivoting.
 
 Half precision is worked out in f32.
 """

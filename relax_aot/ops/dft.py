@@ -1,4 +1,4 @@
-"""dft: the discrete Fourier transform along one axis; frame: overlapping parts of a signal.
+"""dft: discrete Fourier transform along one axis; frame: overlapping frames of a signal.
 
 A complex number is the last axis: real part, imaginary part; where its size is 1 there is no
 imaginary part. The signal is cut, or filled up with zeros, to `length`. Forwards `onesided`

@@ -1,4 +1,4 @@
-"""trilu keeps one side of a diagonal, eye makes ones on it, diagonal takes it out.
+"""trilu: one triangle of a matrix; eye: ones on a diagonal; diagonal: the elements of a diagonal.
 
 The diagonal is `column == row + k`. Its own elements belong to both sides. For trilu k may be
 an integer that only run time knows.
@@ -13,7 +13,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Index, Select, as_expr
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, require
 
 
 def _trilu_type(
@@ -141,6 +141,6 @@ OPS = (
         conditions=_diagonal_conditions,
         any_type=True,
     ),
-    Op("trilu", _trilu_type, _trilu_lower, _trilu_reference, _trilu_samples),
-    Op("eye", _eye_type, _eye_lower, _eye_reference, _eye_samples),
+    Op("trilu", _trilu_type, _trilu_lower, _trilu_reference, _trilu_samples, traits=Trait.EXACT),
+    Op("eye", _eye_type, _eye_lower, _eye_reference, _eye_samples, traits=Trait.EXACT),
 )

@@ -1,4 +1,4 @@
-"""Ops that apply one formula to pairs of elements, with NumPy's broadcasting."""
+"""Element-wise ops with two operands and NumPy broadcasting."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
     Array,
     Op,
+    Range,
     Sample,
+    Trait,
     broadcast,
     broadcast_conditions,
     is_float,
     require,
     spread,
 )
+from relax_aot.ops._ranges import corners, ratio
 
 
 def _binary(
@@ -42,6 +45,8 @@ def _binary(
     result: DType | None = None,
     symbolic: Callable[[Bounds, Any, Any], Any] | None = None,
     inputs: Callable[[np.random.Generator], list[tuple[Array, Array]]] | None = None,
+    traits: Trait = Trait.NONE,
+    value_range: Callable[..., Range] | None = None,
 ) -> Op:
     def deduce(x: TensorType, y: TensorType) -> TensorType:
         require(x.dtype is y.dtype, f"{name} needs equal element types, got {x} and {y}")
@@ -72,6 +77,7 @@ def _binary(
     return Op(
         name, deduce, lower, meaning, samples,
         conditions=broadcast_conditions, symbolic=on_objects if symbolic else None,
+        traits=traits, value_range=value_range,
     )  # fmt: skip
 
 
@@ -239,31 +245,47 @@ def _or(a: Any, b: Any) -> Any:
 
 BOOL = DType.BOOL
 
+EXACT = Trait.EXACT | Trait.COMMUTATIVE
+JUMPS = Trait.EXACT | Trait.DISCONTINUOUS
+SWAPS = Trait.COMMUTATIVE
+
 OPS = (
-    _binary("add", lambda x, y: x + y, np.add, symbolic=_sizes(lambda a, b: a + b)),
-    _binary("sub", lambda x, y: x - y, np.subtract, symbolic=_sizes(lambda a, b: a - b)),
-    _binary("mul", lambda x, y: x * y, np.multiply, symbolic=_sizes(lambda a, b: a * b)),
+    _binary("add", lambda x, y: x + y, np.add,
+            value_range=lambda a, b: (a[0] + b[0], a[1] + b[1]),
+            symbolic=_sizes(lambda a, b: a + b), traits=SWAPS),
+    _binary("sub", lambda x, y: x - y, np.subtract,
+            value_range=lambda a, b: (a[0] - b[1], a[1] - b[0]),
+            symbolic=_sizes(lambda a, b: a - b)),
+    _binary("mul", lambda x, y: x * y, np.multiply, value_range=corners(lambda x, y: x * y),
+            symbolic=_sizes(lambda a, b: a * b), traits=SWAPS),
     _binary("div", lambda x, y: x / y, _truncating_divide, symbolic=_divide_sizes,
-            inputs=_dividing),
+            inputs=_dividing, value_range=ratio),
     _binary("mod", lambda x, y: binary("%", x, y), np.mod, kinds="iu", symbolic=_modulo_sizes,
-            inputs=_divisible),
-    _binary("fmod", lambda x, y: apply("fmod", x, y), np.fmod, inputs=_dividing),
+            inputs=_divisible, traits=Trait.DISCONTINUOUS),
+    _binary("fmod", lambda x, y: apply("fmod", x, y), np.fmod, inputs=_dividing, traits=JUMPS),
     _binary("pow", lambda x, y: apply("pow", x, y), _power, inputs=_powers),
-    _binary("max", lambda x, y: apply("max", x, y), np.maximum, symbolic=_sizes(dim_max)),
-    _binary("min", lambda x, y: apply("min", x, y), np.minimum, symbolic=_sizes(dim_min)),
+    _binary("max", lambda x, y: apply("max", x, y), np.maximum, symbolic=_sizes(dim_max),
+            value_range=lambda a, b: (max(a[0], b[0]), max(a[1], b[1])), traits=EXACT),
+    _binary("min", lambda x, y: apply("min", x, y), np.minimum, symbolic=_sizes(dim_min),
+            value_range=lambda a, b: (min(a[0], b[0]), min(a[1], b[1])), traits=EXACT),
     _binary("prelu", _prelu, lambda x, slope: np.where(x < 0, x * slope, x)),
-    _binary("logical_and", lambda x, y: x & y, np.logical_and, kinds="b", symbolic=_logical(_and)),
-    _binary("logical_or", lambda x, y: x | y, np.logical_or, kinds="b", symbolic=_logical(_or)),
-    _binary("logical_xor", lambda x, y: binary("!=", x, y), np.logical_xor, kinds="b"),
-    _binary("bitwise_and", lambda x, y: binary("&", x, y), np.bitwise_and, kinds="iu"),
-    _binary("bitwise_or", lambda x, y: binary("|", x, y), np.bitwise_or, kinds="iu"),
-    _binary("bitwise_xor", lambda x, y: binary("^", x, y), np.bitwise_xor, kinds="iu"),
+    _binary("logical_and", lambda x, y: x & y, np.logical_and, kinds="b", symbolic=_logical(_and),
+            traits=SWAPS),
+    _binary("logical_or", lambda x, y: x | y, np.logical_or, kinds="b", symbolic=_logical(_or),
+            traits=SWAPS),
+    _binary("logical_xor", lambda x, y: binary("!=", x, y), np.logical_xor, kinds="b",
+            traits=SWAPS),
+    _binary("bitwise_and", lambda x, y: binary("&", x, y), np.bitwise_and, kinds="iu",
+            traits=SWAPS),
+    _binary("bitwise_or", lambda x, y: binary("|", x, y), np.bitwise_or, kinds="iu", traits=SWAPS),
+    _binary("bitwise_xor", lambda x, y: binary("^", x, y), np.bitwise_xor, kinds="iu",
+            traits=SWAPS),
     _binary("shift_left", lambda x, y: binary("<<", x, y), np.left_shift, kinds="iu",
             inputs=_shifts),
     _binary("shift_right", lambda x, y: binary(">>", x, y), np.right_shift, kinds="iu",
             inputs=_shifts),
     _binary("equal", lambda x, y: binary("==", x, y), np.equal, kinds="fiub", result=BOOL,
-            symbolic=_compare("==")),
+            symbolic=_compare("=="), traits=SWAPS),
     _binary("less", lambda x, y: x < y, np.less, result=BOOL, symbolic=_compare("<")),
     _binary("less_equal", lambda x, y: x <= y, np.less_equal, result=BOOL,
             symbolic=_compare("<=")),

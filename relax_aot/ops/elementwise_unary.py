@@ -1,8 +1,9 @@
-"""Ops that apply one formula to each element of one tensor."""
+"""Element-wise ops with one operand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, isinf, sqrt
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from relax_aot.ir.loops import (
     minimum,
 )
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, require
+from relax_aot.ops._op import Array, Op, Range, Sample, Trait, require
 
 Formula = Callable[..., Operand]
 
@@ -42,6 +43,9 @@ def _unary(
     inputs: Callable[[np.random.Generator], list[Array]] | None = None,
     attrs: dict[str, Any] | None = None,
     symbolic: Callable[..., Array | None] | None = None,
+    values: Mapping[str, Sequence[str]] | None = None,
+    traits: Trait = Trait.NONE,
+    value_range: Callable[..., Range] | None = None,
 ) -> Op:
     """`kinds`: f float, i signed, u unsigned, b bool."""
 
@@ -63,7 +67,10 @@ def _unary(
         arrays = inputs(rng) if inputs else _usual(rng, kinds)
         return [Sample((a,), attrs or {}) for a in arrays]
 
-    return Op(name, deduce, lower, meaning, samples, symbolic=symbolic)
+    return Op(
+        name, deduce, lower, meaning, samples, symbolic=symbolic, rules=(formula,),
+        values=values or {}, traits=traits, value_range=value_range,
+    )  # fmt: skip
 
 
 def _int_kind(dtype: DType) -> str:
@@ -220,19 +227,27 @@ def _magnitude(value: Any) -> Any:
 
 _SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
 
+JUMPS = Trait.EXACT | Trait.DISCONTINUOUS
+
 OPS = (
-    _unary("abs", _call("abs"), np.abs, kinds="fiu", symbolic=_plain_symbolic(_magnitude)),
+    _unary("abs", _call("abs"), np.abs, kinds="fiu",
+           value_range=lambda a: (0.0, max(map(abs, a))),
+           symbolic=_plain_symbolic(_magnitude), traits=Trait.EXACT),
     _unary("neg", lambda x: Unary("-", x), np.negative, kinds="fi",
-           symbolic=_plain_symbolic(_minus)),
-    _unary("sign", _sign, np.sign, kinds="fiu"),
+           value_range=lambda a: (-a[1], -a[0]),
+           symbolic=_plain_symbolic(_minus), traits=Trait.EXACT),
+    _unary("sign", _sign, np.sign, kinds="fiu", value_range=lambda _a: (-1.0, 1.0), traits=JUMPS),
     _unary("exp", _call("exp"), _np64(np.exp)),
     _unary("log", _call("log"), _np64(np.log), inputs=_positive),
-    _unary("sqrt", _call("sqrt"), _np64(np.sqrt), inputs=_positive),
+    _unary("sqrt", _call("sqrt"), _np64(np.sqrt), inputs=_positive,
+           value_range=lambda a: (sqrt(max(a[0], 0.0)), sqrt(max(a[1], 0.0)))),
     _unary("reciprocal", lambda x: 1.0 / x, np.reciprocal, inputs=_positive),
-    _unary("floor", _call("floor"), np.floor),
-    _unary("ceil", _call("ceil"), np.ceil),
-    _unary("round_even", _call("rint"), np.rint),
-    _unary("round_away", _call("round"), _round_away),
+    _unary("floor", _call("floor"), np.floor, value_range=lambda a: (a[0] - 1, a[1]), traits=JUMPS),
+    _unary("ceil", _call("ceil"), np.ceil,
+           value_range=lambda a: (a[0], a[1] if isinf(a[1]) else ceil(a[1])), traits=JUMPS),
+    _unary("round_even", _call("rint"), np.rint,
+           value_range=lambda a: (a[0] - 1, a[1] + 1), traits=JUMPS),
+    _unary("round_away", _call("round"), _round_away, traits=JUMPS),
     _unary("sin", _call("sin"), _np64(np.sin)),
     _unary("cos", _call("cos"), _np64(np.cos)),
     _unary("tan", _call("tan"), _np64(np.tan), inputs=_inner),
@@ -241,13 +256,14 @@ OPS = (
     _unary("atan", _call("atan"), _np64(np.arctan)),
     _unary("sinh", _call("sinh"), _np64(np.sinh)),
     _unary("cosh", _call("cosh"), _np64(np.cosh)),
-    _unary("tanh", _call("tanh"), _np64(np.tanh)),
+    _unary("tanh", _call("tanh"), _np64(np.tanh), value_range=lambda _a: (-1.0, 1.0)),
     _unary("asinh", _call("asinh"), _np64(np.arcsinh)),
     _unary("acosh", _call("acosh"), _np64(np.arccosh), inputs=_above_one),
     _unary("atanh", _call("atanh"), _np64(np.arctanh), inputs=_inner),
     _unary("erf", _call("erf"), _erf),
-    _unary("sigmoid", _call("sigmoid"), _np64(lambda x: 1 / (1 + np.exp(-x)))),
-    _unary("relu", _relu, lambda x: np.maximum(x, 0), kinds="fi"),
+    _unary("sigmoid", _call("sigmoid"), _np64(lambda x: 1 / (1 + np.exp(-x))),
+           value_range=lambda _a: (0.0, 1.0)),
+    _unary("relu", _relu, lambda x: np.maximum(x, 0), kinds="fi", traits=Trait.EXACT),
     _unary("logical_not", lambda x: Unary("!", x), np.logical_not, kinds="b",
            symbolic=_not_symbolic),
     _unary("bitwise_not", lambda x: binary("^", x, -1 if x.dtype.is_signed
@@ -284,5 +300,5 @@ OPS = (
                lambda x, approximate="none": x * 0.5 * (1 + _erf(x / np.sqrt(2)))
                if approximate == "none" else x * 0.5 * (1 + np.tanh(0.7978845608028654
                                                                     * (x + 0.044715 * x**3)))),
-           inputs=_inner, attrs={"approximate": "tanh"}),
+           inputs=_inner, attrs={"approximate": "tanh"}, values={"approximate": ("none", "tanh")}),
 )  # fmt: skip

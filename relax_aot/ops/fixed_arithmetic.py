@@ -1,4 +1,4 @@
-"""Element-wise ops of quantized values, as the reference kernels of TensorFlow Lite define them.
+"""Element-wise ops on quantized values, as TensorFlow Lite's reference kernels define them.
 
 A code stands for (code - zero) * scale; scales come as integers (`_fixed.py`).
 
@@ -23,6 +23,7 @@ from relax_aot.ops._op import (
     Array,
     Op,
     Sample,
+    Trait,
     broadcast,
     broadcast_conditions,
     require,
@@ -199,7 +200,7 @@ def _product_samples(rng: np.random.Generator) -> list[Sample]:
 OPS = (
     Op(
         "fixed_add", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-        conditions=broadcast_conditions, former=("fixed_sum",),
+        conditions=broadcast_conditions, former=("fixed_sum",), traits=Trait.QUANTIZED
     ),
     Op("fixed_rescale", _scale_type, _scale_lower, _scale_reference, _scale_samples,
        former=("fixed_scale",)),

@@ -1,5 +1,5 @@
-"""fixed_resize: bilinear samples of codes, rows and columns in steps of 1/1024 of a place
-(ResizeBilinearInteger of TensorFlow Lite's reference kernels).
+"""fixed_resize: bilinear resize of quantized values (ResizeBilinearInteger of TensorFlow Lite's
+reference kernels), with row and column coordinates in units of 1/1024.
 
 x is [n, height, width, c]; `align` puts the corners on each other, `half` the middles of places.
 """

@@ -1,4 +1,4 @@
-"""softmax of codes along the last axis, in integers, as TensorFlow Lite's reference kernel.
+"""fixed_softmax: integer softmax along the last axis, as TensorFlow Lite's reference kernel.
 
 `table` holds exp(-d * scale * beta) for d = 0..255 in steps of 2^-31, 0 where the kernel leaves
 it out. The sum has 12 integer bits; its reciprocal comes from three steps of Newton's method.

@@ -1,5 +1,5 @@
-"""Ops that read at indices from data. A negative index counts from the end, once; any
-other index outside the axis ends the run with a status."""
+"""Reads at data-dependent indices. A negative index counts from the end; an index outside the
+axis ends the run with a status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, normal_axis, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, normal_axis, require
 
 
 def wrapped_index(k: KernelBuilder, name: str, value: Expr, size: Dim) -> Dim:
@@ -62,7 +62,7 @@ GATHER = Op(
                symbolic=False),
     ],
     symbolic=_gather_symbolic,
-    any_type=True,
+    any_type=True, traits=Trait.MOVES
 )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ GATHER_ELEMENTS = Op(
                {"axis": 1}, symbolic=False),
     ],
     conditions=_elements_conditions,
-    any_type=True,
+    any_type=True, traits=Trait.MOVES
 )  # fmt: skip
 
 
@@ -148,7 +148,7 @@ GATHER_ND = Op(
                {"batch_dims": 1}, symbolic=False),
     ],
     conditions=_nd_conditions,
-    any_type=True,
+    any_type=True, traits=Trait.MOVES
 )  # fmt: skip
 
 OPS = (GATHER, GATHER_ELEMENTS, GATHER_ND)

@@ -1,4 +1,4 @@
-"""match_cast: the same tensor under sizes that are known otherwise.
+"""match_cast: asserts that a tensor has a given shape.
 
 What is not proved of them is checked on entry; no byte moves.
 """
@@ -14,7 +14,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, require
 
 Sizes = Sequence[Dim | int]
 
@@ -46,4 +46,13 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("match_cast", deduce, lower, reference, samples, conditions=conditions, view=True)
+OP = Op(
+    "match_cast",
+    deduce,
+    lower,
+    reference,
+    samples,
+    conditions=conditions,
+    view=True,
+    traits=Trait.MOVES | Trait.SAME,
+)

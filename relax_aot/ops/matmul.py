@@ -1,5 +1,5 @@
-"""Matrix products: matmul with NumPy's batching, gemm with its scales, and matmul_integer of
-bytes less their zero points, in 32 bits, to which a bias per column may be added."""
+"""Matrix products: matmul with NumPy batching, gemm with scales, and matmul_integer, which
+subtracts zero points, accumulates in 32 bits and optionally adds a bias per column."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from relax_aot.ops._op import (
     Array,
     Op,
     Sample,
+    Trait,
     broadcast,
     broadcast_conditions,
     is_float,
@@ -98,7 +99,7 @@ MATMUL = Op(
         Sample((rng.integers(-9, 9, (3, 5)).astype(np.int32),
                 rng.integers(-9, 9, (5, 2)).astype(np.int32))),
     ],
-    conditions=_matmul_conditions,
+    conditions=_matmul_conditions, traits=Trait.CONTRACTION
 )  # fmt: skip
 
 
@@ -205,7 +206,7 @@ GEMM = Op(
                {"trans_a": True, "trans_b": True, "alpha": 0.5, "beta": 2.0}),
         Sample((_normal(rng, 3, 5), _normal(rng, 5, 4), None)),
     ],
-    conditions=_gemm_conditions,
+    conditions=_gemm_conditions, traits=Trait.CONTRACTION
 )  # fmt: skip
 
 
@@ -327,6 +328,7 @@ MATMUL_INTEGER = Op(
     _integer_reference,
     _integer_samples,
     conditions=_integer_conditions,
+    traits=Trait.QUANTIZED,
 )
 
 OPS = (MATMUL, GEMM, MATMUL_INTEGER)

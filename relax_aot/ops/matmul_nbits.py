@@ -1,4 +1,4 @@
-"""matmul_nbits: a matrix product with weights of 2, 4 or 8 bits that stay packed.
+"""matmul_nbits: matrix product with packed weights of 2, 4 or 8 bits.
 
     y[..., n] = sum over k of a[..., k] * (q[n, k] - zero[n, k // block]) * scale[n, k // block]
 

@@ -1,4 +1,4 @@
-"""Pools beside max_pool and average_pool: max_pool that tells places, and p-norms."""
+"""max_pool_with_indices also returns the positions of the maxima; lp_pool takes p-norms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Expr, Index, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_not_exceed, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_not_exceed, require
 from relax_aot.ops._window import Sizes, output_sizes, window, windows_of
 
 
@@ -202,7 +202,7 @@ def _power_samples(rng: np.random.Generator) -> list[Sample]:
 OPS = (
     Op(
         "max_pool_with_indices", _places_type, _places_lower, _places_reference, _places_samples,
-        conditions=_conditions, former=("max_pool_places",),
+        conditions=_conditions, former=("max_pool_places",), traits=Trait.EXACT
     ),
     Op(
         "lp_pool", _power_type, _power_lower, _power_reference, _power_samples,

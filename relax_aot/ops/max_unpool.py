@@ -1,4 +1,4 @@
-"""max_unpool: zeros, with the elements of x at the indices that `max_pool` returned.
+"""max_unpool: zeros, with the elements of x at the indices from max_pool_with_indices.
 
 An index counts the elements of the result row by row, through batch and channels, as in ONNX
 Runtime and (within a channel) PyTorch. ONNX's reference evaluator counts the elements of the shape
@@ -17,7 +17,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, must_not_exceed, require
 
 Sizes = Sequence[int | Dim]
 
@@ -69,4 +69,6 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("max_unpool", _type, _lower, _reference, _samples, conditions=_conditions)
+OP = Op(
+    "max_unpool", _type, _lower, _reference, _samples, conditions=_conditions, traits=Trait.EXACT
+)

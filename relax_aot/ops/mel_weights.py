@@ -1,4 +1,4 @@
-"""mel_weights: a matrix that sums the bins of a spectrum into bins of the mel scale.
+"""mel_weights: a matrix that converts the bins of a spectrum to the mel scale.
 
 The edges of the triangles lie evenly apart on that scale, from `low` to `high` hertz, and on
 whole bins of the spectrum; one outside the spectrum ends the run with a status.

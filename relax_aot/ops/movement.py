@@ -1,4 +1,4 @@
-"""Ops that move elements: views, copies, transposes, slices, concatenation, padding."""
+"""Data movement: reshape, copy, transpose, slice, concat, expand, tile, pad."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from relax_aot.ops._op import (
     Array,
     Op,
     Sample,
+    Trait,
     broadcast_conditions,
     must_equal,
     must_not_exceed,
@@ -25,6 +26,7 @@ from relax_aot.ops._op import (
     require,
     spread,
 )
+from relax_aot.ops._ranges import union
 
 Sizes = Sequence[int | Dim]
 
@@ -67,6 +69,7 @@ RESHAPE = Op(
     symbolic=plainly(lambda x, *, shape: np.reshape(x, [int(n) for n in shape])),
     view=True,
     any_type=True,
+    traits=Trait.MOVES | Trait.SAME | Trait.PERMUTES,
 )
 
 COPY = Op(
@@ -77,6 +80,7 @@ COPY = Op(
     lambda rng: [Sample((_counting(2, 3),)), Sample((_counting(dtype=np.int64),))],
     symbolic=plainly(lambda x: x),
     any_type=True,
+    traits=Trait.MOVES | Trait.SAME,
 )
 
 
@@ -105,6 +109,7 @@ TRANSPOSE = Op(
     ],
     symbolic=plainly(lambda x, *, perm: np.transpose(x, perm)),
     any_type=True,
+    traits=Trait.MOVES | Trait.PERMUTES,
 )
 
 
@@ -129,6 +134,7 @@ EXPAND = Op(
     conditions=_expand_conditions,
     symbolic=plainly(lambda x, *, shape: np.broadcast_to(x, [int(n) for n in shape])),
     any_type=True,
+    traits=Trait.MOVES | Trait.SAME,
 )
 
 
@@ -151,6 +157,7 @@ TILE = Op(
     lambda rng: [Sample((_counting(2, 3),), {"repeats": (3, 2)})],
     symbolic=plainly(lambda x, *, repeats: np.tile(x, [int(r) for r in repeats])),
     any_type=True,
+    traits=Trait.MOVES,
 )
 
 
@@ -167,6 +174,7 @@ TILE_TO = Op(
         x, [int(n) // max(m, 1) for n, m in zip(shape, x.shape, strict=True)]
     ),
     lambda rng: [Sample((_counting(2, 3),), {"shape": (6, 9)}, sizes=("shape",))],
+    traits=Trait.MOVES,
 )
 
 
@@ -283,7 +291,7 @@ SLICE = Op(
     ],
     conditions=_slice_conditions,
     symbolic=plainly(_slice_reference),
-    any_type=True,
+    any_type=True, traits=Trait.MOVES
 )  # fmt: skip
 
 
@@ -330,13 +338,14 @@ CONCAT = Op(
     conditions=_concat_conditions,
     symbolic=plainly(lambda *xs, axis: np.concatenate(xs, axis=axis)),
     any_type=True,
+    traits=Trait.QUANTIZABLE | Trait.PERMUTES,
+    value_range=union,
 )
 
 
 def _pad_type(
     x: TensorType, value: TensorType | None = None, *, before: Sizes, after: Sizes, mode: str
 ) -> TensorType:
-    require(mode in ("constant", "reflect", "edge", "wrap"), f"pad: mode {mode!r} is unknown")
     sizes = zip(before, x.shape, after, strict=True)
     return TensorType(x.dtype, tuple(n + Dim.of(a) + Dim.of(b) for a, n, b in sizes))
 
@@ -424,7 +433,8 @@ PAD = Op(
     _pad_type,
     _pad_lower,
     _pad_reference,
-    lambda rng: [
+    values={"mode": ("constant", "reflect", "edge", "wrap")},
+    samples=lambda rng: [
         Sample((_counting(3, 5),), {"before": (1, 0), "after": (2, 3), "mode": "constant"}),
         Sample((_counting(3, 5), np.array(7, np.float32)),
                {"before": (0, 2), "after": (0, 0), "mode": "constant"}),
@@ -433,7 +443,7 @@ PAD = Op(
         Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 6), "mode": "edge"}),
         Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 4), "mode": "wrap"}),
     ],
-    conditions=_pad_conditions,
+    conditions=_pad_conditions, traits=Trait.EXACT
 )  # fmt: skip
 
 OPS = (RESHAPE, COPY, TRANSPOSE, EXPAND, TILE, TILE_TO, SLICE, CONCAT, PAD)

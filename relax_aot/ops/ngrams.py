@@ -1,4 +1,4 @@
-"""ngram_counts: how often each of a table of n-grams stands in the rows of a text of numbers.
+"""ngram_counts: counts the n-grams of a table in rows of integers.
 
 The elements of an n-gram may lie `1..skips` places apart, all by one distance; each distance
 is counted, except that a single element is counted once. `pool` holds one n-gram a line, of

@@ -1,4 +1,4 @@
-"""Normalizations: layer, RMS, batch, instance and group."""
+"""Normalization: layer, RMS, batch, instance and group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""one_hot: values[1] where the position along a new axis is the index, values[0] elsewhere.
+"""one_hot: values[1] at the index along a new axis, values[0] elsewhere.
 
 An index from -depth to -1 counts from the end; one outside -depth..depth-1 gives no hot
 element and is no error.
@@ -13,7 +13,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Index, Lit, Select, equal
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, normal_axis, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, normal_axis, require
 
 
 def deduce(
@@ -69,4 +69,4 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("one_hot", deduce, lower, reference, samples, conditions=conditions)
+OP = Op("one_hot", deduce, lower, reference, samples, conditions=conditions, traits=Trait.EXACT)

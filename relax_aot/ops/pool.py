@@ -1,4 +1,4 @@
-"""Max and average pooling in any number of spatial axes."""
+"""Max and average pooling with channels first, in any number of spatial axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Index, maximum
 from relax_aot.ir.types import Shape, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, must_not_exceed, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, is_float, must_not_exceed, require
 from relax_aot.ops._window import Sizes, output_sizes, window, windows_of
 
 
@@ -204,9 +204,10 @@ def _average_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 OPS = (
-    Op("max_pool", deduce, _lower_max, _max_reference, _max_samples, conditions=conditions),
+    Op("max_pool", deduce, _lower_max, _max_reference, _max_samples, conditions=conditions,
+       traits=Trait.MOVES),
     Op(
         "average_pool", deduce, _lower_average, _average_reference, _average_samples,
-        conditions=conditions,
+        conditions=conditions, traits=Trait.QUANTIZABLE
     ),
 )  # fmt: skip

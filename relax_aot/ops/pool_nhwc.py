@@ -1,4 +1,4 @@
-"""Max and average pooling with channels as the last axis.
+"""Max and average pooling with channels last.
 
 Averages count the elements inside the input alone. Those of integers are rounded to nearest,
 halves away from 0, as TensorFlow Lite has it.
@@ -17,7 +17,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Lit, Local, Select, binary, maximum
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, must_not_exceed, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, is_float, must_not_exceed, require
 from relax_aot.ops._window import Sizes, output_sizes, window, windows_of
 
 
@@ -141,7 +141,7 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("max_pool_nhwc", _type, _lower_max, _max_reference, _samples, conditions=_conditions,
-       former=("max_pool_last",)),
+       former=("max_pool_last",), traits=Trait.EXACT),
     Op(
         "average_pool_nhwc", _average_type, _lower_average, _average_reference, _samples,
         conditions=_conditions, former=("average_pool_last",),

@@ -1,4 +1,4 @@
-"""Element-wise operators of 8-bit codes, whose result is codes again.
+"""Element-wise ops on quantized 8-bit values, with quantized results.
 
 qadd       (x * left + y * right + offset) >> shift, all of it in 32 bits; whoever makes
                 one has shown for all codes that it is what is meant
@@ -20,6 +20,7 @@ from relax_aot.ops._op import (
     Array,
     Op,
     Sample,
+    Trait,
     broadcast,
     broadcast_conditions,
     require,
@@ -156,7 +157,6 @@ def _combine_type(
     to: DType,
     limits: Sequence[int],
 ) -> TensorType:
-    require(kind in KINDS, f"qbinary: kind is one of {sorted(KINDS)}, not {kind!r}")
     three = len(scales) == 3 and len(zeros) == 3
     require(three, "qbinary takes scales and zeros of two operands and the result")
     _check_limits(limits, to)
@@ -255,8 +255,9 @@ def _lookup_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("qadd", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-       conditions=broadcast_conditions, former=("sum_codes",)),
+       conditions=broadcast_conditions, former=("sum_codes",), traits=Trait.QUANTIZED),
     Op("qbinary", _combine_type, _combine_lower, _combine_reference, _combine_samples,
-       conditions=broadcast_conditions, former=("combine_codes",)),
+       conditions=broadcast_conditions, former=("combine_codes",),
+       values={"kind": KINDS}, traits=Trait.QUANTIZED),
     Op("lookup", _lookup_type, _lookup_lower, _lookup_reference, _lookup_samples),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Means and softmax of 8-bit codes, whose result is codes again.
+"""Means and softmax of quantized 8-bit values, with quantized results.
 
 Sums are exact, or they are sums of f32 in the order in which ONNX Runtime adds, where the middle
 between two codes may be met and that order therefore decides:
@@ -22,7 +22,7 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, binary, maximum
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import pool
-from relax_aot.ops._op import Array, Op, Sample, normal_axis, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, normal_axis, require
 from relax_aot.ops._window import Sizes, window
 from relax_aot.ops.qarithmetic import EIGHT
 from relax_aot.ops.quantize import code_of, coded
@@ -213,7 +213,6 @@ def _mean_type(
     x: TensorType, *, order: str, scales: Sequence[float], zeros: Sequence[int], to: DType
 ) -> TensorType:
     _check("qmean", x, to, scales)
-    require(order in ("exact", "lanes"), f"qmean: order {order!r}")
     require(x.rank >= 1, f"qmean of {x}")
     return TensorType(to, x.shape[:-1])
 
@@ -352,9 +351,10 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("qaverage_pool", _pool_type, _pool_lower, _pool_reference, _pool_samples,
-       conditions=_pool_conditions, former=("average_codes",)),
+       conditions=_pool_conditions, former=("average_codes",),
+       values={"order": POOL_ORDERS}, traits=Trait.QUANTIZED),
     Op("qmean", _mean_type, _mean_lower, _mean_reference, _mean_samples,
-       former=("mean_codes",)),
+       former=("mean_codes",), values={"order": ("exact", "lanes")}, traits=Trait.QUANTIZED),
     Op("qsoftmax", _softmax_type, _softmax_lower, _softmax_reference, _softmax_samples,
-       former=("softmax_codes",)),
+       former=("softmax_codes",), traits=Trait.QUANTIZED),
 )  # fmt: skip

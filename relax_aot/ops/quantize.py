@@ -1,4 +1,4 @@
-"""Between numbers and their quantized forms: a number is (code - zero) * scale.
+"""quantize and dequantize: real value = (quantized value - zero point) * scale.
 
 Scale and zero point are one number, one per place of an axis, or one per block of `block`
 places along it. quantize rounds to nearest, halves to even, and saturates.
@@ -16,7 +16,7 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._narrow import narrowed
-from relax_aot.ops._op import Array, Op, Sample, must_equal, normal_axis, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, normal_axis, require
 
 FLOATS = (DType.F32, DType.F16, DType.BF16)
 CODES = (
@@ -198,6 +198,7 @@ def _quantize_samples(rng: np.random.Generator) -> list[Sample]:
 QUANTIZE = Op(
     "quantize", _quantize_type, _quantize_lower, _quantize_reference, _quantize_samples,
     conditions=_quantize_conditions, any_type=True,
+    traits=Trait.QUANTIZED | Trait.ROUNDS,
 )  # fmt: skip
 
 
@@ -293,6 +294,7 @@ def _dequantize_samples(rng: np.random.Generator) -> list[Sample]:
 DEQUANTIZE = Op(
     "dequantize", _dequantize_type, _dequantize_lower, _dequantize_reference,
     _dequantize_samples, conditions=_quantize_conditions, any_type=True,
+    traits=Trait.QUANTIZED | Trait.ROUNDS,
 )  # fmt: skip
 
 

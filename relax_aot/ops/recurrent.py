@@ -1,4 +1,5 @@
-"""LSTM, GRU and simple RNN as ONNX defines them, as rolled loops.
+"""LSTM, GRU and simple RNN as ONNX defines them, as loops over the sequence. The arguments are
+x, w, r, b?, lens?, h0?, and for lstm c0? and peepholes?.
 
 Shapes: x [seq, batch, in]; w [directions, gates*hidden, in]; r [directions, gates*hidden,
 hidden]; b [directions, 2*gates*hidden]; lens [batch]; h0, c0 [directions, batch, hidden];
@@ -81,8 +82,7 @@ def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
     def deduce(*args: TensorType | None, **attrs: Any) -> tuple[TensorType, ...]:
         x, w = args[0], args[1]
         assert x is not None and w is not None
-        cell = _cell(attrs)
-        require(cell.direction in DIRECTIONS, f"{kind} has no direction {cell.direction!r}")
+        cell = _cell(**attrs)
         require(x.rank == 3 and w.rank == 3, f"{kind} needs x and w of rank 3, got {x} and {w}")
         require(x.dtype.is_float, f"{kind} needs float tensors, got {x}")
         gates = Dim.of(GATES[kind] * cell.hidden)
@@ -96,22 +96,25 @@ def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
     return deduce
 
 
-def _cell(attrs: dict[str, Any]) -> Cell:
+def _cell(
+    *,
+    hidden: int,
+    direction: str,
+    activations: Sequence[str],
+    clip: float = 0.0,
+    linear_before_reset: bool = False,
+    input_forget: bool = False,
+    cell_clip: float = 0.0,
+) -> Cell:
     return Cell(
-        int(attrs["hidden"]),
-        attrs["direction"],
-        tuple(attrs["activations"]),
-        float(attrs.get("clip", 0.0)),
-        bool(attrs.get("linear_before_reset", False)),
-        bool(attrs.get("input_forget", False)),
-        float(attrs.get("cell_clip", 0.0)),
+        hidden, direction, tuple(activations), clip, linear_before_reset, input_forget, cell_clip
     )
 
 
 def _conditions(kind: str) -> Callable[..., list[Condition]]:
     def conditions(*args: TensorType | None, **attrs: Any) -> list[Condition]:
         named = dict(zip(_names(kind), args, strict=False))
-        x, cell = named["x"], _cell(attrs)
+        x, cell = named["x"], _cell(**attrs)
         assert x is not None
         ways, hidden = Dim.of(len(cell.reverses)), Dim.of(cell.hidden)
         gates, (_, batch, width) = Dim.of(GATES[kind]) * hidden, x.shape
@@ -187,7 +190,7 @@ def _parametric(name: str, x: Expr, alpha: float, beta: float) -> Expr:
 
 def _lower(kind: str) -> Callable[..., None]:
     def lower(k: KernelBuilder, *buffers: Buffer | None, **attrs: Any) -> None:
-        cell = _cell(attrs)
+        cell = _cell(**attrs)
         names = _names(kind)
         count = len(buffers) - 1 - STATES[kind]
         given: Buffers = dict.fromkeys(names)
@@ -436,7 +439,7 @@ def _np_activation(text: str) -> Callable[[Array], Array]:
 
 def _reference(kind: str) -> Callable[..., tuple[Array, ...]]:
     def reference(*args: Array | None, **attrs: Any) -> tuple[Array, ...]:
-        cell = _cell(attrs)
+        cell = _cell(**attrs)
         arrays = {
             n: None if a is None else a.astype(np.float64 if is_float(a) else np.int64)
             for n, a in zip(_names(kind), args, strict=False)
@@ -562,7 +565,7 @@ def _samples(kind: str) -> Callable[[np.random.Generator], list[Sample]]:
 OPS = tuple(
     Op(
         kind, _deduce(kind), _lower(kind), _reference(kind), _samples(kind),
-        conditions=_conditions(kind),
+        conditions=_conditions(kind), rules=(_cell,), values={"direction": DIRECTIONS},
     )
     for kind in GATES
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Reductions over axes, and the position of the greatest or least element."""
+"""Reductions over axes; arg_max and arg_min."""
 
 from __future__ import annotations
 
@@ -46,9 +46,12 @@ def _reduced(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
 
 
 def _type(x: TensorType, *, kind: str, axes: Sequence[int], keepdims: bool) -> TensorType:
-    require(kind in KINDS, f"unknown reduction {kind!r}")
     require(x.dtype is not DType.BOOL or kind in ("max", "min"), f"reduce {kind} of {x}")
     return TensorType(x.dtype, _reduced(x.shape, _axes(axes, x.rank), keepdims))
+
+
+def _exact_where(*, kind: str, **_attrs: Any) -> bool:
+    return kind in ("max", "min")
 
 
 def _start(kind: str, dtype: DType) -> float | int:
@@ -230,7 +233,15 @@ def _to_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-REDUCE_TO = Op("reduce_to", _to_type, _to_lower, _to_reference, _to_samples)
+REDUCE_TO = Op(
+    "reduce_to",
+    _to_type,
+    _to_lower,
+    _to_reference,
+    _to_samples,
+    values={"kind": KINDS},
+    exact_where=_exact_where,
+)
 
 
 def _of_sizes(
@@ -249,7 +260,16 @@ def _of_sizes(
     return x if keepdims else np.asarray(x, object).squeeze(over)
 
 
-REDUCE = Op("reduce", _type, _lower, _reference, _samples, symbolic=_of_sizes)
+REDUCE = Op(
+    "reduce",
+    _type,
+    _lower,
+    _reference,
+    _samples,
+    symbolic=_of_sizes,
+    values={"kind": KINDS},
+    exact_where=_exact_where,
+)
 
 
 def _arg_type(x: TensorType, *, axis: int, keepdims: bool, select_last: bool) -> TensorType:

@@ -1,4 +1,4 @@
-"""requantize: 32-bit sums of products as codes of a step of their own.
+"""requantize: rescales 32-bit accumulators to 8 or 16 bits.
 
 What is meant is `sum * scale + zero`, saturated, within `limits` where they are given (a
 fused ReLU or clip is that). How it is rounded is an attribute, since formats differ in it:
@@ -29,7 +29,7 @@ from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, require
 from relax_aot.ops.quantize import check_part, code_of, coded, part_at, part_conditions, spread_part
 
 ROUNDINGS = ("onnx", "nearest", "tflite", "twice")
@@ -47,7 +47,6 @@ def _type(
     rounding: str = "onnx",
     limits: Sequence[int] = (),
 ) -> TensorType:
-    require(rounding in ROUNDINGS, f"requantize: rounding is one of {ROUNDINGS}, not {rounding!r}")
     kind = DType.F32 if rounding == "onnx" else DType.I32
     sums = x.dtype is DType.I32 or (x.dtype is DType.I64 and rounding in ("nearest", "tflite"))
     require(sums and scale.dtype is kind, f"requantize of {x} by {scale}")
@@ -254,4 +253,5 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]  # fmt: skip
 
 
-OP = Op("requantize", _type, _lower, _reference, _samples, conditions=_conditions)
+OP = Op("requantize", _type, _lower, _reference, _samples, conditions=_conditions,
+        values={"rounding": ROUNDINGS}, traits=Trait.QUANTIZED)  # fmt: skip

@@ -1,4 +1,4 @@
-"""resize: samples x at places that a map of coordinates gives, axis by axis.
+"""resize: interpolates x axis by axis, with the coordinate transformations of ONNX.
 
 `sizes` are the result's. The scale of an axis is, in this order: the number in `scales`
 (0 means none), the element of the argument `factors`, the least or greatest ratio of `wanted`
@@ -50,6 +50,10 @@ TRANSFORMS = (
 )  # fmt: skip
 ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
 """`legacy` is that of the first Resize: the ceiling where the scale is below 1, else the floor."""
+VALUES = {
+    "mode": ("nearest", *REACH), "transform": TRANSFORMS, "rounding": ROUNDING,
+    "policy": ("", "not_larger", "not_smaller"),
+}  # fmt: skip
 NOT_IDENTITY = ("tf_half_pixel_for_nn", "tf_crop_and_resize")
 """Coordinates that would move elements at a scale of 1."""
 FAR = 1 << 20
@@ -83,9 +87,6 @@ def _type(
     **attrs: Any,
 ) -> TensorType:
     require(len(sizes) == x.rank == len(scales), f"resize needs one size per axis of {x}")
-    require(mode in ("nearest", *REACH), f"resize: mode {mode!r} is unknown")
-    require(transform in TRANSFORMS, f"resize: coordinates {transform!r} are unknown")
-    require(rounding in ROUNDING, f"resize: rounding {rounding!r} is unknown")
     require(x.dtype is not DType.BOOL or mode == "nearest", f"resize cannot interpolate {x}")
     return TensorType(x.dtype, tuple(Dim.of(n) for n in sizes))
 
@@ -522,4 +523,4 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]  # fmt: skip
 
 
-OP = Op("resize", _type, _lower, _reference, _samples, conditions=_conditions)
+OP = Op("resize", _type, _lower, _reference, _samples, conditions=_conditions, values=VALUES)

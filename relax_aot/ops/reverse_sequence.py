@@ -1,4 +1,4 @@
-"""reverse_sequence: the first lens[b] elements along the time axis, backwards; the rest stays.
+"""reverse_sequence: reverses the first lens[b] elements along the time axis.
 
 A length outside 0..time ends the run with a status.
 """
@@ -12,7 +12,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, normal_axis, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, normal_axis, require
 
 
 def _axes(rank: int, batch_axis: int, time_axis: int) -> tuple[int, int]:
@@ -80,4 +80,6 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("reverse_sequence", deduce, lower, reference, samples, conditions=conditions)
+OP = Op(
+    "reverse_sequence", deduce, lower, reference, samples, conditions=conditions, traits=Trait.MOVES
+)

@@ -1,4 +1,4 @@
-"""Pools over regions that data name: roi_align and max_roi_pool.
+"""Pooling over regions of interest: roi_align and max_roi_pool.
 
 The image of a region is an index from data: one outside the batch ends the run with a status.
 """
@@ -29,6 +29,7 @@ from relax_aot.ops._op import (
     Array,
     Op,
     Sample,
+    Trait,
     may_equal,
     must_equal,
     must_not_exceed,
@@ -63,7 +64,6 @@ def _align_type(
     require(may_equal(rois.shape[1], 4), f"roi_align needs four numbers a region, got {rois}")
     same = x.dtype is rois.dtype and x.dtype in (DType.F32, DType.F64)
     require(same, f"roi_align cannot take {x} at {rois}")
-    require(mode in ("avg", "max"), f"roi_align: mode {mode!r} is unknown")
     return TensorType(x.dtype, (rois.shape[0], x.shape[1], Dim.of(height), Dim.of(width)))
 
 
@@ -214,7 +214,7 @@ def _align_samples(rng: np.random.Generator) -> list[Sample]:
 
 ALIGN = Op(
     "roi_align", _align_type, _align_lower, _align_reference, _align_samples,
-    conditions=_align_conditions,
+    conditions=_align_conditions, values={"mode": ("avg", "max")},
 )  # fmt: skip
 
 
@@ -306,7 +306,7 @@ def _pool_conditions(x: TensorType, rois: TensorType, **_attrs: Any) -> list[Con
 
 POOL = Op(
     "max_roi_pool", _pool_type, _pool_lower, _pool_reference, _pool_samples,
-    conditions=_pool_conditions,
+    conditions=_pool_conditions, traits=Trait.EXACT
 )  # fmt: skip
 
 OPS = (ALIGN, POOL)

@@ -1,4 +1,4 @@
-"""Ops that write at indices from data: a copy of x, then the updates in row-major order.
+"""Writes at data-dependent indices: copies x, then applies the updates in row-major order.
 
 Where several updates meet, they are combined by `reduction`; with `none` the last one
 stays. A negative index counts from the end, once; any other index outside the axis ends
@@ -40,10 +40,13 @@ NUMPY = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum
 
 
 def _check(op: str, x: TensorType, indices: TensorType, updates: TensorType, how: str) -> None:
-    require(how in REDUCTIONS, f"{op}: reduction {how!r} is none of {', '.join(REDUCTIONS)}")
     require(how == "none" or x.dtype is not DType.BOOL, f"{op}: no reduction {how} of {x}")
     require(indices.dtype.is_int, f"{op} needs integer indices, got {indices}")
     require(updates.dtype is x.dtype, f"{op} needs equal element types, got {x} and {updates}")
+
+
+def _exact_where(*, reduction: str = "none", **_attrs: Any) -> bool:
+    return reduction in ("none", "max", "min")
 
 
 def _update(k: KernelBuilder, target: Load, update: Load, reduction: str) -> None:
@@ -237,11 +240,12 @@ def _nd_samples(rng: np.random.Generator) -> list[Sample]:
 OPS = (
     Op(
         "scatter_elements", _elements_type, _elements_lower, _elements_reference,
-        _elements_samples, conditions=_elements_conditions,
-        symbolic=_symbolic(_elements_reference),
+        _elements_samples, conditions=_elements_conditions, values={"reduction": REDUCTIONS},
+        symbolic=_symbolic(_elements_reference), exact_where=_exact_where
     ),
     Op(
         "scatter_nd", _nd_type, _nd_lower, _nd_reference, _nd_samples,
         conditions=_nd_conditions, symbolic=_symbolic(_nd_reference),
+        values={"reduction": REDUCTIONS}, exact_where=_exact_where
     ),
 )  # fmt: skip

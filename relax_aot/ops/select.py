@@ -1,4 +1,4 @@
-"""where, clip, fill, range and shape_of: choosing and making values."""
+"""where, clip, fill, range, shape_of and size_of."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from relax_aot.ops._op import (
     Array,
     Op,
     Sample,
+    Trait,
     broadcast,
     broadcast_conditions,
     plainly,
     require,
     spread,
 )
+from relax_aot.ops._ranges import clipped, union
 
 Sizes = Sequence[int | Dim]
 
@@ -59,7 +61,7 @@ WHERE = Op(
     ],
     conditions=broadcast_conditions,
     symbolic=_where_symbolic,
-    any_type=True,
+    any_type=True, value_range=lambda _c, x, y: union(x, y)
 )  # fmt: skip
 
 
@@ -106,6 +108,8 @@ CLIP = Op(
         Sample((rng.integers(-9, 9, (5,)).astype(np.int8), None, np.array(3, np.int8))),
         Sample((np.array([np.nan, np.inf], np.float32), np.array(0, np.float32), None)),
     ],
+    traits=Trait.QUANTIZABLE | Trait.EXACT,
+    value_range=clipped,
 )
 
 
@@ -137,6 +141,7 @@ FILL = Op(
     symbolic=plainly(
         lambda *, shape, value, dtype: np.full([int(n) for n in shape], value, object)
     ),
+    traits=Trait.EXACT,
 )
 
 

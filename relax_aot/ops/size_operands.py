@@ -1,4 +1,4 @@
-"""Sizes that integers at run time ask for: what a `define` then makes symbols of.
+"""Shape operands as sizes: each op computes the sizes that `define` then turns into symbols.
 
 Each op here turns an operand as ONNX spells it (negative numbers, clamping, 0 and -1, a list
 of axes) into plain sizes, one for each axis, as int64. An operand that makes no sense ends the
@@ -30,6 +30,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, is_float, require
+from relax_aot.ops._ranges import steps
 
 Sizes = Sequence[int | Dim]
 ZERO, ONE = Lit(0, DType.I64), Lit(1, DType.I64)
@@ -508,6 +509,7 @@ RANGE = Op(
         ]
         + [Sample(tuple(np.array(v, np.float32) for v in (1, 5, 1.5)))]
     ),
+    value_range=steps,
 )
 
 

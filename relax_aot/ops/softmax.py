@@ -14,7 +14,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder, exp
 from relax_aot.ir.loops import Buffer, Cast, Expr, Local, Select, as_expr, equal, maximum
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, normal_axis, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, normal_axis, require
 
 HALF_HIGH = 65504.0
 """The greatest number of half precision."""
@@ -79,4 +79,12 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     return [*usual, inner, large, *masked, half]
 
 
-OP = Op("softmax", deduce, lower, reference, samples)
+OP = Op(
+    "softmax",
+    deduce,
+    lower,
+    reference,
+    samples,
+    value_range=lambda _x: (0.0, 1.0),
+    traits=Trait.QUANTIZABLE,
+)

@@ -1,4 +1,4 @@
-"""top_k: the k greatest (or least) elements along an axis, and where they stand.
+"""top_k: the k largest or smallest elements along an axis, and their indices.
 
 Each of the k is found by one pass that looks behind the one before it in the order
 (value, then index), so no scratch is needed and equal values keep their order. NaN counts
@@ -16,7 +16,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Binary, Buffer, Expr, Index, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_not_exceed, normal_axis, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_not_exceed, normal_axis, require
 
 
 def _type(
@@ -108,4 +108,4 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("top_k", _type, _lower, _reference, _samples, conditions=_conditions)
+OP = Op("top_k", _type, _lower, _reference, _samples, conditions=_conditions, traits=Trait.EXACT)

@@ -16,8 +16,9 @@ import numpy as np
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Constant, Module, Var, attrs_of
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops import elementwise_unary
-from relax_aot.ops._op import Array
+from relax_aot.ops import elementwise_unary, has
+from relax_aot.ops._op import Array, Trait
+from relax_aot.ops.qarithmetic import KINDS as PAIRS
 from relax_aot.quantization.codes import (
     Step,
     bias_codes,
@@ -28,14 +29,8 @@ from relax_aot.quantization.codes import (
 )
 from relax_aot.quantization.ranges import Range
 
-CONTRACTIONS = ("conv", "matmul", "gemm")
-PAIRS = ("add", "sub", "mul")
 FOLLOWERS = ("relu", "clip")
-FORMULAS = frozenset(op.name for op in elementwise_unary.OPS) - {"is_nan", "is_inf", "logical_not"}
-MOVING = (
-    "reshape", "copy", "transpose", "expand", "tile", "slice", "gather", "max_pool",
-    "reverse_sequence", "match_cast",
-)  # fmt: skip
+FORMULAS = frozenset(op.name for op in elementwise_unary.OPS)
 
 
 @dataclass
@@ -66,7 +61,7 @@ class _Insertion:
             return False
         if call.out.name in self.kept or call.out.name not in self.ranges:
             return False
-        if call.op in CONTRACTIONS:
+        if has(call.op, Trait.CONTRACTION):
             return self._contraction(call)
         if call.op in PAIRS:
             return any(self.numeric(arg) is None for arg in call.inputs)
@@ -74,8 +69,8 @@ class _Insertion:
             return self.factor_of(call) is not None
         if call.op == "reduce":
             return call.attr("kind") == "mean"
-        moves = call.op in ("average_pool", "softmax", "concat", *FOLLOWERS)
-        return (moves or call.op in FORMULAS) and call.out.type.rank > 0
+        known = has(call.op, Trait.QUANTIZABLE) or call.op in FORMULAS
+        return known and call.out.type.rank > 0
 
     def _contraction(self, call: Call) -> bool:
         attrs: dict[str, Any] = dict(call.attrs)
@@ -98,9 +93,9 @@ class _Insertion:
         if maker is None or not alone or not self.is_quantized(maker):
             return False
         if call.op in FOLLOWERS:
-            return maker.op in (*CONTRACTIONS, *PAIRS, "div")
+            return has(maker.op, Trait.CONTRACTION) or maker.op in (*PAIRS, "div")
         if self.factor_of(call) is not None:
-            return maker.op in CONTRACTIONS
+            return has(maker.op, Trait.CONTRACTION)
         return call.op == "add" and maker.op == "matmul" and self.bias_of(call) is not None
 
     def factor_of(self, call: Call) -> float | None:
@@ -125,7 +120,7 @@ class _Insertion:
     def wants(self, value: Var) -> bool:
         """Whether anybody reads codes of it."""
         for call in self.readers.get(value.name, ()):
-            if call.op in MOVING and call.inputs[0].name == value.name:
+            if has(call.op, Trait.MOVES) and call.inputs[0].name == value.name:
                 if any(self.wants(out) for out in call.outs):
                     return True
             elif self.is_quantized(call) and not self.follows(call):
@@ -157,7 +152,7 @@ class _Insertion:
         args: tuple[Var | None, ...] = tuple(
             None if arg is None else self.seen.get(arg.name, arg) for arg in call.args
         )
-        if call.op in MOVING and call.inputs[0].name in self.steps:
+        if has(call.op, Trait.MOVES) and call.inputs[0].name in self.steps:
             self.body.append(replace(call, args=args))
             self.steps[call.out.name] = self.steps[call.inputs[0].name]
             return
@@ -169,7 +164,7 @@ class _Insertion:
             self.coded(out, call.origin)
 
     def operands(self, call: Call, args: tuple[Var | None, ...]) -> tuple[Var | None, ...]:
-        if call.op in CONTRACTIONS:
+        if has(call.op, Trait.CONTRACTION):
             return self.contraction(call, args)
         if call.op in PAIRS and self.follows(call):
             return self.late_bias(call, args)

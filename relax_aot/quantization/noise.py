@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.ir.graph import Call, Module
-from relax_aot.ops import all_ops
+from relax_aot.ops import all_ops, has
+from relax_aot.ops._op import Trait
 from relax_aot.quantization.codes import Step, decoded, encoded
-from relax_aot.quantization.insert import CONTRACTIONS, Inserted
+from relax_aot.quantization.insert import Inserted
 from relax_aot.quantization.ranges import Sample, values
 from relax_aot.quantization.summary import Layer
 
@@ -64,13 +65,13 @@ def noise(
         spoilt.update(dict.fromkeys(_spoilt(module, exact, found)))
         for name in inserted.quantized:
             whole[name].add(exact[name], found[name])
-            if calls[name].op in CONTRACTIONS:
+            if has(calls[name].op, Trait.CONTRACTION):
                 result = _alone(calls[name], quantized[name], exact, inserted.steps, weights)
                 alone[name].add(exact[name], exact[name] if result is None else result)
     found_layers = tuple(
         Layer(
             module.source_name(name), calls[name].op, calls[name].origin, whole[name].decibels,
-            alone[name].decibels if calls[name].op in CONTRACTIONS else None,
+            alone[name].decibels if has(calls[name].op, Trait.CONTRACTION) else None,
         )
         for name in inserted.quantized
     )  # fmt: skip

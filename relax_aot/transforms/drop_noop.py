@@ -9,10 +9,8 @@ from __future__ import annotations
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.rewrite import Rewritten, rewrite_module
-
-SAME_TYPE = ("reshape", "expand", "cast", "copy", "match_cast")
-"""Ops that give their first argument back when the type does not change."""
-
+from relax_aot.ops import has
+from relax_aot.ops._op import Trait
 
 EXAMPLES = (
     Example(
@@ -62,7 +60,7 @@ def run(module: Module) -> Module:
 def _rule(function: Function, call: Call) -> Rewritten:
     if len(call.outs) != 1 or call.out in function.results or not call.inputs:
         return call
-    same = call.op in SAME_TYPE and call.inputs[0].type == call.out.type
+    same = has(call.op, Trait.SAME) and call.inputs[0].type == call.out.type
     noop = same or (call.op == "transpose" and _identity(call.attr("perm")))
     return call.inputs[0] if noop else call
 

@@ -14,11 +14,8 @@ import numpy as np
 from relax_aot.inference.build import FOLD_BUDGET_BYTES
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Constant, Function, Module, Var
-from relax_aot.ops import all_ops
-from relax_aot.ops._op import depends_on_sizes
-
-DECODERS = ("matmul", "gemm", "conv")
-"""Ops that read an operand through whatever cheap formula makes it."""
+from relax_aot.ops import all_ops, has
+from relax_aot.ops._op import Trait, depends_on_sizes
 
 GROWTH = 8
 """Above the budget, a result takes at most so many times the bytes that its operands store."""
@@ -127,7 +124,7 @@ def _encoded(function: Function, fixed: set[str]) -> set[str]:
 def _decodes(use: Call, encoded: set[str], fixed: set[str]) -> bool:
     if use.outs[0].name in fixed:
         return use.outs[0].name in encoded
-    return use.op in DECODERS
+    return has(use.op, Trait.CONTRACTION)  # it reads an operand through a cheap formula
 
 
 def _evaluated(call: Call, constants: dict[str, Constant]) -> list[Constant] | None:

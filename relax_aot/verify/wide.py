@@ -24,14 +24,12 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import Cast, Kernel, expressions, walk
 from relax_aot.ir.types import DType
-from relax_aot.ops import all_ops
+from relax_aot.ops import all_ops, has
+from relax_aot.ops._op import Trait
 from relax_aot.verify.depth import Depth, Order, depth_of, depth_of_call
 from relax_aot.verify.ulp import FORMATS, unit_in_last_place, unit_roundoff
 
 Array = NDArray[Any]
-
-DISCRETE = ("ceil", "floor", "fmod", "mod", "round_away", "round_even", "sign")
-"""Ops of floats whose results jump."""
 
 # Roundings that are uniform in half a unit in the last place, against the magnitude of the
 # rounded number: standard deviation 0.42 u, u the unit roundoff. In a serial sum of n terms whose
@@ -89,7 +87,7 @@ class Wide(Evaluation):
     def op(self, call: Call, args: Sequence[Array | None]) -> tuple[Array, ...]:
         if not any(out.type.dtype.is_float for out in call.outs):
             return self.kept(call)
-        if call.op in DISCRETE:
+        if has(call.op, Trait.DISCONTINUOUS):
             return self.kept(call)
         attrs = {name: _wide_attr(self.attr(value)) for name, value in call.attrs}
         reference = all_ops()[call.op].reference

@@ -366,9 +366,14 @@ def test_a_branch_may_name_what_it_uses_and_call_functions() -> None:
         ("slice(%x) {axes=[7], lengths=[2], starts=[0], steps=[1]}", "axis 7"),
         ("reshape(%x) {shape=[-1, 4]}", "holds for no allowed size"),
         ("fill() {dtype=f32, shape=[-n], value=1.0}", "0 <= -n holds for no allowed size"),
-        ('pad(%x) {after=[0, 0], before=[0, 0], mode="bogus"}', "mode 'bogus' is unknown"),
-        ('cast(%x) {to="f32"}', "to is a DType, got 'f32'"),
-        ("transpose(%x) {perm=1}", "perm is a Sequence[int], got 1"),
+        ('pad(%x) {after=[0, 0], before=[0, 0], mode="bogus"}', 'mode is "constant" or "reflect"'),
+        ('cast(%x) {to="f32"}', 'to is an element type, not "f32"'),
+        ("tanh(%x) {alfa=1.0}", "tanh has no attribute alfa: it takes no attributes"),
+        ("elu(%x) {alfa=1.0}", "elu has no attribute alfa: it takes alpha=1.0"),
+        ('gelu(%x) {approximate="foo"}', 'approximate is "none" or "tanh", not "foo"'),
+        ("softmax(%x) {axis=true}", "axis is an integer, not true"),
+        ("reduce(%x) {axes=[0], keepdims=true}", "reduce needs the attribute kind"),
+        ("transpose(%x) {perm=1}", "perm is a list of integers, not 1"),
     ],
 )
 def test_attributes_that_make_no_sense_are_refused(call: str, message: str) -> None:

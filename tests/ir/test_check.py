@@ -65,7 +65,7 @@ BREACHES = [
     ("%y: f32[n, 4] = mul", "%y: f32[n, 5] = mul", "mul gives f32[n, 4], not f32[n, 5]"),
     ("mul(%x, %w)", "mull(%x, %w)", "no op is called mull"),
     ("mul(%x, %w)", "mul(%x)", "mul takes (x, y): missing a required argument"),
-    ("mul(%x, %w)", "mul(%x, %w) {axis=1}", "got an unexpected keyword argument 'axis'"),
+    ("mul(%x, %w)", "mul(%x, %w) {axis=1}", "mul has no attribute axis: it takes no attributes"),
     ("mul(%x, %w)", "mul(%x, %flag)", "f32[n, 4] and bool[]"),
     ("kernel=@add_up", "kernel=@add", "kernel= names no kernel"),
     ("(%y, %s) {kernel", "(%y) {kernel", "kernel @add_up reads f32[n, 4], f32[n], not f32[n, 4]"),

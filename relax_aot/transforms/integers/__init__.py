@@ -13,6 +13,8 @@ from dataclasses import replace
 from relax_aot.ir.dims import Relation
 from relax_aot.ir.graph import Call, Function, Module, Var, assumption_conditions
 from relax_aot.ir.rewrite import substitute
+from relax_aot.ops import has
+from relax_aot.ops._op import Trait
 from relax_aot.transforms.integers import contractions, elementwise, movement, pairs, pools
 from relax_aot.transforms.integers.stays import stays
 from relax_aot.transforms.integers.work import Work
@@ -27,11 +29,10 @@ EXAMPLES = (
     *pools.EXAMPLES,
 )
 QUANTIZERS = (*elementwise.RULES, *pairs.RULES, *pools.RULES)
-SOURCES = ("dequantize", "quantize", "conv_integer", "matmul_integer", "requantize", "fixed_add")
 
 
 def run(module: Module) -> Module:
-    if not any(call.op in SOURCES for f in module.functions for call in f.body):
+    if not any(has(call.op, Trait.QUANTIZED) for f in module.functions for call in f.body):
         return module
     constants = dict(module.constant_table)
     names = set(constants)

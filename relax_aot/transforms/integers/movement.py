@@ -6,15 +6,10 @@ import numpy as np
 
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
+from relax_aot.ops import has
+from relax_aot.ops._op import Trait
 from relax_aot.transforms.integers.elementwise import Target
 from relax_aot.transforms.integers.work import Codes, Work, attributes
-
-MOVING = (
-    "reshape", "copy", "transpose", "expand", "tile", "tile_to", "slice", "gather",
-    "gather_elements", "gather_nd", "match_cast", "reverse_sequence", "max_pool",
-)  # fmt: skip
-"""Ops whose first argument is moved; quantization is monotone, so a maximum is moved too."""
-
 
 EXAMPLES = (
     Example(
@@ -61,7 +56,7 @@ def moves(call: Call) -> bool:
         return call.attr("kind") in ("max", "min")
     if call.op == "pad":
         return len(call.inputs) == 1 or call.attr("mode") != "constant"
-    return call.op in MOVING
+    return has(call.op, Trait.MOVES)
 
 
 def decode_later(work: Work, call: Call) -> bool:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from relax_aot.ir.graph import Call, Function, Module, Var
 from relax_aot.ir.types import DType
-
-CODED = (
-    "quantize", "dequantize", "requantize", "conv_integer", "matmul_integer", "qadd",
-    "qbinary", "qaverage_pool", "qmean", "qsoftmax",
-)  # fmt: skip
+from relax_aot.ops import has
+from relax_aot.ops._op import Trait
 
 
 def stays(module: Module) -> tuple[str, ...]:
     """One line for each call that makes floats, in a module after `run` that has codes."""
-    if not any(call.op in CODED for f in module.functions for call in f.body):
+    if not any(has(call.op, Trait.QUANTIZED) for f in module.functions for call in f.body):
         return ()
     lines = []
     for function in module.functions:
@@ -39,7 +36,7 @@ def _why(
         arg for arg in call.inputs if arg.type.dtype is DType.F32 and not _decoded(arg, makers)
     ]
     variable = [arg for arg in plain if arg.name not in module.constant_table]
-    if call.op in ("conv", "matmul", "gemm"):
+    if has(call.op, Trait.CONTRACTION):
         if plain:
             return "not quantized: " + ", ".join(f"%{arg.name}" for arg in plain)
         return "its sums may leave 32 bits, or scales lie along an axis that is summed up"
