@@ -35,6 +35,8 @@ MaxPool, for one, keeps NaN only where it comes first in its window. Its Sign gi
 SIGN_OF_ZERO_OPEN = ("Relu", "Max", "Min", "Clip")
 """Which zero the maximum of 0 and -0 is, IEEE 754 leaves open; ONNX Runtime's result depends on
 where -0 stands."""
+LOWEST_FOR_INFINITY = ("MaxPool", "GlobalMaxPool")
+"""ONNX Runtime gives the lowest finite value for a window of -infinity alone."""
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-42)
 
 
@@ -245,6 +247,10 @@ class Graph:
             arrays.append(run_node(node, feeds, self.constants))
         if node.op_type in SIGN_OF_ZERO_OPEN and any(
             has_negative_zero(a) for f in arrays for a in f
+        ):
+            raise Rejected
+        if node.op_type in LOWEST_FOR_INFINITY and any(
+            np.isneginf(a).any() for v in inputs for a in v.arrays
         ):
             raise Rejected
         exact = exact and all(known[name].exact for name in needed)

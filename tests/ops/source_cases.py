@@ -90,6 +90,9 @@ def _special_values() -> Iterator[tuple[str, Node]]:
     for op, last in product(("ArgMax", "ArgMin"), (0, 1)):
         attrs = {"axis": 1, "select_last_index": last}
         yield f"{op} ties and NaN last={last}", Node(op, (rows,), attrs, opset=13)
+    floor = np.full((1, 1, 3), -INF, np.float32)
+    yield "MaxPool of -inf alone", Node("MaxPool", (floor,), {"kernel_shape": [2]}, opset=22)
+    yield "GlobalMaxPool of -inf alone", Node("GlobalMaxPool", (floor,), {}, opset=22)
     for op in ("ReduceMax", "ReduceMin", "ReduceLogSumExp", "ReduceSum", "ReduceProd", "ReduceL1"):
         yield f"{op} of special values", Node(op, (rows, i64(1)), opset=18)
     for op, opset in product(("Softmax", "LogSoftmax", "Hardmax"), (11, 13)):

@@ -25,6 +25,8 @@ DIFFERENT = {
         (f"Arg{kind} ties and NaN last={last}" for kind in ("Max", "Min") for last in (0, 1)),
         "NaN is the extreme, as in NumPy and PyTorch",
     ),
+    "MaxPool of -inf alone": "the runtime gives the lowest finite value; PyTorch -inf",
+    "GlobalMaxPool of -inf alone": "the runtime gives the lowest finite value; PyTorch -inf",
     "ReduceMax of special values": "NaN is the extreme, as in NumPy and PyTorch",
     "ReduceMin of special values": "NaN is the extreme, as in NumPy and PyTorch",
     "Hardmax-11 of special rows": "NaN is the extreme, as in NumPy and PyTorch",
