@@ -167,18 +167,29 @@ class Printer:
 
     def _micro(self, stmt: Micro, scope: Scope, depth: int) -> None:
         parts = [_address(load, scope) for load in stmt.operands]
-        if stmt.kernel.struct == "raot_convolve":
-            type_ = f"const struct {stmt.kernel.struct} *"
-            values = ", ".join(str(size.constant) for size in stmt.sizes)
-            table = scope.numbers.literal(type_, f"{{{values}}}")
-            if table.startswith("{"):
-                name = self.claimed.claim("sizes")
-                self.lines.add(depth, f"static const struct {stmt.kernel.struct} {name} = {table};")
-                table = f"&{name}"
-            self.lines.add(depth, f"{stmt.name}({', '.join(parts)}, {table});")
-            return
-        parts += [scope.dim(size) for size in stmt.sizes]
+        if stmt.kernel.struct:
+            parts.append(self._sizes(stmt, scope, depth))
+        else:
+            parts += [scope.dim(size) for size in stmt.sizes]
         self.lines.add(depth, f"{stmt.name}({', '.join(parts)});")
+
+    def _sizes(self, stmt: Micro, scope: Scope, depth: int) -> str:
+        """The address of a struct with the sizes. Kernels share a table in flash."""
+        struct = f"const struct {stmt.kernel.struct}"
+        if stmt.kernel.in_flash:
+            values = ", ".join(str(size.constant) for size in stmt.sizes)
+            table = scope.numbers.literal(f"{struct} *", f"{{{values}}}")
+            if not table.startswith("{"):
+                return table
+            name = self.claimed.claim("sizes")
+            self.lines.add(depth, f"static {struct} {name} = {table};")
+            return f"&{name}"
+        name = self.claimed.claim("sizes")
+        self.lines.add(depth, f"{struct} {name} = {{")
+        for member, size in zip(stmt.kernel.sizes, stmt.sizes, strict=True):
+            self.lines.add(depth + 1, f".{member} = {scope.dim(size)},")
+        self.lines.add(depth, "};")
+        return f"&{name}"
 
     def _window(self, window: Window, scope: Scope, depth: int) -> None:
         count, first, last, step = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _COMMENT = re.compile(r"/\*.*?\*/")
 
 

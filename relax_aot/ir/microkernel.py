@@ -47,7 +47,8 @@ class MicroKernel:
     """`name`: of the C function; `header`: the file that defines it, and `source` its text where
     the runtime does not have it; `sizes`: in the order of the C parameters; `values`: what
     elements of operands may be, where not every number of the type; `struct`: the C struct that
-    holds the sizes, where they are more than parameters allow."""
+    holds the sizes, where they are more than parameters allow; `in_flash`: they are constants, and
+    the C function reads them where they lie."""
 
     name: str
     header: str = field(compare=False)
@@ -55,6 +56,7 @@ class MicroKernel:
     meaning: Kernel = field(compare=False, repr=False)
     values: dict[str, Range] = field(default_factory=dict, compare=False, repr=False)
     struct: str = field(default="", compare=False)
+    in_flash: bool = field(default=False, compare=False)
     source: str = field(default="", compare=False, repr=False)
 
     @property
@@ -65,7 +67,3 @@ class MicroKernel:
     @property
     def written(self) -> tuple[str, ...]:
         return tuple(buffer.name for buffer in self.meaning.outputs + self.meaning.scratch)
-
-    @property
-    def struct_member(self) -> str:
-        return "int16_t" if self.struct == "raot_convolve" else "int32_t"

@@ -27,10 +27,17 @@ SAMPLED = 12
 
 
 def micro_kernel(
-    header: str, sizes: str, meaning: str, *, struct: str = "", source: str = "", **family: str
+    header: str,
+    sizes: str,
+    meaning: str,
+    *,
+    struct: str = "",
+    table: str = "",
+    source: str = "",
+    **family: str,
 ) -> MicroKernel:
     """The micro-kernel of a description. Ranges of operands' elements (`%weights -255..255`) stand
-    among those of sizes."""
+    among those of sizes. `struct` or `table`: the C struct of the sizes; a table lies in flash."""
     text = re.sub(r"->\s+", "-> ", Template(meaning).substitute(family))
     cursor = Cursor(expanded(text))
     cursor.skip_lines()
@@ -40,10 +47,11 @@ def micro_kernel(
     ranges = {name: _range(text) for name, _, text in (part.partition(" ") for part in parts)}
     named = {name: found for name, found in ranges.items() if name[0] != "%"}
     values = {name[1:]: found for name, found in ranges.items() if name[0] == "%"}
-    found = MicroKernel(body.name, header, named, body, values, "", source)
-    many = len(found.operands) + len(named) > MOST_ARGUMENTS
-    assert bool(struct) >= many, f"{body.name}: more than {MOST_ARGUMENTS} arguments, no struct"
-    return MicroKernel(body.name, header, named, body, values, struct, source)
+    many = len(body.buffers) + len(named) > MOST_ARGUMENTS
+    assert bool(struct or table) >= many, (
+        f"{body.name}: more than {MOST_ARGUMENTS} arguments, no struct"
+    )
+    return MicroKernel(body.name, header, named, body, values, struct or table, bool(table), source)
 
 
 def _range(text: str) -> Range:

@@ -85,7 +85,7 @@ FAMILY = (
 )  # fmt: skip
 MICRO_KERNELS = tuple(
     micro_kernel(
-        "convolve.h", SIZES, CONVOLVE.replace("$add", parts["add"]), struct="raot_convolve",
+        "convolve.h", SIZES, CONVOLVE.replace("$add", parts["add"]), table="raot_convolve",
         **{"scratch": "", **parts},
     )
     for parts in FAMILY

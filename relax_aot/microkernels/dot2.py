@@ -179,7 +179,9 @@ FORMS = {
 
 GATHER, DEPTHWISE = "gather_codes.h", "depthwise_lanes.h"
 MICRO_KERNELS = (
-    micro_kernel("tile_s16.h", TILE_SIZES, TILE, struct="raot_tile", S="s16", T="i16", group="2"),
+    micro_kernel(
+        "tile_s16.h", TILE_SIZES, TILE, struct="raot_tile_s16", S="s16", T="i16", group="2"
+    ),
     micro_kernel(GATHER, OFFSETS_SIZES, OFFSETS, struct="raot_offsets"),
     *(
         found
@@ -191,7 +193,8 @@ MICRO_KERNELS = (
                 fill="1",
             ),
             micro_kernel(
-                GATHER, ROWS_SIZES, ROWS, struct="raot_rows", S=f"s16_{S}", T=T, I="i16", group="2"
+                GATHER, ROWS_SIZES, ROWS, struct="raot_rows_s16", S=f"s16_{S}", T=T, I="i16",
+                group="2",
             ),
             micro_kernel(GATHER, LINES_SIZES, LINES, S=S, T=T),
             micro_kernel(DEPTHWISE, DEPTHWISE_PLACES_SIZES, DEPTHWISE_PLACES, S=S, T=T),

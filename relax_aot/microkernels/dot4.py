@@ -21,7 +21,7 @@ ROWS = f"""{dot2.ROWS_HEAD}
 MOVED = {"s8": "0", "u8": "128"}
 MICRO_KERNELS = (
     micro_kernel(
-        HEADER, dot2.TILE_SIZES, dot2.TILE, struct="raot_tile", S="s8", T="i8", group="4"
+        HEADER, dot2.TILE_SIZES, dot2.TILE, struct="raot_tile_s8", S="s8", T="i8", group="4"
     ),
     *(
         found
@@ -32,7 +32,7 @@ MICRO_KERNELS = (
                 moved=MOVED[S], fill="0",
             ),
             micro_kernel(
-                HEADER, dot2.ROWS_SIZES, ROWS, struct="raot_rows", S=f"s8_{S}", T=T, I="i8",
+                HEADER, dot2.ROWS_SIZES, ROWS, struct="raot_rows_s8", S=f"s8_{S}", T=T, I="i8",
                 group="4", moved=MOVED[S],
             ),
         )

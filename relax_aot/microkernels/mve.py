@@ -273,7 +273,7 @@ MICRO_KERNELS = (
         micro_kernel(header, sizes, meaning, struct=struct, S=S, T=T, flip=flip)
         for S, (T, flip) in TYPES.items()
         for header, sizes, meaning, struct in (
-            (MULTIPLY, GATHER_ROWS_SIZES, GATHER_ROWS, "raot_gather_rows"),
+            (MULTIPLY, GATHER_ROWS_SIZES, GATHER_ROWS, "raot_rows"),
             (WINDOWS, GATHER_WINDOWS_SIZES, GATHER_WINDOWS, "raot_beside"),
             (QUADS, INTERLEAVE_SIZES, INTERLEAVE, "raot_quads"),
         )

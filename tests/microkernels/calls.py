@@ -64,9 +64,11 @@ def _call(kernel: MicroKernel) -> str:
         for n, operand in enumerate(kernel.operands)
     ]
     sizes = [f"sizes[{n}]" for n in range(len(kernel.sizes))]
-    if kernel.struct == "raot_convolve":
-        kind = kernel.struct_member
-        sizes = [f"&(const struct {kernel.struct}){{{', '.join(f'({kind}){s}' for s in sizes)}}}"]
+    if kernel.struct:
+        kind = "int16_t" if kernel.in_flash else "int32_t"
+        members = (f".{m} = ({kind}){s}" for m, s in zip(kernel.sizes, sizes, strict=True))
+        table = f"const struct {kernel.struct} all = {{{', '.join(members)}}}; "
+        return f"{table}{kernel.name}({', '.join([*operands, '&all'])});"
     return f"{kernel.name}({', '.join([*operands, *sizes])});"
 
 

@@ -104,10 +104,11 @@ static uint32_t depthwise(int unsigned_bytes)
         weights[k] = k < 9 ? (int16_t)(below(512) - 256) : 0;
     }
     if (unsigned_bytes) {
-        CALL9(raot_depthwise_u8, sums, (const uint8_t *)plane, weights, &bias, rows, columns, width,
-              stride, step);
+        CALL9(raot_depthwise_u8_unpacked, sums, (const uint8_t *)plane, weights, &bias, rows,
+              columns, width, stride, step);
     } else {
-        CALL9(raot_depthwise_s8, sums, plane, weights, &bias, rows, columns, width, stride, step);
+        CALL9(raot_depthwise_s8_unpacked, sums, plane, weights, &bias, rows, columns, width, stride,
+              step);
     }
     uint32_t hash = 0;
     for (int32_t r = 0; r < rows; r++) {
@@ -143,11 +144,11 @@ static uint32_t columns(int unsigned_bytes)
     int16_t *const to = (int16_t *)(void *)sums;
 
     if (unsigned_bytes) {
-        raot_columns_u8(to, (const uint8_t *)left, (const uint8_t *)right, count0, step0, count1,
-                        step1, count2, step2, count3, step3);
+        raot_columns_u8_unpacked(to, (const uint8_t *)left, (const uint8_t *)right, count0, step0,
+                                 count1, step1, count2, step2, count3, step3);
     } else {
-        raot_columns_s8(to, left, right, count0, step0, count1, step1, count2, step2, count3,
-                        step3);
+        raot_columns_s8_unpacked(to, left, right, count0, step0, count1, step1, count2, step2,
+                                 count3, step3);
     }
     return checksum(0, to, count * sizeof *to);
 }

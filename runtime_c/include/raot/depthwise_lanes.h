@@ -162,23 +162,54 @@ raot_depthwise_channels(int32_t *sums, const uint8_t *image, const int16_t *weig
 }
 
 __attribute__((noinline, unused)) static void
-raot_depthwise_channels_s8(int32_t *sums, const int8_t *image, const int16_t *weights,
-                           const int32_t *bias, int32_t channels, int32_t zero, int32_t first0,
-                           int32_t last0, int32_t step0, int32_t count1, int32_t first1,
-                           int32_t last1, int32_t step1)
+raot_depthwise_channels_s8_unpacked(int32_t *sums, const int8_t *image, const int16_t *weights,
+                                    const int32_t *bias, int32_t channels, int32_t zero,
+                                    int32_t first0, int32_t last0, int32_t step0, int32_t count1,
+                                    int32_t first1, int32_t last1, int32_t step1)
 {
     raot_depthwise_channels(sums, (const uint8_t *)image, weights, bias, channels, zero, first0,
                             last0, step0, count1, first1, last1, step1, 128);
 }
 
 __attribute__((noinline, unused)) static void
-raot_depthwise_channels_u8(int32_t *sums, const uint8_t *image, const int16_t *weights,
-                           const int32_t *bias, int32_t channels, int32_t zero, int32_t first0,
-                           int32_t last0, int32_t step0, int32_t count1, int32_t first1,
-                           int32_t last1, int32_t step1)
+raot_depthwise_channels_u8_unpacked(int32_t *sums, const uint8_t *image, const int16_t *weights,
+                                    const int32_t *bias, int32_t channels, int32_t zero,
+                                    int32_t first0, int32_t last0, int32_t step0, int32_t count1,
+                                    int32_t first1, int32_t last1, int32_t step1)
 {
     raot_depthwise_channels(sums, image, weights, bias, channels, zero, first0, last0, step0,
                             count1, first1, last1, step1, 0);
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_depthwise_channels {
+    int32_t channels;
+    int32_t zero;
+    int32_t first0;
+    int32_t last0;
+    int32_t step0;
+    int32_t count1;
+    int32_t first1;
+    int32_t last1;
+    int32_t step1;
+};
+
+__attribute__((always_inline)) static inline void
+raot_depthwise_channels_s8(int32_t *sums, const int8_t *image, const int16_t *weights,
+                           const int32_t *bias, const struct raot_depthwise_channels *sizes)
+{
+    raot_depthwise_channels_s8_unpacked(sums, image, weights, bias, sizes->channels, sizes->zero,
+                                        sizes->first0, sizes->last0, sizes->step0, sizes->count1,
+                                        sizes->first1, sizes->last1, sizes->step1);
+}
+
+__attribute__((always_inline)) static inline void
+raot_depthwise_channels_u8(int32_t *sums, const uint8_t *image, const int16_t *weights,
+                           const int32_t *bias, const struct raot_depthwise_channels *sizes)
+{
+    raot_depthwise_channels_u8_unpacked(sums, image, weights, bias, sizes->channels, sizes->zero,
+                                        sizes->first0, sizes->last0, sizes->step0, sizes->count1,
+                                        sizes->first1, sizes->last1, sizes->step1);
 }
 
 #endif

@@ -77,9 +77,9 @@ static inline void raot_quads_line_16(uint8_t *to, uint8_t *before, const uint8_
  * bytes: they become signed. Seven columns are at most 65535 bytes apart.
  */
 __attribute__((noinline, unused)) static void
-raot_quads_u8(int8_t *quads, const uint8_t *image, int32_t flip, int32_t blocks, int32_t length,
-              int32_t top, int32_t left, int32_t lines, int32_t columns, int32_t line_step,
-              int32_t step)
+raot_quads_u8_unpacked(int8_t *quads, const uint8_t *image, int32_t flip, int32_t blocks,
+                       int32_t length, int32_t top, int32_t left, int32_t lines, int32_t columns,
+                       int32_t line_step, int32_t step)
 {
     const int32_t first = left > 0 ? left : 0;
     const int32_t last = columns < left + length ? columns : left + length;
@@ -124,7 +124,8 @@ raot_quads_u8(int8_t *quads, const uint8_t *image, int32_t flip, int32_t blocks,
     }
 }
 
-#define raot_quads_s8(quads, image, ...) raot_quads_u8(quads, (const uint8_t *)(image), __VA_ARGS__)
+#define raot_quads_s8_unpacked(quads, image, ...) \
+    raot_quads_u8_unpacked(quads, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
  * sums[(b * outs + n) * count + p]: the products of 16 weights, those of n, and the 16 bytes at
@@ -243,5 +244,34 @@ raot_multiply_quads_s8(int32_t *sums, const int8_t *quads, const int8_t *weights
 #undef RAOT_QUADS_SECOND
 #undef RAOT_QUADS_THIRD
 #endif
+
+/* Sizes of the functions below, by name. */
+struct raot_quads {
+    int32_t flip;
+    int32_t blocks;
+    int32_t length;
+    int32_t top;
+    int32_t left;
+    int32_t lines;
+    int32_t columns;
+    int32_t line_step;
+    int32_t step;
+};
+
+__attribute__((always_inline)) static inline void raot_quads_s8(int8_t *quads, const int8_t *image,
+                                                                const struct raot_quads *sizes)
+{
+    raot_quads_s8_unpacked(quads, image, sizes->flip, sizes->blocks, sizes->length, sizes->top,
+                           sizes->left, sizes->lines, sizes->columns, sizes->line_step,
+                           sizes->step);
+}
+
+__attribute__((always_inline)) static inline void raot_quads_u8(int8_t *quads, const uint8_t *image,
+                                                                const struct raot_quads *sizes)
+{
+    raot_quads_u8_unpacked(quads, image, sizes->flip, sizes->blocks, sizes->length, sizes->top,
+                           sizes->left, sizes->lines, sizes->columns, sizes->line_step,
+                           sizes->step);
+}
 
 #endif

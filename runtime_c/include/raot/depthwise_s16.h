@@ -44,7 +44,7 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
  */
 /* clang-format off */
 #define RAOT_PLANE(N, T) \
-    __attribute__((noinline, unused)) static void raot_plane_##N( \
+    __attribute__((noinline, unused)) static void raot_plane_##N##_unpacked( \
         T *plane, const T *image, int32_t zero, int32_t rows, int32_t width, int32_t top, \
         int32_t left, int32_t image_rows, int32_t image_columns, int32_t row_step, int32_t step) \
     { \
@@ -93,7 +93,7 @@ RAOT_PLANE(u8, uint8_t)
 /* Four sums at a time. */
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, GATHER) \
-    __attribute__((noinline, unused)) static void raot_depthwise_##N( \
+    __attribute__((noinline, unused)) static void raot_depthwise_##N##_unpacked( \
         int32_t *sums, const T *plane, const int16_t *weights, const int32_t *bias, \
         int32_t rows, int32_t columns, int32_t width, int32_t stride, int32_t sum_step) \
     { \
@@ -122,8 +122,9 @@ RAOT_DEPTHWISE(wide, int8_t, vldrbq_gather_offset_z_s32)
 #define RAOT_NARROW 13
 
 __attribute__((noinline, unused)) static void
-raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, const int32_t *bias,
-                  int32_t rows, int32_t columns, int32_t width, int32_t stride, int32_t sum_step)
+raot_depthwise_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *weights,
+                           const int32_t *bias, int32_t rows, int32_t columns, int32_t width,
+                           int32_t stride, int32_t sum_step)
 {
     const int32_t start = bias[0];
     int8_t lines[4][16];
@@ -133,7 +134,8 @@ raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, co
         outside |= (uint32_t)(weights[k] - INT8_MIN) & ~0xffu;
     }
     if (width > RAOT_NARROW || outside != 0u || stride != 1) {
-        raot_depthwise_wide(sums, plane, weights, bias, rows, columns, width, stride, sum_step);
+        raot_depthwise_wide_unpacked(sums, plane, weights, bias, rows, columns, width, stride,
+                                     sum_step);
         return;
     }
     for (int32_t k = 0; k < 4; k++) {
@@ -200,7 +202,7 @@ raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, co
  */
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, EXTEND) \
-    RAOT_NAKED static void raot_depthwise_##N( \
+    RAOT_NAKED static void raot_depthwise_##N##_unpacked( \
         RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const T *plane, \
         RAOT_ARGUMENT const int16_t *weights, RAOT_ARGUMENT const int32_t *bias, \
         RAOT_ARGUMENT int32_t rows, RAOT_ARGUMENT int32_t columns, RAOT_ARGUMENT int32_t width, \
@@ -271,7 +273,7 @@ raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, co
             at += column_step; \
         } \
     } \
-    __attribute__((noinline, unused)) static void raot_depthwise_##N( \
+    __attribute__((noinline, unused)) static void raot_depthwise_##N##_unpacked( \
         int32_t *sums, const T *plane, const int16_t *weights, const int32_t *bias, \
         int32_t rows, int32_t columns, int32_t width, int32_t stride, int32_t sum_step) \
     { \
@@ -289,7 +291,7 @@ raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, co
 #else
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, EXTEND) \
-    __attribute__((unused)) static void raot_depthwise_##N( \
+    __attribute__((unused)) static void raot_depthwise_##N##_unpacked( \
         int32_t *sums, const T *plane, const int16_t *weights, const int32_t *bias, \
         int32_t rows, int32_t columns, int32_t width, int32_t stride, int32_t sum_step) \
     { \
@@ -311,5 +313,59 @@ RAOT_DEPTHWISE(s8, int8_t, "sxtb16")
 RAOT_DEPTHWISE(u8, uint8_t, "uxtb16")
 #undef RAOT_DEPTHWISE
 #endif
+
+/* Sizes of the functions below, by name. */
+struct raot_plane {
+    int32_t zero;
+    int32_t rows;
+    int32_t width;
+    int32_t top;
+    int32_t left;
+    int32_t image_rows;
+    int32_t image_columns;
+    int32_t row_step;
+    int32_t step;
+};
+
+__attribute__((always_inline)) static inline void raot_plane_s8(int8_t *plane, const int8_t *image,
+                                                                const struct raot_plane *sizes)
+{
+    raot_plane_s8_unpacked(plane, image, sizes->zero, sizes->rows, sizes->width, sizes->top,
+                           sizes->left, sizes->image_rows, sizes->image_columns, sizes->row_step,
+                           sizes->step);
+}
+
+__attribute__((always_inline)) static inline void
+raot_plane_u8(uint8_t *plane, const uint8_t *image, const struct raot_plane *sizes)
+{
+    raot_plane_u8_unpacked(plane, image, sizes->zero, sizes->rows, sizes->width, sizes->top,
+                           sizes->left, sizes->image_rows, sizes->image_columns, sizes->row_step,
+                           sizes->step);
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_depthwise {
+    int32_t rows;
+    int32_t columns;
+    int32_t width;
+    int32_t stride;
+    int32_t sum_step;
+};
+
+__attribute__((always_inline)) static inline void
+raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, const int32_t *bias,
+                  const struct raot_depthwise *sizes)
+{
+    raot_depthwise_s8_unpacked(sums, plane, weights, bias, sizes->rows, sizes->columns,
+                               sizes->width, sizes->stride, sizes->sum_step);
+}
+
+__attribute__((always_inline)) static inline void
+raot_depthwise_u8(int32_t *sums, const uint8_t *plane, const int16_t *weights, const int32_t *bias,
+                  const struct raot_depthwise *sizes)
+{
+    raot_depthwise_u8_unpacked(sums, plane, weights, bias, sizes->rows, sizes->columns,
+                               sizes->width, sizes->stride, sizes->sum_step);
+}
 
 #endif

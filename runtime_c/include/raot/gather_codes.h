@@ -89,11 +89,11 @@ static inline void raot_copy_apart(uint8_t *to, const uint8_t *from, int32_t cou
 }
 
 __attribute__((noinline, unused)) static void
-raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channels,
-              int32_t row_phases, int32_t column_phases, int32_t lines, int32_t places,
-              int32_t row_stride, int32_t column_stride, int32_t top, int32_t left,
-              int32_t image_rows, int32_t image_columns, int32_t channel_step, int32_t row_step,
-              int32_t column_step)
+raot_strip_u8_unpacked(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channels,
+                       int32_t row_phases, int32_t column_phases, int32_t lines, int32_t places,
+                       int32_t row_stride, int32_t column_stride, int32_t top, int32_t left,
+                       int32_t image_rows, int32_t image_columns, int32_t channel_step,
+                       int32_t row_step, int32_t column_step)
 {
     uint8_t *to = strip;
 
@@ -131,17 +131,16 @@ raot_strip_u8(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channe
     }
 }
 
-#define raot_strip_s8(strip, image, ...) \
-    raot_strip_u8((uint8_t *)(strip), (const uint8_t *)(image), __VA_ARGS__)
+#define raot_strip_s8_unpacked(strip, image, ...) \
+    raot_strip_u8_unpacked((uint8_t *)(strip), (const uint8_t *)(image), __VA_ARGS__)
 
 /* Where each tap of a window begins in a strip: for channels, rows and columns, the last fastest.
  */
-__attribute__((unused)) static void raot_offsets(int32_t *offsets, int32_t channels, int32_t rows,
-                                                 int32_t columns, int32_t row_dilation,
-                                                 int32_t column_dilation, int32_t row_stride,
-                                                 int32_t column_stride, int32_t channel_step,
-                                                 int32_t row_phase_step, int32_t column_phase_step,
-                                                 int32_t line_step)
+__attribute__((unused)) static void
+raot_offsets_unpacked(int32_t *offsets, int32_t channels, int32_t rows, int32_t columns,
+                      int32_t row_dilation, int32_t column_dilation, int32_t row_stride,
+                      int32_t column_stride, int32_t channel_step, int32_t row_phase_step,
+                      int32_t column_phase_step, int32_t line_step)
 {
     /*@ loop unroll 4096; */
     for (int32_t c = 0; c < channels; c++) {
@@ -316,19 +315,120 @@ raot_rows_s16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int
         int32_t last0, int32_t step0, int32_t count1, int32_t first1, int32_t last1,             \
         int32_t step1, int32_t count2, int32_t first2, int32_t last2, int32_t step2
 
-__attribute__((noinline, unused)) static void raot_rows_s16_s8(int16_t *to, const int8_t *image,
-                                                               RAOT_LEVELS_OF_ROWS)
+__attribute__((noinline, unused)) static void
+raot_rows_s16_s8_unpacked(int16_t *to, const int8_t *image, RAOT_LEVELS_OF_ROWS)
 {
     raot_rows_s16(to, (const uint8_t *)image, zero, rows, row_step, depth, count0, first0, last0,
                   step0, count1, first1, last1, step1, count2, first2, last2, step2, 128);
 }
 
-__attribute__((noinline, unused)) static void raot_rows_s16_u8(int16_t *to, const uint8_t *image,
-                                                               RAOT_LEVELS_OF_ROWS)
+__attribute__((noinline, unused)) static void
+raot_rows_s16_u8_unpacked(int16_t *to, const uint8_t *image, RAOT_LEVELS_OF_ROWS)
 {
     raot_rows_s16(to, image, zero, rows, row_step, depth, count0, first0, last0, step0, count1,
                   first1, last1, step1, count2, first2, last2, step2, 0);
 }
 #undef RAOT_LEVELS_OF_ROWS
+
+/* Sizes of the functions below, by name. */
+struct raot_offsets {
+    int32_t channels;
+    int32_t rows;
+    int32_t columns;
+    int32_t row_dilation;
+    int32_t column_dilation;
+    int32_t row_stride;
+    int32_t column_stride;
+    int32_t channel_step;
+    int32_t row_phase_step;
+    int32_t column_phase_step;
+    int32_t line_step;
+};
+
+__attribute__((always_inline)) static inline void raot_offsets(int32_t *offsets,
+                                                               const struct raot_offsets *sizes)
+{
+    raot_offsets_unpacked(offsets, sizes->channels, sizes->rows, sizes->columns,
+                          sizes->row_dilation, sizes->column_dilation, sizes->row_stride,
+                          sizes->column_stride, sizes->channel_step, sizes->row_phase_step,
+                          sizes->column_phase_step, sizes->line_step);
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_strip {
+    int32_t zero;
+    int32_t channels;
+    int32_t row_phases;
+    int32_t column_phases;
+    int32_t lines;
+    int32_t places;
+    int32_t row_stride;
+    int32_t column_stride;
+    int32_t top;
+    int32_t left;
+    int32_t image_rows;
+    int32_t image_columns;
+    int32_t channel_step;
+    int32_t row_step;
+    int32_t column_step;
+};
+
+__attribute__((always_inline)) static inline void raot_strip_s8(int8_t *strip, const int8_t *image,
+                                                                const struct raot_strip *sizes)
+{
+    raot_strip_s8_unpacked(strip, image, sizes->zero, sizes->channels, sizes->row_phases,
+                           sizes->column_phases, sizes->lines, sizes->places, sizes->row_stride,
+                           sizes->column_stride, sizes->top, sizes->left, sizes->image_rows,
+                           sizes->image_columns, sizes->channel_step, sizes->row_step,
+                           sizes->column_step);
+}
+
+__attribute__((always_inline)) static inline void
+raot_strip_u8(uint8_t *strip, const uint8_t *image, const struct raot_strip *sizes)
+{
+    raot_strip_u8_unpacked(strip, image, sizes->zero, sizes->channels, sizes->row_phases,
+                           sizes->column_phases, sizes->lines, sizes->places, sizes->row_stride,
+                           sizes->column_stride, sizes->top, sizes->left, sizes->image_rows,
+                           sizes->image_columns, sizes->channel_step, sizes->row_step,
+                           sizes->column_step);
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_rows_s16 {
+    int32_t zero;
+    int32_t rows;
+    int32_t row_step;
+    int32_t depth;
+    int32_t count0;
+    int32_t first0;
+    int32_t last0;
+    int32_t step0;
+    int32_t count1;
+    int32_t first1;
+    int32_t last1;
+    int32_t step1;
+    int32_t count2;
+    int32_t first2;
+    int32_t last2;
+    int32_t step2;
+};
+
+__attribute__((always_inline)) static inline void
+raot_rows_s16_s8(int16_t *to, const int8_t *image, const struct raot_rows_s16 *sizes)
+{
+    raot_rows_s16_s8_unpacked(to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth,
+                              sizes->count0, sizes->first0, sizes->last0, sizes->step0,
+                              sizes->count1, sizes->first1, sizes->last1, sizes->step1,
+                              sizes->count2, sizes->first2, sizes->last2, sizes->step2);
+}
+
+__attribute__((always_inline)) static inline void
+raot_rows_s16_u8(int16_t *to, const uint8_t *image, const struct raot_rows_s16 *sizes)
+{
+    raot_rows_s16_u8_unpacked(to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth,
+                              sizes->count0, sizes->first0, sizes->last0, sizes->step0,
+                              sizes->count1, sizes->first1, sizes->last1, sizes->step1,
+                              sizes->count2, sizes->first2, sizes->last2, sizes->step2);
+}
 
 #endif

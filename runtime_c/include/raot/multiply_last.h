@@ -86,10 +86,10 @@ static inline void raot_across_s8(int8_t *to, const uint8_t *from, int32_t count
  * or 128 where the image has unsigned bytes: they become signed.
  */
 __attribute__((noinline, unused)) static void
-raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, int32_t channels,
-               int32_t channel_step, int32_t lines, int32_t first1, int32_t last1,
-               int32_t line_step, int32_t columns, int32_t first, int32_t width,
-               int32_t column_step)
+raot_beside_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip,
+                        int32_t channels, int32_t channel_step, int32_t lines, int32_t first1,
+                        int32_t last1, int32_t line_step, int32_t columns, int32_t first,
+                        int32_t width, int32_t column_step)
 {
     const int32_t piece = lines * channels;
     const int32_t left = first < 0 ? (-first < columns ? -first : columns) : 0;
@@ -166,8 +166,8 @@ raot_beside_u8(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip, 
     }
 }
 
-#define raot_beside_s8(strip, image, ...) \
-    raot_beside_u8(strip, (const uint8_t *)(image), __VA_ARGS__)
+#define raot_beside_s8_unpacked(strip, image, ...) \
+    raot_beside_u8_unpacked(strip, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
  * For each group of channels up to `end`, the sums of two output positions x and y: four of the
@@ -358,6 +358,40 @@ raot_multiply_last_s8(int32_t *sums, const int32_t *weights, const int8_t *rows,
     if (left > 0) {
         raot_multiply_one_s8(sums, weights, rows, sums + 8 * groups, depth);
     }
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_beside {
+    int32_t zero;
+    int32_t flip;
+    int32_t channels;
+    int32_t channel_step;
+    int32_t lines;
+    int32_t first1;
+    int32_t last1;
+    int32_t line_step;
+    int32_t columns;
+    int32_t first;
+    int32_t width;
+    int32_t column_step;
+};
+
+__attribute__((always_inline)) static inline void raot_beside_s8(int8_t *strip, const int8_t *image,
+                                                                 const struct raot_beside *sizes)
+{
+    raot_beside_s8_unpacked(strip, image, sizes->zero, sizes->flip, sizes->channels,
+                            sizes->channel_step, sizes->lines, sizes->first1, sizes->last1,
+                            sizes->line_step, sizes->columns, sizes->first, sizes->width,
+                            sizes->column_step);
+}
+
+__attribute__((always_inline)) static inline void
+raot_beside_u8(int8_t *strip, const uint8_t *image, const struct raot_beside *sizes)
+{
+    raot_beside_u8_unpacked(strip, image, sizes->zero, sizes->flip, sizes->channels,
+                            sizes->channel_step, sizes->lines, sizes->first1, sizes->last1,
+                            sizes->line_step, sizes->columns, sizes->first, sizes->width,
+                            sizes->column_step);
 }
 
 #endif

@@ -36,7 +36,7 @@ static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
  */
 /* clang-format off */
 #define RAOT_COLUMN(N, T) \
-    __attribute__((noinline, unused)) static void raot_column_##N( \
+    __attribute__((noinline, unused)) static void raot_column_##N##_unpacked( \
         int16_t *column, const T *image, int32_t zero, \
         int32_t count0, int32_t first0, int32_t last0, int32_t step0, \
         int32_t count1, int32_t first1, int32_t last1, int32_t step1, \
@@ -156,7 +156,7 @@ RAOT_COLUMNS_OF_THREE(u8, uint8_t, "uxtb16")
 /* Both columns at once, of windows that lie inside their images. */
 /* clang-format off */
 #define RAOT_COLUMNS(N, T) \
-    __attribute__((noinline, unused)) static void raot_columns_##N( \
+    __attribute__((noinline, unused)) static void raot_columns_##N##_unpacked( \
         int16_t *columns, const T *left, const T *right, int32_t count0, int32_t step0, \
         int32_t count1, int32_t step1, int32_t count2, int32_t step2, int32_t count3, \
         int32_t step3) \
@@ -344,5 +344,76 @@ RAOT_MULTIPLY(s16, int16_t, 1)
 RAOT_MULTIPLY(s8, int8_t, 2)
 #undef RAOT_MULTIPLY
 #endif
+
+/* Sizes of the functions below, by name. */
+struct raot_column {
+    int32_t zero;
+    int32_t count0;
+    int32_t first0;
+    int32_t last0;
+    int32_t step0;
+    int32_t count1;
+    int32_t first1;
+    int32_t last1;
+    int32_t step1;
+    int32_t count2;
+    int32_t first2;
+    int32_t last2;
+    int32_t step2;
+    int32_t count3;
+    int32_t first3;
+    int32_t last3;
+    int32_t step3;
+};
+
+__attribute__((always_inline)) static inline void
+raot_column_s8(int16_t *column, const int8_t *image, const struct raot_column *sizes)
+{
+    raot_column_s8_unpacked(column, image, sizes->zero, sizes->count0, sizes->first0, sizes->last0,
+                            sizes->step0, sizes->count1, sizes->first1, sizes->last1, sizes->step1,
+                            sizes->count2, sizes->first2, sizes->last2, sizes->step2, sizes->count3,
+                            sizes->first3, sizes->last3, sizes->step3);
+}
+
+__attribute__((always_inline)) static inline void
+raot_column_u8(int16_t *column, const uint8_t *image, const struct raot_column *sizes)
+{
+    raot_column_u8_unpacked(column, image, sizes->zero, sizes->count0, sizes->first0, sizes->last0,
+                            sizes->step0, sizes->count1, sizes->first1, sizes->last1, sizes->step1,
+                            sizes->count2, sizes->first2, sizes->last2, sizes->step2, sizes->count3,
+                            sizes->first3, sizes->last3, sizes->step3);
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_columns {
+    int32_t count0;
+    int32_t step0;
+    int32_t count1;
+    int32_t step1;
+    int32_t count2;
+    int32_t step2;
+    int32_t count3;
+    int32_t step3;
+};
+
+__attribute__((always_inline)) static inline void raot_columns_s8(int16_t *columns,
+                                                                  const int8_t *left,
+                                                                  const int8_t *right,
+                                                                  const struct raot_columns *sizes)
+{
+    raot_columns_s8_unpacked(columns, left, right, sizes->count0, sizes->step0, sizes->count1,
+                             sizes->step1, sizes->count2, sizes->step2, sizes->count3,
+                             sizes->step3);
+}
+
+__attribute__((always_inline)) static inline void raot_columns_u8(int16_t *columns,
+                                                                  const uint8_t *left,
+                                                                  const uint8_t *right,
+                                                                  const struct raot_columns *sizes)
+{
+    raot_columns_u8_unpacked(columns, left, right, sizes->count0, sizes->step0, sizes->count1,
+                             sizes->step1, sizes->count2, sizes->step2, sizes->count3,
+                             sizes->step3);
+}
 
 #endif

@@ -37,10 +37,11 @@ static inline void raot_fill_16(int8_t *to, uint32_t four)
  * `flip` is 0, or 128 where the image has unsigned bytes: they become signed.
  */
 __attribute__((noinline, unused)) static void
-raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int32_t depth,
-             int32_t places, int32_t count0, int32_t step0, int32_t to0, int32_t count1,
-             int32_t first1, int32_t last1, int32_t step1, int32_t to1, int32_t count2,
-             int32_t step2, int32_t to2, int32_t lead, int32_t apart, int32_t tap, int32_t width)
+raot_rows_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int32_t depth,
+                      int32_t places, int32_t count0, int32_t step0, int32_t to0, int32_t count1,
+                      int32_t first1, int32_t last1, int32_t step1, int32_t to1, int32_t count2,
+                      int32_t step2, int32_t to2, int32_t lead, int32_t apart, int32_t tap,
+                      int32_t width)
 {
     const int32_t end = lead + (places - 1) * apart + (count2 - 1) * tap;
 
@@ -139,7 +140,8 @@ raot_rows_u8(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int
     }
 }
 
-#define raot_rows_s8(rows, image, ...) raot_rows_u8(rows, (const uint8_t *)(image), __VA_ARGS__)
+#define raot_rows_s8_unpacked(rows, image, ...) \
+    raot_rows_u8_unpacked(rows, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
  * sums[n * RAOT_ROWS + p] = bias[n] + the products of row p and the weights of channel n, for
@@ -247,5 +249,46 @@ __attribute__((unused)) static void raot_multiply_rows_s8(int32_t *sums, const i
     }
 }
 #endif
+
+/* Sizes of the functions below, by name. */
+struct raot_rows {
+    int32_t zero;
+    int32_t flip;
+    int32_t depth;
+    int32_t places;
+    int32_t count0;
+    int32_t step0;
+    int32_t to0;
+    int32_t count1;
+    int32_t first1;
+    int32_t last1;
+    int32_t step1;
+    int32_t to1;
+    int32_t count2;
+    int32_t step2;
+    int32_t to2;
+    int32_t lead;
+    int32_t apart;
+    int32_t tap;
+    int32_t width;
+};
+
+__attribute__((always_inline)) static inline void raot_rows_s8(int8_t *rows, const int8_t *image,
+                                                               const struct raot_rows *sizes)
+{
+    raot_rows_s8_unpacked(rows, image, sizes->zero, sizes->flip, sizes->depth, sizes->places,
+                          sizes->count0, sizes->step0, sizes->to0, sizes->count1, sizes->first1,
+                          sizes->last1, sizes->step1, sizes->to1, sizes->count2, sizes->step2,
+                          sizes->to2, sizes->lead, sizes->apart, sizes->tap, sizes->width);
+}
+
+__attribute__((always_inline)) static inline void raot_rows_u8(int8_t *rows, const uint8_t *image,
+                                                               const struct raot_rows *sizes)
+{
+    raot_rows_u8_unpacked(rows, image, sizes->zero, sizes->flip, sizes->depth, sizes->places,
+                          sizes->count0, sizes->step0, sizes->to0, sizes->count1, sizes->first1,
+                          sizes->last1, sizes->step1, sizes->to1, sizes->count2, sizes->step2,
+                          sizes->to2, sizes->lead, sizes->apart, sizes->tap, sizes->width);
+}
 
 #endif

@@ -61,11 +61,10 @@
     }
 #endif
 
-__attribute__((noinline, unused)) static void raot_requantize_f32(int8_t *out, const int32_t *sums,
-                                                                  const float *scale, int32_t rows,
-                                                                  int32_t columns, int32_t out_step,
-                                                                  int32_t sum_step,
-                                                                  int32_t scale_step, int32_t zero)
+__attribute__((noinline, unused)) static void
+raot_requantize_f32_unpacked(int8_t *out, const int32_t *sums, const float *scale, int32_t rows,
+                             int32_t columns, int32_t out_step, int32_t sum_step,
+                             int32_t scale_step, int32_t zero)
 {
 #if defined(RAOT_MVE_F32)
 #define RAOT_SCALED(v) vcvtnq_s32_f32(vmulq_n_f32(vcvtq_f32_s32(v), by))
@@ -85,9 +84,9 @@ __attribute__((noinline, unused)) static void raot_requantize_f32(int8_t *out, c
 }
 
 __attribute__((noinline, unused)) static void
-raot_requantize_i32(int8_t *out, const int32_t *sums, const int32_t *scale, int32_t rows,
-                    int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_step,
-                    int32_t zero, int32_t shift)
+raot_requantize_i32_unpacked(int8_t *out, const int32_t *sums, const int32_t *scale, int32_t rows,
+                             int32_t columns, int32_t out_step, int32_t sum_step,
+                             int32_t scale_step, int32_t zero, int32_t shift)
 {
 #if defined(RAOT_MVE)
 #define RAOT_SCALED(v) vrshlq_n_s32(vmulhq_s32(v, vdupq_n_s32(by)), 32 - shift)
@@ -114,9 +113,9 @@ raot_requantize_i32(int8_t *out, const int32_t *sums, const int32_t *scale, int3
  * the nearest byte where it is none; 32-bit arithmetic that wraps, 0 < shift < 32. `out` may be b.
  */
 __attribute__((noinline, unused)) static void
-raot_sum_codes_s8(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows, int32_t columns,
-                  int32_t out_step, int32_t a_step, int32_t b_step, int32_t by_a, int32_t by_b,
-                  int32_t more, int32_t shift)
+raot_sum_codes_s8_unpacked(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows,
+                           int32_t columns, int32_t out_step, int32_t a_step, int32_t b_step,
+                           int32_t by_a, int32_t by_b, int32_t more, int32_t shift)
 {
     /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
@@ -141,6 +140,54 @@ raot_sum_codes_s8(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows, i
         a += a_step;
         b += b_step;
     }
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_sum_codes {
+    int32_t rows;
+    int32_t columns;
+    int32_t out_step;
+    int32_t a_step;
+    int32_t b_step;
+    int32_t by_a;
+    int32_t by_b;
+    int32_t more;
+    int32_t shift;
+};
+
+__attribute__((always_inline)) static inline void
+raot_sum_codes_s8(int8_t *out, const int8_t *a, const int8_t *b, const struct raot_sum_codes *sizes)
+{
+    raot_sum_codes_s8_unpacked(out, a, b, sizes->rows, sizes->columns, sizes->out_step,
+                               sizes->a_step, sizes->b_step, sizes->by_a, sizes->by_b, sizes->more,
+                               sizes->shift);
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_requantize {
+    int32_t rows;
+    int32_t columns;
+    int32_t out_step;
+    int32_t sum_step;
+    int32_t scale_step;
+    int32_t zero;
+    int32_t shift;
+};
+
+__attribute__((always_inline)) static inline void
+raot_requantize_f32(int8_t *out, const int32_t *sums, const float *scale,
+                    const struct raot_requantize *sizes)
+{
+    raot_requantize_f32_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
+                                 sizes->sum_step, sizes->scale_step, sizes->zero);
+}
+
+__attribute__((always_inline)) static inline void
+raot_requantize_i32(int8_t *out, const int32_t *sums, const int32_t *scale,
+                    const struct raot_requantize *sizes)
+{
+    raot_requantize_i32_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
+                                 sizes->sum_step, sizes->scale_step, sizes->zero, sizes->shift);
 }
 
 #endif

@@ -88,15 +88,102 @@
         }                                                                                          \
     }
 
-RAOT_CHANNEL_FORM(raot_channel_f32, float, 0, RAOT_CHANNEL_F32)
-RAOT_CHANNEL_FORM(raot_channel_nearest, int32_t, scale[1], RAOT_CHANNEL_NEAREST)
-RAOT_CHANNEL_FORM(raot_channel_twice, int32_t, scale[1], RAOT_CHANNEL_TWICE)
-RAOT_CHANNEL_FORM(raot_channel_above, int32_t, scale[1], RAOT_CHANNEL_ABOVE)
+RAOT_CHANNEL_FORM(raot_channel_f32_unpacked, float, 0, RAOT_CHANNEL_F32)
+RAOT_CHANNEL_FORM(raot_channel_nearest_unpacked, int32_t, scale[1], RAOT_CHANNEL_NEAREST)
+RAOT_CHANNEL_FORM(raot_channel_twice_unpacked, int32_t, scale[1], RAOT_CHANNEL_TWICE)
+RAOT_CHANNEL_FORM(raot_channel_above_unpacked, int32_t, scale[1], RAOT_CHANNEL_ABOVE)
 
 /* Unsigned bytes lie as signed ones do. */
-#define raot_channel_f32_u8(out, ...) raot_channel_f32((int8_t *)(out), __VA_ARGS__)
-#define raot_channel_nearest_u8(out, ...) raot_channel_nearest((int8_t *)(out), __VA_ARGS__)
-#define raot_channel_twice_u8(out, ...) raot_channel_twice((int8_t *)(out), __VA_ARGS__)
-#define raot_channel_above_u8(out, ...) raot_channel_above((int8_t *)(out), __VA_ARGS__)
+#define raot_channel_f32_u8_unpacked(out, ...) \
+    raot_channel_f32_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_channel_nearest_u8_unpacked(out, ...) \
+    raot_channel_nearest_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_channel_twice_u8_unpacked(out, ...) \
+    raot_channel_twice_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_channel_above_u8_unpacked(out, ...) \
+    raot_channel_above_unpacked((int8_t *)(out), __VA_ARGS__)
+
+/* Sizes of the functions below, by name. */
+struct raot_channel {
+    int32_t lines;
+    int32_t count;
+    int32_t line_step;
+    int32_t step;
+    int32_t zero;
+    int32_t low;
+    int32_t high;
+};
+
+__attribute__((always_inline)) static inline void raot_channel_f32(int8_t *out, const int32_t *sums,
+                                                                   const int32_t *start,
+                                                                   const float *scale,
+                                                                   const struct raot_channel *sizes)
+{
+    raot_channel_f32_unpacked(out, sums, start, scale, sizes->lines, sizes->count, sizes->line_step,
+                              sizes->step, sizes->zero, sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_channel_f32_u8(uint8_t *out, const int32_t *sums, const int32_t *start, const float *scale,
+                    const struct raot_channel *sizes)
+{
+    raot_channel_f32_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                 sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                 sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_channel_nearest(int8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
+                     const struct raot_channel *sizes)
+{
+    raot_channel_nearest_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                  sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                  sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_channel_nearest_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
+                        const int32_t *scale, const struct raot_channel *sizes)
+{
+    raot_channel_nearest_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                     sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                     sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_channel_above(int8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
+                   const struct raot_channel *sizes)
+{
+    raot_channel_above_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_channel_above_u8(uint8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
+                      const struct raot_channel *sizes)
+{
+    raot_channel_above_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                   sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                   sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_channel_twice(int8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
+                   const struct raot_channel *sizes)
+{
+    raot_channel_twice_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_channel_twice_u8(uint8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
+                      const struct raot_channel *sizes)
+{
+    raot_channel_twice_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                   sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                   sizes->high);
+}
 
 #endif

@@ -210,20 +210,20 @@ raot_rescale(uint8_t *out, const int32_t *sums, const void *scale, const int32_t
     int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_row, \
         int32_t scale_column, int32_t zero
 #define RAOT_RESCALE(suffix, byte, sign)                                                         \
-    __attribute__((noinline, unused)) static void raot_rescale_f32_##suffix(                     \
+    __attribute__((noinline, unused)) static void raot_rescale_f32_##suffix##_unpacked(          \
         byte *out, const int32_t *sums, const float *scale, RAOT_RESCALE_SIZES)                  \
     {                                                                                            \
         const int32_t none = 0;                                                                  \
         raot_rescale((uint8_t *)out, sums, scale, &none, rows, columns, out_step, sum_step,      \
                      scale_row, scale_column, zero, 0, 0, 0, sign);                              \
     }                                                                                            \
-    __attribute__((noinline, unused)) static void raot_rescale_i32_##suffix(                     \
+    __attribute__((noinline, unused)) static void raot_rescale_i32_##suffix##_unpacked(          \
         byte *out, const int32_t *sums, const int32_t *scale, RAOT_RESCALE_SIZES, int32_t shift) \
     {                                                                                            \
         raot_rescale((uint8_t *)out, sums, scale, &shift, rows, columns, out_step, sum_step,     \
                      scale_row, scale_column, zero, 0, 0, 1, sign);                              \
     }                                                                                            \
-    __attribute__((noinline, unused)) static void raot_rescale_shifts_##suffix(                  \
+    __attribute__((noinline, unused)) static void raot_rescale_shifts_##suffix##_unpacked(       \
         byte *out, const int32_t *sums, const int32_t *scale, const int32_t *shifts,             \
         RAOT_RESCALE_SIZES)                                                                      \
     {                                                                                            \
@@ -233,5 +233,71 @@ raot_rescale(uint8_t *out, const int32_t *sums, const void *scale, const int32_t
 
 RAOT_RESCALE(s8, int8_t, 1)
 RAOT_RESCALE(u8, uint8_t, 0)
+
+/* Sizes of the functions below, by name. */
+struct raot_rescale {
+    int32_t rows;
+    int32_t columns;
+    int32_t out_step;
+    int32_t sum_step;
+    int32_t scale_row;
+    int32_t scale_column;
+    int32_t zero;
+    int32_t shift;
+};
+
+__attribute__((always_inline)) static inline void
+raot_rescale_f32_s8(int8_t *out, const int32_t *sums, const float *scale,
+                    const struct raot_rescale *sizes)
+{
+    raot_rescale_f32_s8_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
+                                 sizes->sum_step, sizes->scale_row, sizes->scale_column,
+                                 sizes->zero);
+}
+
+__attribute__((always_inline)) static inline void
+raot_rescale_i32_s8(int8_t *out, const int32_t *sums, const int32_t *scale,
+                    const struct raot_rescale *sizes)
+{
+    raot_rescale_i32_s8_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
+                                 sizes->sum_step, sizes->scale_row, sizes->scale_column,
+                                 sizes->zero, sizes->shift);
+}
+
+__attribute__((always_inline)) static inline void
+raot_rescale_shifts_s8(int8_t *out, const int32_t *sums, const int32_t *scale,
+                       const int32_t *shifts, const struct raot_rescale *sizes)
+{
+    raot_rescale_shifts_s8_unpacked(out, sums, scale, shifts, sizes->rows, sizes->columns,
+                                    sizes->out_step, sizes->sum_step, sizes->scale_row,
+                                    sizes->scale_column, sizes->zero);
+}
+
+__attribute__((always_inline)) static inline void
+raot_rescale_f32_u8(uint8_t *out, const int32_t *sums, const float *scale,
+                    const struct raot_rescale *sizes)
+{
+    raot_rescale_f32_u8_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
+                                 sizes->sum_step, sizes->scale_row, sizes->scale_column,
+                                 sizes->zero);
+}
+
+__attribute__((always_inline)) static inline void
+raot_rescale_i32_u8(uint8_t *out, const int32_t *sums, const int32_t *scale,
+                    const struct raot_rescale *sizes)
+{
+    raot_rescale_i32_u8_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
+                                 sizes->sum_step, sizes->scale_row, sizes->scale_column,
+                                 sizes->zero, sizes->shift);
+}
+
+__attribute__((always_inline)) static inline void
+raot_rescale_shifts_u8(uint8_t *out, const int32_t *sums, const int32_t *scale,
+                       const int32_t *shifts, const struct raot_rescale *sizes)
+{
+    raot_rescale_shifts_u8_unpacked(out, sums, scale, shifts, sizes->rows, sizes->columns,
+                                    sizes->out_step, sizes->sum_step, sizes->scale_row,
+                                    sizes->scale_column, sizes->zero);
+}
 
 #endif

@@ -166,15 +166,95 @@ static inline int32_t raot_last_lower(int32_t x)
 }
 #endif
 
-RAOT_LAST_FORM(raot_last_f32, float, 4, RAOT_PARTS_F32, RAOT_SCALED_F32)
-RAOT_LAST_FORM(raot_last_nearest, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_NEAREST)
-RAOT_LAST_FORM(raot_last_twice, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_TWICE)
-RAOT_LAST_FORM(raot_last_above, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_ABOVE)
+RAOT_LAST_FORM(raot_last_f32_unpacked, float, 4, RAOT_PARTS_F32, RAOT_SCALED_F32)
+RAOT_LAST_FORM(raot_last_nearest_unpacked, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_NEAREST)
+RAOT_LAST_FORM(raot_last_twice_unpacked, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_TWICE)
+RAOT_LAST_FORM(raot_last_above_unpacked, int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_ABOVE)
 
 /* Unsigned bytes lie as signed ones do. */
-#define raot_last_f32_u8(out, ...) raot_last_f32((int8_t *)(out), __VA_ARGS__)
-#define raot_last_nearest_u8(out, ...) raot_last_nearest((int8_t *)(out), __VA_ARGS__)
-#define raot_last_twice_u8(out, ...) raot_last_twice((int8_t *)(out), __VA_ARGS__)
-#define raot_last_above_u8(out, ...) raot_last_above((int8_t *)(out), __VA_ARGS__)
+#define raot_last_f32_u8_unpacked(out, ...) raot_last_f32_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_last_nearest_u8_unpacked(out, ...) \
+    raot_last_nearest_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_last_twice_u8_unpacked(out, ...) raot_last_twice_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_last_above_u8_unpacked(out, ...) raot_last_above_unpacked((int8_t *)(out), __VA_ARGS__)
+
+/* Sizes of the functions below, by name. */
+struct raot_last {
+    int32_t channels;
+    int32_t places;
+    int32_t out_step;
+    int32_t channel_step;
+    int32_t zero;
+    int32_t low;
+    int32_t high;
+};
+
+__attribute__((always_inline)) static inline void
+raot_last_f32(int8_t *out, const int32_t *sums, const float *scales, const struct raot_last *sizes)
+{
+    raot_last_f32_unpacked(out, sums, scales, sizes->channels, sizes->places, sizes->out_step,
+                           sizes->channel_step, sizes->zero, sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void raot_last_f32_u8(uint8_t *out,
+                                                                   const int32_t *sums,
+                                                                   const float *scales,
+                                                                   const struct raot_last *sizes)
+{
+    raot_last_f32_u8_unpacked(out, sums, scales, sizes->channels, sizes->places, sizes->out_step,
+                              sizes->channel_step, sizes->zero, sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void raot_last_nearest(int8_t *out,
+                                                                    const int32_t *sums,
+                                                                    const int32_t *scales,
+                                                                    const struct raot_last *sizes)
+{
+    raot_last_nearest_unpacked(out, sums, scales, sizes->channels, sizes->places, sizes->out_step,
+                               sizes->channel_step, sizes->zero, sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_last_nearest_u8(uint8_t *out, const int32_t *sums, const int32_t *scales,
+                     const struct raot_last *sizes)
+{
+    raot_last_nearest_u8_unpacked(out, sums, scales, sizes->channels, sizes->places,
+                                  sizes->out_step, sizes->channel_step, sizes->zero, sizes->low,
+                                  sizes->high);
+}
+
+__attribute__((always_inline)) static inline void raot_last_above(int8_t *out, const int32_t *sums,
+                                                                  const int32_t *scales,
+                                                                  const struct raot_last *sizes)
+{
+    raot_last_above_unpacked(out, sums, scales, sizes->channels, sizes->places, sizes->out_step,
+                             sizes->channel_step, sizes->zero, sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void raot_last_above_u8(uint8_t *out,
+                                                                     const int32_t *sums,
+                                                                     const int32_t *scales,
+                                                                     const struct raot_last *sizes)
+{
+    raot_last_above_u8_unpacked(out, sums, scales, sizes->channels, sizes->places, sizes->out_step,
+                                sizes->channel_step, sizes->zero, sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void raot_last_twice(int8_t *out, const int32_t *sums,
+                                                                  const int32_t *scales,
+                                                                  const struct raot_last *sizes)
+{
+    raot_last_twice_unpacked(out, sums, scales, sizes->channels, sizes->places, sizes->out_step,
+                             sizes->channel_step, sizes->zero, sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void raot_last_twice_u8(uint8_t *out,
+                                                                     const int32_t *sums,
+                                                                     const int32_t *scales,
+                                                                     const struct raot_last *sizes)
+{
+    raot_last_twice_u8_unpacked(out, sums, scales, sizes->channels, sizes->places, sizes->out_step,
+                                sizes->channel_step, sizes->zero, sizes->low, sizes->high);
+}
 
 #endif

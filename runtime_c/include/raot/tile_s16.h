@@ -219,9 +219,9 @@ raot_dot_narrow(int32_t rows, int32_t *sums, const int16_t *left, const int16_t 
 #endif
 
 __attribute__((noinline, unused)) static void
-raot_tile_s16(int32_t *sums, const int16_t *left, const int16_t *right, const int32_t *bias,
-              int32_t rows, int32_t columns, int32_t depth, int32_t sum_step, int32_t bias_row,
-              int32_t bias_column)
+raot_tile_s16_unpacked(int32_t *sums, const int16_t *left, const int16_t *right,
+                       const int32_t *bias, int32_t rows, int32_t columns, int32_t depth,
+                       int32_t sum_step, int32_t bias_row, int32_t bias_column)
 {
 #if defined(RAOT_DOT_LANES)
     for (int32_t c = 0; c < columns; c += RAOT_DOT_STEP) {
@@ -263,6 +263,25 @@ raot_tile_s16(int32_t *sums, const int16_t *left, const int16_t *right, const in
         }
     }
 #endif
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_tile_s16 {
+    int32_t rows;
+    int32_t columns;
+    int32_t depth;
+    int32_t sum_step;
+    int32_t bias_row;
+    int32_t bias_column;
+};
+
+__attribute__((always_inline)) static inline void raot_tile_s16(int32_t *sums, const int16_t *left,
+                                                                const int16_t *right,
+                                                                const int32_t *bias,
+                                                                const struct raot_tile_s16 *sizes)
+{
+    raot_tile_s16_unpacked(sums, left, right, bias, sizes->rows, sizes->columns, sizes->depth,
+                           sizes->sum_step, sizes->bias_row, sizes->bias_column);
 }
 
 #endif

@@ -289,11 +289,10 @@ raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *ri
 }
 #endif
 
-__attribute__((noinline, unused)) static void raot_tile_s8(int32_t *sums, const int8_t *left,
-                                                           const int8_t *right, const int32_t *bias,
-                                                           int32_t rows, int32_t columns,
-                                                           int32_t depth, int32_t sum_step,
-                                                           int32_t bias_row, int32_t bias_column)
+__attribute__((noinline, unused)) static void
+raot_tile_s8_unpacked(int32_t *sums, const int8_t *left, const int8_t *right, const int32_t *bias,
+                      int32_t rows, int32_t columns, int32_t depth, int32_t sum_step,
+                      int32_t bias_row, int32_t bias_column)
 {
     for (int32_t c = 0; c < columns; c += RAOT_QUAD_COLUMNS) {
         const int8_t *const x = right + c * depth;
@@ -426,7 +425,7 @@ raot_rows_quads(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, i
 }
 
 #define RAOT_ROWS_QUADS(suffix, byte, flip)                                                 \
-    __attribute__((noinline, unused)) static void raot_rows_s8_##suffix(                    \
+    __attribute__((noinline, unused)) static void raot_rows_s8_##suffix##_unpacked(         \
         int8_t *to, const byte *image, int32_t zero, int32_t rows, int32_t row_step,        \
         int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,        \
         int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,       \
@@ -439,5 +438,62 @@ raot_rows_quads(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, i
 
 RAOT_ROWS_QUADS(s8, int8_t, 0)
 RAOT_ROWS_QUADS(u8, uint8_t, 128)
+
+/* Sizes of the functions below, by name. */
+struct raot_tile_s8 {
+    int32_t rows;
+    int32_t columns;
+    int32_t depth;
+    int32_t sum_step;
+    int32_t bias_row;
+    int32_t bias_column;
+};
+
+__attribute__((always_inline)) static inline void raot_tile_s8(int32_t *sums, const int8_t *left,
+                                                               const int8_t *right,
+                                                               const int32_t *bias,
+                                                               const struct raot_tile_s8 *sizes)
+{
+    raot_tile_s8_unpacked(sums, left, right, bias, sizes->rows, sizes->columns, sizes->depth,
+                          sizes->sum_step, sizes->bias_row, sizes->bias_column);
+}
+
+/* Sizes of the functions below, by name. */
+struct raot_rows_s8 {
+    int32_t zero;
+    int32_t rows;
+    int32_t row_step;
+    int32_t depth;
+    int32_t count0;
+    int32_t first0;
+    int32_t last0;
+    int32_t step0;
+    int32_t count1;
+    int32_t first1;
+    int32_t last1;
+    int32_t step1;
+    int32_t count2;
+    int32_t first2;
+    int32_t last2;
+    int32_t step2;
+};
+
+__attribute__((always_inline)) static inline void raot_rows_s8_s8(int8_t *to, const int8_t *image,
+                                                                  const struct raot_rows_s8 *sizes)
+{
+    raot_rows_s8_s8_unpacked(to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth,
+                             sizes->count0, sizes->first0, sizes->last0, sizes->step0,
+                             sizes->count1, sizes->first1, sizes->last1, sizes->step1,
+                             sizes->count2, sizes->first2, sizes->last2, sizes->step2);
+}
+
+__attribute__((always_inline)) static inline void raot_rows_s8_u8(int8_t *to, const uint8_t *image,
+                                                                  const struct raot_rows_s8 *sizes)
+{
+    raot_rows_s8_u8_unpacked(to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth,
+                             sizes->count0, sizes->first0, sizes->last0, sizes->step0,
+                             sizes->count1, sizes->first1, sizes->last1, sizes->step1,
+                             sizes->count2, sizes->first2, sizes->last2, sizes->step2);
+}
 
 #endif

@@ -45,10 +45,31 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
                                                            int32_t *restrict offsets,
                                                            int8_t *restrict panel)
 {
-    raot_offsets(&offsets[0], 4, 1, 1, 1, 1, 1, 1, 6, 0, 0, 0);
+    const struct raot_offsets sizes = {
+        .channels = 4,
+        .rows = 1,
+        .columns = 1,
+        .row_dilation = 1,
+        .column_dilation = 1,
+        .row_stride = 1,
+        .column_stride = 1,
+        .channel_step = 6,
+        .row_phase_step = 0,
+        .column_phase_step = 0,
+        .line_step = 0,
+    };
+    raot_offsets(&offsets[0], &sizes);
     for (int32_t i0 = 0; i0 < n; i0++) {
         raot_panel_s8_s8(&panel[0], &x[((i0 * 4) * 3) * 2], &offsets[0], 4, 6, 24);
-        raot_tile_s8(&sums[0], &w_rows[0], &panel[0], &w_start[0], 4, 6, 4, 16, 1, 0);
+        const struct raot_tile_s8 sizes_2 = {
+            .rows = 4,
+            .columns = 6,
+            .depth = 4,
+            .sum_step = 16,
+            .bias_row = 1,
+            .bias_column = 0,
+        };
+        raot_tile_s8(&sums[0], &w_rows[0], &panel[0], &w_start[0], &sizes_2);
         for (int32_t i1_0 = 0; i1_0 < 4; i1_0++) {
             for (int32_t y = 0; y < 3; y++) {
                 for (int32_t x_0 = 0; x_0 < 2; x_0++) {
@@ -149,9 +170,34 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
     /*@ loop unroll 4096; */
     for (int32_t tile = 0; tile < ((n + 23) / 24); tile++) {
         const int32_t places = raot_min_i32(24, n - tile * 24);
-        raot_rows_s8_s8(&rows[0], &flat_codes[(tile * 24) * 4], 0, places, 4, 4, 1, 0, 1, 0, 1, 0,
-                        1, 0, 4, 0, 4, 1);
-        raot_tile_s8(&sums[0], &rows[0], &m_blocks[0], &m_start[0], places, 5, 4, 16, 0, 1);
+        const struct raot_rows_s8 sizes = {
+            .zero = 0,
+            .rows = places,
+            .row_step = 4,
+            .depth = 4,
+            .count0 = 1,
+            .first0 = 0,
+            .last0 = 1,
+            .step0 = 0,
+            .count1 = 1,
+            .first1 = 0,
+            .last1 = 1,
+            .step1 = 0,
+            .count2 = 4,
+            .first2 = 0,
+            .last2 = 4,
+            .step2 = 1,
+        };
+        raot_rows_s8_s8(&rows[0], &flat_codes[(tile * 24) * 4], &sizes);
+        const struct raot_tile_s8 sizes_2 = {
+            .rows = places,
+            .columns = 5,
+            .depth = 4,
+            .sum_step = 16,
+            .bias_row = 0,
+            .bias_column = 1,
+        };
+        raot_tile_s8(&sums[0], &rows[0], &m_blocks[0], &m_start[0], &sizes_2);
         for (int32_t p = 0; p < places; p++) {
             for (int32_t i1_0 = 0; i1_0 < 5; i1_0++) {
                 q[(p + tile * 24) * 5 +

@@ -72,17 +72,62 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
                     (((((i3_first == 0) && (i3_last == 3)) && (i4_first == 0)) && (i4_last == 3)) &&
                      (i3_first_0 == 0)) && (i3_last_0 == 3)) && (i4_first_0 == 0)) &&
             (i4_last_0 == 3)) {
+            const struct raot_columns sizes = {
+                .count0 = 3,
+                .step0 = 21,
+                .count1 = 3,
+                .step1 = 3,
+                .count2 = 3,
+                .step2 = 1,
+                .count3 = 1,
+                .step3 = 0,
+            };
             raot_columns_s8(&columns[0], &t0[((i0_0 + i3_first - 1) * 7 + i1_0 + i4_first - 1) * 3],
-                            &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3], 3, 21,
-                            3, 3, 3, 1, 1, 0);
+                            &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3], &sizes);
         } else {
+            const struct raot_column sizes_2 = {
+                .zero = -5,
+                .count0 = 3,
+                .first0 = i3_first,
+                .last0 = i3_last,
+                .step0 = 21,
+                .count1 = 3,
+                .first1 = i4_first,
+                .last1 = i4_last,
+                .step1 = 3,
+                .count2 = 3,
+                .first2 = 0,
+                .last2 = 3,
+                .step2 = 1,
+                .count3 = 1,
+                .first3 = 0,
+                .last3 = 1,
+                .step3 = 0,
+            };
             raot_column_s8(&columns[0], &t0[((i0_0 + i3_first - 1) * 7 + i1_0 + i4_first - 1) * 3],
-                           -5, 3, i3_first, i3_last, 21, 3, i4_first, i4_last, 3, 3, 0, 3, 1, 1, 0,
-                           1, 0);
+                           &sizes_2);
+            const struct raot_column sizes_3 = {
+                .zero = -5,
+                .count0 = 3,
+                .first0 = i3_first_0,
+                .last0 = i3_last_0,
+                .step0 = 21,
+                .count1 = 3,
+                .first1 = i4_first_0,
+                .last1 = i4_last_0,
+                .step1 = 3,
+                .count2 = 3,
+                .first2 = 0,
+                .last2 = 3,
+                .step2 = 1,
+                .count3 = 1,
+                .first3 = 0,
+                .last3 = 1,
+                .step3 = 0,
+            };
             raot_column_s8(&columns[2],
-                           &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3], -5, 3,
-                           i3_first_0, i3_last_0, 21, 3, i4_first_0, i4_last_0, 3, 3, 0, 3, 1, 1, 0,
-                           1, 0);
+                           &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3],
+                           &sizes_3);
         }
         raot_multiply_s16(&sums[0], &t1_pairs[0], &columns[0], &t1_start[0], 8, 9);
         for (int32_t i2_0 = 0; i2_0 < 8; i2_0++) {
@@ -128,8 +173,26 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *r
     int32_t *restrict sums)
 {
     for (int32_t i2 = 0; i2 < 8; i2++) {
-        raot_plane_s8(&plane[0], &t3_2[i2], 4, 8, 9, -1, -1, 6, 7, 56, 8);
-        raot_depthwise_s8(&sums[0], &plane[0], &t6_windows[i2 * 10], &t6_start[i2], 6, 7, 9, 1, 7);
+        const struct raot_plane sizes = {
+            .zero = 4,
+            .rows = 8,
+            .width = 9,
+            .top = -1,
+            .left = -1,
+            .image_rows = 6,
+            .image_columns = 7,
+            .row_step = 56,
+            .step = 8,
+        };
+        raot_plane_s8(&plane[0], &t3_2[i2], &sizes);
+        const struct raot_depthwise sizes_2 = {
+            .rows = 6,
+            .columns = 7,
+            .width = 9,
+            .stride = 1,
+            .sum_step = 7,
+        };
+        raot_depthwise_s8(&sums[0], &plane[0], &t6_windows[i2 * 10], &t6_start[i2], &sizes_2);
         for (int32_t i0_0 = 0; i0_0 < 6; i0_0++) {
             for (int32_t i1_0 = 0; i1_0 < 7; i1_0++) {
                 int32_t high_2_2_0 = (int32_t)raot_shr_i64(
@@ -172,8 +235,18 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
         const int32_t i1_rest_0 = ((two * 2 + 1) / 7);
         const int32_t i1_1 = two * 2 - i1_rest_0 * 7 + 1;
         const int32_t i0_1 = i1_rest_0;
-        raot_columns_s8(&columns[0], &t6_3[(i0_0 * 7 + i1_0) * 8], &t6_3[(i0_1 * 7 + i1_1) * 8], 1,
-                        0, 1, 0, 8, 1, 1, 0);
+        const struct raot_columns sizes = {
+            .count0 = 1,
+            .step0 = 0,
+            .count1 = 1,
+            .step1 = 0,
+            .count2 = 8,
+            .step2 = 1,
+            .count3 = 1,
+            .step3 = 0,
+        };
+        raot_columns_s8(&columns[0], &t6_3[(i0_0 * 7 + i1_0) * 8], &t6_3[(i0_1 * 7 + i1_1) * 8],
+                        &sizes);
         raot_multiply_s16(&sums[0], &t7_pairs[0], &columns[0], &t7_start[0], 4, 2);
         for (int32_t i2_0 = 0; i2_0 < 4; i2_0++) {
             int32_t high_2_2_0 = (int32_t)raot_shr_i64(
@@ -318,7 +391,26 @@ RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t
                                                         int16_t *restrict columns,
                                                         int32_t *restrict sums)
 {
-    raot_column_s8(&columns[0], &t13_2[0], 0, 1, 0, 1, 0, 1, 0, 1, 0, 36, 0, 36, 1, 1, 0, 1, 0);
+    const struct raot_column sizes = {
+        .zero = 0,
+        .count0 = 1,
+        .first0 = 0,
+        .last0 = 1,
+        .step0 = 0,
+        .count1 = 1,
+        .first1 = 0,
+        .last1 = 1,
+        .step1 = 0,
+        .count2 = 36,
+        .first2 = 0,
+        .last2 = 36,
+        .step2 = 1,
+        .count3 = 1,
+        .first3 = 0,
+        .last3 = 1,
+        .step3 = 0,
+    };
+    raot_column_s8(&columns[0], &t13_2[0], &sizes);
     raot_multiply_s16(&sums[0], &t13_3_pairs[0], &columns[0], &t13_3_start[0], 6, 9);
     for (int32_t i0_0 = 0; i0_0 < 5; i0_0++) {
         t13[i0_0] = raot_clamp_i8(

@@ -51,10 +51,32 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
     for (int32_t i0 = 0; i0 < 6; i0++) {
         const int32_t i3_first = raot_max_i32(-i0 + 1, 0);
         const int32_t i3_last = raot_min_i32(-i0 + 7, 3);
-        raot_beside_s8(&strip[0], &t0[((i0 + i3_first - 1) * 7) * 3], -5, 0, 3, 1, 3, i3_first,
-                       i3_last, 21, 9, -1, 7, 3);
+        const struct raot_beside sizes = {
+            .zero = -5,
+            .flip = 0,
+            .channels = 3,
+            .channel_step = 1,
+            .lines = 3,
+            .first1 = i3_first,
+            .last1 = i3_last,
+            .line_step = 21,
+            .columns = 9,
+            .first = -1,
+            .width = 7,
+            .column_step = 3,
+        };
+        raot_beside_s8(&strip[0], &t0[((i0 + i3_first - 1) * 7) * 3], &sizes);
         raot_multiply_last_s8(&sums[0], &t1_groups[0], &strip[0], 2, 27, 7, 9);
-        raot_last_above(&t3_2[(i0 * 7) * 8], &sums[0], &t1_scales[0], 8, 7, 8, 1, 4, 4, 127);
+        const struct raot_last sizes_2 = {
+            .channels = 8,
+            .places = 7,
+            .out_step = 8,
+            .channel_step = 1,
+            .zero = 4,
+            .low = 4,
+            .high = 127,
+        };
+        raot_last_above(&t3_2[(i0 * 7) * 8], &sums[0], &t1_scales[0], &sizes_2);
     }
 }
 
@@ -71,10 +93,29 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *r
 {
     raot_frame_quads(&quads[0], 4, 124);
     for (int32_t i2 = 0; i2 < 8; i2++) {
-        raot_quads_s8(&quads[0], &t3_2[i2], 0, 3, 9, -1, -1, 6, 7, 56, 8);
+        const struct raot_quads sizes = {
+            .flip = 0,
+            .blocks = 3,
+            .length = 9,
+            .top = -1,
+            .left = -1,
+            .lines = 6,
+            .columns = 7,
+            .line_step = 56,
+            .step = 8,
+        };
+        raot_quads_s8(&quads[0], &t3_2[i2], &sizes);
         raot_multiply_quads_s8(&sums[0], &quads[0], &t6_quads[i2 * 32], 3, 2, 7, 1, 9);
-        raot_channel_above(&t6_3[i2], &sums[0], &t6_start[i2], &t6_scales[i2 * 2], 6, 7, 56, 8, 4,
-                           4, 127);
+        const struct raot_channel sizes_2 = {
+            .lines = 6,
+            .count = 7,
+            .line_step = 56,
+            .step = 8,
+            .zero = 4,
+            .low = 4,
+            .high = 127,
+        };
+        raot_channel_above(&t6_3[i2], &sums[0], &t6_start[i2], &t6_scales[i2 * 2], &sizes_2);
     }
 }
 
@@ -97,8 +138,16 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
         const int32_t i0_0 = i1_rest;
         raot_multiply_last_s8(&sums[0], &t7_groups[0], &t6_3[(i0_0 * 7 + i1_0) * 8], 1, 8, places,
                               8);
-        raot_last_above(&t9_2[(i0_0 * 7 + i1_0) * 4], &sums[0], &t7_scales[0], 4, places, 4, 1, 4,
-                        4, 127);
+        const struct raot_last sizes = {
+            .channels = 4,
+            .places = places,
+            .out_step = 4,
+            .channel_step = 1,
+            .zero = 4,
+            .low = 4,
+            .high = 127,
+        };
+        raot_last_above(&t9_2[(i0_0 * 7 + i1_0) * 4], &sums[0], &t7_scales[0], &sizes);
     }
 }
 
@@ -214,7 +263,16 @@ RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t
                                                         int32_t *restrict sums)
 {
     raot_multiply_last_s8(&sums[0], &t13_3_groups[0], &t13_2[0], 2, 36, 1, 0);
-    raot_last_nearest(&t13[0], &sums[0], &t13_3_scales[0], 5, 1, 5, 1, 1, -128, 127);
+    const struct raot_last sizes = {
+        .channels = 5,
+        .places = 1,
+        .out_step = 5,
+        .channel_step = 1,
+        .zero = 1,
+        .low = -128,
+        .high = 127,
+    };
+    raot_last_nearest(&t13[0], &sums[0], &t13_3_scales[0], &sizes);
 }
 
 size_t lite_arena_bytes(void)

@@ -56,8 +56,18 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
         const int32_t i2_rest_0 = i2_rest;
         const int32_t i2_1 = two - i2_rest_0 * 3;
         const int32_t i0_1 = i2_rest_0;
+        const struct raot_columns sizes = {
+            .count0 = 1,
+            .step0 = 0,
+            .count1 = 1,
+            .step1 = 0,
+            .count2 = 4,
+            .step2 = 6,
+            .count3 = 1,
+            .step3 = 0,
+        };
         raot_columns_s8(&columns[0], &x[((i0_0 * 4) * 3 + i2_0) * 2 + i3_0],
-                        &x[((i0_1 * 4) * 3 + i2_1) * 2 + i3_1], 1, 0, 1, 0, 4, 6, 1, 0);
+                        &x[((i0_1 * 4) * 3 + i2_1) * 2 + i3_1], &sizes);
         raot_multiply_s8(&sums[0], &w_pairs[0], &columns[0], &w_start[0], 4, 1);
         for (int32_t i1_0 = 0; i1_0 < 4; i1_0++) {
             sum[((i0_0 * 4 + i1_0) * 3 + i2_0) * 2 +
@@ -139,8 +149,17 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
     for (int32_t two = 0; two < (n / 2); two++) {
         const int32_t i0_0 = two * 2;
         const int32_t i0_1 = two * 2 + 1;
-        raot_columns_s8(&columns[0], &flat_codes[i0_0 * 4], &flat_codes[i0_1 * 4], 1, 0, 1, 0, 4, 1,
-                        1, 0);
+        const struct raot_columns sizes = {
+            .count0 = 1,
+            .step0 = 0,
+            .count1 = 1,
+            .step1 = 0,
+            .count2 = 4,
+            .step2 = 1,
+            .count3 = 1,
+            .step3 = 0,
+        };
+        raot_columns_s8(&columns[0], &flat_codes[i0_0 * 4], &flat_codes[i0_1 * 4], &sizes);
         raot_multiply_s8(&sums[0], &m_pairs[0], &columns[0], &m_start[0], 6, 1);
         for (int32_t i1_0 = 0; i1_0 < 5; i1_0++) {
             q[i0_0 * 5 +
@@ -153,8 +172,26 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
     }
     for (int32_t last = (n / 2) * 2; last < n; last++) {
         const int32_t i0_2 = last;
-        raot_column_s8(&columns[0], &flat_codes[i0_2 * 4], 0, 1, 0, 1, 0, 1, 0, 1, 0, 4, 0, 4, 1, 1,
-                       0, 1, 0);
+        const struct raot_column sizes_2 = {
+            .zero = 0,
+            .count0 = 1,
+            .first0 = 0,
+            .last0 = 1,
+            .step0 = 0,
+            .count1 = 1,
+            .first1 = 0,
+            .last1 = 1,
+            .step1 = 0,
+            .count2 = 4,
+            .first2 = 0,
+            .last2 = 4,
+            .step2 = 1,
+            .count3 = 1,
+            .first3 = 0,
+            .last3 = 1,
+            .step3 = 0,
+        };
+        raot_column_s8(&columns[0], &flat_codes[i0_2 * 4], &sizes_2);
         raot_multiply_s8(&sums[0], &m_pairs[0], &columns[0], &m_start[0], 6, 1);
         for (int32_t i1_1 = 0; i1_1 < 5; i1_1++) {
             q[i0_2 * 5 +
