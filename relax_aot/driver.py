@@ -28,6 +28,7 @@ from relax_aot.ir import check
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Array, Module
+from relax_aot.ir.parameters import Undecided
 from relax_aot.ir.rewrite import substitute_dims
 from relax_aot.ir.text import is_stored, to_text
 from relax_aot.ops import deduce
@@ -94,13 +95,17 @@ def coded(module: Module, options: Options) -> tuple[Module, Quantized | None]:
         return module, None
     _require_data(module)
     module, quantized = quantization.quantize(module, options.calibrate, options.quantize)
-    return integers.run(module), quantized
+    return integers.run(replace(module, replaceable=options.weights == "blob")), quantized
 
 
 def imported(options: Options) -> frontends.ImportOptions:
     """What concerns frontends."""
     return frontends.ImportOptions(
-        bounds=options.bounds, fix=options.fix, state=options.state, assume=options.assume
+        bounds=options.bounds,
+        fix=options.fix,
+        state=options.state,
+        assume=options.assume,
+        replaceable=options.weights == "blob",
     )
 
 
@@ -160,6 +165,25 @@ class _Planned:
 
 
 def _planned(
+    module: Module,
+    board: Board,
+    options: Options,
+    table: externs.ExternTable,
+    dump: Callable[[str, Module | str], None],
+) -> _Planned:
+    """With replaceable weights, the code depends on no quantization parameter where it can."""
+    try:
+        replaceable = replace(module, replaceable=options.weights == "blob")
+        return _stages(replaceable, board, options, table, dump)
+    except Undecided as error:
+        note(
+            f"the code depends on quantization parameters ({error}): weights of another training"
+            " do not fit it. Please report this model"
+        )
+        return _stages(replace(module, replaceable=False), board, options, table, dump)
+
+
+def _stages(
     module: Module,
     board: Board,
     options: Options,

@@ -194,7 +194,8 @@ def _constants(parts: Sequence[Part]) -> tuple[tuple[Constant, ...], list[dict[s
         table: dict[str, str] = {}
         for constant in part.plan.module.constants:
             type_ = constant.type
-            key = (type_.dtype.value, type_.elements.constant, constant.digest)
+            own = f"{part.name} {constant.name}" if constant.limits else ""
+            key = (type_.dtype.value, type_.elements.constant, own or constant.digest)
             if key not in found:
                 found[key] = replace(constant, name=names.claim(constant.name))
             table[constant.name] = found[key].name

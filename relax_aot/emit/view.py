@@ -199,6 +199,9 @@ class ModelView:
     weights_identity: tuple[str, ...]
     """Rows of the bytes that such a block must start with."""
     identity_bytes: int
+    weights_limits: tuple[str, ...]
+    """Of quantization parameters in the block: rows of C."""
+    limits_count: int
     index_reach: str
     """A constant expression that no size or index on the way passes."""
     sizes_checked: tuple[str, ...]
@@ -328,6 +331,8 @@ def model_view(
         weights_apart=interface.weights_apart,
         weights_identity=(),
         identity_bytes=blob.IDENTITY_BYTES,
+        weights_limits=weights.limits,
+        limits_count=len(weights.limits),
         index_reach=greatest_c(reach, macros, plan.module.bounds),
         sizes_checked=_checked(interface, plan),
         extern_headers=tuple(dict.fromkeys(e.header for e, _ in extern_steps(plan))),

@@ -7,8 +7,9 @@ they are a block apart from the code (blob.py), which the program is given when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from relax_aot.planning.regions import NoRoom, Region
 TEXT_LIMIT_BYTES = 512 * 1024
 MOST_TEXT_BYTES = 16 * 2**20
 """No more is written as C text: GCC takes some sixty times as much memory to read it."""
+WORD_BYTES = 4
 FORMS = ("auto", "c", "asm", "blob")
 """How weights reach a program: as C text, included by the assembler, or apart from the code."""
 ROW_COLUMNS = 95
@@ -56,6 +58,8 @@ class Weights:
     total_bytes: int
     layout: Layout | None = None
     """Of the block that lies apart from the code, where there is one."""
+    limits: tuple[str, ...] = ()
+    """Limits of quantization parameters in that block, as C text."""
 
 
 def weights_of(
@@ -126,7 +130,21 @@ def _apart(constants: Sequence[Constant], prefix: str, alignment: int, total: in
         views.append(
             ConstantView(name, c_type, elements, comment(f"{constant.type}"), (), part.offset)
         )
-    return Weights(tuple(views), expressions, b"", total, layout)
+    limits = tuple(_limit_rows(constants, layout))
+    return Weights(tuple(views), expressions, b"", total, layout, limits)
+
+
+def _limit_rows(constants: Sequence[Constant], layout: Layout) -> Iterator[str]:
+    """Offset, count, lowest and highest: neighbors with equal limits are one row."""
+    for constant, part in zip(constants, layout.parts, strict=True):
+        limits = constant.limits
+        if len(limits) == 1:
+            limits = limits * constant.data.size
+        offset = part.offset
+        for (low, high), equal in groupby(limits):
+            count = len(list(equal))
+            yield f"{{{offset}u, {count}u, {low}, {high}}}"
+            offset += WORD_BYTES * count
 
 
 def _bytes(constant: Constant) -> memoryview | bytes:

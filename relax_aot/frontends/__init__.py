@@ -34,6 +34,7 @@ class ImportOptions:
     fix: inputs that become constants: a number, an array, or text of one.
     state: input -> output that are one state buffer.
     assume: relations between symbols, such as `n <= 2*m`, checked on entry.
+    replaceable: code is to fit other weights of the same graph.
     used: for one entry of several, whose options are those of all: what it lacks is passed
         over, and what of `bounds`, `fix` and `assume` it has is added here.
     """
@@ -42,6 +43,7 @@ class ImportOptions:
     fix: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
     assume: tuple[str, ...] = ()
+    replaceable: bool = False
     used: set[str] | None = None
 
 

@@ -91,6 +91,7 @@ class Shared:
     used: set[str] = field(default_factory=set)
     """Those of them that the model turned out to have."""
     bounds: Bounds = field(default_factory=lambda: Bounds.of({}))
+    replaceable: bool = False
 
     assumed: list[Relation] = field(default_factory=list)
     assumptions: list[Relation] = field(default_factory=list)
@@ -173,11 +174,11 @@ class FunctionBuilder:
         return var
 
     def constant(self, name: str, data: Array) -> Var:
-        """A constant; equal data under one type is stored once."""
+        """A constant; equal data under one type is stored once, unless it may be replaced."""
         type_ = TensorType(DType.of(data.dtype), tuple(Dim.of(int(n)) for n in data.shape))
         constant = Constant(name, type_, data)
         key = (str(type_), constant.digest)
-        if key not in self.shared.by_digest:
+        if self.shared.replaceable or key not in self.shared.by_digest:
             constant = Constant(self.unique(name), type_, data)
             self.shared.constants[constant.name] = constant
             self.shared.by_digest[key] = constant.var
@@ -576,6 +577,7 @@ class FunctionBuilder:
             states=tuple(states),
             aliases=tuple(aliases),
             source=source,
+            replaceable=shared.replaceable,
         )
 
 

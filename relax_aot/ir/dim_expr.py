@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from relax_aot.ir.lexer import quoted
+from relax_aot.ir.parameters import Parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Dim:
             return value
         if isinstance(value, str):
             return Dim(((1, ((value, 1),)),))
+        if isinstance(value, Parameter):
+            return Dim.of(value.symbol) * value.scale + value.offset
         return constant_dim(int(value))
 
     @property

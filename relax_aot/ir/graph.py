@@ -192,6 +192,9 @@ class Constant:
     type: TensorType
     data: Array = field(compare=False, repr=False)
     absent: str = field(default="", compare=False, repr=False)
+    limits: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+    """Of a quantization parameter that may be replaced: the lowest and highest value that the
+    code takes, of each element or of all."""
 
     @cached_property
     def digest(self) -> str:
@@ -320,6 +323,8 @@ class Module:
     aliases: tuple[Alias, ...] = ()
     source: str = ""
     externs: tuple[Extern, ...] = ()
+    replaceable: bool = False
+    """Whether code is to fit other weights and quantization parameters of the same graph."""
 
     def __str__(self) -> str:
         return to_text(self)

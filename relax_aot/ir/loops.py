@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.microkernel import MicroKernel
+from relax_aot.ir.parameters import fraction, whole
 from relax_aot.ir.types import DType, Shape, TensorType
 
 Number = int | float | bool
@@ -210,7 +211,7 @@ def as_expr(value: Operand, dtype: DType) -> Expr:
         if dtype is DType.BOOL:
             return Lit(bool(value), dtype)
         is_float = dtype.is_float or dtype.is_stored_float
-        return Lit(float(value) if is_float else int(value), dtype)
+        return Lit(fraction(value) if is_float else whole(value), dtype)
     return _expr(value)
 
 

@@ -9,12 +9,14 @@ constant or a second use of another result are copied.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.graph import FORMS, Call, Constant, Function, Module, Var, attrs_of
-from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, expressions, parts, walk
+from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, Number, expressions, parts, walk
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import Ref, TensorType
+from relax_aot.lowering.parameters import Naming, Role, attributes, own_constants, roles_of
 from relax_aot.ops import all_ops
 
 
@@ -23,6 +25,7 @@ def lower(module: Module) -> Module:
     kernels: list[Kernel] = []
     functions = []
     names = {kernel.name for kernel in module.kernels}
+    naming = Naming(frozenset(s.name for s in module.symbols)) if module.replaceable else None
     module = _own_results(module)
     for function in module.functions:
         body: list[Call] = []
@@ -32,13 +35,18 @@ def lower(module: Module) -> Module:
             elif all_ops()[call.op].view:
                 body.append(replace(call, op="view", args=call.args[:1], attrs=()))
             else:
-                kernel, lowered = _lower_call(call, module.constant_table, names)
+                kernel, lowered = _lower_call(call, module.constant_table, names, naming)
                 kernels.append(kernel)
                 body.append(lowered)
         results = tuple(_result_name(v, body) for v in function.results)
         functions.append(replace(function, body=tuple(body), results=results))
     return _drop_unused(
-        replace(module, functions=tuple(functions), kernels=(*module.kernels, *kernels))
+        replace(
+            module,
+            functions=tuple(functions),
+            kernels=(*module.kernels, *kernels),
+            constants=(*module.constants, *(naming.constants.values() if naming else ())),
+        )
     )
 
 
@@ -96,22 +104,30 @@ def _result_name(result: Var, body: list[Call]) -> Var:
     return result
 
 
-def _lower_call(call: Call, constants: dict[str, Constant], names: set[str]) -> tuple[Kernel, Call]:
+def _lower_call(
+    call: Call, constants: dict[str, Constant], names: set[str], naming: Naming | None
+) -> tuple[Kernel, Call]:
     op = all_ops()[call.op]
+    attrs: dict[str, Any] = dict(call.attrs)
+    roles: tuple[Role | None, ...] = (None,) * len(call.args)
+    if naming is not None:
+        attrs, roles = attributes(op, call, naming), roles_of(op, call, constants)
+        call = own_constants(call, roles, constants, naming)
     taken: set[str] = set()
     buffers = [None if arg is None else _buffer(arg, taken) for arg in call.args]
     outputs = [_buffer(out, taken) for out in call.outs]
     inputs = [buffer for buffer in buffers if buffer is not None]
     builder = KernelBuilder(_free_name(f"{call.op}_{call.outs[0].name}", names), inputs, outputs)
-    op.lower(builder, *buffers, *outputs, **dict(call.attrs))
+    op.lower(builder, *buffers, *outputs, **attrs)
     kernel = builder.finish()
-    kernel, args = _inline_scalars(kernel, call.inputs, constants)
+    own = tuple(role for role, arg in zip(roles, call.args, strict=True) if arg is not None)
+    kernel, args = _inline_scalars(kernel, call.inputs, constants, own, naming)
     kernel, args = _drop_unread(kernel, args)
     scratch = tuple(
         Var(f"{call.outs[0].name}.{b.name}", TensorType(b.dtype, b.shape)) for b in kernel.scratch
     )
-    attrs = attrs_of({"kernel": Ref(kernel.name)})
-    return kernel, Call(call.outs + scratch, "call_kernel", args, attrs, call.origin)
+    given = attrs_of({"kernel": Ref(kernel.name)})
+    return kernel, Call(call.outs + scratch, "call_kernel", args, given, call.origin)
 
 
 def _free_name(wanted: str, names: set[str]) -> str:
@@ -134,15 +150,21 @@ def _buffer(var: Var, taken: set[str]) -> Buffer:
 
 
 def _inline_scalars(
-    kernel: Kernel, args: tuple[Var, ...], constants: dict[str, Constant]
+    kernel: Kernel,
+    args: tuple[Var, ...],
+    constants: dict[str, Constant],
+    roles: tuple[Role | None, ...],
+    naming: Naming | None,
 ) -> tuple[Kernel, tuple[Var, ...]]:
-    """One-element constants become literals of the kernel."""
+    """One-element constants become literals of the kernel, or its parameters."""
     values: dict[str, Lit] = {}
-    for buffer, arg in zip(kernel.inputs, args, strict=True):
+    for buffer, arg, role in zip(kernel.inputs, args, roles, strict=True):
         constant = constants.get(arg.name)
         if constant is not None and constant.data.size == 1 and buffer.dtype.value != "f16":
             value = constant.data.reshape(()).astype(buffer.dtype.numpy)[()]
-            number = float(value) if buffer.dtype.is_float else value.item()
+            number: Number = float(value) if buffer.dtype.is_float else value.item()
+            if role is not None and naming is not None:
+                number = naming.number(role, number)
             values[buffer.name] = Lit(number, buffer.dtype)
 
     def rule(expr: Expr) -> Expr:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Bounds, Dim
-from relax_aot.ir.graph import Condition
+from relax_aot.ir.graph import Call, Condition
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._attributes import Attribute, attributes_of, problem_of
 
@@ -102,6 +102,31 @@ class Trait(Flag):
 
 
 @dataclass(frozen=True, slots=True)
+class Single:
+    """A positive f32."""
+
+
+Limits = tuple[int, int] | Single
+"""Between which numbers a quantization parameter lies."""
+ParameterLimits = Limits | Callable[[Call, Any], Limits | None]
+WORDS = (-(2**31) + 1, 2**31 - 1)
+
+
+def code_limits(call: Call, value: Any) -> Limits | None:
+    """Those of a zero point, where the call works on bytes or 16-bit codes."""
+    found = [var.type.dtype for var in (*call.inputs[:1], *call.outs)]
+    codes = [d for d in found if d.is_int and not d.is_stored_int and d.bytes <= 2]
+    if not codes:
+        return None
+    return (-128, 255) if min(d.bytes for d in codes) == 1 else (-(2**15), 2**16 - 1)
+
+
+def clamp_limits(call: Call, value: Any) -> Limits | None:
+    """Those of the end of a clamp; one that the type keeps anyway is part of the code."""
+    return None if value in call.out.type.dtype.limits else code_limits(call, value)
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """See the module's text.
 
@@ -115,6 +140,8 @@ class Op:
     exact_where: for which attributes its results are exact, where that is not always.
     value_range: the range of a result from those of the arguments, as (lowest, highest); None
         where nothing is known.
+    quantization: arguments and attributes that are quantization parameters, with their limits, or
+        what gives the limits for a call and a value (None: it is no parameter there).
     any_type: takes storage types (4-bit integers, 8-bit floats) as well, which nothing can
         compute with.
     """
@@ -134,6 +161,7 @@ class Op:
     traits: Trait = Trait.NONE
     exact_where: Callable[..., bool] | None = None
     value_range: Callable[..., Range] | None = None
+    quantization: Mapping[str, ParameterLimits] = field(default_factory=dict)
     attributes: tuple[Attribute, ...] = field(init=False)
     """In the order in which its rules declare them."""
 

@@ -14,7 +14,13 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, require
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    code_limits,
+    require,
+)
 
 Tap = Callable[[At, At], Expr]
 """The product at a place of x and one of w."""
@@ -60,6 +66,7 @@ class Form:
             f"{self.name}_integer", self._integer_type, self._integer_lower,
             self._integer_reference, samples, conditions=self._integer_conditions,
             former=(f"{self.former}_integer",), rules=(self.deduce, self.nest),
+            quantization={"x_zero": code_limits, "w_zero": code_limits},
         )  # fmt: skip
 
     def _integer_type(

@@ -20,6 +20,7 @@ BITS = 31
 """Multipliers fit an i32."""
 
 LEAST_SHIFT = 33
+FEW_BITS = 12
 
 Formula = Callable[[Array], Array]
 """Sums, a row for each scale -> what they are worth in steps, rounded."""
@@ -34,11 +35,14 @@ class Rescale:
     shift: Array | None = None
 
 
-def exact_rescale(scale: Array, low: int, high: int, most: int) -> Rescale:
+def exact_rescale(scale: Array, low: int, high: int, most: int, *, each: bool = False) -> Rescale:
     """For sums of at most `most` and results in `low..high`, counted from the zero point. `scale`
     is in float64. Floats where they are right, since a vector has them; else integers, all
     with one shift where that is right. Where no formula is (a product nearer to a middle
-    than 31 bits tell), the one that is wrong for the fewest codes."""
+    than 31 bits tell), the one that is wrong for the fewest codes.
+
+    With `each`, the formula is the same whatever the scales: integers, each with a shift of its
+    own. Scales of few bits, which meet middles, and those from 1/4 on keep floats."""
     rows = np.asarray(scale, np.float64).reshape(-1)
     steps = _steps(rows, low, high)
     levels = np.arange(low + 1, high + 1)
@@ -55,9 +59,10 @@ def exact_rescale(scale: Array, low: int, high: int, most: int) -> Rescale:
     single = rows.astype(np.float32)
     best = Rescale("onnx", single.reshape(np.shape(scale)))
     fewest = wrong(lambda sums: np.rint(sums.astype(np.float32) * single[:, None]))
-    if fewest == 0:
+    if fewest == 0 and not each:
         return best
-    spread = [np.full(rows.size, _shift(rows.max())), np.array([_shift(r) for r in rows])]
+    own = np.array([_shift(r) for r in rows])
+    spread = [own] if each else [np.full(rows.size, _shift(rows.max())), own]
     for shifts in spread:
         factors = np.rint(rows * 2.0**shifts).astype(np.int64)
         half = np.int64(1) << (shifts - 1)
@@ -70,13 +75,19 @@ def exact_rescale(scale: Array, low: int, high: int, most: int) -> Rescale:
             return np.asarray((sums * f[:, None] + h[:, None]) >> s[:, None])
 
         count = wrong(whole)
-        if count < fewest:
-            one = shifts[:1].reshape(()) if shifts is spread[0] or np.ndim(scale) == 0 else shifts
+        if count < fewest or (each and not (count and _of_few_bits(rows))):
+            shared = np.ndim(scale) == 0 or shifts is not own
+            one = shifts[:1].reshape(()) if shared else shifts
             multipliers = factors.astype(np.int32).reshape(np.shape(scale))
             best, fewest = Rescale("nearest", multipliers, one.astype(np.int32)), count
         if fewest == 0:
             break
     return best
+
+
+def _of_few_bits(rows: Array) -> bool:
+    fractions = np.frexp(rows)[0] * 2.0**FEW_BITS
+    return bool((fractions == np.rint(fractions)).all())
 
 
 def _shift(scale: float) -> int:

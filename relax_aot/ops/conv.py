@@ -21,6 +21,7 @@ from relax_aot.ops._op import (
     Op,
     Sample,
     Trait,
+    code_limits,
     is_float,
     must_equal,
     must_not_exceed,
@@ -274,6 +275,7 @@ OPS = (
        traits=Trait.CONTRACTION),
     Op(
         "conv_integer", _integer_type, _integer_lower, _integer_reference, _integer_samples,
-        conditions=_integer_conditions, rules=(_type,), traits=Trait.QUANTIZED
+        conditions=_integer_conditions, rules=(_type,), traits=Trait.QUANTIZED,
+        quantization={"x_zero": code_limits, "w_zero": code_limits},
     ),
 )  # fmt: skip

@@ -16,16 +16,21 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
+from relax_aot.ir.graph import Call
 from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._fixed import np_times, shifted, times
 from relax_aot.ops._op import (
+    WORDS,
     Array,
+    Limits,
     Op,
     Sample,
     Trait,
     broadcast,
     broadcast_conditions,
+    clamp_limits,
+    code_limits,
     require,
     spread,
 )
@@ -123,6 +128,11 @@ def _sum_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
+def _shift(call: Call, shift: Any) -> Limits | None:
+    """To the right alone; other shifts stay in the code."""
+    return (-31, -1) if shift < 0 else None
+
+
 # fixed_rescale
 
 
@@ -202,10 +212,16 @@ OPS = (
         "fixed_add", _sum_type, _sum_lower, _sum_reference, _sum_samples,
         conditions=broadcast_conditions, former=("fixed_sum",), traits=Trait.QUANTIZED
     ),
-    Op("fixed_rescale", _scale_type, _scale_lower, _scale_reference, _scale_samples,
-       former=("fixed_scale",)),
+    Op(
+        "fixed_rescale", _scale_type, _scale_lower, _scale_reference, _scale_samples,
+        former=("fixed_scale",),
+        quantization={"zero": WORDS, "factor": WORDS, "shift": _shift},
+    ),
     Op(
         "fixed_mul", _product_type, _product_lower, _product_reference, _product_samples,
         conditions=broadcast_conditions, former=("fixed_product",),
+        quantization={
+            "zeros": code_limits, "factor": WORDS, "shift": _shift, "limits": clamp_limits,
+        },
     ),
 )  # fmt: skip

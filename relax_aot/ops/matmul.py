@@ -20,6 +20,7 @@ from relax_aot.ops._op import (
     Trait,
     broadcast,
     broadcast_conditions,
+    code_limits,
     is_float,
     must_equal,
     require,
@@ -329,6 +330,7 @@ MATMUL_INTEGER = Op(
     _integer_samples,
     conditions=_integer_conditions,
     traits=Trait.QUANTIZED,
+    quantization={"a_zero": code_limits, "b_zero": code_limits},
 )
 
 OPS = (MATMUL, GEMM, MATMUL_INTEGER)

@@ -19,6 +19,7 @@ from relax_aot.ops._op import (
     Sample,
     Trait,
     broadcast_conditions,
+    code_limits,
     must_equal,
     must_not_exceed,
     normal_axis,
@@ -443,7 +444,8 @@ PAD = Op(
         Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 6), "mode": "edge"}),
         Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 4), "mode": "wrap"}),
     ],
-    conditions=_pad_conditions, traits=Trait.EXACT
+    conditions=_pad_conditions, traits=Trait.EXACT,
+    quantization={"value": code_limits},
 )  # fmt: skip
 
 OPS = (RESHAPE, COPY, TRANSPOSE, EXPAND, TILE, TILE_TO, SLICE, CONCAT, PAD)

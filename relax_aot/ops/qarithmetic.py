@@ -9,20 +9,28 @@ lookup          what stands in a table of 256 for each code
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Call
 from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, apply, binary
+from relax_aot.ir.parameters import plain
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
+    WORDS,
     Array,
+    Limits,
     Op,
     Sample,
+    Single,
     Trait,
     broadcast,
     broadcast_conditions,
+    clamp_limits,
+    code_limits,
     require,
     spread,
 )
@@ -98,7 +106,7 @@ def _sum_lower(
     to: DType,
     limits: Sequence[int],
 ) -> None:
-    wide = _sum_dtype(x.type, y.type, left, right, offset)
+    wide = _sum_dtype(x.type, y.type, *map(plain, (left, right, offset)))
     assert wide is not None
     with k.loops(*z.shape) as at:
         parts = [
@@ -142,6 +150,14 @@ def _sum_samples(rng: np.random.Generator) -> list[Sample]:
                {"left": 2**31 - 5, "right": 1 << 30, "offset": 3 << 38, "shift": 31,
                 "to": DType.I8, "limits": (-128, 127)}),
     ]  # fmt: skip
+
+
+def _word(call: Call, _value: Any) -> Limits | None:
+    """Sums of 64 bits keep their numbers in the code."""
+    attrs: dict[str, Any] = dict(call.attrs)
+    x, y = call.inputs
+    numbers = (int(attrs[name]) for name in ("left", "right", "offset"))
+    return WORDS if _sum_dtype(x.type, y.type, *numbers) is DType.I32 else None
 
 
 # qbinary
@@ -255,9 +271,12 @@ def _lookup_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("qadd", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-       conditions=broadcast_conditions, former=("sum_codes",), traits=Trait.QUANTIZED),
+       conditions=broadcast_conditions, former=("sum_codes",), traits=Trait.QUANTIZED,
+       quantization={"left": _word, "right": _word, "offset": _word, "limits": clamp_limits,
+                   "shift": lambda call, value: None if _word(call, value) is None else (1, 31)}),
     Op("qbinary", _combine_type, _combine_lower, _combine_reference, _combine_samples,
        conditions=broadcast_conditions, former=("combine_codes",),
-       values={"kind": KINDS}, traits=Trait.QUANTIZED),
+       values={"kind": KINDS}, traits=Trait.QUANTIZED,
+       quantization={"scales": Single(), "zeros": code_limits, "limits": clamp_limits}),
     Op("lookup", _lookup_type, _lookup_lower, _lookup_reference, _lookup_samples),
 )  # fmt: skip

@@ -20,13 +20,27 @@ from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, binary, maximum
+from relax_aot.ir.parameters import quotient_of
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import pool
-from relax_aot.ops._op import Array, Op, Sample, Trait, normal_axis, require
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    ParameterLimits,
+    Sample,
+    Single,
+    Trait,
+    code_limits,
+    normal_axis,
+    require,
+)
 from relax_aot.ops._window import Sizes, window
 from relax_aot.ops.qarithmetic import EIGHT
 from relax_aot.ops.quantize import code_of, coded
 
+PARAMETERS: dict[str, ParameterLimits] = {
+    "scales": Single(), "scale": Single(), "zeros": code_limits, "zero": code_limits,
+}  # fmt: skip
 POOL_ORDERS = ("exact", "rows", "columns")
 
 
@@ -51,7 +65,7 @@ def _code(
 ) -> Expr:
     step = Lit(scales[1], DType.F32)
     if exact:
-        ratio = float(np.float32(float(scales[0]) / float(scales[1])))
+        ratio = quotient_of(scales[0], scales[1])
         single: Expr = Cast(total, DType.F32)
         quotient = binary("/", single * ratio if ratio != 1.0 else single, count)
     else:
@@ -352,9 +366,11 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
 OPS = (
     Op("qaverage_pool", _pool_type, _pool_lower, _pool_reference, _pool_samples,
        conditions=_pool_conditions, former=("average_codes",),
-       values={"order": POOL_ORDERS}, traits=Trait.QUANTIZED),
+       values={"order": POOL_ORDERS}, traits=Trait.QUANTIZED, quantization=PARAMETERS),
     Op("qmean", _mean_type, _mean_lower, _mean_reference, _mean_samples,
-       former=("mean_codes",), values={"order": ("exact", "lanes")}, traits=Trait.QUANTIZED),
+       former=("mean_codes",), values={"order": ("exact", "lanes")}, traits=Trait.QUANTIZED,
+       quantization=PARAMETERS),
     Op("qsoftmax", _softmax_type, _softmax_lower, _softmax_reference, _softmax_samples,
-       former=("softmax_codes",), traits=Trait.QUANTIZED),
+       former=("softmax_codes",), traits=Trait.QUANTIZED,
+       quantization=PARAMETERS),
 )  # fmt: skip

@@ -12,17 +12,37 @@ import numpy as np
 
 from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim, ceildiv
-from relax_aot.ir.graph import Condition
+from relax_aot.ir.graph import Call, Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._narrow import narrowed
-from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, normal_axis, require
+from relax_aot.ops._op import (
+    Array,
+    Limits,
+    Op,
+    ParameterLimits,
+    Sample,
+    Single,
+    Trait,
+    code_limits,
+    must_equal,
+    normal_axis,
+    require,
+)
 
 FLOATS = (DType.F32, DType.F16, DType.BF16)
 CODES = (
     DType.I8, DType.U8, DType.I16, DType.U16, DType.I4, DType.U4, DType.I2, DType.U2,
     DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F4E2M1,
 )  # fmt: skip
+
+
+def _scale_limits(call: Call, _value: Any) -> Limits | None:
+    scale = call.args[1]
+    return Single() if scale is not None and scale.type.dtype is DType.F32 else None
+
+
+PARAMETERS: dict[str, ParameterLimits] = {"scale": _scale_limits, "zero": code_limits}
 
 
 def check_part(x: TensorType, part: TensorType, what: str, axis: int, block: int) -> None:
@@ -198,7 +218,7 @@ def _quantize_samples(rng: np.random.Generator) -> list[Sample]:
 QUANTIZE = Op(
     "quantize", _quantize_type, _quantize_lower, _quantize_reference, _quantize_samples,
     conditions=_quantize_conditions, any_type=True,
-    traits=Trait.QUANTIZED | Trait.ROUNDS,
+    traits=Trait.QUANTIZED | Trait.ROUNDS, quantization=PARAMETERS,
 )  # fmt: skip
 
 
@@ -294,7 +314,7 @@ def _dequantize_samples(rng: np.random.Generator) -> list[Sample]:
 DEQUANTIZE = Op(
     "dequantize", _dequantize_type, _dequantize_lower, _dequantize_reference,
     _dequantize_samples, conditions=_quantize_conditions, any_type=True,
-    traits=Trait.QUANTIZED | Trait.ROUNDS,
+    traits=Trait.QUANTIZED | Trait.ROUNDS, quantization=PARAMETERS,
 )  # fmt: skip
 
 

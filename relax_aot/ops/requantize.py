@@ -26,10 +26,20 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
-from relax_aot.ir.graph import Condition
+from relax_aot.ir.graph import Call, Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, Trait, require
+from relax_aot.ops._op import (
+    Array,
+    Limits,
+    Op,
+    Sample,
+    Single,
+    Trait,
+    clamp_limits,
+    code_limits,
+    require,
+)
 from relax_aot.ops.quantize import check_part, code_of, coded, part_at, part_conditions, spread_part
 
 ROUNDINGS = ("onnx", "nearest", "tflite", "twice")
@@ -102,10 +112,10 @@ def within(code: Expr, to: DType, limits: Sequence[int]) -> Expr:
     """A code between limits; those of the element type itself cost nothing."""
     if not limits:
         return code
-    low, high = to.limits
-    if limits[0] > low:
-        code = apply("max", code, Lit(limits[0], to))
-    return apply("min", code, Lit(limits[1], to)) if limits[1] < high else code
+    low, high = limits
+    if low != to.limits[0]:
+        code = apply("max", code, Lit(low, to))
+    return apply("min", code, Lit(high, to)) if high != to.limits[1] else code
 
 
 def _rounded_once(x: Expr, factor: Expr, shift: Expr, code: Expr | None) -> Expr:
@@ -253,5 +263,25 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]  # fmt: skip
 
 
-OP = Op("requantize", _type, _lower, _reference, _samples, conditions=_conditions,
-        values={"rounding": ROUNDINGS}, traits=Trait.QUANTIZED)  # fmt: skip
+def _scale_limits(call: Call, _value: Any) -> Limits:
+    (scale,) = (arg for arg in call.args[1:2] if arg is not None)
+    return Single() if scale.type.dtype is DType.F32 else (0, 2**31 - 1)
+
+
+def _zero_limits(call: Call, value: Any) -> Limits | None:
+    """The lowest code, as it is behind a relu, is a limit of its own: no clamp is needed then."""
+    low, _ = call.out.type.dtype.limits
+    return (low, low) if np.all(value == low) else code_limits(call, value)
+
+
+SHIFTS = {"nearest": (33, 62), "twice": (0, 30), "tflite": (-31, 31)}
+
+
+OP = Op(
+    "requantize", _type, _lower, _reference, _samples, conditions=_conditions,
+    values={"rounding": ROUNDINGS}, traits=Trait.QUANTIZED,
+    quantization={
+        "scale": _scale_limits, "zero": _zero_limits, "limits": clamp_limits,
+        "shift": lambda call, _: SHIFTS[str(call.attr("rounding"))],
+    },
+)  # fmt: skip

@@ -19,6 +19,7 @@ from relax_aot.ops._op import (
     Trait,
     broadcast,
     broadcast_conditions,
+    code_limits,
     plainly,
     require,
     spread,
@@ -110,6 +111,7 @@ CLIP = Op(
     ],
     traits=Trait.QUANTIZABLE | Trait.EXACT,
     value_range=clipped,
+    quantization={"low": code_limits, "high": code_limits},
 )
 
 

@@ -17,6 +17,7 @@ from relax_aot.scheduling.blocking import block_kernel, work_of
 from relax_aot.scheduling.contraction import contract
 from relax_aot.scheduling.fold_comparisons import fold_comparisons
 from relax_aot.scheduling.integer import integer_module
+from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.rounding import round_module
 from relax_aot.scheduling.strips import strip_kernel, strip_module
 from relax_aot.scheduling.targets import Target
@@ -31,6 +32,7 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     small = optimize == "size"
     target = replace(target, code=target.code // COMPACT, compact=True) if small else target
     module = plain(module)
+    known = parameters_of(module)
     work = sum(work_of(kernel, module.bounds) for kernel in module.kernels)
     if target.integers:
         form = "dsp8" if small and target.integers == "dsp" else target.integers
@@ -39,7 +41,7 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
         module = tile_module(strip_module(module, target.rows), target)
     kernels = tuple(block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
     module = replace(module, kernels=unify_kernels(kernels) if small else kernels)
-    return without_unused_module(module)
+    return place_parameters(without_unused_module(module), known)
 
 
 def plain(module: Module) -> Module:

@@ -116,13 +116,17 @@ def _names_read(body: tuple[Stmt, ...]) -> set[str]:
 
 @dataclass
 class _Made:
-    """Constants that are made, by what they hold."""
+    """Constants that are made, by what they hold, or by the call where that may be replaced."""
 
+    replaceable: bool
     constants: dict[str, Constant] = field(default_factory=dict)
 
-    def add(self, derived: Derived, data: Array) -> Var:
-        digest = sha256(data.tobytes() + str(data.shape).encode()).hexdigest()[:8]
-        name = f"{derived.buffer.name}_{digest}"
+    def add(self, derived: Derived, data: Array, call: Call) -> Var:
+        if self.replaceable:
+            name = f"{call.outs[0].name}.{derived.buffer.name}"
+        else:
+            digest = sha256(data.tobytes() + str(data.shape).encode()).hexdigest()[:8]
+            name = f"{derived.buffer.name}_{digest}"
         type_ = TensorType(derived.buffer.dtype, shape_of(*data.shape))
         self.constants.setdefault(name, Constant(name, type_, data))
         return self.constants[name].var
@@ -140,7 +144,7 @@ def integer_module(module: Module, form: str) -> Module:
             if all(call.inputs[position].name in table for call in mine)
         )
         scheduled[kernel.name] = (kernel, integer_kernel(kernel, module.bounds, known, form))
-    made = _Made()
+    made = _Made(module.replaceable)
     functions = tuple(
         replace(f, body=tuple(_call(call, scheduled, table, made) for call in f.body))
         for f in module.functions
@@ -166,7 +170,7 @@ def _call(
     args = dict(zip((b.name for b in before.inputs), call.inputs, strict=True))
     data = {name: table[var.name].data for name, var in args.items() if var.name in table}
     for derived in after.derived:
-        args[derived.buffer.name] = made.add(derived, derived.make(data))
+        args[derived.buffer.name] = made.add(derived, derived.make(data), call)
     more = after.kernel.scratch[len(before.scratch) :]
     outs = (
         Var(f"{call.outs[0].name}.{buffer.name}", TensorType(buffer.dtype, buffer.shape))

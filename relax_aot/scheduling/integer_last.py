@@ -16,6 +16,7 @@ import numpy as np
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt, Store
+from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import by_position
 from relax_aot.microkernels.mve import BLOCK, channel_order, stream_bytes
@@ -52,7 +53,7 @@ MOST_APART = 9362
 
 def suits(what: Contraction, constants: frozenset[str]) -> bool:
     low, high = what.w.load.dtype.limits
-    fits = low - what.w.zero >= -128 and high - what.w.zero <= 127
+    fits = surely(lambda: low - what.w.zero >= -128 and high - what.w.zero <= 127)
     if what.channel is None or not fits or int(np.prod(what.counts)) < LEAST_DEPTH:
         return False
     if not starts_known(what, constants) or _way(what) is None:

@@ -27,6 +27,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
 )
+from relax_aot.ir.parameters import whole
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.jam import over
 from relax_aot.scheduling.nest import Nest, coefficient, coefficient_dim, nest_of
@@ -174,7 +175,7 @@ def number_of(expr: Expr) -> int | None:
         return number_of(expr.value)
     if isinstance(expr, Lit) and expr.dtype.is_int:
         low, high = DType.I32.limits
-        return int(expr.value) if low <= expr.value <= high else None
+        return whole(expr.value) if low <= expr.value <= high else None
     return None
 
 

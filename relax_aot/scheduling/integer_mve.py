@@ -15,6 +15,7 @@ import numpy as np
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Micro, Stmt
+from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import by_position
 from relax_aot.microkernels.mve import ROWS
@@ -89,7 +90,7 @@ def roles_of(what: Contraction) -> Roles | None:
 
 def suits(what: Contraction, constants: frozenset[str]) -> bool:
     low, high = what.w.load.dtype.limits
-    fits = low - what.w.zero >= -128 and high - what.w.zero <= 127
+    fits = surely(lambda: low - what.w.zero >= -128 and high - what.w.zero <= 127)
     depth = int(np.prod(what.counts))
     return (
         what.channel is not None

@@ -15,6 +15,7 @@ import numpy as np
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Stmt, Store
+from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import by_position
 from relax_aot.microkernels.mve import WINDOW
@@ -69,7 +70,7 @@ class Way:
 
 def suits(what: Contraction, constants: frozenset[str], bounds: Bounds) -> bool:
     low, high = what.w.load.dtype.limits
-    fits = low - what.w.zero >= -128 and high - what.w.zero <= 127
+    fits = surely(lambda: low - what.w.zero >= -128 and high - what.w.zero <= 127)
     return fits and starts_known(what, constants) and _way(what, constants, bounds) is not None
 
 

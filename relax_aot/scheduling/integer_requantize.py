@@ -18,6 +18,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
 )
+from relax_aot.ir.parameters import whole
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import by_position
@@ -120,7 +121,7 @@ def _byte_of(expr: Expr, total: Local) -> Requantized | None:
     match expr:
         case Cast(Binary("+", value, zero), _, "saturate"):
             number = number_of(zero)
-            if number is None or abs(number) >= GREATEST_ZERO:
+            if number is None or not -GREATEST_ZERO < number < GREATEST_ZERO:
                 return None
             found = _float(value, total) or _fixed(value, total)
             return replace(found, zero=number, staged=staged) if found else None
@@ -128,7 +129,9 @@ def _byte_of(expr: Expr, total: Local) -> Requantized | None:
             # ((x >> k) + 2 * zero + 1) >> 1 is x / 2^(k + 1), halves up, plus zero.
             odd = wide_number(twice)
             found = _high(value, total)
-            if odd is None or odd % 2 == 0 or abs(odd) >= GREATEST_ZERO or wide_number(one) != 1:
+            if odd is None or odd % 2 == 0 or wide_number(one) != 1:
+                return None
+            if not -GREATEST_ZERO < odd < GREATEST_ZERO:
                 return None
             return replace(found, zero=odd // 2, staged=staged) if found else None
     return None
@@ -195,7 +198,7 @@ def wide_number(expr: Expr) -> int | None:
     """The value of an integer that is written in the code, where nothing wraps."""
     match expr:
         case Lit(value, dtype) if dtype.is_int:
-            return int(value)
+            return whole(value)
         case Cast(value) if expr.dtype.is_int and expr.mode == "wrap":
             return wide_number(value)
         case Binary(op, left, right) if op in ("<<", "+", "-", "*") and expr.dtype.is_int:

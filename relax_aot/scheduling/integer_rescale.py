@@ -3,7 +3,7 @@ multiplier and a shift of its own, which micro-kernels take from a table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
 )
+from relax_aot.ir.parameters import Parameter, surely, whole
 from relax_aot.ir.rewrite import map_expr, map_exprs
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.integer_match import BYTES, Contraction, gathered, number_of, stride
@@ -84,8 +85,8 @@ def rescaled(what: Contraction, constants: frozenset[str]) -> tuple[Rescaled, Co
     value, low, high = _limited(store.value, one.dtype)
     if value == one.staged:
         store = replace(store, value=value)
-        one = replace(one, low=max(one.low, low), high=min(one.high, high))
-    if one.form == "twice" and one.low >= one.zero:
+        one = replace(one, low=_inner(one.low, low, max), high=_inner(one.high, high, min))
+    if one.form == "twice" and surely(lambda: one.low >= one.zero):
         one = replace(one, form="above")
     return one, replace(what, sum=one.staged, after=(store,))
 
@@ -114,11 +115,16 @@ def _limited(value: Expr, dtype: DType) -> tuple[Expr, int, int]:
         if not isinstance(limit, Lit) or value.dtype is not dtype:
             break
         if value.function == "min":
-            high = min(high, int(limit.value))
+            high = _inner(high, whole(limit.value), min)
         else:
-            low = max(low, int(limit.value))
+            low = _inner(low, whole(limit.value), max)
         value = inner
     return value, low, high
+
+
+def _inner(outer: int, inner: int, which: Callable[[int, int], int]) -> int:
+    """The tighter of two limits; one that is a parameter lies within what the type holds."""
+    return inner if isinstance(inner, Parameter) else which(outer, inner)
 
 
 def _byte_of(expr: Expr, total: Local) -> Rescaled | None:

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from relax_aot.ir.graph import Array, Module
+from relax_aot.ir.graph import Constant, Module
 from relax_aot.ir.loops import Apply, Binary, Cast, Expr, Kernel, Lit, Load, Unary
+from relax_aot.ir.parameters import FloatParameter
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
 
@@ -32,7 +33,7 @@ def round_module(module: Module) -> Module:
         for position, buffer in enumerate(kernel.inputs):
             names = {call.inputs[position].name for call in mine}
             if names and names <= table.keys() and buffer.dtype is DType.F32:
-                greatest[buffer.name] = max(_magnitude(table[name].data) for name in names)
+                greatest[buffer.name] = max(_magnitude(table[name]) for name in names)
         kernels.append(round_kernel(kernel, greatest))
     return replace(module, kernels=tuple(kernels))
 
@@ -63,6 +64,8 @@ def bound(expr: Expr, greatest: Mapping[str, float]) -> float:
     """No value of the expression is larger in magnitude; infinite where that is not known or
     where it may be no number."""
     match expr:
+        case Lit(FloatParameter() as value):
+            return value.most
         case Lit():
             return abs(float(expr.value)) if math.isfinite(expr.value) else math.inf
         case Load():
@@ -80,7 +83,7 @@ def bound(expr: Expr, greatest: Mapping[str, float]) -> float:
             left, right = bound(expr.left, greatest), bound(expr.right, greatest)
             known = math.isfinite(left) and math.isfinite(right)
             return _within(left * right if known else math.inf, expr.dtype)
-        case Binary("/", left, Lit() as by) if by.dtype is DType.F32 and float(by.value) != 0:
+        case Binary("/", left, Lit() as by) if by.dtype is DType.F32 and _may_divide(by):
             return _within(bound(left, greatest) / abs(float(by.value)), expr.dtype)
         case Apply("max" | "min" | "fma"):
             parts = [bound(arg, greatest) for arg in expr.args]
@@ -92,6 +95,10 @@ def bound(expr: Expr, greatest: Mapping[str, float]) -> float:
             return _within(bound(x, greatest) + 1, expr.dtype)
         case _:
             return _of_type(expr.dtype)
+
+
+def _may_divide(by: Lit) -> bool:
+    return float(by.value) != 0 and not isinstance(by.value, FloatParameter)
 
 
 def _within(found: float, dtype: DType) -> float:
@@ -109,7 +116,10 @@ def _of_type(dtype: DType, known: float = math.inf) -> float:
     return known
 
 
-def _magnitude(data: Array) -> float:
+def _magnitude(constant: Constant) -> float:
+    if constant.limits:
+        return float(np.int32(constant.limits[0][1]).view(np.float32))
+    data = constant.data
     if data.size == 0:
         return 0.0
     greatest = float(np.max(np.abs(data)))

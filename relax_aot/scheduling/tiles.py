@@ -7,8 +7,9 @@ is kept in a buffer of the kernel's own, from which each result is stored as the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
 import numpy as np
@@ -142,9 +143,9 @@ def tile_module(module: Module, target: Target) -> Module:
         done = tile_kernel(kernel, target, module.bounds, known, finite, share)
         tiled[kernel.name] = (kernel, done)
     made: dict[str, Constant] = {}
+    rearrange = partial(_call, tiled=tiled, table=table, made=made, replaceable=module.replaceable)
     functions = tuple(
-        replace(f, body=tuple(_call(call, tiled, table, made) for call in f.body))
-        for f in module.functions
+        replace(f, body=tuple(rearrange(call) for call in f.body)) for f in module.functions
     )
     used = {v.name for f in functions for c in f.body for v in c.inputs}
     constants = [c for c in (*module.constants, *made.values()) if c.name in used]
@@ -157,6 +158,7 @@ def _call(
     tiled: dict[str, tuple[Kernel, Tiled]],
     table: dict[str, Constant],
     made: dict[str, Constant],
+    replaceable: bool,
 ) -> Call:
     """The call with the arguments that its kernel now wants."""
     if call.op != "call_kernel":
@@ -169,15 +171,26 @@ def _call(
         # Calls that rearrange one constant in one way share the result.
         type_ = TensorType(source.type.dtype, shape_of(*data.shape))
         digest = sha256(Constant("", type_, data).digest.encode() + str(data.shape).encode())
-        name = f"{source.name}.packed_{digest.hexdigest()[:8]}"
-        made.setdefault(name, Constant(name, type_, data))
-        args[pack.packed.name] = made[name].var
+        key = f"{source.name}.packed_{digest.hexdigest()[:8]}"
+        if key not in made:
+            made[key] = Constant(_packed_name(key, source, made, replaceable), type_, data)
+        args[pack.packed.name] = made[key].var
     made_scratch = tuple(
         Var(f"{call.outs[0].name}.{buffer.name}", buffer.type)
         for buffer in after.kernel.scratch[len(before.scratch) :]
     )
     arguments = tuple(args[buffer.name] for buffer in after.kernel.inputs)
     return replace(call, outs=(*call.outs, *made_scratch), args=arguments)
+
+
+def _packed_name(
+    key: str, source: Constant, made: Mapping[str, Constant], replaceable: bool
+) -> str:
+    """What may be replaced has no name that depends on it."""
+    if not replaceable:
+        return key
+    stem = f"{source.name}.packed"
+    return f"{stem}_{1 + sum(one.name.startswith(stem) for one in made.values())}"
 
 
 def _is_finite(constant: Constant) -> bool:

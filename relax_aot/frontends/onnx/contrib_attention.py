@@ -105,7 +105,10 @@ def _quantized_attention(node: Node) -> Results:
     """The same of codes, with one scale each, or one for each column of the weights."""
     if node.attr("do_rotary", 0) or node.attr("past_present_share_buffer", 0):
         raise Refused("rotary embedding and shared buffers are not supported")
-    scales, zeros = (node.arg(3), node.arg(4)), (zero_point(node, 6), zero_point(node, 7))
+    scales, zeros = (
+        (node.arg(3), node.arg(4)),
+        (zero_point(node, 6), zero_point(node, 7, weights=True)),
+    )
     whole = integer_to_float(node, node.arg(0), node.arg(1), scales, zeros)
     return _attended(node, node.emit("add", whole, node.arg(2)), 8, None)
 

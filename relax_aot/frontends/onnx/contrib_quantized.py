@@ -141,7 +141,8 @@ def _gemm(node: Node) -> Results:
         a = node.emit("transpose", a, perm=(1, 0))
     if node.attr("transB", 0):
         b = node.emit("transpose", b, perm=(1, 0))
-    total = node.emit("matmul_integer", a, b, zero_point(node, 2), zero_point(node, 5))
+    zeros = zero_point(node, 2), zero_point(node, 5, weights=True)
+    total = node.emit("matmul_integer", a, b, *zeros)
     bias = node.optional(6)
     if bias is not None:
         total = node.emit("add", total, bias)
@@ -170,7 +171,7 @@ def _biased(node: Node, y: Var, bias: Var | None) -> Var:
 def _matmul_integer_to_float(node: Node) -> Results:
     if node.arg(2).type.dtype is not DType.F32:
         raise Refused(f"scales of {node.arg(2).type} are not supported; only f32")
-    zeros = zero_point(node, 4), zero_point(node, 5)
+    zeros = zero_point(node, 4), zero_point(node, 5, weights=True)
     y = integer_to_float(node, node.arg(0), node.arg(1), (node.arg(2), node.arg(3)), zeros)
     return _biased(node, y, node.optional(6))
 
@@ -178,7 +179,7 @@ def _matmul_integer_to_float(node: Node) -> Results:
 def _dynamic_matmul(node: Node) -> Results:
     """A is quantized by its own range, as DynamicQuantizeLinear does."""
     code, scale, zero = quantization.dynamic_codes(node, node.arg(0))
-    zeros = zero, zero_point(node, 3)
+    zeros = zero, zero_point(node, 3, weights=True)
     y = integer_to_float(node, code, node.arg(1), (scale, node.arg(2)), zeros)
     return _biased(node, y, node.optional(4))
 

@@ -31,7 +31,7 @@ from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualifie
 from relax_aot.frontends.onnx.table import handlers, reason_against
 from relax_aot.frontends.refusals import Lost, Refusals, Refused
 from relax_aot.frontends.symbols import Sizes, input_sizes
-from relax_aot.inference.build import FunctionBuilder
+from relax_aot.inference.build import FunctionBuilder, Shared
 from relax_aot.inference.half_precision import expanded
 from relax_aot.ir.graph import Alias, Module, Var
 from relax_aot.ir.types import DType, TensorType
@@ -57,7 +57,7 @@ class _Import:
         self.name = name
         self.options = options
         self.refusals = Refusals(name, "relax-aot ops")
-        self.builder = FunctionBuilder("main")
+        self.builder = FunctionBuilder("main", Shared(replaceable=options.replaceable))
         self.aliases: list[Alias] = []
 
     def run(self) -> Module:

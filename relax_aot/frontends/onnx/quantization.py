@@ -61,15 +61,17 @@ def _dequantize(node: Node) -> Results:
     return node.emit("dequantize", x, scale, zero, to=to, **_places(node, x, scale, zero))
 
 
-def zero_point(node: Node, index: int) -> Var | None:
-    """A zero point that is an input; None where it is known to be 0."""
+def zero_point(node: Node, index: int, *, weights: bool = False) -> Var | None:
+    """A zero point that is an input; None where it is known to be 0, in all trainings."""
     zero = node.optional(index)
     value = None if zero is None else node.builder.numeric(zero)
+    if node.builder.shared.replaceable and not weights:
+        return zero
     return None if value is not None and not value.any() else zero
 
 
 def _matmul_integer(node: Node) -> Results:
-    zeros = zero_point(node, 2), zero_point(node, 3)
+    zeros = zero_point(node, 2), zero_point(node, 3, weights=True)
     moved = _moved_by_data(node, *zeros)
     if moved is None:
         return node.emit("matmul_integer", node.arg(0), node.arg(1), *zeros)
@@ -93,7 +95,8 @@ def _moved_by_data(node: Node, zero: Var | None, other: Var | None) -> Var | Non
 
 
 def _conv_integer(node: Node) -> Results:
-    return convolved(node, node.arg(0), node.arg(1), zero_point(node, 2), zero_point(node, 3))
+    zeros = zero_point(node, 2), zero_point(node, 3, weights=True)
+    return convolved(node, node.arg(0), node.arg(1), *zeros)
 
 
 def convolved(node: Node, x: Var, w: Var, *rest: Var | None) -> Var:
@@ -120,7 +123,8 @@ def _qlinear_matmul(node: Node) -> Results:
             # One for all, unless its size says otherwise.
             node.as_long(index, 1)
     a, a_scale, b, b_scale, y_scale = (node.arg(index) for index in (0, 1, 3, 4, 6))
-    total = node.emit("matmul_integer", a, b, zero_point(node, 2), zero_point(node, 5))
+    zeros = zero_point(node, 2), zero_point(node, 5, weights=True)
+    total = node.emit("matmul_integer", a, b, *zeros)
     zero = node.arg(7)
     if a_scale.type.rank == 1 and a_scale.type.elements != 1:
         raise Refused("scales per row are not supported")
@@ -131,7 +135,7 @@ def _qlinear_matmul(node: Node) -> Results:
 
 def _qlinear_conv(node: Node) -> Results:
     x, x_scale, w, w_scale, y_scale = (node.arg(index) for index in (0, 1, 3, 4, 6))
-    zeros = zero_point(node, 2), zero_point(node, 5)
+    zeros = zero_point(node, 2), zero_point(node, 5, weights=True)
     total = convolved(node, x, w, *zeros, node.optional(8))
     zero = node.arg(7)
     scale = combined_scale(node, x_scale, w_scale, y_scale)

@@ -76,6 +76,11 @@ class Node:
         return self.scope.builder
 
     @property
+    def replaceable(self) -> bool:
+        """Whether the code is to fit other weights and scales of this graph."""
+        return self.builder.shared.replaceable
+
+    @property
     def origin(self) -> str:
         return label_of(self.graph, self.operator)
 

@@ -79,6 +79,12 @@ def _zero(node: Node, value: int, dtype: DType) -> Var | None:
     return node.scalar(value, dtype) if value else None
 
 
+def _zero_of_x(node: Node, codes: _Codes, dtype: DType) -> Var | None:
+    return (
+        node.scalar(codes.x_zero, dtype) if node.replaceable else _zero(node, codes.x_zero, dtype)
+    )
+
+
 def _zeros(
     node: Node, x: Var, w: Var, b: Var | None, codes: _Codes, axis: int, pads: tuple[Dim, ...] = ()
 ) -> tuple[Var | None, Var | None, Var | None]:
@@ -88,14 +94,15 @@ def _zeros(
     weights = node.builder.numeric(w)
     bias = None if b is None else node.builder.numeric(b)
     whole = all(pad == Dim.of(0) for pad in pads)
-    if codes.x_zero == 0 or not whole or weights is None or (b is not None and bias is None):
-        return _zero(node, codes.x_zero, x.type.dtype), w_zero, b
+    kept = codes.x_zero == 0 and not node.replaceable
+    if kept or not whole or weights is None or (b is not None and bias is None):
+        return _zero_of_x(node, codes, x.type.dtype), w_zero, b
     others = tuple(i for i in range(weights.ndim) if i != axis)
     sums = (weights.astype(np.int64) - codes.w_zero).sum(axis=others) * codes.x_zero
     kind = np.int32 if bias is None else bias.dtype
     moved = (0 if bias is None else bias.astype(np.int64)) - sums
     if np.any(moved != moved.astype(kind)):
-        return _zero(node, codes.x_zero, x.type.dtype), w_zero, b
+        return _zero_of_x(node, codes, x.type.dtype), w_zero, b
     return None, w_zero, node.constant(moved.astype(kind), "bias")
 
 
@@ -123,7 +130,9 @@ def _requantized(node: Node, total: Var, codes: _Codes) -> Var:
     where that is equal for all sums."""
     factors, shifts = multipliers(codes.scales)
     if total.type.dtype is DType.I32 and np.all(shifts <= 0):
-        found = _once(node, codes, rounded_twice(factors, shifts))
+        found = None
+        if not node.replaceable:
+            found = _once(node, codes, rounded_twice(factors, shifts))
         if found is not None:
             return _rounded(node, total, codes, "nearest", *found)
         if np.all(shifts < 0):
@@ -135,7 +144,7 @@ def _once(node: Node, codes: _Codes, formula: Formula) -> tuple[Array, Array] | 
     if node.result_type() not in CODES[:2]:
         return None  # of 65536 steps, some are always elsewhere
     low, high = (limit - codes.y_zero for limit in codes.limits)
-    return rounded_once(codes.scales, low, high, formula)
+    return rounded_once(codes.scales, low, high, formula, each=node.replaceable)
 
 
 def _rounded_once(node: Node, total: Var, codes: _Codes) -> Var:
@@ -151,7 +160,7 @@ def _in_float64(node: Node, total: Var, codes: _Codes) -> Var:
     scales = codes.scales.reshape(()) if codes.scales.size == 1 else codes.scales
     exact = node.emit("mul", node.cast(total, DType.F64), node.constant(scales, "scales"))
     steps = node.emit("cast", node.emit("round_away", exact), to=DType.I32, saturate=True)
-    if codes.y_zero:
+    if codes.y_zero or node.replaceable:
         steps = node.emit("add", steps, node.scalar(codes.y_zero, DType.I32))
     ends = [node.scalar(limit, DType.I32) for limit in codes.limits]
     return node.cast(node.emit("clip", steps, *ends), to)
@@ -260,7 +269,7 @@ def _transpose_conv(node: Node) -> Results:
             node, node.emit("conv_transpose_nhwc", x, w, b, **attrs), node.activation()
         )
     codes = _codes(node, 0, x_index=2)
-    zeros = _zero(node, codes.x_zero, x.type.dtype), _zero(node, codes.w_zero, w.type.dtype)
+    zeros = _zero_of_x(node, codes, x.type.dtype), _zero(node, codes.w_zero, w.type.dtype)
     total = node.emit("conv_transpose_nhwc_integer", x, w, *zeros, b, **attrs)
     return _requantized(node, total, codes)
 
@@ -274,7 +283,7 @@ def _batch_matmul(node: Node) -> Results:
     if floats:
         return node.emit("matmul", a, b)
     codes = _codes(node, 0)
-    zeros = _zero(node, codes.x_zero, a.type.dtype), _zero(node, codes.w_zero, b.type.dtype)
+    zeros = _zero_of_x(node, codes, a.type.dtype), _zero(node, codes.w_zero, b.type.dtype)
     return _requantized(node, node.emit("matmul_integer", a, b, *zeros, None), codes)
 
 

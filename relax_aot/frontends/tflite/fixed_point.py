@@ -61,11 +61,11 @@ def rounded_twice(factors: Array, shifts: Array) -> Formula:
 
 
 def rounded_once(
-    scales: Array, low: int, high: int, formula: Formula
+    scales: Array, low: int, high: int, formula: Formula, *, each: bool = False
 ) -> tuple[Array, Array] | None:
     """Factors and shifts with (sum * factor + half) >> shift equal to `formula` wherever the
     result is in `low..high`, and beyond on the same side; None where there are none. One shift
-    for all where that will do.
+    for all where that will do, unless `each` has one of its own.
 
     Both grow with the sum, so they are equal if they step to each result at the same sum. That
     puts each factor between two bounds for each step.
@@ -80,11 +80,11 @@ def rounded_once(
     if reached[:, :, 0].any() or not reached[:, :, -1].all():
         return None
     steps = near - REACH + np.argmax(reached, axis=2)
-    each = np.array([min(31 - frexp(scale)[1], MOST_PLACES) for scale in scales], np.int64)
-    for shifts in (np.full(scales.size, each.min()), each):
+    own = np.array([min(31 - frexp(scale)[1], MOST_PLACES) for scale in scales], np.int64)
+    for shifts in (own,) if each else (np.full(scales.size, own.min()), own):
         factors = _factors(scales, levels, steps, shifts)
         if factors is not None:
-            same = shifts[:1] if (shifts == shifts[0]).all() else shifts
+            same = shifts[:1] if (shifts == shifts[0]).all() and not each else shifts
             return factors.astype(np.int32), same.astype(np.int32)
     return None
 

@@ -28,7 +28,7 @@ from relax_aot.frontends.symbols import Sizes, input_sizes
 from relax_aot.frontends.tflite.context import Node, Results, Scope, label_of
 from relax_aot.frontends.tflite.model import Graph, Operator, Tensor
 from relax_aot.frontends.tflite.table import handlers, reason_against
-from relax_aot.inference.build import FunctionBuilder
+from relax_aot.inference.build import FunctionBuilder, Shared
 from relax_aot.inference.half_precision import expanded
 from relax_aot.ir.graph import Alias, Module, State, Var
 from relax_aot.ir.types import DType, TensorType
@@ -48,7 +48,7 @@ class _Import:
         self.name = name
         self.options = options
         self.refusals = Refusals(name, "relax-aot ops --format tflite")
-        self.builder = FunctionBuilder("main")
+        self.builder = FunctionBuilder("main", Shared(replaceable=options.replaceable))
         self.scope = Scope(graph, self.builder)
         self.aliases: list[Alias] = []
 

@@ -24,7 +24,7 @@ def coded(node: Node, steps: Var, limits: tuple[int, int] | None = None) -> Var:
     """Steps of the result (i32) as its codes, within limits."""
     _, zero = node.single(node.result())
     to = node.result_type()
-    if zero:
+    if zero or node.replaceable:
         steps = node.emit("add", steps, node.scalar(zero, DType.I32))
     ends = [node.scalar(end, DType.I32) for end in (limits or to.limits)]
     return node.cast(node.emit("clip", steps, *ends), to)

@@ -43,7 +43,8 @@ def run(module: Module) -> Module:
     assumptions: list[Relation] = []
     bounds = replace(module.bounds, assumptions=assumptions)
     for function in module.functions:
-        work = Work(constants, bounds, names, frozenset(r.name for r in function.results))
+        results = frozenset(r.name for r in function.results)
+        work = Work(constants, bounds, names, results, module.replaceable)
         functions.append(_rewritten(work, function))
     added = assumption_conditions(assumptions, module.symbols, "sums of 32 bits")
     return replace(

@@ -73,7 +73,7 @@ def convolution(work: Work, call: Call) -> bool:
     sums = _Sums(work, call, x, w, depth, whole)
     if not sums.fit(axes):
         return False
-    zero, whole = sums.without_zero(axes) if not padded else (sums.zero_of(x), whole)
+    zero, whole = sums.without_zero(axes) if not padded else (sums.zero_of_x(), whole)
     total = work.emit(
         "conv_integer", x.var, w.var, zero, sums.zero_of(w), sums.bias(whole),
         like=call, name=f"{call.out.name}.sums", **attributes(call),
@@ -110,7 +110,7 @@ def product(work: Work, call: Call) -> bool:
     sums = _Sums(work, call, a, b, a.var.type.shape[-1], whole)
     if not sums.fit(axes):
         return False
-    zero, whole = sums.without_zero(axes) if b.var.type.rank == 2 else (sums.zero_of(a), whole)
+    zero, whole = sums.without_zero(axes) if b.var.type.rank == 2 else (sums.zero_of_x(), whole)
     total = work.emit(
         "matmul_integer", a.var, b.var, zero, sums.zero_of(b), sums.bias(whole),
         like=call, name=f"{call.out.name}.sums",
@@ -248,17 +248,22 @@ class _Sums:
     def without_zero(self, axes: tuple[int, ...]) -> tuple[Var | None, Array | None]:
         """The zero point of x, and the bias. It is in the bias where weights are known."""
         zero = self.x.one_zero
-        if zero == 0 or self.weights is None or self.w.zero.any():
-            return self.zero_of(self.x), self.given
+        known = zero == 0 and not self.work.replaceable
+        if known or self.weights is None or self.w.zero.any():
+            return self.zero_of_x(), self.given
         whole = _shifted(self.weights, zero, axes, self.given)
         reach = _reach(self.weights, axes, self.x.var)
         if np.abs(whole).max(initial=0) + reach > MOST:
-            return self.zero_of(self.x), self.given
+            return self.zero_of_x(), self.given
         return None, whole
 
+    def zero_of_x(self) -> Var | None:
+        return self._zero(self.x) if self.work.replaceable else self.zero_of(self.x)
+
     def zero_of(self, codes: Codes) -> Var | None:
-        if not codes.zero.any():
-            return None
+        return self._zero(codes) if codes.zero.any() else None
+
+    def _zero(self, codes: Codes) -> Var:
         kind = codes.var.type.dtype.numpy
         zero = codes.zero.reshape(()) if codes.zero.size == 1 else codes.zero.reshape(-1)
         return self.work.constant(f"{codes.var.name}.zero", zero.astype(kind))

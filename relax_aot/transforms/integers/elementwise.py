@@ -13,7 +13,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops, elementwise_binary, elementwise_unary
 from relax_aot.ops._rescale import exact_rescale
 from relax_aot.ops.quantize import code_of
-from relax_aot.transforms.integers.work import EIGHT, Array, Codes, Work, attributes
+from relax_aot.transforms.integers.work import EIGHT, Array, Codes, Work, attributes, names_of
 
 FORMULAS = frozenset(
     op.name for op in (*elementwise_unary.OPS, *elementwise_binary.OPS)
@@ -207,7 +207,9 @@ def requantized(work: Work, target: Target) -> bool:
         return False
     ends = limits_of(target, low, high)
     most = max(work.reach.get(sums.var.name, MOST), 1)
-    rescale = exact_rescale(ratio, ends[0] - target.zero, ends[1] - target.zero, most)
+    rescale = exact_rescale(
+        ratio, ends[0] - target.zero, ends[1] - target.zero, most, each=work.replaceable
+    )
     attrs: dict[str, Any] = {"to": target.to}
     if sums.axis is not None:
         attrs["axis"] = sums.axis
@@ -227,7 +229,7 @@ def requantized(work: Work, target: Target) -> bool:
 
 
 def zero_of(work: Work, target: Target) -> Var | None:
-    if target.zero == 0:
+    if target.zero == 0 and not work.replaceable:
         return None
     return work.constant(
         f"{target.out.name}.zero", np.array(target.zero, target.to.numpy)
@@ -244,23 +246,45 @@ def table(work: Work, target: Target) -> Var | bool:
         return False
     code, numbers = found
     codes = target.codes(numbers)
-    everything = all_codes(code.var.type.dtype)
     if target.to is code.var.type.dtype:
-        if (codes == everything).all():
+        limits = _tied_limits(work, target, code) if work.replaceable else _limits(codes, target.to)
+        if limits == (None, None):
             return code.var
-        low, high = codes.min(), codes.max()
-        if (codes == np.clip(everything, low, high)).all():
-            return _clip(work, target, code.var, low, high)
+        if limits is not None:
+            return _clip(work, target, code.var, limits)
     stored = work.constant(f"{target.out.name}.table", codes)
     work.emit("lookup", code.var, stored, like=target.call, out=target.out)
     return True
 
 
-def _clip(work: Work, target: Target, code: Var, low: Any, high: Any) -> bool:
-    info = target.to.limits
+Ends = tuple[int | None, int | None]
+
+
+def _limits(codes: Array, to: DType) -> Ends | None:
+    """A table that is a clip, as its limits: those of the type are none."""
+    ends = int(codes.min()), int(codes.max())
+    clipped = np.clip(all_codes(to), *ends)
+    return _ends_of(ends, to) if (codes == clipped).all() else None
+
+
+def _tied_limits(work: Work, target: Target, code: Codes) -> Ends | None:
+    """The same where the graph tells it: one scale and zero point, and nothing but limits."""
+    value, low, high = limited(work, target.call.inputs[0])
+    if work.decoded(value) is None or code.source != names_of(target.call):
+        return None
+    return _ends_of(limits_of(target, low, high), target.to)
+
+
+def _ends_of(limits: tuple[int, int], to: DType) -> Ends:
+    low, high = to.limits
+    return (None if limits[0] == low else limits[0]), (None if limits[1] == high else limits[1])
+
+
+def _clip(work: Work, target: Target, code: Var, limits: Ends) -> bool:
+    kind = target.to.numpy
     ends = [
-        None if value == end else work.constant(f"{target.out.name}.limit", np.asarray(value))
-        for value, end in zip((low, high), info, strict=True)
+        None if end is None else work.constant(f"{target.out.name}.limit", np.array(end, kind))
+        for end in limits
     ]
     work.emit("clip", code, *ends, like=target.call, out=target.out)
     return True

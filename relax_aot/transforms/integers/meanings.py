@@ -40,7 +40,8 @@ def _note(found: dict[str, str], module: Module, call: Call, name: str) -> None:
         return
     point = 0 if zero is None else int(zero)
     shift = f"(code {'-' if point > 0 else '+'} {abs(point)})" if point else "code"
-    found.setdefault(name, f"{shift} * {scale:.9g}")
+    formula = "(code - zero point) * scale, which are in the weights"
+    found.setdefault(name, formula if module.replaceable else f"{shift} * {scale:.9g}")
 
 
 def _number(module: Module, value: Var | None) -> float | None:

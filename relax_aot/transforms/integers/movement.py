@@ -81,7 +81,7 @@ def decode_later(work: Work, call: Call) -> bool:
         kind = x.var.type.dtype.numpy
         rest = [work.constant(f"{call.out.name}.value", np.array(code, kind))]
     moved = work.emit(call.op, x.var, *rest, like=call, **attributes(call))
-    work.decode(call, call.out, moved, x.scale, x.zero, None)
+    work.decode(call, call.out, moved, x.scale, x.zero, None, x.source)
     return True
 
 
@@ -115,11 +115,12 @@ def _joined_later(work: Work, call: Call) -> bool:
         return False
     one = known[0]
     kinds = {(p.one_scale, p.one_zero, p.var.type.dtype) for p in known}
-    if len(kinds) != 1:
+    sources = {p.source for p in known} if work.replaceable else kinds
+    if len(kinds) != 1 or len(sources) != 1:
         return False
     args = (*call.args[:first], *(p.var for p in known))
     joined = work.emit(call.op, *args, like=call, **attributes(call))
-    work.decode(call, call.out, joined, one.scale, one.zero, None)
+    work.decode(call, call.out, joined, one.scale, one.zero, None, one.source)
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from relax_aot.transforms.integers.elementwise import Target, all_codes, limited
 from relax_aot.transforms.integers.work import EIGHT, Work
 
 ROUNDS = 400
+NEAR = sorted(product(range(-4, 5), repeat=2), key=lambda pair: sum(map(abs, pair)))
 ROOM = 2.0**-26
 """So far from the end of its range a sum is to lie, that rounding its parts may not matter."""
 
@@ -83,7 +85,7 @@ def pair(work: Work, target: Target) -> bool:
         wanted = combined(left, right, call.op, scales, zeros, target.to)
         sign = 1 if call.op == "add" else -1
         ratios = (scales[0] / scales[2], scales[1] / scales[2] * sign)
-        weights = _Search(codes, wanted, ratios, zeros, limits).weights()
+        weights = _Search(codes, wanted, ratios, zeros, limits).weights(work.replaceable)
         if weights is not None:
             given = weights | attrs
             work.emit("qadd", a.var, b.var, like=target.call, out=target.out, **given)
@@ -111,7 +113,7 @@ def fixed_pair(work: Work, call: Call) -> bool:
     scale = out * 2.0 ** attrs["left"]
     limits = (int(attrs["limits"][0]), int(attrs["limits"][1]))
     ratios = (a * scale, b * scale * attrs.get("sign", 1))
-    weights = _Search(codes, wanted, ratios, attrs["zeros"], limits).weights()
+    weights = _Search(codes, wanted, ratios, attrs["zeros"], limits).weights(work.replaceable)
     if weights is None:
         return False
     work.emit("qadd", *call.inputs, like=call, out=call.out, **weights, to=dtype, limits=limits)
@@ -136,18 +138,23 @@ class _Search:
         self.ratios = ratios
         self.real = self._real()
 
-    def weights(self) -> dict[str, Any] | None:
-        """A factor for each operand, an offset and a shift; 32 bits hold the sums if they can."""
+    def weights(self, narrow: bool = False) -> dict[str, Any] | None:
+        """A factor for each operand, an offset and a shift; 32 bits hold the sums if they can.
+        `narrow` tries harder that they can."""
         if self.real is None:
             return None
         largest = max(abs(r) for r in self.real[:2])
         most = sum(abs(r) * 255 for r in self.real[:2]) + abs(self.real[2]) + 1
         shifts = [int(np.floor(np.log2(2.0**31 / size))) for size in (most, largest)]
         for shift in shifts:
-            factors = [round(r * 2.0**shift) for r in self.real[:2]]
-            offset = self._offset(factors, shift)
-            if offset is not None and shift > 0 and all(abs(f) < 2**31 for f in factors):
-                return {"left": factors[0], "right": factors[1], "offset": offset, "shift": shift}
+            near = NEAR if narrow and shift < 32 else NEAR[:1]
+            for left, right in near:
+                factors = [round(self.real[0] * 2.0**shift) + left,
+                           round(self.real[1] * 2.0**shift) + right]  # fmt: skip
+                offset = self._offset(factors, shift)
+                if offset is not None and shift > 0 and all(abs(f) < 2**31 for f in factors):
+                    left, right = factors
+                    return {"left": left, "right": right, "offset": offset, "shift": shift}
         return None
 
     def _real(self) -> tuple[float, float, float] | None:

@@ -95,7 +95,7 @@ def _pool(work: Work, target: Target, call: Call, x: Codes) -> bool:
         return False
     partial = padded or attrs["ceil_mode"]
     counts = range(1, count + 1) if partial else (count,)
-    if all(_no_middle(x, target, n) for n in counts):
+    if not work.replaceable and all(_no_middle(x, target, n) for n in counts):
         order = "exact"
     else:
         order = "rows" if len(kernel) != 2 else _order(kernel, strides)
@@ -136,7 +136,8 @@ def _means(work: Work, target: Target, call: Call, x: Codes, keep: int) -> bool:
         return False
     if not count.is_constant:
         work.bounds.rely("<=", count, (2**31 - 1) // 255)
-    sure = count.is_constant and _no_middle(x, target, count.constant)
+    known = count.is_constant and not work.replaceable
+    sure = known and _no_middle(x, target, count.constant)
     spatial = len(shape) == 4 and keep == 2
     order = "exact" if sure or not spatial else "lanes"
     flat = work.emit("reshape", x.var, like=call, shape=(*shape[:keep], count))

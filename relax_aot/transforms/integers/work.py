@@ -25,6 +25,15 @@ def attributes(call: Call) -> dict[str, Any]:
     return dict(call.attrs)
 
 
+Names = tuple[str, str]
+
+
+def names_of(call: Call) -> Names:
+    """The scale and the zero point of a quantize or dequantize, by name."""
+    scale, zero = ("" if arg is None else arg.name for arg in (*call.args, None)[1:3])
+    return scale, zero
+
+
 @dataclass(frozen=True, slots=True)
 class Codes:
     """What stands for numbers: a number is (code - zero) * scale.
@@ -37,6 +46,8 @@ class Codes:
     scale: Array
     zero: Array
     axis: int | None = None
+    source: Names = ("", "")
+    """The names of the constants that scale and zero point came from."""
 
     @property
     def plain(self) -> bool:
@@ -60,10 +71,14 @@ class Work:
     bounds: Bounds
     names: set[str]
     results: frozenset[str]
+    replaceable: bool = False
+    """Whether the calls are to be the same whatever weights, scales and zero points are."""
     body: list[Call] = field(default_factory=list)
     made: dict[str, Call] = field(default_factory=dict)
     scales: dict[str, Array] = field(default_factory=dict)
     """Scales of sums in float64, by the name of the decoded value."""
+    sources: dict[str, Names] = field(default_factory=dict)
+    """Where scales and zero points came from, by the name of a value that was decoded later."""
     reach: dict[str, int] = field(default_factory=dict)
     """The greatest sum that there can be, by the name of the sums."""
     by_digest: dict[tuple[str, str], Var] = field(default_factory=dict)
@@ -101,7 +116,7 @@ class Work:
         exact = self.scales.get(value.name, scale.astype(np.float64))
         if not (np.isfinite(exact).all() and (exact != 0).all()):
             return None
-        return Codes(code, exact, zero, axis)
+        return Codes(code, exact, zero, axis, self.sources.get(value.name, names_of(call)))
 
     # What is added
 
@@ -111,7 +126,7 @@ class Work:
         type_ = TensorType(DType.of(data.dtype), tuple(Dim.of(int(n)) for n in data.shape))
         made = Constant(wanted, type_, data)
         key = (str(type_), made.digest)
-        if key not in self.by_digest:
+        if self.replaceable or key not in self.by_digest:
             made = replace(made, name=self.fresh(wanted))
             self.constants[made.name] = made
             self.by_digest[key] = made.var
@@ -168,7 +183,14 @@ class Work:
         return np.asarray(result, type_.dtype.numpy).reshape(shape)
 
     def decode(
-        self, like: Call, out: Var | None, codes: Var, scale: Array, zero: Array, axis: int | None
+        self,
+        like: Call,
+        out: Var | None,
+        codes: Var,
+        scale: Array,
+        zero: Array,
+        axis: int | None,
+        source: Names | None = None,
     ) -> Var:
         """`out` as numbers of these codes; the scale is kept in float64 as well."""
         single = self.constant(f"{codes.name}.scale", scale.astype(np.float32))
@@ -181,6 +203,8 @@ class Work:
             name=f"{codes.name}.numbers", to=DType.F32, **attrs,
         )  # fmt: skip
         self.scales[made.name] = np.asarray(scale, np.float64)
+        if source is not None:
+            self.sources[made.name] = source
         return made
 
     def finish(self, function: Function) -> Function:

@@ -14,7 +14,8 @@ enum raot_status {
     RAOT_ERR_WEIGHTS = -8,  /* weights are wrong or damaged */
     RAOT_ERR_OVERLAP = -9,  /* buffers overlap */
     RAOT_ERR_STATE = -10,   /* the state was not initialized */
-    RAOT_ERR_EXTERN = -11   /* a C function of the user's failed */
+    RAOT_ERR_EXTERN = -11,  /* a C function of the user's failed */
+    RAOT_ERR_LIMITS = -12   /* a number in the weights is outside the limits of the code */
 };
 
 /* The name of a status, such as "RAOT_ERR_SIZE"; for messages and logs. */
@@ -45,6 +46,8 @@ static inline const char *raot_status_name(enum raot_status status)
         return "RAOT_ERR_STATE";
     case RAOT_ERR_EXTERN:
         return "RAOT_ERR_EXTERN";
+    case RAOT_ERR_LIMITS:
+        return "RAOT_ERR_LIMITS";
     default:
         return "unknown status";
     }

@@ -93,4 +93,35 @@ static inline enum raot_status raot_weights_check(const void *block, size_t byte
     return RAOT_OK;
 }
 
+/*
+ * Code that takes quantization parameters from the block relies on their limits: `count` words
+ * from `offset` on, signed, lie in `low..high`, both included. Of a positive float, the bits do.
+ */
+struct raot_weights_limit {
+    uint32_t offset;
+    uint32_t count;
+    int32_t low;
+    int32_t high;
+};
+
+/* RAOT_OK where the numbers of a checked block are within all limits, else RAOT_ERR_LIMITS. */
+static inline enum raot_status raot_weights_limited(const void *block,
+                                                    const struct raot_weights_limit *limits,
+                                                    size_t count)
+{
+    const unsigned char *const at = block;
+
+    for (size_t i = 0u; i < count; i++) {
+        for (uint32_t word = 0u; word < limits[i].count; word++) {
+            int32_t number;
+
+            (void)memcpy(&number, at + limits[i].offset + 4u * (size_t)word, sizeof number);
+            if (number < limits[i].low || number > limits[i].high) {
+                return RAOT_ERR_LIMITS;
+            }
+        }
+    }
+    return RAOT_OK;
+}
+
 #endif
