@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from relax_aot.emit.c_lines import Lines
+from relax_aot.emit.c_micro import micro_call
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_numbers import Numbers, Plain
 from relax_aot.emit.c_proof import MOST_TURNS, Turns, reserved_names
@@ -166,30 +167,9 @@ class Printer:
         self.lines.add(depth, f"{pad}{rows}, {columns}, {name}, {left}, {row}, {right}, {sums});")
 
     def _micro(self, stmt: Micro, scope: Scope, depth: int) -> None:
-        parts = [_address(load, scope) for load in stmt.operands]
-        if stmt.kernel.struct:
-            parts.append(self._sizes(stmt, scope, depth))
-        else:
-            parts += [scope.dim(size) for size in stmt.sizes]
-        self.lines.add(depth, f"{stmt.name}({', '.join(parts)});")
-
-    def _sizes(self, stmt: Micro, scope: Scope, depth: int) -> str:
-        """The address of a struct with the sizes. Kernels share a table in flash."""
-        struct = f"const struct {stmt.kernel.struct}"
-        if stmt.kernel.in_flash:
-            values = ", ".join(str(size.constant) for size in stmt.sizes)
-            table = scope.numbers.literal(f"{struct} *", f"{{{values}}}")
-            if not table.startswith("{"):
-                return table
-            name = self.claimed.claim("sizes")
-            self.lines.add(depth, f"static {struct} {name} = {table};")
-            return f"&{name}"
-        name = self.claimed.claim("sizes")
-        self.lines.add(depth, f"{struct} {name} = {{")
-        for member, size in zip(stmt.kernel.sizes, stmt.sizes, strict=True):
-            self.lines.add(depth + 1, f".{member} = {scope.dim(size)},")
-        self.lines.add(depth, "};")
-        return f"&{name}"
+        operands = [_address(load, scope) for load in stmt.operands]
+        for line in micro_call(stmt, operands, scope.dim, scope.numbers, self.claimed):
+            self.lines.add(depth, line)
 
     def _window(self, window: Window, scope: Scope, depth: int) -> None:
         count, first, last, step = (

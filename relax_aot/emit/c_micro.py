@@ -1,0 +1,41 @@
+"""The C of a call of a micro-kernel. Sizes beyond eight arguments are one struct, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from relax_aot.emit.c_names import Names
+from relax_aot.emit.c_numbers import Numbers
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.loops import Micro
+
+
+def micro_call(
+    call: Micro,
+    operands: Sequence[str],
+    size: Callable[[Dim], str],
+    numbers: Numbers,
+    claimed: Names,
+) -> Iterator[str]:
+    """Lines of C. Kernels share a table of sizes that lies in flash."""
+    kernel = call.kernel
+    if not kernel.struct:
+        arguments = [*operands, *map(size, call.sizes)]
+        yield f"{call.name}({', '.join(arguments)});"
+        return
+    struct = f"const struct {kernel.struct}"
+    if kernel.in_flash:
+        values = ", ".join(str(dim.constant) for dim in call.sizes)
+        address = numbers.literal(f"{struct} *", f"{{{values}}}")
+        if address.startswith("{"):
+            name = claimed.claim("sizes")
+            yield f"static {struct} {name} = {address};"
+            address = f"&{name}"
+    else:
+        name = claimed.claim("sizes")
+        yield f"{struct} {name} = {{"
+        for member, dim in zip(kernel.sizes, call.sizes, strict=True):
+            yield f"    .{member} = {size(dim)},"
+        yield "};"
+        address = f"&{name}"
+    yield f"{call.name}({', '.join([*operands, address])});"
