@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from relax_aot.errors import RelaxAotError
+from relax_aot.errors import InternalError, RelaxAotError
 from relax_aot.frontends import ModelError, UnsupportedError
 
 BROKEN = (
     ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError,
 )  # fmt: skip
-"""What a handler runs into where a node breaks its operator's contract: wrong counts, ranks,
-kinds of attributes."""
+"""What a handler raises for a node that breaks the rules of its operator (wrong counts, ranks,
+kinds of attributes), and what an error in the handler raises."""
 
 
 class Refused(Exception):
@@ -56,8 +58,11 @@ class Refusals:
         self.stop(range(len(self.lines)))
 
     @contextmanager
-    def located(self, label: str) -> Iterator[None]:
-        """Errors that pass say in which node they arose."""
+    def located(
+        self, label: str, breach: Callable[[], str | None] = lambda: None
+    ) -> Iterator[None]:
+        """Errors that pass say in which node they arose. `breach` says which rule of its operator
+        the node breaks: "" for none, None where nobody can tell."""
         where = f"in node {label} of {self.model}"
         try:
             yield
@@ -66,6 +71,23 @@ class Refusals:
                 error.add_note(where)
             raise
         except BROKEN as e:
-            found = ModelError(f"a node breaks the rules of its operator ({type(e).__name__}: {e})")
+            found = _unexpected(e, breach())
             found.add_note(where)
             raise found from e
+
+
+def _unexpected(error: Exception, breach: str | None) -> RelaxAotError:
+    """Blames the model only for a rule that it breaks."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    raised = f"{type(error).__name__}: {error}, {Path(frame.filename).name}:{frame.lineno}"
+    if breach:
+        return ModelError(f"a node breaks the rules of its operator: {breach}")
+    if breach is None:
+        return ModelError(
+            f"a node breaks the rules of its operator, or relax_aot has an error ({raised});"
+            " if the model runs elsewhere, report it with `relax-aot bug`"
+        )
+    return InternalError(
+        f"internal error of relax_aot ({raised}); the node keeps the rules of its operator:"
+        " report it with `relax-aot bug`"
+    )

@@ -27,6 +27,7 @@ from relax_aot.frontends.interface import (
     value_name,
 )
 from relax_aot.frontends.onnx.context import Listed, Node, Results, Scope, dtype_of
+from relax_aot.frontends.onnx.contract import breach
 from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualified, subgraphs
 from relax_aot.frontends.onnx.table import handlers, reason_against
 from relax_aot.frontends.refusals import Lost, Refusals, Refused
@@ -181,7 +182,7 @@ class _Import:
             lost |= self.refusals.add(self._label(proto), reason)
         if lost:
             raise Lost(lost)
-        with self.refusals.located(self._label(proto)):
+        with self.refusals.located(self._label(proto), lambda: breach(node)):
             try:
                 results = self._expanded(node)
             except Refused as error:
