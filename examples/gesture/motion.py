@@ -1,6 +1,6 @@
 """Synthetic recordings of a hand-held motion sensor: what gestures look like to an IMU.
 
-A gesture is a path of the hand (metres to the right, forward, up) and its rotation about those
+A gesture is a path of the hand (meters to the right, forward, up) and its rotation about those
 axes. From them follow what an accelerometer (in units of g, gravity included) and a gyroscope
 (rad/s) measure in the frame of a device held at a slight, random angle. Trembling of the hand,
 slow drift of the posture, offsets, noise, saturation and quantization are added.

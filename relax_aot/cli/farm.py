@@ -57,7 +57,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """`result` is the schema of `verify --json`; where there is none, `error` says why."""
+    """`result` has the schema of `verify --json`; without a result, `error` gives the reason."""
 
     task: Task
     result: Mapping[str, Any] | None

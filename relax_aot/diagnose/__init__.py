@@ -1,1 +1,1 @@
-"""What went wrong, and what changed: above the compiler, which it runs again and again."""
+"""Diagnosis: first differences, minimal reproducers, differences between builds."""

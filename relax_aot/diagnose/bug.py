@@ -1,7 +1,8 @@
-"""A minimal reproducer: the fewest neighboring calls of a model that still go wrong.
+"""A minimal reproducer: the smallest range of adjacent calls that still fails.
 
-A part of the entry is a module of its own: what it reads becomes inputs, what others read of
-it becomes results. Small parts are tried first, so most bugs end as one call.
+A range of the entry's calls is a module of its own. The values that it reads become inputs, and
+the values that other calls read become results. Small ranges are tried first, so most reproducers
+are one call.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ DIFFERS = "results differ"
 
 
 class NothingWrong(RelaxAotError):
-    """There is nothing to reproduce."""
+    """The model does not fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`kind` tells failures apart: two with the same kind count as the same bug."""
+    """A failure of a module. Failures with the same `kind` count as the same bug."""
 
     kind: str
     message: str
     mistake: RelaxAotError | None = None
-    """What is wrong with what was asked for, so that there is no bug to look for."""
+    """A user error, which is not a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ class Reproducer:
     calls: int
     of_calls: int
     arrays: Mapping[str, Array] = field(default_factory=dict)
-    """Inputs, where the fault shows at these alone."""
+    """The inputs of the failure, if it depends on them."""
     expected: Mapping[str, Array] = field(default_factory=dict)
-    """Results of another program, where the module's own reference is wrong too."""
+    """Results of ONNX Runtime, if the module's own reference is wrong too."""
 
 
 def minimize(
@@ -75,8 +76,8 @@ def minimize(
     sizes: Sequence[dict[str, int]] = (),
     outside: OnnxValues | None = None,
 ) -> Reproducer:
-    """The smallest part found that fails as the whole does. `outside` is asked where the C
-    equals the module's own reference."""
+    """Return the smallest part with the failure of the whole module. `outside` is the reference
+    if the C equals the module's own reference."""
     whole = failure_of(module, board, options, sizes)
     if whole is None and outside is not None:
         misread = _misread(module, board, options, sizes, outside)
@@ -84,8 +85,8 @@ def minimize(
             return misread
     if whole is None:
         raise NothingWrong(
-            f"the model compiles for {board.name} and equals its reference: there is nothing to"
-            " reproduce; give --at, --board and the bounds that went wrong"
+            f"the model compiles for {board.name} and equals its reference, so there is no failure"
+            " to reproduce; add the options of the failure: --at, --board, --bound"
         )
     if whole.mistake is not None:
         raise whole.mistake
@@ -105,7 +106,7 @@ def _misread(
     sizes: Sequence[dict[str, int]],
     outside: OnnxValues,
 ) -> Reproducer | None:
-    """The first call whose meaning here is not that of the source model."""
+    """Return the first call whose meaning differs from that of the source model."""
     project = driver.compile_module(module, board, options)
     found = first_source_difference(project, outside, sizes)
     if found is None:
@@ -115,8 +116,8 @@ def _misread(
     difference = found.difference
     failure = Failure(
         DIFFERS,
-        f"%{difference.name} is not what ONNX Runtime computes: {difference.mismatches} elements"
-        f" differ, by {difference.max_abs:g} at most",
+        f"%{difference.name} differs from ONNX Runtime: {difference.mismatches} elements differ,"
+        f" by {difference.max_abs:g} at most",
     )
     arrays = {p.name: found.arrays[p.name] for p in part.main.params}
     expected = {v.name: found.arrays[v.name] for v in part.main.results}
@@ -127,14 +128,14 @@ def _misread(
 def failure_of(
     module: Module, board: Board, options: Options, sizes: Sequence[dict[str, int]]
 ) -> Failure | None:
-    """What goes wrong when the module is compiled, built, run and compared; else None."""
+    """Compile, build, run and compare the module; return its failure, or None."""
     try:
         return _difference(module, board, options, sizes)
     except (ExternError, SizeChoiceError) as error:
         return Failure(type(error).__name__, str(error), error)
     except RelaxAotError as error:
         return Failure(type(error).__name__, str(error))
-    except Exception as error:  # noqa: BLE001 - a bug of ours is what is looked for
+    except Exception as error:  # noqa: BLE001 - any exception may be the bug
         return Failure(type(error).__name__, f"{type(error).__name__}: {error}")
 
 
@@ -165,7 +166,7 @@ def _difference(
 
 
 def _parts(module: Module) -> Iterator[Module]:
-    """All runs of one call, of two, of four and so on; each begins where half the last did."""
+    """Ranges of one call, of two, of four and so on, which overlap by half."""
     plain = replace(module, states=())
     count, size = len(module.main.body), 1
     while size < count:
@@ -177,7 +178,7 @@ def _parts(module: Module) -> Iterator[Module]:
 
 
 def cut(module: Module, start: int, stop: int) -> Module:
-    """The calls `start` to `stop` of the entry as a module."""
+    """Return the calls `start` to `stop` of the entry as a module."""
     main, constants = module.main, module.constant_table
     body = main.body[start:stop]
     made = {out.name for call in body for out in call.outs}
@@ -201,7 +202,7 @@ def cut(module: Module, start: int, stop: int) -> Module:
 
 
 def _called(module: Module, body: Sequence[Call]) -> tuple[Function, ...]:
-    """Functions that calls of control flow run, and those that these run."""
+    """The functions that the calls of `body` use, directly or indirectly."""
     wanted: list[str] = []
     waiting = [name for call in body for name in bodies(call)]
     while waiting:
@@ -213,7 +214,7 @@ def _called(module: Module, body: Sequence[Call]) -> tuple[Function, ...]:
 
 
 def _sizes_shown(part: Module, params: Sequence[Var], before: Sequence[Var]) -> Module:
-    """Symbols that no input shows any more are shown by the inputs that did."""
+    """Add the inputs that define the symbols of `part` which `params` do not define."""
     shown = {str(size) for v in params for size in v.type.shape}
     needed = {s.name for s in part.symbols if not s.inner and s.name not in shown} & _mentioned(
         part
@@ -241,7 +242,7 @@ def _mentioned(part: Module) -> frozenset[str]:
 
 
 def with_random_weights(module: Module) -> Module:
-    """Floats among the constants are drawn anew, for models that may not be shown."""
+    """Replace float constants by random numbers, for confidential models."""
     rng = np.random.default_rng(2718)
 
     def drawn(constant: Constant) -> Constant:
@@ -254,7 +255,7 @@ def with_random_weights(module: Module) -> Module:
 
 
 def write_reproducer(found: Reproducer, board: Board, options: Options, folder: Path) -> Path:
-    """The part as text, and a note of what goes wrong and how to see it."""
+    """Write the part as text, with a note about the failure and the command that shows it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = save(found.module, folder / TEXT_NAME)
     judged = "--reference numpy"
@@ -265,7 +266,7 @@ def write_reproducer(found: Reproducer, board: Board, options: Options, folder: 
     note = (
         f"relax_aot {VERSION}, board {board.name}\n"
         f"{found.failure.kind}: {found.failure.message}\n"
-        f"{found.calls} of {found.of_calls} calls are left\n\n"
+        f"{found.calls} of {found.of_calls} calls remain\n\n"
         f"relax-aot verify {TEXT_NAME} --board {board.name} {judged}"
         f"{''.join(_beside(options, folder))}\n"
     )
@@ -274,7 +275,7 @@ def write_reproducer(found: Reproducer, board: Board, options: Options, folder: 
 
 
 def _beside(options: Options, folder: Path) -> Iterator[str]:
-    """What the text does not hold; tables of C functions from where the reproducer lies."""
+    """Options that the text does not contain; paths are relative to the reproducer."""
     if options.optimize != "speed":
         yield f" --optimize {options.optimize}"
     for table in options.externs:

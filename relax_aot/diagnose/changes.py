@@ -1,4 +1,4 @@
-"""What changed between two generated projects, from the figures that each folder brings."""
+"""Differences between two generated projects, from the figures in their folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NotAProject(RelaxAotError):
 
 
 def changes(old: Path, new: Path) -> list[str]:
-    """One line per change; none where both are the same."""
+    """Return one line per difference."""
     before, after = _figures(old), _figures(new)
     lines: list[str] = []
     for key in ("version", "model", "board", "weights"):
@@ -41,8 +41,8 @@ def _figures(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         pass
     raise NotAProject(
-        f"{folder} is no project of this version of relax_aot: {path} does not have its figures;"
-        " compile it again"
+        f"{folder} is not a project of this version of relax_aot: {path} has no figures; compile"
+        " the model again"
     )
 
 
@@ -58,7 +58,7 @@ def _numbers(
 def _named(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     for name in dict.fromkeys([*before, *after]):
         if name not in after:
-            yield f"{what} {name}: gone (was {before[name]})"
+            yield f"{what} {name}: removed (was {before[name]})"
         elif name not in before:
             yield f"{what} {name}: new, {after[name]}"
         elif before[name] != after[name]:

@@ -1,6 +1,7 @@
-"""The first value that the module, by NumPy, computes differently from ONNX Runtime.
+"""The first value for which the NumPy references differ from ONNX Runtime.
 
-Then the fault is not in the C: an operator was read wrongly, or its reference is wrong.
+Such a difference is not a bug of the C: the frontend read an operator incorrectly, or the op's
+reference is wrong.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class SourceDifference:
-    """The call at `position` of the entry gives `value`, which should be `wanted`; `arrays` are
-    inputs and values by name, up to it."""
+    """The call at `position` of the entry has the first difference. `wanted` is the expected
+    result, and `arrays` are the inputs and the earlier values by name."""
 
     position: int
     difference: Difference

@@ -1,7 +1,7 @@
-"""The first value that differs: every value of a model beside its reference, in order.
+"""The first value that differs: compares every value of a model with its reference, in order.
 
-For this all values become outputs, so that they can be seen. Fusion then makes less of them;
-where no value differs this way but the model as it is does, the difference is fusion's.
+All values become outputs for this comparison, which prevents most of the fusion. If no value
+differs this way but the unchanged model differs, the error is in fusion.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class ValueRow:
-    """One value on one board, beside the reference."""
+    """The comparison of one value on one board with the reference."""
 
     board: str
     dims: dict[str, int]
@@ -48,7 +48,7 @@ class ValueRow:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What to say, and whether all is well."""
+    """The lines to print, and whether all values are equal."""
 
     lines: tuple[str, ...]
     ok: bool
@@ -63,8 +63,8 @@ def first_differences(
     tolerance: Tolerance | None,
     outside: OnnxValues | None = None,
 ) -> Found:
-    """For each board and size the first value that is not what the reference says: `outside`
-    for the values that it knows, else the ops' NumPy references."""
+    """Find the first value that differs, for each board and size. The reference is `outside` for
+    the values that it knows, otherwise the ops' NumPy references."""
     first: dict[tuple[str, str], ValueRow] = {}
     counts: dict[tuple[str, str], int] = {}
     for row in per_value(module, boards, options, sizes, inputs, tolerance, outside):
@@ -98,7 +98,7 @@ def per_value(
     tolerance: Tolerance | None,
     outside: OnnxValues | None = None,
 ) -> Iterator[ValueRow]:
-    """All values in the order in which they are computed, board by board."""
+    """All values in the order of computation, board by board."""
     shown = all_values(module)
     for name in boards:
         judge = partial(_rows, tolerance=tolerance, outside=outside)
@@ -106,9 +106,9 @@ def per_value(
 
 
 def all_values(module: Module) -> Module:
-    """Every value that the entry computes is a result, in order; states are plain ones.
+    """Make every value of the entry a result, in order, and every state a plain input and result.
 
-    Sizes from data stay inside: a value of such a size is not shown."""
+    Values with data-dependent sizes are left out."""
     main = module.main
     inner = {s.name for s in module.symbols if s.inner}
     made = [out for call in main.body for out in call.outs if not out.type.symbols & inner]
@@ -129,7 +129,7 @@ def _on_board(
     inputs: dict[str, Array],
     rows: Callable[[Project, Case], Iterator[ValueRow]],
 ) -> list[ValueRow]:
-    """All values at once; where the board has no room for them, halves of them."""
+    """Run with all values as results, or with half of them if the board has no room."""
     try:
         project = driver.compile_module(module, board, options)
         cases = cases_of(project.interface, sizes, inputs)

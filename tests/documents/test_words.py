@@ -1,0 +1,97 @@
+"""Texts use American spelling and the field's words, not the words that this project replaced.
+
+Texts are documents, docstrings, comments, and messages (string constants with a space) in Python.
+Code spans and links in them are names and are not checked.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.test_repository import FILES
+
+BRITISH = re.compile(
+    r"\w*(?:quanti|optimi|normali|initiali|recogni|minimi|maximi|seriali|organi|generali|speciali"
+    r"|vectori|utili|materiali|customi|emphasi|summari|categori|paralleli|lineari|equali|finali"
+    r"|stabili|saniti|randomi|canonicali|tokeni|synchroni|prioriti)s(?:e|ed|es|er|ers|ing|ation)\b"
+    r"|\banalys(?:e|ed|es|ing)\b"
+    r"|\w*(?:neighbour|behaviour|colour|favour|labour|flavour)\w*"
+    r"|\b(?:centre|centres|licence|licences|fulfil|fulfils|spelt|grey|metre|metres|programme"
+    r"|modelled|labelled|cancelled|artefact|defence)\b",
+    re.IGNORECASE,
+)
+REPLACED = {
+    r"\bdata decides?\b|\bdata decided\b": "data-dependent",
+    r"\brun time knows\b|\bunknown until run time\b": "dynamic",
+    r"\bwhat there is\b|\bthere (?:is|are) none\b|\bis there already\b": "has, available, missing",
+    r"\bbetween codes\b|\bcodes of (?:quantized|values)\b": "quantized values",
+    r"\b(?:each|every|one) turn\b|\bturns of (?:a|the) loop\b": "iteration",
+    r"\btruths\b": "booleans",
+    r"\bpainted\b": "measured stack",
+    r"\b(?:nobody|somebody|anew)\b": "plain technical English",
+}
+"""Patterns, and the words to use."""
+ALLOWED = {
+    "tests/documents/test_words.py": "contains the patterns",
+    "docs/decisions": "accepted decisions keep their text",
+}
+"""Files and folders, and why they are not checked."""
+CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|https?://\S+", re.DOTALL)
+
+
+def without_code(text: str) -> str:
+    """`text` with code replaced by its line ends."""
+    return CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Line numbers and texts."""
+    source = (ROOT / path).read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield 1, source
+        return
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+    for number, line in enumerate(source.splitlines(), start=1):
+        if line.lstrip().startswith("# "):
+            yield number, line
+
+
+def problems_of(path: Path) -> Iterator[str]:
+    for start, text in texts_of(path):
+        for number, line in enumerate(without_code(text).splitlines(), start=start):
+            for found in BRITISH.finditer(line):
+                yield f"{path}:{number}: {found[0]}: use American spelling"
+            for pattern, word in REPLACED.items():
+                for found in re.finditer(pattern, line, re.IGNORECASE):
+                    yield f"{path}:{number}: {found[0]}: use {word}"
+
+
+def is_checked(path: Path) -> bool:
+    name = path.as_posix()
+    allowed = any(name == place or name.startswith(f"{place}/") for place in ALLOWED)
+    return path.suffix in {".md", ".py"} and not allowed
+
+
+CHECKED = [path for path in FILES if is_checked(path)]
+
+
+def test_texts_use_the_words_of_the_field() -> None:
+    problems = [problem for path in CHECKED for problem in problems_of(path)]
+    if problems:
+        pytest.fail("\n  ".join(["replaced words:", *problems]), pytrace=False)
+
+
+def test_names_of_files_use_american_spelling() -> None:
+    assert [str(path) for path in FILES if BRITISH.search(path.as_posix().replace("_", " "))] == []
+
+
+def test_every_exception_exists() -> None:
+    assert [place for place in ALLOWED if not (ROOT / place).exists()] == []
