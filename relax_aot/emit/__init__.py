@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.emit import blob
 from relax_aot.emit.extern_code import check_macros
-from relax_aot.emit.interface import Interface, interface_of
+from relax_aot.emit.header import HeaderView, header_view
+from relax_aot.emit.interface import STEP_FUNCTIONS, Interface, interface_of
 from relax_aot.emit.render import render
-from relax_aot.emit.view import ModelView, Rendered, unsigned, view_of
+from relax_aot.emit.run_code import make_contexts
+from relax_aot.emit.view import ModelView, model_view, unsigned
+from relax_aot.emit.weights import weights_of
 from relax_aot.externs import ExternTable
 from relax_aot.planning import Plan
 
@@ -21,8 +23,14 @@ class Sources:
     files: dict[str, str]
     blocks: dict[str, bytes]
     interface: Interface
+    """Of a model, or of the memory that its entries share."""
     view: ModelView
-    const_bytes: int
+    header: HeaderView
+    entries: tuple[ModelView, ...] = ()
+
+    @property
+    def const_bytes(self) -> int:
+        return self.view.weights.total_bytes
 
 
 def emit(
@@ -34,35 +42,47 @@ def emit(
     sharing: str = "same",
     *,
     stepwise: bool = False,
+    options: str = "",
 ) -> Sources:
     """The C of a planned module. The same plan and name give the same bytes. `weights` is
     one of weights.FORMS; a model without constants has no block. `meanings` are the formulas
-    of inputs and results that are codes, by name. `sharing` is one of sharing.WAYS;
-    `stepwise` adds the form of the run that returns between kernels."""
+    of quantized inputs and results, by name. `sharing` is one of sharing.WAYS; `stepwise` adds
+    the form of the run that returns between kernels; `options` are stated in the header."""
     apart = weights == "blob" and bool(plan.module.constants)
     interface = interface_of(plan, name, weights_apart=apart, meanings=meanings, stepwise=stepwise)
     externs = externs or ExternTable()
     form = "auto" if weights == "blob" and not apart else weights
-    rendered = _with_block(view_of(plan, interface, externs, form, sharing))
-    model, prefix = rendered.model, interface.name
+    stored = weights_of(
+        plan.module.constants, interface.name, plan.alignment, plan.constant_regions, form,
+        STEP_FUNCTIONS if stepwise else (),
+    )  # fmt: skip
+    foreign = externs.names | externs.macros
+    (context,) = make_contexts([(plan, interface, stored.names)], foreign, sharing)
+    view = model_view(context, stored, externs.units, options, small=sharing == "all")
+    return rendered(view, (), externs)
+
+
+def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable) -> Sources:
+    """The files of a model, or of what `entries` share and of each of them."""
+    name, entries = view.name, tuple(entries)
+    bare = [unsigned(entry) for entry in entries]
+    code = render("model.c.j2", model=unsigned(view), entries=bare)
+    view = replace(view, weights=view.weights.packed(code))
+    code = render("model.c.j2", model=view, entries=entries)
+    template = "entries/example.c.j2" if entries else "project/example.c.j2"
+    example = render(template, model=view, entries=entries)
+    sizes = [size for one in (view, *entries) for size in one.sizes]
+    header = header_view(view.interface, sizes, code, example)
     files = {
-        f"{prefix}.h": render("model.h.j2", model=model),
-        f"{prefix}.c": render("model.c.j2", model=model),
-        f"{prefix}_weights.h": render("weights.h.j2", model=model),
-        f"{prefix}_weights.c": render("weights.c.j2", model=model),
+        f"{name}.h": render("model.h.j2", model=view, entries=entries, header=header),
+        f"{name}_layout.h": render("layout.h.j2", model=view, entries=entries),
+        f"{name}.c": code,
+        f"{name}_weights.h": render("weights.h.j2", model=view),
+        f"{name}_weights.c": render("weights.c.j2", model=view),
     }
-    check_macros(files[f"{prefix}.c"] + files[f"{prefix}.h"], externs.macros)
-    if model.has_members:
-        files[f"{prefix}_config.h"] = render("config.h.j2", model=model)
-    blocks = {f"{prefix}_weights.bin": rendered.block} if rendered.block else {}
-    return Sources(files, blocks, interface, model, rendered.const_bytes)
-
-
-def _with_block(rendered: Rendered) -> Rendered:
-    """Weights apart from the code know that code by its hash."""
-    if rendered.layout is None:
-        return rendered
-    code = render("model.c.j2", model=unsigned(rendered.model))
-    expected = blob.identity(rendered.layout, code)
-    model = replace(rendered.model, weights_identity=blob.identity_rows(expected))
-    return replace(rendered, model=model, block=blob.pack(rendered.layout, expected))
+    text = "".join(files[f"{name}{end}"] for end in (".c", ".h", "_layout.h"))
+    check_macros(text, externs.macros)
+    if view.bounds:
+        files[f"{name}_config.h"] = render("config.h.j2", model=view)
+    blocks = {f"{name}_weights.bin": view.weights.block} if view.weights.block else {}
+    return Sources(files, blocks, view.interface, view, header, entries)

@@ -51,8 +51,8 @@ class ArenaView:
     place: str
     """The region, for a comment, where there are several."""
     used: bool
-    comma: str
-    """What comes behind its size in an enum: nothing behind the last."""
+    bytes: int
+    """At the declared bounds."""
     parts: tuple[LocalView, ...]
     greatest: str
     fixed_needs: tuple[str, ...]
@@ -109,7 +109,10 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
             if slot.region == number and slot.var.name not in covered
         ]
         stem = f"{port.macro.removesuffix('_ARENA')}_TOP"
+        size = plan.arenas[number].bytes
         parts, greatest = greatest_of(stem, [view.end_macro for view, _ in tops])
+        if all(slot.bytes.is_constant for slot in plan.slots if slot.region == number):
+            parts, greatest = (), str(size)
         views.append(
             ArenaView(
                 port.member,
@@ -117,7 +120,7 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
                 port.need,
                 f" in {plan.arenas[number].region.name}" if len(plan.arenas) > 1 else "",
                 number in used,
-                "," if number + 1 < len(plan.arenas) else "",
+                size,
                 parts,
                 greatest,
                 tuple(view.end_macro for view, slot in tops if slot.bytes.is_constant),

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.emit import blob, run_code
-from relax_aot.emit.arenas import ArenaView, LocalView, constant_size, greatest_of
+from relax_aot.emit import Sources, rendered, run_code
+from relax_aot.emit.arenas import ArenaView, LocalView, greatest_of
+from relax_aot.emit.bounds import BoundView
 from relax_aot.emit.c_names import Names, comment, identifier
-from relax_aot.emit.extern_code import check_macros
-from relax_aot.emit.functions import shared_functions
+from relax_aot.emit.functions import parameters, shared_functions
+from relax_aot.emit.header import SizeView, arena_sizes, memory_sizes, rounded_size
 from relax_aot.emit.interface import (
     STEP_FUNCTIONS,
     TAKEN_MACROS,
@@ -26,19 +27,8 @@ from relax_aot.emit.interface import (
     padded_header,
     state_parts,
 )
-from relax_aot.emit.render import render
 from relax_aot.emit.run_code import RunContext, make_contexts
-from relax_aot.emit.view import (
-    BoundView,
-    ModelView,
-    StateView,
-    init_note,
-    model_view,
-    places,
-    section,
-    state_views,
-    unsigned,
-)
+from relax_aot.emit.view import ModelView, StateView, model_view, state_views
 from relax_aot.emit.weights import Weights, weights_of
 from relax_aot.externs import ExternTable
 from relax_aot.ir.dims import interval
@@ -56,20 +46,6 @@ class Part:
     meanings: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesSources:
-    """The C files of all entries, the weights block, and what they were made of."""
-
-    files: dict[str, str]
-    blocks: dict[str, bytes]
-    interface: Interface
-    """What the entries share: memory, sizes of the state, arenas."""
-    view: ModelView
-    interfaces: tuple[Interface, ...]
-    views: tuple[ModelView, ...]
-    const_bytes: int
-
-
 def emit_entries(
     parts: Sequence[Part],
     name: str,
@@ -79,7 +55,8 @@ def emit_entries(
     regions: Sequence[Region] = (),
     *,
     stepwise: bool = False,
-) -> EntriesSources:
+    options: str = "",
+) -> Sources:
     """The C of these entries; `regions` are the board's, of which some hold constants."""
     common = _common(parts, identifier(name).lower())
     constants, same = _constants(parts)
@@ -109,34 +86,11 @@ def emit_entries(
         externs.names | externs.macros,
         sharing,
     )
-    views = tuple(model_view(context, stored, externs, sharing) for context in contexts)
-    shared = _interface(common, interfaces)
-    view = _view(shared, contexts, views, stored, placed)
-    block = stored.block
-    if stored.layout is not None:
-        bare = unsigned(view)
-        code = render("entries/model.c.j2", model=bare, entries=tuple(map(unsigned, views)))
-        expected = blob.identity(stored.layout, code)
-        view = replace(view, weights_identity=blob.identity_rows(expected))
-        block = blob.pack(stored.layout, expected)
-    files = _files(view, views)
-    c_name = common.name
-    check_macros(files[f"{c_name}.c"] + files[f"{c_name}.h"], externs.macros)
-    blocks = {f"{c_name}_weights.bin": block} if block else {}
-    return EntriesSources(files, blocks, shared, view, interfaces, views, stored.total_bytes)
-
-
-def _files(view: ModelView, views: tuple[ModelView, ...]) -> dict[str, str]:
-    name = view.name
-    files = {
-        f"{name}.h": render("entries/model.h.j2", model=view, entries=views),
-        f"{name}.c": render("entries/model.c.j2", model=view, entries=views),
-        f"{name}_weights.h": render("weights.h.j2", model=view),
-        f"{name}_weights.c": render("weights.c.j2", model=view),
-    }
-    if view.has_members:
-        files[f"{name}_config.h"] = render("config.h.j2", model=view)
-    return files
+    views = tuple(
+        model_view(context, stored, externs.units, options, small=sharing == "all")
+        for context in contexts
+    )
+    return rendered(_view(_interface(common, interfaces), contexts, views, stored), views, externs)
 
 
 # What is shared
@@ -222,6 +176,7 @@ def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Inte
         common.states,
         (),
         interfaces[0].weights_apart,
+        stepwise=interfaces[0].stepwise,
     )
 
 
@@ -229,67 +184,61 @@ def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Inte
 
 
 def _view(
-    shared: Interface,
-    contexts: Sequence[RunContext],
-    views: Sequence[ModelView],
-    stored: Weights,
-    placed: Mapping[str, Region],
+    shared: Interface, contexts: Sequence[RunContext], views: Sequence[ModelView], stored: Weights
 ) -> ModelView:
     """What of the text belongs to no entry alone."""
-    states, state_bytes = _states(shared, contexts)
+    first = views[0]
+    states, state = _states(shared, contexts)
+    bounds = _bounds(views)
+    arenas = _arenas(shared, views)
+    alignment = max(view.alignment for view in views)
+    memory = memory_sizes(shared, alignment, state, stored.block_bytes)
+    shaping = {field.macro for field in shared.dims}
     functions = [function for view in views for function in view.functions]
     return replace(
-        views[0],
+        first,
+        interface=shared,
         name=shared.name,
         prefix=shared.prefix,
         source=comment(", ".join(dict.fromkeys(view.source for view in views))),
-        ir_lines=tuple(line for view in views for line in view.ir_lines),
-        bounds=_bounds(views),
-        bounds_overridable=any(view.bounds_overridable for view in views),
+        graph=tuple(line for view in views for line in view.graph),
+        bounds=bounds,
         functions=(*shared_functions(shared), *functions),
+        init=parameters(shared, run=False),
         has_dims=bool(shared.dims),
         has_results=False,
-        has_members=any(not b.pinned or b.entry for b in _bounds(views)),
+        members=tuple(bound for bound in bounds if bound.macro in shaping),
+        sizes=(*memory, *arena_sizes(arenas)),
         inputs=(),
         outputs=(),
         has_state=shared.has_state,
-        owns_state=shared.has_state,
-        owns_weights=shared.weights_apart,
-        arenas=_arenas(shared, views),
+        owns_memory=True,
         has_init=shared.has_init,
-        init_note=init_note(shared),
-        init_null_check=run_code.init_null_check(shared),
-        alignment=max(view.alignment for view in views),
+        arenas=arenas,
+        alignment=alignment,
         slots=(),
         states=states,
-        state_bytes=state_bytes,
-        state_header=tuple(
-            LocalView(index, value, "") for index, value in run_code.header_values(shared)
-        ),
-        init_parameters=init_parameters(shared),
         init_arguments="&memory, &dims" if shared.dims else "&memory",
-        size_checks=tuple(run_code.size_checks(shared)),
-        locals=tuple(
-            LocalView(f.c_name, f.macro, comment(f"{f.source}, {f.symbol.low}..{f.symbol.high}"))
-            for f in shared.dims
+        checks=replace(
+            first.checks,
+            init_null=run_code.init_null_check(shared),
+            sizes=tuple(run_code.size_checks(shared)),
+            relations=(),
+            state=tuple(LocalView(at, size, "") for at, size in run_code.header_values(shared)),
         ),
-        uses_narrow=any(view.uses_narrow for view in views),
-        uses_double=any(view.uses_double for view in views),
-        uses_tiles=any(view.uses_tiles for view in views),
-        micro_headers=tuple(sorted({h for view in views for h in view.micro_headers})),
+        body=replace(first.body, step=None),
+        includes=replace(
+            first.includes,
+            narrow=any(view.includes.narrow for view in views),
+            double=any(view.includes.double for view in views),
+            tiles=any(view.includes.tiles for view in views),
+            micro=tuple(sorted({h for view in views for h in view.includes.micro})),
+            externs=tuple(dict.fromkeys(h for view in views for h in view.includes.externs)),
+            checks=tuple(dict.fromkeys(c for view in views for c in view.includes.checks)),
+        ),
         kernels=tuple(kernel for view in views for kernel in view.kernels),
-        constants=stored.constants,
-        constant_places=places(placed, shared.name),
-        weights_section=section(placed, shared.name),
-        sizes_checked=(f"{shared.prefix}_STATE_BYTES",) if shared.has_state else (),
-        extern_headers=tuple(dict.fromkeys(h for view in views for h in view.extern_headers)),
-        extern_checks=tuple(dict.fromkeys(c for view in views for c in view.extern_checks)),
+        index_reach="",
     )
-
-
-def init_parameters(shared: Interface) -> str:
-    sizes = f", const struct {shared.name}_dims *dims" if shared.dims else ""
-    return f"const struct {shared.name}_memory *memory{sizes}"
 
 
 def _bounds(views: Sequence[ModelView]) -> tuple[BoundView, ...]:
@@ -310,35 +259,36 @@ def _bounds(views: Sequence[ModelView]) -> tuple[BoundView, ...]:
     return tuple(found.values())
 
 
-def _states(shared: Interface, contexts: Sequence[RunContext]) -> tuple[tuple[StateView, ...], str]:
+def _states(
+    shared: Interface, contexts: Sequence[RunContext]
+) -> tuple[tuple[StateView, ...], SizeView | None]:
     """Sizes are worked out in an entry that has the state: its symbols are those of the type."""
-    sizes: dict[str, str] = {}
+    sizes: dict[str, tuple[str, int]] = {}
     for context in contexts:
         macros = {f.symbol.name: f.macro for f in context.interface.dims}
-        alignment = context.plan.alignment
         for part in context.interface.states:
-            rounded = -(-part.type.bytes // alignment) * alignment
-            sizes.setdefault(part.source, constant_size(rounded, context, macros))
+            size = rounded_size(part.type.bytes, context.plan.alignment, context, macros)
+            sizes.setdefault(part.source, size)
     names = {part.source: part.c_name for part in shared.states}
     first = padded_header(len(shared.dims), contexts[0].plan.alignment)
-    return state_views(shared.states, names, sizes, first)
+    return state_views(shared.states, names, sizes, first, shared.prefix)
 
 
 def _arenas(shared: Interface, views: Sequence[ModelView]) -> tuple[ArenaView, ...]:
+    """One arena serves all entries, one at a time: what the greatest of them needs."""
     result = []
-    for number, port in enumerate(shared.arenas):
+    for port in shared.arenas:
         own = [a for view in views for a in view.arenas if a.member == port.member]
         stem = f"{port.macro.removesuffix('_ARENA')}_GREATEST"
+        size = max(arena.bytes for arena in own)
         parts, greatest = greatest_of(stem, [f"(long long){arena.macro}_BYTES" for arena in own])
+        if all(arena.greatest.isdigit() for arena in own):
+            parts, greatest = (), str(size)
+        used = any(arena.used for arena in own)
         result.append(
             replace(
-                own[0],
-                macro=port.macro,
-                function=port.need,
-                used=any(arena.used for arena in own),
-                comma="," if number + 1 < len(shared.arenas) else "",
-                parts=parts,
+                own[0], macro=port.macro, function=port.need, used=used, bytes=size, parts=parts,
                 greatest=greatest,
             )
-        )
+        )  # fmt: skip
     return tuple(result)

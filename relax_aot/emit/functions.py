@@ -10,12 +10,19 @@ from relax_aot.emit.interface import Interface, movable
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """A public function: its plain name, and what a call of it is made of."""
+    """A public function: its plain name, its declaration, the arguments that hand its parameters
+    on, and what it does."""
 
     name: str
     returns: str
     parameters: str
     arguments: str
+    note: str
+
+    @property
+    def declaration(self) -> str:
+        space = "" if self.returns.endswith("*") else " "
+        return f"{self.returns}{space}{self.name}({self.parameters})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +53,56 @@ def functions_of(interface: Interface) -> Iterator[PublicView]:
     sizes = f"const struct {interface.name}_dims *dims" if interface.dims else "void"
     bytes_arguments = "dims" if interface.dims else ""
     for arena in interface.arenas:
-        yield PublicView(arena.need, "size_t", sizes, bytes_arguments)
+        most = f"{arena.macro}_BYTES"
+        need = f"the bytes of memory.{arena.member} that a run needs"
+        note = f"Returns {need}: {most}."
+        if interface.dims:
+            note = (
+                f"Returns {need} at these sizes: at most {most}, and that for sizes out of range."
+            )
+        yield PublicView(arena.need, "size_t", sizes, bytes_arguments, note)
     if interface.common is None:
         yield from shared_functions(interface)
     name = interface.name
-    run = [parameters(interface, run=True), arguments(interface, run=True).replace("&", "")]
-    yield PublicView(f"{name}_run", "enum raot_status", *run)
+    run = parameters(interface, run=True)
+    given = arguments(interface, run=True).replace("&", "")
+    note = "Runs the model once. On any status but RAOT_OK neither outputs nor state have changed."
+    if interface.results:
+        note += " `result` receives all sizes of this call; `dims` need not hold those that the"
+        note += " data determine."
+    yield PublicView(f"{name}_run", "enum raot_status", run, given, note)
     if interface.stepwise:
-        place = f"struct {name}_position *position"
-        begun = (f"{place}, {run[0]}", f"position, {run[1]}")
-        yield PublicView(f"{name}_begin", "enum raot_status", *begun)
-        yield PublicView(f"{name}_step", "enum raot_status", place, "position")
-        yield PublicView(f"{name}_step_name", "const char *", f"const {place}", "position")
+        yield from _step_functions(interface, run, given)
+
+
+def _step_functions(interface: Interface, run: str, given: str) -> Iterator[PublicView]:
+    name = interface.name
+    place = f"struct {name}_position *position"
+    yield PublicView(
+        f"{name}_begin",
+        "enum raot_status",
+        f"{place}, {run}",
+        f"position, {given}",
+        f"Begins a run that returns between kernels: makes every check of {name}_run and copies the"
+        " arguments. The buffers belong to the run until `running` is 0.",
+    )
+    yield PublicView(
+        f"{name}_step",
+        "enum raot_status",
+        place,
+        "position",
+        f"Runs the next kernel. Call it while position->running is not 0: at most"
+        f" {interface.prefix}_STEPS times. State changes in the last step alone, so a run may be"
+        " abandoned at any time.",
+    )
+    yield PublicView(
+        f"{name}_step_name",
+        "const char *",
+        f"const {place}",
+        "position",
+        "Returns the name of what the next step runs: a kernel as RAOT_PROFILE names it, (control),"
+        " (commit), or nothing at the end.",
+    )
 
 
 def shared_functions(interface: Interface) -> Iterator[PublicView]:
@@ -69,10 +114,19 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
             "enum raot_status",
             f"struct {name}_memory *memory, const void *block, size_t bytes",
             "memory, block, bytes",
+            f"Checks the contents of {name}_weights.bin at `block`, of which `bytes` may be read,"
+            " and sets memory->weights. On RAOT_ERR_WEIGHTS it is damaged, truncated or made for"
+            " other code, and memory is unchanged.",
         )
     if interface.has_init:
         init = [parameters(interface, run=False), arguments(interface, run=False)]
-        yield PublicView(f"{name}_init", "enum raot_status", init[0], init[1].replace("&", ""))
+        checks = "Checks the weights. " if interface.weights_apart else ""
+        clears = "Clears the state, and fixes the sizes that shape it. " if interface.states else ""
+        note = f"{checks}{clears}Call it before the first run"
+        note += ", and to start again from a cleared state." if interface.states else "."
+        yield PublicView(
+            f"{name}_init", "enum raot_status", init[0], init[1].replace("&", ""), note
+        )
 
 
 def parameters(interface: Interface, *, run: bool) -> str:

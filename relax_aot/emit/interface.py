@@ -17,7 +17,7 @@ STEP_FUNCTIONS = ("begin", "step", "step_name", "next", "check_entry")
 
 HEADER_BYTES = 16
 """A state block begins with the sizes that shape it, padded to whole alignments."""
-TAKEN_MACROS = ("ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "PLAN_H")
+TAKEN_MACROS = ("ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "LAYOUT_H", "VERSION")
 """What every header calls so behind the model's name."""
 
 
@@ -43,13 +43,19 @@ class Port:
     source: str
     c_name: str
     macro: str
+    """Its greatest size in bytes."""
     type: TensorType
     meaning: str = ""
-    """The formula of the number that a code stands for."""
+    """The formula of the real value of a quantized element."""
 
     @property
     def c_type(self) -> str:
         return C_TYPES[self.type.dtype]
+
+    @property
+    def count_macro(self) -> str:
+        """Its greatest number of elements."""
+        return "_COUNT".join(self.macro.rsplit("_BYTES", 1))
 
 
 @dataclass(frozen=True, slots=True)

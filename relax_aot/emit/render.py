@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -27,7 +28,9 @@ def environment() -> jinja2.Environment:
 def render(template: str, **view: Any) -> str:
     """The text of `template` without blank lines at its start or end; C without long lines."""
     text = environment().get_template(template).render(**view).strip("\n") + "\n"
-    return wrapped(text) if template.endswith((".c.j2", ".h.j2")) else text
+    if not template.endswith((".c.j2", ".h.j2")):
+        return text
+    return wrapped(re.sub(r" +$", "", text, flags=re.MULTILINE))
 
 
 def render_html(template: str, **view: Any) -> str:

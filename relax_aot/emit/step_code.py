@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from relax_aot.emit import run_code
 from relax_aot.emit.arenas import LocalView, constant_size
 from relax_aot.emit.c_names import comment
+from relax_aot.emit.header import SizeView
 from relax_aot.emit.run_code import RunContext
 from relax_aot.ir.dims import Dim, dim_max
 from relax_aot.ir.extern import Extern
@@ -41,8 +42,8 @@ class StepView:
     """The form of a run that returns between kernels, and what it says of itself."""
 
     blocks: tuple[BlockView, ...]
-    most: str
-    """A constant expression over the bounds: no run has more steps."""
+    size: SizeView
+    """No run has more steps."""
     sizes: tuple[LocalView, ...]
     """Variables that live from step to step, and the member of the position that keeps each."""
     locals: tuple[LocalView, ...]
@@ -212,12 +213,15 @@ def _choice(condition: str, then: int, otherwise: int) -> list[str]:
     return [f"if ({condition}) {{", *sides, "}"]
 
 
-def _most(context: RunContext, count: Dim) -> str:
-    module = context.plan.module
-    if (greatest := greatest_bytes(count, module)) > GREATEST_BYTES:
+def _most(context: RunContext, count: Dim) -> SizeView:
+    greatest = greatest_bytes(count, context.plan.module)
+    if greatest > GREATEST_BYTES:
         raise TooLarge(
             f"a run could have {greatest} steps; a program counts at most {GREATEST_BYTES}. Lower a"
             " bound (--bound), or compile without --stepwise"
         )
     macros = {f.symbol.name: f.macro for f in context.interface.dims}
-    return constant_size(count, context, macros)
+    macro = f"{context.interface.prefix}_STEPS"
+    return SizeView(
+        macro, constant_size(count, context, macros), greatest, "steps of a run at most"
+    )

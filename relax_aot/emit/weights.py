@@ -8,12 +8,19 @@ they are a block apart from the code (blob.py), which the program is given when 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
-from relax_aot.emit.blob import Layout, lay_out
+from relax_aot.emit.blob import (
+    IDENTITY_BYTES,
+    Layout,
+    identity,
+    identity_rows,
+    lay_out,
+    pack,
+)
 from relax_aot.emit.c_code import literal, single_texts
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.errors import RelaxAotError
@@ -49,6 +56,14 @@ class ConstantView:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceView:
+    """A macro that puts constants into a region, and what it stands for."""
+
+    macro: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Weights:
     constants: tuple[ConstantView, ...]
     names: dict[str, str]
@@ -56,10 +71,44 @@ class Weights:
     block: bytes
     """Contents of the binary file; empty where all constants are text."""
     total_bytes: int
+    label: str
+    """What the linker calls the bytes that the assembler includes."""
+    section: str
+    places: tuple[PlaceView, ...]
     layout: Layout | None = None
-    """Of the block that lies apart from the code, where there is one."""
+    """Of the block that lies apart from the code: it is packed when the code is known."""
     limits: tuple[str, ...] = ()
     """Limits of quantization parameters in that block, as C text."""
+    identity: tuple[str, ...] = ()
+    """Rows of the bytes that such a block must start with."""
+
+    @property
+    def apart(self) -> bool:
+        """The program gives the weights, as a block that is checked."""
+        return self.layout is not None
+
+    @property
+    def in_block(self) -> bool:
+        return bool(self.block) or self.apart
+
+    @property
+    def block_bytes(self) -> int:
+        return self.layout.total_bytes if self.layout else len(self.block)
+
+    @property
+    def identity_bytes(self) -> int:
+        return IDENTITY_BYTES
+
+    @property
+    def limits_count(self) -> int:
+        return len(self.limits)
+
+    def packed(self, code: str) -> Weights:
+        """A block apart from the code knows that code by its hash."""
+        if self.layout is None:
+            return self
+        expected = identity(self.layout, code)
+        return replace(self, identity=identity_rows(expected), block=pack(self.layout, expected))
 
 
 def weights_of(
@@ -76,7 +125,7 @@ def weights_of(
     if form not in FORMS:
         raise RelaxAotError(f"weights are one of {', '.join(FORMS)}, not {form!r}")
     if form == "blob":
-        return _apart(constants, prefix, alignment, total)
+        return _apart(constants, prefix, alignment, regions)
     as_text = total <= TEXT_LIMIT_BYTES if form == "auto" else form == "c"
     if as_text and total > MOST_TEXT_BYTES:
         raise RelaxAotError(
@@ -95,7 +144,7 @@ def weights_of(
     end = 0
     for constant in constants:
         c_name = f"{prefix}_{names.claim(constant.name)}"
-        data = bits(constant)
+        data = _bits(constant)
         c_type = C_TYPES[constant.type.dtype]
         offset = 0
         if as_text:
@@ -111,12 +160,34 @@ def weights_of(
         rows = _rows(data, constant.type.dtype) if as_text else ()
         note = comment(f"{constant.type}")
         region = regions.get(constant.name)
-        place = "" if region is None else f"{place_macro(prefix, region)} "
+        place = "" if region is None else f"{_place_macro(prefix, region)} "
         views.append(ConstantView(c_name, c_type, max(data.size, 1), note, rows, offset, place))
-    return Weights(tuple(views), expressions, b"".join(pieces), total)
+    return Weights(
+        tuple(views), expressions, b"".join(pieces), total, f"{prefix}_weights",
+        _section(regions, prefix), _places(regions, prefix),
+    )  # fmt: skip
 
 
-def _apart(constants: Sequence[Constant], prefix: str, alignment: int, total: int) -> Weights:
+def _places(placed: Mapping[str, Region], prefix: str) -> tuple[PlaceView, ...]:
+    regions = {region.name: region for region in placed.values()}
+    return tuple(
+        PlaceView(
+            _place_macro(prefix, region),
+            f'__attribute__((section("{region.section}")))' if region.section else "",
+        )
+        for _, region in sorted(regions.items())
+    )
+
+
+def _section(placed: Mapping[str, Region], prefix: str) -> str:
+    """The section of a block of constants, all of which lie in one region."""
+    sections = [region.section for region in placed.values() if region.section]
+    return sections[0] if sections else f".rodata.{prefix}_weights"
+
+
+def _apart(
+    constants: Sequence[Constant], prefix: str, alignment: int, regions: Mapping[str, Region]
+) -> Weights:
     """Constants in a block that the program is given: the code knows offsets alone."""
     layout = lay_out([(c.type.dtype, _bytes(c)) for c in constants], alignment)
     views, expressions = [], {}
@@ -130,8 +201,12 @@ def _apart(constants: Sequence[Constant], prefix: str, alignment: int, total: in
         views.append(
             ConstantView(name, c_type, elements, comment(f"{constant.type}"), (), part.offset)
         )
-    limits = tuple(_limit_rows(constants, layout))
-    return Weights(tuple(views), expressions, b"", total, layout, limits)
+    total = sum(c.type.elements.constant * c.type.dtype.bytes for c in constants)
+    return Weights(
+        tuple(views), expressions, b"", total, f"{prefix}_weights_block",
+        _section(regions, prefix), _places(regions, prefix), layout,
+        tuple(_limit_rows(constants, layout)),
+    )  # fmt: skip
 
 
 def _limit_rows(constants: Sequence[Constant], layout: Layout) -> Iterator[str]:
@@ -148,15 +223,15 @@ def _limit_rows(constants: Sequence[Constant], layout: Layout) -> Iterator[str]:
 
 
 def _bytes(constant: Constant) -> memoryview | bytes:
-    data = bits(constant)
+    data = _bits(constant)
     return data.data.cast("B") if data.size else b""
 
 
-def place_macro(prefix: str, region: Region) -> str:
+def _place_macro(prefix: str, region: Region) -> str:
     return f"{prefix.upper()}_IN_{region.name.upper()}"
 
 
-def bits(constant: Constant) -> Array:
+def _bits(constant: Constant) -> Array:
     """Little-endian elements as the generated C stores them (bool 0/1, halves as bits)."""
     data = np.ascontiguousarray(constant.data).reshape(-1)
     if constant.type.dtype is DType.BOOL:

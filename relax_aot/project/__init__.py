@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relax_aot.emit import Sources, emit
+from relax_aot.emit.header import LICENSE
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
@@ -79,7 +80,10 @@ def assemble(
 ) -> Project:
     externs = externs or ExternTable()
     sharing = sharing_of(board, optimize)
-    sources = emit(plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise)
+    sources = emit(
+        plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise,
+        options=options_text(board, optimize, weights, stepwise=stepwise),
+    )  # fmt: skip
     files = {path: text.encode() for path, text in sources.files.items()}
     files |= sources.blocks
     prefix = sources.interface.name
@@ -87,10 +91,12 @@ def assemble(
     shown = board_view(board, prefix, sources.files, needs)
     for path, template in (
         ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
-        ("main.c", "project/main.c.j2"),
+        ("main.c", "main.c.j2"),
         ("README.md", "project/README.md.j2"),
     ):
-        files[path] = render(template, model=sources.view, board=shown).encode()
+        files[path] = render(
+            template, model=sources.view, header=sources.header, board=shown
+        ).encode()
     files[MARKER] = _figures(board, plan, sources, shown.needs)
     files |= runtime_headers(files | externs.files)
     files |= extern_files(files, externs)
@@ -129,15 +135,15 @@ class BoardView:
     needs: tuple[Need, ...]
     fit: str
     package_version: str
-    config_header: str
-    """A header more to install, with a space before it; nothing where sizes are fixed."""
+    headers: str
+    """The headers of the model, to install."""
 
 
 def board_view(
     board: Board, name: str, files: Mapping[str, object], needs: tuple[Need, ...]
 ) -> BoardView:
     memories = ", ".join(f"{m.name} {m.size}" for m in board.memories)
-    config = f"{name}_config.h"
+    headers = [f"{name}{end}.h" for end in ("", "_config", "_layout")]
     return BoardView(
         board.name,
         board.title,
@@ -145,7 +151,7 @@ def board_view(
         needs,
         f" The board has (bytes): {memories}." if memories else "",
         PACKAGE_VERSION,
-        f" {config}" if config in files else "",
+        " ".join(header for header in headers if header in files),
     )
 
 
@@ -153,6 +159,7 @@ def _figures(board: Board, plan: Plan, sources: Sources, needs: tuple[Need, ...]
     """What a project is, for programs: marks the folder, and lets two builds be compared."""
     view, interface = sources.view, sources.interface
     said = {
+        "license": LICENSE,
         "generator": "relax_aot",
         "version": VERSION,
         "model": interface.name,
@@ -179,6 +186,14 @@ def kernel_marks(view: ModelView) -> dict[str, dict[str, str]]:
     }
 
 
+def options_text(board: Board, optimize: str, weights: str, *, stepwise: bool) -> str:
+    """What a header says of how it was compiled."""
+    chosen = [f"--board {board.name}"]
+    chosen += [f"--optimize {optimize}"] if optimize != "speed" else []
+    chosen += [f"--weights {weights}"] if weights != "auto" else []
+    return " ".join([*chosen, *(["--stepwise"] if stepwise else [])])
+
+
 def sharing_of(board: Board, optimize: str) -> str:
     """Code is scarce on microcontrollers."""
     if optimize == "size":
@@ -189,7 +204,7 @@ def sharing_of(board: Board, optimize: str) -> str:
 def weights_form(view: ModelView) -> str:
     if view.weights_apart:
         return "blob"
-    return "asm" if view.weights_in_block else "c"
+    return "asm" if view.weights.in_block else "c"
 
 
 def runtime_headers(files: Mapping[str, bytes]) -> dict[str, bytes]:

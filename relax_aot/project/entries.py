@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relax_aot.emit.entries import EntriesSources, Part, emit_entries
+from relax_aot.emit import Sources
+from relax_aot.emit.entries import Part, emit_entries
+from relax_aot.emit.header import LICENSE
 from relax_aot.emit.interface import DimField, Interface
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
@@ -22,6 +24,7 @@ from relax_aot.project import (
     board_view,
     extern_files,
     kernel_marks,
+    options_text,
     runtime_headers,
     sharing_of,
     weights_form,
@@ -114,19 +117,26 @@ def assemble_entries(
     externs = _union([part.table for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sharing = sharing_of(board, optimize)
-    sources = emit_entries(emitted, name, externs, weights, sharing, regions, stepwise=stepwise)
+    sources = emit_entries(
+        emitted, name, externs, weights, sharing, regions, stepwise=stepwise,
+        options=options_text(board, optimize, weights, stepwise=stepwise),
+    )  # fmt: skip
+    interfaces = [view.interface for view in sources.entries]
     prefix = sources.view.name
     plans = [part.plan for part in parts]
-    needs = entries_needs(board, plans, sources.interfaces, sources.const_bytes)
+    needs = entries_needs(board, plans, interfaces, sources.const_bytes)
     require_entries_fit(board, needs, weights_apart=sources.view.weights_apart)
     files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
     shown = board_view(board, prefix, sources.files, needs)
     for path, template in (
         ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
-        ("main.c", "entries/main.c.j2"),
+        ("main.c", "main.c.j2"),
         ("README.md", "entries/README.md.j2"),
     ):
-        text = render(template, model=sources.view, entries=sources.views, board=shown)
+        text = render(
+            template, model=sources.view, entries=sources.entries, header=sources.header,
+            board=shown,
+        )  # fmt: skip
         files[path] = text.encode()
     files[MARKER] = _figures(board, parts, sources, needs)
     files |= runtime_headers(files | externs.files)
@@ -140,7 +150,7 @@ def assemble_entries(
             sources.const_bytes, units, view, foreign, part.fusion, part.floats,
             part.quantized,
         )
-        for part, interface, view in zip(parts, sources.interfaces, sources.views, strict=True)
+        for part, interface, view in zip(parts, interfaces, sources.entries, strict=True)
     }  # fmt: skip
     return EntriesProject(
         prefix, files, entries, sources.interface, sources.view, board, sources.const_bytes,
@@ -156,11 +166,13 @@ def _union(tables: Sequence[ExternTable]) -> ExternTable:
 
 
 def _figures(
-    board: Board, parts: Sequence[Compiled], sources: EntriesSources, needs: tuple[Need, ...]
+    board: Board, parts: Sequence[Compiled], sources: Sources, needs: tuple[Need, ...]
 ) -> bytes:
     """What a project is, for programs: marks the folder, and lets two builds be compared."""
-    bounds = sources.interfaces[0].bounded
+    interfaces = [view.interface for view in sources.entries]
+    bounds = interfaces[0].bounded
     said = {
+        "license": LICENSE,
         "generator": "relax_aot",
         "version": VERSION,
         "model": sources.view.name,
@@ -171,12 +183,12 @@ def _figures(
         "bounds": {f.source: [f.symbol.low, f.symbol.high] for f in bounds},
         "inputs": {
             f"{part.name}: {port.source}": str(port.type)
-            for part, interface in zip(parts, sources.interfaces, strict=True)
+            for part, interface in zip(parts, interfaces, strict=True)
             for port in interface.inputs
         },
         "outputs": {
             f"{part.name}: {port.source}": str(port.type)
-            for part, interface in zip(parts, sources.interfaces, strict=True)
+            for part, interface in zip(parts, interfaces, strict=True)
             for port in interface.outputs
         },
         "kernels": kernel_marks(sources.view),

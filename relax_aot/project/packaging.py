@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_names import comment
+from relax_aot.emit.header import LICENSE
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
 from relax_aot.errors import RelaxAotError
@@ -86,7 +87,7 @@ def package(
         return dict(files) | {MARKER: _listed(files[MARKER], files)}
     if kind not in KINDS:
         raise PackageError(f"there is no packaging {kind!r}; known are: {', '.join(KINDS)}")
-    if kind not in _WRITES_PLACES and model.weights_in_block and not model.weights_apart:
+    if kind not in _WRITES_PLACES and model.weights.in_block and not model.weights_apart:
         raise PackageError(
             f"the constants of {model.name} are a file that the assembler includes, which"
             f" {kind} cannot do; choose --weights c or --weights blob"
@@ -174,6 +175,7 @@ def _platformio(parts: Parts) -> Files:
         "name": view.name,
         "version": view.version,
         "description": view.sentence,
+        "license": LICENSE,
         "keywords": ["inference", "onnx"],
         "frameworks": "*",
         "platforms": "*",

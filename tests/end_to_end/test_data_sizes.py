@@ -244,9 +244,9 @@ def test_a_project_says_what_else_must_hold() -> None:
     sizes = {"n": 8, "m": 9, "k": 9}
     project = rx.compile(made, bounds=sizes, assume=["n <= 2*m"], name="agree")
     header, readme = project.files["agree.h"].decode(), project.files["README.md"].decode()
-    assert "/* else RAOT_ERR_MISMATCH: assumed: n <= 2*m */" in header
+    assert "/* Required, else RAOT_ERR_MISMATCH: assumed: n <= 2*m */" in header
     assert "| must hold | assumed: n <= 2*m |" in readme
-    assert "/* else RAOT_ERR_MISMATCH: m == k: matmul's inner sizes */" in header
+    assert "/* Required, else RAOT_ERR_MISMATCH: m == k: matmul's inner sizes */" in header
     with pytest.raises(RelaxAotError, match=r"no allowed size: .*; m is 1\.\.2, k is 3\.\.4"):
         rx.compile(made, bounds={"n": 8, "m": (1, 2), "k": (3, 4)})
 
@@ -258,12 +258,12 @@ def test_a_project_says_which_sizes_data_decide(tmp_path: Path) -> None:
     project = rx.compile(made, bounds={"n": 5}, name="found")
     files = project.files
     header, readme = files["found.h"].decode(), files["README.md"].decode()
-    assert "axis 1 of out, 0..5, decided by data and told in `result` */" in header
-    assert "/* n: input x, axis 0, 1..5 */" in header
-    assert "those that data decide are not read from `dims`" in header
+    assert "/* 0 to 5, determined by data, set in `result`: axis 1 of out */" in header
+    assert "/* 1 to FOUND_N_MAX: input x, axis 0 */" in header
+    assert "need not hold" in header
     assert "also those that data decided" in readme
-    assert "| size | out_1: axis 1 of out, 0..5, decided by data" in readme
-    assert "| output | `out`: i64[1, out_1]" in readme
+    assert "| size | out_1: axis 1 of out, 0..5, determined by data" in readme
+    assert "| output | `out`: int64[1, out_1]" in readme
     table = project.report(tmp_path / "r.txt", format="txt").read_text()
     assert " <= " in table and " <= 0 " not in table, table
 

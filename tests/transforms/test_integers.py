@@ -262,13 +262,13 @@ def test_ops_with_several_results_stay_beside_codes() -> None:
     np.testing.assert_array_equal(result, unoptimized(model, inputs))
 
 
-def test_the_header_says_what_codes_stand_for() -> None:
+def test_the_header_states_the_real_value_of_quantized_elements() -> None:
     q = Qdq(np.random.default_rng(1), np.int8)
     y = q.node("Relu", q.input([1, 4], 0.5, 3))
     project = rx.compile(q.model(y, 0.25, -128), name="net")
     header = project.files["net.h"].decode()
-    assert "const int8_t *x0; /* i8[1, 4]  (code - 3) * 0.5 */" in header
-    assert "int8_t *y; /* i8[1, 4]  (code + 128) * 0.25 */" in header
+    assert "/* int8[1, 4]; NET_X0_COUNT elements; real value = (q - 3) * 0.5 */" in header
+    assert "/* int8[1, 4]; NET_Y_COUNT elements; real value = (q + 128) * 0.25 */" in header
 
 
 @pytest.mark.slow

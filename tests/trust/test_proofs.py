@@ -105,7 +105,7 @@ def test_a_fault_is_an_alarm(tmp_path: Path) -> None:
         pytest.skip(NO_FRAMA_C)
     subject = PROVEN["chain"]
     project = driver.compile_model(subject.make(), "host", subject.options)
-    header = f"{project.name}.h"
+    header = f"{project.name}_layout.h"
     text = project.files[header].decode()
     cut = text.replace("CHAIN_Y_BYTES = 4LL *", "CHAIN_Y_BYTES = -4LL + 4LL *")
     assert cut != text

@@ -39,8 +39,8 @@ def _note(found: dict[str, str], module: Module, call: Call, name: str) -> None:
     if scale is None or (zero is None and not absent):
         return
     point = 0 if zero is None else int(zero)
-    shift = f"(code {'-' if point > 0 else '+'} {abs(point)})" if point else "code"
-    formula = "(code - zero point) * scale, which are in the weights"
+    shift = f"(q {'-' if point > 0 else '+'} {abs(point)})" if point else "q"
+    formula = "(q - zero point) * scale, which are in the weights"
     found.setdefault(name, formula if module.replaceable else f"{shift} * {scale:.9g}")
 
 

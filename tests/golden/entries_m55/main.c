@@ -1,16 +1,15 @@
 /*
- * main.c - the smallest complete use of attend: every entry once, on zeros at the greatest sizes.
+ * main.c - the smallest complete use of attend.
+ * SPDX-License-Identifier: LicenseRef-Model
  */
-#include <stddef.h>
-
 #include "attend.h"
 
 ATTEND_ARENA(static, arena);
 static RAOT_ALIGNAS(ATTEND_ALIGNMENT) unsigned char state[ATTEND_STATE_BYTES];
-static RAOT_ALIGNAS(8) const unsigned char attend_prefill_input_x[ATTEND_PREFILL_X_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char attend_prefill_output_y[ATTEND_PREFILL_Y_BYTES + 1];
-static RAOT_ALIGNAS(8) const unsigned char attend_decode_input_x[ATTEND_DECODE_X_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char attend_decode_output_y[ATTEND_DECODE_Y_BYTES + 1];
+static const float attend_prefill_input_x[ATTEND_PREFILL_X_COUNT];
+static float attend_prefill_output_y[ATTEND_PREFILL_Y_COUNT];
+static const float attend_decode_input_x[ATTEND_DECODE_X_COUNT];
+static float attend_decode_output_y[ATTEND_DECODE_Y_COUNT];
 
 static const struct attend_memory memory = {
     .arena = arena,
@@ -25,10 +24,10 @@ static enum raot_status call_attend_prefill(void)
         .m = ATTEND_M_MAX,
     };
     const struct attend_prefill_inputs in = {
-        .x = (const void *)attend_prefill_input_x,
+        .x = attend_prefill_input_x,
     };
     const struct attend_prefill_outputs out = {
-        .y = (void *)attend_prefill_output_y,
+        .y = attend_prefill_output_y,
     };
 
     return attend_prefill_run(&memory, &dims, &in, &out);
@@ -40,10 +39,10 @@ static enum raot_status call_attend_decode(void)
         .m = ATTEND_M_MAX,
     };
     const struct attend_decode_inputs in = {
-        .x = (const void *)attend_decode_input_x,
+        .x = attend_decode_input_x,
     };
     const struct attend_decode_outputs out = {
-        .y = (void *)attend_decode_output_y,
+        .y = attend_decode_output_y,
     };
 
     return attend_decode_run(&memory, &dims, &in, &out);

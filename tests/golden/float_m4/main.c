@@ -1,11 +1,12 @@
-/* main.c - the smallest complete use of image: one run on zeros at the greatest sizes. */
-#include <stddef.h>
-
+/*
+ * main.c - the smallest complete use of image.
+ * SPDX-License-Identifier: LicenseRef-Model
+ */
 #include "image.h"
 
-static RAOT_ALIGNAS(8) const unsigned char input_image[IMAGE_IMAGE_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_logits[IMAGE_LOGITS_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_heat[IMAGE_HEAT_BYTES + 1];
+static const float input_image[IMAGE_IMAGE_COUNT];
+static float output_logits[IMAGE_LOGITS_COUNT];
+static float output_heat[IMAGE_HEAT_COUNT];
 IMAGE_ARENA(static, arena);
 
 int main(void)
@@ -20,11 +21,11 @@ int main(void)
         .width = IMAGE_WIDTH_MAX,
     };
     const struct image_inputs in = {
-        .image = (const void *)input_image,
+        .image = input_image,
     };
     const struct image_outputs out = {
-        .logits = (void *)output_logits,
-        .heat = (void *)output_heat,
+        .logits = output_logits,
+        .heat = output_heat,
     };
 
     return image_run(&memory, &dims, &in, &out) == RAOT_OK ? 0 : 1;

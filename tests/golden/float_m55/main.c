@@ -1,10 +1,11 @@
-/* main.c - the smallest complete use of planes: one run on zeros at the greatest sizes. */
-#include <stddef.h>
-
+/*
+ * main.c - the smallest complete use of planes.
+ * SPDX-License-Identifier: LicenseRef-Model
+ */
 #include "planes.h"
 
-static RAOT_ALIGNAS(8) const unsigned char input_x[PLANES_X_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_y[PLANES_Y_BYTES + 1];
+static const float input_x[PLANES_X_COUNT];
+static float output_y[PLANES_Y_COUNT];
 PLANES_ARENA(static, arena);
 
 int main(void)
@@ -14,10 +15,10 @@ int main(void)
         .arena_bytes = PLANES_ARENA_BYTES,
     };
     const struct planes_inputs in = {
-        .x = (const void *)input_x,
+        .x = input_x,
     };
     const struct planes_outputs out = {
-        .y = (void *)output_y,
+        .y = output_y,
     };
 
     return planes_run(&memory, &in, &out) == RAOT_OK ? 0 : 1;

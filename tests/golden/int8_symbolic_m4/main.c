@@ -1,11 +1,12 @@
-/* main.c - the smallest complete use of sums: one run on zeros at the greatest sizes. */
-#include <stddef.h>
-
+/*
+ * main.c - the smallest complete use of sums.
+ * SPDX-License-Identifier: LicenseRef-Model
+ */
 #include "sums.h"
 
-static RAOT_ALIGNAS(8) const unsigned char input_x[SUMS_X_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_y[SUMS_Y_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_sum[SUMS_SUM_BYTES + 1];
+static const int8_t input_x[SUMS_X_COUNT];
+static int8_t output_y[SUMS_Y_COUNT];
+static int8_t output_sum[SUMS_SUM_COUNT];
 SUMS_ARENA(static, arena);
 
 int main(void)
@@ -18,11 +19,11 @@ int main(void)
         .n = SUMS_N_MAX,
     };
     const struct sums_inputs in = {
-        .x = (const void *)input_x,
+        .x = input_x,
     };
     const struct sums_outputs out = {
-        .y = (void *)output_y,
-        .sum = (void *)output_sum,
+        .y = output_y,
+        .sum = output_sum,
     };
 
     return sums_run(&memory, &dims, &in, &out) == RAOT_OK ? 0 : 1;

@@ -1,10 +1,11 @@
-/* main.c - the smallest complete use of words: one run on zeros at the greatest sizes. */
-#include <stddef.h>
-
+/*
+ * main.c - the smallest complete use of words.
+ * SPDX-License-Identifier: LicenseRef-Model
+ */
 #include "words.h"
 
-static RAOT_ALIGNAS(8) const unsigned char input_words[WORDS_WORDS_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_tags[WORDS_TAGS_BYTES + 1];
+static const int64_t input_words[WORDS_WORDS_COUNT];
+static float output_tags[WORDS_TAGS_COUNT];
 WORDS_ARENA(static, arena);
 
 int main(void)
@@ -18,10 +19,10 @@ int main(void)
         .n = WORDS_N_MAX,
     };
     const struct words_inputs in = {
-        .words = (const void *)input_words,
+        .words = input_words,
     };
     const struct words_outputs out = {
-        .tags = (void *)output_tags,
+        .tags = output_tags,
     };
 
     return words_run(&memory, &dims, &in, &out) == RAOT_OK ? 0 : 1;

@@ -1,5 +1,6 @@
 /*
  * words_config.h - the greatest sizes that words accepts.
+ * SPDX-License-Identifier: LicenseRef-Model
  *
  * Change a literal here, or give -D for the whole project: every size, every offset and
  * the arena follow. All files of a program must see the same values.

@@ -1,10 +1,11 @@
-/* main.c - the smallest complete use of tagger: one run on zeros at the greatest sizes. */
-#include <stddef.h>
-
+/*
+ * main.c - the smallest complete use of tagger.
+ * SPDX-License-Identifier: LicenseRef-Model
+ */
 #include "tagger.h"
 
-static RAOT_ALIGNAS(8) const unsigned char input_frames[TAGGER_FRAMES_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_tags[TAGGER_TAGS_BYTES + 1];
+static const float input_frames[TAGGER_FRAMES_COUNT];
+static float output_tags[TAGGER_TAGS_COUNT];
 TAGGER_ARENA(static, arena);
 static RAOT_ALIGNAS(TAGGER_ALIGNMENT) unsigned char state[TAGGER_STATE_BYTES];
 
@@ -20,10 +21,10 @@ int main(void)
         .batch = TAGGER_BATCH_MAX,
     };
     const struct tagger_inputs in = {
-        .frames = (const void *)input_frames,
+        .frames = input_frames,
     };
     const struct tagger_outputs out = {
-        .tags = (void *)output_tags,
+        .tags = output_tags,
     };
 
     if (tagger_init(&memory, &dims) != RAOT_OK) {

@@ -1,12 +1,13 @@
-/* main.c - the smallest complete use of branch: one run on zeros at the greatest sizes. */
-#include <stddef.h>
-
+/*
+ * main.c - the smallest complete use of branch.
+ * SPDX-License-Identifier: LicenseRef-Model
+ */
 #include "branch.h"
 
-static RAOT_ALIGNAS(8) const unsigned char input_x[BRANCH_X_BYTES + 1];
-static RAOT_ALIGNAS(8) const unsigned char input_twice[BRANCH_TWICE_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_y[BRANCH_Y_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_total[BRANCH_TOTAL_BYTES + 1];
+static const float input_x[BRANCH_X_COUNT];
+static const uint8_t input_twice[BRANCH_TWICE_COUNT];
+static float output_y[BRANCH_Y_COUNT];
+static float output_total[BRANCH_TOTAL_COUNT];
 BRANCH_ARENA(static, arena);
 
 int main(void)
@@ -20,12 +21,12 @@ int main(void)
     };
     struct branch_dims result;
     const struct branch_inputs in = {
-        .x = (const void *)input_x,
-        .twice = (const void *)input_twice,
+        .x = input_x,
+        .twice = input_twice,
     };
     const struct branch_outputs out = {
-        .y = (void *)output_y,
-        .total = (void *)output_total,
+        .y = output_y,
+        .total = output_total,
     };
 
     return branch_run(&memory, &dims, &in, &out, &result) == RAOT_OK ? 0 : 1;

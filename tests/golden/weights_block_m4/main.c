@@ -1,11 +1,12 @@
-/* main.c - the smallest complete use of perceptron: one run on zeros at the greatest sizes. */
-#include <stddef.h>
-
+/*
+ * main.c - the smallest complete use of perceptron.
+ * SPDX-License-Identifier: LicenseRef-Model
+ */
 #include "perceptron.h"
 #include "perceptron_weights.h"
 
-static RAOT_ALIGNAS(8) const unsigned char input_x[PERCEPTRON_X_BYTES + 1];
-static RAOT_ALIGNAS(8) unsigned char output_chances[PERCEPTRON_CHANCES_BYTES + 1];
+static const float input_x[PERCEPTRON_X_COUNT];
+static float output_chances[PERCEPTRON_CHANCES_COUNT];
 PERCEPTRON_ARENA(static, arena);
 
 int main(void)
@@ -18,10 +19,10 @@ int main(void)
         .batch = PERCEPTRON_BATCH_MAX,
     };
     const struct perceptron_inputs in = {
-        .x = (const void *)input_x,
+        .x = input_x,
     };
     const struct perceptron_outputs out = {
-        .chances = (void *)output_chances,
+        .chances = output_chances,
     };
 
     if (

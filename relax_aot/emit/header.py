@@ -1,0 +1,219 @@
+"""The public header as a manual: sizes, members, functions, statuses, an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from relax_aot.emit.arenas import ArenaView, constant_size
+from relax_aot.emit.c_names import comment
+from relax_aot.emit.interface import Interface, Port
+from relax_aot.emit.run_code import RunContext
+from relax_aot.emit.wrap import COLUMNS, wrapped
+from relax_aot.ir.dims import Dim, interval
+from relax_aot.ir.types import DType
+from relax_aot.planning import at_most, inner_sizes
+
+LICENSE = "LicenseRef-Model"
+"""SPDX's name for a license that its own list does not have: that of the model."""
+EXAMPLE_COLUMNS = COLUMNS - len(" *     ")
+"""An example stands in a comment, and in main.c."""
+TYPE_NAMES = {
+    "f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "i8": "int8",
+    "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
+    "u32": "uint32", "u64": "uint64", "i4": "int4", "u4": "uint4", "i2": "int2", "u2": "uint2",
+}  # fmt: skip
+CAUSES = {
+    "RAOT_OK": "done",
+    "RAOT_ERR_NULL": "a pointer is null: an argument, or a member of a struct that is used",
+    "RAOT_ERR_ARENA": "an arena is smaller than the run needs at these sizes",
+    "RAOT_ERR_ALIGN": "memory is not aligned to {prefix}_ALIGNMENT, or an input or output not to"
+    " its element type",
+    "RAOT_ERR_SIZE": "a size is outside the range that is stated at its member",
+    "RAOT_ERR_MISMATCH": "sizes that must agree do not: see their struct{init}",
+    "RAOT_ERR_INDEX": "an index in the input data is out of range",
+    "RAOT_ERR_CAPACITY": "a size that the data determine exceeds its upper bound",
+    "RAOT_ERR_WEIGHTS": "the weights are damaged, or belong to other code",
+    "RAOT_ERR_LIMITS": "a quantization parameter in the weights is outside what the code allows",
+    "RAOT_ERR_OVERLAP": "inputs, outputs, arena or state overlap",
+    "RAOT_ERR_STATE": "{state} has not been initialized",
+    "RAOT_ERR_EXTERN": "a C function of yours reported an error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SizeView:
+    """A public constant: a macro where it is one number, else an enum constant."""
+
+    macro: str
+    expression: str
+    number: int
+    """At the bounds of the generated config header."""
+    note: str
+
+    @property
+    def fixed(self) -> bool:
+        return self.expression.isdigit()
+
+    @property
+    def checked(self) -> bool:
+        """Whether it may become too large; elements cannot where bytes do not."""
+        return not self.macro.endswith("_COUNT")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """An input or output as a member of its struct."""
+
+    c_name: str
+    c_type: str
+    macro: str
+    count: str
+    length: str
+    """The elements of an array that holds it; never 0."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    name: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderView:
+    fixed: tuple[str, ...]
+    """Macros, a line each."""
+    bounded: tuple[str, ...]
+    """Names and values of the constants that follow the bounds, a line each."""
+    statuses: tuple[StatusView, ...]
+    example: tuple[str, ...]
+    """A complete program, that main.c is too."""
+
+
+def header_view(
+    interface: Interface, sizes: Sequence[SizeView], code: str, example: str
+) -> HeaderView:
+    """`code` is the C that answers with statuses, `example` a program."""
+    used = set(re.findall(r"\bRAOT_(?:OK|ERR_\w+)", code))
+    if "raot_weights_check" in code:
+        used.add("RAOT_ERR_WEIGHTS")
+    state = ["the state"] * bool(interface.states) + ["the position"] * interface.stepwise
+    said = {
+        "prefix": interface.prefix,
+        "init": f", or {interface.name}_init" if interface.states else "",
+        "state": " or ".join(state),
+    }
+    width = max(map(len, CAUSES))
+    fixed = [(f"#define {s.macro} {s.expression}", f"/* {s.note} */") for s in sizes if s.fixed]
+    bounded = [s for s in sizes if not s.fixed]
+    digits = max((len(str(s.number)) for s in bounded), default=0)
+    names = max((len(s.macro) for s in bounded), default=0)
+    return HeaderView(
+        tuple(_columns(fixed)),
+        tuple(f"{s.macro:{names}} {s.number:{digits}}  {s.note}" for s in bounded),
+        tuple(
+            StatusView(status.ljust(width), cause.format_map(said))
+            for status, cause in CAUSES.items()
+            if status in used
+        ),
+        tuple(wrapped(example, EXAMPLE_COLUMNS).rstrip("\n").split("\n")),
+    )
+
+
+def _columns(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Rows with their notes below each other."""
+    width = max((len(left) for left, _ in rows), default=0)
+    return [f"{left.ljust(width)} {note}" for left, note in rows]
+
+
+def port_sizes(context: RunContext, macros: dict[str, str]) -> list[SizeView]:
+    """Bytes and elements of each input and output."""
+    interface = context.interface
+    return [
+        _size(context, macros, macro, size, note)
+        for side, ports in (("in", interface.inputs), ("out", interface.outputs))
+        for port in ports
+        for macro, size, note in (
+            (port.macro, port.type.bytes, f"bytes of {side}->{port.c_name}"),
+            (port.count_macro, port.type.elements, f"elements of {side}->{port.c_name}"),
+        )
+    ]
+
+
+def _size(
+    context: RunContext, macros: dict[str, str], macro: str, size: Dim, note: str
+) -> SizeView:
+    size = greatest_size(context, size)
+    number = interval(size, context.plan.module.bounds)[1]
+    return SizeView(macro, constant_size(size, context, macros), number, note)
+
+
+def greatest_size(context: RunContext, size: Dim) -> Dim:
+    """Over the entry's symbols alone."""
+    bounds = context.plan.module.bounds
+    return at_most(size, inner_sizes(context.plan.program, bounds), bounds)
+
+
+def rounded_size(
+    size: Dim, alignment: int, context: RunContext, macros: dict[str, str]
+) -> tuple[str, int]:
+    """The size in whole alignments, as a constant expression and at the declared bounds."""
+    rounded = -(-size // alignment) * alignment
+    number = interval(rounded, context.plan.module.bounds)[1]
+    return constant_size(rounded, context, macros), number
+
+
+def memory_sizes(
+    interface: Interface, alignment: int, state: SizeView | None, block_bytes: int
+) -> list[SizeView]:
+    """The alignment of all memory, and the blocks that the functions of `interface` share."""
+    prefix = interface.prefix
+    apart = interface.weights_apart and interface.common is None
+    kinds = ["arena"] + ["state"] * (state is not None) + ["weights"] * apart
+    note = f"bytes that the address of {' and '.join(kinds)} is a multiple of"
+    sizes = [SizeView(f"{prefix}_ALIGNMENT", str(alignment), alignment, note)]
+    sizes += [] if state is None else [state]
+    if apart:
+        macro = f"{prefix}_WEIGHTS_BYTES"
+        sizes.append(SizeView(macro, str(block_bytes), block_bytes, "bytes of memory.weights"))
+    return sizes
+
+
+def arena_sizes(arenas: Iterable[ArenaView]) -> list[SizeView]:
+    return [
+        SizeView(f"{a.macro}_BYTES", a.greatest, a.bytes, f"bytes of memory.{a.member}{a.place}")
+        for a in arenas
+    ]
+
+
+def member_view(port: Port, context: RunContext) -> MemberView:
+    lowest = {n: context.plan.module.bounds.range(n)[0] for n in context.plan.module.bounds}
+    least = greatest_size(context, port.type.elements).evaluate(lowest)
+    return MemberView(
+        port.c_name,
+        port.c_type,
+        port.macro,
+        port.count_macro,
+        port.count_macro if least > 0 else f"{port.count_macro} + 1",
+        comment(_described(port)),
+    )
+
+
+def _described(port: Port) -> str:
+    dtype = port.type.dtype
+    shape = ", ".join(str(size) for size in port.type.shape)
+    parts = [f"{TYPE_NAMES.get(dtype.value, dtype.value)}[{shape}]"]
+    if dtype is DType.BOOL:
+        parts.append("0 or 1")
+    elif dtype in (DType.F16, DType.BF16):
+        parts.append("as bits")
+    elif dtype.is_storage:
+        parts.append("one per byte")
+    parts.append(f"{port.count_macro} elements" + (" at most" if port.type.symbols else ""))
+    if port.meaning:
+        parts.append(f"real value = {port.meaning}")
+    if port.source != port.c_name:
+        parts.append(f"in the model: {port.source}")
+    return "; ".join(parts)

@@ -1,0 +1,120 @@
+"""The kernels of a model as C functions, the calls of the graph as comments, and the headers
+that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from relax_aot.emit import c_windows, run_code
+from relax_aot.emit.c_names import comment
+from relax_aot.emit.extern_code import extern_steps, value_checks
+from relax_aot.emit.run_code import RunContext
+from relax_aot.ir.graph import Call, Var
+from relax_aot.ir.loops import For, Kernel, Micro, Multiply, expressions, walk
+from relax_aot.ir.text import attr_text
+from relax_aot.ir.types import DType
+from relax_aot.planning import Plan
+from relax_aot.planning.steps import Step, walk_steps
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    condition: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    ir: str
+    origin: str
+    c_name: str
+    c_type: str
+    parameters: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class IncludesView:
+    """What the C of the kernels includes, and asserts of the headers of externs."""
+
+    narrow: bool
+    double: bool
+    tiles: bool
+    micro: tuple[str, ...]
+    externs: tuple[str, ...]
+    checks: tuple[CheckView, ...]
+
+
+def includes_view(plan: Plan, macros: Mapping[str, str]) -> IncludesView:
+    dtypes = {dtype for kernel in plan.kernels for dtype in _dtypes(kernel)}
+    statements = [stmt for kernel in plan.kernels for stmt in walk(kernel.body)]
+    micro = {stmt.kernel.header for stmt in statements if isinstance(stmt, Micro)}
+    if any(c_windows.window_of(stmt) is not None for stmt in statements if isinstance(stmt, For)):
+        micro.add(c_windows.HEADER)
+    return IncludesView(
+        any(dtype.is_storage for dtype in dtypes),
+        DType.F64 in dtypes,
+        any(isinstance(stmt, Multiply) for stmt in statements),
+        tuple(sorted(micro)),
+        tuple(dict.fromkeys(extern.header for extern, _ in extern_steps(plan))),
+        tuple(CheckView(*check) for check in value_checks(plan, macros)),
+    )
+
+
+def _dtypes(kernel: Kernel) -> set[DType]:
+    """Of the buffers, and of what is computed in between: fusion leaves no buffer for it."""
+    between = {expr.dtype for stmt in walk(kernel.body) for expr in expressions(stmt)}
+    return between | {buffer.dtype for buffer in kernel.buffers}
+
+
+def kernel_views(context: RunContext) -> tuple[KernelView, ...]:
+    calls = {
+        node.callee.name: node.call
+        for node in walk_steps(context.plan.program.nodes)
+        if isinstance(node, Step) and isinstance(node.callee, Kernel)
+    }
+    return tuple(
+        _kernel(kernel, calls, context)
+        for kernel in context.plan.kernels
+        if kernel.name in calls and context.kernels[kernel.name].owner
+    )
+
+
+def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> KernelView:
+    """The function of a kernel, and of those that share it."""
+    text = context.kernels[kernel.name]
+    mine = [call for name, call in calls.items() if context.kernels[name].c_name == text.c_name]
+    origins = dict.fromkeys(call.origin or "the compiler" for call in mine)
+    return KernelView(
+        comment(_call_text(calls[kernel.name])),
+        comment(", ".join(origins)),
+        text.c_name,
+        "enum raot_status" if kernel.fallible else "void",
+        ", ".join(run_code.kernel_parameters(kernel, context)),
+        text.body,
+    )
+
+
+def _call_text(call: Call) -> str:
+    """A call as one line of the text form, without its origin."""
+    outs = ", ".join(f"%{o.name}: {o.type}" for o in call.outs)
+    args = ", ".join(f"%{a.name}" if isinstance(a, Var) else "_" for a in call.args)
+    if call.op == "call_kernel":
+        return f"{outs} = call_kernel @{call.ref('kernel')}({args})"
+    if call.op == "call_extern":
+        values = ", ".join(f"{k}={attr_text(v)}" for k, v in call.attrs if k != "extern")
+        return f"{outs} = call_extern @{call.ref('extern')}({args}) {{{values}}}"
+    return f"{outs} = {call.op}({args})"
+
+
+def graph_lines(plan: Plan) -> tuple[str, ...]:
+    """The entry after all passes, in the text form."""
+    main = plan.module.main
+    params = ", ".join(f"%{p.name}: {p.type}" for p in main.params)
+    lines = [f"func @{main.name}({params}) {{"]
+    for call in main.body:
+        origin = f"  # {call.origin}" if call.origin else ""
+        lines.append(f"  {_call_text(call)}{origin}")
+    results = ", ".join(f"%{r.name}" for r in main.results)
+    return tuple(comment(line) for line in [*lines, f"  return {results}", "}"])
