@@ -157,7 +157,7 @@ def test_what_changed_between_two_builds(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_project_is_said(tmp_path: Path) -> None:
     (tmp_path / "relax_aot.json").write_text(json.dumps({"generator": "relax_aot"}))
     for folder in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(NotAProject, match="is no project"):
+        with pytest.raises(NotAProject, match="is not a project"):
             changes(folder, folder)
 
 
