@@ -31,7 +31,3 @@ def all_micro_kernels() -> dict[str, MicroKernel]:
 def call(name: str, **arguments: Load | Dim | int) -> Micro:
     """A call of a micro-kernel of the runtime, its operands and sizes by name."""
     return call_micro(all_micro_kernels()[name], **arguments)
-
-
-def by_position(name: str, operands: tuple[Load, ...], sizes: tuple[Dim, ...]) -> Micro:
-    return Micro(all_micro_kernels()[name], operands, sizes)

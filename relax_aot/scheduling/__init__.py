@@ -13,15 +13,14 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.unused import without_unused, without_unused_module
+from relax_aot.scheduling.apply import apply, apply_module, schedule_floats, schedule_integers
 from relax_aot.scheduling.blocking import block_kernel, work_of
-from relax_aot.scheduling.contraction import contract
+from relax_aot.scheduling.fma import fuse_multiply_add
 from relax_aot.scheduling.fold_comparisons import fold_comparisons
-from relax_aot.scheduling.integer import integer_module
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.rounding import round_module
 from relax_aot.scheduling.strips import strip_kernel, strip_module
-from relax_aot.scheduling.targets import Target
-from relax_aot.scheduling.tiles import tile_kernel, tile_module
+from relax_aot.scheduling.targets import Context, Target
 from relax_aot.scheduling.unify_kernels import unify_kernels
 
 COMPACT = 8
@@ -34,21 +33,29 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     module = plain(module)
     known = parameters_of(module)
     work = sum(work_of(kernel, module.bounds) for kernel in module.kernels)
-    if target.integers:
-        form = "dsp8" if small and target.integers == "dsp" else target.integers
-        module = integer_module(round_module(module), form)
+    context = Context(target)
+    if target.strategies:
+        module = apply_module(round_module(module), context, schedule_integers, {})
     if target.rows:
-        module = tile_module(strip_module(module, target.rows), target)
+        module = strip_module(module, target.rows)
+        shares = _shares(module) if small else {}
+        module = apply_module(module, context, schedule_floats, shares)
     kernels = tuple(block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
     module = replace(module, kernels=unify_kernels(kernels) if small else kernels)
     return place_parameters(without_unused_module(module), known)
 
 
+def _shares(module: Module) -> dict[str, float]:
+    """The part of the model's work that each kernel does."""
+    work = {kernel.name: work_of(kernel, module.bounds) for kernel in module.kernels}
+    whole = max(sum(work.values()), 1)
+    return {name: part / whole for name, part in work.items()}
+
+
 def plain(module: Module) -> Module:
     """The loops as they were lowered: what a schedule must keep the bits of."""
-    return replace(
-        module, kernels=tuple(fold_comparisons(contract(kernel)) for kernel in module.kernels)
-    )
+    kernels = (fold_comparisons(fuse_multiply_add(kernel)) for kernel in module.kernels)
+    return replace(module, kernels=tuple(kernels))
 
 
 def schedule_kernel(
@@ -57,5 +64,6 @@ def schedule_kernel(
     """One kernel by itself; `finite`: the inputs that hold neither infinity nor NaN."""
     if target.rows:
         kernel = strip_kernel(kernel, bounds, target.rows)
-        kernel = tile_kernel(kernel, target, bounds, frozenset(), finite).kernel
+        context = Context(target, finite=finite)
+        kernel = apply(kernel, bounds, context, schedule_floats).kernel
     return without_unused(block_kernel(kernel, target, bounds))

@@ -13,10 +13,11 @@ from itertools import product
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
 from relax_aot.ir.loops import For, Kernel, Let, Stmt
 from relax_aot.scheduling.choice import Blocking, choose, turns
-from relax_aot.scheduling.jam import CannotJam, Lane, Names, Plan, jam, named, over
+from relax_aot.scheduling.jam import CannotJam, Lane, Plan, jam, named, over
 from relax_aot.scheduling.nest import Nest, bounds_known, names_in, nest_of
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.windows import Interior, interior
+from relax_aot.scheduling.writer import Names
 
 
 def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int = 0) -> Kernel:

@@ -1,29 +1,347 @@
-"""Sums of products by the fused multiply-add.
+"""Contractions: sums of products, float and integer alike, as loops write them.
 
-`RAOT_FMAF` is an instruction where the target has one and a multiply and an add where it
-has none; stated in the code, it does not depend on the compiler's contraction mode.
+Recognized is what is added up, not the op that it came from. A float contraction adds
+`fma(left, right, sum)`; an integer one adds `(x - a) * (w - b)` of 8-bit values, where the
+factors may be cast and shifted by literals on either side.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
 
-from relax_aot.ir.loops import Apply, Assign, Binary, Kernel, Stmt, Store
-from relax_aot.ir.rewrite import map_statements
+from relax_aot.ir.dims import Bounds, Dim, interval, row_major
+from relax_aot.ir.loops import (
+    Apply,
+    Assign,
+    Binary,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    Index,
+    Lit,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    expressions,
+    index_dims,
+    walk,
+)
+from relax_aot.ir.parameters import whole
+from relax_aot.ir.rewrite import map_expr, map_index_dims
 from relax_aot.ir.types import DType
+from relax_aot.scheduling.nest import Nest, bounds_known, coefficient_dim, nest_of, ranges
+
+BYTES = (DType.I8, DType.U8)
 
 
-def contract(kernel: Kernel) -> Kernel:
-    """`sum = sum + a * b` becomes `sum = fma(a, b, sum)`."""
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """`sum = start; for reductions { sum += left * right }; after`. Of what an integer
+    contraction loads, `zeros` are subtracted first."""
 
-    def rule(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Assign | Store) or not isinstance(stmt.value, Binary):
-            return stmt
-        value = stmt.value
-        product = value.right
-        fits = value.op == "+" and value.dtype in (DType.F32, DType.F64)
-        if fits and isinstance(product, Binary) and product.op == "*":
-            return replace(stmt, value=Apply("fma", (product.left, product.right, value.left)))
-        return stmt
+    nest: Nest
+    reductions: tuple[For, ...]
+    sum: Local
+    start: Expr
+    left: Load
+    right: Load
+    after: tuple[Stmt, ...]
+    zeros: tuple[int, int] = (0, 0)
 
-    return replace(kernel, body=map_statements(kernel.body, rule))
+    @property
+    def swapped(self) -> Contraction:
+        zeros = (self.zeros[1], self.zeros[0])
+        return replace(self, left=self.right, right=self.left, zeros=zeros)
+
+    @property
+    def clipped_by(self) -> frozenset[str]:
+        """The variables that the bounds of reductions depend on: those of padded windows."""
+        return symbols_of(self.reductions)
+
+    @property
+    def free(self) -> tuple[For, ...]:
+        """Loops whose iterations may run in any order and that no other loop depends on."""
+        others = symbols_of(self.nest.loops)
+        free = self.nest.free - others
+        return tuple(loop for loop in self.nest.loops if loop.variable in free)
+
+
+def symbols_of(loops: Sequence[For]) -> frozenset[str]:
+    return frozenset[str]().union(*(lp.start.symbols | lp.stop.symbols for lp in loops))
+
+
+def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
+    """The contraction that a loop nest computes, where that is all that it does."""
+    nest = nest_of(stmt, bounds)
+    if nest is None or len(nest.leaf) < 3:
+        return None
+    first, chain, *after = nest.leaf
+    if not isinstance(first, Declare) or not isinstance(chain, For):
+        return None
+    if not all(isinstance(stmt, Declare | Store) for stmt in after):
+        return None
+    reductions: list[For] = []
+    body: tuple[Stmt, ...] = (chain,)
+    while len(body) == 1 and isinstance(body[0], For):
+        reductions.append(body[0])
+        body = body[0].body
+    if len(body) != 1 or not isinstance(body[0], Assign) or body[0].local != first.local:
+        return None
+    factors = _factors(body[0].value, first.local)
+    if factors is None:
+        return None
+    (left, a), (right, b) = factors
+    parts = (first.local, first.value, left, right, tuple(after), (a, b))
+    return Contraction(nest, tuple(reductions), *parts)
+
+
+Factor = tuple[Load, int]
+
+
+def _factors(value: Expr, total: Local) -> tuple[Factor, Factor] | None:
+    match value:
+        case Apply("fma", (Load() as a, Load() as b, Local() as old)):
+            return ((a, 0), (b, 0)) if old == total and total.dtype is DType.F32 else None
+        case Binary("+", left, right) if total in (left, right) and total.dtype is DType.I32:
+            product = right if left == total else left
+            if not isinstance(product, Binary) or product.op != "*":
+                return None
+            first, second = _factor(product.left), _factor(product.right)
+            return None if first is None or second is None else (first, second)
+        case _:
+            return None
+
+
+def _factor(expr: Expr) -> Factor | None:
+    match expr:
+        case Binary("+" | "-", value, shift):
+            inner, number = _factor(value), number_of(shift)
+            if inner is None or number is None:
+                return None
+            return inner[0], inner[1] + (number if expr.op == "-" else -number)
+        case Cast(Load() as load, DType.I32, "wrap") if load.dtype in BYTES:
+            return load, 0
+        case _:
+            return None
+
+
+def number_of(expr: Expr) -> int | None:
+    """The value of an integer that is written in the code, cast or not."""
+    if isinstance(expr, Cast) and expr.dtype is DType.I32 and expr.mode != "bits":
+        return number_of(expr.value)
+    if isinstance(expr, Lit) and expr.dtype.is_int:
+        low, high = DType.I32.limits
+        return whole(expr.value) if low <= expr.value <= high else None
+    return None
+
+
+# Loads
+
+
+def stride(place: Load | Store, name: str) -> Dim | None:
+    """How many elements further on an access is when a variable is one greater."""
+    return coefficient_dim(row_major(place.index, place.buffer.shape), name)
+
+
+def step_of(place: Load | Store, name: str) -> Dim:
+    """`stride` where it is known to exist."""
+    step = stride(place, name)
+    assert step is not None, (place, name)
+    return step
+
+
+def moved(place: Load | Store, at: Mapping[str, Dim]) -> Load:
+    """The element accessed where variables have these values."""
+    return Load(place.buffer, tuple(dim.substitute(at) for dim in place.index))
+
+
+def moved_expr(expr: Expr, at: Mapping[str, Dim]) -> Expr:
+    declared = (Declare(Local("_", expr.dtype), expr),)
+    (placed,) = map_index_dims(declared, lambda dim: dim.substitute(at))
+    assert isinstance(placed, Declare)
+    return placed.value
+
+
+def indexed_by(expr: Expr) -> frozenset[str]:
+    """The names that the addresses read by an expression depend on."""
+    dims = index_dims(Declare(Local("_", expr.dtype), expr))
+    return frozenset(name for dim in dims for name in dim.symbols)
+
+
+def stored(found: Contraction, value: Expr, at: Mapping[str, Dim]) -> tuple[Stmt, ...]:
+    """The statements after the sum, with `value` in its place."""
+
+    def placed(stmt: Stmt) -> Stmt:
+        assert isinstance(stmt, Declare | Store)
+        return replace(stmt, value=map_expr(stmt.value, lambda e: value if e == found.sum else e))
+
+    return tuple(map(placed, map_index_dims(found.after, lambda dim: dim.substitute(at))))
+
+
+def greatest(loop: For, bounds: Bounds) -> int:
+    """The most iterations of a loop; 0 where that is not known."""
+    extent = loop.stop - loop.start
+    return interval(extent, bounds)[1] if extent.symbols <= set(bounds) else 0
+
+
+# Two loops as one
+
+
+def collapsed(found: Contraction) -> Contraction:
+    """Two loops, one in the other, are one loop where all accesses move as if they were: the
+    lines of a dense image are a single line."""
+    for outer, inner in pairwise(found.nest.loops):
+        if _collapses(found, outer, inner):
+            break
+    else:
+        return found
+    line = Dim.of(inner.variable) // inner.stop
+    at = {outer.variable: line, inner.variable: Dim.of(inner.variable) - line * inner.stop}
+    joined = For(inner.variable, Dim.of(0), outer.stop * inner.stop, ())
+    loops = tuple(joined if lp == inner else lp for lp in found.nest.loops if lp != outer)
+    leaf = map_index_dims(found.nest.leaf, lambda dim: dim.substitute(at))
+    result = replace(
+        found,
+        nest=Nest(loops, leaf, found.nest.free - {outer.variable}),
+        start=moved_expr(found.start, at),
+        left=moved(found.left, at),
+        right=moved(found.right, at),
+        after=map_index_dims(found.after, lambda dim: dim.substitute(at)),
+    )
+    return collapsed(result)
+
+
+def _collapses(found: Contraction, outer: For, inner: For) -> bool:
+    both = {outer.variable, inner.variable}
+    if not both <= {loop.variable for loop in found.free} - found.clipped_by:
+        return False
+    if outer.start != 0 or inner.start != 0 or inner.stop == 0:
+        return False
+    parts = [part for stmt in walk(found.nest.leaf) for part in (stmt, *expressions(stmt))]
+    if any(isinstance(part, Index) for part in parts):
+        return False
+    steps = [
+        (stride(part, outer.variable), stride(part, inner.variable))
+        for part in parts
+        if isinstance(part, Load | Store)
+    ]
+    return all(
+        far is not None and near is not None and far == near * inner.stop for far, near in steps
+    )
+
+
+def all_known(found: Contraction, bounds: Bounds) -> bool:
+    """Whether the bounds of all loops are expressions over sizes and outer variables."""
+    for loop in (*found.nest.loops, *found.reductions):
+        if not bounds_known(loop, bounds):
+            return False
+        bounds = ranges((loop,), bounds)
+    return True
+
+
+# Contractions with known weights
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """An integer contraction of `x` with constant weights `w`, and the roles of its loops.
+    `channel` moves w alone, `positions` move x alone (positions of the output), `shared` move
+    both or neither. `counts`: iterations of each reduction where no window is clipped."""
+
+    shared: tuple[For, ...]
+    positions: tuple[For, ...]
+    channel: For | None
+    reductions: tuple[For, ...]
+    counts: tuple[int, ...]
+    sum: Local
+    start: Expr
+    x: Load
+    x_zero: int
+    w: Load
+    w_zero: int
+    after: tuple[Stmt, ...]
+
+    @property
+    def depth(self) -> int:
+        return prod(self.counts)
+
+    @property
+    def channels(self) -> int:
+        return 1 if self.channel is None else self.channel.stop.constant
+
+    @property
+    def unsigned(self) -> bool:
+        return self.x.dtype is DType.U8
+
+    @property
+    def suffix(self) -> str:
+        """Of micro-kernels that read x."""
+        return "u8" if self.unsigned else "s8"
+
+    @property
+    def clipped(self) -> bool:
+        """Whether some window is clipped at a border."""
+        return any(clipped(loop) for loop in self.reductions)
+
+    @property
+    def store(self) -> Store:
+        """The last statement, where that is a store."""
+        store = self.after[-1]
+        assert isinstance(store, Store)
+        return store
+
+
+def clipped(reduction: For) -> bool:
+    return bool(reduction.start.symbols | reduction.stop.symbols)
+
+
+def weighted(found: Contraction, constants: frozenset[str]) -> Weighted | None:
+    """The roles of the loops of an integer contraction; None where one factor is not a known
+    constant or loops do not separate. `constants`: inputs whose data are known."""
+    loops = found.nest.loops
+    known = [load.buffer.name in constants for load in (found.left, found.right)]
+    if found.sum.dtype is not DType.I32 or sum(known) != 1:
+        return None
+    if not {loop.variable for loop in loops} <= found.nest.free:
+        return None
+    found = found if known[1] else found.swapped
+    x, w = found.left, found.right
+    if any(lp.start != 0 or lp.stop.symbols & {o.variable for o in loops} for lp in loops):
+        return None
+    counts = [_count(w, loop) for loop in found.reductions]
+    if any(
+        stride(load, lp.variable) is None for load in (x, w) for lp in (*loops, *found.reductions)
+    ):
+        return None
+    moves_x = {lp.variable for lp in loops if stride(x, lp.variable) != 0}
+    moves_w = {lp.variable for lp in loops if stride(w, lp.variable) != 0}
+    positions = tuple(lp for lp in loops if lp.variable in moves_x - moves_w)
+    channels = tuple(lp for lp in loops if lp.variable in moves_w - moves_x)
+    if min(counts) < 1 or len(channels) > 1 or found.clipped_by & moves_w:
+        return None
+    return Weighted(
+        tuple(lp for lp in loops if lp not in positions and lp not in channels),
+        positions,
+        channels[0] if channels else None,
+        found.reductions,
+        tuple(counts),
+        found.sum,
+        found.start,
+        x,
+        found.zeros[0],
+        w,
+        found.zeros[1],
+        found.after,
+    )
+
+
+def _count(weights: Load, reduction: For) -> int:
+    """Iterations where nothing is clipped: the extent of the weights' axis; 0 if unknown."""
+    sizes = zip(weights.index, weights.buffer.shape, strict=True)
+    along = [size for dim, size in sizes if dim == Dim.of(reduction.variable)]
+    return along[0].constant if along and along[0].is_constant else 0

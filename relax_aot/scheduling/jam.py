@@ -30,6 +30,7 @@ from relax_aot.ir.loops import (
     Unary,
 )
 from relax_aot.ir.rewrite import map_expr
+from relax_aot.scheduling.writer import Names
 
 UNROLLED = 16
 """Steps of one loop at most that are written out."""
@@ -37,21 +38,6 @@ UNROLLED = 16
 
 class CannotJam(Exception):
     """The lanes' loops differ in a way that is known only at run time."""
-
-
-@dataclass
-class Names:
-    """Fresh names of one kernel."""
-
-    taken: set[str]
-
-    def fresh(self, name: str) -> str:
-        candidate, count = name, 0
-        while candidate in self.taken:
-            candidate = f"{name}_{count}"
-            count += 1
-        self.taken.add(candidate)
-        return candidate
 
 
 @dataclass(frozen=True, slots=True)

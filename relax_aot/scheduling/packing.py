@@ -1,124 +1,137 @@
-"""Constants in the order in which tiles read them, rearranged while compiling.
+"""Constants in the order in which micro-kernels read them, rearranged while compiling.
 
-The right operand of a tile is read a row of columns at a time. A constant one is cut into
-panels of as many columns, so that what a tile reads lies in one piece; the last panel is
-filled up with zeros, which no result depends on.
+Each packed constant is a logical array, its padded shape, and the layout of that shape. What
+pads an array is zero, and no result depends on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import Dim, ceildiv
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Array
 from relax_aot.ir.layout import Layout
 from relax_aot.ir.loops import Buffer, For, Load
 from relax_aot.scheduling.nest import coefficient
 
+Arrays = Mapping[str, Array]
+"""The data of the constants that a kernel reads, by the names of its inputs."""
 GREATEST = 1 << 26
 """Elements at most that are rearranged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
-    """`packed[outer..., panel, levels..., column]` is what `load` reads there."""
+class Packed:
+    """`values` padded with zeros to the shape of `layout`'s logical array, as that lays it out.
+    Without a layout the values are in their final order. `origin`: the input that it replaces,
+    where it is a rearranged copy of one."""
 
-    load: Load
-    packed: Buffer
+    buffer: Buffer
+    values: Callable[[Arrays], Array]
+    shape: tuple[int, ...] = ()
+    layout: Layout | None = None
+    origin: str = ""
+
+    def data(self, arrays: Arrays) -> Array:
+        values = self.values(arrays).astype(self.buffer.dtype.numpy)
+        if self.layout is not None:
+            values = self.layout.pack(padded(values, self.shape))
+        return np.ascontiguousarray(values).reshape([dim.constant for dim in self.buffer.shape])
+
+
+def padded(values: Array, shape: Sequence[int]) -> Array:
+    """Zeros behind the values of each axis."""
+    sizes = zip(shape, values.shape, strict=True)
+    return np.pad(values, [(0, whole - own) for whole, own in sizes])
+
+
+def round_up(count: int, to: int) -> int:
+    return -(-count // to) * to
+
+
+def permuted(lead: Sequence[int], memory: Sequence[int], order: Sequence[int]) -> Layout:
+    """The layout of an array whose dimension k is dimension `order[k]` of a row-major one of
+    the shape `memory`, behind the leading axes `lead` of both."""
+    axes = len(lead)
+    moves = (*range(axes), *(axes + k for k in order))
+    return Layout.row_major((*lead, *memory)).permute((*lead, *memory), moves)
+
+
+def blocked(lead: Sequence[int], blocks: tuple[int, int], block: tuple[int, int]) -> Layout:
+    """A matrix behind the axes of `lead`, block by block, each block row-major."""
+    return permuted(lead, (*blocks, *block), (0, 2, 1, 3))
+
+
+def elements(load: Load, data: Array, names: Sequence[str], extents: Sequence[int]) -> Array:
+    """What an affine load reads in loops from 0, one axis per loop."""
+    rank = len(names)
+    values: dict[str, Array] = {
+        name: np.arange(extent).reshape([-1 if at == axis else 1 for at in range(rank)])
+        for axis, (name, extent) in enumerate(zip(names, extents, strict=True))
+    }
+    index = []
+    for dim, size in zip(load.index, data.shape, strict=True):
+        place = np.asarray(dim.substitute(dict.fromkeys(names, 0)).constant)
+        for name in dim.symbols:
+            place = place + (coefficient(dim, name) or 0) * values[name]
+        if place.size and not 0 <= place.min() <= place.max() < size:
+            raise IndexError(f"{dim} leaves 0..{size - 1}")
+        index.append(np.broadcast_to(place, extents))
+    return np.asarray(data[tuple(index)])
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """The right operand of a tile in panels of `width` columns:
+    `packed[outer..., panel, reductions..., column]`."""
+
+    packed: Packed
     outer: tuple[For, ...]
-    columns: For
-    levels: tuple[For, ...]
+    reductions: tuple[For, ...]
     width: int
 
     def at(self, panel: Dim, origin: Sequence[Dim]) -> Load:
-        """The first element of a panel's row; `origin`: where the levels begin."""
+        """The first element of a panel's row; `origin`: where the reductions begin."""
         outer = (Dim.of(loop.variable) for loop in self.outer)
-        return Load(self.packed, (*outer, panel, *origin, Dim.of(0)))
-
-    @property
-    def layout(self) -> Layout:
-        """Where the element of each `outer..., column, levels...` lies."""
-        shape = tuple(dim.constant for dim in self.packed.shape)
-        outer, rank = len(self.outer), len(shape)
-        panels = Layout.row_major(shape)
-        return panels.permute(shape, (*range(outer + 1), rank - 1, *range(outer + 1, rank - 1)))
+        return Load(self.packed.buffer, (*outer, panel, *origin, Dim.of(0)))
 
     def steps(self) -> tuple[Dim, ...]:
-        """How many elements a step of each level is."""
-        whole = self.packed.shape[len(self.outer)] * self.width
-        extents = [_extent(loop) for loop in (*self.outer, *self.levels)]
-        extents.insert(len(self.outer), whole.constant)
-        levels = self.layout.group(extents)[len(self.outer) + 1 :]
-        return tuple(Dim.of(pieces[0].stride if pieces else 0) for pieces in levels)
-
-    def data(self, constant: Array) -> Array:
-        """The constant, rearranged."""
-        columns = _extent(self.columns)
-        loops = (*self.outer, self.columns, *self.levels)
-        extents = [_extent(loop) for loop in loops]
-        read = _read(constant, self.load.index, [loop.variable for loop in loops], extents)
-        across = len(self.outer)
-        extents[across] = -(-columns // self.width) * self.width
-        padded = np.zeros(extents, constant.dtype)
-        padded[(slice(None),) * across + (slice(columns),)] = read
-        packed = self.layout.pack(padded)
-        return packed.reshape([dim.constant for dim in self.packed.shape])
+        """How many elements a step of each reduction loop is."""
+        layout = self.packed.layout
+        assert layout is not None
+        reductions = layout.group(self.packed.shape)[len(self.outer) + 1 :]
+        return tuple(Dim.of(pieces[0].stride if pieces else 0) for pieces in reductions)
 
 
-def _read(constant: Array, index: Sequence[Dim], names: Sequence[str], extents: list[int]) -> Array:
-    """What an affine index reads in loops from 0: a view, since it steps evenly."""
-    data = np.ascontiguousarray(constant)
-    strides = dict.fromkeys(names, 0)
-    start = 0
-    for position, dim in enumerate(index):
-        first = dim.substitute(dict.fromkeys(names, 0)).constant
-        steps = {name: coefficient(dim, name) or 0 for name in dim.symbols}
-        last = first + sum(
-            max(step * (extents[names.index(name)] - 1), 0) for name, step in steps.items()
-        )
-        least = first + sum(
-            min(step * (extents[names.index(name)] - 1), 0) for name, step in steps.items()
-        )
-        if not 0 <= least <= last < data.shape[position]:
-            raise IndexError(f"{dim} leaves 0..{data.shape[position] - 1}")
-        start += first * data.strides[position]
-        for name, step in steps.items():
-            strides[name] += step * data.strides[position]
-    flat = data.reshape(-1)[start // data.itemsize :]
-    return np.lib.stride_tricks.as_strided(
-        flat, extents, [strides[name] for name in names], writeable=False
-    )
-
-
-def packing(
-    load: Load, name: str, nest: Sequence[For], columns: For, levels: Sequence[For], width: int
-) -> Packing | None:
-    """How to rearrange what `load` reads; None where its loops are not all numbers."""
+def panels_of(
+    load: Load, name: str, nest: Sequence[For], columns: For, reductions: Sequence[For], width: int
+) -> Panels | None:
+    """The operand that `load` reads, in panels; None where its loops are not all numbers."""
     used = frozenset[str]().union(*(dim.symbols for dim in load.index))
     outer = tuple(loop for loop in nest if loop.variable in used and loop != columns)
-    inner = tuple(levels)
-    loops = (*outer, columns, *inner)
+    loops = (*outer, columns, *reductions)
     fits = all(loop.start == 0 and loop.stop.is_constant for loop in loops)
     if not fits or not used <= {loop.variable for loop in loops}:
         return None
     affine = all(
         coefficient(dim, variable) is not None for dim in load.index for variable in dim.symbols
     )
-    sizes = [_extent(loop) for loop in loops]
-    if not affine or 0 in sizes or np.prod(sizes, dtype=float) > GREATEST:
+    extents = [max(loop.stop.constant, 0) for loop in loops]
+    if not affine or 0 in extents or prod(extents) > GREATEST:
         return None
-    shape = (
-        *(Dim.of(_extent(loop)) for loop in outer),
-        ceildiv(columns.stop, width),
-        *(Dim.of(_extent(loop)) for loop in inner),
-        Dim.of(width),
-    )
-    packed = Buffer(name, load.dtype, shape)
-    return Packing(load, packed, outer, columns, inner, width)
+    lead, across, depths = extents[: len(outer)], extents[len(outer)], extents[len(outer) + 1 :]
+    memory = (-(-across // width), *depths, width)
+    layout = permuted(lead, memory, (0, len(memory) - 1, *range(1, len(memory) - 1)))
+    names = [loop.variable for loop in loops]
 
+    def values(arrays: Arrays) -> Array:
+        return elements(load, arrays[load.buffer.name], names, extents)
 
-def _extent(loop: For) -> int:
-    return max((loop.stop - loop.start).constant, 0)
+    buffer = Buffer(name, load.dtype, tuple(map(Dim.of, (*lead, *memory))))
+    shape = (*lead, round_up(across, width), *depths)
+    packed = Packed(buffer, values, shape, layout, load.buffer.name)
+    return Panels(packed, outer, tuple(reductions), width)

@@ -32,8 +32,8 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
 from relax_aot.ir.types import TensorType
-from relax_aot.scheduling.jam import Names
 from relax_aot.scheduling.nest import coefficient, names_in, nest_of, ranges, without_lets
+from relax_aot.scheduling.writer import Names
 
 
 def strip_module(module: Module, rows: int) -> Module:

@@ -1,17 +1,19 @@
-"""Where a window lies wholly inside its input.
+"""Windows of convolutions: where one lies inside its input, and how it moves along an axis.
 
 The loop over the taps of a padded window runs over `max(first(v), low)..min(last(v), high)`,
-where `v` is a place in the output. `interior` solves for the `v` at which it runs over all
-of `low..high`, so that the greatest part of the output needs no such bounds.
+where `v` is an output position. `interior` solves for the `v` at which it runs over all of
+`low..high`, so that most output positions need no such bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, ceildiv, dim_max, dim_min
-from relax_aot.ir.loops import For
+from relax_aot.ir.loops import For, Load
+from relax_aot.scheduling.contraction import Weighted
 from relax_aot.scheduling.nest import coefficient
 
 
@@ -47,8 +49,8 @@ def interior(loop: For, reductions: Sequence[For]) -> Interior | None:
 
 
 def reaching(pixel: For, window: For, tap: Dim) -> tuple[Dim, Dim] | None:
-    """The turns of an output loop whose window holds `tap`, from the first to beyond the last:
-    `interior` for one tap. None where that cannot be solved."""
+    """The iterations of an output loop whose window holds `tap`, from the first to beyond the
+    last: `interior` for one tap. None where that cannot be solved."""
     lows, highs = [pixel.start], [pixel.stop]
     for bound, kind, limits in ((window.start, Max, lows), (window.stop, Min, highs)):
         if pixel.variable not in bound.symbols:
@@ -121,3 +123,122 @@ def _limit(arg: Dim, name: str, whole: Dim, kind: type[Max] | type[Min]) -> Dim 
         return ceildiv(rest - whole * divisor - (divisor - 1), -slope)
     # floor(arg / divisor) >= whole where arg >= whole * divisor
     return (rest - whole * divisor) // -slope + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of an image and the loops along it: tap k of output position i is element
+    `stride * i + dilation * k - before` of `size`, elements `step` apart. `dimension`: its
+    place in the index."""
+
+    dimension: int
+    loop: For | None
+    reduction: For | None
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    size: Dim
+    step: Dim
+
+    @property
+    def positions(self) -> Dim:
+        return Dim.of(1) if self.loop is None else self.loop.stop
+
+    @property
+    def variable(self) -> str:
+        return "" if self.loop is None else self.loop.variable
+
+    @property
+    def tap(self) -> str:
+        return "" if self.reduction is None else self.reduction.variable
+
+    @property
+    def phases(self) -> int:
+        """How many of `stride` residues windows reach."""
+        return min(self.stride, (self.taps - 1) * self.dilation + 1)
+
+    @property
+    def overlap(self) -> int:
+        """Elements of one phase that a window reaches beyond its first one."""
+        return (self.taps - 1) * self.dilation // self.stride
+
+    @property
+    def clips(self) -> tuple[bool, bool] | None:
+        """Whether windows are clipped at the first and at the last element of the axis; None
+        where they are clipped elsewhere."""
+        if self.reduction is None:
+            return False, False
+        start, stop = self.reduction.start, self.reduction.stop
+        begin = self.before - Dim.of(self.variable) * self.stride
+        unit = self.dilation == 1
+        low = unit and start == dim_max(begin, 0)
+        high = unit and stop == dim_min(self.size + begin, self.taps)
+        if not (low or start == 0) or not (high or stop == self.taps):
+            return None
+        return low, high
+
+    @property
+    def clips_at_ends(self) -> bool:
+        """Whether the taps of each position are those inside the axis; all sizes are numbers."""
+        names = {self.variable} if self.loop is not None else set[str]()
+        taps = self.reduction or For("", Dim.of(0), Dim.of(self.taps), ())
+        if not taps.start.symbols | taps.stop.symbols <= names:
+            return False
+        for position in range(self.positions.constant):
+            at = dict.fromkeys(names, position)
+            found = range(taps.start.evaluate(at), taps.stop.evaluate(at))
+            first, size = position * self.stride - self.before, self.size.constant
+            inside = [k for k in range(self.taps) if 0 <= first + k * self.dilation < size]
+            if list(found) != inside:
+                return False
+        return True
+
+
+def axis_at(load: Load, at: int, loop: For | None, reduction: For | None, taps: int) -> Axis | None:
+    """The axis `at` of what is loaded; None where its index is no sum of these loops."""
+    dim = load.index[at]
+    names = [lp.variable for lp in (loop, reduction) if lp is not None]
+    stride = coefficient(dim, loop.variable) if loop is not None else 1
+    dilation = coefficient(dim, reduction.variable) if reduction is not None else 1
+    if stride is None or dilation is None or min(stride, dilation) < 1:
+        return None
+    if not dim.symbols <= set(names):
+        return None
+    before = -dim.substitute(dict.fromkeys(names, 0)).constant
+    shape = load.buffer.shape
+    step = prod(shape[at + 1 :], start=Dim.of(1))
+    return Axis(at, loop, reduction, taps, stride, dilation, before, shape[at], step)
+
+
+def axis_of(load: Load, loop: For, reductions: Sequence[For], counts: Sequence[int]) -> Axis | None:
+    """The axis that a loop moves a window along; None where there are several."""
+    own = [at for at, dim in enumerate(load.index) if loop.variable in dim.symbols]
+    if len(own) != 1:
+        return None
+    pairs = zip(reductions, counts, strict=True)
+    inner = [pair for pair in pairs if pair[0].variable in load.index[own[0]].symbols]
+    if len(inner) > 1:
+        return None
+    reduction, taps = inner[0] if inner else (None, 1)
+    return axis_at(load, own[0], loop, reduction, taps)
+
+
+def window_axes(found: Weighted) -> tuple[Axis, Axis] | None:
+    """The axes of two-dimensional windows of one channel, along the last two loops over
+    positions; None where windows are no such, or are clipped elsewhere than at the ends."""
+    if found.channel is not None or len(found.reductions) != 2 or len(found.positions) < 2:
+        return None
+    axes = [axis_of(found.x, lp, found.reductions, found.counts) for lp in found.positions[-2:]]
+    if axes[0] is None or axes[1] is None or len({"", axes[0].tap, axes[1].tap}) < 3:
+        return None
+    known = (axes[0], axes[1])
+    fits = all(axis.clips is not None and axis.before >= 0 for axis in known)
+    return known if fits and all(axis.dilation == 1 for axis in known) else None
+
+
+def image_of(load: Load, axes: Sequence[Axis]) -> Load:
+    """The first element of the image that windows move over."""
+    at = {axis.variable: Dim.of(0) for axis in axes}
+    at |= {axis.tap: Dim.of(axis.before) for axis in axes}
+    return Load(load.buffer, tuple(dim.substitute(at) for dim in load.index))

@@ -19,7 +19,7 @@ from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_kernel
-from relax_aot.scheduling.contraction import contract
+from relax_aot.scheduling.fma import fuse_multiply_add
 from relax_aot.scheduling.targets import all_targets
 from relax_aot.verify.op_cases import Case, cases_of
 from tests.ops.c_executor import Call, c_kernels
@@ -130,7 +130,7 @@ SUBJECTS = {
 HIGH = 43
 """The greatest size that is interpreted."""
 NUMBERS = {name: f"s{number}" for number, name in enumerate(SUBJECTS)}
-PLAIN = {NUMBERS[n]: contract(s.kernel(NUMBERS[n])) for n, s in SUBJECTS.items()}
+PLAIN = {NUMBERS[n]: fuse_multiply_add(s.kernel(NUMBERS[n])) for n, s in SUBJECTS.items()}
 
 
 @cache
@@ -152,7 +152,7 @@ def subjects(request: pytest.FixtureRequest) -> Call:
 
 
 def scheduled(case: Case, target: str) -> Kernel:
-    return schedule_kernel(contract(case.kernel), TARGETS[target], case.bounds)
+    return schedule_kernel(fuse_multiply_add(case.kernel), TARGETS[target], case.bounds)
 
 
 @cache
@@ -166,7 +166,7 @@ def changed(op: str, target: str) -> tuple[tuple[Case, Kernel], ...]:
         if case.op.name != op or count == MANY:
             continue
         kernel = scheduled(case, target)
-        if kernel == contract(case.kernel):
+        if kernel == fuse_multiply_add(case.kernel):
             continue
         count += 1
         way = shape_of_loops(kernel.body)
@@ -201,7 +201,7 @@ def test_samples_keep_their_bits_and_stay_inside_their_buffers(op: str, target: 
         interpreted = run_kernel(kernel, case.inputs, case.sizes)
         for ours, expected in zip(interpreted, case.expected, strict=True):
             np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-4, err_msg=case.name)
-        kernels[case.name] = contract(case.kernel)
+        kernels[case.name] = fuse_multiply_add(case.kernel)
         kernels[f"{case.name}_{target}"] = kernel
     assert kernels
     call = c_kernels(kernels)

@@ -27,7 +27,7 @@ from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import host_model
 from tests.models.onnx_text import Array, model_of
 
-TARGETS = {target.name: target for target in all_targets() if target.integers}
+TARGETS = {target.name: target for target in all_targets() if target.strategies}
 SIZES = (1, 2, 3, 6, 9)
 
 

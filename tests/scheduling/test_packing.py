@@ -10,7 +10,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer, For
 from relax_aot.ir.types import DType, shape_of
 from relax_aot.scheduling import plain as plain_loops
-from relax_aot.scheduling.packing import packing
+from relax_aot.scheduling.packing import panels_of
 from tests.models.onnx_text import model_of, random_weights
 
 MODELS: dict[str, tuple[str, str, dict[str, tuple[int, ...]], str]] = {
@@ -79,9 +79,9 @@ def test_packed_data_are_what_the_load_reads() -> None:
         For(name, Dim.of(0), Dim.of(size), ()) for name, size in (("o", 2), ("c", 7), ("k", 5))
     )
     load = buffer[Dim.of("o"), Dim.of("c"), Dim.of("k")]
-    found = packing(load, "p", [outer, columns], columns, [level], 4)
+    found = panels_of(load, "p", [outer, columns], columns, [level], 4)
     assert found is not None
-    data = found.data(constant)
+    data = found.packed.data({"w": constant})
     assert data.shape == (2, 2, 5, 4)
     for o, c, k in np.ndindex(2, 8, 5):
         expected = constant[o, c, k] if c < 7 else 0.0

@@ -1,29 +1,31 @@
 """What schedules ask of a target, one file per instruction set.
 
 Each file has a `TARGET`; `find` takes the one whose features the board has, the most
-demanding first.
+demanding first. Its `strategies` schedule integer contractions; floats need numbers alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
+
+from relax_aot.scheduling.contraction import Weighted
+from relax_aot.scheduling.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """`needs`: features of a board; `families`: those it is made for, empty for all;
-    `integers`: the extension that integer contractions use, if any.
+    `strategies`: for integer contractions, the first that matches is taken.
 
     `registers` hold one float each; a load reaches `reach` bytes from its pointer;
     `pointers` can be kept at once; `block` operations at most stand in an unrolled block;
-    `code` bytes of blocks make a model count as twice as slow. Where there are vectors, the
-    micro-kernel is given tiles of `rows` rows (0: no tiles), and `panel` bytes at most of an
-    image are gathered for it, a multiple of `lanes` columns; `strip` bytes of one that is
-    convolved by channel (0: none). `compact`: one function for all convolutions rather than
-    fast loops for each.
+    `code` bytes of blocks make a model count as twice as slow. The float micro-kernel is given
+    tiles of `rows` rows (0: no tiles), and `panel` bytes at most of an image are gathered for
+    it, a multiple of `lanes` columns; `strip` bytes of one for a depthwise convolution (0:
+    none). `compact`: one function for all convolutions rather than fast loops for each.
     """
 
     name: str
@@ -38,15 +40,32 @@ class Target:
     panel: int = 0
     lanes: int = 8
     strip: int = 0
-    integers: str = ""
+    strategies: tuple[Strategy, ...] = ()
     compact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What holds for one kernel: `constants` are the inputs whose data are known, `finite`
+    those that hold neither infinity nor NaN, `share` its part of the model's work."""
+
+    target: Target
+    constants: frozenset[str] = frozenset()
+    finite: frozenset[str] = frozenset()
+    share: float = 1.0
+
+
+Emit = Callable[[], None]
+Strategy = Callable[[Weighted, Writer, Context], Emit | None]
+"""Returns what writes the loops of a contraction; None where it does not match."""
 
 
 def all_targets() -> tuple[Target, ...]:
     """The most demanding first."""
     names = sorted(module.name for module in iter_modules(__path__))
-    found = [import_module(f"{__name__}.{name}").TARGET for name in names]
-    return tuple(sorted(found, key=lambda target: (-len(target.needs), not target.families)))
+    found = [import_module(f"{__name__}.{name}") for name in names]
+    targets = [module.TARGET for module in found if hasattr(module, "TARGET")]
+    return tuple(sorted(targets, key=lambda target: (-len(target.needs), not target.families)))
 
 
 def find(family: str, features: Iterable[str]) -> Target:

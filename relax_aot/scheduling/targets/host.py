@@ -1,5 +1,10 @@
-"""This machine, without its vector unit: 16 registers, displacements of any size."""
+"""This machine, without its vector unit: 16 registers, displacements of any size.
 
+Tiles of 16-bit pairs do not saturate, as VPMADDUBSW on bytes would.
+"""
+
+from relax_aot.scheduling.dot_channels import PAIRS, channels_of, depthwise_channels
+from relax_aot.scheduling.dot_positions import positions_of
 from relax_aot.scheduling.targets import Target
 
 TARGET = Target(
@@ -14,5 +19,10 @@ TARGET = Target(
     rows=24,
     panel=1 << 18,
     strip=1 << 13,
-    integers="pairs",
+    strategies=(
+        depthwise_channels,
+        channels_of(PAIRS, strided=False),
+        positions_of(PAIRS),
+        channels_of(PAIRS, strided=True),
+    ),
 )

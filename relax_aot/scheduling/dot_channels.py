@@ -1,0 +1,213 @@
+"""Integer contractions whose vectors are channels, contiguous in the output.
+
+Windows of some positions are gathered as rows of numbers, which a tile multiplies by the
+weights of sixteen channels at a time. A tile takes operands of 16-bit pairs (PMADDWD,
+VPDPWSSD) or of four signed bytes (SDOT, SMMLA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relax_aot.ir.dims import Dim, dim_max, dim_min, simplify
+from relax_aot.ir.loops import For, Load, Store
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.dot2 import COLUMNS
+from relax_aot.scheduling.contraction import Weighted, step_of, stride
+from relax_aot.scheduling.epilogue import known_by_channel
+from relax_aot.scheduling.packing import Packed, permuted, round_up
+from relax_aot.scheduling.targets import Context, Emit, Strategy
+from relax_aot.scheduling.weighted import (
+    WHOLE,
+    Span,
+    Tile,
+    Weights,
+    flip_of,
+    has_depth,
+    in_place,
+    joined,
+    of_bytes,
+    position_count,
+    position_tiles,
+    shared_by,
+    sizes_of,
+    window,
+)
+from relax_aot.scheduling.writer import ONE, ZERO, Writer
+
+SPANS = 3
+LEAST_CHANNELS = 4
+ROWS = (24, 12)
+"""Positions that are done at once, fewer where they take much memory."""
+MOST_BYTES = 6144
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Operands of a tile: `suffix` of its micro-kernels; `group` steps lie together."""
+
+    suffix: str
+    dtype: DType
+    group: int
+
+    def takes(self, found: Weighted) -> bool:
+        """Whether both factors fit the operands."""
+        return self.dtype is DType.I16 or found.channel is None or of_bytes(found)
+
+    def offset(self, found: Weighted) -> int:
+        """What gathering subtracts from x: all of its zero point, or what makes bytes of it."""
+        return found.x_zero if self.dtype is DType.I16 else flip_of(found)
+
+
+PAIRS = Form("s16", DType.I16, 2)
+FOURS = Form("s8", DType.I8, 4)
+
+
+def contiguous(found: Weighted, loop: For) -> bool:
+    """Whether the results of a loop are contiguous."""
+    stores = (stmt for stmt in found.after if isinstance(stmt, Store))
+    return all(stride(store, loop.variable) == 1 for store in stores)
+
+
+def channels_of(form: Form, *, strided: bool) -> Strategy:
+    """Tiles along channels; `strided`: also where results of channels are not contiguous."""
+
+    def match(found: Weighted, w: Writer, context: Context) -> Emit | None:
+        if found.channel is None or found.channels < LEAST_CHANNELS or not form.takes(found):
+            return None
+        order = _order(found)
+        if order is None or not has_depth(found, context.constants):
+            return None
+        if not strided and not contiguous(found, found.channel):
+            return None
+        return _Channels(found, w, form, order).emit
+
+    return match
+
+
+def _order(found: Weighted) -> list[int] | None:
+    """The reductions, those whose elements are closest last."""
+    far = [stride(found.x, loop.variable) for loop in found.reductions]
+    if len(far) > SPANS:
+        return None
+    known = [step.constant if step is not None and step.is_constant else 1 << 30 for step in far]
+    return sorted(range(len(far)), key=lambda at: -known[at])
+
+
+@dataclass
+class _Channels:
+    found: Weighted
+    w: Writer
+    form: Form
+    order: list[int]
+
+    def emit(self) -> None:
+        found, w, form = self.found, self.w, self.form
+        assert found.channel is not None
+        own = found.channel.variable
+        pack = Weights(found, shared_by(found, (found.w, found.start)), self.order)
+        self.depth, wide = round_up(found.depth, form.group), round_up(found.channels, COLUMNS)
+        weights = pack.packed_matrix(w, "blocks", form.dtype, (COLUMNS, form.group))
+        bias = pack.packed_starts(w, form.offset(found), COLUMNS)
+        one = form.dtype.bytes * self.depth + 4 * wide
+        high = next((high for high in ROWS if high * one <= MOST_BYTES), ROWS[-1])
+        joint = joined(found, found.x)
+        count = ONE
+        if found.positions:
+            count = position_count(found) if joint else found.positions[-1].stop
+        most = simplify(dim_max(dim_min(count, high), 1), w.bounds)
+        self.rows = w.buffer("rows", form.dtype, most, self.depth)
+        sums = w.buffer("sums", DType.I32, most, wide)
+        with position_tiles(w, found, high, joint) as tile:
+            self._gather(tile)
+            w.micro(
+                f"raot_tile_{form.suffix}", sums=sums, left=self.rows, right=pack.first(weights),
+                bias=pack.first(bias), rows=tile.count, columns=found.channels, depth=self.depth,
+                sum_step=wide, bias_row=ZERO, bias_column=ONE,
+            )  # fmt: skip
+            with w.range("p", tile.count) as p:
+                at = tile.at(w, p)
+                with w.range(own, found.channel.stop) as channel:
+                    value = Load(sums, (p, channel))
+                    w.finish(found.after, found.sum, value, {**at, own: channel})
+        w.in_place = in_place(found, [*found.shared, *found.positions])
+
+    def _gather(self, tile: Tile) -> None:
+        """One row per position; all of them at once where no window is clipped."""
+        found, w = self.found, self.w
+        if not found.clipped:
+            step = ZERO
+            if found.positions:
+                step = step_of(found.x, found.positions[-1].variable)
+            self._row(tile, ZERO, ZERO, tile.count, step)
+            return
+        with w.range("p", tile.count) as p:
+            self._row(tile, p, p, ONE, ZERO)
+
+    def _row(self, tile: Tile, offset: Dim, row: Dim, count: Dim, step: Dim) -> None:
+        found, w = self.found, self.w
+        spans, image = window(w, found, self.order, tile.at(w, offset))
+        spans = [WHOLE] * (SPANS - len(spans)) + _merged(spans)
+        spans = [WHOLE] * (SPANS - len(spans)) + spans[-SPANS:]
+        w.micro(
+            f"raot_rows_{self.form.suffix}_{found.suffix}", to=Load(self.rows, (row, ZERO)),
+            image=image, zero=found.x_zero, rows=count, row_step=step, depth=self.depth,
+            **sizes_of(spans, "count", "first", "last", "step"),
+        )  # fmt: skip
+
+
+def _merged(spans: Sequence[Span]) -> list[Span]:
+    """Spans that are never clipped and follow each other, as one."""
+    result: list[Span] = []
+    for span in spans:
+        last = result[-1] if result else None
+        if last and last.whole and span.whole and last.step == span.step * span.count:
+            count = last.count * span.count
+            result[-1] = Span(count, ZERO, Dim.of(count), span.step)
+        else:
+            result.append(span)
+    return result
+
+
+# Depthwise convolutions
+
+
+def depthwise_channels(found: Weighted, w: Writer, context: Context) -> Emit | None:
+    """All channels of one position, contiguous in image and result."""
+    if found.channel is not None or not found.shared or not 0 < len(found.reductions) < SPANS:
+        return None
+    last = found.shared[-1]
+    if stride(found.x, last.variable) != 1 or not last.stop.is_constant:
+        return None
+    if last.stop.constant < LEAST_CHANNELS or last not in shared_by(found, (found.w,)):
+        return None
+    if not known_by_channel(found.start, found, context.constants) or not contiguous(found, last):
+        return None
+    return lambda: _emit_depthwise(found, w, last)
+
+
+def _emit_depthwise(found: Weighted, w: Writer, last: For) -> None:
+    outer = shared_by(found, (found.w, found.start))
+    pack = Weights(found, outer, range(len(found.reductions)))
+    *lead, channels = pack.lead
+    index = pack.index[:-1]
+    layout = permuted(lead, (found.depth, channels), (1, 0))
+    buffer = pack.buffer(w, "taps", DType.I16, (*lead, found.depth, channels))
+    weights = w.constant(Packed(buffer, pack.matrix, (*pack.lead, found.depth), layout))
+    bias = pack.packed_starts(w, found.x_zero)
+    sums = w.buffer("sums", DType.I32, last.stop)
+    with w.nest([*found.shared[:-1], *found.positions]):
+        at = {loop.variable: Dim.of(loop.variable) for loop in found.positions}
+        spans, image = window(w, found, pack.order, {**at, last.variable: ZERO})
+        rows, columns = [WHOLE] * (2 - len(spans)) + spans
+        sizes = sizes_of((rows, columns), "count", "first", "last", "step")
+        del sizes["count0"]
+        w.micro(
+            f"raot_depthwise_channels_{found.suffix}", sums=sums, image=image,
+            weights=Load(weights, (*index, ZERO, ZERO)), bias=Load(bias, (*index, ZERO)),
+            channels=channels, zero=found.x_zero, **sizes,
+        )  # fmt: skip
+        with w.range(last.variable, last.stop) as channel:
+            value = Load(sums, (channel,))
+            w.finish(found.after, found.sum, value, {**at, last.variable: channel})

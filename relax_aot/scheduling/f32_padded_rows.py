@@ -1,0 +1,197 @@
+"""Float depthwise convolutions on targets with vectors: sums of shifted rows.
+
+Some lines of the image and a border of zeros are copied to a strip, in which a tap lies a fixed
+distance from each position; the positions of all those lines are then one long row, those
+between lines included. As with im2col, the weights are known to be finite, and a sum of -0 may
+become +0. Where windows are several positions apart, the rows and columns of the image that one
+tap reads are contiguous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+from relax_aot.ir.builder import less, less_equal
+from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.loops import (
+    Apply,
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    Lit,
+    Load,
+    Local,
+    Reserve,
+    Select,
+    Store,
+    binary,
+)
+from relax_aot.ir.rewrite import map_expr
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride
+from relax_aot.scheduling.targets import Context, Emit
+from relax_aot.scheduling.windows import Axis, axis_of, whole
+from relax_aot.scheduling.writer import ZERO, Writer
+
+MOST_TAPS = 32
+LEAST_POSITIONS = 16
+MOST_STRIDE = 2
+NOTHING = Lit(0.0, DType.F32)
+
+
+def padded_rows(found: Contraction, w: Writer, context: Context) -> Emit | None:
+    """Where a line takes no more memory than the target allows."""
+    if context.target.strip == 0:
+        return None
+    ways = (way for way in (found, found.swapped) if way.left.buffer.name in context.finite)
+    matches = (_match(way, w, context.target.strip) for way in ways)
+    best = next((match for match in matches if match is not None), None)
+    return None if best is None else best.emit
+
+
+def _match(found: Contraction, w: Writer, room: int) -> _Rows | None:
+    pixels = [
+        loop
+        for loop in found.free
+        if stride(found.left, loop.variable) == 0
+        and stride(found.right, loop.variable) not in (None, 0)
+    ][-2:]
+    others = [loop.variable for loop in found.nest.loops if loop not in pixels]
+    separate = all(stride(found.right, name) not in (None, ZERO) for name in others)
+    if len(pixels) < 2 or len(found.reductions) != 2 or not separate:
+        return None
+    down, across = (_axis(found, loop) for loop in pixels)
+    if set(others) & found.clipped_by or down is None or across is None or down.tap == across.tap:
+        return None
+    if stride(found.right, across.tap) != across.dilation:
+        return None
+    high, wide = down.positions.constant, across.positions.constant
+    depends = indexed_by(found.start) & {down.variable, across.variable}
+    if depends or down.taps * across.taps > MOST_TAPS or high * wide < LEAST_POSITIONS:
+        return None
+    one = (wide + across.overlap) * across.phases * down.phases * DType.F32.bytes
+    lines = min(room // one - down.overlap, high)
+    return _Rows(found, w, down, across, lines) if lines > 0 else None
+
+
+def _axis(found: Contraction, loop: For) -> Axis | None:
+    """An axis whose sizes are all numbers, along which windows are clipped at its ends."""
+    full = [whole(lp, found.nest.loops, found.reductions) for lp in found.reductions]
+    stops = [lp.stop if lp is not None and lp.start == 0 else ZERO for lp in full]
+    counts = [stop.constant if stop.is_constant else 0 for stop in stops]
+    axis = axis_of(found.right, loop, found.reductions, counts)
+    if axis is None or axis.reduction is None or axis.taps == 0 or loop.start != 0:
+        return None
+    if axis.stride > MOST_STRIDE or not axis.positions.is_constant or not axis.size.is_constant:
+        return None
+    return axis if axis.clips_at_ends else None
+
+
+@dataclass
+class _Rows:
+    """A sum over windows along `down` and `across`; `lines` of the result at once."""
+
+    found: Contraction
+    w: Writer
+    down: Axis
+    across: Axis
+    lines: int
+
+    def emit(self) -> None:
+        w, own = self.w, (self.down.loop, self.across.loop)
+        self.wide = self.across.positions.constant
+        self.pitch = self.wide + self.across.overlap
+        phases = self.down.phases * self.across.phases
+        size = phases * (self.lines + self.down.overlap) * self.pitch
+        self.strip = w.buffer("strip", DType.F32, size)
+        outer = [loop for loop in self.found.nest.loops if loop not in own]
+        names = ("block", "high")
+        with w.nest(outer), w.tiles(names, self.down.positions, self.lines) as (line, high):
+            self._block(line, high)
+
+    def _block(self, line: Dim, high: Dim) -> None:
+        w, found = self.w, self.found
+        self._gather(line, high)
+        room = (self.lines - 1) * self.pitch + self.wide
+        row = Buffer(w.names.fresh("row"), DType.F32, (Dim.of(room),))
+        w.add(Reserve(row))
+        self._sums(row, (high - 1) * self.pitch + self.wide)
+        with w.range("y", high) as y, w.range("x", self.wide) as x:
+            at = {self.down.variable: line + y, self.across.variable: x}
+            kept, store = Load(row, (y * self.pitch + x,)), self._uniform()
+            if store is None:
+                w.finish(found.after, found.sum, kept, at)
+            else:
+                w.add(Store(store.buffer, moved(store, at).index, kept))
+
+    def _uniform(self) -> Store | None:
+        """The only statement after a sum, where it is the same at all positions."""
+        match self.found.after:
+            case (Store() as store,):
+                pixel = {self.down.variable, self.across.variable}
+                return None if indexed_by(store.value) & pixel else store
+            case _:
+                return None
+
+    def _gather(self, line: Dim, high: Dim) -> None:
+        """The strip of some lines of windows."""
+        w, down = self.w, self.down
+        lines = high + down.overlap
+        for row_phase, phase in product(range(down.phases), range(self.across.phases)):
+            top = line * down.stride + (row_phase - down.before)
+            first = _within(ceildiv(-top, down.stride), ZERO, lines)
+            last = _within(ceildiv(down.size - top, down.stride), first, lines)
+            first, last = simplify(first, w.bounds), simplify(last, w.bounds)
+            for part, (start, stop) in enumerate(pairwise((ZERO, first, last, lines))):
+                if start != stop:
+                    with w.range("g", stop, start) as g:
+                        self._line(row_phase, phase, g, top, inside=part == 1)
+
+    def _line(self, row_phase: int, phase: int, g: Dim, top: Dim, *, inside: bool) -> None:
+        down, across, load = self.down, self.across, self.found.right
+        left = phase - across.before
+        first = min(max(-(left // across.stride), 0), self.pitch)
+        beyond = -(-(across.size.constant - left) // across.stride)
+        last = min(max(beyond, first), self.pitch)
+        with self.w.range("x", self.pitch) as x:
+            value: Expr = NOTHING
+            if inside:
+                index = list(load.index)
+                index[down.dimension] = top + g * down.stride
+                index[across.dimension] = left + x * across.stride
+                reached = binary("&&", less_equal(first, x), less(x, last))
+                value = Select(reached, Load(load.buffer, tuple(index)), NOTHING)
+            where = self._place(row_phase, phase, g, x)
+            self.w.add(Store(self.strip, (where,), value))
+
+    def _place(self, row_phase: int, phase: int, line: Dim, position: Dim) -> Dim:
+        """Where an element lies in the strip."""
+        part = Dim.of(row_phase * self.across.phases + phase)
+        return (part * (self.lines + self.down.overlap) + line) * self.pitch + position
+
+    def _sums(self, row: Buffer, count: Dim) -> None:
+        """All positions of a row; the weights are read before."""
+        w, found, down, across = self.w, self.found, self.down, self.across
+        p = w.names.fresh("p")
+        begin = Local(w.names.fresh("begin"), DType.F32)
+        w.add(Declare(begin, found.start))
+        total: Expr = begin
+        for i, j in product(range(down.taps), range(across.taps)):
+            at = {down.tap: Dim.of(i), across.tap: Dim.of(j)}
+            weight = Local(w.names.fresh("weight"), DType.F32)
+            w.add(Declare(weight, moved(found.left, at)))
+            up, row_phase = divmod(i * down.dilation, down.stride)
+            right, phase = divmod(j * across.dilation, across.stride)
+            here = self._place(row_phase, phase, Dim.of(up), Dim.of(p) + right)
+            total = Apply("fma", (weight, Load(self.strip, (here,)), total))
+        store, value = self._uniform(), total
+        if store is not None:
+            value = map_expr(store.value, lambda e: total if e == found.sum else e)
+        with w.loop(p, ZERO, count) as at_p:
+            w.add(Store(row, (at_p,), value))
+
+
+def _within(value: Dim, low: Dim, high: Dim) -> Dim:
+    return dim_min(dim_max(value, low), high)

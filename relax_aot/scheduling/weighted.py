@@ -1,0 +1,318 @@
+"""What the strategies for contractions with known weights share: tiles of output positions,
+windows at a position, and packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Array
+from relax_aot.ir.layout import Layout
+from relax_aot.ir.loops import Buffer, Expr, For, Load, Store, expressions
+from relax_aot.ir.parameters import surely
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
+from relax_aot.scheduling.epilogue import Requantization, known_by_channel, values_of
+from relax_aot.scheduling.packing import Arrays, Packed, blocked, elements, round_up
+from relax_aot.scheduling.writer import ONE, ZERO, Value, Writer
+
+LEAST_DEPTH = 4
+"""Shorter sums are not worth gathering."""
+FLIP = 128
+"""Between an unsigned byte and the signed one of the same bits but the highest."""
+
+
+def fits_bytes(found: Weighted) -> bool:
+    """Whether weights without their zero point are signed bytes."""
+    low, high = found.w.dtype.limits
+    return surely(lambda: low - found.w_zero >= -128 and high - found.w_zero <= 127)
+
+
+def of_bytes(found: Weighted) -> bool:
+    """As `fits_bytes`, by a zero point that is the middle of the type."""
+    return (found.w.dtype, found.w_zero) in ((DType.I8, 0), (DType.U8, 128))
+
+
+def flip_of(found: Weighted) -> int:
+    """The offset that makes signed bytes of x."""
+    return FLIP if found.unsigned else 0
+
+
+def has_depth(found: Weighted, constants: frozenset[str]) -> bool:
+    """Whether sums are long enough, and start with numbers that are known for each channel."""
+    return found.depth >= LEAST_DEPTH and known_by_channel(found.start, found, constants)
+
+
+# Output positions
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`count` output positions from `first` on; `fixed`: outer loops over positions."""
+
+    found: Weighted
+    first: Dim
+    count: Dim
+    fixed: Mapping[str, Dim]
+
+    def at(self, w: Writer, offset: Dim = ZERO) -> dict[str, Dim]:
+        """The value of each loop over positions at one position of the tile."""
+        positions = self.found.positions
+        if not positions:
+            return {}
+        if self.fixed or len(positions) == 1:
+            return {**self.fixed, positions[-1].variable: self.first + offset}
+        return position_at(w, self.found, self.first + offset)
+
+
+@contextmanager
+def position_tiles(w: Writer, found: Weighted, size: int, joined: bool) -> Iterator[Tile]:
+    """The shared loops and tiles of positions: of all of them where they are `joined`, else
+    along the last loop."""
+    joined = joined or not found.positions
+    outer = () if joined else found.positions[:-1]
+    stop = position_count(found) if joined else found.positions[-1].stop
+    with (
+        w.nest(found.shared),
+        w.nest(outer) as fixed,
+        w.tiles(("tile", "places"), stop, size) as (first, count),
+    ):
+        yield Tile(found, first, count, fixed)
+
+
+def position_count(found: Weighted) -> Dim:
+    return prod((loop.stop for loop in found.positions), start=ONE)
+
+
+def position_at(w: Writer, found: Weighted, position: Dim) -> dict[str, Dim]:
+    """The value of each loop over positions at the `position`-th one, the last loop fastest."""
+    at: dict[str, Dim] = {}
+    for loop in reversed(found.positions[1:]):
+        before = w.short(f"{loop.variable}_rest", position // loop.stop)
+        at[loop.variable] = w.index(loop.variable, position - before * loop.stop, loop.stop)
+        position = before
+    for loop in found.positions[:1]:
+        at[loop.variable] = w.index(loop.variable, position, loop.stop)
+    return at
+
+
+def joined(found: Weighted, *places: Load | Store) -> bool:
+    """Whether positions of several rows follow each other as those of one row do."""
+    return not found.clipped and all(rows_follow(found, place) for place in places)
+
+
+def rows_follow(found: Weighted, place: Load | Store) -> bool:
+    steps = [stride(place, loop.variable) for loop in found.positions]
+    return all(
+        a is not None and b is not None and a == b * loop.stop
+        for a, b, loop in zip(steps, steps[1:], found.positions[1:], strict=False)
+    )
+
+
+# Windows
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A reduction loop at one position: `first..last` of `count` lie inside the image."""
+
+    count: int
+    first: Dim
+    last: Dim
+    step: Dim
+
+    @property
+    def whole(self) -> bool:
+        return self.first == 0 and self.last == self.count
+
+
+WHOLE = Span(1, ZERO, ONE, ZERO)
+
+
+def window(
+    w: Writer, found: Weighted, order: Sequence[int], at: Mapping[str, Dim]
+) -> tuple[list[Span], Load]:
+    """The reduction loops at one position, in an order, and the first element inside."""
+    spans: list[Span] = []
+    origin = dict(at)
+    for position in order:
+        loop = found.reductions[position]
+        first = w.short(f"{loop.variable}_first", loop.start.substitute(at))
+        last = w.short(f"{loop.variable}_last", loop.stop.substitute(at))
+        step = step_of(found.x, loop.variable)
+        spans.append(Span(found.counts[position], first, last, step))
+        origin[loop.variable] = first
+    return spans, moved(found.x, origin)
+
+
+def sizes_of(spans: Sequence[Span], *names: str) -> dict[str, Dim]:
+    """The sizes of a micro-kernel that takes `count0`, `first0` and so on of each span."""
+    return {
+        f"{name}{at}": Dim.of(getattr(span, name))
+        for at, span in enumerate(spans)
+        for name in names
+    }
+
+
+# Constants
+
+
+def shared_by(found: Weighted, loads: Sequence[Expr]) -> tuple[For, ...]:
+    """The shared loops that move one of the loads."""
+    return tuple(
+        loop
+        for loop in found.shared
+        if any(isinstance(load, Load) and stride(load, loop.variable) != 0 for load in loads)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights and starts of the sums: axes of the loops `outer`, of the channel, and of the
+    reduction loops in `order`."""
+
+    found: Weighted
+    outer: tuple[For, ...]
+    order: Sequence[int]
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        return tuple(loop.stop.constant for loop in self.outer)
+
+    @property
+    def index(self) -> tuple[Dim, ...]:
+        return tuple(Dim.of(loop.variable) for loop in self.outer)
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        channel = self.found.channel
+        return self.outer if channel is None else (*self.outer, channel)
+
+    def first(self, buffer: Buffer, *index: Dim) -> Load:
+        """The first element of a packed constant at the current iteration of `outer`."""
+        index = (*self.index, *index)
+        return Load(buffer, (*index, *(ZERO,) * (buffer.rank - len(index))))
+
+    def values(self, data: Arrays) -> Array:
+        """Weights without their zero point."""
+        found = self.found
+        reductions = [found.reductions[position] for position in self.order]
+        names = [loop.variable for loop in (*self.loops, *reductions)]
+        extents = [loop.stop.constant for loop in self.loops]
+        extents += [found.counts[position] for position in self.order]
+        loaded = elements(found.w, data[found.w.buffer.name], names, extents)
+        return np.asarray(loaded.astype(np.int64) - found.w_zero)
+
+    def matrix(self, data: Arrays) -> Array:
+        """As `values`, the reductions as one axis."""
+        values = self.values(data)
+        return values.reshape(*values.shape[: len(self.loops)], -1)
+
+    def starts(self, data: Arrays, offset: int) -> Array:
+        """The starts of sums, less the contribution of the zero point of x to each. Wraps as
+        sums do. `offset`: what was subtracted from x already."""
+        found = self.found
+        folded = self.matrix(data).sum(-1) * (found.x_zero - offset)
+        begin = values_of(found.start, self.loops, data).astype(np.int64) - folded
+        return np.asarray(begin.astype(np.uint64).astype(np.uint32).view(np.int32))
+
+    # Packed, as buffers of the kernel
+
+    def packed_matrix(self, w: Writer, suffix: str, dtype: DType, block: tuple[int, int]) -> Buffer:
+        """The matrix of channels and steps in blocks, one after the other."""
+        rows, columns = -(-self.found.channels // block[0]), -(-self.found.depth // block[1])
+        layout = blocked(self.lead, (rows, columns), block)
+        shape = (*self.lead, rows * block[0], columns * block[1])
+        memory = (*self.lead, rows, columns, *block) if block[0] > 1 else shape
+        if self.found.channel is None:
+            shape = memory = (*self.lead, columns * block[1])
+        buffer = self.buffer(w, suffix, dtype, memory)
+        return w.constant(Packed(buffer, self.matrix, shape, layout))
+
+    def packed_starts(self, w: Writer, offset: int, multiple: int = 1) -> Buffer:
+        """One number per channel, padded to a multiple."""
+        channel = self.found.channel
+        rows = () if channel is None else (round_up(self.found.channels, multiple),)
+        shape = (*self.lead, *rows)
+        buffer = self.buffer(w, "start", DType.I32, shape)
+        layout = Layout.row_major(shape) if multiple > 1 else None
+        return w.constant(Packed(buffer, lambda data: self.starts(data, offset), shape, layout))
+
+    def buffer(self, w: Writer, suffix: str, dtype: DType, shape: Sequence[int]) -> Buffer:
+        name = w.names.fresh(f"{self.found.w.buffer.name}.{suffix}")
+        return Buffer(name, dtype, tuple(map(Dim.of, shape)))
+
+
+def in_place(found: Weighted, loops: Sequence[For]) -> tuple[tuple[str, str], ...]:
+    """x and the result, where each iteration of the loops has a slab of both to itself, within
+    which all reads come before the first write."""
+    read = [e for stmt in found.after for e in expressions(stmt) if isinstance(e, Load)]
+    stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
+    if len(stores) != 1 or found.x.buffer.name in {load.buffer.name for load in read}:
+        return ()
+    target = stores[0].buffer
+    if found.x.buffer.type != target.type:
+        return ()
+    pairs = list(zip(found.x.index, stores[0].index, strict=True))
+    separate = all((Dim.of(loop.variable),) * 2 in pairs for loop in loops)
+    return ((found.x.buffer.name, target.name),) if separate else ()
+
+
+def requantize(
+    w: Writer,
+    one: Requantization,
+    out: Load,
+    sums: Buffer,
+    extents: tuple[Dim, Dim],
+    steps: tuple[Dim, Dim, Dim],
+    scale: Load | None = None,
+) -> None:
+    """Rows and columns of sums to bytes, one multiplier per row; `steps`: from row to row of
+    the result, of the sums and of the multipliers."""
+    names = ("rows", "columns", "out_step", "sum_step", "scale_step")
+    sizes: dict[str, Dim] = dict(zip(names, (*extents, *steps), strict=True))
+    sizes["zero"] = Dim.of(one.zero)
+    assert isinstance(one.shift, int)
+    if one.shift:
+        sizes["shift"] = Dim.of(one.shift)
+    name = f"raot_requantize_{'i32' if one.shift else 'f32'}"
+    w.micro(name, out=out, sums=sums, scale=scale or one.scale_load, **sizes)
+
+
+def rescale(
+    w: Writer,
+    one: Requantization,
+    out: Load,
+    sums: Buffer,
+    extents: tuple[Dim, Dim],
+    steps: tuple[Dim, Dim],
+    at: Mapping[str, Dim],
+    scale_row: Dim,
+) -> None:
+    """As `requantize`, by vectors along columns; `at`: the variables at the first element."""
+    form = "shifts" if isinstance(one.shift, Load) else "i32" if one.shift else "f32"
+    more: dict[str, Load | Value] = {}
+    if isinstance(one.shift, Load):
+        more["shifts"] = moved(one.shift, at)
+    elif one.shift:
+        more["shift"] = one.shift
+    w.micro(
+        f"raot_rescale_{form}_{'u8' if one.dtype is DType.U8 else 's8'}", out=out, sums=sums,
+        scale=moved(one.scale_load, at), rows=extents[0], columns=extents[1], out_step=steps[0],
+        sum_step=steps[1], scale_row=scale_row, scale_column=ZERO, zero=one.zero, **more,
+    )  # fmt: skip
+
+
+def copy_lines(
+    w: Writer, to: Load, source: Load, extents: tuple[Dim, Dim], steps: tuple[Dim, Dim]
+) -> None:
+    """Copies rows of bytes; `steps`: from row to row of the result and of the source."""
+    names = ("rows", "columns", "to_step", "from_step")
+    arguments: dict[str, Load | Value] = {"to": to, "from": source}
+    arguments |= zip(names, (*extents, *steps), strict=True)
+    w.micro(f"raot_lines_{'u8' if to.dtype is DType.U8 else 's8'}", **arguments)

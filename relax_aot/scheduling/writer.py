@@ -1,0 +1,181 @@
+"""Builds loop nests: fresh names, open loops and the value ranges inside them.
+
+A schedule is written top down, in the order of the generated code: `loop`, `nest` and `tiles`
+open loops, `named` computes an index expression once, `micro` calls a micro-kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from relax_aot import microkernels
+from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.loops import (
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    Let,
+    Load,
+    Local,
+    Micro,
+    Stmt,
+    Store,
+)
+from relax_aot.ir.rewrite import map_expr, map_index_dims
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.packing import Packed
+
+Value = Dim | int
+ZERO, ONE = Dim.of(0), Dim.of(1)
+
+
+@dataclass
+class Names:
+    """Fresh names of one kernel."""
+
+    taken: set[str]
+
+    def fresh(self, name: str) -> str:
+        candidate, count = name, 0
+        while candidate in self.taken:
+            candidate = f"{name}_{count}"
+            count += 1
+        self.taken.add(candidate)
+        return candidate
+
+
+@dataclass
+class Writer:
+    """One kernel under construction. `bounds` are the ranges that hold at this point; `scratch`
+    and `packed` are the buffers and constants that the code uses; `in_place` are pairs of an
+    input and an output that may share memory."""
+
+    names: Names
+    bounds: Bounds
+    scratch: list[Buffer] = field(default_factory=list)
+    packed: list[Packed] = field(default_factory=list)
+    in_place: tuple[tuple[str, str], ...] = ()
+    _blocks: list[list[Stmt]] = field(default_factory=lambda: [[]])
+
+    # Blocks and loops
+
+    def add(self, *statements: Stmt) -> None:
+        self._blocks[-1] += statements
+
+    @contextmanager
+    def block(self) -> Iterator[list[Stmt]]:
+        """Collects statements instead of adding them."""
+        outer, body = self.bounds, list[Stmt]()
+        self._blocks.append(body)
+        try:
+            yield body
+        finally:
+            self._blocks.pop()
+            self.bounds = outer
+
+    @contextmanager
+    def loop(self, variable: str, start: Value, stop: Value) -> Iterator[Dim]:
+        """A loop whose variable has this very name."""
+        start, stop = Dim.of(start), Dim.of(stop)
+        with self.block() as body:
+            self.bounds = self.bounds.with_value(variable, start, stop - 1)
+            yield Dim.of(variable)
+        self.add(For(variable, start, stop, tuple(body)))
+
+    @contextmanager
+    def range(self, name: str, stop: Value, start: Value = 0) -> Iterator[Dim]:
+        """A loop with a fresh variable."""
+        with self.loop(self.names.fresh(name), start, stop) as at:
+            yield at
+
+    @contextmanager
+    def nest(self, loops: Sequence[For]) -> Iterator[dict[str, Dim]]:
+        """The loops as they are; yields the value of each variable."""
+        with self.block() as body:
+            for loop in loops:
+                self.bounds = self.bounds.with_value(loop.variable, loop.start, loop.stop - 1)
+            yield {loop.variable: Dim.of(loop.variable) for loop in loops}
+        for loop in reversed(loops):
+            body = [For(loop.variable, loop.start, loop.stop, tuple(body))]
+        self.add(*body)
+
+    @contextmanager
+    def tiles(self, names: tuple[str, str], extent: Value, size: int) -> Iterator[tuple[Dim, Dim]]:
+        """Tiles of `size` over `0..extent`; yields the first index of a tile and its length.
+        `names`: of the counter and of the length. No loop where there is one tile."""
+        extent, (counter, length) = Dim.of(extent), names
+        count = simplify(ceildiv(extent, size), self.bounds)
+        if count == 1:
+            yield ZERO, self.named(length, simplify(dim_min(extent, size), self.bounds))
+            return
+        with self.range(counter, count) as tile:
+            rest = dim_min(extent - tile * size, size)
+            yield tile * size, self.named(length, simplify(rest, self.bounds))
+
+    # Names and buffers
+
+    def named(self, name: str, dim: Dim) -> Dim:
+        """`dim`, computed once where it takes a division, a minimum or a maximum."""
+        if all(isinstance(atom, str) for _, factors in dim.terms for atom, _ in factors):
+            return dim
+        return self.let(name, dim, dim, dim)
+
+    def short(self, name: str, dim: Dim) -> Dim:
+        """As `named`, simplified by the ranges of the loops around."""
+        return self.named(name, simplify(dim, self.bounds))
+
+    def let(self, name: str, value: Dim, low: Dim, high: Dim) -> Dim:
+        fresh = self.names.fresh(name)
+        self.add(Let(fresh, value))
+        self.bounds = self.bounds.with_value(fresh, low, high)
+        return Dim.of(fresh)
+
+    def index(self, name: str, value: Dim, stop: Dim) -> Dim:
+        """An index of `0..stop`, named even where it is simple."""
+        return self.let(name, value, dim_max(value, 0), dim_max(dim_min(value, stop - 1), 0))
+
+    def buffer(self, name: str, dtype: DType, *shape: Value) -> Buffer:
+        """Scratch memory of the kernel."""
+        self.scratch.append(Buffer(self.names.fresh(name), dtype, tuple(map(Dim.of, shape))))
+        return self.scratch[-1]
+
+    def constant(self, packed: Packed) -> Buffer:
+        self.packed.append(packed)
+        return packed.buffer
+
+    # Statements
+
+    def micro(self, name: str, **arguments: Load | Buffer | Value) -> None:
+        """A call of a micro-kernel, its operands and sizes by name."""
+        self.add(call(name, **arguments))
+
+    def finish(
+        self, after: Sequence[Stmt], local: Local, value: Expr, at: Mapping[str, Dim]
+    ) -> None:
+        """The statements that follow a sum, with `value` in the place of the sum `local`."""
+        renamed: dict[Local, Expr] = {local: value}
+
+        def rule(expr: Expr) -> Expr:
+            return renamed.get(expr, expr) if isinstance(expr, Local) else expr
+
+        for stmt in map_index_dims(tuple(after), lambda dim: dim.substitute(at)):
+            assert isinstance(stmt, Declare | Store)
+            placed = map_expr(stmt.value, rule)
+            if isinstance(stmt, Store):
+                self.add(Store(stmt.buffer, stmt.index, placed))
+            else:
+                fresh = Local(self.names.fresh(stmt.local.name), stmt.local.dtype)
+                renamed[stmt.local] = fresh
+                self.add(Declare(fresh, placed))
+
+
+def call(name: str, **arguments: Load | Buffer | Value) -> Micro:
+    """A call of a micro-kernel. A buffer stands for its first element."""
+    loads = {
+        key: value[(ZERO,) * value.rank] if isinstance(value, Buffer) else value
+        for key, value in arguments.items()
+    }
+    return microkernels.call(name, **loads)
