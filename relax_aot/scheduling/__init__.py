@@ -14,10 +14,10 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.unused import without_unused, without_unused_module
 from relax_aot.scheduling.apply import apply, apply_module, schedule_floats, schedule_integers
-from relax_aot.scheduling.blocking import block_kernel, work_of
 from relax_aot.scheduling.fma import fuse_multiply_add
 from relax_aot.scheduling.fold_comparisons import fold_comparisons
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
+from relax_aot.scheduling.register_blocks import block_kernel, work_of
 from relax_aot.scheduling.rounding import round_module
 from relax_aot.scheduling.strips import strip_kernel, strip_module
 from relax_aot.scheduling.targets import Context, Target

@@ -316,30 +316,28 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 shares[r_0 * m + i1_2] = shares[r_0 * m + i1_2] / total_2;
             }
         }
-        for (int32_t r_1_tile = 0; r_1_tile < ((height + 5) / 6); r_1_tile++) {
-            float sums[192];
+        float sums[192];
+        /*@ loop unroll 4096; */
+        for (int32_t c = 0; c < 8; c++) {
+            sums[c] = 0.0f;
+        }
+        /*@ split 1 < height; */
+        if (1 < height) {
             /*@ loop unroll 4096; */
-            for (int32_t c = 0; c < 8; c++) {
-                sums[c] = 0.0f;
-            }
-            /*@ split 1 < height; */
-            if (1 < height) {
+            for (int32_t r_2 = 1; r_2 < 6; r_2++) {
                 /*@ loop unroll 4096; */
-                for (int32_t r_2 = 1; r_2 < 6; r_2++) {
-                    /*@ loop unroll 4096; */
-                    for (int32_t c = 0; c < 8; c++) {
-                        sums[r_2 * 32 + c] = 0.0f;
-                    }
+                for (int32_t c = 0; c < 8; c++) {
+                    sums[r_2 * 32 + c] = 0.0f;
                 }
             }
-            const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {m, 1, 8}};
-            raot_multiply_f32(
-                height, 8, levels, &shares[(r_1_tile * 6) * m], m, &v_next[0], sums);
-            /*@ loop unroll 4096; */
-            for (int32_t r_3 = 0; r_3 < height; r_3++) {
-                for (int32_t c_0 = 0; c_0 < 8; c_0++) {
-                    seen[(i0_strip * 6 + r_1_tile * 6 + r_3) * 8 + c_0] = sums[r_3 * 32 + c_0];
-                }
+        }
+        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {m, 1, 8}};
+        raot_multiply_f32(
+            height, 8, levels, &shares[0], m, &v_next[0], sums);
+        /*@ loop unroll 4096; */
+        for (int32_t r_3 = 0; r_3 < height; r_3++) {
+            for (int32_t c_0 = 0; c_0 < 8; c_0++) {
+                seen[(i0_strip * 6 + r_3) * 8 + c_0] = sums[r_3 * 32 + c_0];
             }
         }
     }

@@ -24,9 +24,9 @@ from relax_aot.ir.loops import (
     Unary,
     expressions,
 )
-from relax_aot.scheduling.jam import UNROLLED, always_loaded
 from relax_aot.scheduling.nest import Nest, ranges
 from relax_aot.scheduling.targets import Target
+from relax_aot.scheduling.unroll_and_jam import UNROLLED, always_loaded
 from relax_aot.scheduling.windows import Interior, interior, whole
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -256,17 +256,17 @@ def _cost(
     return work * (1 + code / (target.code * share))
 
 
-def turns(nest: Nest, bounds: Bounds) -> int:
+def iterations(nest: Nest, bounds: Bounds) -> int:
     """How often the innermost blocks of a nest run at the greatest sizes, about."""
     inside = ranges((*nest.loops, *nest.reductions), bounds)
     outer = prod(_most(loop, inside) for loop in nest.loops)
-    return outer * max(_inner_turns(nest.leaf, inside), 1)
+    return outer * max(_inner_iterations(nest.leaf, inside), 1)
 
 
-def _inner_turns(body: tuple[Stmt, ...], bounds: Bounds) -> int:
+def _inner_iterations(body: tuple[Stmt, ...], bounds: Bounds) -> int:
     """Loops one after another add up, loops in one another multiply."""
     return sum(
-        _most(stmt, bounds) * max(_inner_turns(stmt.body, bounds), 1)
+        _most(stmt, bounds) * max(_inner_iterations(stmt.body, bounds), 1)
         for stmt in body
         if isinstance(stmt, For)
     )

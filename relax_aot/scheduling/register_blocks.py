@@ -1,0 +1,196 @@
+"""Register blocking: output loops in tiles whose sums all stay in registers.
+
+A loop becomes a loop over full tiles and a remainder, exactly, whether its size is a number or
+dynamic. Positions where a padded window is clipped are separate from the interior, which has
+no bounds to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
+from relax_aot.ir.loops import For, Kernel, Let, Stmt
+from relax_aot.scheduling.block_cost import Blocking, choose, iterations
+from relax_aot.scheduling.nest import Nest, bounds_known, names_in, nest_of, ranges
+from relax_aot.scheduling.targets import Target
+from relax_aot.scheduling.unroll_and_jam import CannotJam, Lane, Plan, unroll_and_jam
+from relax_aot.scheduling.windows import Interior, interior
+from relax_aot.scheduling.writer import Names, Writer
+
+
+def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int = 0) -> Kernel:
+    """The same results to the bit, from blocks of several results at once. `work`: of the whole
+    model, in iterations of innermost loops; 0 where this kernel is all of it."""
+    w = Writer(Names(names_in(kernel)), bounds.open)
+    total = max(work or work_of(kernel, bounds), 1)
+
+    def blocked(body: tuple[Stmt, ...], bounds: Bounds, times: int) -> None:
+        for stmt in body:
+            if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
+                bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
+                w.bounds = w.bounds.with_value(stmt.name, stmt.value, stmt.value)
+            nest = nest_of(stmt, w.bounds)
+            if nest is not None:
+                share = times * iterations(nest, bounds) / total
+                blocking = choose(nest, w.bounds, target, share)
+                if blocking is None:
+                    w.add(stmt)
+                else:
+                    _Blocks(nest, blocking, w).loops(0, _State({}, {}, {}))
+            elif isinstance(stmt, For) and bounds_known(stmt, w.bounds):
+                with w.loop(stmt.variable, stmt.start, stmt.stop):
+                    blocked(stmt.body, ranges((stmt,), bounds), times * _most(stmt, bounds))
+            else:
+                w.add(stmt)
+
+    with w.block() as body:
+        blocked(kernel.body, bounds, 1)
+    return replace(kernel, body=tuple(body))
+
+
+def work_of(kernel: Kernel, bounds: Bounds) -> int:
+    """Iterations of the innermost loops of all nests."""
+    return _work(kernel.body, bounds)
+
+
+def _work(body: tuple[Stmt, ...], bounds: Bounds) -> int:
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
+            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
+        nest = nest_of(stmt, bounds)
+        if nest is not None:
+            total += iterations(nest, bounds)
+        elif isinstance(stmt, For) and bounds_known(stmt, bounds):
+            total += _most(stmt, bounds) * _work(stmt.body, ranges((stmt,), bounds))
+    return total
+
+
+def _most(loop: For, bounds: Bounds) -> int:
+    return max(interval(loop.stop - loop.start, bounds)[1], 1)
+
+
+Ends = tuple[Dim, Dim]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """`at`: the value of each outer loop; `lanes`: how many of its iterations a block holds;
+    `full`: bounds of inner loops that hold there."""
+
+    at: Mapping[str, Dim]
+    lanes: Mapping[str, int]
+    full: Mapping[str, Ends]
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The loops of one nest."""
+
+    nest: Nest
+    blocking: Blocking
+    w: Writer
+
+    def loops(self, depth: int, state: _State) -> None:
+        if depth == len(self.nest.loops):
+            self._leaf(state)
+            return
+        loop = self.nest.loops[depth]
+        at = state.at
+        loop = For(loop.variable, loop.start.substitute(at), loop.stop.substitute(at), ())
+        size = dict(self.blocking.tiles).get(loop.variable, 1)
+        inside = interior(loop, self.nest.reductions)
+        if inside is None or not self._separate(loop, inside, size):
+            self._cover(depth, state, loop.variable, (loop.start, loop.stop), size)
+            return
+        low = self.w.short(f"{loop.variable}_low", inside.start)
+        high = self.w.short(f"{loop.variable}_high", inside.stop)
+        full = {**state.full, **dict(inside.full)}
+        self._cover(depth, replace(state, full=full), loop.variable, (low, high), size)
+        self._borders(depth, state, loop, (low, high))
+
+    def _separate(self, loop: For, inside: Interior, size: int) -> bool:
+        """Whether borders and interior are blocks of their own."""
+        if not inside.full:
+            return False
+        unrolled = {name for name, steps in self.blocking.steps if steps == 0}
+        written_out = {name for name, _ in inside.full} <= unrolled
+        extent = simplify(loop.stop - loop.start, self.w.bounds)
+        one_tile = extent.is_constant and extent.constant <= size
+        return not (written_out and one_tile) and (size > 1 or written_out)
+
+    def _leaf(self, state: _State) -> None:
+        plan = Plan(state.full, dict(self.blocking.steps))
+        offsets = product(*(range(count) for count in state.lanes.values()))
+        moves = (dict(zip(state.lanes, offset, strict=True)) for offset in offsets)
+        lanes = [
+            Lane({**state.at, **{name: state.at[name] + i for name, i in move.items()}}, {})
+            for move in moves
+        ]
+        unroll_and_jam(self.nest.leaf, lanes, plan, self.w)
+
+    def _cover(self, depth: int, state: _State, variable: str, ends: Ends, size: int) -> None:
+        """Covers one region of one loop by blocks."""
+        (start, stop), w = ends, self.w
+        extent = simplify(stop - start, w.bounds)
+        if extent.is_constant and extent.constant <= 0:
+            return
+        count = simplify(extent // size, w.bounds)
+        if size > 1 and count != 0:
+            try:
+                self._tiles(depth, state, variable, start, count, size)
+                start = start + count * size
+            except CannotJam:
+                pass
+        left = simplify(stop - start, w.bounds)
+        if left == 0:
+            return
+        if left.is_constant and 1 < left.constant < size:
+            try:
+                self._inside(depth, state, variable, start, left.constant)
+                return
+            except CannotJam:
+                pass
+        self._singles(depth, state, variable, start, stop)
+
+    def _borders(self, depth: int, state: _State, loop: For, hole: Ends) -> None:
+        """The positions before and after the hole, one at a time, in one loop."""
+        w = self.w
+        before = simplify(hole[0] - loop.start, w.bounds)
+        after = simplify(loop.stop - hole[1], w.bounds)
+        for start, stop, other in ((loop.start, hole[0], after), (hole[1], loop.stop, before)):
+            if other == 0:
+                self._singles(depth, state, loop.variable, start, stop)
+                return
+        with w.range(f"{loop.variable}_border", before + after) as counter:
+            # 0 up to the hole, 1 beyond it.
+            beyond = dim_min(dim_max(counter - before + 1, 0), 1)
+            at = loop.start + counter + beyond * (hole[1] - hole[0])
+            self._inside(depth, state, loop.variable, w.let(loop.variable, at, at, at), 1)
+
+    def _tiles(
+        self, depth: int, state: _State, variable: str, start: Dim, count: Dim, size: int
+    ) -> None:
+        if count == 1:
+            self._inside(depth, state, variable, start, size)
+            return
+        with self.w.range(f"{variable}_tile", count) as counter:
+            self._inside(depth, state, variable, start + counter * size, size)
+
+    def _singles(self, depth: int, state: _State, variable: str, start: Dim, stop: Dim) -> None:
+        if stop - start == 1:
+            self._inside(depth, state, variable, start, 1)
+            return
+        with self.w.range(variable, stop, start) as at:
+            self._inside(depth, state, variable, at, 1)
+
+    def _inside(self, depth: int, state: _State, variable: str, at: Dim, lanes: int) -> None:
+        """The loops inside an iteration, or a block of some. Adds nothing where lanes cannot be
+        jammed."""
+        place, count = {**state.at, variable: at}, {**state.lanes, variable: lanes}
+        with self.w.block() as body:
+            self.loops(depth + 1, _State(place, count, state.full))
+        self.w.add(*body)
