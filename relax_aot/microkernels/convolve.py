@@ -62,6 +62,10 @@ DEPTHWISE = {
     "loops": f"{LINE}, {PIXEL}, c in f..f + 1", "weights": "line_taps * pixel_taps * channels",
     "add": ADD_INSIDE,
 }  # fmt: skip
+PANEL = (
+    "f // 32 * 32 * line_taps * pixel_taps * channels + "
+    "((y * pixel_taps + x) * channels + c) * min(filters - f // 32 * 32, 32) + f % 32"
+)
 FAMILY = (
     {
         **NCHW, **DENSE, "name": "raot_convolve_f32", "loops": f"{CHANNEL}, {LINE}, {PIXEL}",
@@ -71,8 +75,8 @@ FAMILY = (
     },
     {
         **NHWC, **DENSE, "name": "raot_convolve_last_f32", "loops": f"{LINE}, {PIXEL}, {CHANNEL}",
-        "add": ADD_INSIDE, "apart": "1", "weight": "f // 32, y, x, c, f % 32",
-        "weights": "up(filters, 32) // 32, line_taps, pixel_taps, channels, 32",
+        "add": ADD_INSIDE, "apart": "1", "weight": PANEL,
+        "weights": "filters * line_taps * pixel_taps * channels",
     },
     {
         **NHWC, **DEPTHWISE, "name": "raot_convolve_each_f32",

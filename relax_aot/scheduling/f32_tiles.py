@@ -163,33 +163,31 @@ class _Tiles:
         with self.w.tiles(names, stop - start, COLUMNS) as (first, width):
             place = _Place(start + first, width)
             if self.rows is None:
-                self._tile(place, full, first // COLUMNS)
+                self._tile(place, full)
             else:
-                self._rows(self.rows, place, full, first // COLUMNS)
+                self._rows(self.rows, place, full)
 
-    def _rows(self, rows: For, place: _Place, full: Full, panel: Dim) -> None:
+    def _rows(self, rows: For, place: _Place, full: Full) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
         w, inside = self.w, interior(rows, self.found.reductions)
         if inside is None or not inside.full:
-            self._full_rows(rows, (rows.start, rows.stop), place, full, panel)
+            self._full_rows(rows, (rows.start, rows.stop), place, full)
             return
         low = w.short(f"{rows.variable}_low", inside.start)
         high = w.short(f"{rows.variable}_high", inside.stop)
         known = {**full, **dict(inside.full)}
-        self._full_rows(rows, (low, high), place, known, panel)
+        self._full_rows(rows, (low, high), place, known)
         for start, stop in ((rows.start, low), (high, rows.stop)):
             if start != stop:
                 with w.range(rows.variable, stop, start) as row:
-                    self._tile(replace(place, row=row), full, panel)
+                    self._tile(replace(place, row=row), full)
 
-    def _full_rows(
-        self, rows: For, ends: tuple[Dim, Dim], place: _Place, full: Full, panel: Dim
-    ) -> None:
+    def _full_rows(self, rows: For, ends: tuple[Dim, Dim], place: _Place, full: Full) -> None:
         names = (f"{rows.variable}_tile", "height")
         with self.w.tiles(names, ends[1] - ends[0], self.tile_rows) as (first, height):
-            self._tile(replace(place, row=ends[0] + first, height=height), full, panel)
+            self._tile(replace(place, row=ends[0] + first, height=height), full)
 
-    def _tile(self, place: _Place, full: Full, panel: Dim) -> None:
+    def _tile(self, place: _Place, full: Full) -> None:
         found, w = self.found, self.w
         shape = (Dim.of(self.tile_rows if self.rows is not None else 1), Dim.of(COLUMNS))
         sums = Buffer(w.names.fresh("sums"), DType.F32, shape)
@@ -202,8 +200,9 @@ class _Tiles:
         origin |= starts
         left, right = moved(found.left, origin), moved(found.right, origin)
         if self.panels is not None:
-            right = self.panels.at(panel, [origin[loop.variable] for loop in found.reductions])
-            steps = self.panels.steps()
+            starts_at = [origin[loop.variable] for loop in found.reductions]
+            right = self.panels.at(place.column, place.width, starts_at)
+            steps = self.panels.steps(place.width)
             levels = [(n, a, packed) for (n, a, _), packed in zip(levels, steps, strict=True)]
         left_row = ZERO if self.rows is None else step_of(found.left, self.rows.variable)
         w.add(Multiply(sums, place.height, place.width, tuple(levels), left, left_row, right))

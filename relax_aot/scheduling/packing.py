@@ -86,25 +86,25 @@ def elements(load: Load, data: Array, names: Sequence[str], extents: Sequence[in
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """The right operand of a tile in panels of `width` columns:
-    `packed[outer..., panel, reductions..., column]`."""
+    """The right operand of a tile in panels of `width` columns, one behind the other, the last
+    one as wide as what is left: `packed[outer..., first column * depth + step * wide + column]`."""
 
     packed: Packed
     outer: tuple[For, ...]
     reductions: tuple[For, ...]
-    width: int
 
-    def at(self, panel: Dim, origin: Sequence[Dim]) -> Load:
-        """The first element of a panel's row; `origin`: where the reductions begin."""
+    def steps(self, wide: Dim) -> tuple[Dim, ...]:
+        """How many elements a step of each reduction loop is in a panel so wide."""
+        extents = [loop.stop for loop in self.reductions]
+        return tuple(prod(extents[at + 1 :], start=wide) for at in range(len(extents)))
+
+    def at(self, first: Dim, wide: Dim, origin: Sequence[Dim]) -> Load:
+        """The element of column `first`; `origin`: where the reductions begin."""
         outer = (Dim.of(loop.variable) for loop in self.outer)
-        return Load(self.packed.buffer, (*outer, panel, *origin, Dim.of(0)))
-
-    def steps(self) -> tuple[Dim, ...]:
-        """How many elements a step of each reduction loop is."""
-        layout = self.packed.layout
-        assert layout is not None
-        reductions = layout.group(self.packed.shape)[len(self.outer) + 1 :]
-        return tuple(Dim.of(pieces[0].stride if pieces else 0) for pieces in reductions)
+        pairs = zip(origin, self.steps(wide), strict=True)
+        depth = prod((loop.stop for loop in self.reductions), start=first)
+        where = sum((begin * step for begin, step in pairs), start=depth)
+        return Load(self.packed.buffer, (*outer, where))
 
 
 def panels_of(
@@ -124,14 +124,18 @@ def panels_of(
     if not affine or 0 in extents or prod(extents) > GREATEST:
         return None
     lead, across, depths = extents[: len(outer)], extents[len(outer)], extents[len(outer) + 1 :]
-    memory = (-(-across // width), *depths, width)
-    layout = permuted(lead, memory, (0, len(memory) - 1, *range(1, len(memory) - 1)))
-    names = [loop.variable for loop in loops]
+    names, depth = [loop.variable for loop in loops], prod(depths)
 
     def values(arrays: Arrays) -> Array:
-        return elements(load, arrays[load.buffer.name], names, extents)
+        matrix = elements(load, arrays[load.buffer.name], names, extents)
+        parts = []
+        for first in range(0, across, width):
+            wide = min(width, across - first)
+            columns = matrix.reshape(*lead, across, depth)[..., first : first + wide, :]
+            packed = permuted(lead, (depth, wide), (1, 0)).pack(columns)
+            parts.append(packed.reshape(*lead, depth * wide))
+        return np.concatenate(parts, axis=-1)
 
-    buffer = Buffer(name, load.dtype, tuple(map(Dim.of, (*lead, *memory))))
-    shape = (*lead, round_up(across, width), *depths)
-    packed = Packed(buffer, values, shape, layout, load.buffer.name)
-    return Panels(packed, outer, tuple(reductions), width)
+    buffer = Buffer(name, load.dtype, tuple(map(Dim.of, (*lead, across * depth))))
+    packed = Packed(buffer, values, origin=load.buffer.name)
+    return Panels(packed, outer, tuple(reductions))

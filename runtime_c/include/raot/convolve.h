@@ -9,8 +9,8 @@
  * taps in the order channel, y, x, weights so for each filter; where taps reach beyond the image
  * zeros count, and `panel` holds taps of `tile` pixels, unless `direct` says that pixels lie as
  * such a panel. raot_convolve_last_f32: lines, pixels, channels, taps in the order y, x, channel;
- * weights so for each RAOT_TILE_COLUMNS filters, which lie side by side; taps beyond the image do
- * not count, and taps of a line are not `apart`.
+ * weights so for each RAOT_TILE_COLUMNS filters, which are contiguous, the last ones without
+ * padding; taps beyond the image do not count, and taps of a line are not `apart`.
  *
  * raot_convolve_each_f32: the same image, one filter for each channel, weights in the order y, x,
  * channel. raot_convolve_planes_f32: one filter for each channel, channels first in image and
@@ -195,7 +195,6 @@ raot_convolve_last_f32(float *out, const float *image, const float *weights, con
                        const float *other, const struct raot_convolve *is)
 {
     const int32_t depth = is->channels;
-    const int32_t tap = depth * RAOT_TILE_COLUMNS;
     const int32_t taps = is->line_taps * is->pixel_taps;
 
     for (int32_t i = 0; i < is->out_lines; i++) {
@@ -205,10 +204,10 @@ raot_convolve_last_f32(float *out, const float *image, const float *weights, con
         for (int32_t j = 0; j < is->out_pixels; j += rows) {
             const int32_t pixel = j * is->pixel_step - is->pixel_pad;
             const struct raot_inside across = raot_inside(pixel, 1, is->pixel_taps, is->pixels);
-            const struct raot_level levels[3] = {
+            struct raot_level levels[3] = {
                 {1, 0, 0},
-                {down.last - down.first, is->line_apart * is->pixels * depth, is->pixel_taps * tap},
-                {(across.last - across.first) * depth, 1, RAOT_TILE_COLUMNS}};
+                {down.last - down.first, is->line_apart * is->pixels * depth, 0},
+                {(across.last - across.first) * depth, 1, 0}};
             const int32_t from =
                 ((line + down.first * is->line_apart) * is->pixels + pixel + across.first) * depth;
             rows = raot_alike(j, across, is);
@@ -216,9 +215,12 @@ raot_convolve_last_f32(float *out, const float *image, const float *weights, con
                 const int32_t columns =
                     is->filters - f < RAOT_TILE_COLUMNS ? is->filters - f : RAOT_TILE_COLUMNS;
                 const int32_t place = (i * is->out_pixels + j) * is->filters + f;
+                const int32_t tap = depth * columns;
                 const int32_t packed =
                     (f * taps) * depth + (down.first * is->pixel_taps + across.first) * tap;
                 float sums[RAOT_FEW_ROWS * RAOT_TILE_COLUMNS];
+                levels[1].right = is->pixel_taps * tap;
+                levels[2].right = columns;
                 raot_start_sums(sums, rows, columns, is->starts != 0 ? start + f : NULL, 0, 1);
                 raot_multiply_f32(rows, columns, levels, image + from, is->pixel_step * depth,
                                   weights + packed, sums);

@@ -6,32 +6,32 @@
  * The graph after all passes. Each call below is one function in this file; equal ones share it.
  *
  *     func @prefill(%x: f32[n, 8], %k: f32[m, 8], %v: f32[m, 8]) {
- *       %all_k: f32[m + n, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)  #
+ *       %all_k: f32[m + n, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_5624b02c)  #
  *           /new_k/MatMul + /all_k/Concat
  *       %k_next: f32[m, 8] = call_kernel @slice_k_next(%all_k)  # /k_next/Slice
- *       %all_v: f32[m + n, 8] = call_kernel @matmul_concat_all_v(%x, %v, %wv.packed_e3d64ad0)  #
+ *       %all_v: f32[m + n, 8] = call_kernel @matmul_concat_all_v(%x, %v, %wv.packed_307b14e8)  #
  *           /new_v/MatMul + /all_v/Concat
  *       %v_next: f32[m, 8] = call_kernel @slice_v_next(%all_v)  # /v_next/Slice
- *       %q: f32[n, 8] = call_kernel @matmul_q(%x, %wq.packed_e2492cf1)  # /q/MatMul
+ *       %q: f32[n, 8] = call_kernel @matmul_q(%x, %wq.packed_506488e6)  # /q/MatMul
  *       %seen: f32[n, 8], %scores: f32[min(6, n), m], %shares: f32[min(6, n), m] = call_kernel
  *           @transpose_matmul_etc_seen(%q, %k_next, %v_next)  # /turned/Transpose + /scores/MatMul
  *           + /shares/Softmax + /seen/MatMul
- *       %y: f32[n, 8] = call_kernel @matmul_y(%seen, %wo.packed_89305fbd)  # /y/MatMul
+ *       %y: f32[n, 8] = call_kernel @matmul_y(%seen, %wo.packed_73c77846)  # /y/MatMul
  *       return %y, %k_next, %v_next
  *     }
  *     func @decode(%x: f32[1, 8], %k: f32[m, 8], %v: f32[m, 8]) {
- *       %all_k: f32[m + 1, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)  #
+ *       %all_k: f32[m + 1, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_5624b02c)  #
  *           /new_k/MatMul + /all_k/Concat
  *       %k_next: f32[m, 8] = call_kernel @slice_k_next(%all_k)  # /k_next/Slice
- *       %all_v: f32[m + 1, 8] = call_kernel @matmul_concat_all_v(%x, %v, %wv.packed_e3d64ad0)  #
+ *       %all_v: f32[m + 1, 8] = call_kernel @matmul_concat_all_v(%x, %v, %wv.packed_307b14e8)  #
  *           /new_v/MatMul + /all_v/Concat
  *       %v_next: f32[m, 8] = call_kernel @slice_v_next(%all_v)  # /v_next/Slice
- *       %q: f32[1, 8] = call_kernel @matmul_q(%x, %wq.packed_e2492cf1)  # /q/MatMul
+ *       %q: f32[1, 8] = call_kernel @matmul_q(%x, %wq.packed_506488e6)  # /q/MatMul
  *       %scores: f32[1, m] = call_kernel @transpose_matmul_scores(%q, %k_next)  # /turned/Transpose
  *           + /scores/MatMul
  *       %shares: f32[1, m] = call_kernel @softmax_shares(%scores)  # /shares/Softmax
  *       %seen: f32[1, 8] = call_kernel @matmul_seen(%shares, %v_next)  # /seen/MatMul
- *       %y: f32[1, 8] = call_kernel @matmul_add_y(%seen, %bo, %wo.packed_89305fbd)  # /z/MatMul +
+ *       %y: f32[1, 8] = call_kernel @matmul_add_y(%seen, %bo, %wo.packed_73c77846)  # /z/MatMul +
  *           /y/Add
  *       return %y, %k_next, %v_next
  *     }
@@ -50,7 +50,7 @@
 #include "raot/multiply.h"
 
 /*
- * %q: f32[n, 8] = call_kernel @matmul_q(%x, %wq.packed_e2492cf1)
+ * %q: f32[n, 8] = call_kernel @matmul_q(%x, %wq.packed_506488e6)
  * from /q/MatMul, /y/MatMul
  */
 RAOT_NOINLINE static void matmul_q(int32_t n, const float *restrict x,
@@ -74,7 +74,7 @@ RAOT_NOINLINE static void matmul_q(int32_t n, const float *restrict x,
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 32}};
+        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
         raot_multiply_f32(
             height, 8, levels, &x[i0_tile * 48], 8, &wq_packed[0], sums);
         /*@ loop unroll 4096; */
@@ -87,7 +87,7 @@ RAOT_NOINLINE static void matmul_q(int32_t n, const float *restrict x,
 }
 
 /*
- * %all_k: f32[m + n, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)
+ * %all_k: f32[m + n, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_5624b02c)
  * from /new_k/MatMul + /all_k/Concat, /new_v/MatMul + /all_v/Concat
  */
 RAOT_NOINLINE static void matmul_concat_all_k(int32_t m, int32_t n, const float *restrict x,
@@ -118,7 +118,7 @@ RAOT_NOINLINE static void matmul_concat_all_k(int32_t m, int32_t n, const float 
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 32}};
+        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
         raot_multiply_f32(
             height, 8, levels, &x[i0_tile * 48], 8, &wk_packed[0], sums);
         /*@ loop unroll 4096; */
@@ -344,7 +344,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
 }
 
 /*
- * %q: f32[1, 8] = call_kernel @matmul_q(%x, %wq.packed_e2492cf1)
+ * %q: f32[1, 8] = call_kernel @matmul_q(%x, %wq.packed_506488e6)
  * from /q/MatMul
  */
 RAOT_NOINLINE static void matmul_q_2(const float *restrict x, const float *restrict wq_packed,
@@ -355,7 +355,7 @@ RAOT_NOINLINE static void matmul_q_2(const float *restrict x, const float *restr
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
-    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 32}};
+    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
     raot_multiply_f32(
         1, 8, levels, &x[0], 0, &wq_packed[0], sums);
     for (int32_t c_0 = 0; c_0 < 8; c_0++) {
@@ -364,7 +364,7 @@ RAOT_NOINLINE static void matmul_q_2(const float *restrict x, const float *restr
 }
 
 /*
- * %all_k: f32[m + 1, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_1743ecb1)
+ * %all_k: f32[m + 1, 8] = call_kernel @matmul_concat_all_k(%x, %k, %wk.packed_5624b02c)
  * from /new_k/MatMul + /all_k/Concat, /new_v/MatMul + /all_v/Concat
  */
 RAOT_NOINLINE static void matmul_concat_all_k_2(int32_t m, const float *restrict x,
@@ -382,7 +382,7 @@ RAOT_NOINLINE static void matmul_concat_all_k_2(int32_t m, const float *restrict
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
-    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 32}};
+    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
     raot_multiply_f32(
         1, 8, levels, &x[0], 0, &wk_packed[0], sums);
     for (int32_t c_0 = 0; c_0 < 8; c_0++) {
@@ -537,7 +537,7 @@ RAOT_NOINLINE static void matmul_seen(int32_t m, const float *restrict shares,
 }
 
 /*
- * %y: f32[1, 8] = call_kernel @matmul_add_y(%seen, %bo, %wo.packed_89305fbd)
+ * %y: f32[1, 8] = call_kernel @matmul_add_y(%seen, %bo, %wo.packed_73c77846)
  * from /z/MatMul + /y/Add
  */
 RAOT_NOINLINE static void matmul_add_y(const float *restrict seen, const float *restrict bo,
@@ -548,7 +548,7 @@ RAOT_NOINLINE static void matmul_add_y(const float *restrict seen, const float *
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
-    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 32}};
+    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
     raot_multiply_f32(
         1, 8, levels, &seen[0], 0, &wo_packed[0], sums);
     for (int32_t c_0 = 0; c_0 < 8; c_0++) {
@@ -679,15 +679,15 @@ enum raot_status attend_prefill_run(const struct attend_memory *memory,
     float *const shares = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SHARES);
 
     RAOT_PROFILE(matmul_concat_all_k,
-                 matmul_concat_all_k(m, n, in->x, k, attend_wk_packed_1743ecb1, all_k));
+                 matmul_concat_all_k(m, n, in->x, k, attend_wk_packed_5624b02c, all_k));
     RAOT_PROFILE(slice_k_next, slice_k_next(m, n, all_k, k_next));
     RAOT_PROFILE(matmul_concat_all_k,
-                 matmul_concat_all_k(m, n, in->x, v, attend_wv_packed_e3d64ad0, all_v));
+                 matmul_concat_all_k(m, n, in->x, v, attend_wv_packed_307b14e8, all_v));
     RAOT_PROFILE(slice_k_next, slice_k_next(m, n, all_v, v_next));
-    RAOT_PROFILE(matmul_q, matmul_q(n, in->x, attend_wq_packed_e2492cf1, seen));
+    RAOT_PROFILE(matmul_q, matmul_q(n, in->x, attend_wq_packed_506488e6, seen));
     RAOT_PROFILE(transpose_matmul_etc_seen,
                  transpose_matmul_etc_seen(m, n, k_next, v_next, seen, scores, shares));
-    RAOT_PROFILE(matmul_q, matmul_q(n, seen, attend_wo_packed_89305fbd, out->y));
+    RAOT_PROFILE(matmul_q, matmul_q(n, seen, attend_wo_packed_73c77846, out->y));
     if ((size_t)(m * 32) > 0) {
         (void)memcpy(k, k_next, (size_t)(m * 32));
     }
@@ -787,16 +787,16 @@ enum raot_status attend_decode_run(const struct attend_memory *memory,
     float *const v_next = raot_at(memory->arena, ATTEND_DECODE_OFFSET_V_NEXT);
 
     RAOT_PROFILE(matmul_concat_all_k_2,
-                 matmul_concat_all_k_2(m, in->x, k, attend_wk_packed_1743ecb1, all_k));
+                 matmul_concat_all_k_2(m, in->x, k, attend_wk_packed_5624b02c, all_k));
     RAOT_PROFILE(slice_k_next_2, slice_k_next_2(m, all_k, k_next));
     RAOT_PROFILE(matmul_concat_all_k_2,
-                 matmul_concat_all_k_2(m, in->x, v, attend_wv_packed_e3d64ad0, all_v));
+                 matmul_concat_all_k_2(m, in->x, v, attend_wv_packed_307b14e8, all_v));
     RAOT_PROFILE(slice_k_next_2, slice_k_next_2(m, all_v, v_next));
-    RAOT_PROFILE(matmul_q_2, matmul_q_2(in->x, attend_wq_packed_e2492cf1, q));
+    RAOT_PROFILE(matmul_q_2, matmul_q_2(in->x, attend_wq_packed_506488e6, q));
     RAOT_PROFILE(transpose_matmul_scores, transpose_matmul_scores(m, q, k_next, shares));
     RAOT_PROFILE(softmax_shares, softmax_shares(m, shares));
     RAOT_PROFILE(matmul_seen, matmul_seen(m, shares, v_next, seen));
-    RAOT_PROFILE(matmul_add_y, matmul_add_y(seen, attend_bo, attend_wo_packed_89305fbd, out->y));
+    RAOT_PROFILE(matmul_add_y, matmul_add_y(seen, attend_bo, attend_wo_packed_73c77846, out->y));
     if ((size_t)(m * 32) > 0) {
         (void)memcpy(k, k_next, (size_t)(m * 32));
     }

@@ -80,7 +80,7 @@ RAOT_STATIC_ASSERT(ATTEND_PREFILL_Y_BYTES >= 0 && ATTEND_PREFILL_Y_BYTES <= INT3
                    "ATTEND_PREFILL_Y_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(ATTEND_PREFILL_ARENA_BYTES >= 0 && ATTEND_PREFILL_ARENA_BYTES <= INT32_MAX,
                    "ATTEND_PREFILL_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(4LL * (long long)ATTEND_M_MAX + 18LL * (long long)ATTEND_N_MAX + 32LL <=
+RAOT_STATIC_ASSERT(4LL * (long long)ATTEND_M_MAX + 12LL * (long long)ATTEND_N_MAX + 17LL <=
                    INT32_MAX, "indices must fit int32_t: lower a bound");
 
 enum {
@@ -112,7 +112,7 @@ enum {
 
 RAOT_STATIC_ASSERT(ATTEND_DECODE_ARENA_BYTES >= 0 && ATTEND_DECODE_ARENA_BYTES <= INT32_MAX,
                    "ATTEND_DECODE_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(6LL * (long long)ATTEND_M_MAX + 32LL <= INT32_MAX,
+RAOT_STATIC_ASSERT(6LL * (long long)ATTEND_M_MAX + 8LL <= INT32_MAX,
                    "indices must fit int32_t: lower a bound");
 
 enum {

@@ -9,10 +9,10 @@
 
 #include <stdint.h>
 
-extern const float attend_wq_packed_e2492cf1[256]; /* f32[1, 8, 32] */
-extern const float attend_wk_packed_1743ecb1[256]; /* f32[1, 8, 32] */
-extern const float attend_wv_packed_e3d64ad0[256]; /* f32[1, 8, 32] */
-extern const float attend_wo_packed_89305fbd[256]; /* f32[1, 8, 32] */
+extern const float attend_wq_packed_506488e6[64]; /* f32[64] */
+extern const float attend_wk_packed_5624b02c[64]; /* f32[64] */
+extern const float attend_wv_packed_307b14e8[64]; /* f32[64] */
+extern const float attend_wo_packed_73c77846[64]; /* f32[64] */
 extern const float attend_bo[8]; /* f32[8] */
 
 #endif

@@ -36,7 +36,7 @@
  */
 RAOT_NOINLINE static void gemm_relu_first_on(int32_t batch, const float *restrict x,
                                              const float *restrict b1,
-                                             const float *restrict w1_packed_0,
+                                             const float *restrict w1_packed,
                                              float *restrict first_on)
 {
     /*@ loop unroll 4096; */
@@ -57,9 +57,9 @@ RAOT_NOINLINE static void gemm_relu_first_on(int32_t batch, const float *restric
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {12, 1, 32}};
+        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {12, 1, 24}};
         raot_multiply_f32(
-            height, 24, levels, &x[(i0_tile * 4) * 12], 12, &w1_packed_0[0], sums);
+            height, 24, levels, &x[(i0_tile * 4) * 12], 12, &w1_packed[0], sums);
         /*@ loop unroll 4096; */
         for (int32_t r_0 = 0; r_0 < height; r_0++) {
             for (int32_t c_0 = 0; c_0 < 24; c_0++) {
@@ -97,7 +97,7 @@ RAOT_NOINLINE static void gemm_tanh_second_on(int32_t batch, const float *restri
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {24, 1, 32}};
+        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {24, 1, 16}};
         raot_multiply_f32(
             height, 16, levels, &first_on[(i0_tile * 4) * 24], 24, &w2_packed[0], sums);
         /*@ loop unroll 4096; */
@@ -242,9 +242,9 @@ RAOT_NOINLINE static void softmax_chances(int32_t batch, float *restrict chances
 
 /* How the block of weights must begin: format, length, and the hash of this code. */
 static const unsigned char weights_identity[52] = {
-    0x52, 0x41, 0x4f, 0x54, 0x57, 0x47, 0x54, 0x53, 0x01, 0x00, 0x00, 0x00, 0xa0,
-    0x14, 0x00, 0x00, 0x10, 0x0c, 0x7e, 0x75, 0xaa, 0xb6, 0x4f, 0xdb, 0xf1, 0xa5,
-    0xd4, 0x21, 0xa1, 0x94, 0xb5, 0xf9, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
+    0x52, 0x41, 0x4f, 0x54, 0x57, 0x47, 0x54, 0x53, 0x01, 0x00, 0x00, 0x00, 0x20,
+    0x0d, 0x00, 0x00, 0x7a, 0xe9, 0xc0, 0x1b, 0x4c, 0x19, 0x34, 0x92, 0xc6, 0x12,
+    0x0c, 0x1f, 0x42, 0xf7, 0x6b, 0xcf, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 };
 
@@ -366,7 +366,7 @@ enum raot_status perceptron_run(const struct perceptron_memory *memory,
     RAOT_PROFILE(gemm_tanh_second_on,
                  gemm_tanh_second_on(batch, first_on,
                                      (const float *)raot_at_const(memory->weights, 256),
-                                     (const float *)raot_at_const(memory->weights, 2208),
+                                     (const float *)raot_at_const(memory->weights, 1824),
                                      second_on));
     RAOT_PROFILE(matmul_add_logits,
                  matmul_add_logits(batch, second_on,

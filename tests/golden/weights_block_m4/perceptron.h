@@ -87,7 +87,7 @@
 /* Sizes that do not change. */
 /* bytes that the address of arena and weights is a multiple of */
 #define PERCEPTRON_ALIGNMENT 16
-#define PERCEPTRON_WEIGHTS_BYTES 5280 /* bytes of memory.weights */
+#define PERCEPTRON_WEIGHTS_BYTES 3360 /* bytes of memory.weights */
 
 /*
  * Sizes that follow the bounds in perceptron_config.h, as enum constants; their values at the

@@ -10,7 +10,7 @@
 #include "raot/math.h"
 
 /*
- * perceptron_weights.bin, 5280 bytes, little-endian. The assembler looks for it in the
+ * perceptron_weights.bin, 3360 bytes, little-endian. The assembler looks for it in the
  * current folder and in those given with -Wa,-I; or say where it is:
  * -DPERCEPTRON_WEIGHTS_FILE='"path/perceptron_weights.bin"'.
  */

@@ -13,6 +13,6 @@
  * perceptron_weights.bin where it is linked in: compile perceptron_weights.c, or load the file
  * elsewhere.
  */
-extern const unsigned char perceptron_weights_block[5280];
+extern const unsigned char perceptron_weights_block[3360];
 
 #endif
