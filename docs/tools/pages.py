@@ -22,6 +22,9 @@ import click
 import relax_aot
 from relax_aot.cli.main import cli
 from relax_aot.frontends.tflite import page as tflite
+from relax_aot.ir.microkernel import MicroKernel
+from relax_aot.ir.text import kernel_text
+from relax_aot.microkernels import instruction_sets
 from relax_aot.ops import files
 from relax_aot.ops._attributes import REQUIRED, Attribute, text
 from relax_aot.project.board import Board, load_board
@@ -52,6 +55,15 @@ with the names of `--bound`:
 The first call sets the sizes of a state, which stay until `reset`. If several sizes are possible,
 or none, the call raises an error that names them. Every axis of every input is compared with the
 sizes before the C is called. The C returns `RAOT_ERR_SIZE` for sizes outside their bounds."""
+
+
+MICRO_KERNELS = """\
+Schedules put loops around micro-kernels: C functions of the runtime that work on packed operands.
+Each is described by its meaning, a kernel of the [text form](text_form.md) whose symbols are the
+sizes. The shape of an operand is its access range: the elements that the C function may read or
+write, from the address of the operand on. What the kernel does not store is undefined afterwards,
+unless the kernel reads it. Tests compare every C form with the meaning, for random sizes and
+operands within the ranges given here."""
 
 
 def cell(text: str) -> str:
@@ -110,6 +122,28 @@ def python_page() -> str:
     ):  # fmt: skip
         lines += _class(title, kind)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def micro_kernels_page() -> str:
+    lines = ["# Micro-kernels", "", MADE, "", MICRO_KERNELS]
+    for module in instruction_sets().values():
+        families: dict[str, list[MicroKernel]] = {}
+        for kernel in module.MICRO_KERNELS:
+            families.setdefault(re.sub("_[su]8$", "", kernel.name), []).append(kernel)
+        title, _, rest = (module.__doc__ or "").partition(":")
+        lines += ["", f"## {title}", "", cell(rest)[:1].upper() + cell(rest)[1:]]
+        for kernels in families.values():
+            kernel = kernels[0]
+            lines += ["", f"### {', '.join(f'`{one.name}`' for one in kernels)}", ""]
+            sizes = f"its sizes in `struct {kernel.struct}`" if kernel.struct else "its sizes"
+            lines += [
+                f"`raot/{kernel.header}`. The C function takes the operands, then {sizes}:",
+                "",
+            ]
+            lines += [f"- `{name}`: {found}" for name, found in kernel.sizes.items()]
+            lines += [f"- elements of `%{name}`: {found}" for name, found in kernel.values.items()]
+            lines += ["", "```", *kernel_text(kernel.meaning).split("\n"), "```"]
+    return "\n".join(lines) + "\n"
 
 
 def _function(name: str, function: Callable[..., Any], level: str) -> list[str]:
@@ -238,6 +272,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "boards.md": boards_page,
     "conformance.md": conformance_page,
     "operators.md": operators.page,
+    "micro_kernels.md": micro_kernels_page,
     "ops.md": ops_page,
     "options.md": options_page,
     "python.md": python_page,

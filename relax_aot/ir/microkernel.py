@@ -25,15 +25,19 @@ MOST_ARGUMENTS = 8
 @dataclass(frozen=True, slots=True)
 class Range:
     """Values of a size or an operand: one of `choices`, or `low..high` in multiples of `step`
-    above `low`. Where `high` is None there is no limit, and samples go up to `sampled`."""
+    above `low`. Where `high` is None there is no limit, and samples go up to `sampled`. Those of
+    `free` choices are samples only."""
 
     choices: tuple[Dim, ...] = ()
     low: Dim = ZERO
     high: Dim | None = None
     sampled: Dim = ZERO
     step: int = 1
+    free: bool = False
 
     def __str__(self) -> str:
+        if self.free:
+            return "any"
         if self.choices:
             return " or ".join(map(str, self.choices))
         if self.high == self.low:

@@ -2,7 +2,7 @@
 
 Each file describes its micro-kernels once, by their meaning (`relax_aot/ir/microkernel.py`).
 Interpretation, access ranges, multiply-adds, random samples, tests and the reference page
-(docs/micro_kernels.md) are derived.
+(docs/reference/micro_kernels.md) are derived.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Load, Micro, call_micro
@@ -18,14 +19,19 @@ from relax_aot.ir.microkernel import MicroKernel
 
 @lru_cache(maxsize=1)
 def all_micro_kernels() -> dict[str, MicroKernel]:
-    """By name, of every file of this folder."""
-    files = sorted(module.name for module in iter_modules(__path__) if module.name[0] != "_")
+    """By name, of every instruction set."""
     found: dict[str, MicroKernel] = {}
-    for file in files:
-        for kernel in import_module(f"{__name__}.{file}").MICRO_KERNELS:
+    for module in instruction_sets().values():
+        for kernel in module.MICRO_KERNELS:
             assert kernel.name not in found, f"{kernel.name} is described twice"
             found[kernel.name] = kernel
     return found
+
+
+def instruction_sets() -> dict[str, ModuleType]:
+    """The files of this folder, by name."""
+    names = sorted(module.name for module in iter_modules(__path__) if module.name[0] != "_")
+    return {name: import_module(f"{__name__}.{name}") for name in names}
 
 
 def call(name: str, **arguments: Load | Dim | int) -> Micro:

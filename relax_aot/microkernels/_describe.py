@@ -4,7 +4,7 @@ Descriptions are short by these conventions:
 
 - `$name` stands for a parameter of a family of micro-kernels;
 - a range is `low..high`, `low..` or `low..~sampled`, with steps `by 16` (of elements of floats in
-  millionths); `a | b` lists the choices;
+  millionths); `a | b` lists the choices, `~a | b` those of samples;
 - `span(rows * step, columns * 1)` is how many elements an operand with these extents and strides
   covers: none where an extent (or an argument without a stride) is not positive;
 - `up(count, 16)` is the next multiple of 16, `within(low, i, stop)` is `low <= i < stop`, and one
@@ -57,7 +57,8 @@ def micro_kernel(
 def _range(text: str) -> Range:
     text, _, step = text.partition(" by ")
     if ".." not in text:
-        return Range(tuple(parse_dim(part) for part in text.split("|")))
+        choices = tuple(parse_dim(part) for part in text.lstrip("~").split("|"))
+        return Range(choices, free=text.startswith("~"))
     low, _, high = text.partition("..")
     start = parse_dim(low)
     if not high or high.startswith("~"):

@@ -38,10 +38,10 @@ lines line_taps * line_apart..~line_taps * line_apart + 4,
 pixels pixel_taps * pixel_apart..~pixel_taps * pixel_apart + 4,
 out_lines (lines + 2 * line_pad - (line_taps - 1) * line_apart - 1) // line_step + 1,
 out_pixels (pixels + 2 * pixel_pad - (pixel_taps - 1) * pixel_apart - 1) // pixel_step + 1,
-line_taps 1 | 3 | 4, pixel_taps 1 | 3, line_step 1..~2, pixel_step 1..~2,
+line_taps ~1 | 3 | 4, pixel_taps ~1 | 3, line_step 1..~2, pixel_step 1..~2,
 line_pad 0..line_taps // 2, pixel_pad 0..pixel_taps // 2,
-line_apart 1..~2, pixel_apart 1..$apart, low -128 | 0,
-high 32640 | 16576, starts 0..1, adds 0..1, direct 0, tile 4 | 8 | 32"""
+line_apart 1..~2, pixel_apart 1..$apart, low ~-128 | 0,
+high ~32640 | 16576, starts 0..1, adds 0..1, direct 0, tile 4..~32 by 4"""
 ADD = "sum = fma(%image[$pixel], %weights[$weight], sum)"
 ADD_INSIDE = f"if inside {{\n{ADD}\n}}"
 ADD_ZEROS = ADD.replace("%image[$pixel]", "select(inside, %image[$pixel], 0.0:f32)")
@@ -56,9 +56,9 @@ NHWC = {
     "pixel": "(line * pixels + pixel) * channels + c",
     "at": "(i * out_pixels + j) * filters + f",
 }
-DENSE = {"filters": "1 | 5 | 9 | 35", "channels": "1 | 3 | 7", "apart": "2"}
+DENSE = {"filters": "~1 | 5 | 9 | 35", "channels": "~1 | 3 | 7", "apart": "2"}
 DEPTHWISE = {
-    "filters": "channels", "channels": "1 | 5 | 9 | 35", "apart": "2",
+    "filters": "channels", "channels": "~1 | 5 | 9 | 35", "apart": "2",
     "loops": f"{LINE}, {PIXEL}, c in f..f + 1", "weights": "line_taps * pixel_taps * channels",
     "add": ADD_INSIDE,
 }  # fmt: skip

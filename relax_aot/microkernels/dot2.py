@@ -48,7 +48,7 @@ kernel @raot_strip_$S(
 }"""
 STRIP_SIZES = """zero 0..127, channels 1..~3, row_phases 1..row_stride,
 column_phases 1..column_stride, lines 1..~5, places 1..~30, row_stride 1..~3, column_stride 1..~3,
-top -3..3, left -3..3, image_rows 1..~5, image_columns 1..~25,
+top ~-3 | -1 | 0 | 3, left ~-3 | -1 | 0 | 3, image_rows 1..~5, image_columns 1..~25,
 channel_step image_rows * row_step.., row_step image_columns * column_step.., column_step 1..~2"""
 
 OFFSETS = """
@@ -143,9 +143,10 @@ kernel @raot_depthwise_channels_$S(
     %sums[c] = sum
   }
 }"""
-DEPTHWISE_CHANNELS_SIZES = """channels 1..~40, zero -128..127, first0 0..1,
-last0 first0..~first0 + 2, step0 6 * channels, count1 6, first1 0..2, last1 first1..~first1 + 3,
-step1 channels, %weights -255..255"""
+DEPTHWISE_CHANNELS_SIZES = """channels 1..~40, zero -128..127, first0 ~0 | 1,
+last0 first0..~first0 + 2, step0 ~6 * channels, count1 ~6,
+first1 ~0 | 1 | 2, last1 first1..~first1 + 3,
+step1 ~channels, %weights -255..255"""
 
 RESCALE = """
 kernel @raot_rescale_$form(

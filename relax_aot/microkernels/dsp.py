@@ -71,8 +71,9 @@ kernel @raot_plane_$S(%image: $T[span(image_rows * row_step, image_columns * ste
     %plane[r * width + c] = select(inside, %image[y * row_step + x * step], $T(index(zero)))
   }
 }"""
-PLANE_SIZES = """zero 0..127, rows 1..~5, width 1..~12, top -2..2, left -2..1, image_rows 4,
-image_columns 1..~9, row_step 30, step 1..~3"""
+PLANE_SIZES = """zero 0..127, rows 1..~5, width 1..~12, top ~-2 | -1 | 0 | 2, left ~-2 | -1 | 0 | 1,
+image_rows ~4,
+image_columns 1..~9, row_step ~30, step 1..~3"""
 
 DEPTHWISE = """
 kernel @raot_depthwise_$S(

@@ -45,9 +45,10 @@ kernel @raot_rows_$S(%image: $T[span(count0 * step0, last1 - first1 * step1,
   }
 }"""
 GATHER_ROWS_SIZES = """zero -128..127, flip $flip, depth up(count0 * count1 * count2, 16),
-places 1..8, count0 1..~9, step0 40, to0 1, count1 1..~3, first1 0..count1, last1 first1..count1,
-step1 400, to1 count0 * count2, count2 1..~3, step2 1..~3, to2 count0, lead -2..3, apart 1..2,
-tap 1, width 1..~12"""
+places 1..8, count0 1..~9, step0 ~40, to0 ~1, count1 1..~3, first1 0..count1, last1 first1..count1,
+step1 ~400, to1 ~count0 * count2, count2 1..~3, step2 1..~3, to2 ~count0, lead ~-2 | -1 | 0 | 3,
+apart 1..2,
+tap ~1, width 1..~12"""
 
 MULTIPLY_ROWS = """
 kernel @raot_multiply_rows_s8(
@@ -77,9 +78,10 @@ kernel @raot_beside_$S(%image: $T[span(channels * channel_step, last1 - first1 *
     %strip[x, y, c] = i8(byte)
   }
 }"""
-GATHER_WINDOWS_SIZES = """zero -128..127, flip $flip, channels 1..~40, channel_step 1 | 200,
-lines 1..~3, first1 0..lines, last1 first1..lines, line_step 8000, columns 1..~12, first -3..4,
-width 1..~14, column_step channels | 3"""
+GATHER_WINDOWS_SIZES = """zero -128..127, flip $flip, channels 1..~40, channel_step ~1 | 200,
+lines 1..~3, first1 0..lines, last1 first1..lines, line_step ~8000, columns 1..~12,
+first ~-3 | 0 | 2 | 4,
+width 1..~14, column_step ~channels | 3"""
 
 MULTIPLY_WINDOWS = """
 kernel @raot_multiply_last_s8(
@@ -135,7 +137,7 @@ kernel @raot_last_$S(
   }
 }"""
 REQUANTIZE_WINDOWS_SIZES = f"""channels 1..~37, places 1..~5,
-out_step channels * channel_step.., channel_step 1 | 40, {LIMITS}, $ranges"""
+out_step channels * channel_step.., channel_step ~1 | 40, {LIMITS}, $ranges"""
 
 FILL = """
 kernel @raot_frame_quads() -> (%quads: i8[count]) {
@@ -157,8 +159,9 @@ kernel @raot_quads_$S(%image: $T[span(min(lines, top + 2 * blocks + 2) * line_st
       i8((u8(%image[y * line_step + x * step]) ^ u8(index(flip)))), %quads[b, c, j])
   }
 }"""
-INTERLEAVE_SIZES = """flip $flip, blocks 1..~4, length 4..~40, top -3..3, left -3..2, lines 4..~10,
-columns 3..~40, line_step columns * step.., step 1 | 2 | 5 | 17 | 18 | 64"""
+INTERLEAVE_SIZES = """flip $flip, blocks 1..~4, length 4..~40,
+top ~-3 | -1 | 0 | 3, left ~-3 | -1 | 0 | 2, lines 4..~10,
+columns 3..~40, line_step columns * step.., step ~1 | 2 | 5 | 17 | 18 | 64"""
 
 DEPTHWISE = """
 kernel @raot_multiply_quads_s8(
@@ -189,7 +192,7 @@ kernel @raot_channel_$S(
   }
 }"""
 REQUANTIZE_CHANNEL_SIZES = f"""lines 1..~5, count 1..~30,
-line_step count * step..~count * step + 1, step 1 | 2 | 7, {LIMITS}, $ranges"""
+line_step count * step..~count * step + 1, step ~1 | 2 | 7, {LIMITS}, $ranges"""
 
 REQUANTIZE = """
 kernel @raot_requantize_$F(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from relax_aot.emit.view import ModelView
 from relax_aot.externs import ExternTable
 from relax_aot.fusion.summary import Summary
 from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Micro, walk
 from relax_aot.planning import Plan
 from relax_aot.project.board import Board
 from relax_aot.project.fit import Need, needs_of, state_bytes
@@ -98,6 +99,7 @@ def assemble(
             template, model=sources.view, header=sources.header, board=shown
         ).encode()
     files[MARKER] = _figures(board, plan, sources, shown.needs)
+    files |= micro_kernel_headers([plan])
     files |= runtime_headers(files | externs.files)
     files |= extern_files(files, externs)
     return Project(
@@ -205,6 +207,13 @@ def weights_form(view: ModelView) -> str:
     if view.weights_apart:
         return "blob"
     return "asm" if view.weights.in_block else "c"
+
+
+def micro_kernel_headers(plans: Iterable[Plan]) -> dict[str, bytes]:
+    """The headers of micro-kernels that the runtime does not have."""
+    statements = (stmt for plan in plans for kernel in plan.kernels for stmt in walk(kernel.body))
+    used = {stmt.kernel for stmt in statements if isinstance(stmt, Micro)}
+    return {f"raot/{one.header}": one.source.encode() for one in used if one.source}
 
 
 def runtime_headers(files: Mapping[str, bytes]) -> dict[str, bytes]:

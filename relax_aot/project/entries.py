@@ -24,6 +24,7 @@ from relax_aot.project import (
     board_view,
     extern_files,
     kernel_marks,
+    micro_kernel_headers,
     options_text,
     runtime_headers,
     sharing_of,
@@ -139,6 +140,7 @@ def assemble_entries(
         )  # fmt: skip
         files[path] = text.encode()
     files[MARKER] = _figures(board, parts, sources, needs)
+    files |= micro_kernel_headers(plans)
     files |= runtime_headers(files | externs.files)
     files |= extern_files(files, externs)
     files = dict(sorted(files.items()))
