@@ -105,9 +105,8 @@ struct raot_weights_limit {
 };
 
 /* RAOT_OK where the numbers of a checked block are within all limits, else RAOT_ERR_LIMITS. */
-static inline enum raot_status raot_weights_limited(const void *block,
-                                                    const struct raot_weights_limit *limits,
-                                                    size_t count)
+static inline enum raot_status
+raot_weights_limited(const void *block, const struct raot_weights_limit *limits, size_t count)
 {
     const unsigned char *const at = block;
 
