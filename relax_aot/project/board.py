@@ -26,6 +26,7 @@ from relax_aot.plugins import (
     plugin_path,
     refuse_twice,
 )
+from relax_aot.project.cores import Named, problems
 from relax_aot.resources import data_dir
 
 FAMILIES = ("host", "cortex_m", "linux", "component")
@@ -306,7 +307,8 @@ def _board(name: str, top: _Table) -> Board:
     compiler.only("prefix", "flags", "link_flags")
     memories, regions = _memories(top, family), _regions(top)
     _check_regions(top, memories, regions)
-    return Board(
+    emulator = _emulator(top, family)
+    board = Board(
         name=name,
         title=top.text("title"),
         family=family,
@@ -317,12 +319,25 @@ def _board(name: str, top: _Table) -> Board:
         link_flags=compiler.texts("link_flags"),
         memories=memories,
         regions=regions,
-        emulator=_emulator(top, family),
+        emulator=emulator,
         stack_bytes=top.size("stack"),
         source=top.text("source"),
         notes=top.optional_text("notes"),
         uart=_uart(top, family),
     )
+    _check_core(top, board)
+    return board
+
+
+def _check_core(top: _Table, board: Board) -> None:
+    emulator = board.emulator or Emulator("")
+    named = Named(
+        board.family, board.cpu, board.features, board.flags,
+        machine=emulator.machine or "", emulated_cpu=emulator.cpu or "",
+    )  # fmt: skip
+    for key, expected in problems(named):
+        table, _, last = key.rpartition(".")
+        raise (top.table(table) if table else top).fail(last, expected)
 
 
 def _memories(top: _Table, family: str) -> tuple[Memory, ...]:
