@@ -53,26 +53,26 @@ class Project:
         return f"<relax_aot.Project {self.built.name} for {self.built.board.name}>"
 
     def write(self, folder: str | os.PathLike[str], package: str = "flat") -> Path:
-        """Write the C project into `folder`, all of it or nothing; `package` is flat, zephyr,
+        """Write the C project to `folder`, completely or not at all. `package` is flat, zephyr,
         esp-idf, platformio, arduino or cmsis-pack."""
         return self.built.write(
             arguments.path("folder", folder), arguments.text("package", package)
         )
 
     def host(self, *, sanitize: bool = False) -> HostModel:
-        """Built with the host's compiler; with `sanitize` under ASan and UBSan."""
+        """Build the model with the host's compiler. `sanitize` enables ASan and UBSan."""
         sanitize = arguments.flag("sanitize", sanitize)
         return host_model(self.built, sanitize=sanitize, sizes=self.sizes)
 
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> Project:
-        """This project with sizes that the shapes of inputs do not determine, by the names of
-        the source: `project.at(n=5).emulate(x=...)`."""
+        """Return this project with sizes, by their source names, that the shapes of inputs do not
+        determine: `project.at(n=5).emulate(x=...)`."""
         interface = self.built.interface
         given = given_sizes(interface.dims, merged_sizes(sizes, named), interface.fixed_sizes)
         return replace(self, sizes={**self.sizes, **given})
 
     def emulate(self, /, *arrays: Mapping[str, Array] | None, **named: Array) -> Emulation:
-        """One run on the project's board under QEMU, with arrays by input name."""
+        """Run the model once on the project's emulated board, with arrays by input name."""
         return emulate(self.built, [by_name(arrays, named)], self.sizes)[0]
 
     def report(
@@ -82,8 +82,8 @@ class Project:
         at: Sequence[Mapping[str, int]] = (),
         format: str = "html",
     ) -> Path:
-        """Write the memory map, kernels and sizes as html, svg, json or txt. `at` are the
-        sizes to show; unless given lowest, middle and highest."""
+        """Write the report as html, svg, json or txt. `at` are the sizes to show, by default the
+        lowest, middle and highest."""
         arguments.kind("at", at, Sequence, "a list of sizes by name")
         known, fixed = self.built.interface.dims, self.built.interface.fixed_sizes
         sizes = [given_sizes(known, arguments.named("at", one), fixed) for one in at]
@@ -97,12 +97,12 @@ class Project:
 
     @property
     def quantized(self) -> Quantized | None:
-        """The noise of each layer, where the model was quantized here."""
+        """The quantization noise of each layer, or None without `quantize`."""
         return self.built.quantized
 
     @property
     def plan(self) -> object:
-        """Where every value lives."""
+        """The memory plan: the place of every value."""
         return self.built.plan
 
     @property
@@ -149,37 +149,38 @@ class EntriesProject:
 
     @property
     def entries(self) -> Mapping[str, Project]:
-        """Each entry by itself: its plan, its report, one call of it from a cleared state."""
+        """Each entry separately: its plan, its report, one call with a cleared state."""
         return {name: Project(project) for name, project in self.built.entries.items()}
 
     def write(self, folder: str | os.PathLike[str], package: str = "flat") -> Path:
-        """Write the C project into `folder`, all of it or nothing."""
+        """Write the C project to `folder`, completely or not at all."""
         return self.built.write(
             arguments.path("folder", folder), arguments.text("package", package)
         )
 
     def host(self, *, sanitize: bool = False) -> HostEntries:
-        """Built with the host's compiler: `host.decode(x=...)` calls an entry, the state is
-        kept from call to call; with `sanitize` under ASan and UBSan."""
+        """Build the entries with the host's compiler. `host.decode(x=...)` calls an entry, and the
+        state is kept between calls. `sanitize` enables ASan and UBSan."""
         sanitize = arguments.flag("sanitize", sanitize)
         return entries_host(self.built, sanitize=sanitize, sizes=self.sizes)
 
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> EntriesProject:
-        """This project with sizes that the shapes of inputs do not determine, by the names of
-        the source: `project.at(m=64).host()`."""
+        """Return this project with sizes, by their source names, that the shapes of inputs do not
+        determine: `project.at(m=64).host()`."""
         given = given_sizes(self.built.bounded, merged_sizes(sizes, named))
         return replace(self, sizes={**self.sizes, **given})
 
     def emulate(self, calls: Sequence[Sample]) -> list[Emulation]:
-        """Calls of entries in order, in one program on the project's board under QEMU; the
-        state is kept from call to call. A call is (entry, inputs by name), or with a third
-        part, the sizes that no shape determines, by name."""
+        """Make calls of entries in order, in one program on the project's emulated board. The state
+        is kept between calls. A call is (entry, inputs by name), optionally with sizes by name that
+        no shape determines."""
         arguments.kind("calls", calls, Sequence, "a list of calls")
         return emulate_entries(self.built, calls_of(self.built, calls, self.sizes))
 
     @property
     def memory(self) -> Memory:
-        """Bytes of the whole: one entry runs at a time, so the greatest arena and stack count."""
+        """Bytes of the whole project. One entry runs at a time, so arena and stack are the largest
+        of the entries."""
         return entries_memory(self.built)
 
     @property
@@ -221,11 +222,11 @@ def load(
     state: Mapping[str, str] | None = None,
     assume: Sequence[str] = (),
 ) -> Module | Entries:
-    """A model file, an `onnx.ModelProto` or a `torch.export.ExportedProgram` as a module; a
-    `torch.nn.Module` is traced on `examples` first, with `dynamic_shapes` as in `torch.export`.
-    A module that is loaded already takes the options too; its bounds can only be narrowed.
-    `bounds` gives the greatest size of each symbol, or (low, high). A dict of several, by the
-    names of entries, is one model whose entries share weights and state."""
+    """Load a model file, an `onnx.ModelProto` or a `torch.export.ExportedProgram` as a module. A
+    `torch.nn.Module` is traced with `examples` and `dynamic_shapes` as in `torch.export`. The
+    options also apply to a loaded module, whose bounds can only be narrowed. `bounds` are upper
+    bounds of symbols, or pairs (low, high). A dict of models by entry name is one model whose
+    entries share weights and state."""
     options = _options(bounds, fix, state, assume)
     if isinstance(source, Mapping | Entries):
         if examples is not None or dynamic_shapes is not None:
@@ -250,8 +251,8 @@ def parse(
     constants: Mapping[str, Array] | None = None,
     bounds: Mapping[str, Bound] | None = None,
 ) -> Module:
-    """The module that a text spells. `constants` are the data of those that stand as digests,
-    by name or digest."""
+    """Parse a module from its text form. `constants` are the data of constants that the text
+    contains as digests, by name or digest."""
     data = _constants(arguments.text("text", text), constants)
     return read(text, data, driver.imported(_options(bounds, None, None, ())))
 
@@ -262,7 +263,7 @@ def parse_entries(
     constants: Mapping[str, Array] | None = None,
     bounds: Mapping[str, Bound] | None = None,
 ) -> Entries:
-    """The entries that a text spells: `entry NAME` stands before the text of each."""
+    """Parse several entries from text: a line `entry NAME` precedes the text of each."""
     data = _constants(arguments.text("text", text), constants)
     return read_entries(text, data, driver.imported(_options(bounds, None, None, ())))
 
@@ -277,8 +278,8 @@ def _constants(text: str, constants: Mapping[str, Array] | None) -> dict[str, Ar
 
 
 def save(module: Module | Entries, path: str | os.PathLike[str]) -> Path:
-    """The module (or entries) as text, which `load` (or `parse_entries`) takes, and the data of
-    large constants beside it."""
+    """Write the module (or entries) as text for `load` (or `parse_entries`), and large constants to
+    a `.npz` next to it."""
     arguments.kind("module", module, (Module, Entries), "a module or entries")
     return save_text(module, arguments.path("path", path))
 
@@ -317,12 +318,11 @@ def compile(
     keep_float: Sequence[str] = (),
     symmetric: bool = False,
 ) -> Project | EntriesProject:
-    """A module or entries, or whatever `load` takes, as a C project for a board. `externs` are
-    tables of C functions that take the place of calls, `libraries` names of such tables that
-    installed packages bring. `weights` is auto, c (text), asm (included by the assembler) or
-    blob (a checked block apart from the code). `stepwise` adds a run that returns between
-    kernels. `quantize` is int8, which needs `calibrate`
-    (inputs by name, samples in front), or int8w or int4w."""
+    """Compile a source of `load`, a module or entries to a C project for a board. `externs` are
+    tables of C functions that replace calls, and `libraries` are names of such tables in installed
+    packages. `weights` is auto, c (text), asm (included by the assembler) or blob (a separate,
+    checked block). `stepwise` adds a run that returns between kernels. `quantize` is int8, which
+    needs `calibrate` (inputs by name with a leading axis of samples), int8w or int4w."""
     options = replace(
         _options(bounds, fix, state, assume),
         name=None if name is None else arguments.text("name", name),

@@ -10,11 +10,8 @@ from relax_aot.ir.graph import Module
 
 @dataclass(frozen=True)
 class Entries:
-    """Modules by the name of their entry, in the order in which the user gave them.
-
-    Symbols that the source models call the same have the same range, and states that they
-    call the same have the same type.
-    """
+    """Modules by the names of their entries, in the order of the user. Symbols with the same source
+    name have the same range, and states with the same source name have the same type."""
 
     modules: tuple[tuple[str, Module], ...]
 

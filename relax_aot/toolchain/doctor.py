@@ -110,11 +110,11 @@ def lines() -> list[str]:
     for row in rows():
         said.append(f"{row.tool:28} {row.version or 'missing':16} {row.enables}")
         if row.version is None:
-            instead = f"  ({row.instead} does its work)" if row.instead else ""
-            said.append(f"{'':28} get it by: {row.install}{instead}")
+            instead = f"  ({row.instead} is used instead)" if row.instead else ""
+            said.append(f"{'':28} install it with: {row.install}{instead}")
     if choice() != "auto":
-        said.append(f"RELAX_AOT_TOOLS={choice()}: only these are used")
-    said.append("what can be verified here:")
+        said.append(f"RELAX_AOT_TOOLS={choice()}: other tools are ignored")
+    said.append("can be verified on this machine:")
     for ability in abilities():
-        said.append(f"  {ability.what:26} {', '.join(ability.by) or 'no'}")
+        said.append(f"  {ability.what:26} {', '.join(ability.by) or 'no tool'}")
     return said

@@ -78,9 +78,9 @@ TOOLS = (
     Tool("qemu-aarch64", ("qemu-user",), "running 64-bit Arm Linux programs"),
     Tool("arm-linux-gnueabihf-gcc", ARMHF, "building for 32-bit Arm Linux", probe="libc.a"),
     Tool("qemu-arm", ("qemu-user",), "running 32-bit Arm Linux programs"),
-    Tool("cmake", ("cmake",), "building generated projects by their CMakeLists.txt"),
-    Tool("clang", ("clang",), "a second opinion on generated C"),
-    Tool("frama-c", ("frama-c-base",), "proofs that no call is undefined (relax-aot prove)"),
+    Tool("cmake", ("cmake",), "building generated projects with CMake"),
+    Tool("clang", ("clang",), "checking generated C with a second compiler"),
+    Tool("frama-c", ("frama-c-base",), "proofs of defined behavior (relax-aot prove)"),
 )
 _OTHER_TOOLS_OF_PACKAGE = {
     "arm-none-eabi-": ("binutils-arm-none-eabi",),

@@ -40,8 +40,8 @@ class GuardError(RelaxAotError):
 
 @dataclass(frozen=True)
 class Emulation:
-    """One run. `instructions` counts the call of run alone; `stack_bytes` is the painted
-    high-water mark below the caller of run."""
+    """One run. `instructions` counts only the call of `<name>_run`. `stack_bytes` is the measured
+    stack of this call."""
 
     status: int
     outputs: dict[str, Array]

@@ -44,8 +44,8 @@ NOTHING: NDArray[np.uint8] = np.zeros(0, np.uint8)
 
 
 class HostEntries:
-    """Each entry is an attribute (or an item) to call with arrays by input name. The state is
-    made with the first call, or by `reset`, and lives until the next `reset`."""
+    """Each entry is an attribute (or an item), called with arrays by input name. The first call or
+    `reset` creates the state, which is kept until the next `reset`."""
 
     def __init__(
         self, project: EntriesProject, runner: Runner, sizes: Mapping[str, int] | None = None
@@ -73,15 +73,16 @@ class HostEntries:
         return tuple(self.project.entries)
 
     def reset(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> None:
-        """Forget the state: the next call starts anew. The sizes are those that shape the state
-        and that no input determines."""
+        """Clear the state before the next call. `sizes` are the sizes of the state that no input
+        determines."""
         wanted = merged_sizes(sizes, named)
         self._held, self._chosen = None, given_sizes(self.project.shared.dims, wanted)
 
     def run_at(
         self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]
     ) -> dict[str, Array]:
-        """Run an entry at sizes by the source's names, with inputs in its interface's order."""
+        """Run an entry at sizes by their source names, with inputs in the order of its
+        interface."""
         interface = self[entry].interface
         sizes = given_sizes(self.project.bounded, merged_sizes(sizes, {}))
         named = {f.symbol.name: sizes[f.source] for f in interface.dims if f.source in sizes}
@@ -102,8 +103,8 @@ class HostEntries:
     def sizes_for(
         self, entry: str, inputs: Sequence[Array], given: Mapping[str, int] | None = None
     ) -> dict[str, int]:
-        """Every size by the source's names: `given`, or what the inputs determine, else what the
-        state has, else what `reset` chose."""
+        """Return every size by its source name: from `given`, from the inputs, from the state, or
+        from `reset`, in this order."""
         held = self._chosen if self._held is None else self._held
         anew = self.project.shared.has_init and self._held is None
         chosen = {**self._given, **(given or {})}

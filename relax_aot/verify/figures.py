@@ -21,8 +21,8 @@ from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes. Code and constants are what the model adds to flash; stack is the worst case
-    of `<name>_run`."""
+    """Sizes in bytes. Code and constants are what the model adds to flash. The stack is the static
+    bound of `<name>_run`."""
 
     arena_bytes: int
     state_bytes: int

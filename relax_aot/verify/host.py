@@ -101,8 +101,8 @@ class Runner(Protocol):
 
 
 class HostModel:
-    """Call it with arrays by input name; a dict of outputs by name comes back. Sizes are read
-    from the shapes; those that no shape determines are given by `at`."""
+    """Call it with arrays by input name; it returns a dict of outputs by name. Sizes are read from
+    the shapes. `at` sets sizes that no shape determines."""
 
     def __init__(
         self, interface: Interface, runner: Runner, sizes: Mapping[str, int] | None = None
@@ -119,8 +119,8 @@ class HostModel:
         return self._call(self._sizes, by_name(arrays, named))
 
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> SizedCall:
-        """What to call in place of this model where the shapes of inputs do not determine all
-        sizes: `host.at(n=5)(x=...)`. The state is this model's."""
+        """Return a callable with sizes that the shapes of inputs do not determine:
+        `host.at(n=5)(x=...)`. It shares the state of this model."""
         given = given_sizes(
             self.interface.dims, merged_sizes(sizes, named), self.interface.fixed_sizes
         )
@@ -131,7 +131,7 @@ class HostModel:
         return self.run_at(sizes_of(self.interface, inputs, given, self._held), inputs)
 
     def run_at(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
-        """Run at given sizes (by symbol name) with inputs in the interface's order."""
+        """Run at the given sizes (by symbol name), with inputs in the order of the interface."""
         require_shapes(self.interface, sizes, inputs)
         inputs = [np.asarray(array) for array in inputs]
         dims = [int(sizes[f.symbol.name]) for f in self.interface.dims]
@@ -151,7 +151,7 @@ class HostModel:
         return outputs_of(self.interface, sizes, raw)
 
     def reset(self) -> None:
-        """Forget the state: the next call starts anew."""
+        """Clear the state before the next call."""
         self._held = None
 
 
