@@ -48,30 +48,17 @@ def _running(name: str, start: int, step: Step, ufunc: np.ufunc) -> Op:
         *optional, y = rest
         assert y is not None
         along = optional[0] if optional else None
+
+        def nest(number: int) -> None:
+            _nest(k, (x, y), number, start, step, exclusive=exclusive, reverse=reverse)
+
         if along is None:
-            nest(k, x, y, normal_axis(axis, x.rank), exclusive, reverse)
+            nest(normal_axis(axis, x.rank))
             return
         chosen = wrapped_index(k, "axis", along[(Dim.of(0),) * along.rank], Dim.of(x.rank))
         for number in range(x.rank):
             with k.when(same(chosen, number)):
-                nest(k, x, y, number, exclusive, reverse)
-
-    def nest(
-        k: KernelBuilder, x: Buffer, y: Buffer, axis: int, exclusive: bool, reverse: bool
-    ) -> None:
-        length = x.shape[axis]
-        # -0 + x is x for every x, so that the first sum is the first element, as in NumPy.
-        first = -0.0 if start == 0 and x.dtype.is_float and not exclusive else start
-        with k.loops(*x.shape[:axis], *x.shape[axis + 1 :]) as rest:
-            total = k.local("total", x.dtype, as_expr(first, x.dtype))
-            with k.loops(length) as (number,):
-                place = length - 1 - number if reverse else number
-                at = (*rest[:axis], place, *rest[axis:])
-                if exclusive:
-                    k.store(y[at], total)
-                k.assign(total, step(total, x[at]))
-                if not exclusive:
-                    k.store(y[at], total)
+                nest(number)
 
     def reference(
         x: Array,
@@ -92,6 +79,32 @@ def _running(name: str, start: int, step: Step, ufunc: np.ufunc) -> Op:
         return np.asarray(np.flip(total, axis) if reverse else total).astype(x.dtype)
 
     return Op(name, deduce, lower, reference, _samples)
+
+
+def _nest(
+    k: KernelBuilder,
+    buffers: tuple[Buffer, Buffer],
+    axis: int,
+    start: int,
+    step: Step,
+    *,
+    exclusive: bool,
+    reverse: bool,
+) -> None:
+    x, y = buffers
+    length = x.shape[axis]
+    # -0 + x is x for every x, so that the first sum is the first element, as in NumPy.
+    first = -0.0 if start == 0 and x.dtype.is_float and not exclusive else start
+    with k.loops(*x.shape[:axis], *x.shape[axis + 1 :]) as rest:
+        total = k.local("total", x.dtype, as_expr(first, x.dtype))
+        with k.loops(length) as (number,):
+            place = length - 1 - number if reverse else number
+            at = (*rest[:axis], place, *rest[axis:])
+            if exclusive:
+                k.store(y[at], total)
+            k.assign(total, step(total, x[at]))
+            if not exclusive:
+                k.store(y[at], total)
 
 
 def _one(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

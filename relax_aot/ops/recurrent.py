@@ -10,7 +10,6 @@ states [directions, batch, hidden]. Beyond a sequence's length y is 0 and states
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,34 +31,20 @@ from relax_aot.ir.loops import (
     minimum,
 )
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, must_equal, require
+from relax_aot.ops._op import Array, Op, Sample, must_equal, require
+from relax_aot.ops._recurrent import (
+    DIRECTIONS,
+    GATES,
+    PARAMETERS,
+    STATES,
+    Cell,
+    argument_names,
+    cell_of,
+    reference_of,
+    shared_activations,
+)
 
-GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-STATES = {"lstm": 2, "gru": 1, "rnn": 1}
 Buffers = dict[str, "Buffer | _Widened | None"]
-
-
-DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-"""For each way through the sequence, whether it begins at the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """The attributes of a recurrent op."""
-
-    hidden: int
-    direction: str
-    activations: tuple[str, ...]
-    clip: float
-    linear_before_reset: bool
-    input_forget: bool
-    """LSTM: what is forgotten makes room for what enters."""
-    cell_clip: float
-    """LSTM: between which numbers the cell's state is kept (TensorFlow Lite); 0 for none."""
-
-    @property
-    def reverses(self) -> tuple[bool, ...]:
-        return DIRECTIONS[self.direction]
 
 
 MEANING = {
@@ -73,16 +58,11 @@ MEANING = {
 }
 
 
-def _names(kind: str) -> tuple[str, ...]:
-    base = ("x", "w", "r", "b", "lens", "h0")
-    return (*base, "c0", "p") if kind == "lstm" else base
-
-
 def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
     def deduce(*args: TensorType | None, **attrs: Any) -> tuple[TensorType, ...]:
         x, w = args[0], args[1]
         assert x is not None and w is not None
-        cell = _cell(**attrs)
+        cell = cell_of(**attrs)
         require(x.rank == 3 and w.rank == 3, f"{kind} needs x and w of rank 3, got {x} and {w}")
         require(x.dtype.is_float, f"{kind} needs float tensors, got {x}")
         gates = Dim.of(GATES[kind] * cell.hidden)
@@ -96,25 +76,10 @@ def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
     return deduce
 
 
-def _cell(
-    *,
-    hidden: int,
-    direction: str,
-    activations: Sequence[str],
-    clip: float = 0.0,
-    linear_before_reset: bool = False,
-    input_forget: bool = False,
-    cell_clip: float = 0.0,
-) -> Cell:
-    return Cell(
-        hidden, direction, tuple(activations), clip, linear_before_reset, input_forget, cell_clip
-    )
-
-
 def _conditions(kind: str) -> Callable[..., list[Condition]]:
     def conditions(*args: TensorType | None, **attrs: Any) -> list[Condition]:
-        named = dict(zip(_names(kind), args, strict=False))
-        x, cell = named["x"], _cell(**attrs)
+        named = dict(zip(argument_names(kind), args, strict=False))
+        x, cell = named["x"], cell_of(**attrs)
         assert x is not None
         ways, hidden = Dim.of(len(cell.reverses)), Dim.of(cell.hidden)
         gates, (_, batch, width) = Dim.of(GATES[kind]) * hidden, x.shape
@@ -149,15 +114,6 @@ PLAIN: dict[str, Callable[[Expr], Expr]] = {
     "softsign": lambda x: binary("/", x, apply("abs", x) + 1.0),
     "softplus": lambda x: maximum(x, 0.0) + apply("log1p", apply("exp", -apply("abs", x))),
 }
-PARAMETERS: dict[str, tuple[float, ...]] = {
-    "affine": (1.0, 0.0),
-    "elu": (1.0,),
-    "hardsigmoid": (float(np.float32(0.2)), 0.5),
-    "leakyrelu": (float(np.float32(0.01)),),
-    "scaledtanh": (1.0, 1.0),
-    "thresholdedrelu": (1.0,),
-}
-"""Activations with parameters, alpha and beta, and their defaults, which are of float32."""
 ACTIVATIONS = (*PLAIN, *PARAMETERS)
 
 
@@ -190,8 +146,8 @@ def _parametric(name: str, x: Expr, alpha: float, beta: float) -> Expr:
 
 def _lower(kind: str) -> Callable[..., None]:
     def lower(k: KernelBuilder, *buffers: Buffer | None, **attrs: Any) -> None:
-        cell = _cell(**attrs)
-        names = _names(kind)
+        cell = cell_of(**attrs)
+        names = argument_names(kind)
         count = len(buffers) - 1 - STATES[kind]
         given: Buffers = dict.fromkeys(names)
         given |= dict(zip(names, buffers[:count], strict=False))
@@ -284,7 +240,9 @@ def _step(
 ) -> None:
     hidden = cell.hidden
     count = GATES[kind]
-    functions = [_activation(text) for text in cell.activations[way * len(_shares(kind)) :]]
+    functions = [
+        _activation(text) for text in cell.activations[way * len(shared_activations(kind)) :]
+    ]
     d = Dim.of(way)
     h = states[0]
 
@@ -325,10 +283,6 @@ def _step(
             value = _lstm(k, cell, given["p"], states[1], gates, d, n, j, functions)
         k.store(h[(d, n, j)], value)
         k.store(y[(t, d, n, j)], _as(h[(d, n, j)], y.dtype))
-
-
-def _shares(kind: str) -> tuple[str, ...]:
-    return {"lstm": ("f", "g", "h"), "gru": ("f", "g"), "rnn": ("f",)}[kind]
 
 
 def _clipped(value: Expr, cell: Cell) -> Expr:
@@ -414,105 +368,6 @@ def _gru(
         k.store(y[(t, d, n, j)], _as(h[(d, n, j)], y.dtype))
 
 
-# The meaning, in NumPy
-
-
-def _np_activation(text: str) -> Callable[[Array], Array]:
-    name, *values = text.split()
-    alpha, *rest = [float(value) for value in values] or PARAMETERS.get(name, (0.0,))
-    beta = rest[0] if rest else 0.0
-    functions: dict[str, Callable[[Array], Array]] = {
-        "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
-        "tanh": np.tanh,
-        "relu": lambda v: np.maximum(v, 0),
-        "softsign": lambda v: v / (1 + np.abs(v)),
-        "softplus": lambda v: np.logaddexp(v, 0),
-        "affine": lambda v: alpha * v + beta,
-        "elu": lambda v: np.where(v < 0, alpha * np.expm1(v), v),
-        "hardsigmoid": lambda v: np.clip(alpha * v + beta, 0, 1),
-        "leakyrelu": lambda v: np.where(v < 0, alpha * v, v),
-        "scaledtanh": lambda v: alpha * np.tanh(beta * v),
-        "thresholdedrelu": lambda v: np.where(v < alpha, 0, v),
-    }
-    return functions[name]
-
-
-def _reference(kind: str) -> Callable[..., tuple[Array, ...]]:
-    def reference(*args: Array | None, **attrs: Any) -> tuple[Array, ...]:
-        cell = _cell(**attrs)
-        arrays = {
-            n: None if a is None else a.astype(np.float64 if is_float(a) else np.int64)
-            for n, a in zip(_names(kind), args, strict=False)
-        }
-        x = arrays["x"]
-        assert x is not None and args[0] is not None
-        seq, batch, _ = x.shape
-        ways = len(cell.reverses)
-        y = np.zeros((seq, ways, batch, cell.hidden))
-        states = np.zeros((STATES[kind], ways, batch, cell.hidden))
-        for way, reverse in enumerate(cell.reverses):
-            for n in range(batch):
-                lens = arrays.get("lens")
-                length = seq if lens is None else int(lens[n])
-                order = range(length - 1, -1, -1) if reverse else range(length)
-                _np_run(kind, cell, arrays, way, n, order, y, states)
-        kept = args[0].dtype
-        return (y.astype(kept), *[s.astype(kept) for s in states])
-
-    return reference
-
-
-def _np_run(
-    kind: str,
-    cell: Cell,
-    arrays: dict[str, Array | None],
-    way: int,
-    n: int,
-    order: Sequence[int],
-    y: Array,
-    states: Array,
-) -> None:
-    size, count = cell.hidden, GATES[kind]
-    x, w, r = (arrays[name] for name in ("x", "w", "r"))
-    assert x is not None and w is not None and r is not None
-    b = arrays.get("b")
-    wb, rb = np.split(np.zeros(2 * count * size) if b is None else b[way], 2)
-    h0, c0, p = (arrays.get(name) for name in ("h0", "c0", "p"))
-    h = np.zeros(size) if h0 is None else h0[way, n]
-    c = np.zeros(size) if c0 is None else c0[way, n]
-    peep = np.zeros(3 * size) if p is None else p[way]
-    functions = [_np_activation(a) for a in cell.activations[way * len(_shares(kind)) :]]
-
-    def clip(v: Array) -> Array:
-        return v if cell.clip <= 0 else np.clip(v, -cell.clip, cell.clip)
-
-    for t in order:
-        a, s = w[way] @ x[t, n] + wb, r[way] @ h + rb
-        if kind == "rnn":
-            h = functions[0](clip(a + s))
-        elif kind == "lstm":
-            i, o, f, g = np.split(a + s, 4)
-            pi, po, pf = np.split(peep, 3)
-            i, f = functions[0](clip(i + pi * c)), functions[0](clip(f + pf * c))
-            f = 1 - i if cell.input_forget else f
-            c = f * c + i * functions[1](clip(g))
-            c = c if cell.cell_clip <= 0 else np.clip(c, -cell.cell_clip, cell.cell_clip)
-            h = functions[0](clip(o + po * c)) * functions[2](c)
-        else:
-            z = functions[0](clip((a + s)[:size]))
-            reset = functions[0](clip((a + s)[size : 2 * size]))
-            if cell.linear_before_reset:
-                g = functions[1](clip(a[2 * size :] + reset * s[2 * size :]))
-            else:
-                inner = r[way][2 * size :] @ (reset * h) + rb[2 * size :]
-                g = functions[1](clip(a[2 * size :] + inner))
-            h = (1 - z) * g + z * h
-        y[t, way, n] = h
-    states[0, way, n] = h
-    if kind == "lstm":
-        states[1, way, n] = c
-
-
 def _samples(kind: str) -> Callable[[np.random.Generator], list[Sample]]:
     usual = {
         "lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",),
@@ -564,8 +419,8 @@ def _samples(kind: str) -> Callable[[np.random.Generator], list[Sample]]:
 
 OPS = tuple(
     Op(
-        kind, _deduce(kind), _lower(kind), _reference(kind), _samples(kind),
-        conditions=_conditions(kind), rules=(_cell,), values={"direction": DIRECTIONS},
+        kind, _deduce(kind), _lower(kind), reference_of(kind), _samples(kind),
+        conditions=_conditions(kind), rules=(cell_of,), values={"direction": DIRECTIONS},
     )
     for kind in GATES
 )  # fmt: skip

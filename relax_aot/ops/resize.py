@@ -40,16 +40,11 @@ from relax_aot.ir.loops import (
     minimum,
 )
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_not_exceed, require
+from relax_aot.ops._op import Array, Op, must_not_exceed, require
 from relax_aot.ops._resample import REACH, TIE, centers, matrix_of, rounded
+from relax_aot.ops._resize_samples import ROUNDING, TRANSFORMS, samples_of
 
 Sizes = Sequence[int | Dim]
-TRANSFORMS = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-    "tf_half_pixel_for_nn", "tf_crop_and_resize",
-)  # fmt: skip
-ROUNDING = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
-"""`legacy` is that of the first Resize: the ceiling where the scale is below 1, else the floor."""
 VALUES = {
     "mode": ("nearest", *REACH), "transform": TRANSFORMS, "rounding": ROUNDING,
     "policy": ("", "not_larger", "not_smaller"),
@@ -130,15 +125,9 @@ def _lower(
     assert y is not None
     factors = given[0] if given else None
     region = given[1] if len(given) > 1 else None
-    axes = []
-    for i in range(x.rank):
-        given_scale = _scale(i, x, y, factors, scales, wanted, policy)
-        exact = not (scales[i] or factors is not None or policy)
-        scale = given_scale
-        if antialias and not exact:
-            scale = _one_where_equal(given_scale, x.shape[i], y.shape[i])
-        if not _copied(scale, exact, x.shape[i], y.shape[i]):
-            axes.append(_Axis(i, x.shape[i], y.shape[i], scale, exact, given_scale))
+    given_scales = [_scale(i, x, y, factors, scales, wanted, policy) for i in range(x.rank)]
+    exact = [not (scale or factors is not None or policy) for scale in scales]
+    axes = _resized(x, y, given_scales, exact, antialias=antialias)
     work = x.dtype if x.dtype.is_float else DType.F32
     with ExitStack() as stack:
         places: list[Dim] = []
@@ -174,13 +163,23 @@ def _lower(
         if total is not None:
             value = total if x.dtype is work else Cast(total, x.dtype, "saturate")
         if outside is not None:
-            fill = (
-                Lit(extrapolation, x.dtype)
-                if x.dtype.is_float
-                else Lit(int(extrapolation), x.dtype)
-            )
-            value = Select(outside, fill, value)
+            fill = extrapolation if x.dtype.is_float else int(extrapolation)
+            value = Select(outside, Lit(fill, x.dtype), value)
         k.store(y[tuple(places)], value)
+
+
+def _resized(
+    x: Buffer, y: Buffer, given: Sequence[Expr], exact: Sequence[bool], *, antialias: bool
+) -> list[_Axis]:
+    """The axes whose scale is not known to be 1."""
+    axes = []
+    for i, (before, after) in enumerate(zip(x.shape, y.shape, strict=True)):
+        scale = given[i]
+        if antialias and not exact[i]:
+            scale = _one_where_equal(scale, before, after)
+        if not _copied(scale, exact[i], before, after):
+            axes.append(_Axis(i, before, after, scale, exact[i], given[i]))
+    return axes
 
 
 def _copied(scale: Expr, exact: bool, before: Dim, after: Dim) -> bool:
@@ -446,81 +445,4 @@ def _reference(
     return np.where(outside, extrapolation, result).astype(x.dtype)
 
 
-def _samples(rng: np.random.Generator) -> list[Sample]:
-    def case(shape: tuple[int, ...], sizes: tuple[int, ...], **attrs: Any) -> Sample:
-        usual = {
-            "scales": (0.0,) * len(shape), "mode": "linear", "transform": "half_pixel",
-            "rounding": "round_prefer_floor", "cubic_a": -0.75, "exclude_outside": False,
-            "antialias": False, "extrapolation": 0.0,
-        }  # fmt: skip
-        dtype = attrs.pop("dtype", np.float32)
-        x = (rng.normal(size=shape) * 9).astype(dtype)
-        args = (x, *attrs.pop("args", ()))
-        symbolic = ("sizes", "wanted") if "wanted" in attrs else ("sizes",)
-        return Sample(args, {**usual, "sizes": sizes, **attrs}, sizes=symbolic, atol=1e-4)
-
-    roi = (0.0, 0.0, 0.4, 0.6, 1.0, 1.0, 0.6, 1.2)
-    plain = [
-        case((1, 2, 4, 5), (1, 2, 7, 3), mode=mode, transform=transform)
-        for mode in ("nearest", "linear", "cubic")
-        for transform in TRANSFORMS[:6]
-    ]
-    nearest = [
-        case((1, 1, 6), (1, 1, 9), mode="nearest", rounding=rounding, transform="asymmetric")
-        for rounding in ROUNDING[:4]
-    ]
-    scaled = (0.0, 0.0, 0.6, 1.3)
-    return [
-        *plain,
-        *nearest,
-        case((1, 1, 5, 7), (1, 1, 3, 9), scales=scaled),
-        case((1, 1, 5, 7), (1, 1, 3, 9), scales=scaled, transform="half_pixel_symmetric"),
-        case((1, 1, 5, 7), (1, 1, 3, 9), scales=scaled, transform="align_corners"),
-        case((1, 1, 5, 7), (1, 1, 3, 9), mode="cubic", exclude_outside=True, cubic_a=-0.5),
-        case((1, 1, 8, 7), (1, 1, 3, 9), mode="linear", antialias=True),
-        case((1, 1, 8, 7), (1, 1, 3, 9), mode="cubic", antialias=True),
-        case((1, 1, 5, 7), (1, 1, 3, 9), mode="cubic", antialias=True, scales=scaled),
-        case((1, 1, 8, 7), (1, 1, 3, 9), mode="cubic", antialias=True, exclude_outside=True),
-        *(
-            case((1, 1, 4, 4), (1, 1, 3, 5), mode=mode, transform="tf_crop_and_resize", roi=roi,
-                 extrapolation=10.0)
-            for mode in ("nearest", "linear", "cubic")
-        ),
-        case((2, 3, 4), (3, 5, 6)),
-        case((1, 1, 7, 2), (1, 1, 9, 3), wanted=(0, 0, 9, 3), policy="not_larger"),
-        case((1, 1, 4, 3), (1, 1, 8, 6), args=(np.array([1, 1, 2, 2], np.float32),)),
-        case((1, 1, 8, 7), (1, 1, 4, 3), antialias=True,
-             args=(np.array([1, 1, 0.55, 0.43], np.float32),)),
-        case((1, 1, 9, 7), (1, 1, 4, 3), wanted=(0, 0, 5, 3), policy="not_larger",
-             mode="cubic", antialias=True),
-        case((1, 1, 4, 6), (1, 1, 2, 3), dtype=np.uint8),
-        case((1, 1, 4, 5), (1, 1, 2, 3), dtype=np.float64, mode="cubic"),
-        case((1, 1, 1), (1, 1, 4), mode="cubic"),
-        *(
-            case((1, 1, 10, 17), (1, 1, 7, 12), mode=mode, transform="align_corners",
-                 scales=(0.0, 0.0, 0.75, 0.75))
-            for mode in ("nearest", "linear", "cubic")
-        ),
-        *(
-            case((1, 1, 5, 7), (1, 1, 3, 7), mode=mode, transform="tf_crop_and_resize",
-                 scales=scaled[:3] + (0.0,), roi=roi, extrapolation=10.0)
-            for mode in ("nearest", "linear", "cubic")
-        ),
-        *(
-            case((1, 1, 10, 17), (1, 1, 6, 17), mode="nearest", transform=transform,
-                 rounding=rounding, scales=(0.0, 0.0, 0.6, 1.001))
-            for transform in ("tf_half_pixel_for_nn", "half_pixel_symmetric")
-            for rounding in ROUNDING[:4]
-        ),
-        case((1, 1, 10, 17), (1, 1, 10, 16), antialias=True, scales=(0.0, 0.0, 1.001, 0.999)),
-        *(
-            case((1, 1, 3, 10), (1, 1, 3, 11), wanted=(0, 0, 3, 11), policy="not_smaller",
-                 mode=mode, transform="asymmetric", rounding="ceil", scales=(1.0, 1.0, 0.0, 0.0))
-            for mode in ("nearest", "linear")
-        ),
-        case((1, 1, 5, 7), (1, 1, 3, 9), mode="nearest", rounding="legacy", scales=scaled,
-             transform="asymmetric"),
-    ]  # fmt: skip
-
-
-OP = Op("resize", _type, _lower, _reference, _samples, conditions=_conditions, values=VALUES)
+OP = Op("resize", _type, _lower, _reference, samples_of, conditions=_conditions, values=VALUES)

@@ -7,8 +7,7 @@ run with a status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import ceil
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from relax_aot.ir.loops import (
     Expr,
     Index,
     Lit,
-    Load,
     Select,
     apply,
     binary,
@@ -29,54 +27,20 @@ from relax_aot.ir.loops import (
     minimum,
 )
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, require
-from relax_aot.ops._ranges import steps
-
-Sizes = Sequence[int | Dim]
-ZERO, ONE = Lit(0, DType.I64), Lit(1, DType.I64)
-FARTHEST = 2**31 - 1
-
-
-def _list(count: int) -> TensorType:
-    return TensorType(DType.I64, (Dim.of(count),))
-
-
-def _wide(value: Load) -> Expr:
-    return value if value.dtype is DType.I64 else Cast(value, DType.I64)
-
-
-def _valid(k: KernelBuilder, condition: Expr) -> Dim:
-    """0; where the condition does not hold the run ends with a status. Add it to an index,
-    or nobody needs it."""
-    return k.index("valid", Select(condition, ZERO, Lit(-1, DType.I64)), 0, 0)
-
-
-def _entry(at: int | Dim, buffer: Buffer) -> Load:
-    """An element of a list, or the number itself where it is a scalar."""
-    return buffer[(Dim.of(at),)] if buffer.rank else buffer[()]
-
-
-def _length(buffer: Buffer) -> Dim:
-    return buffer.shape[0] if buffer.rank else Dim.of(1)
-
-
-def _axis(k: KernelBuilder, axes: Buffer, i: Dim, rank: int) -> Dim:
-    """An axis from data; it counts from the end where it is negative."""
-    given = k.local("given", DType.I64, _wide(_entry(i, axes)))
-    return k.index("axis", Select(binary("<", given, 0), given + rank, given), 0, rank - 1)
-
-
-def _spread(k: KernelBuilder, sizes: Sizes, write: Callable[[Dim, Expr], None]) -> None:
-    """`write(axis, size)` for each axis, written out: sizes are no array in C."""
-    for axis, size in enumerate(sizes):
-        write(Dim.of(axis), Index(Dim.of(size)))
-
-
-def _check(*given: TensorType | None) -> None:
-    for type_ in given:
-        fits = type_ is None or (type_.dtype.is_int and type_.rank <= 1)
-        require(fits, f"a list of integers is needed, got {type_}")
-
+from relax_aot.ops._op import Array, Op, Sample, require
+from relax_aot.ops._size_lists import (
+    ONE,
+    ZERO,
+    Sizes,
+    axis_at,
+    check_operands,
+    entry,
+    length_of,
+    list_type,
+    require_valid,
+    spread_sizes,
+    wide,
+)
 
 # slice_sizes: first element, number of elements, step, of every axis
 
@@ -89,8 +53,8 @@ def _slice_type(
     *,
     sizes: Sizes,
 ) -> TensorType:
-    _check(starts, ends, axes, steps)
-    return _list(3 * len(sizes))
+    check_operands(starts, ends, axes, steps)
+    return list_type(3 * len(sizes))
 
 
 def _slice_lower(
@@ -110,16 +74,16 @@ def _slice_lower(
         k.store(y[(axis + rank,)], size)
         k.store(y[(axis + 2 * rank,)], ONE)
 
-    _spread(k, sizes, whole)
-    with k.loops(_length(starts)) as (i,):
-        axis = i if axes is None else _axis(k, axes, i, rank)
+    spread_sizes(k, sizes, whole)
+    with k.loops(length_of(starts)) as (i,):
+        axis = i if axes is None else axis_at(k, axes, i, rank)
         size = k.local("size", DType.I64, y[(axis + rank,)])
-        step = k.local("step", DType.I64, ONE if steps is None else _wide(_entry(i, steps)))
-        valid = _valid(k, binary("!=", step, 0))
+        step = k.local("step", DType.I64, ONE if steps is None else wide(entry(i, steps)))
+        valid = require_valid(k, binary("!=", step, 0))
         forward = binary("<", ZERO, step)
         ends_of = []
         for name, given in (("start", starts), ("end", ends)):
-            place = k.local(name, DType.I64, _wide(_entry(i, given)))
+            place = k.local(name, DType.I64, wide(entry(i, given)))
             k.assign(place, Select(binary("<", place, 0), place + size, place))
             # Backwards, the end may lie before the first element.
             least = ZERO if name == "start" else Select(forward, ZERO, Lit(-1, DType.I64))
@@ -184,8 +148,8 @@ SLICE = Op("slice_sizes", _slice_type, _slice_lower, _slice_reference, _slice_sa
 
 
 def _pad_type(pads: TensorType, axes: TensorType | None = None, *, sizes: Sizes) -> TensorType:
-    _check(pads, axes)
-    return _list(2 * len(sizes))
+    check_operands(pads, axes)
+    return list_type(2 * len(sizes))
 
 
 def _pad_lower(
@@ -197,13 +161,13 @@ def _pad_lower(
         k.store(y[(axis,)], ZERO)
         k.store(y[(axis + rank,)], size)
 
-    _spread(k, sizes, whole)
-    half = _length(pads) // 2
+    spread_sizes(k, sizes, whole)
+    half = length_of(pads) // 2
     with k.loops(half) as (i,):
-        axis = i if axes is None else _axis(k, axes, i, rank)
-        before = _wide(_entry(i, pads))
+        axis = i if axes is None else axis_at(k, axes, i, rank)
+        before = wide(entry(i, pads))
         k.store(y[(axis,)], before)
-        k.store(y[(axis + rank,)], y[(axis + rank,)] + before + _wide(_entry(i + half, pads)))
+        k.store(y[(axis + rank,)], y[(axis + rank,)] + before + wide(entry(i + half, pads)))
 
 
 def _pad_reference(pads: Array, axes: Array | None = None, *, sizes: Sequence[int]) -> Array:
@@ -233,9 +197,9 @@ PAD = Op(
 
 
 def _expand_type(shape: TensorType, *, sizes: Sizes) -> TensorType:
-    _check(shape)
+    check_operands(shape)
     require(shape.shape[0].is_constant, f"a shape needs a rank that is known, got {shape}")
-    return _list(max(len(sizes), shape.shape[0].constant))
+    return list_type(max(len(sizes), shape.shape[0].constant))
 
 
 def _expand_lower(k: KernelBuilder, shape: Buffer, y: Buffer, *, sizes: Sizes) -> None:
@@ -246,9 +210,9 @@ def _expand_lower(k: KernelBuilder, shape: Buffer, y: Buffer, *, sizes: Sizes) -
         if axis < rank - given:
             k.store(y[(Dim.of(axis),)], size)
             continue
-        wanted = k.local("wanted", DType.I64, _wide(shape[(Dim.of(axis - (rank - given)),)]))
+        wanted = k.local("wanted", DType.I64, wide(shape[(Dim.of(axis - (rank - given)),)]))
         same = binary("||", binary("==", wanted, size), binary("==", size, ONE))
-        valid = _valid(k, binary("||", binary("==", wanted, ONE), same))
+        valid = require_valid(k, binary("||", binary("==", wanted, ONE), same))
         k.store(y[(valid + axis,)], Select(binary("==", size, ONE), wanted, size))
 
 
@@ -272,9 +236,9 @@ EXPAND = Op(
 
 
 def _reshape_type(shape: TensorType, *, sizes: Sizes, allow_zero: bool) -> TensorType:
-    _check(shape)
+    check_operands(shape)
     require(shape.shape[0].is_constant, f"a shape needs a rank that is known, got {shape}")
-    return _list(shape.shape[0].constant)
+    return list_type(shape.shape[0].constant)
 
 
 def _reshape_lower(
@@ -284,7 +248,7 @@ def _reshape_lower(
     elements = TensorType(DType.I64, tuple(map(Dim.of, sizes))).elements
     known = k.local("known", DType.I64, ONE)
     for axis in range(rank):
-        wanted = k.local("wanted", DType.I64, _wide(shape[(Dim.of(axis),)]))
+        wanted = k.local("wanted", DType.I64, wide(shape[(Dim.of(axis),)]))
         if not allow_zero and axis < len(sizes):
             size = Index(Dim.of(sizes[axis]))
             k.assign(wanted, Select(binary("==", wanted, ZERO), size, wanted))
@@ -319,11 +283,11 @@ RESHAPE = Op(
 
 
 def _reduce_type(axes: TensorType, *, sizes: Sizes) -> TensorType:
-    _check(axes)
+    check_operands(axes)
     # Where the number of axes is unknown, so is how many sizes are left.
     left = len(sizes) - axes.elements.constant if axes.elements.is_constant else 0
     require(left >= 0, f"{axes} name more axes than there are")
-    return _list(len(sizes) + left)
+    return list_type(len(sizes) + left)
 
 
 def _reduce_lower(k: KernelBuilder, axes: Buffer, y: Buffer, *, sizes: Sizes) -> None:
@@ -331,9 +295,9 @@ def _reduce_lower(k: KernelBuilder, axes: Buffer, y: Buffer, *, sizes: Sizes) ->
     gone = k.scratch("gone", DType.BOOL, (rank,))
     with k.loops(rank) as (i,):
         k.store(gone[(i,)], False)
-    with k.loops(_length(axes)) as (i,):
-        axis = _axis(k, axes, i, rank)
-        valid = _valid(k, ~gone[(axis,)])
+    with k.loops(length_of(axes)) as (i,):
+        axis = axis_at(k, axes, i, rank)
+        valid = require_valid(k, ~gone[(axis,)])
         k.store(gone[(axis + valid,)], True)
     shorter = y.shape[0].constant > rank
     left = k.local("left", DType.I64, rank) if shorter else None
@@ -368,9 +332,9 @@ REDUCE = Op(
 
 
 def _unsqueeze_type(axes: TensorType, *, sizes: Sizes) -> TensorType:
-    _check(axes)
+    check_operands(axes)
     require(axes.elements.is_constant, f"axes need a number that is known, got {axes}")
-    return _list(len(sizes) + axes.elements.constant)
+    return list_type(len(sizes) + axes.elements.constant)
 
 
 def _unsqueeze_lower(k: KernelBuilder, axes: Buffer, y: Buffer, *, sizes: Sizes) -> None:
@@ -380,9 +344,9 @@ def _unsqueeze_lower(k: KernelBuilder, axes: Buffer, y: Buffer, *, sizes: Sizes)
         k.store(y[(i,)], Lit(-1, DType.I64))
     for number, size in enumerate(sizes):
         k.store(own[(Dim.of(number),)], Index(Dim.of(size)))
-    with k.loops(_length(axes)) as (i,):
-        axis = _axis(k, axes, i, rank)
-        valid = _valid(k, binary("<", y[(axis,)], 0))
+    with k.loops(length_of(axes)) as (i,):
+        axis = axis_at(k, axes, i, rank)
+        valid = require_valid(k, binary("<", y[(axis,)], 0))
         k.store(y[(axis + valid,)], ONE)
     if not sizes:
         return
@@ -415,15 +379,15 @@ UNSQUEEZE = Op(
 
 
 def _tile_type(repeats: TensorType, *, sizes: Sizes) -> TensorType:
-    _check(repeats)
-    return _list(len(sizes))
+    check_operands(repeats)
+    return list_type(len(sizes))
 
 
 def _tile_lower(k: KernelBuilder, repeats: Buffer, y: Buffer, *, sizes: Sizes) -> None:
     def scaled(axis: Dim, size: Expr) -> None:
-        k.store(y[(axis,)], size * _wide(repeats[(axis,)]))
+        k.store(y[(axis,)], size * wide(repeats[(axis,)]))
 
-    _spread(k, sizes, scaled)
+    spread_sizes(k, sizes, scaled)
 
 
 TILE = Op(
@@ -438,7 +402,7 @@ TILE = Op(
 def _resize_type(scales: TensorType, *, sizes: Sizes) -> TensorType:
     fits = scales.dtype is DType.F32 and scales.shape == (Dim.of(len(sizes)),)
     require(fits, f"a float for each of {len(sizes)} axes is needed, got {scales}")
-    return _list(len(sizes))
+    return list_type(len(sizes))
 
 
 def _resize_lower(k: KernelBuilder, scales: Buffer, y: Buffer, *, sizes: Sizes) -> None:
@@ -446,7 +410,7 @@ def _resize_lower(k: KernelBuilder, scales: Buffer, y: Buffer, *, sizes: Sizes) 
         product = Cast(size, DType.F32) * scales[(axis,)]
         k.store(y[(axis,)], Cast(apply("floor", product), DType.I64, "saturate"))
 
-    _spread(k, sizes, scaled)
+    spread_sizes(k, sizes, scaled)
 
 
 RESIZE = Op(
@@ -459,84 +423,4 @@ RESIZE = Op(
     ],
 )
 
-
-# range_size: the number of elements of start, start + delta, ... before limit
-
-
-def _range_type(start: TensorType, limit: TensorType, delta: TensorType) -> TensorType:
-    types = (start, limit, delta)
-    fits = all(t.dtype is start.dtype and t.elements == Dim.of(1) for t in types)
-    require(fits, f"a range needs three numbers of one type, got {start}, {limit} and {delta}")
-    return _list(1)
-
-
-def _only(buffer: Buffer) -> Load:
-    return buffer[(Dim.of(0),) * buffer.rank]
-
-
-def _range_lower(k: KernelBuilder, start: Buffer, limit: Buffer, delta: Buffer, y: Buffer) -> None:
-    if start.dtype.is_float:
-        begin, end, apart = (
-            v if v.dtype is DType.F64 else Cast(v, DType.F64)
-            for v in (_only(start), _only(limit), _only(delta))
-        )
-        turns = apply("ceil", (end - begin) / apart)
-        k.store(y[(Dim.of(0),)], maximum(Cast(turns, DType.I64, "saturate"), ZERO))
-        return
-    first, last, step = (_wide(_only(buffer)) for buffer in (start, limit, delta))
-    named = k.local("step", DType.I64, step)
-    valid = _valid(k, binary("!=", named, 0))
-    reach = Select(binary("<", ZERO, named), last - first + named - 1, first - last - named - 1)
-    k.store(y[(valid,)], maximum(reach / apply("abs", named), ZERO))
-
-
-def _range_reference(start: Array, limit: Array, delta: Array) -> Array:
-    first, last, step = (v.reshape(-1)[0].item() for v in (start, limit, delta))
-    if is_float(start):
-        return np.array([max(ceil((last - first) / step), 0)], np.int64)
-    return np.array([len(range(first, last, step))], np.int64)
-
-
-RANGE = Op(
-    "range_size",
-    _range_type,
-    _range_lower,
-    _range_reference,
-    lambda rng: (
-        [
-            Sample(tuple(np.array(v) for v in values))
-            for values in ((1, 10, 3), (10, 0, -3), (5, 5, 1), (3, 9, -1))
-        ]
-        + [Sample(tuple(np.array(v, np.float32) for v in (1, 5, 1.5)))]
-    ),
-    value_range=steps,
-)
-
-
-# range_from: start, start + delta, ...
-
-
-def _from_type(start: TensorType, delta: TensorType, *, length: int | Dim) -> TensorType:
-    return TensorType(start.dtype, (Dim.of(length),))
-
-
-def _from_lower(
-    k: KernelBuilder, start: Buffer, delta: Buffer, y: Buffer, *, length: int | Dim
-) -> None:
-    with k.loops(length) as (i,):
-        turn = Cast(Index(i), y.dtype) if y.dtype is not DType.I64 else Index(i)
-        k.store(y[(i,)], _only(start) + turn * _only(delta))
-
-
-FROM = Op(
-    "range_from",
-    _from_type,
-    _from_lower,
-    lambda start, delta, *, length: (start + np.arange(int(length)) * delta).astype(start.dtype),
-    lambda rng: [
-        Sample((np.array(3), np.array(-2)), {"length": 5}, sizes=("length",)),
-        Sample((np.array(0.5, np.float32), np.array(0.25, np.float32)), {"length": 4}),
-    ],
-)
-
-OPS = (SLICE, PAD, EXPAND, RESHAPE, REDUCE, UNSQUEEZE, TILE, RESIZE, RANGE, FROM)
+OPS = (SLICE, PAD, EXPAND, RESHAPE, REDUCE, UNSQUEEZE, TILE, RESIZE)

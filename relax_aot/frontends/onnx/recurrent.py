@@ -8,7 +8,8 @@ from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.graph import Var
-from relax_aot.ops.recurrent import ACTIVATIONS, PARAMETERS
+from relax_aot.ops._recurrent import PARAMETERS
+from relax_aot.ops.recurrent import ACTIVATIONS
 
 INPUTS = {"lstm": 8, "gru": 6, "rnn": 6}
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
