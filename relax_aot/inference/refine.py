@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.inference.build import FunctionBuilder, Shared
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.requirements import present
 from relax_aot.inference.returned_inputs import copy_returned_inputs
+from relax_aot.inference.sizes import Shared
 from relax_aot.ir.check import RULE_ERRORS, same_type
 from relax_aot.ir.dims import Dim, prove_eq
 from relax_aot.ir.graph import Attr, Call, Function, Module, Var, attr_value, attrs_of

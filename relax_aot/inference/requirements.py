@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.inference.branch_sizes import narrowed
-from relax_aot.inference.build import FunctionBuilder, Shared, SizeError
+from relax_aot.inference.build import FunctionBuilder
+from relax_aot.inference.sizes import Shared, SizeError
 from relax_aot.ir.graph import Call, Condition, Constant, Function, Module, bodies
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import must_not_exceed

@@ -34,7 +34,9 @@ FORMULAS = frozenset(op.name for op in elementwise_unary.OPS)
 
 
 @dataclass
-class _Insertion:
+class _Facts:
+    """Which calls are to be quantized, and how their constants are used."""
+
     module: Module
     ranges: Mapping[str, Range]
     kept: Collection[str]
@@ -48,8 +50,6 @@ class _Insertion:
     quantized: list[str] = field(default_factory=list)
     readers: dict[str, list[Call]] = field(default_factory=dict)
     makers: dict[str, Call] = field(default_factory=dict)
-
-    # What is what
 
     def numeric(self, value: Var | None) -> Array | None:
         found = None if value is None else self.constants.get(value.name)
@@ -127,7 +127,9 @@ class _Insertion:
                 return True
         return False
 
-    # Calls
+
+class _Insertion(_Facts):
+    """The module under construction."""
 
     def run(self) -> Module:
         main = self.module.main

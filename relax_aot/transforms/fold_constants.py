@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from relax_aot.inference.build import FOLD_BUDGET_BYTES
+from relax_aot.inference.folding import FOLD_BUDGET_BYTES
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Constant, Function, Module, Var
 from relax_aot.ops import all_ops, has

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from relax_aot.inference.build import value_name
+from relax_aot.inference.sizes import value_name
 from relax_aot.ir.graph import Module
 from relax_aot.verify.onnx_reference import OnnxReference
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.inference.branches import conditional
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, interval, prove_le
 from relax_aot.ir.graph import Module, Symbol, Var
@@ -446,7 +447,7 @@ IN_BRANCHES: tuple[Callable[[Maker], None], ...] = (
 )  # fmt: skip
 
 
-def conditional(m: Maker) -> None:
+def conditional_by_parameter(m: Maker) -> None:
     """`if` by a parameter; the sides may differ in sizes, and so may what follows."""
     x = m.some(lambda v: m.plain(v) and 0 < v.type.rank < 4 and v.type.dtype is DType.F32)
     if x is None:
@@ -461,8 +462,8 @@ def conditional(m: Maker) -> None:
         same = [v for v in inner.pool if v.type.rank == x.type.rank and v.type.dtype is DType.F32]
         sides.append((inner, same[-1]))
     (one_side, a), (other, b) = sides
-    outs = m.builder.conditional(
-        flag, (one_side.builder, other.builder), ((a,), (b,)), ["chosen"], "the test"
+    outs = conditional(
+        m.builder, flag, (one_side.builder, other.builder), ((a,), (b,)), ["chosen"], "the test"
     )
 
     def meaning(env: Arrays, sizes: Sizes) -> None:
@@ -489,7 +490,7 @@ def random_module(seed: int) -> RandomModule:
     if random.random() < 0.3:
         m.parameter((Dim.of(random.choice(names)), m.awkward(0, 6)), DType.I32)
     for _ in range(random.randint(6, 16)):
-        call = conditional if random.random() < 0.08 else random.choice(CALLS)
+        call = conditional_by_parameter if random.random() < 0.08 else random.choice(CALLS)
         call(m)
     read = {var for call in builder.body for var in call.inputs}
     made = [out for call in builder.body for out in call.outs]

@@ -17,6 +17,7 @@ import pytest
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.inference.branches import conditional
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition, Module, Symbol
@@ -151,7 +152,7 @@ def test_a_branch_may_read_a_result_that_is_a_view() -> None:
     (view,) = builder.call("reshape", x, shape=(n * 2,), name="view")
     sides = [builder.branch(side) for side in ("yes", "no")]
     (a,), (b,) = sides[0].call("neg", view, name="a"), sides[1].call("abs", view, name="b")
-    (chosen,) = builder.conditional(flag, (sides[0], sides[1]), ((a,), (b,)), ["chosen"], "if")
+    (chosen,) = conditional(builder, flag, (sides[0], sides[1]), ((a,), (b,)), ["chosen"], "if")
 
     def meaning(inputs: Arrays, sizes: Sizes) -> Arrays:
         flat = inputs["x"].reshape(-1)
@@ -170,7 +171,7 @@ def test_a_branch_may_read_a_value_that_a_pass_replaced() -> None:
     (same,) = builder.call("reshape", flat, shape=(n * n,))
     sides = [builder.branch(side) for side in ("yes", "no")]
     (a,), (b,) = sides[0].call("neg", same, name="a"), sides[1].call("abs", same, name="b")
-    (chosen,) = builder.conditional(flag, (sides[0], sides[1]), ((a,), (b,)), ["chosen"], "if")
+    (chosen,) = conditional(builder, flag, (sides[0], sides[1]), ((a,), (b,)), ["chosen"], "if")
 
     def meaning(inputs: Arrays, sizes: Sizes) -> Arrays:
         values = inputs["x"].reshape(-1)
@@ -203,7 +204,7 @@ def test_a_size_that_no_byte_depends_on_is_told_all_the_same() -> None:
     (none,) = builder.call("slice", x, starts=(0,), lengths=(0,), axes=(0,), steps=(1,))
     sides = [builder.branch(side) for side in ("yes", "no")]
     (a,), (b,) = sides[0].call("concat", none, none, axis=1), sides[1].call("abs", none)
-    (chosen,) = builder.conditional(flag, (sides[0], sides[1]), ((a,), (b,)), ["chosen"], "if")
+    (chosen,) = conditional(builder, flag, (sides[0], sides[1]), ((a,), (b,)), ["chosen"], "if")
 
     def meaning(inputs: Arrays, sizes: Sizes) -> Arrays:
         return {"chosen": np.zeros((0, sizes["n"] * (2 if inputs["flag"] else 1)))}

@@ -13,8 +13,9 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.protobuf import array_of
 from relax_aot.frontends.refusals import Lost, Refused
-from relax_aot.inference.build import FunctionBuilder, UnboundedSize
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.half_precision import working_type
+from relax_aot.inference.sizes import UnboundedSize
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition, Var
 from relax_aot.ir.types import DType
@@ -67,8 +68,8 @@ class Scope:
 
 
 @dataclass
-class Node:
-    """A node with its arguments, its attributes, and the function under construction."""
+class Arguments:
+    """A node's arguments and attributes."""
 
     proto: NodeProto
     opset: int
@@ -83,8 +84,6 @@ class Node:
     @property
     def origin(self) -> str:
         return self.proto.name or next((name for name in self.proto.output if name), "")
-
-    # Arguments
 
     @property
     def count(self) -> int:
@@ -130,8 +129,6 @@ class Node:
         dtype_of(tensor.data_type, f"initializer {tensor.name!r}")
         return self.builder.constant(tensor.name or "constant", array_of(tensor, self.folder))
 
-    # Attributes
-
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute as a plain value, of the kind that its default has."""
         return _like(default, self._attribute(name, default), name)
@@ -154,7 +151,74 @@ class Node:
             raise ModelError(f"its attribute {name!r} is missing")
         return self.attr(name)
 
-    # Calls
+
+class Constants(Arguments):
+    """What is known of a node's arguments at compile time."""
+
+    def ints(self, index: int, attribute: str = "") -> list[int] | None:
+        """An integer list from an attribute (older opsets) or a constant input; or None."""
+        if attribute and self.has(attribute):
+            value = self.attr(attribute)
+            return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
+        if self.optional(index) is None:
+            return None
+        dims = self.dims(index)
+        if not all(d.is_constant for d in dims):
+            raise Refused(f"{self._input(index)} depends on sizes; here it must be constant")
+        return [d.constant for d in dims]
+
+    def integer(self, index: int, default: int | None = None) -> int:
+        """One constant integer from an input."""
+        found = self.ints(index)
+        if found is None and default is None:
+            raise ModelError(f"its input {index} is missing")
+        if found is not None and len(found) != 1:
+            raise ModelError(f"its input {index} must hold one number")
+        return default if found is None else found[0]  # type: ignore[return-value]  # not both None
+
+    def dims(self, index: int) -> tuple[Dim, ...]:
+        """The sizes that an input holds; refused where only run time knows them."""
+        found = self.builder.dims(self.arg(index))
+        if found is None:
+            raise Refused(
+                f"{self._input(index)} holds sizes that only run time knows; make it a constant"
+                f"{self.fixable(index)}, or derive it from shapes"
+            )
+        return found
+
+    def dim(self, index: int) -> Dim:
+        """One size from an input."""
+        found = self.dims(index)
+        if len(found) != 1:
+            raise ModelError(f"its input {index} must hold one number")
+        return found[0]
+
+    def array(self, index: int) -> Array:
+        """The value of an input that has to be a constant."""
+        value = self.builder.numeric(self.arg(index))
+        if value is None:
+            raise Refused(f"{self._input(index)} must be a constant here{self.fixable(index)}")
+        return value
+
+    def number(self, index: int) -> float | None:
+        """The value of a scalar input, where it is a constant."""
+        var = self.optional(index)
+        value = None if var is None else self.builder.numeric(var)
+        return None if value is None or value.size != 1 else float(value.reshape(-1)[0])
+
+    def _input(self, index: int) -> str:
+        return f"input {self.proto.input[index]!r}"
+
+    def fixable(self, index: int) -> str:
+        """The option that fixes it, where it is an input of the model itself."""
+        name = self.proto.input[index]
+        var = self.arg(index)
+        is_input = self.scope.outer is None and any(p == var for p in self.builder.params)
+        return f" (--fix {name}=...)" if is_input else ""
+
+
+class Node(Constants):
+    """A node with its arguments, its attributes, and the function under construction."""
 
     def emit(self, op: str, *args: Var | None, **attrs: Any) -> Var:
         return self.emit_all(op, *args, **attrs)[0]
@@ -194,46 +258,6 @@ class Node:
 
     def _require(self, condition: Condition) -> None:
         self.builder.require(condition, self.origin)
-
-    # What is known at compile time
-
-    def ints(self, index: int, attribute: str = "") -> list[int] | None:
-        """An integer list from an attribute (older opsets) or a constant input; or None."""
-        if attribute and self.has(attribute):
-            value = self.attr(attribute)
-            return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
-        if self.optional(index) is None:
-            return None
-        dims = self.dims(index)
-        if not all(d.is_constant for d in dims):
-            raise Refused(f"{self._input(index)} depends on sizes; here it must be constant")
-        return [d.constant for d in dims]
-
-    def integer(self, index: int, default: int | None = None) -> int:
-        """One constant integer from an input."""
-        found = self.ints(index)
-        if found is None and default is None:
-            raise ModelError(f"its input {index} is missing")
-        if found is not None and len(found) != 1:
-            raise ModelError(f"its input {index} must hold one number")
-        return default if found is None else found[0]  # type: ignore[return-value]  # not both None
-
-    def dims(self, index: int) -> tuple[Dim, ...]:
-        """The sizes that an input holds; refused where only run time knows them."""
-        found = self.builder.dims(self.arg(index))
-        if found is None:
-            raise Refused(
-                f"{self._input(index)} holds sizes that only run time knows; make it a constant"
-                f"{self.fixable(index)}, or derive it from shapes"
-            )
-        return found
-
-    def dim(self, index: int) -> Dim:
-        """One size from an input."""
-        found = self.dims(index)
-        if len(found) != 1:
-            raise ModelError(f"its input {index} must hold one number")
-        return found[0]
 
     def size_of(
         self, value: Var, element: int, axis: int, most: Dim | None = None, least: int = 0
@@ -327,29 +351,6 @@ class Node:
                 return known[i]
             made = next((c for c in self.builder.body if var in c.outs), None)
         return self.size_of(var, i, axis, most)
-
-    def array(self, index: int) -> Array:
-        """The value of an input that has to be a constant."""
-        value = self.builder.numeric(self.arg(index))
-        if value is None:
-            raise Refused(f"{self._input(index)} must be a constant here{self.fixable(index)}")
-        return value
-
-    def number(self, index: int) -> float | None:
-        """The value of a scalar input, where it is a constant."""
-        var = self.optional(index)
-        value = None if var is None else self.builder.numeric(var)
-        return None if value is None or value.size != 1 else float(value.reshape(-1)[0])
-
-    def _input(self, index: int) -> str:
-        return f"input {self.proto.input[index]!r}"
-
-    def fixable(self, index: int) -> str:
-        """The option that fixes it, where it is an input of the model itself."""
-        name = self.proto.input[index]
-        var = self.arg(index)
-        is_input = self.scope.outer is None and any(p == var for p in self.builder.params)
-        return f" (--fix {name}=...)" if is_input else ""
 
 
 Handler = Callable[[Node], Results]

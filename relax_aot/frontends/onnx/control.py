@@ -5,6 +5,7 @@ from __future__ import annotations
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
 from relax_aot.inference.branch_sizes import narrowed, runs_of
+from relax_aot.inference.branches import conditional
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Condition, Var
 
@@ -35,8 +36,8 @@ def _if(node: Node) -> Results:
                 f"its branches give {name!r} different ranks, {then.type} and {otherwise.type}"
                 + _way_out(truth, node.builder.bounds)
             )
-    return node.builder.conditional(
-        condition, builders, (results[0], results[1]), names, node.origin
+    return conditional(
+        node.builder, condition, builders, (results[0], results[1]), names, node.origin
     )
 
 

@@ -32,8 +32,9 @@ from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualifie
 from relax_aot.frontends.onnx.table import handlers, reason_against
 from relax_aot.frontends.refusals import Lost, Refusals, Refused
 from relax_aot.frontends.symbols import Sizes, input_sizes
-from relax_aot.inference.build import FunctionBuilder, Shared
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.half_precision import expanded
+from relax_aot.inference.sizes import Shared
 from relax_aot.ir.graph import Alias, Module, Var
 from relax_aot.ir.types import DType, TensorType
 

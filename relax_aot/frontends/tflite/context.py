@@ -61,8 +61,8 @@ class Scope:
 
 
 @dataclass
-class Node:
-    """An operator with its arguments, its options, and the function under construction."""
+class Arguments:
+    """An operator's arguments, results, options and quantization."""
 
     operator: Operator
     scope: Scope
@@ -84,8 +84,6 @@ class Node:
     def origin(self) -> str:
         return label_of(self.graph, self.operator)
 
-    # Arguments
-
     @property
     def count(self) -> int:
         return len(self.operator.inputs)
@@ -104,18 +102,6 @@ class Node:
 
     def optional(self, index: int) -> Var | None:
         return self.arg(index) if self.has(index) else None
-
-    def keep(self, index: int, value: Var) -> None:
-        """What the variable at an input is after this call."""
-        number = self.operator.inputs[index]
-        if number not in self.scope.states:
-            raise Refused(f"tensor {self.tensor(index).name!r} must be a variable")
-        for new, old in zip(value.type.shape, self.arg(index).type.shape, strict=True):
-            self.require_equal(new, old, "a state that keeps its sizes")
-        value = narrowed(self.builder, value, self.arg(index).type.dtype)
-        if value.type.dtype is not self.arg(index).type.dtype:
-            raise ModelError(f"its state {index} is {self.arg(index).type}, not {value.type}")
-        self.scope.kept[number] = value
 
     def result(self, index: int = 0) -> Tensor:
         """The tensor of a result, as the file has it."""
@@ -148,8 +134,6 @@ class Node:
             raise Refused(f"its {name} has the number {code}, which is not supported")
         return DType(TYPES[code])
 
-    # Quantization
-
     def single(self, tensor: Tensor) -> tuple[float, int]:
         """Scale and zero point of a value that has one of each."""
         found = self.quantization(tensor)
@@ -168,7 +152,21 @@ class Node:
             raise ModelError(f"the zero point of tensor {tensor.name!r} is no {tensor.kind}")
         return found
 
-    # Calls
+
+class Node(Arguments):
+    """An operator with its arguments, and the function under construction."""
+
+    def keep(self, index: int, value: Var) -> None:
+        """What the variable at an input is after this call."""
+        number = self.operator.inputs[index]
+        if number not in self.scope.states:
+            raise Refused(f"tensor {self.tensor(index).name!r} must be a variable")
+        for new, old in zip(value.type.shape, self.arg(index).type.shape, strict=True):
+            self.require_equal(new, old, "a state that keeps its sizes")
+        value = narrowed(self.builder, value, self.arg(index).type.dtype)
+        if value.type.dtype is not self.arg(index).type.dtype:
+            raise ModelError(f"its state {index} is {self.arg(index).type}, not {value.type}")
+        self.scope.kept[number] = value
 
     def emit(self, op: str, *args: Var | None, **attrs: Any) -> Var:
         return self.emit_all(op, *args, **attrs)[0]
@@ -197,8 +195,6 @@ class Node:
 
     def _require(self, condition: Condition) -> None:
         self.builder.require(condition, self.origin)
-
-    # What is known at compile time
 
     def array(self, index: int) -> Array:
         """The value of an input that has to be a constant."""

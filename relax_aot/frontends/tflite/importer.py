@@ -28,8 +28,9 @@ from relax_aot.frontends.symbols import Sizes, input_sizes
 from relax_aot.frontends.tflite.context import Node, Results, Scope, label_of
 from relax_aot.frontends.tflite.model import Graph, Operator, Tensor
 from relax_aot.frontends.tflite.table import handlers, reason_against
-from relax_aot.inference.build import FunctionBuilder, Shared
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.half_precision import expanded
+from relax_aot.inference.sizes import Shared
 from relax_aot.ir.graph import Alias, Module, State, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.progress import note
