@@ -32,6 +32,8 @@ class KernelView:
     c_type: str
     parameters: str
     body: str
+    layers: tuple[tuple[str, str], ...]
+    """The names in profiles of the calls that share the function, and the origin of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +86,20 @@ def kernel_views(context: RunContext) -> tuple[KernelView, ...]:
 def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> KernelView:
     """The function of a kernel, and of those that share it."""
     text = context.kernels[kernel.name]
-    mine = [call for name, call in calls.items() if context.kernels[name].c_name == text.c_name]
-    origins = dict.fromkeys(call.origin or "the compiler" for call in mine)
+    layers = tuple(
+        (context.kernels[name].layer, comment(call.origin or "the compiler"))
+        for name, call in calls.items()
+        if context.kernels[name].c_name == text.c_name
+    )
+    origins = dict.fromkeys(origin for _, origin in layers)
     return KernelView(
         comment(_call_text(calls[kernel.name])),
-        comment(", ".join(origins)),
+        ", ".join(origins),
         text.c_name,
         "enum raot_status" if kernel.fallible else "void",
         ", ".join(run_code.kernel_parameters(kernel, context)),
         text.body,
+        layers,
     )
 
 

@@ -50,6 +50,8 @@ class KernelText:
     """One kernel as C: its name, the symbols that its text uses, its buffers, its body."""
 
     c_name: str
+    layer: str
+    """Its own name in profiles, also where it shares the function `c_name`."""
     symbols: tuple[str, ...]
     buffers: dict[str, str]
     body: str
@@ -225,7 +227,7 @@ def _kernel_text(
     body = print_kernel(kernel, buffers, free, _lows_only(bounds), alone=alone)
     words = set(re.findall(r"\w+", body))
     used = tuple(name for name, text in free.items() if text in words)
-    return KernelText(c_name, used, buffers, body, alone)
+    return KernelText(c_name, c_name, used, buffers, body, alone)
 
 
 # Checks on entry
@@ -435,12 +437,12 @@ def called(context: RunContext, node: Step, pad: str) -> Iterator[str]:
         yield from (f"{pad}{table}" for table in tables)
     call = f"{names.c_name}({', '.join(arguments)})"
     if node.callee.fallible:
-        yield f"{pad}RAOT_PROFILE({names.c_name}, status = {call});"
+        yield f"{pad}RAOT_PROFILE({names.layer}, status = {call});"
         yield f"{pad}if (status != RAOT_OK) {{"
         yield f"{pad}    return status;"
         yield f"{pad}}}"
     else:
-        yield f"{pad}RAOT_PROFILE({names.c_name}, {call});"
+        yield f"{pad}RAOT_PROFILE({names.layer}, {call});"
     if tables:
         yield f"{pad.removesuffix('    ')}}}"
 

@@ -189,7 +189,7 @@ def _repeat(context: RunContext, node: Repeat, blocks: list[_Block], at: int) ->
 def _name(context: RunContext, node: Step) -> str:
     if isinstance(node.callee, Extern):
         return node.callee.function
-    return context.kernels[node.callee.name].c_name
+    return context.kernels[node.callee.name].layer
 
 
 def _open(blocks: list[_Block]) -> int:

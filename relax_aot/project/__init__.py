@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from relax_aot.emit import Sources, emit
 from relax_aot.emit.header import LICENSE
@@ -177,11 +178,12 @@ def _figures(board: Board, plan: Plan, sources: Sources, needs: tuple[Need, ...]
     return (json.dumps(said, indent=1) + "\n").encode()
 
 
-def kernel_marks(view: ModelView) -> dict[str, dict[str, str]]:
+def kernel_marks(view: ModelView) -> dict[str, dict[str, Any]]:
     """Where each function came from, and a mark of its text."""
     return {
         kernel.c_name: {
             "from": kernel.origin,
+            "layers": dict(kernel.layers),
             "code": hashlib.sha256((kernel.parameters + kernel.body).encode()).hexdigest()[:16],
         }
         for kernel in view.kernels

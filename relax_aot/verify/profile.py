@@ -1,8 +1,7 @@
 """Where the instructions go: each kernel of a model, counted on an emulated board.
 
-Compilers put a kernel that is called once into its caller, so the profile is of a build in
-which kernels stay functions of their own. What a kernel takes from the C library counts as
-the library's.
+Layers that share a function are counted in a build in which each has a function of its own. What a
+kernel takes from the C library counts as the library's.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from relax_aot.verify.host import StatusError, to_bytes
 from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import require_shapes
 
-APART = "__attribute__((noinline)) "
+UNMERGED = "#ifndef __clang__\n__attribute__((no_icf))\n#endif\n"
+"""GCC makes one function of equal ones else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def profile(project: Project, case: Case) -> Profile:
         raise EmulatorError(
             f"the emulator of {project.board.name} cannot count here: it takes no plugins"
         )
-    origins = {kernel.c_name: kernel.origin for kernel in project.view.kernels}
+    origins = dict(layer for kernel in project.view.kernels for layer in kernel.layers)
     rows = tuple(
         KernelProfile(name, origins.get(name, ""), count, count / max(total, 1))
         for name, count in sorted(_by_name(counted).items(), key=lambda row: (-row[1], row[0]))
@@ -81,12 +81,20 @@ def _by_name(counted: HarnessResult) -> dict[str, int]:
 
 
 def _apart(project: Project) -> Project:
-    """Kernels stay functions: the compiler may not put them into the run."""
+    """Layers that share a function have one each: a copy with the layer's name."""
     path = f"{project.interface.owner}.c"
-    names = "|".join(re.escape(kernel.c_name) for kernel in project.view.kernels)
-    heads = re.compile(rf"^(?=static (?:void|enum raot_status) (?:{names})\()", re.M)
-    text = heads.sub(APART, project.files[path].decode()) if names else ""
-    return replace(project, files=project.files | {path: text.encode()}) if names else project
+    text = project.files[path].decode()
+    for kernel in project.view.kernels:
+        head = rf"RAOT_NOINLINE static (?:void|enum raot_status) {kernel.c_name}\("
+        found = re.search(rf"^{head}.*?^\}}\n", text, re.M | re.S)
+        for layer, _ in kernel.layers:
+            if found is None or layer == kernel.c_name:
+                continue
+            copy = f"{UNMERGED}{found[0]}".replace(f" {kernel.c_name}(", f" {layer}(", 1)
+            text = text.replace(found[0], f"{found[0]}\n{copy}", 1)
+            call = rf"(RAOT_PROFILE\({layer},\s+(?:status = )?){kernel.c_name}\("
+            text = re.sub(call, rf"\g<1>{layer}(", text)
+    return replace(project, files=project.files | {path: text.encode()})
 
 
 def _run(project: Project, case: Case) -> HarnessResult:

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
+from relax_aot.verify.profile import profile
+from relax_aot.verify.samples import cases_of
 from tests.conftest import ROOT
 
 GESTURE = ROOT / "examples" / "gesture" / "gesture.onnx"
@@ -78,9 +81,9 @@ def test_on_every_call_is_seen_in_its_order(project: Project, tmp_path: Path) ->
     build(tmp_path, '-DRAOT_PROFILE_HEADER="log.h"', *units, "-o", "try", "-lm")
     said = subprocess.run([tmp_path / "try"], capture_output=True, text=True, check=True).stdout
     run = project.files["gesture.c"].decode().partition("enum raot_status gesture_run")[2]
-    called = re.findall(r"(?<=[ (])(\w+)\(", run)
-    names = {kernel.c_name for kernel in project.view.kernels}
-    order = [name for name in called if name in names]
+    order = re.findall(r"RAOT_PROFILE\((\w+),", run)
+    layers = [layer for kernel in project.view.kernels for layer, _ in kernel.layers]
+    assert sorted(order) == sorted(layers)
     assert said.splitlines() == [f"{w} {name}" for name in order for w in ("begin", "end")]
 
 
@@ -92,3 +95,27 @@ def test_the_cycle_counter_of_the_document_compiles(project: Project, tmp_path: 
     flags = load_board("nucleo-f446re").flags
     hook = '-DRAOT_PROFILE_HEADER="cycles.h"'
     build(tmp_path, *flags, hook, "-fsyntax-only", "gesture.c", compiler="arm-none-eabi-gcc")
+
+
+TWICE = """
+func @main(%x: f32[8, 8], %a: f32[8, 8], %b: f32[8, 8]) {
+  %p: f32[8, 8] = matmul(%x, %a)  # /first
+  %q: f32[8, 8] = matmul(%p, %b)  # /second
+  return %q
+}
+"""
+
+
+@pytest.mark.qemu
+def test_layers_that_share_a_function_have_names_and_origins_of_their_own() -> None:
+    project = driver.compile_module(
+        rx.parse(TWICE), load_board("mps2-an386"), Options(name="twice")
+    )
+    (kernel,) = project.view.kernels
+    assert [origin for _, origin in kernel.layers] == ["/first", "/second"]
+    names = re.findall(r"RAOT_PROFILE\((\w+),", project.files["twice.c"].decode())
+    assert names == [layer for layer, _ in kernel.layers] and len(set(names)) == 2
+    (case,) = cases_of(project.interface, [{}], {})
+    rows = {row.function: row for row in profile(project, case).kernels}
+    assert [rows[name].origin for name in names] == ["/first", "/second"]
+    assert all(rows[name].instructions > 100 for name in names)

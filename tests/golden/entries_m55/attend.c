@@ -681,13 +681,13 @@ enum raot_status attend_prefill_run(const struct attend_memory *memory,
     RAOT_PROFILE(matmul_concat_all_k,
                  matmul_concat_all_k(m, n, in->x, k, attend_wk_packed_5624b02c, all_k));
     RAOT_PROFILE(slice_k_next, slice_k_next(m, n, all_k, k_next));
-    RAOT_PROFILE(matmul_concat_all_k,
+    RAOT_PROFILE(matmul_concat_all_v,
                  matmul_concat_all_k(m, n, in->x, v, attend_wv_packed_307b14e8, all_v));
-    RAOT_PROFILE(slice_k_next, slice_k_next(m, n, all_v, v_next));
+    RAOT_PROFILE(slice_v_next, slice_k_next(m, n, all_v, v_next));
     RAOT_PROFILE(matmul_q, matmul_q(n, in->x, attend_wq_packed_506488e6, seen));
     RAOT_PROFILE(transpose_matmul_etc_seen,
                  transpose_matmul_etc_seen(m, n, k_next, v_next, seen, scores, shares));
-    RAOT_PROFILE(matmul_q, matmul_q(n, seen, attend_wo_packed_73c77846, out->y));
+    RAOT_PROFILE(matmul_y, matmul_q(n, seen, attend_wo_packed_73c77846, out->y));
     if ((size_t)(m * 32) > 0) {
         (void)memcpy(k, k_next, (size_t)(m * 32));
     }
@@ -789,9 +789,9 @@ enum raot_status attend_decode_run(const struct attend_memory *memory,
     RAOT_PROFILE(matmul_concat_all_k_2,
                  matmul_concat_all_k_2(m, in->x, k, attend_wk_packed_5624b02c, all_k));
     RAOT_PROFILE(slice_k_next_2, slice_k_next_2(m, all_k, k_next));
-    RAOT_PROFILE(matmul_concat_all_k_2,
+    RAOT_PROFILE(matmul_concat_all_v_2,
                  matmul_concat_all_k_2(m, in->x, v, attend_wv_packed_307b14e8, all_v));
-    RAOT_PROFILE(slice_k_next_2, slice_k_next_2(m, all_v, v_next));
+    RAOT_PROFILE(slice_v_next_2, slice_k_next_2(m, all_v, v_next));
     RAOT_PROFILE(matmul_q_2, matmul_q_2(in->x, attend_wq_packed_506488e6, q));
     RAOT_PROFILE(transpose_matmul_scores, transpose_matmul_scores(m, q, k_next, shares));
     RAOT_PROFILE(softmax_shares, softmax_shares(m, shares));
