@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from relax_aot.fusion.checking.arrays import Array, Arrays
-from relax_aot.fusion.checking.compare import Comparison
+from relax_aot.fusion.checking.boxes import reshaped
+from relax_aot.fusion.checking.compare import Comparison, same_arrays
 from relax_aot.fusion.checking.execute import Executed, NotFollowedError, execute
 from relax_aot.fusion.checking.terms import Term, World
 from relax_aot.ir.graph import Call, Function, Module
@@ -155,7 +156,7 @@ class _FunctionCheck:
                 return None
             if maker.op == "view":
                 source = maker.inputs[0]
-                index = self._arrays.reshaped(leaf.dims, maker.out.type.shape, source.type.shape)
+                index = reshaped(self._world, leaf.dims, maker.out.type.shape, source.type.shape)
                 if index is None:
                     return None
                 return self._world.term("leaf", (source.name, source.type.dtype), index)
@@ -169,7 +170,7 @@ class _FunctionCheck:
             maker = self._makers.get(out.name)
             if maker is None or maker.op != "call_kernel" or out not in maker.outs:
                 raise FusionError(kernel.name, f"%{out.name} is no value of the module before")
-            if not comparison.same_arrays(self._part(out.name, parts), results[out.name]):
+            if not same_arrays(comparison, self._part(out.name, parts), results[out.name]):
                 raise FusionError(kernel.name, f"%{out.name} is not proven to be the same value")
         made_of = [self._executed[part][0] for part in sorted(parts)]
         if found.checks != frozenset[object]().union(*(part.checks for part in made_of)):

@@ -8,26 +8,12 @@ output at the same place is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.indexing import At, plain_variable
-from relax_aot.ir.dims import Dim
+from relax_aot.fusion.accesses import Access, At, loads, stores
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Buffer, For, If, Kernel, Let, Load, Stmt, Store, expressions
-
-Path = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One read or write, where it stands in the text and the loops around it with their
-    depth in `path`."""
-
-    index: At
-    path: Path
-    loops: tuple[tuple[int, str], ...]
+from relax_aot.ir.loops import Buffer, Kernel
 
 
 def mark(module: Module) -> Module:
@@ -50,15 +36,8 @@ def pairs_of(kernel: Kernel) -> tuple[tuple[str, str], ...]:
 
 
 def _may_share(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
-    accesses = list(_accesses(kernel.body, (), (), {}))
-    reads = [a for name, stored, a in accesses if name == source.name and not stored]
-    writes = [a for name, stored, a in accesses if name == target.name and stored]
+    reads, writes = loads(kernel.body, source.name), stores(kernel.body, target.name)
     return all(_read_first(read, write) for read in reads for write in writes)
-
-
-def _worked_out(index: At, lets: dict[str, Dim]) -> At:
-    """The index with names of index expressions replaced by what they stand for."""
-    return tuple(dim.substitute(lets) for dim in index)
 
 
 def _read_first(read: Access, write: Access) -> bool:
@@ -67,45 +46,12 @@ def _read_first(read: Access, write: Access) -> bool:
         if one != other:
             break
         shared += 1
-    for depth, variable in read.loops:
-        if depth < shared and not _slab(variable, read.index, write.index):
+    for depth, loop in zip(read.depths, read.loops, strict=True):
+        if depth < shared and not _slab(loop.variable, read.at, write.at):
             return False
     return read.path[shared:] <= write.path[shared:]
 
 
 def _slab(variable: str, one: At, other: At) -> bool:
-    """Some axis of both is this loop's variable: no two turns touch the same elements."""
-    return any(
-        plain_variable(a) == variable and plain_variable(b) == variable
-        for a, b in zip(one, other, strict=True)
-    )
-
-
-def _accesses(
-    body: tuple[Stmt, ...],
-    path: Path,
-    loops: tuple[tuple[int, str], ...],
-    lets: dict[str, Dim],
-) -> Iterator[tuple[str, bool, Access]]:
-    """(buffer, whether it is written, where), in the order of the text. A statement reads
-    before it writes."""
-    for position, stmt in enumerate(body):
-        here = (*path, position)
-        for expr in expressions(stmt):
-            if isinstance(expr, Load):
-                index = _worked_out(expr.index, lets)
-                yield expr.buffer.name, False, Access(index, (*here, 0), loops)
-        match stmt:
-            case Store():
-                index = _worked_out(stmt.index, lets)
-                yield stmt.buffer.name, True, Access(index, (*here, 1), loops)
-            case Let():
-                lets = {**lets, stmt.name: stmt.value.substitute(lets)}
-            case For():
-                inner = (*loops, (len(here) - 1, stmt.variable))
-                yield from _accesses(stmt.body, here, inner, lets)
-            case If():
-                yield from _accesses(stmt.then, (*here, 1), loops, lets)
-                yield from _accesses(stmt.otherwise, (*here, 2), loops, lets)
-            case _:
-                pass
+    """Some axis of both is this loop's variable: no two iterations touch the same elements."""
+    return any(a.symbol == b.symbol == variable for a, b in zip(one, other, strict=True))

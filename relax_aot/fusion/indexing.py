@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from relax_aot.fusion.accesses import GREATEST, ONE, ZERO, At
 from relax_aot.fusion.piece import Fresh, substitute_dims
 from relax_aot.ir.dim_expr import atom_parts
 from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Mod, simplify
@@ -18,13 +19,8 @@ from relax_aot.ir.loops import For, Stmt
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import Shape
 
-At = tuple[Dim, ...]
 Digits = tuple[tuple[str, Dim], ...]
 """Variable and extent of each part of a loop that is cut, the outermost first."""
-
-ONE = Dim.of(1)
-ZERO = Dim.of(0)
-GREATEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ def _digits(
 ) -> list[Dim] | None:
     if len(sizes) == 1:
         return [linear]
-    variable = plain_variable(linear)
+    variable = linear.symbol
     if variable is not None and variable in splits:
         known = splits[variable]
         return [Dim.of(name) for name, _ in known] if [s for _, s in known] == sizes else None
@@ -122,7 +118,7 @@ def _quotients(linear: Dim, sizes: list[Dim], loops: Mapping[str, For]) -> list[
     """Digits by division, where every division works out at compile time."""
     if not all(size.is_constant for size in sizes[1:]):
         return None
-    bounds = bounds_of_loops(linear, loops)
+    bounds = _bounds_of_loops(linear, loops)
     digits: list[Dim] = []
     for size in sizes:
         stride = prod(sizes[len(digits) + 1 :], start=ONE)
@@ -132,7 +128,7 @@ def _quotients(linear: Dim, sizes: list[Dim], loops: Mapping[str, For]) -> list[
     return None if any(divides(digit) for digit in digits) else digits
 
 
-def bounds_of_loops(dim: Dim, loops: Mapping[str, For]) -> Bounds:
+def _bounds_of_loops(dim: Dim, loops: Mapping[str, For]) -> Bounds:
     """Ranges of the loop variables in `dim` that are known now; others count as any."""
     ranges = {}
     for name in dim.symbols:
@@ -154,15 +150,6 @@ def divides(dim: Dim) -> bool:
             if not isinstance(atom, str) and any(divides(part) for part in atom_parts(atom)):
                 return True
     return False
-
-
-def plain_variable(dim: Dim) -> str | None:
-    """The name, where `dim` is one symbol and nothing else."""
-    names = dim.symbols
-    if len(names) != 1:
-        return None
-    (name,) = names
-    return name if dim == Dim.of(name) else None
 
 
 def joined(digits: Digits) -> Dim:

@@ -19,41 +19,20 @@ possibly cut by a division and its remainder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from relax_aot.fusion.accesses import GREATEST, ONE, ZERO, Access, At, accesses, stores
 from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Mod, prove_le, prove_lt
 from relax_aot.ir.loops import (
-    Bind,
     For,
-    If,
-    Let,
-    Load,
     Micro,
     Multiply,
     Reserve,
     Stmt,
-    Store,
-    expressions,
     walk,
 )
 from relax_aot.ir.types import Shape
-
-At = tuple[Dim, ...]
-ZERO = Dim.of(0)
-ONE = Dim.of(1)
-GREATEST = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """A store or a load: its index, free of `let` names, and the loops around it."""
-
-    index: At
-    loops: tuple[For, ...]
-    data: frozenset[str]
-    """Names in the index whose values come from data."""
-
 
 # Index maps
 
@@ -62,7 +41,7 @@ def one_to_one(
     index: At, loops: tuple[For, ...], bounds: Bounds, data: frozenset[str] = frozenset()
 ) -> bool:
     """No two iterations of the loops have the same index."""
-    plain = with_loops(bounds, loops)
+    plain = _with_loops(bounds, loops)
     return _one_to_one(index, loops, plain, data) or _one_to_one(
         index, loops, _not_empty(plain, loops), data
     )
@@ -162,7 +141,7 @@ def strides(dim: Dim, names: Iterable[str]) -> tuple[dict[str, Dim], Dim] | None
     return found, rest
 
 
-def with_loops(bounds: Bounds, loops: tuple[For, ...]) -> Bounds:
+def _with_loops(bounds: Bounds, loops: tuple[For, ...]) -> Bounds:
     """The bounds of the sizes, and ranges of the loop variables."""
     for loop in loops:
         known = (loop.start.symbols | loop.stop.symbols) <= set(bounds)
@@ -180,16 +159,16 @@ def with_loops(bounds: Bounds, loops: tuple[For, ...]) -> Bounds:
 
 def stored_once(body: tuple[Stmt, ...], name: str, shape: Shape, bounds: Bounds) -> bool:
     """Every element of the buffer is stored exactly once, whatever the data."""
-    accesses = unconditional_stores(body, name)
-    if not accesses:
+    found = _unconditional_stores(body, name)
+    if not found:
         return False
-    if not all(one_to_one(a.index, a.loops, bounds, a.data) for a in accesses):
+    if not all(one_to_one(a.at, a.ranges, bounds, a.data) for a in found):
         return False
     stored = ZERO
-    for access in accesses:
-        around = with_loops(bounds, access.loops)
-        extents = [loop.stop - loop.start for loop in access.loops]
-        variables = {loop.variable for loop in access.loops}
+    for access in found:
+        around = _with_loops(bounds, access.ranges)
+        extents = [loop.stop - loop.start for loop in access.ranges]
+        variables = {loop.variable for loop in access.ranges}
         if any(extent.symbols & variables for extent in extents):
             return False
         if not all(prove_le(0, extent, around) for extent in extents):
@@ -199,16 +178,16 @@ def stored_once(body: tuple[Stmt, ...], name: str, shape: Shape, bounds: Bounds)
         return False
     return all(
         _disjoint(one, other, bounds)
-        for number, one in enumerate(accesses)
-        for other in accesses[:number]
+        for number, one in enumerate(found)
+        for other in found[:number]
     )
 
 
 def _disjoint(one: Access, other: Access, bounds: Bounds) -> bool:
     """On some axis the one lies wholly below the other."""
-    if len(one.index) != len(other.index):
+    if len(one.at) != len(other.at):
         return False
-    for a, b in zip(one.index, other.index, strict=True):
+    for a, b in zip(one.at, other.at, strict=True):
         first, second = _range(a, one, bounds), _range(b, other, bounds)
         if first is None or second is None:
             continue
@@ -222,14 +201,14 @@ def _range(dim: Dim, access: Access, bounds: Bounds) -> tuple[Dim, Dim] | None:
     if dim.symbols & access.data:
         return None
     low = high = dim
-    for loop in reversed(access.loops):
+    for loop in reversed(access.ranges):
         ends = []
         for end, upwards in ((low, False), (high, True)):
             found = strides(end, (loop.variable,))
             if found is None:
                 return None
             stride = found[0].get(loop.variable, ZERO)
-            around = with_loops(bounds, access.loops)
+            around = _with_loops(bounds, access.ranges)
             rising = prove_le(0, stride, around)
             if not rising and not prove_le(stride, 0, around):
                 return None
@@ -239,98 +218,21 @@ def _range(dim: Dim, access: Access, bounds: Bounds) -> tuple[Dim, Dim] | None:
     return low, high
 
 
-def unconditional_stores(body: tuple[Stmt, ...], name: str) -> list[Access] | None:
+def _unconditional_stores(body: tuple[Stmt, ...], name: str) -> list[Access] | None:
     """Stores to the buffer; None where one depends on a condition or cannot be analyzed.
     Both branches of a condition with the same stores count as one."""
-    return _unconditional(body, name, (), {}, frozenset())
-
-
-def _unconditional(
-    body: tuple[Stmt, ...],
-    name: str,
-    loops: tuple[For, ...],
-    lets: Mapping[str, Dim],
-    data: frozenset[str],
-) -> list[Access] | None:
-    found: list[Access] = []
-    for stmt in body:
-        match stmt:
-            case Store() if stmt.buffer.name == name:
-                index = tuple(dim.substitute(lets) for dim in stmt.index)
-                found.append(Access(index, loops, data))
-            case For():
-                bounds_of = replace_dims(stmt, lets)
-                inner = _unconditional(stmt.body, name, (*loops, bounds_of), lets, data)
-                if inner is None:
-                    return None
-                found += inner
-            case If():
-                then = _unconditional(stmt.then, name, loops, lets, data)
-                other = _unconditional(stmt.otherwise, name, loops, lets, data)
-                if then is None or other is None or _places(then) != _places(other):
-                    return None
-                found += then
-            case Let():
-                lets = {**lets, stmt.name: stmt.value.substitute(lets)}
-            case Bind():
-                data = data | {stmt.name}
-            case Multiply() | Micro() | Reserve():
-                return None
-            case _:
-                pass
+    if opaque(body):
+        return None
+    found = stores(body, name)
+    while inner := max((a.branches for a in found), key=len, default=()):
+        condition = inner[-1][0]
+        sides = [[a for a in found if (condition, side) in a.branches] for side in (1, 2)]
+        then, other = ([(a.at, a.ranges, a.data) for a in side] for side in sides)
+        if then != other:
+            return None
+        kept = [a for a in found if a not in sides[1]]
+        found = [replace(a, branches=a.branches[:-1]) if a in sides[0] else a for a in kept]
     return found
-
-
-def replace_dims(loop: For, lets: Mapping[str, Dim]) -> For:
-    """The loop without its body, its range free of `let` names."""
-    return For(loop.variable, loop.start.substitute(lets), loop.stop.substitute(lets), ())
-
-
-def _places(accesses: list[Access]) -> list[tuple[At, tuple[For, ...], frozenset[str]]]:
-    return [(a.index, a.loops, a.data) for a in accesses]
-
-
-def accesses_of(body: tuple[Stmt, ...], name: str) -> list[Access]:
-    """Every store and load of the buffer."""
-    return _accesses(body, name, (), {}, frozenset())
-
-
-def _accesses(
-    body: tuple[Stmt, ...],
-    name: str,
-    loops: tuple[For, ...],
-    lets: Mapping[str, Dim],
-    data: frozenset[str],
-) -> list[Access]:
-    found: list[Access] = []
-
-    def add(index: At) -> None:
-        found.append(Access(tuple(dim.substitute(lets) for dim in index), loops, data))
-
-    for stmt in body:
-        for expr in expressions(stmt):
-            if isinstance(expr, Load) and expr.buffer.name == name:
-                add(expr.index)
-        match stmt:
-            case Store() if stmt.buffer.name == name:
-                add(stmt.index)
-            case For():
-                around = (*loops, replace_dims(stmt, lets))
-                found += _accesses(stmt.body, name, around, lets, data)
-            case If():
-                found += _accesses(stmt.then, name, loops, lets, data)
-                found += _accesses(stmt.otherwise, name, loops, lets, data)
-            case Let():
-                lets = {**lets, stmt.name: stmt.value.substitute(lets)}
-            case Bind():
-                data = data | {stmt.name}
-            case _:
-                pass
-    return found
-
-
-def stored_names(body: tuple[Stmt, ...]) -> set[str]:
-    return {stmt.buffer.name for stmt in walk(body) if isinstance(stmt, Store)}
 
 
 def opaque(body: tuple[Stmt, ...]) -> bool:
@@ -344,13 +246,13 @@ def opaque(body: tuple[Stmt, ...]) -> bool:
 def independent(inner: tuple[Stmt, ...], loops: tuple[For, ...], bounds: Bounds) -> str | None:
     """Why the iterations of the loops, each of which runs `inner`, may not run in another
     order; None where they may."""
-    for name in sorted(stored_names(inner)):
-        if unconditional_stores(inner, name) is None:
+    for name in sorted({a.name for a in accesses(inner) if a.stored}):
+        if _unconditional_stores(inner, name) is None:
             return "the consumer stores conditionally"
-        found = accesses_of(inner, name)
-        if any(a.index != found[0].index or a.loops for a in found):
+        found = list(accesses(inner, name))
+        if any(a.at != found[0].at or a.loops for a in found):
             return "the consumer stores at several indices or reads its own result"
-        if not one_to_one(found[0].index, loops, bounds, found[0].data):
+        if not one_to_one(found[0].at, loops, bounds, found[0].data):
             return "the consumer may store an element more than once"
     return None
 
@@ -358,11 +260,11 @@ def independent(inner: tuple[Stmt, ...], loops: tuple[For, ...], bounds: Bounds)
 def separate_rows(body: tuple[Stmt, ...], variables: Iterable[str]) -> bool:
     """Iterations of the loops over `variables`, which are around the whole body, share no
     element of what the body stores: for each variable, one axis of every access is it."""
-    for name in stored_names(body):
-        found = accesses_of(body, name)
+    for name in {a.name for a in accesses(body) if a.stored}:
+        found = list(accesses(body, name))
         for variable in variables:
             wanted = Dim.of(variable)
-            rank = len(found[0].index)
-            if not any(all(a.index[axis] == wanted for a in found) for axis in range(rank)):
+            rank = len(found[0].at)
+            if not any(all(a.at[axis] == wanted for a in found) for axis in range(rank)):
                 return False
     return True

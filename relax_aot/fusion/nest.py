@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relax_aot.fusion.indexing import ZERO, At, divides, plain_variable
+from relax_aot.fusion.accesses import ZERO, At
+from relax_aot.fusion.indexing import divides
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Apply,
@@ -14,7 +14,6 @@ from relax_aot.ir.loops import (
     Declare,
     Expr,
     For,
-    If,
     Index,
     Let,
     Lit,
@@ -24,9 +23,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
     Unary,
-    expressions,
     parts,
-    walk,
 )
 from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import DType, Shape
@@ -52,66 +49,12 @@ def perfect_nest(body: tuple[Stmt, ...]) -> Nest:
     return Nest(tuple(loops), body)
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A load or a store, with the loops and the named indices around it."""
-
-    index: At
-    loops: tuple[For, ...]
-    lets: tuple[Let, ...]
-
-    @property
-    def table(self) -> dict[str, For]:
-        return {loop.variable: loop for loop in self.loops}
-
-    @property
-    def plain_index(self) -> At:
-        """The index with the names of `Let` worked in."""
-        index = self.index
-        for let in reversed(self.lets):
-            index = tuple(dim.substitute({let.name: let.value}) for dim in index)
-        return index
-
-    @property
-    def once(self) -> bool:
-        """Each turn of the loops around it meets another element."""
-        used = frozenset[str]().union(*(dim.symbols for dim in self.plain_index))
-        return all(loop.variable in used for loop in self.loops)
-
-
-def sites(
-    body: tuple[Stmt, ...],
-    name: str,
-    loops: tuple[For, ...] = (),
-    lets: tuple[Let, ...] = (),
-) -> Iterator[Site]:
-    """Where the buffer `name` is read."""
-    for stmt in body:
-        for expr in expressions(stmt):
-            if isinstance(expr, Load) and expr.buffer.name == name:
-                yield Site(expr.index, loops, lets)
-        match stmt:
-            case For():
-                yield from sites(stmt.body, name, (*loops, stmt), lets)
-            case If():
-                yield from sites(stmt.then, name, loops, lets)
-                yield from sites(stmt.otherwise, name, loops, lets)
-            case Let():
-                lets = (*lets, stmt)
-            case _:
-                pass
-
-
-def stores(body: tuple[Stmt, ...], name: str) -> list[Store]:
-    return [s for s in walk(body) if isinstance(s, Store) and s.buffer.name == name]
-
-
 def elementwise_loops(nest: Nest, index: At, shape: Shape) -> dict[str, int] | None:
     """Loop variable -> axis, where the loops run over exactly the elements of `shape`
     and `index` is their position; None otherwise."""
     axes: dict[str, int] = {}
     for axis, dim in enumerate(index):
-        name = plain_variable(dim)
+        name = dim.symbol
         if name is None or name not in nest.table:
             if dim == ZERO and shape[axis] == Dim.of(1):
                 continue
@@ -205,9 +148,9 @@ def as_stored(value: Expr) -> Expr:
 
 # Cost, in additions
 
-DEAR = {"max": 1, "min": 1, "abs": 1, "fma": 1, "isnan": 1, "isinf": 1, "signbit": 1,
+_DEAR = {"max": 1, "min": 1, "abs": 1, "fma": 1, "isnan": 1, "isinf": 1, "signbit": 1,
         "floor": 3, "ceil": 3, "trunc": 3, "rint": 3, "round": 3, "sqrt": 8}  # fmt: skip
-FUNCTION = 30
+_FUNCTION = 30
 
 
 def cost(expr: Expr) -> int:
@@ -218,7 +161,7 @@ def cost(expr: Expr) -> int:
             case Binary():
                 total += 8 if part.op in ("/", "%") else 1
             case Apply():
-                total += DEAR.get(part.function, FUNCTION)
+                total += _DEAR.get(part.function, _FUNCTION)
             case Unary() | Cast() | Select():
                 total += 1
             case Lit() | Local() | Index() | Load():

@@ -6,10 +6,10 @@ piece and a buffer of another with the same name are the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from relax_aot.fusion.accesses import loaded_names, map_accesses
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Var, attrs_of
 from relax_aot.ir.loops import (
@@ -22,18 +22,15 @@ from relax_aot.ir.loops import (
     If,
     Kernel,
     Let,
-    Load,
     Local,
     Stmt,
-    Store,
-    expressions,
     index_dims,
     walk,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
 from relax_aot.ir.types import Ref
 
-NAMED_OPS = 3
+_NAMED_OPS = 3
 """A kernel is named after so many of the ops in it."""
 
 
@@ -59,7 +56,7 @@ class Piece:
     @cached_property
     def names(self) -> frozenset[str]:
         """Every name that a new name must differ from."""
-        names = set(bound_names(self.body))
+        names = set(_bound_names(self.body))
         for value in (*self.reads, *self.writes, *self.scratch):
             names |= {value.name} | value.type.symbols
         for stmt in walk(self.body):
@@ -69,7 +66,7 @@ class Piece:
 
     @cached_property
     def loaded(self) -> frozenset[str]:
-        return frozenset(loaded(self.body))
+        return loaded_names(self.body)
 
 
 def open_piece(call: Call, kernel: Kernel) -> Piece | None:
@@ -79,7 +76,7 @@ def open_piece(call: Call, kernel: Kernel) -> Piece | None:
     if any(buffer.type != value.type for buffer, value in pairs):
         return None
     names = {buffer.name: buffer_of(value) for buffer, value in pairs}
-    body = replace_buffers(kernel.body, names)
+    body = map_accesses(kernel.body, lambda b, at: (names.get(b.name, b), at))
     writes = call.outs[: len(kernel.outputs)]
     scratch = call.outs[len(kernel.outputs) :]
     op = kernel.name.removesuffix(f"_{call.outs[0].name}").removesuffix(f"_{writes[-1].name}")
@@ -89,7 +86,7 @@ def open_piece(call: Call, kernel: Kernel) -> Piece | None:
 
 def close_piece(piece: Piece) -> tuple[Kernel, Call]:
     """The piece as a kernel and the call of it."""
-    read = loaded(piece.body)
+    read = piece.loaded
     reads = tuple(v for v in piece.reads if v.name in read)
     name = f"{'_'.join(_named(piece.ops))}_{piece.writes[-1].name}"
     kernel = Kernel(
@@ -105,44 +102,17 @@ def close_piece(piece: Piece) -> tuple[Kernel, Call]:
 
 
 def _named(ops: tuple[str, ...]) -> tuple[str, ...]:
-    return ops if len(ops) <= NAMED_OPS else (*ops[: NAMED_OPS - 1], "etc")
+    return ops if len(ops) <= _NAMED_OPS else (*ops[: _NAMED_OPS - 1], "etc")
 
 
 def buffer_of(value: Var) -> Buffer:
     return Buffer(value.name, value.type.dtype, value.type.shape)
 
 
-def replace_buffers(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
-    def on_expr(expr: Expr) -> Expr:
-        return (
-            Load(buffers.get(expr.buffer.name, expr.buffer), expr.index)
-            if isinstance(expr, Load)
-            else expr
-        )
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store):
-            return stmt
-        return Store(buffers.get(stmt.buffer.name, stmt.buffer), stmt.index, stmt.value)
-
-    return map_statements(map_exprs(body, on_expr), on_stmt)
-
-
-def loads(body: tuple[Stmt, ...]) -> Iterator[Load]:
-    for stmt in walk(body):
-        for expr in expressions(stmt):
-            if isinstance(expr, Load):
-                yield expr
-
-
-def loaded(body: tuple[Stmt, ...]) -> set[str]:
-    return {load.buffer.name for load in loads(body)}
-
-
 # Names
 
 
-def bound_names(body: tuple[Stmt, ...]) -> dict[str, None]:
+def _bound_names(body: tuple[Stmt, ...]) -> dict[str, None]:
     """Loop variables, named indices and locals, in order of appearance."""
     names: dict[str, None] = {}
     for stmt in walk(body):
@@ -165,8 +135,8 @@ def kept_apart(one: Piece, other: Piece) -> tuple[Piece, Piece]:
 
 
 def _away_from(piece: Piece, other: Piece, fresh: Fresh) -> Piece:
-    sizes = other.names - bound_names(other.body).keys()
-    names = {name: fresh(name) for name in bound_names(piece.body) if name in sizes}
+    sizes = other.names - _bound_names(other.body).keys()
+    names = {name: fresh(name) for name in _bound_names(piece.body) if name in sizes}
     return replace(piece, body=renamed(piece.body, names)) if names else piece
 
 
@@ -187,7 +157,7 @@ class Fresh:
 
 def with_fresh_names(body: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
     """The same loops, every name in them new."""
-    return renamed(body, {name: fresh(name) for name in bound_names(body)})
+    return renamed(body, {name: fresh(name) for name in _bound_names(body)})
 
 
 def with_unique_names(body: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from math import prod
 
-from relax_aot.fusion.indexing import ZERO, At, joined
-from relax_aot.fusion.nest import Site, perfect_nest, sites
+from relax_aot.fusion.accesses import ZERO, At, accesses, map_accesses
+from relax_aot.fusion.indexing import joined
+from relax_aot.fusion.nest import perfect_nest
 from relax_aot.fusion.piece import buffer_of
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
-from relax_aot.ir.loops import Expr, For, Let, Load, Stmt, Store, walk
-from relax_aot.ir.rewrite import map_exprs, map_statements
+from relax_aot.ir.loops import Buffer, Stmt
 from relax_aot.ir.types import TensorType
 
 
 def refined(body: tuple[Stmt, ...], made: Var) -> tuple[tuple[Stmt, ...], Var]:
     """Where loops were cut, the axes that they run along are cut as well."""
-    touched = [*sites(body, made.name), *store_sites(body, made.name)]
-    if len({site.index for site in touched}) != 1:
+    touched = list(accesses(body, made.name))
+    if len({access.index for access in touched}) != 1:
         return body, made
     index: list[Dim] = []
     shape: list[Dim] = []
@@ -44,25 +44,8 @@ def refined(body: tuple[Stmt, ...], made: Var) -> tuple[tuple[Stmt, ...], Var]:
 
 def _at_index(body: tuple[Stmt, ...], value: Var, index: At) -> tuple[Stmt, ...]:
     """Every access of the value at this index of its new shape."""
-    buffer = buffer_of(value)
 
-    def on_expr(expr: Expr) -> Expr:
-        reads = isinstance(expr, Load) and expr.buffer.name == value.name
-        return Load(buffer, index) if reads else expr
+    def rule(buffer: Buffer, at: At) -> tuple[Buffer, At]:
+        return (buffer_of(value), index) if buffer.name == value.name else (buffer, at)
 
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store) and stmt.buffer.name == value.name:
-            return Store(buffer, index, stmt.value)
-        return stmt
-
-    return map_statements(map_exprs(body, on_expr), on_stmt)
-
-
-def store_sites(
-    body: tuple[Stmt, ...], name: str, loops: tuple[For, ...] = (), lets: tuple[Let, ...] = ()
-) -> list[Site]:
-    return [
-        Site(stmt.index, loops, lets)
-        for stmt in walk(body)
-        if isinstance(stmt, Store) and stmt.buffer.name == name
-    ]
+    return map_accesses(body, rule)

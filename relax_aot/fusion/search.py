@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from relax_aot.fusion.accesses import GREATEST
 from relax_aot.fusion.mergers import MERGERS
 from relax_aot.fusion.mergers._merger import Context, Link, Merger, Pair, Refused
 from relax_aot.fusion.piece import Piece
@@ -13,8 +14,7 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Kernel
 
-GREATEST = 2**31 - 1
-BETWEEN = Refused("a call between them needs the whole value")
+_BETWEEN = Refused("a call between them needs the whole value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Search:
         kept = frozenset(link.made.name for link in links if self._others_read(link.made.name, key))
         merged = merger.merge(Pair(producer, consumer, links, kept), self._context)
         if isinstance(merged, Piece) and self._work.another_way(writer, key):
-            return BETWEEN
+            return _BETWEEN
         return merged
 
     def _others_read(self, name: str, key: int) -> bool:
@@ -121,7 +121,7 @@ class Search:
             consumer = changed.get(reader) or self._work.piece(reader)
             if consumer is None:
                 return
-            link = Link(made, self._work.value(reader, name))
+            link = Link(made, next(v for v in consumer.reads if v.name == name))
             pair = Pair(producer, consumer, (link,), frozenset())
             merged = merger.merge(pair, self._context)
             if isinstance(merged, Refused):

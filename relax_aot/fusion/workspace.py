@@ -9,7 +9,7 @@ from relax_aot.fusion.piece import Piece, close_piece, open_piece
 from relax_aot.ir.graph import Call, Function, Module, Var, attr_symbols, bodies
 from relax_aot.ir.loops import Kernel, Stmt, index_dims, walk
 
-Node = Piece | Call
+_Node = Piece | Call
 
 
 class Workspace:
@@ -23,7 +23,7 @@ class Workspace:
         closed: frozenset[str] = frozenset(),
     ) -> None:
         """Calls whose first result is in `closed` are not opened, so nothing merges with them."""
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, _Node] = {}
         self._maker: dict[str, int] = {}
         self._users: dict[str, set[int]] = {}
         self._next = 0
@@ -35,11 +35,11 @@ class Workspace:
             is_closed = bool(call.outs) and call.outs[0].name in closed
             self.add(call if is_closed else _opened(call, module))
 
-    def add(self, node: Node, place: int | None = None) -> int:
+    def add(self, node: _Node, place: int | None = None) -> int:
         key = self._next if place is None else place
         self._next = max(self._next, key + 1)
         self._nodes[key] = node
-        for out in writes_of(node):
+        for out in _writes_of(node):
             self._maker[out.name] = key
         for size in _sizes_made(node):
             self._maker[size] = key
@@ -47,31 +47,17 @@ class Workspace:
             self._users.setdefault(name, set()).add(key)
         return key
 
-    def _needs(self, node: Node) -> set[str]:
+    def _needs(self, node: _Node) -> set[str]:
         """Values, and sizes that the model computes."""
-        names = {v.name for v in reads_of(node)}
+        names = {v.name for v in _reads_of(node)}
         if self._inner:
-            names |= {f"size {symbol}" for symbol in self._symbols_of(node) & self._inner}
+            names |= {f"size {symbol}" for symbol in _symbols_of(node, self._module) & self._inner}
             names -= set(_sizes_made(node))
         return names
 
-    def _symbols_of(self, node: Node) -> frozenset[str]:
-        """Sizes that a node speaks of; what control flow runs belongs to it."""
-        values = (*reads_of(node), *writes_of(node))
-        names = frozenset[str]().union(*(v.type.symbols for v in values))
-        if isinstance(node, Piece):
-            return names | symbols_in(node.body)
-        names |= frozenset[str]().union(*(attr_symbols(value) for _, value in node.attrs))
-        for name in bodies(node):
-            for call in self._module.function_table[name].body:
-                names |= self._symbols_of(call)
-                if call.op == "call_kernel":
-                    names |= symbols_in(self._module.kernel_table[call.ref("kernel")].body)
-        return names
-
-    def remove(self, key: int) -> Node:
+    def remove(self, key: int) -> _Node:
         node = self._nodes.pop(key)
-        for out in writes_of(node):
+        for out in _writes_of(node):
             if self._maker.get(out.name) == key:
                 del self._maker[out.name]
         for name in self._needs(node):
@@ -80,9 +66,6 @@ class Workspace:
 
     def places(self) -> list[int]:
         return sorted(self._nodes)
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._nodes
 
     def piece(self, key: int) -> Piece | None:
         node = self._nodes.get(key)
@@ -113,12 +96,8 @@ class Workspace:
             else:
                 yield key, name
 
-    def value(self, key: int, name: str) -> Var:
-        return next(v for v in reads_of(self._nodes[key]) if v.name == name)
-
     def another_way(self, first: int, second: int) -> bool:
-        """A path leads from one node to the other through a third (that is no view of a
-        value that both share)."""
+        """A path leads from one to the other through a third, other than a view of the value."""
         seen: set[int] = set()
         stack = [k for k in self._next_nodes(first) if k != second]
         while stack:
@@ -148,7 +127,7 @@ class Workspace:
     def _next_nodes(self, key: int) -> set[int]:
         found: set[int] = set()
         node = self._nodes[key]
-        for name in (*(out.name for out in writes_of(node)), *_sizes_made(node)):
+        for name in (*(out.name for out in _writes_of(node)), *_sizes_made(node)):
             found |= self._users.get(name, set())
         return found
 
@@ -156,8 +135,10 @@ class Workspace:
         """Views that nobody reads are gone."""
         for key in reversed(self.places()):
             node = self._nodes[key]
-            idle = isinstance(node, Call) and node.op == "view" and node.out.name not in self.kept
-            if idle and isinstance(node, Call) and not self._users.get(node.out.name):
+            used = any(
+                out.name in self.kept or self._users.get(out.name) for out in _writes_of(node)
+            )
+            if isinstance(node, Call) and node.op == "view" and not used:
                 self.remove(key)
 
     def calls(self) -> tuple[list[Call], list[Kernel]]:
@@ -186,21 +167,21 @@ class Workspace:
         return calls, kernels
 
 
-def _opened(call: Call, module: Module) -> Node:
+def _opened(call: Call, module: Module) -> _Node:
     if call.op != "call_kernel":
         return call
     return open_piece(call, module.kernel_table[call.ref("kernel")]) or call
 
 
-def reads_of(node: Node) -> tuple[Var, ...]:
+def _reads_of(node: _Node) -> tuple[Var, ...]:
     return node.reads if isinstance(node, Piece) else node.inputs
 
 
-def writes_of(node: Node) -> tuple[Var, ...]:
+def _writes_of(node: _Node) -> tuple[Var, ...]:
     return node.writes + node.scratch if isinstance(node, Piece) else node.outs
 
 
-def _sizes_made(node: Node) -> tuple[str, ...]:
+def _sizes_made(node: _Node) -> tuple[str, ...]:
     """The sizes that a node computes, under names that no value has."""
     if isinstance(node, Piece):
         return ()
@@ -209,6 +190,21 @@ def _sizes_made(node: Node) -> tuple[str, ...]:
     return tuple(f"size {name}" for name in defined)
 
 
-def symbols_in(body: tuple[Stmt, ...]) -> frozenset[str]:
+def _symbols_of(node: _Node, module: Module) -> frozenset[str]:
+    """Sizes that a node speaks of; what control flow runs belongs to it."""
+    values = (*_reads_of(node), *_writes_of(node))
+    names = frozenset[str]().union(*(v.type.symbols for v in values))
+    if isinstance(node, Piece):
+        return names | _symbols_in(node.body)
+    names |= frozenset[str]().union(*(attr_symbols(value) for _, value in node.attrs))
+    for name in bodies(node):
+        for call in module.function_table[name].body:
+            names |= _symbols_of(call, module)
+            if call.op == "call_kernel":
+                names |= _symbols_in(module.kernel_table[call.ref("kernel")].body)
+    return names
+
+
+def _symbols_in(body: tuple[Stmt, ...]) -> frozenset[str]:
     """Every name in an index expression."""
     return frozenset[str]().union(*(d.symbols for stmt in walk(body) for d in index_dims(stmt)))

@@ -169,11 +169,6 @@ def plan(
         below = orient(chosen, packing, conflicts)
         greatest = {block.name: block.size for block in chosen}
         offsets = offsets_at(below, greatest)
-        height = max((offsets[b.name] + b.size for b in chosen), default=0)
-        if height > GREATEST_BYTES:
-            raise TooLarge(
-                f"the arena needs {height} bytes; at most {GREATEST_BYTES} can be addressed"
-            )
         slots += [
             Slot(
                 program.values[name], lives[name], sizes[name], greatest[name], offsets[name],
@@ -181,7 +176,8 @@ def plan(
             )
             for name, supports in below.items()
         ]  # fmt: skip
-        arenas.append(Arena(regions[number], height, lower_bound(chosen)))
+        height = max((offsets[b.name] + b.size for b in chosen), default=0)
+        arenas.append(Arena(regions[number], _addressable(height), lower_bound(chosen)))
     while len(arenas) > 1 and all(slot.region < len(arenas) - 1 for slot in slots):
         arenas.pop()
     result = Plan(
@@ -190,6 +186,12 @@ def plan(
     )  # fmt: skip
     check.check(result)
     return result
+
+
+def _addressable(height: int) -> int:
+    if height > GREATEST_BYTES:
+        raise TooLarge(f"the arena needs {height} bytes; at most {GREATEST_BYTES} can be addressed")
+    return height
 
 
 def _conflicts(

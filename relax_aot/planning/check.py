@@ -133,6 +133,32 @@ def _unordered(plan: Plan) -> set[tuple[str, str]]:
     """Pairs of slots where neither is done with before the other is first written, in the
     partial order of steps that the plan was made for."""
     slots = {s.var.name for s in plan.slots}
+    numbered = _accesses(plan)
+    after = _after(plan, len(numbered) - 1)
+
+    def steps(name: str) -> list[int]:
+        return [i for i, (reads, writes) in enumerate(numbered) if name in reads | writes]
+
+    def writers(name: str) -> list[int]:
+        return [i for i, (_, writes) in enumerate(numbered) if name in writes]
+
+    for name in slots:
+        for step, (reads, _) in enumerate(numbered):
+            if name in reads and not any(step in after[writer] for writer in writers(name)):
+                raise PlanError(f"{name} is read by step {step}, before it is written")
+
+    def done_before(one: str, other: str) -> bool:
+        return all(w in after[use] for use in steps(one) for w in writers(other))
+
+    return {
+        (min(one, other), max(one, other))
+        for one, other in combinations(sorted(slots), 2)
+        if not done_before(one, other) and not done_before(other, one)
+    }
+
+
+def _accesses(plan: Plan) -> list[tuple[set[str], set[str]]]:
+    """What each step reads and writes, by number; last, the commits."""
     numbered: list[tuple[set[str], set[str]]] = []
 
     def number(nodes: tuple[Node, ...]) -> None:
@@ -158,8 +184,12 @@ def _unordered(plan: Plan) -> set[tuple[str, str]]:
                     numbered.append((moved | results, results))
 
     number(plan.program.nodes)
-    end = len(numbered)
     numbered.append(({commit.source for commit in plan.commits}, set()))
+    return numbered
+
+
+def _after(plan: Plan, end: int) -> dict[int, set[int]]:
+    """The steps that each step happens before; all happen before the commits, step `end`."""
     following: dict[int, list[int]] = {step: [end] for step in range(end)}
     for one, other in plan.happens_before or ():
         following[one].append(other)
@@ -174,26 +204,7 @@ def _unordered(plan: Plan) -> set[tuple[str, str]]:
         after[step] = reached
         if step in reached:
             raise PlanError(f"step {step} happens before itself")
-
-    def steps(name: str) -> list[int]:
-        return [i for i, (reads, writes) in enumerate(numbered) if name in reads | writes]
-
-    def writers(name: str) -> list[int]:
-        return [i for i, (_, writes) in enumerate(numbered) if name in writes]
-
-    for name in slots:
-        for step, (reads, _) in enumerate(numbered):
-            if name in reads and not any(step in after[writer] for writer in writers(name)):
-                raise PlanError(f"{name} is read by step {step}, before it is written")
-
-    def done_before(one: str, other: str) -> bool:
-        return all(w in after[use] for use in steps(one) for w in writers(other))
-
-    return {
-        (min(one, other), max(one, other))
-        for one, other in combinations(sorted(slots), 2)
-        if not done_before(one, other) and not done_before(other, one)
-    }
+    return after
 
 
 def _check_nothing_is_lost(plan: Plan) -> None:

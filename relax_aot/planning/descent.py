@@ -94,7 +94,9 @@ class _Parts:
     next: int = 0
 
 
-class _Search:
+class _Floors:
+    """Floors and lowest places, as far as the descent has come."""
+
     def __init__(
         self,
         problem: Problem,
@@ -117,6 +119,62 @@ class _Search:
         self.top = [0] * self.sections
         self.trail: list[tuple[list[int], int, int]] = []
 
+    def set(self, values: list[int], place: int, value: int) -> None:
+        self.trail.append((values, place, values[place]))
+        values[place] = value
+
+    def undo(self, mark: int) -> None:
+        while len(self.trail) > mark:
+            values, place, old = self.trail.pop()
+            values[place] = old
+
+    def raise_floors(self, node: _Node) -> bool:
+        """Raise lowest places and floors until they agree, then bound what changed."""
+        starts, stops, floor, low = self.starts, self.stops, self.floor, self.low
+        left, right = all_left, all_right = node.dirty_left, node.dirty_right
+        while left < right:
+            wide_left, wide_right = left, right
+            self.work -= len(node.ids)
+            for b in node.ids:
+                if starts[b] >= right or stops[b] <= left:
+                    continue
+                lowest = max(floor[max(starts[b], left) : min(stops[b], right)])
+                self.work -= stops[b] - starts[b]
+                if lowest > low[b]:
+                    self.set(low, b, lowest)
+                    wide_left = min(wide_left, starts[b])
+                    wide_right = max(wide_right, stops[b])
+            all_left, all_right = min(all_left, wide_left), max(all_right, wide_right)
+            least: list[int | None] = [None] * (wide_right - wide_left)
+            for b in sorted(node.ids, key=lambda b: -low[b]):
+                first, end = max(starts[b], wide_left), min(stops[b], wide_right)
+                if first < end:
+                    least[first - wide_left : end - wide_left] = [low[b]] * (end - first)
+            left, right = wide_right, wide_left
+            for x, lowest_here in enumerate(least, wide_left):
+                if lowest_here is not None and lowest_here > floor[x]:
+                    self.set(floor, x, lowest_here)
+                    left, right = min(left, x), max(right, x + 1)
+        node.ids.sort(key=lambda b: (low[b], b))
+        return self.bound(node, all_left, all_right)
+
+    def bound(self, node: _Node, left: int, right: int) -> bool:
+        tops = [0] * max(right - left, 0)
+        for b in node.ids:
+            lowest, size = self.low[b], self.sizes[b]
+            for x in range(max(self.starts[b], left), min(self.stops[b], right)):
+                top = max(tops[x - left], lowest) + size
+                if top > self.capacity:
+                    self.weights[x] += 1
+                    return False
+                tops[x - left] = top
+        for x, top in enumerate(tops, left):
+            if top != self.top[x]:
+                self.set(self.top, x, top)
+        return True
+
+
+class _Search(_Floors):
     def run(self) -> Verdict:
         """An explicit stack: a descent is as deep as there are blocks."""
         everything = list(range(len(self.sizes)))
@@ -164,15 +222,6 @@ class _Search:
         assert returned is not None
         return returned
 
-    def set(self, values: list[int], place: int, value: int) -> None:
-        self.trail.append((values, place, values[place]))
-        values[place] = value
-
-    def undo(self, mark: int) -> None:
-        while len(self.trail) > mark:
-            values, place, old = self.trail.pop()
-            values[place] = old
-
     def open(self, node: _Node) -> Verdict:
         if self.nodes <= 0 or self.work <= 0:
             return Verdict.STOPPED
@@ -181,51 +230,6 @@ class _Search:
             return Verdict.EXHAUSTED
         self.branch(node)
         return Verdict.FOUND
-
-    def raise_floors(self, node: _Node) -> bool:
-        """Raise lowest places and floors until they agree, then bound what changed."""
-        starts, stops, floor, low = self.starts, self.stops, self.floor, self.low
-        left, right = all_left, all_right = node.dirty_left, node.dirty_right
-        while left < right:
-            wide_left, wide_right = left, right
-            self.work -= len(node.ids)
-            for b in node.ids:
-                if starts[b] >= right or stops[b] <= left:
-                    continue
-                lowest = max(floor[max(starts[b], left) : min(stops[b], right)])
-                self.work -= stops[b] - starts[b]
-                if lowest > low[b]:
-                    self.set(low, b, lowest)
-                    wide_left = min(wide_left, starts[b])
-                    wide_right = max(wide_right, stops[b])
-            all_left, all_right = min(all_left, wide_left), max(all_right, wide_right)
-            least: list[int | None] = [None] * (wide_right - wide_left)
-            for b in sorted(node.ids, key=lambda b: -low[b]):
-                first, end = max(starts[b], wide_left), min(stops[b], wide_right)
-                if first < end:
-                    least[first - wide_left : end - wide_left] = [low[b]] * (end - first)
-            left, right = wide_right, wide_left
-            for x, lowest_here in enumerate(least, wide_left):
-                if lowest_here is not None and lowest_here > floor[x]:
-                    self.set(floor, x, lowest_here)
-                    left, right = min(left, x), max(right, x + 1)
-        node.ids.sort(key=lambda b: (low[b], b))
-        return self.bound(node, all_left, all_right)
-
-    def bound(self, node: _Node, left: int, right: int) -> bool:
-        tops = [0] * max(right - left, 0)
-        for b in node.ids:
-            lowest, size = self.low[b], self.sizes[b]
-            for x in range(max(self.starts[b], left), min(self.stops[b], right)):
-                top = max(tops[x - left], lowest) + size
-                if top > self.capacity:
-                    self.weights[x] += 1
-                    return False
-                tops[x - left] = top
-        for x, top in enumerate(tops, left):
-            if top != self.top[x]:
-                self.set(self.top, x, top)
-        return True
 
     def branch(self, node: _Node) -> None:
         """Choose the section to branch on, and list what may stand there."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
 
-from relax_aot.fusion.checking.terms import ONE, ZERO, At, Term, World, rise
+from relax_aot.fusion.checking.ranges import ONE, ZERO, At
+from relax_aot.fusion.checking.terms import Term, World, rounded
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import DType, Shape
 
@@ -97,7 +97,7 @@ class Arrays:
         return Array(dtype, shape, self._world.term("undefined", ("array", dtype)))
 
     def stored(self, array: Array, index: At, value: Term) -> Array:
-        box = Box(tuple(map(Axis, index)), self._world.rounded(value, array.dtype))
+        box = Box(tuple(map(Axis, index)), rounded(self._world, value, array.dtype))
         return replace(array, boxes=(*array.boxes, box))
 
     def term_of(self, array: Array) -> Term:
@@ -222,148 +222,3 @@ class Arrays:
                 return None, {}
             values[digit.name] = quotient
         return (True, values) if inner == ZERO else (None, {})
-
-    # Loops around stores
-
-    def over_loop(self, box: Box, variable: str) -> Box | None:
-        """What the iterations of a loop store, when one stores `box`; None where two of them
-        store the same element, or no box says which elements they store."""
-        sizes = (
-            d for axis in box.axes for digit in axis.digits for d in (digit.extent, digit.stride)
-        )
-        if any(variable in self._world.free(dim) for dim in sizes):
-            return None
-        moving = [n for n, axis in enumerate(box.axes) if variable in self._world.free(axis.low)]
-        found = (self._along(box, variable, number) for number in moving)
-        return next((wide for wide in found if wide is not None), None)
-
-    def _along(self, box: Box, variable: str, number: int) -> Box | None:
-        """The variable as a digit of one axis, on which other axes may depend."""
-        world = self._world
-        start, stop = world.ranges[variable]
-        axis = box.axes[number]
-        stride = rise(axis.low, variable)
-        if world.free(stride) & {variable} or axis.low.symbols & box.digit_names:
-            return None
-        falling = world.known_lt(stride, ZERO)
-        if not falling and not self._positive(stride, axis):
-            return None
-        name, origin = variable, Dim.of(variable)
-        if falling or start != ZERO:
-            name = world.variable(variable, ZERO, stop - start)
-            origin = stop - 1 - Dim.of(name) if falling else start + Dim.of(name)
-        digit = Digit(name, stop - start, -stride if falling else stride)
-        inserted = self._inserted(axis.digits, digit)
-        if inserted is None:
-            return None
-        axes, value = list(box.axes), box.value
-        if name != variable:
-            at = {variable: origin}
-            axes = [replace(a, low=world.simplified(a.low.substitute(at))) for a in axes]
-            value = world.substitute(value, at)
-        low = axis.low.substitute({variable: stop - 1 if falling else start})
-        axes[number] = Axis(low, inserted)
-        return Box(tuple(axes), value)
-
-    def _positive(self, stride: Dim, axis: Axis) -> bool:
-        """A stride over all positions of a digit is positive where there is a position."""
-        reached = (digit.extent * digit.stride for digit in axis.digits)
-        return self._world.known_lt(ZERO, stride) or any(stride == size for size in reached)
-
-    def _inserted(self, digits: tuple[Digit, ...], new: Digit) -> tuple[Digit, ...] | None:
-        """Digits in order of their strides, where no two combinations are one position."""
-        for place in range(len(digits) + 1):
-            tried = (*digits[:place], new, *digits[place:])
-            if all(
-                self._world.known_le(below.stride * below.extent, above.stride)
-                for above, below in pairwise(tried)
-            ):
-                return tried
-        return None
-
-    def disjoint(self, one: Box, other: Box) -> bool:
-        """No element is in both."""
-        shared = one.digit_names & other.digit_names
-        if shared and (one.tied or other.tied):  # the digits of one box say nothing of the other
-            world = self._world
-            fresh = {name: world.variable(name, *world.ranges[name]) for name in sorted(shared)}
-            other = Box(tuple(axis.renamed(fresh) for axis in other.axes), other.value)
-        return any(self._apart(a, b) for a, b in zip(one.axes, other.axes, strict=True))
-
-    def _apart(self, one: Axis, other: Axis) -> bool:
-        """One lies below the other, or so within each step of a stride that both have."""
-        world = self._world
-        ends = [
-            sum(((d.extent - 1) * d.stride for d in axis.digits), start=axis.low)
-            for axis in (one, other)
-        ]
-        if world.known_lt(ends[0], other.low) or world.known_lt(ends[1], one.low):
-            return True
-        if not one.digits or not other.digits:
-            return False
-        (first, *rest_one), (second, *rest_other) = one.digits, other.digits
-        if (first.stride, first.extent) != (second.stride, second.extent):
-            return False
-        inner = Axis(one.low, tuple(rest_one)), Axis(other.low, tuple(rest_other))
-        reach = ends[0] - (first.extent - 1) * first.stride
-        reach_other = ends[1] - (second.extent - 1) * second.stride
-        return (
-            world.known_lt(reach - other.low, first.stride)
-            and world.known_lt(reach_other - one.low, first.stride)
-            and self._apart(*inner)
-        )
-
-    def within(self, box: Box, shape: Shape) -> bool:
-        """All of its elements are elements of the array."""
-        world = self._world
-        for axis, size in zip(box.axes, shape, strict=True):
-            span = sum(((d.extent - 1) * d.stride for d in axis.digits), start=ZERO)
-            if not (world.known_le(ZERO, axis.low) and world.known_lt(axis.low + span, size)):
-                return False
-        return True
-
-    def visible(self, array: Array) -> Array:
-        """Without boxes that a later one with the same elements covers."""
-        kept: list[Box] = []
-        seen: set[object] = set()
-        for box in reversed(array.boxes):
-            tied = box.tied
-            key = tuple(
-                (axis.low, tuple((d.extent, d.stride, d.name if tied else "") for d in axis.digits))
-                for axis in box.axes
-            )
-            if key not in seen:
-                kept.insert(0, box)
-            seen.add(key)
-        return replace(array, boxes=tuple(kept))
-
-    def reshaped(self, index: At, source: Shape, target: Shape) -> At | None:
-        """The index into `target` of the element at `index` of `source`."""
-        if source == target:
-            return index
-        left = [n for n, size in enumerate(source) if size != ONE]
-        right = [n for n, size in enumerate(target) if size != ONE]
-        result = [ZERO] * len(target)
-        while left or right:
-            cut = _first_group([source[n] for n in left], [target[n] for n in right])
-            if cut is None:
-                return None
-            linear = ZERO
-            for axis in left[: cut[0]]:
-                linear = linear * source[axis] + index[axis]
-            axes = right[: cut[1]]
-            for position, axis in enumerate(axes):
-                below = prod((target[n] for n in axes[position + 1 :]), start=ONE)
-                result[axis], linear = self._world.divided(linear, below)
-            left, right = left[cut[0] :], right[cut[1] :]
-        return tuple(result)
-
-
-def _first_group(left: list[Dim], right: list[Dim]) -> tuple[int, int] | None:
-    """How many axes of each side hold the same number of elements, as few as possible."""
-    for total in range(2, len(left) + len(right) + 1):
-        for count in range(max(1, total - len(right)), min(len(left), total - 1) + 1):
-            ours = prod(left[:count], start=ONE)
-            if ours == prod(right[: total - count], start=ONE):
-                return count, total - count
-    return None

@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from relax_aot.fusion.checking.arrays import Array, Arrays, Axis, Box
-from relax_aot.fusion.checking.terms import ZERO, Fold, Term, World
+from relax_aot.fusion.checking.boxes import disjoint, visible, within
+from relax_aot.fusion.checking.ranges import ZERO
+from relax_aot.fusion.checking.terms import Fold, Term, World, fold_of
 from relax_aot.ir.dims import Dim
 
-Expand = Callable[[Term], Term | None]
+_Expand = Callable[[Term], Term | None]
 """The value of an element that a part makes; None for one that the fused kernel is given."""
-Assumed = tuple[tuple[Term, bool], ...]
+_Assumed = tuple[tuple[Term, bool], ...]
 
 
 @dataclass(eq=False)
@@ -37,17 +39,15 @@ class _Pair:
 
 
 class Comparison:
-    def __init__(self, world: World, expand: Expand) -> None:
-        self._world = world
-        self._arrays = Arrays(world)
+    def __init__(self, world: World, expand: _Expand) -> None:
+        self.world = world
+        self.arrays = Arrays(world)
         self._expand = expand
         self._proven: set[tuple[Term, Term]] = set()
         self._expanded: dict[Term, Term] = {}
-        self._pairs: list[_Pair] = []
+        self.pairs: list[_Pair] = []
 
-    # Terms
-
-    def same(self, one: Term, other: Term, assumed: Assumed = ()) -> bool:
+    def same(self, one: Term, other: Term, assumed: _Assumed = ()) -> bool:
         """`one` is of the parts, `other` of the fused kernel."""
         one = self._open(one)
         if one is other:
@@ -61,8 +61,8 @@ class Comparison:
         return result
 
     def _memory(self, one: Term, other: Term) -> set[tuple[Term, Term]]:
-        if self._pairs and (one.phis or other.phis):
-            return self._pairs[-1].proven
+        if self.pairs and (one.phis or other.phis):
+            return self.pairs[-1].proven
         return self._proven
 
     def _open(self, term: Term) -> Term:
@@ -79,7 +79,7 @@ class Comparison:
         self._expanded[term] = made
         return made
 
-    def _same(self, one: Term, other: Term, assumed: Assumed) -> bool:
+    def _same(self, one: Term, other: Term, assumed: _Assumed) -> bool:
         if one.kind == "select" or other.kind == "select":
             return self._selected(one, other, assumed)
         if one.kind != other.kind:
@@ -90,22 +90,22 @@ class Comparison:
             case "fold" | "at":
                 if not self._same_dims(one.dims, other.dims):
                     return False
-                return self._same_folds(one, other)
+                return _same_folds(self, one, other)
             case "array" | "chosen":
-                return self._same_sources(one, other)
+                return self.same_sources(one, other)
             case "box" | "def":
                 return False
             case "read":
                 if one.label != other.label or not self._same_dims(one.dims, other.dims):
                     return False
-                return self._same_sources(one.args[0], other.args[0])
+                return self.same_sources(one.args[0], other.args[0])
         if one.label != other.label or len(one.args) != len(other.args):
             return False
         return self._same_dims(one.dims, other.dims) and all(
             self.same(a, b, assumed) for a, b in zip(one.args, other.args, strict=True)
         )
 
-    def _selected(self, one: Term, other: Term, assumed: Assumed) -> bool:
+    def _selected(self, one: Term, other: Term, assumed: _Assumed) -> bool:
         """Case by case, where conditions are not the same on both sides."""
         if one.kind == other.kind and self.same(one.args[0], other.args[0], assumed):
             return self.same(one.args[1], other.args[1], assumed) and self.same(
@@ -127,16 +127,16 @@ class Comparison:
         return len(one) == len(other) and all(map(self.same_dim, one, other))
 
     def same_dim(self, one: Dim, other: Dim) -> bool:
-        if one == other and not any(n in self._world.bound for n in one.symbols):
+        if one == other and not any(n in self.world.bound for n in one.symbols):
             return True
         one = self._matched(one, other)
-        return self._world.known_eq(one, other) or (
-            self._world.simplified(one) == self._world.simplified(other)
+        return self.world.known_eq(one, other) or (
+            self.world.simplified(one) == self.world.simplified(other)
         )
 
     def _matched(self, one: Dim, other: Dim) -> Dim:
         """With indices from data under the names that they have on the other side."""
-        world = self._world
+        world = self.world
         values: dict[str, Dim] = {}
         for name in one.symbols:
             mine = world.bound.get(name)
@@ -156,97 +156,19 @@ class Comparison:
                 values[name] = Dim.of(f"{name}?")  # equal to nothing
         return one.substitute(values) if values else one
 
-    # Folds
-
     def _same_phi(self, one: Term, other: Term) -> bool:
         assert isinstance(one.label, tuple) and isinstance(other.label, tuple)
-        for pair in reversed(self._pairs):
+        for pair in reversed(self.pairs):
             if (pair.left, pair.right) == (one.label[0], other.label[0]):
                 pair.ask(one.label[1], other.label[1])
                 return True
         return False
 
-    def _same_folds(self, one: Term, other: Term) -> bool:
-        left, right = self._world.fold(one.args[0]), self._world.fold(other.args[0])
-        names = (str(one.label), str(other.label))
-        cut = self._cut_alike(left, right, names)
-        if cut is None:
-            return False
-        left, right, names, moved = cut
-        pair = _Pair(left.number, right.number)
-        pair.ask(*names)
-        self._pairs.append(pair)
-        try:
-            while pair.open:
-                mine, theirs = pair.open.pop()
-                if mine not in left.names or theirs not in right.names:
-                    return False
-                i, j = left.names.index(mine), right.names.index(theirs)
-                following = self._world.substitute(left.next[i], moved)
-                self._pairs.pop()
-                try:
-                    first = self.same(left.first[i], right.first[j])
-                finally:
-                    self._pairs.append(pair)
-                if not first or not self.same(following, right.next[j]):
-                    return False
-        finally:
-            self._pairs.pop()
-        return True
-
-    def _cut_alike(
-        self, left: Fold, right: Fold, names: tuple[str, str]
-    ) -> tuple[Fold, Fold, tuple[str, str], Mapping[str, Dim]] | None:
-        """The fused loop may be cut in several, one in another: seen as one again."""
-        position = Dim.of(right.variable)
-        theirs = names[1]
-        while not self.same_dim(left.stop - left.start, right.stop - right.start):
-            inner = self._inner_fold(right)
-            if inner is None or right.start != ZERO or inner[0].start != ZERO or left.start != ZERO:
-                return None
-            nested, inside = inner
-            if right.variable in self._world.free(nested.stop):
-                return None
-            position = position * nested.stop + Dim.of(nested.variable)
-            theirs = inside[theirs]
-            outer = {name: right.names.index(one) for one, name in inside.items()}
-            chosen = [name for name in nested.names if name in outer]
-            first = tuple(right.first[outer[name]] for name in chosen)
-            following = tuple(nested.next[nested.names.index(name)] for name in chosen)
-            right = Fold(
-                nested.number, nested.variable, ZERO, right.stop * nested.stop, tuple(chosen),
-                first, following,
-            )  # fmt: skip
-        if not self.same_dim(left.start, right.start):
-            return None
-        return left, right, (names[0], theirs), {left.variable: position}
-
-    def _inner_fold(self, outer: Fold) -> tuple[Fold, dict[str, str]] | None:
-        """The only thing that an iteration does is another loop: that loop, and the names in it
-        of what the outer one carries."""
-        found: Fold | None = None
-        names: dict[str, str] = {}
-        for name, following in zip(outer.names, outer.next, strict=True):
-            if following.kind != "fold":
-                return None
-            fold = self._world.fold(following.args[0])
-            if found is not None and fold != found:
-                return None
-            found = fold
-            inside = str(following.label)
-            start = fold.first[fold.names.index(inside)]
-            if start.kind != "phi" or start.label != (outer.number, name):
-                return None
-            names[name] = inside
-        return None if found is None else (found, names)
-
-    # Arrays
-
-    def _same_sources(self, one: Term, other: Term) -> bool:
+    def same_sources(self, one: Term, other: Term) -> bool:
         """Arrays as terms."""
         if one.kind == "chosen" and other.kind == "chosen":
             return self.same(one.args[0], other.args[0]) and all(
-                self._same_sources(a, b) for a, b in zip(one.args[1:], other.args[1:], strict=True)
+                self.same_sources(a, b) for a, b in zip(one.args[1:], other.args[1:], strict=True)
             )
         if one.kind != "array" and other.kind != "array":
             return self.same(one, other)
@@ -256,81 +178,164 @@ class Comparison:
             return False
         assert isinstance(one.label, tuple)
         dtype = one.label[1]
-        return self.same_arrays(
-            self._arrays.of_term(one, dtype, one.dims),
-            self._arrays.of_term(other, dtype, other.dims),
+        return same_arrays(
+            self,
+            self.arrays.of_term(one, dtype, one.dims),
+            self.arrays.of_term(other, dtype, other.dims),
         )
 
-    def same_arrays(self, one: Array, other: Array) -> bool:
-        """All elements are the same."""
-        if one.dtype is not other.dtype or one.shape != other.shape:
-            return False
-        if not self._same_sources(one.base, other.base):
-            return False
-        common = 0
-        for a, b in zip(one.boxes, other.boxes, strict=False):
-            if not self._same_box(a, b):
-                break
-            common += 1
-        one, other = (
-            self._arrays.visible(replace(a, boxes=a.boxes[common:])) for a in (one, other)
-        )
-        if len(one.boxes) == len(other.boxes) and all(map(self._same_box, one.boxes, other.boxes)):
-            return True
-        return self._same_by_elements(one, other)
 
-    def _same_box(self, one: Box, other: Box) -> bool:
-        value = self._aligned(one, other)
-        return value is not None and self.same(value, other.value)
+def _same_folds(comparison: Comparison, one: Term, other: Term) -> bool:
+    left, right = fold_of(one.args[0]), fold_of(other.args[0])
+    names = (str(one.label), str(other.label))
+    cut = _cut_alike(comparison, left, right, names)
+    if cut is None:
+        return False
+    left, right, names, moved = cut
+    pair = _Pair(left.number, right.number)
+    pair.ask(*names)
+    comparison.pairs.append(pair)
+    try:
+        while pair.open:
+            mine, theirs = pair.open.pop()
+            if mine not in left.names or theirs not in right.names:
+                return False
+            i, j = left.names.index(mine), right.names.index(theirs)
+            following = comparison.world.substitute(left.next[i], moved)
+            comparison.pairs.pop()
+            try:
+                first = comparison.same(left.first[i], right.first[j])
+            finally:
+                comparison.pairs.append(pair)
+            if not first or not comparison.same(following, right.next[j]):
+                return False
+    finally:
+        comparison.pairs.pop()
+    return True
 
-    def _same_by_elements(self, one: Array, other: Array) -> bool:
-        """The boxes of the fused kernel are disjoint, and so are those of the parts, which hold as
-        many elements and among them these: then it is enough to compare in each of them."""
-        for array in (one, other):
-            for number, box in enumerate(array.boxes):
-                if not all(self._arrays.disjoint(box, a) for a in array.boxes[:number]):
-                    return False
-        counts = [sum((box.count for box in a.boxes), start=ZERO) for a in (one, other)]
-        if not self._world.known_eq(*counts):
-            return False
-        for box in other.boxes:
-            if not self._arrays.within(box, other.shape):
-                return False
-            value = self._arrays.held(one, box.position)
-            if value is None or not self.same(value, box.value):
-                return False
+
+def _cut_alike(
+    comparison: Comparison, left: Fold, right: Fold, names: tuple[str, str]
+) -> tuple[Fold, Fold, tuple[str, str], Mapping[str, Dim]] | None:
+    """The fused loop may be cut in several, one in another: seen as one again."""
+    position = Dim.of(right.variable)
+    theirs = names[1]
+    while not comparison.same_dim(left.stop - left.start, right.stop - right.start):
+        inner = _inner_fold(comparison, right)
+        if inner is None or right.start != ZERO or inner[0].start != ZERO or left.start != ZERO:
+            return None
+        nested, inside = inner
+        if right.variable in comparison.world.free(nested.stop):
+            return None
+        position = position * nested.stop + Dim.of(nested.variable)
+        theirs = inside[theirs]
+        outer = {name: right.names.index(one) for one, name in inside.items()}
+        chosen = [name for name in nested.names if name in outer]
+        first = tuple(right.first[outer[name]] for name in chosen)
+        following = tuple(nested.next[nested.names.index(name)] for name in chosen)
+        right = Fold(
+            nested.number, nested.variable, ZERO, right.stop * nested.stop, tuple(chosen),
+            first, following,
+        )  # fmt: skip
+    if not comparison.same_dim(left.start, right.start):
+        return None
+    return left, right, (names[0], theirs), {left.variable: position}
+
+
+def _inner_fold(comparison: Comparison, outer: Fold) -> tuple[Fold, dict[str, str]] | None:
+    """The only thing that an iteration does is another loop: that loop, and the names in it
+    of what the outer one carries."""
+    found: Fold | None = None
+    names: dict[str, str] = {}
+    for name, following in zip(outer.names, outer.next, strict=True):
+        if following.kind != "fold":
+            return None
+        fold = fold_of(following.args[0])
+        if found is not None and fold != found:
+            return None
+        found = fold
+        inside = str(following.label)
+        start = fold.first[fold.names.index(inside)]
+        if start.kind != "phi" or start.label != (outer.number, name):
+            return None
+        names[name] = inside
+    return None if found is None else (found, names)
+
+
+def same_arrays(comparison: Comparison, one: Array, other: Array) -> bool:
+    """All elements are the same."""
+    if one.dtype is not other.dtype or one.shape != other.shape:
+        return False
+    if not comparison.same_sources(one.base, other.base):
+        return False
+    common = 0
+    for a, b in zip(one.boxes, other.boxes, strict=False):
+        if not _same_box(comparison, a, b):
+            break
+        common += 1
+    one, other = (visible(replace(a, boxes=a.boxes[common:])) for a in (one, other))
+    if len(one.boxes) == len(other.boxes) and all(
+        _same_box(comparison, a, b) for a, b in zip(one.boxes, other.boxes, strict=True)
+    ):
         return True
+    return _same_by_elements(comparison, one, other)
 
-    def _aligned(self, one: Box, other: Box) -> Term | None:
-        """The value of `one` with the digits of `other`, where both hold the same elements."""
-        values: dict[str, Dim] = {}
-        for mine, theirs in zip(one.axes, other.axes, strict=True):
-            found = self._aligned_axis(mine, theirs)
-            if found is None:
-                return None
-            values |= found
-        for mine, theirs in zip(one.axes, other.axes, strict=True):
-            low = self._world.simplified(mine.low.substitute(values))
-            if not self.same_dim(low, theirs.low):
-                return None
-        return self._world.substitute(one.value, values)
 
-    def _aligned_axis(self, mine: Axis, theirs: Axis) -> dict[str, Dim] | None:
-        values: dict[str, Dim] = {}
-        left = list(theirs.digits)
-        for digit in mine.digits:
-            position, extent = ZERO, Dim.of(1)
-            while left:
-                following = left.pop(0)
-                position = position * following.extent + Dim.of(following.name)
-                extent = extent * following.extent
-                if following.stride == digit.stride:
-                    break
-                if left and following.stride != left[0].stride * left[0].extent:
-                    return None
-            else:
+def _same_box(comparison: Comparison, one: Box, other: Box) -> bool:
+    value = _aligned(comparison, one, other)
+    return value is not None and comparison.same(value, other.value)
+
+
+def _same_by_elements(comparison: Comparison, one: Array, other: Array) -> bool:
+    """The boxes of the fused kernel are disjoint, and so are those of the parts, which hold as
+    many elements and among them these: then it is enough to compare in each of them."""
+    for array in (one, other):
+        for number, box in enumerate(array.boxes):
+            if not all(disjoint(comparison.world, box, a) for a in array.boxes[:number]):
+                return False
+    counts = [sum((box.count for box in a.boxes), start=ZERO) for a in (one, other)]
+    if not comparison.world.known_eq(*counts):
+        return False
+    for box in other.boxes:
+        if not within(comparison.world, box, other.shape):
+            return False
+        value = comparison.arrays.held(one, box.position)
+        if value is None or not comparison.same(value, box.value):
+            return False
+    return True
+
+
+def _aligned(comparison: Comparison, one: Box, other: Box) -> Term | None:
+    """The value of `one` with the digits of `other`, where both hold the same elements."""
+    values: dict[str, Dim] = {}
+    for mine, theirs in zip(one.axes, other.axes, strict=True):
+        found = _aligned_axis(comparison, mine, theirs)
+        if found is None:
+            return None
+        values |= found
+    for mine, theirs in zip(one.axes, other.axes, strict=True):
+        low = comparison.world.simplified(mine.low.substitute(values))
+        if not comparison.same_dim(low, theirs.low):
+            return None
+    return comparison.world.substitute(one.value, values)
+
+
+def _aligned_axis(comparison: Comparison, mine: Axis, theirs: Axis) -> dict[str, Dim] | None:
+    values: dict[str, Dim] = {}
+    left = list(theirs.digits)
+    for digit in mine.digits:
+        position, extent = ZERO, Dim.of(1)
+        while left:
+            following = left.pop(0)
+            position = position * following.extent + Dim.of(following.name)
+            extent = extent * following.extent
+            if following.stride == digit.stride:
+                break
+            if left and following.stride != left[0].stride * left[0].extent:
                 return None
-            if not self.same_dim(digit.extent, extent):
-                return None
-            values[digit.name] = position
-        return None if left else values
+        else:
+            return None
+        if not comparison.same_dim(digit.extent, extent):
+            return None
+        values[digit.name] = position
+    return None if left else values

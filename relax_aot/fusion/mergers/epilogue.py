@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.indexing import At, reindex, split_loops
+from relax_aot.fusion.accesses import At, loaded_names, loads, stores
+from relax_aot.fusion.indexing import reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Link, Pair, Refused
 from relax_aot.fusion.nest import (
     Nest,
@@ -23,14 +24,11 @@ from relax_aot.fusion.nest import (
     elementwise_loops,
     is_movement,
     perfect_nest,
-    sites,
-    stores,
 )
 from relax_aot.fusion.piece import (
     Fresh,
     Piece,
     kept_apart,
-    loaded,
     substitute_dims,
     with_fresh_names,
 )
@@ -53,7 +51,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_exprs
 
-MOST_COPIES = 4
+_MOST_COPIES = 4
 """A consumer is not written out more often than that."""
 
 
@@ -210,7 +208,7 @@ def _merged(pair: Pair, context: Context) -> Piece | Refused:
     nest = perfect_nest(reading)
     axes: dict[str, dict[str, int]] = {}
     for link in links:
-        at = {site.plain_index for site in sites(reading, link.seen.name)}
+        at = {load.at for load in loads(reading, link.seen.name)}
         found = elementwise_loops(nest, next(iter(at)), link.seen.type.shape) if at else None
         if found is None or len(at) != 1:
             return Refused("the consumer does not read each element exactly once")
@@ -224,7 +222,7 @@ def _merged(pair: Pair, context: Context) -> Piece | Refused:
     found_stores = [stores(producer.body, name) for name in sorted(made)]
     if any(len(s) != len(found_stores[0]) for s in found_stores):
         return Refused("the producer stores its results in different blocks")
-    if len(found_stores[0]) > MOST_COPIES:
+    if len(found_stores[0]) > _MOST_COPIES:
         return Refused("the producer has too many stores of it")
     for value in {link.made for link in links}:
         if not legality.stored_once(producer.body, value.name, value.type.shape, bounds):
@@ -243,13 +241,13 @@ def _merged(pair: Pair, context: Context) -> Piece | Refused:
     )
 
 
-Block = tuple[Stmt, ...]
+_Block = tuple[Stmt, ...]
 
 
-def _around(body: Block, names: set[str]) -> tuple[Block, Block, Block]:
+def _around(body: _Block, names: set[str]) -> tuple[_Block, _Block, _Block]:
     """What comes before the part that reads the links, that part, and what comes after: a
     concatenation, say, has one nest of loops for each operand."""
-    reading = [n for n, stmt in enumerate(body) if names & loaded((stmt,))]
+    reading = [n for n, stmt in enumerate(body) if names & loaded_names((stmt,))]
     if not reading or not all(isinstance(stmt, For) for stmt in body):
         return (), body, ()
     first, last = reading[0], reading[-1] + 1
@@ -263,7 +261,7 @@ def _merged_body(
     axes: Mapping[str, Mapping[str, int]],
     kept: frozenset[str],
     fresh: Fresh,
-) -> Block | Refused:
+) -> _Block | Refused:
     prepared = _cut_loops(producer.body, links, fresh)
     if isinstance(prepared, Refused):
         return prepared
@@ -279,33 +277,14 @@ def _cut_loops(
     for link in links:
         if link.made.type.shape == link.seen.type.shape:
             continue
-        for site in _store_sites(body, link.made.name, {}, ()):
-            found = reindex(site[0], link.made.type.shape, link.seen.type.shape, site[1], fresh)
+        for store in stores(body, link.made.name):
+            shapes = (link.made.type.shape, link.seen.type.shape)
+            found = reindex(store.at, *shapes, store.table, fresh)
             if found is None:
                 return Refused("the consumer reads it in a shape that does not follow the loops")
             if found.splits:
                 return _cut_loops(split_loops(body, found.splits), links, fresh)
     return body
-
-
-def _store_sites(
-    body: tuple[Stmt, ...], name: str, loops: Mapping[str, For], lets: tuple[Let, ...]
-) -> list[tuple[At, Mapping[str, For]]]:
-    found: list[tuple[At, Mapping[str, For]]] = []
-    for stmt in body:
-        match stmt:
-            case Store() if stmt.buffer.name == name:
-                found.append((_without_lets(stmt.index, lets), loops))
-            case For():
-                found += _store_sites(stmt.body, name, {**loops, stmt.variable: stmt}, lets)
-            case If():
-                found += _store_sites(stmt.then, name, loops, lets)
-                found += _store_sites(stmt.otherwise, name, loops, lets)
-            case Let():
-                lets = (*lets, stmt)
-            case _:
-                pass
-    return found
 
 
 def _without_lets(index: At, lets: tuple[Let, ...]) -> At:
@@ -371,7 +350,7 @@ class _Merger:
     def _held(self, value: Expr, link: Link, result: list[Stmt], *, last: bool) -> Expr:
         """The stored value as something that may be used again and again, and later."""
         value = as_stored(value)
-        uses = sum(1 for _ in sites(self._nest.inner, link.seen.name))
+        uses = len(loads(self._nest.inner, link.seen.name))
         # What is stored first must outlast whatever runs until the last store.
         if isinstance(value, Lit) or (last and isinstance(value, Local)):
             return value

@@ -9,17 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.indexing import At, Reindexed, reindex, split_loops
+from relax_aot.fusion.accesses import Access, At, loads
+from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
-from relax_aot.fusion.nest import (
-    Definition,
-    Site,
-    cost,
-    definition_of,
-    is_movement,
-    sites,
-    substitute_in,
-)
+from relax_aot.fusion.nest import Definition, cost, definition_of, is_movement, substitute_in
 from relax_aot.fusion.piece import Fresh, Piece, kept_apart, with_unique_names
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.example import Example
@@ -31,8 +24,8 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_exprs
 
-CHEAP = 3
-DECODING = 8
+_CHEAP = 3
+_DECODING = 8
 """So many additions may be spent again and again to read an operand in its small form."""
 
 
@@ -192,10 +185,10 @@ def merge(pair: Pair, _: Context) -> Piece | Refused:
 
 def _positions(
     body: tuple[Stmt, ...], made: Var, seen: Var, fresh: Fresh
-) -> list[tuple[Site, Reindexed]] | None:
+) -> list[tuple[Access, Reindexed]] | None:
     result = []
-    for site in sites(body, seen.name):
-        index = site.index if made.type.shape == seen.type.shape else site.plain_index
+    for site in loads(body, seen.name):
+        index = site.index if made.type.shape == seen.type.shape else site.at
         found = reindex(index, seen.type.shape, made.type.shape, site.table, fresh)
         if found is None:
             return None
@@ -203,22 +196,22 @@ def _positions(
     return result
 
 
-def _one_position_each(found: list[tuple[Site, Reindexed]]) -> bool:
+def _one_position_each(found: list[tuple[Access, Reindexed]]) -> bool:
     """Loads with the same text are loads of the same position. Loops side by side may have one
     variable and different ranges."""
     positions: dict[At, At] = {}
     return all(positions.setdefault(s.index, p.index) == p.index for s, p in found)
 
 
-def _too_dear(definition: Definition, producer: Piece, found: list[Site]) -> str | None:
+def _too_dear(definition: Definition, producer: Piece, found: list[Access]) -> str | None:
     """Why computing it at each read would cost more than it saves; None where it does not."""
     price = cost(definition.value)
     once = all(site.once for site in found)
-    if is_movement(definition) or (once and (price <= CHEAP or len(found) == 1)):
+    if is_movement(definition) or (once and (price <= _CHEAP or len(found) == 1)):
         return None
     if decodes(definition, producer):
         return None
-    if price <= DECODING and not producer.reads:
+    if price <= _DECODING and not producer.reads:
         return None
     return "it would be recomputed at each read"
 
@@ -226,6 +219,6 @@ def _too_dear(definition: Definition, producer: Piece, found: list[Site]) -> str
 def decodes(definition: Definition, producer: Piece) -> bool:
     """A cheap function of one operand that takes fewer bytes than its result."""
     big = [v for v in producer.reads if v.type.rank > 0 and v.type.shape == definition.shape]
-    if len(big) != 1 or cost(definition.value) > DECODING:
+    if len(big) != 1 or cost(definition.value) > _DECODING:
         return False
     return big[0].type.dtype.bytes < definition.value.dtype.bytes

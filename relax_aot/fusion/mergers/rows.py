@@ -15,23 +15,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.indexing import ZERO, At, Reindexed, plain_variable, reindex, split_loops
+from relax_aot.fusion.accesses import ZERO, Access, At, accesses, loads, map_accesses
+from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
-from relax_aot.fusion.nest import Site, sites
 from relax_aot.fusion.piece import (
     Fresh,
     Piece,
+    buffer_of,
     kept_apart,
     renamed,
     with_fresh_names,
     with_unique_names,
 )
-from relax_aot.fusion.refine import refined, store_sites
+from relax_aot.fusion.refine import refined
 from relax_aot.ir.dims import Dim, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
-from relax_aot.ir.loops import Buffer, Expr, For, Load, Stmt, Store
-from relax_aot.ir.rewrite import map_exprs, map_statements
+from relax_aot.ir.loops import Buffer, Expr, For, Load, Stmt
+from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import TensorType
 
 ALL_READERS = False
@@ -190,16 +191,16 @@ def _as_made(body: tuple[Stmt, ...], made: Var, seen: Var, fresh: Fresh) -> tupl
     """The reader's loops over `made` itself."""
     shapes = (seen.type.shape, made.type.shape)
     if shapes[0] != shapes[1]:
-        for site in sites(body, seen.name):
-            found = reindex(site.plain_index, *shapes, site.table, fresh)
+        for site in loads(body, seen.name):
+            found = reindex(site.at, *shapes, site.table, fresh)
             if found is None:
                 return None
             if found.splits:
                 return _as_made(split_loops(body, found.splits), made, seen, fresh)
     buffer = Buffer(made.name, made.type.dtype, made.type.shape)
     places: dict[At, Reindexed | None] = {}
-    for site in sites(body, seen.name):
-        place = reindex(site.plain_index, *shapes, site.table, fresh)
+    for site in loads(body, seen.name):
+        place = reindex(site.at, *shapes, site.table, fresh)
         if places.setdefault(site.index, place) != place:
             return _as_made(with_unique_names(body, fresh), made, seen, fresh)
 
@@ -213,15 +214,15 @@ def _as_made(body: tuple[Stmt, ...], made: Var, seen: Var, fresh: Fresh) -> tupl
     return map_exprs(body, rule)
 
 
-Outer = list[tuple[For, int]]
+_Outer = list[tuple[For, int]]
 """Outermost loops and the axis of the shared value that each runs along."""
 
 
-def _outer(body: tuple[Stmt, ...], made: Var) -> Outer:
+def _outer(body: tuple[Stmt, ...], made: Var) -> _Outer:
     """The outermost loops, one in another, that each stand for one axis of `made`
     wherever it is written or read."""
-    touched = [*sites(body, made.name), *store_sites(body, made.name)]
-    result: Outer = []
+    touched = list(accesses(body, made.name))
+    result: _Outer = []
     while len(body) == 1 and isinstance(body[0], For):
         loop = body[0]
         axis = _axis(loop, made, touched)
@@ -232,17 +233,17 @@ def _outer(body: tuple[Stmt, ...], made: Var) -> Outer:
     return result
 
 
-def _axis(loop: For, made: Var, touched: Sequence[Site]) -> int | None:
+def _axis(loop: For, made: Var, touched: Sequence[Access]) -> int | None:
     if loop.start != ZERO or not touched:
         return None
     for axis, size in enumerate(made.type.shape):
-        everywhere = all(plain_variable(s.index[axis]) == loop.variable for s in touched)
+        everywhere = all(s.index[axis].symbol == loop.variable for s in touched)
         if everywhere and loop.stop == size:
             return axis
     return None
 
 
-def _shared(first: Outer, second: Outer) -> int:
+def _shared(first: _Outer, second: _Outer) -> int:
     """How many loops can be shared: as many as go along the same axes, in any order."""
     for count in range(min(len(first), len(second)), 0, -1):
         if {axis for _, axis in first[:count]} == {axis for _, axis in second[:count]}:
@@ -250,7 +251,7 @@ def _shared(first: Outer, second: Outer) -> int:
     return 0
 
 
-def _at(outer: Outer, axis: int) -> int:
+def _at(outer: _Outer, axis: int) -> int:
     return next(n for n, (_, other) in enumerate(outer) if other == axis)
 
 
@@ -264,16 +265,10 @@ def _below(body: tuple[Stmt, ...], depth: int) -> tuple[Stmt, ...]:
 
 def _narrowed(body: tuple[Stmt, ...], row: Var, kept: list[int]) -> tuple[Stmt, ...]:
     """Index the row by the axes that it still has."""
-    buffer = Buffer(row.name, row.type.dtype, row.type.shape)
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer.name == row.name:
-            return Load(buffer, tuple(expr.index[axis] for axis in kept))
-        return expr
+    def rule(buffer: Buffer, at: At) -> tuple[Buffer, At]:
+        if buffer.name != row.name:
+            return buffer, at
+        return buffer_of(row), tuple(at[axis] for axis in kept)
 
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store) and stmt.buffer.name == row.name:
-            return Store(buffer, tuple(stmt.index[axis] for axis in kept), stmt.value)
-        return stmt
-
-    return map_statements(map_exprs(body, on_expr), on_stmt)
+    return map_accesses(body, rule)

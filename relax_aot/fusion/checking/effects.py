@@ -1,0 +1,204 @@
+"""What a loop of a kernel touches, told from its text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from relax_aot.fusion.checking.ranges import ONE, ZERO, At, Ranges, exact_quotient, rise
+from relax_aot.ir.dims import Dim, FloorDiv, Mod
+from relax_aot.ir.loops import (
+    Assign,
+    Bind,
+    For,
+    If,
+    Let,
+    Load,
+    Stmt,
+    Store,
+    expressions,
+    index_dims,
+    walk,
+)
+from relax_aot.ir.rewrite import map_index_dims
+
+_Touched = tuple[At, Mapping[str, tuple[Dim, Dim]]]
+DIGITS = ("/", "%")
+"""Ends of the names of loops that one loop was split into."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    """What a loop does, inner loops included."""
+
+    stores: Mapping[str, int]
+    """How many statements store to a buffer."""
+    loads: frozenset[str]
+    assigned: frozenset[str]
+    divided: frozenset[tuple[str, Dim]]
+    """Variables that an index of a store divides, and by what."""
+
+
+class Loops:
+    """The loops of one kernel. They live as long as this does, so that `id` names them."""
+
+    def __init__(self) -> None:
+        self._effects: dict[int, _Effects] = {}
+        self._splits: dict[int, For] = {}
+
+    def effects(self, loop: For) -> _Effects:
+        found = self._effects.get(id(loop))
+        if found is None:
+            stores: Counter[str] = Counter()
+            loads: set[str] = set()
+            assigned: set[str] = set()
+            divided: set[tuple[str, Dim]] = set()
+            waiting = list(loop.body)
+            while waiting:
+                stmt = waiting.pop()
+                match stmt:
+                    case For():
+                        inner = self.effects(stmt)
+                        stores.update(inner.stores)
+                        loads |= inner.loads
+                        assigned |= inner.assigned
+                        divided |= inner.divided
+                    case If():
+                        waiting += stmt.then + stmt.otherwise
+                    case Store():
+                        stores[stmt.buffer.name] += 1
+                        divided |= set(_divided(stmt))
+                    case Assign():
+                        assigned.add(stmt.local.name)
+                    case _:
+                        pass
+                loads |= {e.buffer.name for e in expressions(stmt) if isinstance(e, Load)}
+            found = _Effects(stores, frozenset(loads), frozenset(assigned), frozenset(divided))
+            self._effects[id(loop)] = found
+        return found
+
+    def split(self, loop: For, start: Dim, stop: Dim, ranges: Ranges) -> For:
+        """A loop whose variable stores divide, as one loop in another: the same iterations in
+        the same order."""
+        if start != ZERO:
+            return loop
+        found = self._splits.get(id(loop))
+        if found is None:
+            found = loop
+            outer, inner = (f"{loop.variable}{mark}" for mark in DIGITS)
+            divided = sorted(self.effects(loop).divided, key=str)
+            parts = [(by, exact_quotient(stop, by)) for n, by in divided if n == loop.variable]
+            sizes = [(by, n) for by, n in parts if n is not None and n != ONE and by != ONE]
+            known = ranges.known_le
+            if sizes and not {outer, inner} & _names(loop.body):
+                by, n = max(sizes, key=lambda s: s[0].constant if s[0].is_constant else 0)
+                value = {loop.variable: Dim.of(outer) * by + Dim.of(inner)}
+                if known(ZERO, by) and known(ZERO, n):
+                    body = map_index_dims(loop.body, lambda dim: dim.substitute(value))
+                    found = For(outer, ZERO, n, (For(inner, ZERO, by, body),))
+            self._splits[id(loop)] = found
+        return found
+
+
+def _names(body: tuple[Stmt, ...]) -> set[str]:
+    names: set[str] = set()
+    for stmt in walk(body):
+        names = names.union(*(dim.symbols for dim in index_dims(stmt)))
+        names |= {stmt.variable} if isinstance(stmt, For) else set()
+    return names
+
+
+def _divided(store: Store) -> Iterator[tuple[str, Dim]]:
+    """Names that the index divides, and by what."""
+    for dim in store.index:
+        for _, monomial in dim.terms:
+            for atom, _ in monomial:
+                if isinstance(atom, FloorDiv | Mod) and atom.numerator.symbol is not None:
+                    yield atom.numerator.symbol, atom.denominator
+
+
+def own_rows(
+    name: str, body: tuple[Stmt, ...], variable: str, dims: Mapping[str, Dim], ranges: Ranges
+) -> bool:
+    """On one axis, all that an iteration touches of the array is its own."""
+    touched = _touched(body, name, dims, {})
+    different = {(index, *inner.items()): (index, inner) for index, inner in touched}
+    found = [(tuple(map(ranges.simplified, index)), inner) for index, inner in different.values()]
+    return bool(found) and any(
+        _own_on(axis, found, variable, ranges) for axis in range(len(found[0][0]))
+    )
+
+
+def _own_on(axis: int, found: list[_Touched], variable: str, ranges: Ranges) -> bool:
+    step = Dim.of(variable)
+    first: tuple[Dim, Dim] | None = None
+    for index, inner in found:
+        dim = index[axis]
+        stride = rise(dim, variable)
+        if stride.symbols & {variable, *inner} or stride == ZERO:
+            return False
+        rest = dim - stride * step
+        if variable in rest.symbols:
+            return False
+        ends = _extremes(rest, inner)
+        if ends is None or not (ends[0].symbols | ends[1].symbols).isdisjoint({variable}):
+            return False
+        low, high = ends
+        width = stride if ranges.known_lt(ZERO, stride) else -stride
+        if not ranges.known_lt(high - low, width):
+            return False
+        if first is None:
+            first = stride, low
+        elif first != (stride, low):
+            return False
+    return True
+
+
+def _touched(
+    body: tuple[Stmt, ...],
+    name: str,
+    dims: Mapping[str, Dim],
+    ranges: Mapping[str, tuple[Dim, Dim]],
+) -> Iterator[_Touched]:
+    """Indices of loads and stores, with the ranges of the loops around them in `body`."""
+    dims = dict(dims)
+    for stmt in body:
+        for expr in expressions(stmt):
+            if isinstance(expr, Load) and expr.buffer.name == name:
+                yield tuple(dim.substitute(dims) for dim in expr.index), ranges
+        match stmt:
+            case Store() if stmt.buffer.name == name:
+                yield tuple(dim.substitute(dims) for dim in stmt.index), ranges
+            case For():
+                inner = f"{stmt.variable}'in"
+                span = (stmt.start.substitute(dims), stmt.stop.substitute(dims))
+                around = {**dims, stmt.variable: Dim.of(inner)}
+                yield from _touched(stmt.body, name, around, {**ranges, inner: span})
+            case If():
+                yield from _touched(stmt.then, name, dims, ranges)
+                yield from _touched(stmt.otherwise, name, dims, ranges)
+            case Let():
+                dims[stmt.name] = stmt.value.substitute(dims)
+            case Bind():
+                # Nothing is known of it: no expression in it is the same twice.
+                dims[stmt.name] = Dim.of(f"{stmt.name}'data")
+                ranges = {**ranges, f"{stmt.name}'data": (ZERO, ZERO - 1)}
+            case _:
+                pass
+
+
+def _extremes(dim: Dim, ranges: Mapping[str, tuple[Dim, Dim]]) -> tuple[Dim, Dim] | None:
+    """Least and greatest value over inner loops whose strides are positive numbers."""
+    low = high = dim
+    for name in reversed(list(ranges)):
+        start, stop = ranges[name]
+        for which, end in enumerate((low, high)):
+            if name not in end.symbols:
+                continue
+            stride = rise(end, name)
+            if not stride.is_constant or stride.constant <= 0 or start == stop + 1:
+                return None
+            put = end.substitute({name: stop - 1 if which else start})
+            low, high = (low, put) if which else (put, high)
+    return low, high

@@ -1,0 +1,170 @@
+"""Index expressions over loop variables: what is known of them for all sizes.
+
+A variable has a name of its own everywhere, so a range belongs to the name.
+"""
+
+from __future__ import annotations
+
+from relax_aot.ir.dim_expr import Atom
+from relax_aot.ir.dims import (
+    Bounds,
+    Dim,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    dim_max,
+    dim_min,
+    prove_eq,
+    prove_le,
+)
+
+ZERO = Dim.of(0)
+ONE = Dim.of(1)
+At = tuple[Dim, ...]
+
+
+class Ranges:
+    """The ranges of variables, and proofs for all their values."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.ranges: dict[str, tuple[Dim, Dim]] = {}
+        self.from_data: set[str] = set()
+        """Names of indices from data, of which nothing is known."""
+        self.digits: set[str] = set()
+        """Variables of loops that were split where the source divides."""
+        self._proofs: dict[Dim, bool] = {}
+        self._simplified: dict[Dim, Dim] = {}
+        self._count = 0
+
+    def number(self) -> int:
+        self._count += 1
+        return self._count
+
+    def variable(self, name: str, start: Dim, stop: Dim) -> str:
+        fresh = f"{name.partition(chr(39))[0]}'{self.number()}"
+        self.ranges[fresh] = (start, stop)
+        return fresh
+
+    def of_digits(self, dim: Dim) -> Dim:
+        """Simplified where it speaks of a loop that was split for its divisions."""
+        return self.simplified(dim) if dim.symbols & self.digits else dim
+
+    def simplified(self, dim: Dim) -> Dim:
+        """Without divisions and limits that make no difference for the variables' ranges."""
+        if all(isinstance(atom, str) for _, monomial in dim.terms for atom, _ in monomial):
+            return dim
+        found = self._simplified.get(dim)
+        if found is None:
+            found = ZERO
+            for factor, monomial in dim.terms:
+                term = Dim.of(factor)
+                for atom, power in monomial:
+                    for _ in range(power):
+                        term = term * self._atom(atom)
+                found = found + term
+            self._simplified[dim] = found
+        return found
+
+    def _atom(self, atom: Atom) -> Dim:
+        match atom:
+            case str():
+                return Dim.of(atom)
+            case FloorDiv() | Mod():
+                divides = isinstance(atom, FloorDiv)
+                value, by = self.simplified(atom.numerator), self.simplified(atom.denominator)
+                return self.divided(value, by)[0 if divides else 1]
+            case Min() | Max():
+                least = isinstance(atom, Min)
+                kept: list[Dim] = []
+                for part in map(self.simplified, atom.args):
+                    if any(self.known_le(*((k, part) if least else (part, k))) for k in kept):
+                        continue
+                    kept = [k for k in kept
+                            if not self.known_le(*((part, k) if least else (k, part)))]  # fmt: skip
+                    kept.append(part)
+                return dim_min(*kept) if least else dim_max(*kept)
+
+    def divided(self, dim: Dim, by: Dim) -> tuple[Dim, Dim]:
+        """Quotient and remainder, without a division where the terms allow."""
+        if by == ONE:
+            return dim, ZERO
+        quotient, rest = ZERO, dim
+        for name in sorted(n for n in dim.symbols if n in self.ranges):
+            stride = rise(dim, name)
+            times = exact_quotient(stride, by)
+            if times is not None and name not in stride.symbols:
+                quotient, rest = quotient + times * Dim.of(name), rest - stride * Dim.of(name)
+        for factor, monomial in rest.terms:
+            term = Dim(((factor, monomial),))
+            times = exact_quotient(term, by)
+            if times is not None:
+                quotient, rest = quotient + times, rest - term
+        if self.known_le(ZERO, rest) and self.known_lt(rest, by):
+            return quotient, rest
+        return quotient + rest // by, rest % by
+
+    def known_le(self, low: Dim, high: Dim) -> bool:
+        """low <= high for all sizes and all values of the variables; False: not proven."""
+        apart = high - low
+        if apart.is_constant:
+            return apart.constant >= 0
+        found = self._proofs.get(apart)
+        if found is None:
+            found = self._nonnegative(apart, len(self.ranges))
+            self._proofs[apart] = found
+        return found
+
+    def known_lt(self, low: Dim, high: Dim) -> bool:
+        return self.known_le(low + 1, high)
+
+    def known_eq(self, one: Dim, other: Dim) -> bool:
+        if one == other:
+            return True
+        apart = one - other
+        if apart.is_constant:
+            return False
+        if not any(name in self.ranges or name in self.from_data for name in apart.symbols):
+            return prove_eq(one, other, self.bounds)
+        return self.known_le(one, other) and self.known_le(other, one)
+
+    def _nonnegative(self, dim: Dim, steps: int) -> bool:
+        """The newest variable at the end of its range where `dim` is least, and so on."""
+        names = [n for n in dim.symbols if n in self.ranges]
+        if not self.from_data.isdisjoint(dim.symbols):
+            return False
+        if not names or steps == 0:
+            return not names and prove_le(0, dim, self.bounds)
+        name = max(names, key=lambda n: int(n.rpartition("'")[2]))
+        stride = rise(dim, name)
+        if name in stride.symbols:
+            return False
+        start, stop = self.ranges[name]
+        if self.known_le(ZERO, stride):
+            return self._nonnegative(dim.substitute({name: start}), steps - 1)
+        if self.known_le(stride, ZERO):
+            return self._nonnegative(dim.substitute({name: stop - 1}), steps - 1)
+        return False
+
+
+def rise(dim: Dim, name: str) -> Dim:
+    """How much more it is when the variable is one more."""
+    return ONE if dim.symbol == name else dim.substitute({name: Dim.of(name) + 1}) - dim
+
+
+def exact_quotient(dim: Dim, by: Dim) -> Dim | None:
+    """How many times `by` is `dim`, as one product; None where something is left."""
+    if not dim.terms or not by.terms:
+        return None
+    (factor, monomial), (divisor, atoms) = dim.terms[0], by.terms[0]
+    if factor % divisor:
+        return None
+    powers = dict(monomial)
+    for atom, power in atoms:
+        powers[atom] = powers.get(atom, 0) - power
+    if any(power < 0 for power in powers.values()):
+        return None
+    kept = tuple((atom, powers[atom]) for atom, _ in monomial if powers[atom])
+    times = Dim(((factor // divisor, kept),))
+    return times if times * by == dim else None
