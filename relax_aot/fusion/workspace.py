@@ -91,8 +91,8 @@ class Workspace:
             yield -1, name
         for key in sorted(self._users.get(name, ())):
             node = self._nodes[key]
-            if isinstance(node, Call) and node.op == "view":
-                yield from self.readers(node.out.name)
+            if view := _view(node):
+                yield from self.readers(view.out.name)
             else:
                 yield key, name
 
@@ -106,7 +106,7 @@ class Workspace:
                 continue
             seen.add(key)
             node = self._nodes[key]
-            view = isinstance(node, Call) and node.op == "view"
+            view = _view(node)
             for after in self._next_nodes(key):
                 if after == second:
                     if not view or not self._only_views(first, key):
@@ -119,26 +119,21 @@ class Workspace:
         """The view `key` leads back to `first` over views alone."""
         while key != first:
             node = self._nodes[key]
-            if not (isinstance(node, Call) and node.op == "view"):
+            if (view := _view(node)) is None:
                 return False
-            key = self._maker.get(node.inputs[0].name, first)
+            key = self._maker.get(view.inputs[0].name, first)
         return True
 
     def _next_nodes(self, key: int) -> set[int]:
-        found: set[int] = set()
         node = self._nodes[key]
-        for name in (*(out.name for out in _writes_of(node)), *_sizes_made(node)):
-            found |= self._users.get(name, set())
-        return found
+        names = (*(out.name for out in _writes_of(node)), *_sizes_made(node))
+        return {user for name in names for user in self._users.get(name, ())}
 
     def drop_idle_views(self) -> None:
         """Views that nobody reads are gone."""
         for key in reversed(self.places()):
-            node = self._nodes[key]
-            used = any(
-                out.name in self.kept or self._users.get(out.name) for out in _writes_of(node)
-            )
-            if isinstance(node, Call) and node.op == "view" and not used:
+            view = _view(self._nodes[key])
+            if view and view.out.name not in self.kept and not self._users.get(view.out.name):
                 self.remove(key)
 
     def calls(self) -> tuple[list[Call], list[Kernel]]:
@@ -165,6 +160,10 @@ class Workspace:
                     heapq.heappush(ready, after)
         assert len(calls) == len(self._nodes), "fusion made a cycle"
         return calls, kernels
+
+
+def _view(node: _Node) -> Call | None:
+    return node if isinstance(node, Call) and node.op == "view" else None
 
 
 def _opened(call: Call, module: Module) -> _Node:
