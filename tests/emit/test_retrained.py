@@ -20,11 +20,13 @@ import pytest
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
+from relax_aot.quantization import Choice
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import HostModel, StatusError, build_library
 from relax_aot.verify.library import Library
 from tests.frontends.tflite_models import Maker, truth
 from tests.models.trainings import MANNERS, samples, trained
+from tests.models.trainings import network as network_of
 from tests.transforms.qdq import Qdq, unoptimized
 
 OPTIONS = Options(weights="blob", name="net")
@@ -87,6 +89,18 @@ def test_the_code_of_one_training_computes_every_other(manner: str) -> None:
             np.testing.assert_array_equal(model(x=x)["y"], expected)
             results.append(expected)
     assert len({result.tobytes() for result in results}) > 1
+
+
+def test_what_the_compiler_quantizes_itself_keeps_its_code() -> None:
+    first, other = (
+        driver.compile_model(
+            network_of(seed),
+            "host",
+            replace(OPTIONS, quantize=Choice(), calibrate={"x": np.stack(samples(seed))}),
+        )
+        for seed in TRAININGS
+    )
+    assert_same_code(first, other)
 
 
 @pytest.mark.qemu
