@@ -239,6 +239,12 @@ static uint32_t changed_buffers(size_t arena_bytes)
 }
 
 /*
+ * Emulators read the table, and the functions in it, from the image. Link-time optimization removes
+ * both where it knows the table, so that the run is called through a pointer that it does not know.
+ */
+static const struct raot_model *const volatile the_model = &raot_model;
+
+/*
  * Runs the model on a painted stack. Nothing below this frame is in use while it paints,
  * and the emulator's instruction counter knows this function by its name.
  */
@@ -251,7 +257,7 @@ KEPT_APART enum raot_status raot_call(volatile uint32_t *limit, uint32_t *stack_
     for (volatile uint32_t *word = limit; word < top; word++) {
         *word = PAINT;
     }
-    const enum raot_status status = raot_model.run(&memory, dims, input_at, output_at, sizes);
+    const enum raot_status status = the_model->run(&memory, dims, input_at, output_at, sizes);
 
     while (lowest < top && *lowest == PAINT) {
         lowest++;
