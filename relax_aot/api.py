@@ -167,7 +167,9 @@ class EntriesProject:
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> EntriesProject:
         """Return this project with sizes, by their source names, that the shapes of inputs do not
         determine: `project.at(m=64).host()`."""
-        given = given_sizes(self.built.bounded, merged_sizes(sizes, named))
+        given = given_sizes(
+            self.built.bounded, merged_sizes(sizes, named), self.built.shared.fixed_sizes
+        )
         return replace(self, sizes={**self.sizes, **given})
 
     def emulate(self, calls: Sequence[Sample]) -> list[Emulation]:

@@ -83,7 +83,10 @@ class Options:
 
 def load(source: Any, options: Options) -> Module:
     """Model file (or ModelProto) -> Module. A size that can have one value only is that number."""
-    module = frontends.load(source, imported(options))
+    return _with_fixed_sizes(frontends.load(source, imported(options)))
+
+
+def _with_fixed_sizes(module: Module) -> Module:
     fixed = {s.name: Dim.of(s.low) for s in module.symbols if s.low == s.high and not s.inner}
     return substitute_dims(module, fixed) if fixed else module
 
@@ -223,13 +226,19 @@ def _stages(
 
 def load_entries(sources: Mapping[str, Any], options: Options) -> Entries:
     """Model files by the name of their entry -> the entries of one model."""
-    return frontends_entries.load_entries(sources, imported(options))
+    return _with_numbers(frontends_entries.load_entries(sources, imported(options)))
 
 
 def read_entries(path: Path, options: Options) -> Entries:
     """The text of several entries, with the data of large constants beside it."""
     data = data_beside(path)
-    return frontends_entries.read_entries(text_of(path), data, imported(options))
+    read = frontends_entries.read_entries(text_of(path), data, imported(options))
+    return _with_numbers(read)
+
+
+def _with_numbers(entries: Entries) -> Entries:
+    """A size that can have one value only is that number; it has one bound in all entries."""
+    return Entries(tuple((name, _with_fixed_sizes(module)) for name, module in entries.modules))
 
 
 def compile_entries(

@@ -23,6 +23,7 @@ from relax_aot.emit.interface import (
     DimField,
     Interface,
     StatePart,
+    fixed_symbols,
     interface_of,
     padded_header,
     state_parts,
@@ -101,6 +102,7 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
     fields = Names(beside=())
     macros = Names(TAKEN_MACROS, before=f"{prefix}_")
     dims: dict[str, DimField] = {}
+    fixed: dict[str, DimField] = {}
     states: dict[str, StatePart] = {}
     shaping: set[str] = set()
     offsets = Names(before=f"{prefix}_STATE_OFFSET_")
@@ -110,15 +112,16 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
         module = part.plan.module
         for symbol in module.symbols:
             source = module.source_name(symbol.name)
-            if symbol.inner or source in dims:
+            if symbol.inner or source in dims or source in fixed:
                 continue
-            c_name = fields.claim(source)
+            held = symbol in fixed_symbols(module)
+            c_name = (Names() if held else fields).claim(source)
             # A macro of a size is none of an entry's, whatever the entry is called.
             spelt = c_name.upper()
             if any(spelt.startswith(f"{other.name.upper()}_") for other in parts):
                 spelt = f"SIZE_{spelt}"
             macro = f"{prefix}_{macros.claim(spelt + '_MAX')}"
-            dims[source] = DimField(symbol, source, c_name, macro)
+            (fixed if held else dims)[source] = DimField(symbol, source, c_name, macro)
         for own in state_parts(module, prefix):
             shaping |= {module.source_name(symbol) for symbol in own.type.symbols}
             if own.source not in states:
@@ -136,6 +139,7 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
         tuple(states.values()),
         header,
         padded_header(len(header), alignment) + sum(bytes_of.values()) if states else 0,
+        tuple(fixed.values()),
     )
 
 
@@ -177,6 +181,7 @@ def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Inte
         (),
         interfaces[0].weights_apart,
         stepwise=interfaces[0].stepwise,
+        fixed=common.fixed,
     )
 
 

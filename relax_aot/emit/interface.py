@@ -94,6 +94,8 @@ class CommonInterface:
     """The sizes that shape the state, in the order of its header."""
     state_bytes: int
     """The state block at the declared bounds."""
+    fixed: tuple[DimField, ...] = ()
+    """Sizes of one value that no entry depends on any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +181,10 @@ def interface_of(
     state_inputs = {s.input for s in module.states}
     state_outputs = {s.output for s in module.states}
     fields = Names((field.c_name for field in shared.values()), beside=())
-    fixed = () if shared else _fixed(module)
+    fixed = fixed_symbols(module)
     dims = tuple(
         replace(shared[module.source_name(s.name)], symbol=s)
-        if shared
+        if common is not None
         else dim_field(s, module.source_name(s.name), fields, macros, prefix)
         for s in module.symbols
         if not s.inner and s not in fixed
@@ -222,11 +224,13 @@ def interface_of(
         weights_apart,
         common,
         stepwise,
-        tuple(dim_field(s, module.source_name(s.name), Names(), macros, prefix) for s in fixed),
+        tuple(dim_field(s, module.source_name(s.name), Names(), macros, prefix) for s in fixed)
+        if common is None
+        else common.fixed,
     )
 
 
-def _fixed(module: Module) -> tuple[Symbol, ...]:
+def fixed_symbols(module: Module) -> tuple[Symbol, ...]:
     """The sizes of one value that no type, attribute or condition depends on."""
     used = frozenset[str]().union(*(c.left.symbols | c.right.symbols for c in module.conditions))
     for function in module.functions:

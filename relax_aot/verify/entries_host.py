@@ -51,7 +51,7 @@ class HostEntries:
         self, project: EntriesProject, runner: Runner, sizes: Mapping[str, int] | None = None
     ) -> None:
         self.project = project
-        self._given = given_sizes(project.bounded, sizes or {})
+        self._given = given_sizes(project.bounded, sizes or {}, project.shared.fixed_sizes)
         self.runner = runner
         self._interfaces = {name: p.interface for name, p in project.entries.items()}
         self._held: dict[str, int] | None = None
@@ -76,7 +76,8 @@ class HostEntries:
         """Clear the state before the next call. `sizes` are the sizes of the state that no input
         determines."""
         wanted = merged_sizes(sizes, named)
-        self._held, self._chosen = None, given_sizes(self.project.shared.dims, wanted)
+        shared = self.project.shared
+        self._held, self._chosen = None, given_sizes(shared.dims, wanted, shared.fixed_sizes)
 
     def run_at(
         self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]
@@ -84,7 +85,9 @@ class HostEntries:
         """Run an entry at sizes by their source names, with inputs in the order of its
         interface."""
         interface = self[entry].interface
-        sizes = given_sizes(self.project.bounded, merged_sizes(sizes, {}))
+        sizes = given_sizes(
+            self.project.bounded, merged_sizes(sizes, {}), self.project.shared.fixed_sizes
+        )
         named = {f.symbol.name: sizes[f.source] for f in interface.dims if f.source in sizes}
         require_shapes(interface, named, inputs)
         dims = call_dims(self.project, entry, sizes)
@@ -129,7 +132,9 @@ class HostEntry:
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> SizedCall:
         """What to call in place of this entry where the shapes of inputs do not determine all
         sizes: `host.decode.at(m=7)(x=...)`."""
-        given = given_sizes(self.interface.bounded, merged_sizes(sizes, named))
+        given = given_sizes(
+            self.interface.bounded, merged_sizes(sizes, named), self.interface.fixed_sizes
+        )
         return SizedCall(partial(self._call, given))
 
     def _call(self, given: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:

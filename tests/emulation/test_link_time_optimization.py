@@ -22,7 +22,7 @@ def test_the_emulator_finds_the_model(level: str) -> None:
     flags = (*(f for f in project.board.flags if not f.startswith("-O")), level, "-flto")
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 12)
     linked = replace(project, board=replace(project.board, flags=flags))
-    ((name, *_),) = ([port.source for port in project.interface.inputs],)
+    (name,) = (port.source for port in project.interface.inputs)
     (run,) = emulate(linked, [{name: x}])
     assert run.status == 0 and run.instructions is not None and run.instructions > 1000
     session = onnxruntime.InferenceSession(model.SerializeToString())

@@ -104,6 +104,30 @@ def test_a_sequence_of_entries_keeps_one_state(project: rx.EntriesProject, sanit
             np.testing.assert_allclose(host[name](x=x)["y"], wanted(name, x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("fixed", ["m", "n"])
+def test_a_size_of_one_value_is_no_member_of_dims(fixed: str) -> None:
+    value = 4
+    bounds = {**BOUNDS, fixed: (value, value)}
+    project = rx.compile(MODELS, bounds=bounds, state=STATE, name="llm")
+    header = project.files["llm.h"].decode()
+    structs = re.findall(r"^struct llm\w*_dims \{(.*?)^\};", header, re.S | re.M)
+    members = {name for text in structs for name in re.findall(r"int32_t (\w+);", text)}
+    assert members == {"n", "m"} - {fixed}
+    layout = project.files["llm_layout.h"].decode()
+    macro = f"LLM_{fixed.upper()}_MAX"
+    assert f"#define {macro} {value}" in layout
+    assert f"RAOT_STATIC_ASSERT({macro} == {value}" in layout
+    n, m = (value if name == fixed else 3 for name in "nm")
+    host = project.host()
+    host.reset(m=m)
+    wanted = Sessions(m)
+    for name in CALLS:
+        x = rows(n, n if name == "prefill" else 1)
+        np.testing.assert_allclose(host[name](x=x)["y"], wanted(name, x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match=fixed):
+        host.reset({"m": m, fixed: value + 1})
+
+
 def test_sizes_of_the_state_are_given_and_never_guessed(project: rx.EntriesProject) -> None:
     host, x = project.host(), rows(0, 1)
     with pytest.raises(InputError, match=r"size m.*\.at\(m="):

@@ -78,8 +78,8 @@ struct answer {
 static _Alignas(64) unsigned char arena[GUARD_BYTES + RAOT_MODEL_ARENA_BYTES + GUARD_BYTES];
 static _Alignas(64) unsigned char state[GUARD_BYTES + RAOT_MODEL_STATE_BYTES + GUARD_BYTES];
 static _Alignas(64) unsigned char inputs[RAOT_MODEL_INPUT_BYTES + 1];
-static _Alignas(64) unsigned char
-    outputs[GUARD_BYTES + RAOT_MODEL_OUTPUT_BYTES + GUARD_BYTES * RAOT_MODEL_OUTPUT_COUNT];
+static _Alignas(64) unsigned char outputs[GUARD_BYTES + RAOT_MODEL_OUTPUT_BYTES +
+                                          GUARD_BYTES * RAOT_MODEL_OUTPUT_COUNT];
 
 static int32_t dims[AT_LEAST_ONE(RAOT_MODEL_DIM_COUNT)];
 static int32_t sizes[AT_LEAST_ONE(RAOT_MODEL_RESULT_COUNT)];
