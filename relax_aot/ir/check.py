@@ -144,7 +144,7 @@ def _function(module: Module, function: Function, deduce: Deduce) -> Iterator[st
                 f"      from {call.origin}" if call.origin else ""
             )
         values |= {out.name: out for out in call.outs}
-        checked += _relations(call)
+        checked += checked_relations(call)
     names = [result.name for result in function.results]
     for result in function.results:
         if values.get(result.name) != result:
@@ -153,7 +153,7 @@ def _function(module: Module, function: Function, deduce: Deduce) -> Iterator[st
             yield f"%{result.name} is two results; insert a copy"
 
 
-def _relations(call: Call) -> Iterator[Relation]:
+def checked_relations(call: Call) -> Iterator[Relation]:
     """What holds after a `check` that the run passed."""
     attrs = dict(call.attrs)
     match attrs.get("relation"), attrs.get("left"), attrs.get("right"):

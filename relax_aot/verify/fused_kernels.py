@@ -12,6 +12,7 @@ import numpy as np
 
 from relax_aot.evaluation.interpret import Array, IndexFault, run_kernel
 from relax_aot.fusion.check import FusionError
+from relax_aot.ir.check import checked_relations
 from relax_aot.ir.graph import Call, Function, Module, Var
 from relax_aot.ir.loops import For, If, Stmt
 
@@ -28,14 +29,15 @@ def compare_fused(before: Module, after: Module) -> int:
     compared."""
     runs = 0
     for function in after.functions:
-        makers = _makers(before.function_table[function.name])
+        source = before.function_table[function.name]
+        makers = _makers(source)
         for call in function.body:
             if call.op != "call_kernel":
                 continue
             parts = _parts(call, makers)
             if parts == [makers.get(call.outs[0].name)]:
                 continue
-            for number, sizes in enumerate(_small_sizes(before)):
+            for number, sizes in enumerate(_small_sizes(before, source)):
                 runs += _compare(before, after, call, parts, sizes, number)
     return runs
 
@@ -66,7 +68,10 @@ def _parts(call: Call, makers: Mapping[str, Call]) -> list[Call | None]:
     return found
 
 
-def _small_sizes(module: Module) -> Iterator[Sizes]:
+def _small_sizes(module: Module, function: Function) -> Iterator[Sizes]:
+    """Sizes with which the function's calls run: no condition and no check refuses them."""
+    relations = [(c.relation, c.left, c.right) for c in module.conditions]
+    relations += [relation for call in function.body for relation in checked_relations(call)]
     seen: list[Sizes] = []
     for step in STEPS:
         sizes = {
@@ -74,10 +79,10 @@ def _small_sizes(module: Module) -> Iterator[Sizes]:
             for place, s in enumerate(module.symbols)
         }
         holds = all(
-            c.left.evaluate(sizes) == c.right.evaluate(sizes)
-            if c.relation == "=="
-            else c.left.evaluate(sizes) <= c.right.evaluate(sizes)
-            for c in module.conditions
+            left.evaluate(sizes) == right.evaluate(sizes)
+            if relation == "=="
+            else left.evaluate(sizes) <= right.evaluate(sizes)
+            for relation, left, right in relations
         )
         if holds and sizes not in seen:
             seen.append(sizes)

@@ -11,6 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import relax_aot as rx
+from relax_aot import driver
+from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.ops._op import Array
@@ -316,3 +318,23 @@ def test_a_running_sum_begins_with_its_first_element(reverse: int) -> None:
     host = rx.compile(made, bounds={"n": (1, 5)}).host()
     x = np.array([[-0.0, 0.0, 1.0], [0.0, -0.0, -0.0], [-0.0, -0.0, -0.0]], np.float32)
     check(host, made, x=x)
+
+
+def test_a_padded_axis_that_may_be_empty_is_checked_while_compiling() -> None:
+    """`--check` runs fused kernels at sizes that the checks of the run let through alone."""
+    made = model(
+        [
+            helper.make_node("Compress", ["x", "chosen"], ["kept"], axis=0),
+            helper.make_node("Constant", [], ["pads"], value_ints=[1, 1]),
+            helper.make_node("Pad", ["kept", "pads"], ["padded"], mode="wrap"),
+            helper.make_node("Relu", ["padded"], ["y"]),
+        ],
+        {"x": (FLOAT, (4,)), "chosen": (BOOL, (4,))},
+        {"y": (FLOAT, 1)},
+    )
+    host = driver.compile_model(made, options=Options(check=True)).host()
+    x = np.array([1, -2, 3, 4], np.float32)
+    for count in range(1, 5):
+        check(host, made, x=x, chosen=np.arange(4) < count)
+    with pytest.raises(StatusError):
+        host(x=x, chosen=np.zeros(4, bool))
