@@ -17,7 +17,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.ops._op import Array
 from relax_aot.verify.compare import Tolerance, compare
-from relax_aot.verify.host import StatusError
+from relax_aot.verify.host import StatusError, host_model
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Shape = tuple[int | str, ...]
@@ -332,7 +332,7 @@ def test_a_padded_axis_that_may_be_empty_is_checked_while_compiling() -> None:
         {"x": (FLOAT, (4,)), "chosen": (BOOL, (4,))},
         {"y": (FLOAT, 1)},
     )
-    host = driver.compile_model(made, options=Options(check=True)).host()
+    host = host_model(driver.compile_model(made, options=Options(check=True)))
     x = np.array([1, -2, 3, 4], np.float32)
     for count in range(1, 5):
         check(host, made, x=x, chosen=np.arange(4) < count)
