@@ -16,6 +16,7 @@ from relax_aot.project import OutputError, Project
 from relax_aot.project.fit import rooms_of
 from relax_aot.report.cost import Cost
 from relax_aot.report.figures import chosen_sizes, constant_kinds, figures, step_costs
+from relax_aot.report.headline import Headline, headlines
 from relax_aot.report.ladder import Ladder, ladder
 from relax_aot.report.memory_map import (
     Curve,
@@ -35,6 +36,15 @@ class FormatError(RelaxAotError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """A layer; `share` of the operations of the one with most, 0 to 100."""
+
+    name: str
+    share: float
     cells: tuple[str, ...]
 
 
@@ -64,10 +74,9 @@ class Report:
     name: str
     source: str
     board: str
-    arena_bytes: int
+    headline: tuple[Headline, ...]
     lower_bound_bytes: int
-    state_bytes: str
-    const_bytes: int
+    state: str
     rooms: tuple[RoomRow, ...]
     maps: tuple[MemoryMap, ...]
     curves: tuple[Curve, ...]
@@ -81,7 +90,7 @@ class Report:
     ports: tuple[Row, ...]
     largest: tuple[Row, ...]
     slots: tuple[Row, ...]
-    kernels: tuple[Row, ...]
+    kernels: tuple[KernelRow, ...]
     cost_at: str
     counted: tuple[CountedRow, ...]
     counted_what: str
@@ -151,10 +160,9 @@ def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile 
         name=project.name,
         source=plan.module.source,
         board=project.board.title,
-        arena_bytes=plan.arena_bytes,
+        headline=headlines(project, chosen[-1], sizes_text(chosen[-1])),
         lower_bound_bytes=plan.lower_bound_bytes,
-        state_bytes=", ".join(f"{s.source} {s.type}" for s in interface.states) or "none",
-        const_bytes=project.const_bytes,
+        state=", ".join(f"{s.source} {s.type}" for s in interface.states) or "none",
         rooms=_rooms(project),
         maps=tuple(maps_of(plan, chosen)),
         curves=tuple(curves_of(plan)),
@@ -228,10 +236,17 @@ def _counted_what(profile: Profile) -> str:
     )
 
 
-def _kernels(plan: Plan, sizes: Mapping[str, int]) -> tuple[Row, ...]:
+def _kernels(plan: Plan, sizes: Mapping[str, int]) -> tuple[KernelRow, ...]:
+    costs = list(step_costs(plan, sizes))
+    work = [0 if c is None else c.multiply_adds + c.operations + c.functions for _, c in costs]
+    most = max(work, default=0) or 1
     return tuple(
-        Row((step.callee.name, *_cost(cost), step.call.origin))
-        for step, cost in step_costs(plan, sizes)
+        KernelRow(
+            step.callee.name,
+            round(100 * own / most, 1),
+            (*_cost(cost), step.call.origin or "the compiler"),
+        )
+        for (step, cost), own in zip(costs, work, strict=True)
     )
 
 

@@ -16,6 +16,7 @@ from relax_aot.cli.main import cli
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.report import write_report
+from relax_aot.report.headline import model_hash
 from relax_aot.report.memory_map import (
     bytes_at,
     curves_of,
@@ -24,6 +25,7 @@ from relax_aot.report.memory_map import (
     need_at,
     usual_sizes,
 )
+from relax_aot.verify.figures import memory_of
 from relax_aot.verify.host import build_library
 from relax_aot.verify.library import Library
 from tests.end_to_end.subjects import project_of
@@ -62,6 +64,36 @@ def page_of(project: Project, path: Path) -> Page:
     return page
 
 
+def test_the_page_begins_with_the_figures_that_decide(tmp_path: Path) -> None:
+    project = encoder_project()
+    page = page_of(project, tmp_path / "r.html")
+    ram = project.plan.arena_bytes + project.state_bytes
+    assert f"{ram:,} bytes" in page.text and "Multiply-adds" in page.text
+    assert model_hash(project) in page.text
+    layers = sum(len(kernel.layers) for kernel in project.view.kernels)
+    assert (tmp_path / "r.html").read_text().count("of the largest") == layers
+
+
+def test_the_hash_is_of_the_graph_and_of_every_constant() -> None:
+    model = encoder(width=16, heads=2, layers=1, hidden=24)
+    options = Options(bounds={"n": (1, 40), "batch": (1, 2)}, name="enc")
+    first, again = (model_hash(driver.compile_model(model, "host", options)) for _ in range(2))
+    weight = next(t for t in model.graph.initializer if t.raw_data and len(t.raw_data) > 64)
+    weight.raw_data = weight.raw_data[:-1] + bytes([weight.raw_data[-1] ^ 1])
+    assert first == again != model_hash(driver.compile_model(model, "host", options))
+
+
+@pytest.mark.qemu
+def test_flash_counts_the_code(tmp_path: Path) -> None:
+    options = Options(bounds={"n": (1, 40), "batch": (1, 2)}, name="enc")
+    model = encoder(width=16, heads=2, layers=1, hidden=24)
+    project = driver.compile_model(model, "mps2-an386", options)
+    memory = memory_of(project)
+    page = page_of(project, tmp_path / "r.html")
+    assert f"{memory.code_bytes + memory.const_bytes:,} bytes" in page.text
+    assert f"code {memory.code_bytes:,}" in page.text
+
+
 def encoder_project() -> Project:
     model = encoder(width=16, heads=2, layers=1, hidden=24)
     return driver.compile_model(
@@ -72,7 +104,7 @@ def encoder_project() -> Project:
 def test_the_page_holds_the_figures_of_the_plan(tmp_path: Path) -> None:
     project = encoder_project()
     page = page_of(project, tmp_path / "report.html")
-    assert f"Arena {project.plan.arena_bytes} bytes" in page.text
+    assert f"arena {project.plan.arena_bytes:,}" in page.text
     assert project.fusion is not None
     assert f"{project.fusion.before.calls} calls of kernels before fusion" in page.text
     largest = max(slot.greatest_bytes for slot in project.plan.slots)
