@@ -19,7 +19,7 @@ from relax_aot.scheduling.fold_comparisons import fold_comparisons
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.register_blocks import block_kernel, work_of
 from relax_aot.scheduling.rounding import round_module
-from relax_aot.scheduling.strips import strip_kernel, strip_module
+from relax_aot.scheduling.row_blocks import strip_kernel, strip_module
 from relax_aot.scheduling.targets import Context, Target
 from relax_aot.scheduling.unify_kernels import unify_kernels
 

@@ -14,12 +14,10 @@ from relax_aot.ir.graph import Array, Call, Constant, Module, Var
 from relax_aot.ir.loops import For, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.scheduling.contraction import all_known, collapsed, contraction_of, weighted
-from relax_aot.scheduling.f32_calls import calls
-from relax_aot.scheduling.f32_im2col import im2col
-from relax_aot.scheduling.f32_padded_rows import padded_rows
-from relax_aot.scheduling.f32_tiles import REDUCTIONS, tiles
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
+from relax_aot.scheduling.strategies.f32_calls import calls
+from relax_aot.scheduling.strategies.f32_tiles import REDUCTIONS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.writer import Names, Writer
 
@@ -46,16 +44,17 @@ def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
 
 
 def schedule_floats(stmt: For, w: Writer, context: Context) -> Emit | None:
-    """A float contraction, by the micro-kernels that all targets with tiles have."""
+    """A float contraction, by one function for small programs or by a strategy of the target."""
     found = contraction_of(stmt, w.bounds)
     if found is None or found.sum.dtype is not DType.F32 or len(found.reductions) > REDUCTIONS:
         return None
-    if (emit := calls(found, w, context)) is not None:
+    if context.target.compact and (emit := calls(found, w, context)) is not None:
         return emit
     if not all_known(found, w.bounds):
         return None
     found = collapsed(found)
-    return padded_rows(found, w, context) or im2col(found, w, context) or tiles(found, w, context)
+    emits = (strategy(found, w, context) for strategy in context.target.floats)
+    return next((emit for emit in emits if emit is not None), None)
 
 
 def apply(kernel: Kernel, bounds: Bounds, context: Context, match: Match) -> Scheduled:

@@ -11,9 +11,9 @@ from relax_aot.ir.loops import Buffer, For
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dot2 import COLUMNS, EIGHT
 from relax_aot.scheduling.contraction import Weighted, clipped
-from relax_aot.scheduling.dot_channels import Form
 from relax_aot.scheduling.epilogue import Requantization, direct_store
 from relax_aot.scheduling.packing import round_up
+from relax_aot.scheduling.strategies.dot_channels import Form
 from relax_aot.scheduling.weighted import (
     Weights,
 )

@@ -13,7 +13,7 @@ from itertools import product
 
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
 from relax_aot.ir.loops import For, Kernel, Let, Stmt
-from relax_aot.scheduling.block_cost import Blocking, choose, iterations
+from relax_aot.scheduling.cost import Blocking, choose, iterations
 from relax_aot.scheduling.nest import Nest, bounds_known, names_in, nest_of, ranges
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.unroll_and_jam import CannotJam, Lane, Plan, unroll_and_jam

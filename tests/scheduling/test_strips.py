@@ -8,7 +8,7 @@ import pytest
 import relax_aot as rx
 from relax_aot.ir.parse import parse
 from relax_aot.scheduling import plain as plain_loops
-from relax_aot.scheduling.strips import strip_module
+from relax_aot.scheduling.row_blocks import strip_module
 from tests.models.encoder import Variant, encoder
 
 VARIANTS = [Variant(), Variant(norm="post", mask=True, causal=True)]

@@ -1,7 +1,7 @@
 """What schedules ask of a target, one file per instruction set.
 
 Each file has a `TARGET`; `find` takes the one whose features the board has, the most
-demanding first. Its `strategies` schedule integer contractions; floats need numbers alone.
+demanding first.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 
-from relax_aot.scheduling.contraction import Weighted
+from relax_aot.scheduling.contraction import Contraction, Weighted
 from relax_aot.scheduling.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """`needs`: features of a board; `families`: those it is made for, empty for all;
-    `strategies`: for integer contractions, the first that matches is taken.
+    `strategies` for integer contractions and `floats`: the first that matches is taken.
 
     `registers` hold one float each; a load reaches `reach` bytes from its pointer;
     `pointers` can be kept at once; `block` operations at most stand in an unrolled block;
@@ -41,6 +41,7 @@ class Target:
     lanes: int = 8
     strip: int = 0
     strategies: tuple[Strategy, ...] = ()
+    floats: tuple[FloatStrategy, ...] = ()
     compact: bool = False
 
 
@@ -58,6 +59,7 @@ class Context:
 Emit = Callable[[], None]
 Strategy = Callable[[Weighted, Writer, Context], Emit | None]
 """Returns what writes the loops of a contraction; None where it does not match."""
+FloatStrategy = Callable[[Contraction, Writer, Context], Emit | None]
 
 
 def all_targets() -> tuple[Target, ...]:

@@ -1,7 +1,10 @@
 """64-bit Arm with its Advanced SIMD: 32 vectors of four floats."""
 
-from relax_aot.scheduling.dot_channels import FOURS, channels_of, depthwise_channels
-from relax_aot.scheduling.dot_positions import positions_of
+from relax_aot.scheduling.strategies.dot_channels import FOURS, channels_of, depthwise_channels
+from relax_aot.scheduling.strategies.dot_positions import positions_of
+from relax_aot.scheduling.strategies.f32_im2col import im2col
+from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
+from relax_aot.scheduling.strategies.f32_tiles import tiles
 from relax_aot.scheduling.targets import Target
 
 TARGET = Target(
@@ -21,4 +24,5 @@ TARGET = Target(
         positions_of(FOURS),
         channels_of(FOURS, strided=True),
     ),
+    floats=(padded_rows, im2col, tiles),
 )

@@ -3,8 +3,11 @@
 Tiles of 16-bit pairs do not saturate, as VPMADDUBSW on bytes would.
 """
 
-from relax_aot.scheduling.dot_channels import PAIRS, channels_of, depthwise_channels
-from relax_aot.scheduling.dot_positions import positions_of
+from relax_aot.scheduling.strategies.dot_channels import PAIRS, channels_of, depthwise_channels
+from relax_aot.scheduling.strategies.dot_positions import positions_of
+from relax_aot.scheduling.strategies.f32_im2col import im2col
+from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
+from relax_aot.scheduling.strategies.f32_tiles import tiles
 from relax_aot.scheduling.targets import Target
 
 TARGET = Target(
@@ -25,4 +28,5 @@ TARGET = Target(
         positions_of(PAIRS),
         channels_of(PAIRS, strided=True),
     ),
+    floats=(padded_rows, im2col, tiles),
 )

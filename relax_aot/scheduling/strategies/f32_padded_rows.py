@@ -43,8 +43,6 @@ NOTHING = Lit(0.0, DType.F32)
 
 def padded_rows(found: Contraction, w: Writer, context: Context) -> Emit | None:
     """Where a line takes no more memory than the target allows."""
-    if context.target.strip == 0:
-        return None
     ways = (way for way in (found, found.swapped) if way.left.buffer.name in context.finite)
     matches = (_match(way, w, context.target.strip) for way in ways)
     best = next((match for match in matches if match is not None), None)

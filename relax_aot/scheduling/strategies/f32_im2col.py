@@ -39,7 +39,7 @@ from relax_aot.scheduling.contraction import (
     step_of,
     stride,
 )
-from relax_aot.scheduling.f32_tiles import COLUMNS, LEAST_COLUMNS
+from relax_aot.scheduling.strategies.f32_tiles import COLUMNS, LEAST_COLUMNS
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.windows import reaching, whole
 from relax_aot.scheduling.writer import ONE, ZERO, Writer

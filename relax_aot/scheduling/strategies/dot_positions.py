@@ -18,10 +18,10 @@ from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dot2 import COLUMNS
 from relax_aot.scheduling.contraction import BYTES, Weighted, moved, step_of, stride
-from relax_aot.scheduling.dot_channels import FOURS, Form
 from relax_aot.scheduling.dot_memory import Grid, Positions, allocate, grid_of, strip_shape
 from relax_aot.scheduling.epilogue import Requantization, direct_store, requantized
 from relax_aot.scheduling.packing import round_up
+from relax_aot.scheduling.strategies.dot_channels import FOURS, Form
 from relax_aot.scheduling.targets import Context, Emit, Strategy
 from relax_aot.scheduling.weighted import (
     Weights,

@@ -63,8 +63,6 @@ class _End:
 
 def calls(found: Contraction, w: Writer, context: Context) -> Emit | None:
     """None also where the nest does too much of the work for a function that is slow."""
-    if not context.target.compact:
-        return None
     for way in (found, found.swapped):
         end = _end(way)
         names = (way.left.buffer.name, way.right.buffer.name)

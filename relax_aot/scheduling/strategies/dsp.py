@@ -1,0 +1,277 @@
+"""Integer contractions for Arm's DSP extension: SMLAD adds two products of 16-bit numbers.
+
+A contraction takes two output positions at a time: their windows are gathered as columns of
+16-bit pairs, which all channels read (an implicit im2col). 3 x 3 depthwise convolutions run
+over some rows of a channel, copied into a plane with a border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
+
+from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
+from relax_aot.ir.graph import Array
+from relax_aot.ir.loops import Binary, Buffer, Expr, If, Index, Load
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.dsp import ORDER, SLACK
+from relax_aot.scheduling.contraction import Weighted, moved, stride
+from relax_aot.scheduling.epilogue import direct_store, known_by_channel, requantized
+from relax_aot.scheduling.packing import Arrays, Packed, padded, permuted, round_up
+from relax_aot.scheduling.targets import Context, Emit
+from relax_aot.scheduling.weighted import (
+    WHOLE,
+    Span,
+    Weights,
+    has_depth,
+    of_bytes,
+    position_at,
+    position_count,
+    requantize,
+    shared_by,
+    sizes_of,
+    window,
+)
+from relax_aot.scheduling.windows import Axis, image_of, window_axes
+from relax_aot.scheduling.writer import ONE, ZERO, Writer, call
+
+SPANS = 3
+"""Reduction loops at most; micro-kernels take one more, for taps side by side."""
+SUMS = 160
+"""Accumulators that a band of a depthwise convolution keeps at once, if a row is not longer."""
+
+
+def columns(found: Weighted, w: Writer, context: Context) -> Emit | None:
+    """Two output positions at a time."""
+    if found.channel is None or len(found.reductions) > SPANS:
+        return None
+    if not has_depth(found, context.constants):
+        return None
+    # 16-bit weights in memory save unpacking; without their zero point some are no bytes.
+    wide = not context.target.compact or not of_bytes(found)
+    return _Columns(found, w, wide).emit
+
+
+def wide_columns(found: Weighted, w: Writer, context: Context) -> Emit | None:
+    """As `columns`, with 16-bit weights."""
+    emit = columns(found, w, context)
+    return None if emit is None else _Columns(found, w, True).emit
+
+
+@dataclass
+class _Columns:
+    found: Weighted
+    w: Writer
+    wide: bool
+    order: list[int] = field(init=False)
+    taps: bool = field(init=False)
+    """Whether the last reduction runs over three taps side by side, behind the pairs."""
+
+    def __post_init__(self) -> None:
+        self.order, self.taps = _order(self.found)
+
+    def emit(self) -> None:
+        found, w = self.found, self.w
+        pair = found.counts[self.order[-2 if self.taps else -1]]
+        self.quads = -(-found.depth // pair * ((pair + 1) // 2) // 2)
+        self.pack = Weights(found, shared_by(found, (found.w, found.start)), self.order)
+        self.weights = self._packed_weights()
+        self.bias = self.pack.packed_starts(w, 0, 2)
+        self.columns = w.buffer("columns", DType.I16, 2 * self.quads, 2, 2)
+        self.sums = w.buffer("sums", DType.I32, round_up(found.channels, 2), 2)
+        with w.nest(found.shared):
+            count = position_count(found)
+            pairs = simplify(count // 2, w.bounds)
+            if pairs != 0:
+                with w.range("two", pairs) as tile:
+                    self._tile([tile * 2, tile * 2 + 1])
+            odd = simplify(count - pairs * 2, w.bounds)
+            if odd == 0:
+                return
+            if interval(odd, w.bounds.open) == (1, 1):
+                self._tile([simplify(count - 1, w.bounds)])
+                return
+            with w.range("last", count, pairs * 2) as last:
+                self._tile([last])
+
+    def _tile(self, positions: Sequence[Dim]) -> None:
+        found, w = self.found, self.w
+        ats, windows = [], []
+        for position in positions:
+            at = position_at(w, found, position)
+            spans, image = window(w, found, self.order, at)
+            windows.append((self._spans(spans), image))
+            ats.append(at)
+        self._gather(windows)
+        w.micro(
+            "raot_multiply_s16" if self.wide else "raot_multiply_s8", sums=self.sums,
+            weights=self.pack.first(self.weights), columns=self.columns,
+            bias=self.pack.first(self.bias), channels=round_up(found.channels, 2), quads=self.quads,
+        )  # fmt: skip
+        assert found.channel is not None
+        with w.range(found.channel.variable, found.channel.stop) as channel:
+            for lane, at in enumerate(ats):
+                value = Load(self.sums, (channel, Dim.of(lane)))
+                w.finish(found.after, found.sum, value, {**at, found.channel.variable: channel})
+
+    def _spans(self, spans: list[Span]) -> list[Span]:
+        """As many as micro-kernels take."""
+        spans = spans if self.taps else [*spans, WHOLE]
+        return [WHOLE] * (SPANS + 1 - len(spans)) + spans
+
+    def _gather(self, windows: Sequence[tuple[list[Span], Load]]) -> None:
+        """Both columns at once where no window is clipped, else one by one."""
+        found, columns = self.found, self.columns
+        single = []
+        whole: list[Expr] = []
+        for lane, (spans, image) in enumerate(windows):
+            column = Load(columns, (ZERO, Dim.of(lane), ZERO))
+            sizes = sizes_of(spans, "count", "first", "last", "step")
+            name = f"raot_column_{found.suffix}"
+            single.append(call(name, column=column, image=image, zero=found.x_zero, **sizes))
+            for span in spans:
+                sides = ((span.first, ZERO), (span.last, Dim.of(span.count)))
+                whole += [Binary("==", Index(a), Index(b)) for a, b in sides if a != b]
+        if len(windows) < 2:
+            self.w.add(*single)
+            return
+        both = call(
+            f"raot_columns_{found.suffix}",
+            columns=columns,
+            left=windows[0][1],
+            right=windows[1][1],
+            **sizes_of(windows[0][0], "count", "step"),
+        )
+        if whole:
+            condition = reduce(lambda a, b: Binary("&&", a, b), whole)
+            self.w.add(If(condition, (both,), tuple(single)))
+        else:
+            self.w.add(both)
+
+    def _packed_weights(self) -> Buffer:
+        """Two channels by four steps in turn; of 8-bit weights the middle two of four are
+        exchanged, as the unpacking instructions want them."""
+        pack, rows = self.pack, round_up(self.found.channels, 2)
+        memory = (rows // 2, self.quads, 2, 2, 2)
+        layout = permuted(pack.lead, memory, (0, 2, 1, 3, 4) if self.wide else (0, 2, 1, 4, 3))
+        dtype = DType.I16 if self.wide else DType.I8
+        buffer = pack.buffer(self.w, "pairs", dtype, (*pack.lead, *memory[:3], 4))
+        shape = (*pack.lead, rows, 4 * self.quads)
+        return self.w.constant(Packed(buffer, self._steps, shape, layout))
+
+    def _steps(self, data: Arrays) -> Array:
+        """Weights in the order of columns: pairs side by side, then taps."""
+        values, lead = self.pack.values(data), (*self.pack.lead, self.found.channels)
+        taps = values.shape[-1] if self.taps else 1
+        pair = values.shape[-2 if self.taps else -1]
+        values = values.reshape(*lead, -1, pair, taps)
+        whole = (*values.shape[:-2], round_up(pair, 2), taps)
+        layout = permuted(lead, (values.shape[-3], whole[-2] // 2, taps, 2), (0, 1, 3, 2))
+        return layout.pack(padded(values, whole)).reshape(*lead, -1)
+
+
+def _order(found: Weighted) -> tuple[list[int], bool]:
+    """The reduction loops in the order of columns: pairs go along the one that wastes least,
+    which is the last but for three taps side by side (True)."""
+    counts = found.counts
+    pair = min(range(len(counts)), key=lambda i: (round_up(counts[i], 2) / counts[i], -i))
+    rest = [i for i in range(len(counts)) if i != pair]
+    taps = [
+        i for i in rest if counts[i] == 3 and stride(found.x, found.reductions[i].variable) == 1
+    ]
+    if not taps or counts[pair] % 2:
+        return [*rest, pair], False
+    rest.remove(taps[-1])
+    return [*rest, pair, taps[-1]], True
+
+
+# Depthwise convolutions
+
+
+def depthwise(found: Weighted, w: Writer, context: Context) -> Emit | None:
+    """3 x 3 windows of one channel, equal strides."""
+    axes = window_axes(found)
+    if axes is None or not known_by_channel(found.start, found, context.constants):
+        return None
+    rows, across = axes
+    if rows.reduction != found.reductions[0] or rows.stride != across.stride:
+        return None
+    fits = all(axis.taps == 3 and axis.clips in ((False, False), (True, True)) for axis in axes)
+    return _Depthwise(found, w, rows, across).emit if fits else None
+
+
+@dataclass
+class _Depthwise:
+    found: Weighted
+    w: Writer
+    rows: Axis
+    columns: Axis
+
+    def emit(self) -> None:
+        found, w, rows = self.found, self.w, self.rows
+        with w.nest([*found.shared, *found.positions[:-2]]):
+            across = self.columns.positions
+            longest = max(interval(across, w.bounds)[1], 1)
+            highest = max(interval(rows.positions, w.bounds)[1], 1)
+            height = max(1, min(highest, SUMS // longest))
+            self.width = (across - 1) * self.columns.stride + 3
+            self.pack = Weights(found, shared_by(found, (found.w, found.start)), (0, 1))
+            lead = self.pack.lead
+            buffer = self.pack.buffer(w, "windows", DType.I16, (*lead, 10))
+            self.weights = w.constant(Packed(buffer, self._windows))
+            self.bias = self.pack.packed_starts(w, 0)
+            size = ceildiv(self.width * ((height - 1) * rows.stride + 3), 4) * 4 + SLACK - 3
+            self.plane = w.buffer("plane", found.x.dtype, size)
+            self.sums = w.buffer("sums", DType.I32, across * height + 8)
+            with w.tiles(("band", "height"), rows.positions, height) as (first, high):
+                self._band(first, high)
+
+    def _band(self, first: Dim, height: Dim) -> None:
+        found, w, rows, columns = self.found, self.w, self.rows, self.columns
+        across = columns.positions
+        w.micro(
+            f"raot_plane_{found.suffix}", plane=self.plane,
+            image=image_of(found.x, (rows, columns)), zero=found.x_zero,
+            rows=(height - 1) * rows.stride + 3, width=self.width,
+            top=first * rows.stride - rows.before, left=-columns.before, image_rows=rows.size,
+            image_columns=columns.size, row_step=rows.step, step=columns.step,
+        )  # fmt: skip
+        w.micro(
+            f"raot_depthwise_{found.suffix}", sums=self.sums, plane=self.plane,
+            weights=self.pack.first(self.weights), bias=self.pack.first(self.bias), rows=height,
+            columns=across, width=self.width, stride=rows.stride, sum_step=across,
+        )  # fmt: skip
+        if self._requantize(first, height):
+            return
+        names = (rows.variable, columns.variable)
+        with w.range(names[0], height) as r, w.range(names[1], across) as c:
+            value = Load(self.sums, (r * across + c,))
+            w.finish(found.after, found.sum, value, {names[0]: first + r, names[1]: c})
+
+    def _requantize(self, first: Dim, height: Dim) -> bool:
+        """All sums of a band to bytes at once, where those are the result."""
+        result = requantized(self.found)
+        store = direct_store(result[1]) if result is not None else None
+        if result is None or store is None or result[0].dtype is not DType.I8:
+            return False
+        if not isinstance(result[0].shift, int):
+            return False
+        names = (self.rows.variable, self.columns.variable)
+        steps = [stride(store, name) for name in names]
+        scale = result[0].scale_load
+        if steps[0] is None or steps[1] != 1 or any(stride(scale, name) != 0 for name in names):
+            return False
+        across = self.columns.positions
+        extents = (ONE, height * across) if steps[0] == across else (height, across)
+        out = moved(store, {names[0]: first, names[1]: ZERO})
+        requantize(self.w, result[0], out, self.sums, extents, (steps[0], across, ZERO))
+        return True
+
+    def _windows(self, data: Arrays) -> Array:
+        """Nine taps in the order of `ORDER`, and a zero."""
+        taps = self.pack.matrix(data)
+        order = np.argsort((*ORDER, 9))
+        return padded(taps, (*taps.shape[:-1], 10))[..., order]
