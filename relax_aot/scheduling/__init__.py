@@ -33,16 +33,22 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     module = plain(module)
     known = parameters_of(module)
     work = sum(work_of(kernel, module.bounds) for kernel in module.kernels)
+    module = schedule_contractions(module, target)
+    kernels = tuple(block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
+    module = replace(module, kernels=unify_kernels(kernels) if small else kernels)
+    return place_parameters(without_unused_module(module), known)
+
+
+def schedule_contractions(module: Module, target: Target) -> Module:
+    """Contractions by the strategies of the target."""
     context = Context(target)
     if target.strategies:
         module = apply_module(round_module(module), context, schedule_integers, {})
     if target.rows:
         module = strip_module(module, target.rows)
-        shares = _shares(module) if small else {}
+        shares = _shares(module) if target.compact else {}
         module = apply_module(module, context, schedule_floats, shares)
-    kernels = tuple(block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
-    module = replace(module, kernels=unify_kernels(kernels) if small else kernels)
-    return place_parameters(without_unused_module(module), known)
+    return module
 
 
 def _shares(module: Module) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import relax_aot
-from relax_aot import fusion
+from relax_aot import fusion, scheduling
 from relax_aot.fusion import Policy
 from relax_aot.inference.refine import refine
 from relax_aot.ir.check import check
@@ -35,12 +36,21 @@ def merged(file: ModuleType, module: Module, _: Example) -> tuple[Module, str]:
 
 
 def scheduled(file: ModuleType, module: Module, example: Example) -> tuple[Module, str]:
-    return file.run(module, TARGETS[example.target]), ""
+    """By the strategies of the file alone."""
+    target = TARGETS[example.target]
+    alone = replace(
+        target,
+        strategies=tuple(s for s in target.strategies if s.__module__ == file.__name__),
+        floats=tuple(s for s in target.floats if s.__module__ == file.__name__),
+        compact=file.__name__.endswith("calls"),
+    )
+    return scheduling.schedule_contractions(module, alone), ""
 
 
 FOLDERS: dict[str, Run] = {
     "transforms": transformed,
     "fusion.mergers": merged,
+    "scheduling.strategies": scheduled,
 }
 """Folders of passes: every file and folder in them, except those with a leading underscore."""
 

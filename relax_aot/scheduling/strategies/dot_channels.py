@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relax_aot.ir.dims import Dim, dim_max, dim_min, simplify
+from relax_aot.ir.example import Example
 from relax_aot.ir.loops import For, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dot2 import COLUMNS
 from relax_aot.scheduling.contraction import Weighted, step_of, stride
 from relax_aot.scheduling.epilogue import known_by_channel
 from relax_aot.scheduling.packing import Packed, permuted, round_up
+from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, WIDE_MATMUL
 from relax_aot.scheduling.targets import Context, Emit, Strategy
 from relax_aot.scheduling.weighted import (
     WHOLE,
@@ -211,3 +213,20 @@ def _emit_depthwise(found: Weighted, w: Writer, last: For) -> None:
         with w.range(last.variable, last.stop) as channel:
             value = Load(sums, (channel,))
             w.finish(found.after, found.sum, value, {**at, last.variable: channel})
+
+
+EXAMPLES = (
+    Example(
+        why="tiles of sixteen channels, contiguous in the result",
+        target="host",
+        before=WIDE_MATMUL,
+        after="""
+            kernel @dot(%x: i8[n, 4], %w.blocks: i16[1, 2, 16, 2], %w.start: i32[16]) ...
+              for tile in 0..(n + 23) // 24 {
+                let places = min(24, n - 24*tile)
+                micro raot_rows_s16_s8(...
+                micro raot_tile_s16(...
+            ...""",
+    ),
+    Example(why="too few channels", target="host", before=INTEGER_MATMUL),
+)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from relax_aot.ir.dims import Dim, interval, simplify
+from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dot2 import COLUMNS
@@ -21,6 +22,7 @@ from relax_aot.scheduling.contraction import BYTES, Weighted, moved, step_of, st
 from relax_aot.scheduling.dot_memory import Grid, Positions, allocate, grid_of, strip_shape
 from relax_aot.scheduling.epilogue import Requantization, direct_store, requantized
 from relax_aot.scheduling.packing import round_up
+from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.strategies.dot_channels import FOURS, Form
 from relax_aot.scheduling.targets import Context, Emit, Strategy
 from relax_aot.scheduling.weighted import (
@@ -396,3 +398,23 @@ def _finish_lines(p: Positions, block: _Block, store: Store) -> None:
         if step == block.wide == block.pitch:
             extents, steps = (ONE, block.high * block.wide), (ZERO, ZERO)
         copy_lines(p.w, to, Load(staged, (ZERO,)), extents, steps)
+
+
+EXAMPLES = (
+    Example(
+        why="panels of sixteen positions, read from a strip",
+        target="host",
+        before=INTEGER_MATMUL,
+        after="""
+            kernel @dot(%x: i8[n, 4], %w.rows: i16[2, 4], %w.start: i32[2]) ...
+              micro raot_offsets(...
+              micro raot_strip_s8(...
+            ...
+                for tile in 0..(wide + 15) // 16 {
+            ...
+                  micro raot_panel_s16_s8(...
+                  micro raot_tile_s16(...
+            ...""",
+    ),
+    Example(why="sums of three products are too short", target="host", before=SHORT_SUMS),
+)

@@ -14,6 +14,7 @@ from functools import reduce
 import numpy as np
 
 from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Binary, Buffer, Expr, If, Index, Load
 from relax_aot.ir.types import DType
@@ -21,6 +22,7 @@ from relax_aot.microkernels.dsp import ORDER, SLACK
 from relax_aot.scheduling.contraction import Weighted, moved, stride
 from relax_aot.scheduling.epilogue import direct_store, known_by_channel, requantized
 from relax_aot.scheduling.packing import Arrays, Packed, padded, permuted, round_up
+from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import (
     WHOLE,
@@ -275,3 +277,35 @@ class _Depthwise:
         taps = self.pack.matrix(data)
         order = np.argsort((*ORDER, 9))
         return padded(taps, (*taps.shape[:-1], 10))[..., order]
+
+
+EXAMPLES = (
+    Example(
+        why="two rows of a matrix at a time, the last one alone",
+        target="dsp",
+        before=INTEGER_MATMUL,
+        after="""
+            kernel @dot(%x: i8[n, 4], %w.pairs: i16[1, 1, 2, 4], %w.start: i32[2]) ...
+              for two in 0..n // 2 {
+            ...
+                micro raot_columns_s8(...
+                micro raot_multiply_s16(...) [2, 1]
+            ...
+              for last in 2*(n // 2)..n {
+            ...""",
+    ),
+    Example(
+        why="a 3 x 3 window of one channel, from a plane with a border",
+        target="dsp",
+        before=DEPTHWISE_INTEGER,
+        after="""
+            kernel @conv(...
+              for c in 0..2 {
+                micro raot_plane_s8(...
+                micro raot_depthwise_s8(...
+                micro raot_requantize_f32(...
+              }
+            }""",
+    ),
+    Example(why="sums of three products are too short", target="dsp", before=SHORT_SUMS),
+)

@@ -13,11 +13,13 @@ from math import prod
 import numpy as np
 
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Apply, Binary, Buffer, For, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction
 from relax_aot.scheduling.packing import panels_of
+from relax_aot.scheduling.strategies._texts import CHANNELS_LAST, MATMUL
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import Axis, axis_at
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
@@ -354,3 +356,17 @@ def _begin(load: Load) -> Load:
     """The first element of the image that an element belongs to."""
     images = load.index[:1] if len(load.index) > 1 else (ZERO,)
     return Load(load.buffer, (*images, *(ZERO,) * (len(load.index) - 1)))
+
+
+EXAMPLES = (
+    Example(
+        why="channels last: one call with the sizes of the convolution",
+        target="dsp",
+        before=CHANNELS_LAST,
+        after="""
+            kernel @conv(%x: f32[1, 3, 5, 4], %w.packed: f32[32]) -> (%y: f32[1, 3, 5, 8]) {
+              micro raot_convolve_last_f32(...
+            }""",
+    ),
+    Example(why="no image: the matrix has no batch axis", target="dsp", before=MATMUL),
+)

@@ -16,6 +16,7 @@ from math import prod
 
 from relax_aot.ir.builder import less, less_equal
 from relax_aot.ir.dims import Dim, dim_max, dim_min
+from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
     Buffer,
     Expr,
@@ -39,6 +40,7 @@ from relax_aot.scheduling.contraction import (
     step_of,
     stride,
 )
+from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE
 from relax_aot.scheduling.strategies.f32_tiles import COLUMNS, LEAST_COLUMNS
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.windows import reaching, whole
@@ -327,3 +329,21 @@ def merged(levels: Sequence[tuple[Dim, Dim, Dim]]) -> tuple[tuple[Dim, Dim, Dim]
         else:
             result.append((count, left, right))
     return tuple(result) or tuple(levels[-1:])
+
+
+EXAMPLES = (
+    Example(
+        why="the windows of 32 pixels in a panel, zeros at the borders",
+        target="dsp",
+        before=CONVOLUTION,
+        after="""
+            kernel @conv(...) scratch (%panel: f32[2, 3, 32]) {
+              for i_piece in 0..2 {
+            ...
+                        %panel[c_0, k_0, ...] = select(...
+            ...
+                multiply %sums[4, wide] = %w[0, 0, 0], 6, %panel[0, 0, 0], [6, 1, 32]
+            ...""",
+    ),
+    Example(why="a depthwise convolution has no filters to share", target="dsp", before=DEPTHWISE),
+)

@@ -14,6 +14,7 @@ from itertools import pairwise, product
 
 from relax_aot.ir.builder import less, less_equal
 from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
     Apply,
     Buffer,
@@ -31,6 +32,7 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride
+from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import Axis, axis_of, whole
 from relax_aot.scheduling.writer import ZERO, Writer
@@ -193,3 +195,22 @@ class _Rows:
 
 def _within(value: Dim, low: Dim, high: Dim) -> Dim:
     return dim_min(dim_max(value, low), high)
+
+
+EXAMPLES = (
+    Example(
+        why="an image with a border as one row, and nine shifted rows of it",
+        target="host",
+        before=DEPTHWISE,
+        after="""
+            kernel @conv(...) scratch (%strip: f32[64]) {
+              for c in 0..2 {
+            ...
+                    %strip[8*g_0 + x_1] = select(...
+            ...
+                for p in 0..46 {
+                  %row[p] = fma(weight_7, %strip[p + 18], ...
+            ...""",
+    ),
+    Example(why="windows of several channels", target="host", before=CONVOLUTION),
+)

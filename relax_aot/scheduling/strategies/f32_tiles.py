@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.ir.builder import less
 from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, For, If, Load, Multiply, Reserve, Stmt, Store
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import (
@@ -24,6 +25,7 @@ from relax_aot.scheduling.contraction import (
     stride,
 )
 from relax_aot.scheduling.packing import Panels, panels_of
+from relax_aot.scheduling.strategies._texts import MATMUL, NARROW_MATMUL
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import interior, whole
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
@@ -271,3 +273,21 @@ class _Tiles:
 def _parts(rows: int) -> tuple[int, ...]:
     """Where the parts of a tile end that sums start in one after another."""
     return (1, rows // 4, rows // 2, rows) if rows >= 12 else (1, rows)
+
+
+EXAMPLES = (
+    Example(
+        why="tiles of four rows, the last one of one",
+        target="dsp",
+        before=MATMUL,
+        after="""
+            kernel @dot(%x: f32[9, 4], %w.packed: f32[48]) -> (%y: f32[9, 12]) {
+              for i_tile in 0..3 {
+                let height = min(-4*i_tile + 9, 4)
+                reserve %sums: f32[4, 32]
+            ...
+                multiply %sums[height, 12] = %x[4*i_tile, 0], 4, %w.packed[0], [4, 1, 12]
+            ...""",
+    ),
+    Example(why="both sides are too narrow for a tile", target="dsp", before=NARROW_MATMUL),
+)

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from relax_aot.ir.dims import Dim, dim_min, interval
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load
 from relax_aot.ir.types import DType
@@ -27,6 +28,7 @@ from relax_aot.scheduling.epilogue import (
     scale_table,
 )
 from relax_aot.scheduling.packing import Arrays, Packed, blocked, padded, permuted, round_up
+from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import (
     WHOLE,
@@ -436,3 +438,20 @@ def _scales(p: _Pairs, data: Arrays) -> Array:
     """Multipliers and shifts as micro-kernels read them: four of each in turn."""
     table = _in_lanes(p, scale_table(p.one, p.pack.loops, data))
     return permuted(p.pack.lead, (p.groups, table.shape[-1], 4), (0, 2, 1)).pack(table)
+
+
+EXAMPLES = (
+    Example(
+        why="eight rows of a matrix at a time",
+        target="mve",
+        before=INTEGER_MATMUL,
+        after="""
+            kernel @dot(%x: i8[n, 4], %w.blocks: i8[1, 1, 4, 16], %w.start: i32[4]) ...
+              for tile in 0..(n + 7) // 8 {
+                let places = min(8, n - 8*tile)
+                micro raot_rows_s8(...
+                micro raot_multiply_rows_s8(...) [4, 16, places]
+            ...""",
+    ),
+    Example(why="sums of three products are too short", target="mve", before=SHORT_SUMS),
+)

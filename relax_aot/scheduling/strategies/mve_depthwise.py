@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Store
 from relax_aot.ir.types import DType
@@ -25,6 +26,7 @@ from relax_aot.scheduling.epilogue import (
     scale_table,
 )
 from relax_aot.scheduling.packing import Arrays, Packed
+from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, LONG_WINDOWS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import Weights, fits_bytes, flip_of, shared_by
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
@@ -150,3 +152,22 @@ class _Windows:
         for out in range(axes.outs):
             packed[..., out, : axes.along.taps, out : out + axes.lines.taps] = values
         return packed
+
+
+EXAMPLES = (
+    Example(
+        why="the lines of a channel interleaved by four",
+        target="mve",
+        before=DEPTHWISE_INTEGER,
+        after="""
+            kernel @conv(...
+              micro raot_frame_quads(...
+              for c in 0..2 {
+                micro raot_quads_s8(...
+                micro raot_multiply_quads_s8(...
+                micro raot_channel_f32(...
+              }
+            }""",
+    ),
+    Example(why="windows of more than four taps", target="mve", before=LONG_WINDOWS),
+)
