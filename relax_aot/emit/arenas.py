@@ -13,7 +13,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import C_TYPES
 from relax_aot.planning import Slot
 
-FEW = 4
+_FEW = 4
 """No more than so many names stand in one nest of RAOT_MAX."""
 
 
@@ -57,16 +57,9 @@ class ArenaView:
     greatest: str
     fixed_needs: tuple[str, ...]
     """Ends of slots of one size that have none above them; slots below need less."""
-    needs: tuple[NeedView, ...]
+    needs: tuple[LocalView, ...]
+    """Of each slot of varying size that has none above it: its offset, and its bytes."""
     locals: tuple[LocalView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NeedView:
-    """What one slot of varying size needs: its offset and its size for given dims."""
-
-    offset_macro: str
-    bytes: str
 
 
 def slot_views(context: RunContext, macros: dict[str, str]) -> tuple[SlotView, ...]:
@@ -125,17 +118,17 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
                 greatest,
                 tuple(view.end_macro for view, slot in tops if slot.bytes.is_constant),
                 tuple(
-                    NeedView(view.offset_macro, context.bytes(slot.bytes))
+                    LocalView(view.offset_macro, context.bytes(slot.bytes), "")
                     for view, slot in tops
                     if not slot.bytes.is_constant
                 ),
-                need_locals(context, [slot for _, slot in tops]),
+                _need_locals(context, [slot for _, slot in tops]),
             )
         )
     return tuple(views)
 
 
-def need_locals(context: RunContext, tops: Sequence[Slot]) -> tuple[LocalView, ...]:
+def _need_locals(context: RunContext, tops: Sequence[Slot]) -> tuple[LocalView, ...]:
     used = frozenset[str]().union(*(slot.bytes.symbols for slot in tops))
     return tuple(
         LocalView(context.symbols[f.symbol.name], f"dims->{f.c_name}", "")
@@ -154,11 +147,11 @@ def greatest_of(stem: str, parts: Sequence[str]) -> tuple[tuple[LocalView, ...],
     """The greatest of constants; through constants of its own where there are many, since
     the text of a nested macro doubles with each level."""
     views: list[LocalView] = []
-    while len(parts) > FEW:
+    while len(parts) > _FEW:
         level = []
-        for start in range(0, len(parts), FEW):
+        for start in range(0, len(parts), _FEW):
             name = f"{stem}_{len(views)}"
-            views.append(LocalView(name, _nested(parts[start : start + FEW]), ""))
+            views.append(LocalView(name, _nested(parts[start : start + _FEW]), ""))
             level.append(name)
         parts = level
     return tuple(views), _nested(parts)

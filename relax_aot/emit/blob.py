@@ -19,12 +19,12 @@ from relax_aot.ir.types import DType
 MAGIC = b"RAOTWGTS"
 VERSION = 1
 HEADER_BYTES = 64
-ENTRY_BYTES = 16
-HASH_BYTES = 16
+_ENTRY_BYTES = 16
+_HASH_BYTES = 16
 IDENTITY_BYTES = 52
 LIMIT_BYTES = 2**31 - 1
 
-_IDENTITY = struct.Struct(f"<8sII{HASH_BYTES}sII12x")
+_IDENTITY = struct.Struct(f"<8sII{_HASH_BYTES}sII12x")
 _ENTRY = struct.Struct("<IIII")
 _TYPE_NUMBERS = {dtype: number for number, dtype in enumerate(DType)}
 
@@ -52,7 +52,7 @@ class Layout:
 
 
 def lay_out(constants: Sequence[tuple[DType, bytes | memoryview]], alignment: int) -> Layout:
-    start = _round_up(HEADER_BYTES + ENTRY_BYTES * len(constants), alignment)
+    start = _round_up(HEADER_BYTES + _ENTRY_BYTES * len(constants), alignment)
     parts, end = [], start
     for dtype, data in constants:
         offset = _round_up(end, alignment)
@@ -72,7 +72,7 @@ def identity(layout: Layout, code: str) -> bytes:
     described = repr([(p.offset, len(p.data), p.dtype.value) for p in layout.parts])
     digest = hashlib.sha256(f"{VERSION} {described}\n{code}".encode()).digest()
     return _IDENTITY.pack(
-        MAGIC, VERSION, layout.total_bytes, digest[:HASH_BYTES],
+        MAGIC, VERSION, layout.total_bytes, digest[:_HASH_BYTES],
         len(layout.parts), layout.data_offset,
     )  # fmt: skip
 

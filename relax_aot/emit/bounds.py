@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from relax_aot.emit.arenas import LocalView
 from relax_aot.emit.c_dims import bound_limits
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.extern_code import extern_sizes
 from relax_aot.emit.interface import DimField, Interface
 from relax_aot.ir.dims import Dim
 from relax_aot.planning import Plan, inner_sizes
-
-
-@dataclass(frozen=True, slots=True)
-class FixedView:
-    """A size of one value, of which only the macro is left."""
-
-    macro: str
-    value: int
-    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +43,21 @@ def bound_views(interface: Interface, plan: Plan, reach: Dim) -> tuple[BoundView
             BoundView(
                 field.c_name, field.macro, field.symbol.low, field.symbol.high,
                 limits.get(field.symbol.name, 0), made_for > 0, made_for,
-                _note(field, entry=entry), comment(range_note(field, entry=entry)),
+                _note(field, entry=entry), comment(_range_note(field, entry=entry)),
                 field.pinned and entry, entry,
             )
         )  # fmt: skip
     return tuple(views)
 
 
-def fixed_views(interface: Interface) -> tuple[FixedView, ...]:
-    return tuple(FixedView(f.macro, f.symbol.low, _note(f, entry=True)) for f in interface.fixed)
+def fixed_views(interface: Interface) -> tuple[LocalView, ...]:
+    """The sizes of one value, of which only the macro is left."""
+    return tuple(
+        LocalView(f.macro, str(f.symbol.low), _note(f, entry=True)) for f in interface.fixed
+    )
 
 
-def range_note(field: DimField, *, entry: bool) -> str:
+def _range_note(field: DimField, *, entry: bool) -> str:
     symbol = field.symbol
     if not entry:
         found = "determined by data, set in `result`"

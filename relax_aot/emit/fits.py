@@ -18,7 +18,7 @@ from relax_aot.ir.loops import Bind, For, If, Let, Stmt, index_dims
 from relax_aot.planning import GREATEST_BYTES, Plan, TooLarge
 from relax_aot.planning.steps import Branch, walk_steps
 
-Reach = Mapping[str, Dim]
+_Reach = Mapping[str, Dim]
 """For each name in an expression a polynomial that it does not pass."""
 
 ZERO = Dim.of(0)
@@ -47,7 +47,7 @@ def index_reach(plan: Plan) -> Dim:
     return total
 
 
-def _everything(plan: Plan, reach: Reach) -> Iterator[tuple[str, list[Dim]]]:
+def _everything(plan: Plan, reach: _Reach) -> Iterator[tuple[str, list[Dim]]]:
     for kernel in plan.module.kernels:
         yield f"kernel {kernel.name}", list(_in_body(kernel.body, dict(reach)))
     for condition in plan.module.conditions:
@@ -79,7 +79,7 @@ def _in_body(body: Iterable[Stmt], reach: dict[str, Dim]) -> Iterator[Dim]:
                 pass
 
 
-def all_sides(dim: Dim, reach: Reach) -> Iterator[Dim]:
+def all_sides(dim: Dim, reach: _Reach) -> Iterator[Dim]:
     """Of an expression and of all in it."""
     yield from _sides(dim, reach)
     for _, monomial in dim.terms:
@@ -95,7 +95,7 @@ def all_sides(dim: Dim, reach: Reach) -> Iterator[Dim]:
                     pass
 
 
-def _sides(dim: Dim, reach: Reach) -> tuple[Dim, Dim]:
+def _sides(dim: Dim, reach: _Reach) -> tuple[Dim, Dim]:
     """How far the positive terms get from 0, which C adds up first, and the negative ones."""
     sums = {True: ZERO, False: ZERO}
     for c, monomial in dim.terms:
@@ -103,7 +103,7 @@ def _sides(dim: Dim, reach: Reach) -> tuple[Dim, Dim]:
     return sums[True], sums[False]
 
 
-def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Dim:
+def _of_product(factor: int, monomial: Monomial, reach: _Reach) -> Dim:
     """A quotient times its own divisor gets no further than what was divided, or the divisor
     itself on the way."""
     for atom, _power in monomial:
@@ -123,11 +123,11 @@ def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Dim:
     return term
 
 
-def _reach(dim: Dim, reach: Reach) -> Dim:
+def _reach(dim: Dim, reach: _Reach) -> Dim:
     return _join(*_sides(dim, reach))
 
 
-def _of_atom(atom: Atom, reach: Reach) -> Dim:
+def _of_atom(atom: Atom, reach: _Reach) -> Dim:
     match atom:
         case str():
             return reach[atom]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from relax_aot.emit.arenas import ArenaView, constant_size
+from relax_aot.emit.arenas import ArenaView, LocalView, constant_size
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.interface import Interface, Port
 from relax_aot.emit.run_code import RunContext
@@ -17,14 +17,14 @@ from relax_aot.planning import at_most, inner_sizes
 
 LICENSE = "LicenseRef-Model"
 """SPDX's name for a license that its own list does not have: that of the model."""
-EXAMPLE_COLUMNS = COLUMNS - len(" *     ")
+_EXAMPLE_COLUMNS = COLUMNS - len(" *     ")
 """An example stands in a comment, and in main.c."""
-TYPE_NAMES = {
+_TYPE_NAMES = {
     "f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "i8": "int8",
     "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
     "u32": "uint32", "u64": "uint64", "i4": "int4", "u4": "uint4", "i2": "int2", "u2": "uint2",
 }  # fmt: skip
-CAUSES = {
+_CAUSES = {
     "RAOT_OK": "done",
     "RAOT_ERR_NULL": "a pointer is null: an argument, or a member of a struct that is used",
     "RAOT_ERR_ARENA": "an arena is smaller than the run needs at these sizes",
@@ -76,18 +76,13 @@ class MemberView:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusView:
-    name: str
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
 class HeaderView:
     fixed: tuple[str, ...]
     """Macros, a line each."""
     bounded: tuple[str, ...]
     """Names and values of the constants that follow the bounds, a line each."""
-    statuses: tuple[StatusView, ...]
+    statuses: tuple[LocalView, ...]
+    """Each with its cause."""
     example: tuple[str, ...]
     """A complete program, that main.c is too."""
 
@@ -105,7 +100,7 @@ def header_view(
         "init": f", or {interface.name}_init" if interface.states else "",
         "state": " or ".join(state),
     }
-    width = max(map(len, CAUSES))
+    width = max(map(len, _CAUSES))
     fixed = [(f"#define {s.macro} {s.expression}", f"/* {s.note} */") for s in sizes if s.fixed]
     bounded = [s for s in sizes if not s.fixed]
     digits = max((len(str(s.number)) for s in bounded), default=0)
@@ -114,11 +109,11 @@ def header_view(
         tuple(_columns(fixed)),
         tuple(f"{s.macro:{names}} {s.number:{digits}}  {s.note}" for s in bounded),
         tuple(
-            StatusView(status.ljust(width), cause.format_map(said))
-            for status, cause in CAUSES.items()
+            LocalView(status.ljust(width), cause.format_map(said), "")
+            for status, cause in _CAUSES.items()
             if status in used
         ),
-        tuple(wrapped(example, EXAMPLE_COLUMNS).rstrip("\n").split("\n")),
+        tuple(wrapped(example, _EXAMPLE_COLUMNS).rstrip("\n").split("\n")),
     )
 
 
@@ -204,7 +199,7 @@ def member_view(port: Port, context: RunContext) -> MemberView:
 def _described(port: Port) -> str:
     dtype = port.type.dtype
     shape = ", ".join(str(size) for size in port.type.shape)
-    parts = [f"{TYPE_NAMES.get(dtype.value, dtype.value)}[{shape}]"]
+    parts = [f"{_TYPE_NAMES.get(dtype.value, dtype.value)}[{shape}]"]
     if dtype is DType.BOOL:
         parts.append("0 or 1")
     elif dtype in (DType.F16, DType.BF16):

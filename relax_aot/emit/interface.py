@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_names import Names, identifier
-from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition, Module, Symbol, Var, attr_symbols
 from relax_aot.ir.types import C_TYPES, TensorType
 from relax_aot.planning import Plan
@@ -185,13 +184,13 @@ def interface_of(
     dims = tuple(
         replace(shared[module.source_name(s.name)], symbol=s)
         if common is not None
-        else dim_field(s, module.source_name(s.name), fields, macros, prefix)
+        else _dim_field(s, module.source_name(s.name), fields, macros, prefix)
         for s in module.symbols
         if not s.inner and s not in fixed
     )
     shown = frozenset[str]().union(*(r.type.symbols for r in module.main.results))
     results = tuple(
-        dim_field(s, module.source_name(s.name), fields, macros, prefix)
+        _dim_field(s, module.source_name(s.name), fields, macros, prefix)
         for s in module.symbols
         if s.inner and s.name in shown
     )
@@ -224,7 +223,7 @@ def interface_of(
         weights_apart,
         common,
         stepwise,
-        tuple(dim_field(s, module.source_name(s.name), Names(), macros, prefix) for s in fixed)
+        tuple(_dim_field(s, module.source_name(s.name), Names(), macros, prefix) for s in fixed)
         if common is None
         else common.fixed,
     )
@@ -274,7 +273,7 @@ def _arena(region: str, number: int, name: str, macros: Names) -> ArenaPort:
     return ArenaPort(member, f"{name.upper()}_{member.upper()}", f"{name}_{member}_bytes")
 
 
-def dim_field(symbol: Symbol, source: str, fields: Names, macros: Names, prefix: str) -> DimField:
+def _dim_field(symbol: Symbol, source: str, fields: Names, macros: Names, prefix: str) -> DimField:
     c_name = fields.claim(source)
     return DimField(symbol, source, c_name, f"{prefix}_{macros.claim(c_name.upper() + '_MAX')}")
 
@@ -322,7 +321,3 @@ def header_bytes(interface: Interface, alignment: int) -> int:
 
 def padded_header(sizes: int, alignment: int) -> int:
     return -(-4 * (1 + sizes) // alignment) * alignment
-
-
-def dim_of(field: DimField) -> Dim:
-    return Dim.of(field.symbol.name)

@@ -24,12 +24,12 @@ from relax_aot.planning.steps import Branch, Check, Define, Node, Repeat, Step
 
 CONTROL, COMMIT = "(control)", "(commit)"
 """Names of blocks that call no kernel."""
-MEMBERS = {"memory": "memory", "dims": "dims", "inputs": "in", "outputs": "out"}
+_MEMBERS = {"memory": "memory", "dims": "dims", "inputs": "in", "outputs": "out"}
 """Structs that a run is given, and where a position keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlockView:
+class _BlockView:
     """One step: its number, the name of what it calls, its lines."""
 
     number: int
@@ -41,7 +41,7 @@ class BlockView:
 class StepView:
     """The form of a run that returns between kernels, and what it says of itself."""
 
-    blocks: tuple[BlockView, ...]
+    blocks: tuple[_BlockView, ...]
     size: SizeView
     """No run has more steps."""
     sizes: tuple[LocalView, ...]
@@ -91,7 +91,7 @@ def step_view(
     words = _words([*text, *(local.value for local in used)])
     words |= {"memory"} if context.plan.slots or context.interface.has_state else set()
     return StepView(
-        tuple(BlockView(n, block.name, tuple(block.lines)) for n, block in enumerate(blocks)),
+        tuple(_BlockView(n, block.name, tuple(block.lines)) for n, block in enumerate(blocks)),
         _most(context, count),
         tuple(
             LocalView(local.c_name, f"position->sizes[{number}]", local.note)
@@ -100,7 +100,7 @@ def step_view(
         used,
         tuple(
             LocalView(_struct(context, struct), member, "")
-            for struct, member in MEMBERS.items()
+            for struct, member in _MEMBERS.items()
             if member in words
         ),
         len(inner),

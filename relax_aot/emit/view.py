@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.emit import run_code
 from relax_aot.emit.arenas import ArenaView, LocalView, SlotView, arena_views, slot_views
-from relax_aot.emit.bounds import BoundView, FixedView, bound_views, fixed_views
+from relax_aot.emit.bounds import BoundView, bound_views, fixed_views
 from relax_aot.emit.c_dims import greatest_c
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.extern_code import extern_steps
@@ -107,7 +107,7 @@ class ModelView:
     """How compilers are to optimize it."""
     graph: tuple[str, ...]
     bounds: tuple[BoundView, ...]
-    fixed: tuple[FixedView, ...]
+    fixed: tuple[LocalView, ...]
     renaming: RenamingView | None
     """None where no bound can change."""
     functions: tuple[PublicView, ...]

@@ -1,7 +1,7 @@
 """Constants as C: text where they are small, one binary block where they are not.
 
 C text of a large constant is slow to compile and needs much memory, so above
-`TEXT_LIMIT_BYTES` in all, the constants are one file that the assembler includes. On request
+`_TEXT_LIMIT_BYTES` in all, the constants are one file that the assembler includes. On request
 they are a block apart from the code (blob.py), which the program is given when it starts.
 """
 
@@ -13,6 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
+from relax_aot.emit.arenas import LocalView
 from relax_aot.emit.blob import (
     IDENTITY_BYTES,
     Layout,
@@ -29,13 +30,13 @@ from relax_aot.ir.loops import Lit
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.planning.regions import NoRoom, Region
 
-TEXT_LIMIT_BYTES = 512 * 1024
-MOST_TEXT_BYTES = 16 * 2**20
+_TEXT_LIMIT_BYTES = 512 * 1024
+_MOST_TEXT_BYTES = 16 * 2**20
 """No more is written as C text: GCC takes some sixty times as much memory to read it."""
-WORD_BYTES = 4
+_WORD_BYTES = 4
 FORMS = ("auto", "c", "asm", "blob")
 """How weights reach a program: as C text, included by the assembler, or apart from the code."""
-ROW_COLUMNS = 95
+_ROW_COLUMNS = 95
 """What the elements of one row take, without the indent and the comma at its end."""
 
 
@@ -56,14 +57,6 @@ class ConstantView:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceView:
-    """A macro that puts constants into a region, and what it stands for."""
-
-    macro: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class Weights:
     constants: tuple[ConstantView, ...]
     names: dict[str, str]
@@ -74,7 +67,8 @@ class Weights:
     label: str
     """What the linker calls the bytes that the assembler includes."""
     section: str
-    places: tuple[PlaceView, ...]
+    places: tuple[LocalView, ...]
+    """Macros that put constants into regions, and what they stand for."""
     layout: Layout | None = None
     """Of the block that lies apart from the code: it is packed when the code is known."""
     limits: tuple[str, ...] = ()
@@ -126,10 +120,10 @@ def weights_of(
         raise RelaxAotError(f"weights are one of {', '.join(FORMS)}, not {form!r}")
     if form == "blob":
         return _apart(constants, prefix, alignment, regions)
-    as_text = total <= TEXT_LIMIT_BYTES if form == "auto" else form == "c"
-    if as_text and total > MOST_TEXT_BYTES:
+    as_text = total <= _TEXT_LIMIT_BYTES if form == "auto" else form == "c"
+    if as_text and total > _MOST_TEXT_BYTES:
         raise RelaxAotError(
-            f"weights of {total} bytes are too many for C text, which may hold {MOST_TEXT_BYTES};"
+            f"weights of {total} bytes are too many for C text, which may hold {_MOST_TEXT_BYTES};"
             " take --weights asm, which GCC's and Clang's assemblers include, or --weights blob,"
             " a file that the program is given"
         )
@@ -168,12 +162,13 @@ def weights_of(
     )  # fmt: skip
 
 
-def _places(placed: Mapping[str, Region], prefix: str) -> tuple[PlaceView, ...]:
+def _places(placed: Mapping[str, Region], prefix: str) -> tuple[LocalView, ...]:
     regions = {region.name: region for region in placed.values()}
     return tuple(
-        PlaceView(
+        LocalView(
             _place_macro(prefix, region),
             f'__attribute__((section("{region.section}")))' if region.section else "",
+            "",
         )
         for _, region in sorted(regions.items())
     )
@@ -219,7 +214,7 @@ def _limit_rows(constants: Sequence[Constant], layout: Layout) -> Iterator[str]:
         for (low, high), equal in groupby(limits):
             count = len(list(equal))
             yield f"{{{offset}u, {count}u, {low}, {high}}}"
-            offset += WORD_BYTES * count
+            offset += _WORD_BYTES * count
 
 
 def _bytes(constant: Constant) -> memoryview | bytes:
@@ -255,7 +250,7 @@ def _rows(data: Array, dtype: DType) -> tuple[str, ...]:
     for text in _texts(data, dtype):
         if len(text) + 2 > room:
             rows.append([])
-            room = ROW_COLUMNS
+            room = _ROW_COLUMNS
         rows[-1].append(text)
         room -= len(text) + 2
     return tuple(", ".join(row) for row in rows)
