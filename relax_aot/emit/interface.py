@@ -165,8 +165,8 @@ def interface_of(
     common: CommonInterface | None = None,
     stepwise: bool = False,
 ) -> Interface:
-    """Names are legal and unique; they depend on the model alone. An entry of a common takes
-    the names of sizes and states from there."""
+    """Names are legal and unique; they depend on the model alone. The names of sizes and
+    states of an entry are those of `common`."""
     module, said = plan.module, meanings or {}
     c_name = identifier(name).lower()
     prefix = c_name.upper()
@@ -195,29 +195,14 @@ def interface_of(
         if s.inner and s.name in shown
     )
 
-    def ports(values: tuple[Var, ...], skipped: set[str]) -> tuple[Port, ...]:
-        members = Names(beside=())
-        return tuple(
-            Port(
-                v.name,
-                module.source_name(v.name),
-                members.claim(module.source_name(v.name)),
-                f"{prefix}_{macros.claim(module.source_name(v.name).upper() + '_BYTES')}",
-                v.type,
-                said.get(v.name, ""),
-            )
-            for v in values
-            if v.name not in skipped
-        )
-
     return Interface(
         c_name,
         prefix,
         arenas,
         dims,
         results,
-        ports(module.main.params, state_inputs),
-        ports(module.main.results, state_outputs),
+        _ports(module.main.params, state_inputs, module, macros, prefix, said),
+        _ports(module.main.results, state_outputs, module, macros, prefix, said),
         state_parts(module, prefix) if common is None else _parts_of(module, common),
         module.conditions,
         weights_apart,
@@ -227,6 +212,27 @@ def interface_of(
         if common is None
         else common.fixed,
     )
+
+
+def _ports(
+    values: tuple[Var, ...],
+    states: set[str],
+    module: Module,
+    macros: Names,
+    prefix: str,
+    meanings: Mapping[str, str],
+) -> tuple[Port, ...]:
+    """Inputs or outputs that are not in `states`."""
+    members = Names(beside=())
+    ports = []
+    for value in values:
+        if value.name in states:
+            continue
+        source = module.source_name(value.name)
+        macro = f"{prefix}_{macros.claim(source.upper() + '_BYTES')}"
+        meaning = meanings.get(value.name, "")
+        ports.append(Port(value.name, source, members.claim(source), macro, value.type, meaning))
+    return tuple(ports)
 
 
 def fixed_symbols(module: Module) -> tuple[Symbol, ...]:

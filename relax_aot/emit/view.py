@@ -136,8 +136,6 @@ class ModelView:
     states: tuple[StateView, ...]
     run_arguments: str
     init_arguments: str
-    memory_const: str
-    """`const ` where no function changes the memory struct."""
     checks: ChecksView
     body: RunView
     includes: IncludesView
@@ -147,6 +145,11 @@ class ModelView:
     """A constant expression that no size or index on the way passes; nothing for one number."""
     extern_units: tuple[str, ...]
     """C files of externs that are compiled with the model."""
+
+    @property
+    def memory_const(self) -> str:
+        """`const ` where no function changes the memory struct."""
+        return "" if self.weights_apart else "const "
 
     @property
     def step(self) -> StepView | None:
@@ -180,9 +183,6 @@ def model_view(
     reach = index_reach(plan)
     bounds = bound_views(interface, plan, reach)
     checks, body = _checks_and_body(context)
-    owned = interface.common is None
-    memory = memory_sizes(interface, plan.alignment, state if owned else None, weights.block_bytes)
-    steps = [] if body.step is None else [body.step.size]
     functions = tuple(functions_of(interface))
     return ModelView(
         interface=interface,
@@ -205,11 +205,11 @@ def model_view(
         has_dims=bool(interface.dims),
         has_results=bool(interface.results),
         members=bounds,
-        sizes=(*memory, *port_sizes(context, macros), *arena_sizes(arenas), *steps),
+        sizes=_sizes(context, macros, state, weights.block_bytes, arenas, body.step),
         inputs=tuple(member_view(port, context) for port in interface.inputs),
         outputs=tuple(member_view(port, context) for port in interface.outputs),
         has_state=interface.has_state,
-        owns_memory=owned,
+        owns_memory=interface.common is None,
         has_init=interface.has_init,
         weights_apart=interface.weights_apart,
         arenas=arenas,
@@ -218,7 +218,6 @@ def model_view(
         states=states,
         run_arguments=arguments(interface, run=True),
         init_arguments=arguments(interface, run=False),
-        memory_const="" if interface.weights_apart else "const ",
         checks=checks,
         body=body,
         includes=includes_view(plan, macros),
@@ -227,6 +226,21 @@ def model_view(
         index_reach="" if reach.is_constant else greatest_c(reach, macros, plan.module.bounds),
         extern_units=units,
     )
+
+
+def _sizes(
+    context: RunContext,
+    macros: dict[str, str],
+    state: SizeView | None,
+    block_bytes: int,
+    arenas: Sequence[ArenaView],
+    step: StepView | None,
+) -> tuple[SizeView, ...]:
+    interface = context.interface
+    own = state if interface.common is None else None
+    memory = memory_sizes(interface, context.plan.alignment, own, block_bytes)
+    steps = [] if step is None else [step.size]
+    return (*memory, *port_sizes(context, macros), *arena_sizes(arenas), *steps)
 
 
 def _checks_and_body(context: RunContext) -> tuple[ChecksView, RunView]:

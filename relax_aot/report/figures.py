@@ -79,21 +79,7 @@ def figures(
             for c in plan.module.conditions
         ],
         "regions": [_region(plan, number, chosen) for number in range(len(plan.arenas))],
-        "values": [
-            {
-                "name": slot.var.name,
-                "type": str(slot.var.type),
-                "bytes": str(slot.bytes),
-                "greatest_bytes": slot.greatest_bytes,
-                "offset": slot.offset,
-                "region": slot.region,
-                "first_step": slot.lifetime.start,
-                "last_step": slot.lifetime.stop - 1,
-                "below": list(slot.below),
-                "origin": origin,
-            }
-            for slot, origin in zip(plan.slots, _origins(plan), strict=True)
-        ],
+        "values": _values(plan),
         "curves": {
             symbol.name: [
                 {
@@ -186,6 +172,24 @@ def step_costs(plan: Plan, sizes: Sizes) -> list[tuple[Step, Cost | None]]:
     return [
         (s, cost_of(s.callee, known) if isinstance(s.callee, Kernel) else None)
         for s in _steps(plan)
+    ]
+
+
+def _values(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": slot.var.name,
+            "type": str(slot.var.type),
+            "bytes": str(slot.bytes),
+            "greatest_bytes": slot.greatest_bytes,
+            "offset": slot.offset,
+            "region": slot.region,
+            "first_step": slot.lifetime.start,
+            "last_step": slot.lifetime.stop - 1,
+            "below": list(slot.below),
+            "origin": origin,
+        }
+        for slot, origin in zip(plan.slots, _origins(plan), strict=True)
     ]
 
 
