@@ -1,7 +1,7 @@
 """The C files of a table, as files of the generated project.
 
 Each keeps its place relative to the table, so that its includes mean what they mean there.
-A source in a subfolder gets a file beside the model's that includes it: the project stays
+A source in a subfolder gets a file next to the model's that includes it: the project stays
 one that `cc *.c` builds.
 """
 

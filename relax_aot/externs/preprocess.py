@@ -75,8 +75,8 @@ class _State:
 
 
 def preprocess(path: Path, search: tuple[Path, ...] = ()) -> Preprocessed:
-    """The header with everything that it includes. `search` is where quoted includes that
-    do not lie beside the including file are looked for."""
+    """The header with everything that it includes. `search`: folders for quoted includes that
+    are not next to the including file."""
     state = _State(search)
     _file(path, state, 0)
     return Preprocessed("\n".join(state.out) + "\n", tuple(state.files), frozenset(state.own))
@@ -230,7 +230,7 @@ def _include(rest: str, path: Path, where: str, state: _State, depth: int) -> No
             _file(found, state, depth + 1)
             return
     raise ExternError(
-        f'{where}: "{match[2]}" does not lie beside the header; put the prototypes into a header'
+        f'{where}: "{match[2]}" is not next to the header; put the prototypes into a header'
         " that needs only its own files and standard ones"
     )
 

@@ -46,7 +46,7 @@ ROLES = {
     Kind.SCRATCH: Role.SCRATCH,
 }  # fmt: skip
 ENDS = {Kind.INPUT: ("of",), Kind.OUTPUT: ("of",), Kind.UPDATE: ("of", "to")}
-"""Keys beside the kind: which values of the pattern are meant."""
+"""Keys other than the kind: they select values of the pattern."""
 TENSORS = tuple(ROLES)
 
 

@@ -1,9 +1,8 @@
 """Which output of a kernel may take the memory of which input.
 
-Each turn of the loops around a read and a write has a slab of both tensors to itself,
-and within a turn the read comes first. Schedules keep that: whatever they do to the
-loops, an element of the input is read for the last time before the element of the
-output at the same place is written.
+Each iteration of the loops around a read and a write has its own slab of both tensors, and
+within an iteration the read comes first. Schedules preserve this: an element of the input is
+read for the last time before the element of the output at the same index is written.
 """
 
 from __future__ import annotations

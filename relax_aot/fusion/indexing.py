@@ -1,4 +1,4 @@
-"""The same element under two shapes.
+"""Index maps between two shapes of one value.
 
 A view keeps the bytes and changes the shape, so an index into one shape has a partner
 in the other. Where an axis is cut into several, the loop that runs along it is cut the
@@ -39,7 +39,7 @@ def reindex(
     if source == target:
         return Reindexed(index, {})
     if ZERO in source or ZERO in target:
-        return None  # no element, and loops of no turns would be cut for ever
+        return None  # no element, and splitting empty loops would not end
     groups = _groups(source, target)
     if groups is None:
         return None

@@ -1,4 +1,4 @@
-"""Ops become kernels, beside the graph that calls them.
+"""Lower ops to kernels that the graph calls.
 
 After this stage a function holds only `call_kernel`, `call_extern`, `view` and `if`. Scratch that a
 kernel asked for has become a further result of its call, so that the planner sees it.
@@ -131,7 +131,7 @@ def _lower_call(
 
 
 def _free_name(wanted: str, names: set[str]) -> str:
-    """A name that no kernel has, since a module may bring kernels along."""
+    """An unused kernel name; a module may already contain kernels."""
     name, count = wanted, 1
     while name in names:
         count += 1
@@ -185,7 +185,7 @@ def _inline_scalars(
 
 
 def _drop_unread(kernel: Kernel, args: tuple[Var, ...]) -> tuple[Kernel, tuple[Var, ...]]:
-    """Inputs of which only the shape counted are no inputs any more."""
+    """Remove inputs of which only the shape is used."""
     read = {
         part.buffer.name
         for stmt in walk(kernel.body)
@@ -200,6 +200,6 @@ def _drop_unread(kernel: Kernel, args: tuple[Var, ...]) -> tuple[Kernel, tuple[V
 
 
 def _drop_unused(module: Module) -> Module:
-    """Constants that no call reads are gone."""
+    """Remove constants that no call reads."""
     used = {v.name for f in module.functions for c in f.body for v in c.inputs}
     return replace(module, constants=tuple(c for c in module.constants if c.name in used))

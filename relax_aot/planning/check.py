@@ -108,7 +108,7 @@ def _conflicts(plan: Plan) -> set[tuple[str, str]]:
         return alive
 
     def around(node: Repeat, after: set[str]) -> set[str]:
-        """A loop: what is alive when a turn begins is alive when the one before it ends."""
+        """A loop: values alive at the start of an iteration are alive at the end of the last."""
         carried = {t.target for t in node.first} & slots
         results = carried | ({t.target for t in node.rows} & slots)
         moved = {t.source for t in (*node.following, *node.rows)} & slots
@@ -246,7 +246,7 @@ def _check_nothing_is_lost(plan: Plan) -> None:
                 alive = rest | {base(v.name) for v in call.inputs}
             for side in bodies(call):
                 results = {base(v.name) for v in functions[side].results}
-                if call.op == "loop":  # what a turn reads, the next one reads again
+                if call.op == "loop":  # values read by one iteration are read again by the next
                     results |= alive | backwards(side, alive | results)
                 alive |= backwards(side, rest | results)
         return alive

@@ -5,8 +5,8 @@ stacked from the bottom: `floor` is how high each section is filled, `low` the l
 that is left for each block. A node takes a section in a valley of the floor and branches on
 what stands there: each block that lies in the valley and fits on its floor, or nothing, in
 which case each of those blocks lies on another one that is still to place. That covers every
-packing that cannot be pushed further down, so a search that ends without one has proved that
-there is none.
+packing that cannot be pushed further down, so a search that ends without one is a proof
+that none exists.
 
 Before branching, floors and lowest places are raised until they agree, and each section is
 bounded by stacking its blocks in order of lowest place (the one-machine bound of scheduling).
@@ -30,7 +30,7 @@ WEIGHT_BASE = 100
 
 class Verdict(Enum):
     EXHAUSTED = 0
-    """There is no packing within the capacity."""
+    """No packing fits the capacity."""
     FOUND = 1
     STOPPED = 2
     """The budget was spent."""

@@ -43,7 +43,7 @@ def best_greedy(blocks: Sequence[Block], conflicts: Conflicts) -> Packing:
 
 
 def first_fit(blocks: Sequence[Block], conflicts: Conflicts, order: Sequence[int]) -> Packing:
-    """Each block in turn at the lowest offset that no block it conflicts with touches."""
+    """First fit: each block at the lowest offset without a conflict."""
     total = sum(block.size for block in blocks)
     number = np.int64 if total < 2**62 else np.object_
     # Of the placed blocks, by rising offset: offset, top, index.

@@ -44,7 +44,7 @@ def touches(program: Program, kept: frozenset[str] = frozenset()) -> dict[str, l
             loops.append((open_loops.pop(), position))
         for name in touched(node):
             used.setdefault(name, []).append(position)
-    # What a body reads is needed again in the next turn.
+    # What a body reads is needed again in the next iteration.
     for start, stop in loops:
         for places in used.values():
             if min(places) <= start and any(start < place < stop for place in places):

@@ -47,7 +47,7 @@ def _with_order(module: Module, name: str) -> Module:
 
 
 def _arena(module: Module, sizes: dict[str, int]) -> int:
-    """What the plan will need; `sizes` keeps what has been worked out."""
+    """What the plan will need; `sizes` keeps what has been computed."""
     program = share_memory(module, program_of(module))
     homes, commits = homes_of(module, program)
     inner = inner_sizes(program, module.bounds)
@@ -156,7 +156,7 @@ class _Graph:
         return values | {f"size {name}" for name in (symbols & self.inner)}
 
     def _keeps_its_place(self, call: Call) -> bool:
-        """Which failure is reported, and what a C function does beside its results, must not
+        """Which failure is reported, and the side effects of a C function, must not
         depend on the order that is chosen here."""
         if call.op in ("view", "if"):
             bodies = [self.module.function_table[name].body for name in self._runs(call)]

@@ -92,7 +92,7 @@ def place_constants(
     constants: Sequence[Constant], regions: Sequence[Region], alignment: int
 ) -> dict[str, Region]:
     """A region for each constant, small ones first into the preferred region: biases and
-    scales are read as often as the weights beside them. Nothing where no region is named."""
+    scales are read as often as their weights. Nothing where no region is named."""
     if not regions:
         return {}
     placed: dict[str, Region] = {}

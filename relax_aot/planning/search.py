@@ -1,6 +1,6 @@
 """The search for a lower packing: many descents from different orders, at falling heights.
 
-A descent (descent.py) answers for one capacity: here is a packing, or there is none, or the
+A descent (descent.py) answers for one capacity: a packing, a proof that none exists, or the
 budget ended. The search starts at the lower bound; where that cannot be reached soon it aims
 half-way between the lower bound and the best packing, and each packing that is found moves
 the aim down. Every descent of a round tries the blocks in another order: by area, length or
@@ -64,7 +64,7 @@ def improve(
     engine: Engine | None = None,
 ) -> Found:
     """A packing that is no higher than `start`. Ends at a proof, at a height of at most
-    `enough` or a proof that there is none, or with the budget."""
+    `enough` or a proof that none exists, or with the budget."""
     solid = [block for block in blocks if block.size > 0]
     least = lower_bound(solid)
     best = start

@@ -88,9 +88,9 @@ class Repeat:
     first: tuple[Transfer, ...]
     nodes: tuple[Node, ...]
     following: tuple[Transfer, ...]
-    """Carried values of the next turn, to the places of this one's."""
+    """Carried values of the next iteration, to the places of the current ones."""
     rows: tuple[Transfer, ...]
-    """Each goes to the place of its turn in a result."""
+    """Each goes to the row of its iteration in a result."""
     call: Call
 
     @property

@@ -33,7 +33,7 @@ def run(module: Module) -> Module:
 
 @cache
 def pipeline() -> tuple[tuple[str, Pass], ...]:
-    """Our passes and those of other packages, each beside the one that it names."""
+    """Our passes and those of other packages, each next to the pass that it names."""
     order = list(PIPELINE)
     waiting = list(plugins("passes"))
     refuse_twice([(name, OURS) for name, _ in order] + [(p.name, p.origin) for p in waiting])

@@ -31,7 +31,7 @@ EXAMPLES = (
 
 
 def run(module: Module) -> Module:
-    """Calls have no side effects, so a call whose results nobody uses is gone."""
+    """Calls have no side effects, so calls with unused results are removed."""
     functions = module.functions
     while True:
         sizes = _sizes(functions)
@@ -52,7 +52,7 @@ def run(module: Module) -> Module:
 
 
 def _live(function: Function, sizes: frozenset[str]) -> Function:
-    """Checks stay; the definition of a size stays where the size is spoken of."""
+    """Checks stay, and so does the definition of a size that is used."""
     needed = {v.name for v in function.results}
     body: list[Call] = []
     for call in reversed(function.body):
@@ -71,7 +71,7 @@ def _names(call: Call) -> tuple[str, ...]:
 
 
 def _sizes(functions: Iterable[Function]) -> frozenset[str]:
-    """Every size that a value or an attribute speaks of, beside its own definition."""
+    """Every size used by a value or an attribute, other than in its own definition."""
     found: set[str] = set()
     for function in functions:
         for value in (*function.params, *function.results):

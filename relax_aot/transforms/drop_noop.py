@@ -1,4 +1,4 @@
-"""Remove calls that change nothing, whatever the symbolic sizes are worth.
+"""Remove calls that change nothing, for all values of the symbolic sizes.
 
 A call that makes a result stays: results keep their names, because those names are
 fields of the C interface.

@@ -1,4 +1,4 @@
-"""Evaluate calls of which all arguments are constants.
+"""Constant folding: evaluate calls whose arguments are all constants.
 
 The builder folds as it goes, except where quantized weights would grow into floats. Those
 stay in their small form when every reader decodes them as it reads, which is what fusion

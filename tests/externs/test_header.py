@@ -86,7 +86,7 @@ WRONG = {
     "no endif": ("#if 1\nint f(void);\n", "an #if has no #endif"),
     "endif alone": ("#endif\n", r"a\.h:1: #endif without #if"),
     "error": ("#error not for you\n", r"a\.h:1: the header says #error not for you"),
-    "no such include": ('\n#include "no.h"\n', r'a\.h:2: "no\.h" does not lie beside the header'),
+    "no such include": ('\n#include "no.h"\n', r'a\.h:2: "no\.h" is not next to the header'),
     "condition": ("#if 1 +\n#endif\n", r"a\.h:1: cannot decide `#if 1 \+`: it ends too early"),
     "division by 0": ("#if 1 / 0\n#endif\n", "it divides by 0"),
     "assignment": ("#if A = 1\n#endif\n", "'=' is not understood"),

@@ -1,4 +1,4 @@
-"""What a loop of a kernel touches, told from its text."""
+"""The loads and stores of each loop of a kernel."""
 
 from __future__ import annotations
 

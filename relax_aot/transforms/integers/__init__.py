@@ -1,9 +1,9 @@
-"""Float operators between dequantize and quantize become operators of codes.
+"""Replace float operators between dequantize and quantize by integer operators.
 
-Three rules meet each other on the way down a function: a contraction of decoded codes is an
-integer contraction whose sums are decoded; what moves elements moves codes; and a quantize looks
-back for what it can be merged with. What no rule takes stays in floats, and `stays` says so.
-Equal codes come out, see docs/decisions/0009-integer-models.md.
+Three rules work together along a function. A contraction of dequantized values becomes an
+integer contraction whose sums are dequantized. Ops that move elements move quantized values. A
+quantize is merged with the calls before it. Calls that no rule matches stay in floats, and
+`stays` lists them. The quantized results are equal, see docs/decisions/0009-integer-models.md.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _rewritten(work: Work, function: Function) -> Function:
 
 
 def _call(work: Work, call: Call) -> Var | None:
-    """Add what stands for one call; a value in return is to be used in place of its result."""
+    """Add the calls that replace one call. A returned value is used instead of its result."""
     rule = contractions.RULES.get(call.op)
     if rule is not None and rule(work, call):
         return None
@@ -76,7 +76,7 @@ def _call(work: Work, call: Call) -> Var | None:
         return _quantize(work, call)
     if pairs.fixed_pair(work, call):
         return None
-    if not movement.decode_later(work, call):
+    if not movement.dequantize_later(work, call):
         work.add(call)
     return None
 
@@ -93,7 +93,7 @@ def _quantize(work: Work, call: Call) -> Var | None:
         if found:
             return None
     start = len(work.body)
-    moved = movement.encode_earlier(work, target)
+    moved = movement.quantize_earlier(work, target)
     if moved is None:
         work.add(call)
         return None

@@ -1,4 +1,4 @@
-"""Products of decoded codes become products of the codes, summed in 32 bits."""
+"""Contractions of dequantized values become integer contractions with 32-bit sums."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
-from relax_aot.transforms.integers.work import EIGHT, Array, Codes, Work, attributes
+from relax_aot.transforms.integers.work import EIGHT, Array, Quantized, Work, attributes
 
 MOST = 2**31 - 1
 ON_GRID = 2.0**-21
-"""A bias is that of quantized sums where it differs from whole steps by so little of itself."""
+"""The relative error up to which a bias counts as a whole number of steps."""
 
 
 EXAMPLES = (
@@ -59,7 +59,7 @@ EXAMPLES = (
 
 
 def convolution(work: Work, call: Call) -> bool:
-    x, w = work.decoded(call.args[0]), work.decoded(call.args[1])
+    x, w = work.dequantized(call.args[0]), work.dequantized(call.args[1])
     if x is None or w is None or not _operands(x, w, axis=0):
         return False
     bias = (*call.args, None)[2]
@@ -80,14 +80,14 @@ def convolution(work: Work, call: Call) -> bool:
     )  # fmt: skip
     work.reach[total.name] = sums.most
     rest = bias if sums.given is None else None
-    _decoded(work, call, total, scale, rest, channel=1)
+    _dequantized(work, call, total, scale, rest, channel=1)
     return True
 
 
 def product(work: Work, call: Call) -> bool:
     """matmul and gemm."""
     attrs = attributes(call)
-    a, b = work.decoded(call.args[0]), work.decoded(call.args[1])
+    a, b = work.dequantized(call.args[0]), work.dequantized(call.args[1])
     gemm = call.op == "gemm"
     alpha, beta = float(attrs.get("alpha", 1.0)), float(attrs.get("beta", 1.0))
     if a is None or b is None or a.var.type.rank < 2 or b.var.type.rank < 2 or not alpha > 0:
@@ -96,10 +96,12 @@ def product(work: Work, call: Call) -> bool:
     if not _operands(a, b, axis=0 if turned else b.var.type.rank - 1):
         return False
     if attrs.get("trans_a", False):
-        a = Codes(work.emit("transpose", a.var, like=call, perm=(1, 0)), a.scale, a.zero)
+        a = Quantized(work.emit("transpose", a.var, like=call, perm=(1, 0)), a.scale, a.zero)
     if turned:
         name = f"{b.var.name}.turned"
-        b = Codes(work.emit("transpose", b.var, like=call, name=name, perm=(1, 0)), b.scale, b.zero)
+        b = Quantized(
+            work.emit("transpose", b.var, like=call, name=name, perm=(1, 0)), b.scale, b.zero
+        )
     bias = (*call.args, None)[2] if gemm and beta != 0.0 else None
     scale = _product(a, b) * alpha
     columns = b.var.type.shape[-1]
@@ -117,13 +119,13 @@ def product(work: Work, call: Call) -> bool:
     )  # fmt: skip
     work.reach[total.name] = sums.most
     rest = bias if sums.given is None else None
-    _decoded(work, call, total, scale, rest, channel=total.type.rank - 1)
+    _dequantized(work, call, total, scale, rest, channel=total.type.rank - 1)
     return True
 
 
 def zero_point(work: Work, call: Call) -> Call:
-    """conv_integer and matmul_integer as they came: the bias takes the zero point, where no tap
-    is left out."""
+    """conv_integer and matmul_integer of the source model: fold the zero point of the input into
+    the bias, where no tap is in the padding."""
     x, w, zero, w_zero, bias = (*call.args, None, None, None)[:5]
     assert x is not None and w is not None
     weights, point = work.numeric(w), work.numeric(zero)
@@ -151,13 +153,13 @@ def _sizes(call: Call, name: str) -> tuple[int | Dim, ...]:
     return tuple(v for v in value if isinstance(v, int | Dim))
 
 
-def _operands(x: Codes, w: Codes, axis: int) -> bool:
+def _operands(x: Quantized, w: Quantized, axis: int) -> bool:
     bytes_ = x.plain and w.var.type.dtype in EIGHT
     return bytes_ and w.axis in (None, axis) and bool((x.scale > 0).all() and (w.scale > 0).all())
 
 
-def _product(x: Codes, w: Codes) -> Array:
-    """What one unit of the sums is worth."""
+def _product(x: Quantized, w: Quantized) -> Array:
+    """The scale of the sums."""
     product = np.asarray(x.scale.reshape(()) * w.scale.reshape(-1))
     return product.reshape(()) if w.axis is None and product.size == 1 else product
 
@@ -165,11 +167,11 @@ def _product(x: Codes, w: Codes) -> Array:
 def _whole_bias(
     work: Work, bias: Var | None, scale: Array, channels: Dim, beta: float = 1.0
 ) -> Array | None:
-    """A constant bias in units of the sums, where it is whole numbers of them."""
+    """A constant bias in steps of the sums, where it is a whole number of steps."""
     given = work.numeric(bias)
     if given is None:
-        codes = work.decoded(bias)
-        given = None if codes is None else _numbers(work, codes)
+        quantized = work.dequantized(bias)
+        given = None if quantized is None else _numbers(work, quantized)
     if given is None or not channels.is_constant:
         return None
     row = given.astype(np.float64)
@@ -183,36 +185,36 @@ def _whole_bias(
     return whole.astype(np.int64) if close.all() and np.abs(whole).max(initial=0) <= MOST else None
 
 
-def _numbers(work: Work, codes: Codes) -> Array | None:
-    """What constant codes stand for."""
-    data = work.numeric(codes.var)
+def _numbers(work: Work, quantized: Quantized) -> Array | None:
+    """The real values of a quantized constant."""
+    data = work.numeric(quantized.var)
     if data is None:
         return None
-    if codes.axis is None:
-        return np.asarray((data.astype(np.float64) - codes.one_zero) * codes.one_scale)
-    shape = [-1 if axis == codes.axis else 1 for axis in range(data.ndim)]
-    parts = (np.broadcast_to(p.reshape(-1), (data.shape[codes.axis],)).reshape(shape)
-             for p in (codes.zero, codes.scale))  # fmt: skip
+    if quantized.axis is None:
+        return np.asarray((data.astype(np.float64) - quantized.one_zero) * quantized.one_scale)
+    shape = [-1 if axis == quantized.axis else 1 for axis in range(data.ndim)]
+    parts = (np.broadcast_to(p.reshape(-1), (data.shape[quantized.axis],)).reshape(shape)
+             for p in (quantized.zero, quantized.scale))  # fmt: skip
     zero, scale = parts
     return np.asarray((data.astype(np.float64) - zero) * scale)
 
 
 def _shifted(weights: Array, zero: int, axes: tuple[int, ...], bias: Array | None) -> Array:
-    """The bias that makes up for a zero point that is not taken off each tap."""
+    """The bias that corrects for a zero point that is not subtracted at each tap."""
     return np.asarray((0 if bias is None else bias) - zero * weights.sum(axis=axes))
 
 
 def _reach(weights: Array, axes: tuple[int, ...], x: Var) -> int:
-    """The greatest sum of the codes themselves."""
+    """The greatest sum of the stored values."""
     most = max(abs(end) for end in x.type.dtype.limits)
     return int(np.abs(weights).sum(axis=axes).max(initial=0)) * most
 
 
 class _Sums:
-    """The sums of one contraction: whether they fit, and where the zero points go."""
+    """The sums of one contraction: whether they fit 32 bits, and where the zero points go."""
 
     def __init__(
-        self, work: Work, call: Call, x: Codes, w: Codes, depth: Dim, bias: Array | None
+        self, work: Work, call: Call, x: Quantized, w: Quantized, depth: Dim, bias: Array | None
     ) -> None:
         self.work, self.call, self.x, self.w = work, call, x, w
         self.depth, self.given = depth, bias
@@ -226,7 +228,7 @@ class _Sums:
             self.weights = data.astype(np.int64) - zero
 
     def fit(self, axes: tuple[int, ...]) -> bool:
-        """Whether no sum can leave 32 bits."""
+        """Whether every sum fits 32 bits."""
         low, high = self.x.var.type.dtype.limits
         most = max(high - self.x.one_zero, self.x.one_zero - low)
         bias = 0 if self.given is None else int(np.abs(self.given).max(initial=0))
@@ -246,7 +248,7 @@ class _Sums:
         return True
 
     def without_zero(self, axes: tuple[int, ...]) -> tuple[Var | None, Array | None]:
-        """The zero point of x, and the bias. It is in the bias where weights are known."""
+        """The zero point of x and the bias. Known weights fold the zero point into the bias."""
         zero = self.x.one_zero
         known = zero == 0 and not self.work.replaceable
         if known or self.weights is None or self.w.zero.any():
@@ -260,13 +262,15 @@ class _Sums:
     def zero_of_x(self) -> Var | None:
         return self._zero(self.x) if self.work.replaceable else self.zero_of(self.x)
 
-    def zero_of(self, codes: Codes) -> Var | None:
-        return self._zero(codes) if codes.zero.any() else None
+    def zero_of(self, quantized: Quantized) -> Var | None:
+        return self._zero(quantized) if quantized.zero.any() else None
 
-    def _zero(self, codes: Codes) -> Var:
-        kind = codes.var.type.dtype.numpy
-        zero = codes.zero.reshape(()) if codes.zero.size == 1 else codes.zero.reshape(-1)
-        return self.work.constant(f"{codes.var.name}.zero", zero.astype(kind))
+    def _zero(self, quantized: Quantized) -> Var:
+        kind = quantized.var.type.dtype.numpy
+        zero = (
+            quantized.zero.reshape(()) if quantized.zero.size == 1 else quantized.zero.reshape(-1)
+        )
+        return self.work.constant(f"{quantized.var.name}.zero", zero.astype(kind))
 
     def bias(self, whole: Array | None) -> Var | None:
         if whole is None:
@@ -274,16 +278,17 @@ class _Sums:
         return self.work.constant(f"{self.call.out.name}.bias", whole.astype(np.int32))
 
 
-def _decoded(
+def _dequantized(
     work: Work, call: Call, total: Var, scale: Array, rest: Var | None, channel: int
 ) -> None:
-    """The sums as numbers, under the name of the call's result; a bias between steps is added."""
+    """Dequantize the sums under the name of the call's result, and add a bias that is not a whole
+    number of steps."""
     axis = channel if scale.ndim else None
     zero = np.zeros((), np.int64)
     if rest is None:
-        work.decode(call, call.out, total, scale, zero, axis)
+        work.dequantize(call, call.out, total, scale, zero, axis)
         return
-    numbers = work.decode(call, None, total, scale, zero, axis)
+    numbers = work.dequantize(call, None, total, scale, zero, axis)
     if channel == 1 and total.type.rank > 2:
         sizes: tuple[Any, ...] = (rest.type.shape[0], *[1] * (total.type.rank - 2))
         rest = work.emit("reshape", rest, like=call, name=f"{rest.name}.column", shape=sizes)
@@ -293,16 +298,16 @@ def _decoded(
 def biased(work: Work, call: Call) -> bool:
     """sums + a constant for each column, in whole steps of the sums -> sums with that bias."""
     for value, other in (call.inputs, call.inputs[::-1]):
-        codes = work.decoded(value)
-        summed = None if codes is None else work.maker(codes.var)
-        if codes is None or summed is None or summed.op != "matmul_integer":
+        quantized = work.dequantized(value)
+        summed = None if quantized is None else work.maker(quantized.var)
+        if quantized is None or summed is None or summed.op != "matmul_integer":
             continue
-        channels = codes.var.type.shape[-1]
+        channels = quantized.var.type.shape[-1]
         if call.out.type != value.type or other.type.shape != (channels,):
             continue
-        whole = _whole_bias(work, other, codes.scale, channels)
+        whole = _whole_bias(work, other, quantized.scale, channels)
         given = work.numeric((*summed.args, *[None] * 5)[4])
-        most = work.reach.get(codes.var.name)
+        most = work.reach.get(quantized.var.name)
         if whole is None or most is None or summed.args[1] is None or summed.args[1].type.rank < 2:
             continue
         most += int(np.abs(whole).max(initial=0))
@@ -313,7 +318,7 @@ def biased(work: Work, call: Call) -> bool:
         bias = work.constant(f"{call.out.name}.bias", total.astype(np.int32))
         made = work.emit("matmul_integer", *args, bias, like=call, name=f"{call.out.name}.sums")
         work.reach[made.name] = most
-        work.decode(call, call.out, made, codes.scale, codes.zero, codes.axis)
+        work.dequantize(call, call.out, made, quantized.scale, quantized.zero, quantized.axis)
         return True
     return False
 

@@ -1,4 +1,4 @@
-"""Element-wise operators between codes and codes: tables, sums, and limits of what was summed."""
+"""Element-wise operators on quantized values: lookup tables, requantization and clamping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops, elementwise_binary, elementwise_unary
 from relax_aot.ops._rescale import exact_rescale
 from relax_aot.ops.quantize import code_of
-from relax_aot.transforms.integers.work import EIGHT, Array, Codes, Work, attributes, names_of
+from relax_aot.transforms.integers.work import EIGHT, Array, Quantized, Work, attributes, names_of
 
 FORMULAS = frozenset(
     op.name for op in (*elementwise_unary.OPS, *elementwise_binary.OPS)
@@ -87,7 +87,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The codes that a quantize makes."""
+    """The result of a quantize."""
 
     call: Call
     scale: np.float32
@@ -98,8 +98,8 @@ class Target:
     def out(self) -> Var:
         return self.call.out
 
-    def codes(self, numbers: Array) -> Array:
-        """As quantize does it."""
+    def quantized(self, numbers: Array) -> Array:
+        """Quantize as the op does."""
         quotient = np.asarray(numbers, np.float32) / self.scale
         return code_of(np.asarray(quotient), np.asarray(self.zero), self.to, saturate=True)
 
@@ -126,7 +126,7 @@ def target_of(work: Work, call: Call) -> Target | None:
 
 
 def limited(work: Work, value: Var) -> tuple[Var, float, float]:
-    """What a chain of relu and clip limits, and to which numbers."""
+    """The input of a chain of relu and clip, and the limits of the chain."""
     low, high = -np.inf, np.inf
     while (call := work.maker(value)) is not None:
         ends = _ends(work, call)
@@ -138,8 +138,8 @@ def limited(work: Work, value: Var) -> tuple[Var, float, float]:
 
 
 def scaled(work: Work, value: Var) -> tuple[Var, float, float, float]:
-    """The same of a chain that holds factors too: what is scaled, by how much in all, and the
-    limits of the product."""
+    """The input of a chain that also multiplies by constants, the product of the factors, and the
+    limits of the result."""
     factor, low, high = 1.0, -np.inf, np.inf
     while True:
         value, inner_low, inner_high = limited(work, value)
@@ -152,7 +152,7 @@ def scaled(work: Work, value: Var) -> tuple[Var, float, float, float]:
 
 
 def _factor(work: Work, value: Var) -> tuple[Var, float] | None:
-    """A value and the positive number that it is multiplied by."""
+    """A value and the positive constant that it is multiplied by."""
     call = work.maker(value)
     if call is None or call.op not in ("mul", "div"):
         return None
@@ -185,9 +185,9 @@ def _ends(work: Work, call: Call) -> tuple[float, float] | None:
 
 
 def limits_of(target: Target, low: float, high: float) -> tuple[int, int]:
-    """The codes of these numbers: quantization keeps order, so that limits may come after it."""
+    """These limits, quantized: quantization is monotone, so clamping may follow it."""
     with np.errstate(over="ignore"):
-        ends = target.codes(np.array([low, high], np.float32))
+        ends = target.quantized(np.array([low, high], np.float32))
     return int(ends[0]), int(ends[1])
 
 
@@ -197,7 +197,7 @@ def limits_of(target: Target, low: float, high: float) -> tuple[int, int]:
 def requantized(work: Work, target: Target) -> bool:
     """quantize(limits(sums * scale)) -> requantize."""
     value, factor, low, high = scaled(work, target.call.inputs[0])
-    sums = work.decoded(value)
+    sums = work.dequantized(value)
     if sums is None or sums.var.type.dtype is not DType.I32 or sums.zero.any():
         return False
     if target.to not in (DType.I8, DType.U8, DType.I16, DType.U16) or not (sums.scale > 0).all():
@@ -236,41 +236,43 @@ def zero_of(work: Work, target: Target) -> Var | None:
     )  # fmt: skip
 
 
-# Formulas of one code
+# Functions of one 8-bit value
 
 
 def table(work: Work, target: Target) -> Var | bool:
-    """quantize(formula(code)) -> what stands in a table; the code itself where that is equal."""
+    """quantize(formula(x)) -> lookup of x in a table of 256 entries, or x itself."""
     found = _formula(work, target.call.inputs[0])
     if found is None or target.to not in EIGHT:
         return False
-    code, numbers = found
-    codes = target.codes(numbers)
-    if target.to is code.var.type.dtype:
-        limits = _tied_limits(work, target, code) if work.replaceable else _limits(codes, target.to)
+    byte, numbers = found
+    quantized = target.quantized(numbers)
+    if target.to is byte.var.type.dtype:
+        limits = (
+            _tied_limits(work, target, byte) if work.replaceable else _limits(quantized, target.to)
+        )
         if limits == (None, None):
-            return code.var
+            return byte.var
         if limits is not None:
-            return _clip(work, target, code.var, limits)
-    stored = work.constant(f"{target.out.name}.table", codes)
-    work.emit("lookup", code.var, stored, like=target.call, out=target.out)
+            return _clip(work, target, byte.var, limits)
+    stored = work.constant(f"{target.out.name}.table", quantized)
+    work.emit("lookup", byte.var, stored, like=target.call, out=target.out)
     return True
 
 
 Ends = tuple[int | None, int | None]
 
 
-def _limits(codes: Array, to: DType) -> Ends | None:
+def _limits(quantized: Array, to: DType) -> Ends | None:
     """A table that is a clip, as its limits: those of the type are none."""
-    ends = int(codes.min()), int(codes.max())
-    clipped = np.clip(all_codes(to), *ends)
-    return _ends_of(ends, to) if (codes == clipped).all() else None
+    ends = int(quantized.min()), int(quantized.max())
+    clipped = np.clip(all_bytes(to), *ends)
+    return _ends_of(ends, to) if (quantized == clipped).all() else None
 
 
-def _tied_limits(work: Work, target: Target, code: Codes) -> Ends | None:
+def _tied_limits(work: Work, target: Target, byte: Quantized) -> Ends | None:
     """The same where the graph tells it: one scale and zero point, and nothing but limits."""
     value, low, high = limited(work, target.call.inputs[0])
-    if work.decoded(value) is None or code.source != names_of(target.call):
+    if work.dequantized(value) is None or byte.source != names_of(target.call):
         return None
     return _ends_of(limits_of(target, low, high), target.to)
 
@@ -280,26 +282,26 @@ def _ends_of(limits: tuple[int, int], to: DType) -> Ends:
     return (None if limits[0] == low else limits[0]), (None if limits[1] == high else limits[1])
 
 
-def _clip(work: Work, target: Target, code: Var, limits: Ends) -> bool:
+def _clip(work: Work, target: Target, byte: Var, limits: Ends) -> bool:
     kind = target.to.numpy
     ends = [
         None if end is None else work.constant(f"{target.out.name}.limit", np.array(end, kind))
         for end in limits
     ]
-    work.emit("clip", code, *ends, like=target.call, out=target.out)
+    work.emit("clip", byte, *ends, like=target.call, out=target.out)
     return True
 
 
-def all_codes(dtype: DType) -> Array:
-    """All codes of a byte, in the order of their bits."""
+def all_bytes(dtype: DType) -> Array:
+    """All values of an 8-bit type, in the order of their bits."""
     return np.arange(256, dtype=np.uint8).view(dtype.numpy)
 
 
-def _formula(work: Work, value: Var) -> tuple[Codes, Array] | None:
-    """What a value is worth for each of 256 codes, if it follows from one code alone, element
+def _formula(work: Work, value: Var) -> tuple[Quantized, Array] | None:
+    """The real value for each of the 256 inputs, if it depends on one 8-bit value, element
     by element."""
     memo: dict[str, Array] = {}
-    leaves: dict[str, Codes] = {}
+    leaves: dict[str, Quantized] = {}
 
     def worth(part: Var) -> Array | None:
         if part.name in memo:
@@ -307,13 +309,13 @@ def _formula(work: Work, value: Var) -> tuple[Codes, Array] | None:
         constant = work.numeric(part)
         if constant is not None:
             return constant.reshape(()) if constant.size == 1 else None
-        code, call = work.decoded(part), work.maker(part)
-        if code is not None:
-            if not code.plain or part.type.shape != value.type.shape:
+        byte, call = work.dequantized(part), work.maker(part)
+        if byte is not None:
+            if not byte.plain or part.type.shape != value.type.shape:
                 return None
-            leaves[code.var.name] = code
-            whole = all_codes(code.var.type.dtype).astype(np.int32) - np.int32(code.one_zero)
-            found = whole.astype(np.float32) * np.float32(code.one_scale)
+            leaves[byte.var.name] = byte
+            whole = all_bytes(byte.var.type.dtype).astype(np.int32) - np.int32(byte.one_zero)
+            found = whole.astype(np.float32) * np.float32(byte.one_scale)
         else:
             if call is None or call.op not in FORMULAS or len(memo) > LONGEST_FORMULA:
                 return None

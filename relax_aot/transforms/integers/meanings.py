@@ -1,4 +1,4 @@
-"""What codes that go in and come out stand for: scales and zero points of inputs and results."""
+"""Scales and zero points of quantized inputs and results."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.transforms.integers.movement import moves
 
 LONGEST = 16
-"""Calls that only move elements, between a result and where it is coded."""
+"""The most data-moving calls between a result and its quantize."""
 
 
 def meanings(module: Module) -> dict[str, str]:
-    """Of each parameter or result of the entry whose scale is one known number: a formula."""
+    """A formula for each parameter or result of the entry whose scale is one known number."""
     found: dict[str, str] = {}
     makers = {out.name: call for call in module.main.body for out in call.outs}
     for call in module.main.body:

@@ -1,4 +1,4 @@
-"""What moves elements or picks among them does so with codes as well as with numbers."""
+"""Ops that move or select elements work on quantized values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relax_aot.ir.graph import Call, Var
 from relax_aot.ops import has
 from relax_aot.ops._op import Trait
 from relax_aot.transforms.integers.elementwise import Target
-from relax_aot.transforms.integers.work import Codes, Work, attributes
+from relax_aot.transforms.integers.work import Quantized, Work, attributes
 
 EXAMPLES = (
     Example(
@@ -59,7 +59,7 @@ def moves(call: Call) -> bool:
     return has(call.op, Trait.MOVES)
 
 
-def decode_later(work: Work, call: Call) -> bool:
+def dequantize_later(work: Work, call: Call) -> bool:
     """move(dequantize(x)) -> dequantize(move(x))."""
     if len(call.outs) != 1:
         return False
@@ -68,25 +68,25 @@ def decode_later(work: Work, call: Call) -> bool:
     padding = _padding(work, call)
     if not moves(call) and padding is None:
         return False
-    x = work.decoded(call.args[0])
+    x = work.dequantized(call.args[0])
     if x is None or not x.plain:
-        return _turned_weights(work, call, x)
+        return _transposed_weights(work, call, x)
     rest = list(call.args[1:])
     if padding is not None:
-        code = round(padding / x.one_scale) + x.one_zero
+        stored = round(padding / x.one_scale) + x.one_zero
         low, high = x.var.type.dtype.limits
-        value = np.float32(code - x.one_zero) * np.float32(x.one_scale)
-        if not low <= code <= high or value != np.float32(padding):
+        value = np.float32(stored - x.one_zero) * np.float32(x.one_scale)
+        if not low <= stored <= high or value != np.float32(padding):
             return False
         kind = x.var.type.dtype.numpy
-        rest = [work.constant(f"{call.out.name}.value", np.array(code, kind))]
+        rest = [work.constant(f"{call.out.name}.value", np.array(stored, kind))]
     moved = work.emit(call.op, x.var, *rest, like=call, **attributes(call))
-    work.decode(call, call.out, moved, x.scale, x.zero, None, x.source)
+    work.dequantize(call, call.out, moved, x.scale, x.zero, None, x.source)
     return True
 
 
 def _padding(work: Work, call: Call) -> float | None:
-    """The number that is put around; 0 unless given."""
+    """The padding value; 0 unless given."""
     if call.op != "pad" or call.attr("mode") != "constant":
         return None
     if len(call.inputs) == 1:
@@ -95,21 +95,21 @@ def _padding(work: Work, call: Call) -> float | None:
     return None if value is None or value.size != 1 else float(value.reshape(-1)[0])
 
 
-def _turned_weights(work: Work, call: Call, x: Codes | None) -> bool:
-    """The axis that scales lie along is turned with the weights."""
+def _transposed_weights(work: Work, call: Call, x: Quantized | None) -> bool:
+    """Transpose quantized weights; the axis of the scales moves with them."""
     if x is None or x.axis is None or call.op != "transpose":
         return False
     perm = call.attr("perm")
     assert isinstance(perm, tuple)
     moved = work.emit("transpose", x.var, like=call, perm=perm)
-    work.decode(call, call.out, moved, x.scale, x.zero, perm.index(x.axis))
+    work.dequantize(call, call.out, moved, x.scale, x.zero, perm.index(x.axis))
     return True
 
 
 def _joined_later(work: Work, call: Call) -> bool:
     """The same where all operands have one scale and zero point."""
     first = 1 if call.op == "where" else 0
-    parts = [work.decoded(arg) for arg in call.args[first:]]
+    parts = [work.dequantized(arg) for arg in call.args[first:]]
     known = [p for p in parts if p is not None and p.plain]
     if len(known) != len(parts) or not known:
         return False
@@ -120,13 +120,13 @@ def _joined_later(work: Work, call: Call) -> bool:
         return False
     args = (*call.args[:first], *(p.var for p in known))
     joined = work.emit(call.op, *args, like=call, **attributes(call))
-    work.decode(call, call.out, joined, one.scale, one.zero, None, one.source)
+    work.dequantize(call, call.out, joined, one.scale, one.zero, None, one.source)
     return True
 
 
-def encode_earlier(work: Work, target: Target) -> Call | None:
+def quantize_earlier(work: Work, target: Target) -> Call | None:
     """quantize(move(x)) -> move(quantize(x)), as the call that moves; the calls that quantize
-    stand before it."""
+    precede it."""
     call = work.maker(target.call.inputs[0])
     if call is None or len(call.outs) != 1:
         return None
@@ -139,12 +139,12 @@ def encode_earlier(work: Work, target: Target) -> Call | None:
     moved = call.args[first:] if call.op in ("concat", "where") else call.args[:1]
     if any(arg is None or work.numeric(arg) is not None for arg in moved):
         return None
-    encoded = [_encoded(work, target, arg) for arg in moved if arg is not None]
-    args = (*call.args[:first], *encoded, *call.args[first + len(encoded) :])
+    quantized = [_quantized(work, target, arg) for arg in moved if arg is not None]
+    args = (*call.args[:first], *quantized, *call.args[first + len(quantized) :])
     return Call((target.out,), call.op, args, call.attrs, call.origin)
 
 
-def _encoded(work: Work, target: Target, value: Var) -> Var:
-    """A quantize like the target's; whoever asked rewrites it in turn."""
+def _quantized(work: Work, target: Target, value: Var) -> Var:
+    """A quantize like the target's, which the caller rewrites."""
     asked = target.call
     return work.emit("quantize", value, *asked.args[1:], like=asked, **attributes(asked))

@@ -1,4 +1,4 @@
-"""Sums, differences and products of two codes."""
+"""Sums, differences and products of two quantized values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array, Call
 from relax_aot.ops.fixed_arithmetic import OPS as FIXED
 from relax_aot.ops.qarithmetic import KINDS, combined
-from relax_aot.transforms.integers.elementwise import Target, all_codes, limited, limits_of
+from relax_aot.transforms.integers.elementwise import Target, all_bytes, limited, limits_of
 from relax_aot.transforms.integers.work import EIGHT, Work
 
 ROUNDS = 400
 NEAR = sorted(product(range(-4, 5), repeat=2), key=lambda pair: sum(map(abs, pair)))
 ROOM = 2.0**-26
-"""So far from the end of its range a sum is to lie, that rounding its parts may not matter."""
+"""The least distance of a sum to the end of its range, so that rounding its parts is harmless."""
 
 
 EXAMPLES = (
@@ -69,7 +69,7 @@ def pair(work: Work, target: Target) -> bool:
     call = work.maker(value)
     if call is None or call.op not in KINDS or target.to not in EIGHT:
         return False
-    a, b = (work.decoded(arg) for arg in call.inputs)
+    a, b = (work.dequantized(arg) for arg in call.inputs)
     constants = [work.numeric(arg) for arg in call.inputs]
     if a is None or b is None or not (a.plain and b.plain) or any(c is not None for c in constants):
         return False
@@ -80,12 +80,12 @@ def pair(work: Work, target: Target) -> bool:
     limits = limits_of(target, low, high)
     attrs: dict[str, Any] = {"to": target.to, "limits": limits}
     if call.op != "mul":
-        codes = [all_codes(v.type.dtype) for v in (a.var, b.var)]
-        left, right = np.meshgrid(*codes, indexing="ij")
+        values = [all_bytes(v.type.dtype) for v in (a.var, b.var)]
+        left, right = np.meshgrid(*values, indexing="ij")
         wanted = combined(left, right, call.op, scales, zeros, target.to)
         sign = 1 if call.op == "add" else -1
         ratios = (scales[0] / scales[2], scales[1] / scales[2] * sign)
-        weights = _Search(codes, wanted, ratios, zeros, limits).weights(work.replaceable)
+        weights = _Search(values, wanted, ratios, zeros, limits).weights(work.replaceable)
         if weights is not None:
             given = weights | attrs
             work.emit("qadd", a.var, b.var, like=target.call, out=target.out, **given)
@@ -98,13 +98,13 @@ def pair(work: Work, target: Target) -> bool:
 
 
 def fixed_pair(work: Work, call: Call) -> bool:
-    """fixed_add of bytes, where other integers give its codes for all pairs."""
+    """fixed_add of bytes -> qadd, where the results are equal for all pairs."""
     if call.op != "fixed_add" or call.out.type.dtype not in EIGHT:
         return False
     dtype = call.out.type.dtype
     attrs: dict[str, Any] = dict(call.attrs)
-    codes = [all_codes(v.type.dtype) for v in call.inputs]
-    left, right = np.meshgrid(*codes, indexing="ij")
+    values = [all_bytes(v.type.dtype) for v in call.inputs]
+    left, right = np.meshgrid(*values, indexing="ij")
     (op,) = (op for op in FIXED if op.name == "fixed_add")
     wanted = np.asarray(op.reference(left, right, **attrs))
     a, b, out = (
@@ -113,7 +113,7 @@ def fixed_pair(work: Work, call: Call) -> bool:
     scale = out * 2.0 ** attrs["left"]
     limits = (int(attrs["limits"][0]), int(attrs["limits"][1]))
     ratios = (a * scale, b * scale * attrs.get("sign", 1))
-    weights = _Search(codes, wanted, ratios, attrs["zeros"], limits).weights(work.replaceable)
+    weights = _Search(values, wanted, ratios, attrs["zeros"], limits).weights(work.replaceable)
     if weights is None:
         return False
     work.emit("qadd", *call.inputs, like=call, out=call.out, **weights, to=dtype, limits=limits)
@@ -121,11 +121,11 @@ def fixed_pair(work: Work, call: Call) -> bool:
 
 
 class _Search:
-    """Integers that give the codes of a formula, for each of the 65536 pairs."""
+    """Search for integer weights that reproduce a formula for each of the 65536 pairs."""
 
     def __init__(
         self,
-        codes: Sequence[Array],
+        values: Sequence[Array],
         wanted: Array,
         ratios: tuple[float, float],
         zeros: Sequence[int],
@@ -133,13 +133,13 @@ class _Search:
     ) -> None:
         self.limits = limits
         self.wanted = np.clip(wanted.astype(np.int64), *limits)
-        self.codes = [c.astype(np.int64) for c in codes]
+        self.values = [c.astype(np.int64) for c in values]
         self.zeros = zeros
         self.ratios = ratios
         self.real = self._real()
 
     def weights(self, narrow: bool = False) -> dict[str, Any] | None:
-        """A factor for each operand, an offset and a shift; 32 bits hold the sums if they can.
+        """A factor for each operand, an offset and a shift; 32-bit sums are preferred.
         `narrow` tries harder that they can."""
         if self.real is None:
             return None
@@ -158,10 +158,10 @@ class _Search:
         return None
 
     def _real(self) -> tuple[float, float, float] | None:
-        """Such numbers u, v, w that floor(u * x + v * y + w) is the code of every pair: from the
-        ratios of the scales on, whichever pair is furthest from its code pulls them nearer
+        """Numbers u, v, w such that floor(u * x + v * y + w) is the result of every pair. They
+        start as the ratios of the scales; the pair furthest from its result corrects them
         (projections on the half-spaces that the pairs allow)."""
-        x, y = (c.astype(np.float64) for c in self.codes)
+        x, y = (c.astype(np.float64) for c in self.values)
         least, most = self.wanted.astype(np.float64), self.wanted + 1.0
         least[self.wanted <= self.limits[0]] = -np.inf
         most[self.wanted >= self.limits[1]] = np.inf
@@ -179,8 +179,8 @@ class _Search:
         return u, v, w
 
     def _offset(self, factors: list[int], shift: int) -> int | None:
-        """What brings every sum into the range of its code; codes at a limit may lie beyond it."""
-        base = (self.codes[0] * factors[0])[:, None] + (self.codes[1] * factors[1])[None, :]
+        """The offset that brings every sum into the range of its result, or beyond a limit."""
+        base = (self.values[0] * factors[0])[:, None] + (self.values[1] * factors[1])[None, :]
         lack = (self.wanted << shift) - base
         above, below = self.wanted > self.limits[0], self.wanted < self.limits[1]
         least = int(lack[above].max(initial=-(2**60)))

@@ -1,4 +1,4 @@
-"""Means and softmax between codes and codes."""
+"""Means and softmax of quantized values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
 from relax_aot.transforms.integers.elementwise import Target, limited
-from relax_aot.transforms.integers.work import EIGHT, Codes, Work, attributes
+from relax_aot.transforms.integers.work import EIGHT, Quantized, Work, attributes
 
 UNIT = 2.0**-24
 """Half a unit in the last place of f32, of 1."""
@@ -62,7 +62,7 @@ EXAMPLES = (
 def mean(work: Work, target: Target) -> bool:
     value, low, high = limited(work, target.call.inputs[0])
     call = work.maker(value)
-    x = None if call is None or not call.inputs else work.decoded(call.inputs[0])
+    x = None if call is None or not call.inputs else work.dequantized(call.inputs[0])
     if call is None or x is None or not x.plain or target.to not in EIGHT:
         return False
     if np.isfinite([low, high]).any():
@@ -74,7 +74,7 @@ def mean(work: Work, target: Target) -> bool:
     return False
 
 
-def _common(target: Target, x: Codes) -> dict[str, Any]:
+def _common(target: Target, x: Quantized) -> dict[str, Any]:
     return {
         "scales": (x.one_scale, float(target.scale)),
         "zeros": (x.one_zero, target.zero),
@@ -82,7 +82,7 @@ def _common(target: Target, x: Codes) -> dict[str, Any]:
     }
 
 
-def _pool(work: Work, target: Target, call: Call, x: Codes) -> bool:
+def _pool(work: Work, target: Target, call: Call, x: Quantized) -> bool:
     attrs = attributes(call)
     kernel, strides = attrs["kernel"], attrs["strides"]
     sizes = x.var.type.shape[2:]
@@ -107,11 +107,11 @@ def _pool(work: Work, target: Target, call: Call, x: Codes) -> bool:
 
 
 def _order(kernel: tuple[int, ...], strides: tuple[int, ...]) -> str:
-    """ONNX Runtime works on several windows of a row at a time where they are 1 or 2 apart."""
+    """ONNX Runtime processes several windows of a row together for strides 1 and 2."""
     return "columns" if strides[-1] <= 2 else "rows"
 
 
-def _reduced(work: Work, target: Target, call: Call, x: Codes) -> bool:
+def _reduced(work: Work, target: Target, call: Call, x: Quantized) -> bool:
     rank = x.var.type.rank
     attr = call.attr("axes")
     assert isinstance(attr, tuple)
@@ -121,12 +121,12 @@ def _reduced(work: Work, target: Target, call: Call, x: Codes) -> bool:
         return False
     if kept != list(range(len(kept))):
         turned = work.emit("transpose", x.var, like=call, perm=(*kept, *axes))
-        x = Codes(turned, x.scale, x.zero)
+        x = Quantized(turned, x.scale, x.zero)
     return _means(work, target, call, x, keep=len(kept))
 
 
-def _means(work: Work, target: Target, call: Call, x: Codes, keep: int) -> bool:
-    """Means over the last axes."""
+def _means(work: Work, target: Target, call: Call, x: Quantized, keep: int) -> bool:
+    """Emit the means over the last axes."""
     shape = x.var.type.shape
     count = Dim.of(1)
     for size in shape[keep:]:
@@ -150,9 +150,9 @@ def _means(work: Work, target: Target, call: Call, x: Codes, keep: int) -> bool:
     return True
 
 
-def _no_middle(x: Codes, target: Target, count: int) -> bool:
-    """Whether no mean lies so near the middle between two codes that rounding on the way to it
-    could decide: then every way to add gives the same codes."""
+def _no_middle(x: Quantized, target: Target, count: int) -> bool:
+    """Whether no mean is so close to the middle between two results that float rounding could
+    decide: then every order of summation gives the same result."""
     low, high = (end - x.one_zero for end in x.var.type.dtype.limits)
     if count * 256 > MOST_SUMS:
         return False
@@ -167,7 +167,7 @@ def softmax(work: Work, target: Target) -> bool:
     call = work.maker(target.call.inputs[0])
     if call is None or call.op != "softmax" or attributes(call).get("masked"):
         return False
-    x = work.decoded(call.inputs[0])
+    x = work.dequantized(call.inputs[0])
     if x is None or not x.plain or target.to not in EIGHT:
         return False
     powers = np.exp(-x.one_scale * np.arange(256)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What of a quantized model stays in floats, and why: no float is kept without saying so."""
+"""List the calls of a quantized model that stay in floats, each with its reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relax_aot.ops._op import Trait
 
 
 def stays(module: Module) -> tuple[str, ...]:
-    """One line for each call that makes floats, in a module after `run` that has codes."""
+    """One line for each call with a float result, in a quantized module after `run`."""
     if not any(has(call.op, Trait.QUANTIZED) for f in module.functions for call in f.body):
         return ()
     lines = []
@@ -33,7 +33,7 @@ def _why(
             return "a result of the model is floats"
         return "read as floats by " + ", ".join(sorted({c.op for c in readers}) or ["nothing"])
     plain = [
-        arg for arg in call.inputs if arg.type.dtype is DType.F32 and not _decoded(arg, makers)
+        arg for arg in call.inputs if arg.type.dtype is DType.F32 and not _dequantized(arg, makers)
     ]
     variable = [arg for arg in plain if arg.name not in module.constant_table]
     if has(call.op, Trait.CONTRACTION):
@@ -47,6 +47,6 @@ def _why(
     return "it has no integer form"
 
 
-def _decoded(value: Var, makers: dict[str, Call]) -> bool:
+def _dequantized(value: Var, makers: dict[str, Call]) -> bool:
     maker = makers.get(value.name)
     return maker is not None and maker.op == "dequantize"

@@ -1,4 +1,4 @@
-"""A function under rewriting, and what is known of its codes."""
+"""A function under rewriting, and what is known of its quantized values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relax_aot.ops._op import depends_on_sizes
 Array = NDArray[Any]
 EIGHT = (DType.I8, DType.U8)
 FOLDED_BYTES = 16 * 1024 * 1024
-"""Weights of more bytes are rearranged at run time."""
+"""Larger weights are rearranged at run time."""
 
 
 def attributes(call: Call) -> dict[str, Any]:
@@ -35,10 +35,10 @@ def names_of(call: Call) -> Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
-    """What stands for numbers: a number is (code - zero) * scale.
+class Quantized:
+    """A quantized value: the real number is (stored value - zero) * scale.
 
-    `scale` is in float64 and as exact as it is known; it has one element, or one for each place
+    `scale` is in float64 and as exact as it is known; it has one element, or one for each index
     of `axis`.
     """
 
@@ -51,7 +51,7 @@ class Codes:
 
     @property
     def plain(self) -> bool:
-        """Bytes with one scale and zero point."""
+        """An 8-bit value with one scale and zero point."""
         return self.var.type.dtype in EIGHT and self.axis is None
 
     @property
@@ -76,14 +76,12 @@ class Work:
     body: list[Call] = field(default_factory=list)
     made: dict[str, Call] = field(default_factory=dict)
     scales: dict[str, Array] = field(default_factory=dict)
-    """Scales of sums in float64, by the name of the decoded value."""
+    """Scales of sums in float64, by the name of the dequantized value."""
     sources: dict[str, Names] = field(default_factory=dict)
-    """Where scales and zero points came from, by the name of a value that was decoded later."""
+    """Where scales and zero points came from, by the name of a value that was dequantized later."""
     reach: dict[str, int] = field(default_factory=dict)
-    """The greatest sum that there can be, by the name of the sums."""
+    """The greatest possible sum, by the name of the sums."""
     by_digest: dict[tuple[str, str], Var] = field(default_factory=dict)
-
-    # What is there
 
     def maker(self, value: Var | None) -> Call | None:
         return None if value is None else self.made.get(value.name)
@@ -92,8 +90,8 @@ class Work:
         found = None if value is None else self.constants.get(value.name)
         return None if found is None or found.absent else np.asarray(found.data)
 
-    def decoded(self, value: Var | None) -> Codes | None:
-        """The codes that a float stands for, where scales and zero points are known."""
+    def dequantized(self, value: Var | None) -> Quantized | None:
+        """What a float is dequantized from, where scales and zero points are known."""
         call = self.maker(value)
         if call is None or call.op != "dequantize" or value is None:
             return None
@@ -101,24 +99,22 @@ class Work:
         args = (*call.args, None)
         scale, zero = self.numeric(args[1]), self.numeric(args[2])
         known = scale is not None and (args[2] is None or zero is not None)
-        code = call.inputs[0]
+        stored = call.inputs[0]
         if not known or scale is None or value.type.dtype is not DType.F32:
             return None
-        if code.type.dtype not in (*EIGHT, DType.I32, DType.I16, DType.U16):
+        if stored.type.dtype not in (*EIGHT, DType.I32, DType.I16, DType.U16):
             return None
         several = scale.size > 1 or (zero is not None and zero.size > 1)
         axis = int(attrs.get("axis", 1)) if several else None
         if several and attrs.get("block", 0):
             return None
         if axis is not None and axis < 0:
-            axis += code.type.rank
+            axis += stored.type.rank
         zero = np.zeros((), np.int64) if zero is None else zero.astype(np.int64)
         exact = self.scales.get(value.name, scale.astype(np.float64))
         if not (np.isfinite(exact).all() and (exact != 0).all()):
             return None
-        return Codes(code, exact, zero, axis, self.sources.get(value.name, names_of(call)))
-
-    # What is added
+        return Quantized(stored, exact, zero, axis, self.sources.get(value.name, names_of(call)))
 
     def constant(self, wanted: str, data: Array) -> Var:
         """Equal data under one type is stored once."""
@@ -149,7 +145,7 @@ class Work:
         name: str = "",
         **attrs: Any,
     ) -> Var:
-        """A call in the place of `like` or of a part of it; constants are worked out now."""
+        """Add a call in place of `like` or of a part of it. Constants are evaluated now."""
         given: Mapping[str, Attr] = dict(attrs_of(attrs))
         types = deduce(op, [None if arg is None else arg.type for arg in args], given)
         assert types is not None, op
@@ -182,25 +178,25 @@ class Work:
         shape = [int(size) for size in type_.shape]
         return np.asarray(result, type_.dtype.numpy).reshape(shape)
 
-    def decode(
+    def dequantize(
         self,
         like: Call,
         out: Var | None,
-        codes: Var,
+        stored: Var,
         scale: Array,
         zero: Array,
         axis: int | None,
         source: Names | None = None,
     ) -> Var:
-        """`out` as numbers of these codes; the scale is kept in float64 as well."""
-        single = self.constant(f"{codes.name}.scale", scale.astype(np.float32))
+        """Add the dequantize that makes `out`; the scale is kept in float64 as well."""
+        single = self.constant(f"{stored.name}.scale", scale.astype(np.float32))
         point = None
         if zero.any():
-            point = self.constant(f"{codes.name}.zero", zero.astype(codes.type.dtype.numpy))
+            point = self.constant(f"{stored.name}.zero", zero.astype(stored.type.dtype.numpy))
         attrs = {} if axis is None else {"axis": axis}
         made = self.emit(
-            "dequantize", codes, single, point, like=like, out=out,
-            name=f"{codes.name}.numbers", to=DType.F32, **attrs,
+            "dequantize", stored, single, point, like=like, out=out,
+            name=f"{stored.name}.numbers", to=DType.F32, **attrs,
         )  # fmt: skip
         self.scales[made.name] = np.asarray(scale, np.float64)
         if source is not None:
