@@ -19,7 +19,7 @@ from relax_aot.scheduling.fold_comparisons import fold_comparisons
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.register_blocks import block_kernel, work_of
 from relax_aot.scheduling.rounding import round_module
-from relax_aot.scheduling.row_blocks import strip_kernel, strip_module
+from relax_aot.scheduling.row_blocks import block_kernel_rows, block_rows
 from relax_aot.scheduling.targets import Context, Target
 from relax_aot.scheduling.unify_kernels import unify_kernels
 
@@ -45,7 +45,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
     if target.strategies:
         module = apply_module(round_module(module), context, schedule_integers, {})
     if target.rows:
-        module = strip_module(module, target.rows)
+        module = block_rows(module, target.rows)
         shares = _shares(module) if target.compact else {}
         module = apply_module(module, context, schedule_floats, shares)
     return module
@@ -69,7 +69,7 @@ def schedule_kernel(
 ) -> Kernel:
     """One kernel by itself; `finite`: the inputs that hold neither infinity nor NaN."""
     if target.rows:
-        kernel = strip_kernel(kernel, bounds, target.rows)
+        kernel = block_kernel_rows(kernel, bounds, target.rows)
         context = Context(target, finite=finite)
         kernel = apply(kernel, bounds, context, schedule_floats).kernel
     return without_unused(block_kernel(kernel, target, bounds))

@@ -32,7 +32,7 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.parameters import whole
-from relax_aot.ir.rewrite import map_expr, map_index_dims
+from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.nest import Nest, bounds_known, coefficient_dim, nest_of, ranges
 
@@ -171,16 +171,6 @@ def indexed_by(expr: Expr) -> frozenset[str]:
     """The names that the addresses read by an expression depend on."""
     dims = index_dims(Declare(Local("_", expr.dtype), expr))
     return frozenset(name for dim in dims for name in dim.symbols)
-
-
-def stored(found: Contraction, value: Expr, at: Mapping[str, Dim]) -> tuple[Stmt, ...]:
-    """The statements after the sum, with `value` in its place."""
-
-    def placed(stmt: Stmt) -> Stmt:
-        assert isinstance(stmt, Declare | Store)
-        return replace(stmt, value=map_expr(stmt.value, lambda e: value if e == found.sum else e))
-
-    return tuple(map(placed, map_index_dims(found.after, lambda dim: dim.substitute(at))))
 
 
 def greatest(loop: For, bounds: Bounds) -> int:

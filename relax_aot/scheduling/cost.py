@@ -1,7 +1,7 @@
-"""Which turns of a nest run side by side, by counting what a block costs.
+"""The choice of register blocks: which iterations of a nest are jammed, by a cost model.
 
-The cost of a block is its operations, the loads that differ, and a share of what each turn of
-its innermost loop takes. What fits the registers and costs least per turn of the leaf is taken.
+The cost of a block is its operations, its distinct loads, and the pointers of its innermost
+loop. The cheapest block per iteration of the leaf that fits the registers is chosen.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from relax_aot.scheduling.windows import Interior, interior, whole
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 TYPICAL = 1009
-"""What a size is taken for that is unknown until run time."""
+"""The extent assumed for a dynamic size."""
 WORTH = 0.9
-"""A block is taken where it costs less than this part of a single turn."""
+"""A block is chosen if it costs less than this part of a single iteration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """Turns of each output loop, and steps of each inner loop, that stand side by side
-    (0 steps: all)."""
+    """Iterations of each output loop that are jammed, and steps of each inner loop that are
+    unrolled (0: all)."""
 
     tiles: tuple[tuple[str, int], ...]
     steps: tuple[tuple[str, int], ...]
 
 
-Turns = frozenset[tuple[str, int]]
+Counts = frozenset[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Two are the same where a choice for one is one for the other: layers of a network repeat."""
+    """What the choice depends on. Equal ones share a choice: layers of a network repeat."""
 
     key: tuple[object, ...]
     nest: Nest = field(compare=False)
@@ -68,15 +68,14 @@ class _Shape:
     extents: dict[str, int | None] = field(compare=False)
     inner: tuple[For, ...] = field(compare=False)
     interiors: dict[str, Interior | None] = field(compare=False)
-    """Of the loops around, solved once for all candidates."""
-    blocks: dict[tuple[Turns, Turns], float] = field(default_factory=dict, compare=False)
-    """What candidates cost that were looked at: they differ at few places."""
+    """Of the outer loops, solved once for all candidates."""
+    blocks: dict[tuple[Counts, Counts], float] = field(default_factory=dict, compare=False)
+    """The costs of candidates so far: many share a block."""
 
 
 def choose(nest: Nest, bounds: Bounds, target: Target, share: float = 1.0) -> Blocking | None:
-    """The blocking that costs least; None where none is worth it. `bounds`: of the names around
-    the nest; `share`: the part of the model's work that this nest does; code counts for more
-    where it is little."""
+    """The cheapest blocking; None where none is worth it. `bounds`: of the names around the nest;
+    `share`: the part of the model's work that this nest does; the less, the more code counts."""
     shape = _shape(nest, bounds)
     return None if shape is None else _chosen(shape, target, share)
 
@@ -85,23 +84,23 @@ def choose(nest: Nest, bounds: Bounds, target: Target, share: float = 1.0) -> Bl
 def _chosen(shape: _Shape, target: Target, share: float) -> Blocking | None:
     nest = shape.nest
     best: tuple[float, Blocking] | None = None
-    ways = [_way(shape, dict(steps)) for steps in _steps(nest, shape)]
+    unrollings = [_unrolling(shape, dict(steps)) for steps in _steps(nest, shape)]
     for tiles in _tiles(nest, shape):
         lanes = dict(tiles)
         if not _fits_windows(shape, lanes):
             continue
-        for way in ways:
-            cost = _cost(shape, lanes, way, target, share)
+        for unrolling in unrollings:
+            cost = _cost(shape, lanes, unrolling, target, share)
             if cost is not None and (best is None or cost < best[0]):
-                best = (cost, Blocking(tiles, tuple(way.steps.items())))
-    alone = _cost(shape, {}, _way(shape, {}), target, share)
-    if best is None or alone is None or best[0] > WORTH * alone:
+                best = (cost, Blocking(tiles, tuple(unrolling.steps.items())))
+    single = _cost(shape, {}, _unrolling(shape, {}), target, share)
+    if best is None or single is None or best[0] > WORTH * single:
         return None
     return best[1]
 
 
 def _shape(nest: Nest, bounds: Bounds) -> _Shape | None:
-    """What counts of the innermost block; None where the leaf has several."""
+    """The shape of the innermost block; None where the leaf has several."""
     inner: list[For] = []
     body: tuple[Stmt, ...] = nest.leaf
     while loops := [stmt for stmt in body if isinstance(stmt, For)]:
@@ -145,7 +144,7 @@ def _shape(nest: Nest, bounds: Bounds) -> _Shape | None:
 
 
 def _stride(load: Load, name: str) -> int:
-    """How many bytes further a load lies one step on, unknown sizes taken as typical ones."""
+    """The distance in bytes from step to step, with typical extents for dynamic sizes."""
     typical = dict.fromkeys(load.buffer.type.symbols, TYPICAL)
     far = 0
     for position, dim in enumerate(load.index):
@@ -164,7 +163,7 @@ def _extent(loop: For) -> int | None:
 
 
 def _usual(loop: For, bounds: Bounds) -> int | None:
-    """What a loop of a few turns has at most is what it has as a rule: rows of a strip."""
+    """A loop of at most a few iterations usually has the most: rows of a row block."""
     most = interval(loop.stop - loop.start, bounds)[1]
     return _extent(loop) if most > max(SIZES) else max(most, 0)
 
@@ -211,43 +210,43 @@ def _steps(nest: Nest, shape: _Shape) -> Iterator[tuple[tuple[str, int], ...]]:
 
 
 def _is_long(loop: For, nest: Nest) -> bool:
-    """A loop of a size that is known at run time only, but the same for every result."""
+    """A loop of a dynamic size that is the same for every result."""
     extent = loop.stop - loop.start
     variables = {outer.variable for outer in (*nest.loops, *nest.reductions)}
     return not extent.is_constant and not extent.symbols & variables
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """Steps of inner loops that stand side by side, as counts, and how far each load moves."""
+class _Unrolling:
+    """Unrolled steps of inner loops, as counts, and how far each load moves."""
 
     steps: dict[str, int]
     taken: int
     moves: tuple[Moves, ...]
 
 
-def _way(shape: _Shape, steps: dict[str, int]) -> _Way:
+def _unrolling(shape: _Shape, steps: dict[str, int]) -> _Unrolling:
     counts = {
         name: (shape.extents[name] or 1) if count == 0 else count for name, count in steps.items()
     }
     moves = tuple(_moves(stream, counts) for stream in shape.streams)
-    return _Way(steps, prod(counts.values()), moves)
+    return _Unrolling(steps, prod(counts.values()), moves)
 
 
 def _cost(
-    shape: _Shape, tiles: dict[str, int], way: _Way, target: Target, share: float
+    shape: _Shape, tiles: dict[str, int], unrolling: _Unrolling, target: Target, share: float
 ) -> float | None:
-    """Instructions for a turn of the innermost block, on average over the nest, dearer by
-    what the code weighs; None where it does not fit."""
-    if not _fits(shape, tiles, way, target):
+    """Instructions per iteration of the innermost block, on average over the nest, weighted by
+    the size of the code; None where it does not fit."""
+    if not _fits(shape, tiles, unrolling, target):
         return None
-    one_by_one = _way(shape, {}) if way.steps else way
-    parts = [_parts(shape, name, size, way.steps) for name, size in tiles.items()]
+    one_by_one = _unrolling(shape, {}) if unrolling.steps else unrolling
+    parts = [_parts(shape, name, size, unrolling.steps) for name, size in tiles.items()]
     work = code = 0.0
     for segments in product(*parts):
         lanes = {name: part.size for name, part in zip(tiles, segments, strict=True)}
         rolled = any(part.rolled for part in segments)
-        how = one_by_one if rolled else way
+        how = one_by_one if rolled else unrolling
         block = _block(shape, lanes, how, target)
         results = prod(lanes.values())
         covered = prod(part.share for part in segments)
@@ -257,7 +256,7 @@ def _cost(
 
 
 def iterations(nest: Nest, bounds: Bounds) -> int:
-    """How often the innermost blocks of a nest run at the greatest sizes, about."""
+    """Iterations of the innermost blocks of a nest at the greatest sizes, about."""
     inside = ranges((*nest.loops, *nest.reductions), bounds)
     outer = prod(_most(loop, inside) for loop in nest.loops)
     return outer * max(_inner_iterations(nest.leaf, inside), 1)
@@ -292,7 +291,7 @@ class _Part:
 
 
 def _parts(shape: _Shape, name: str, size: int, steps: dict[str, int]) -> list[_Part]:
-    """As blocking.py covers a loop: full tiles, what is left over, borders."""
+    """As register_blocks.py covers a loop: full tiles, the remainder, borders."""
     inside = shape.interiors[name]
     extent = shape.extents[name]
     parts: list[_Part] = []
@@ -315,18 +314,18 @@ def _parts(shape: _Shape, name: str, size: int, steps: dict[str, int]) -> list[_
     return parts
 
 
-def _fits(shape: _Shape, lanes: dict[str, int], way: _Way, target: Target) -> bool:
-    """The sums and what they are made of fit the registers, and the block is not too long."""
-    results, taken = prod(lanes.values()), way.taken
+def _fits(shape: _Shape, lanes: dict[str, int], unrolling: _Unrolling, target: Target) -> bool:
+    """Whether sums and operands fit the registers, and the block is not too long."""
+    results, taken = prod(lanes.values()), unrolling.taken
     if results * taken == 1:
         return True
     if results * taken * shape.operations > target.block:
         return False
     kept, passing = 0, [0]
-    for stream, further in zip(shape.streams, way.moves, strict=True):
+    for stream, further in zip(shape.streams, unrolling.moves, strict=True):
         moves = _moves(stream, lanes)
-        once = len(_places(moves))
-        all_ = len(_places(moves + further)) if further else once
+        once = len(_offsets(moves))
+        all_ = len(_offsets(moves + further)) if further else once
         if all_ < once * taken:
             kept += all_
         else:
@@ -336,28 +335,31 @@ def _fits(shape: _Shape, lanes: dict[str, int], way: _Way, target: Target) -> bo
     return results * shape.sums + kept + 1 <= target.registers
 
 
-def _block(shape: _Shape, lanes: dict[str, int], way: _Way, target: Target) -> float:
-    """Instructions of one turn of the innermost loop."""
-    key = frozenset(part for part in lanes.items() if part[1] > 1), frozenset(way.steps.items())
+def _block(shape: _Shape, lanes: dict[str, int], unrolling: _Unrolling, target: Target) -> float:
+    """Instructions of one iteration of the innermost loop."""
+    key = (
+        frozenset(part for part in lanes.items() if part[1] > 1),
+        frozenset(unrolling.steps.items()),
+    )
     found = shape.blocks.get(key)
     if found is None:
-        found = shape.blocks[key] = _counted(shape, lanes, way, target)
+        found = shape.blocks[key] = _counted(shape, lanes, unrolling, target)
     return found
 
 
-def _counted(shape: _Shape, lanes: dict[str, int], way: _Way, target: Target) -> float:
+def _counted(shape: _Shape, lanes: dict[str, int], unrolling: _Unrolling, target: Target) -> float:
     loads = pointers = 0
-    for stream, further in zip(shape.streams, way.moves, strict=True):
+    for stream, further in zip(shape.streams, unrolling.moves, strict=True):
         moves = _moves(stream, lanes) + further
-        loads += len(_places(moves))
+        loads += len(_offsets(moves))
         pointers += _pointers(moves, target.reach)
     spilled = max(pointers - target.pointers, 0)
-    taken = prod(lanes.values()) * way.taken
+    taken = prod(lanes.values()) * unrolling.taken
     return taken * shape.operations + loads + pointers + 2 * spilled + 2
 
 
 def _fits_windows(shape: _Shape, tiles: dict[str, int]) -> bool:
-    """A tile over places that cut a window differently needs an interior without cuts."""
+    """A tile over positions whose windows are clipped differently needs an interior."""
     return all(
         tiles.get(name, 1) == 1 or inside is not None for name, inside in shape.interiors.items()
     )
@@ -377,18 +379,18 @@ def _moves(stream: _Stream, counts: dict[str, int]) -> Moves:
 
 
 @lru_cache(maxsize=1 << 13)
-def _places(moves: Moves) -> tuple[int, ...]:
-    """Where the elements of a block lie, in order."""
-    places = {0}
+def _offsets(moves: Moves) -> tuple[int, ...]:
+    """The offsets of the elements of a block, sorted."""
+    offsets = {0}
     for stride, count in moves:
-        places = {place + stride * i for place in places for i in range(count)}
-    return tuple(sorted(places))
+        offsets = {offset + stride * i for offset in offsets for i in range(count)}
+    return tuple(sorted(offsets))
 
 
 @lru_cache(maxsize=1 << 13)
 def _pointers(moves: Moves, reach: int) -> int:
     count, base = 0, None
-    for place in _places(moves):
-        if base is None or place - base > reach:
-            count, base = count + 1, place
+    for offset in _offsets(moves):
+        if base is None or offset - base > reach:
+            count, base = count + 1, offset
     return count

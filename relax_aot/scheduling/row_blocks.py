@@ -1,8 +1,9 @@
-"""Several rows of a kernel that works row by row, so that its contractions get tiles.
+"""Row blocks: several rows at a time of a kernel that works row by row, so that its contractions
+get tiles.
 
-Attention fused by rows multiplies one row by a matrix at a time. In strips, each step of the
+Attention fused by rows multiplies one row by a matrix at a time. In row blocks, each step of the
 body is done for a few rows before the next one: the scratch memory of a row becomes that of a
-strip, and a contraction reads its matrix once for all rows of it. Every row is computed as
+block, and a contraction reads its matrix once for all rows of it. Every row is computed as
 before.
 """
 
@@ -36,9 +37,9 @@ from relax_aot.scheduling.nest import coefficient, names_in, nest_of, ranges, wi
 from relax_aot.scheduling.writer import Names
 
 
-def strip_module(module: Module, rows: int) -> Module:
-    """Strips of `rows` rows where they help; the scratch of calls grows with them."""
-    kernels = {k.name: strip_kernel(k, module.bounds, rows) for k in module.kernels}
+def block_rows(module: Module, rows: int) -> Module:
+    """Blocks of `rows` rows where they help; the scratch of calls grows with them."""
+    kernels = {k.name: block_kernel_rows(k, module.bounds, rows) for k in module.kernels}
     functions = tuple(
         replace(f, body=tuple(_call(call, kernels) for call in f.body)) for f in module.functions
     )
@@ -57,8 +58,8 @@ def _call(call: Call, kernels: dict[str, Kernel]) -> Call:
     return replace(call, outs=(*call.outs[:kept], *grown))
 
 
-def strip_kernel(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
-    """The same kernel where it is none that works row by row with contractions in it."""
+def block_kernel_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
+    """The kernel in row blocks; unchanged where it has no contractions in a loop over rows."""
     loops: list[For] = []
     body = without_lets(kernel.body)
     while len(body) == 1 and isinstance(body[0], For):
@@ -68,22 +69,22 @@ def strip_kernel(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
         return kernel
     steps = _steps(body, ranges(tuple(loops), bounds))
     row = loops[-1].variable
-    if not any(step.contraction for step in steps) or not _apart(kernel, body, steps, row):
+    if not any(step.contraction for step in steps) or not _independent(kernel, body, steps, row):
         return kernel
     names, scratch = Names(names_in(kernel)), {b.name: b for b in kernel.scratch}
-    strip = _Strip(loops[-1], rows, names, scratch, _height(loops[-1], rows, bounds))
-    inner = strip.loop(steps)
+    block = _RowBlock(loops[-1], rows, names, scratch, _height(loops[-1], rows, bounds))
+    inner = block.loop(steps)
     for loop in reversed(loops[:-1]):
         inner = For(loop.variable, loop.start, loop.stop, (inner,))
-    grown = tuple(strip.grown(buffer) for buffer in kernel.scratch)
+    grown = tuple(block.grown(buffer) for buffer in kernel.scratch)
     return replace(kernel, scratch=grown, body=(inner,))
 
 
 def _height(row: For, rows: int, bounds: Bounds) -> Dim:
-    """The rows of the highest strip: no more than there are."""
+    """The rows of the largest block."""
     extent = row.stop - row.start
     if not extent.symbols <= set(bounds):
-        return Dim.of(rows)  # it differs from turn to turn of a loop around it
+        return Dim.of(rows)  # it differs between iterations of an outer loop
     return simplify(dim_max(dim_min(extent, rows), 1), bounds)
 
 
@@ -127,9 +128,9 @@ def _is_product(value: Expr) -> bool:
     return getattr(value, "function", "") == "fma"
 
 
-def _apart(kernel: Kernel, body: tuple[Stmt, ...], steps: list[_Step], row: str) -> bool:
-    """Rows have nothing to do with each other: each writes results of its own, reads no
-    result and no scratch but what it wrote, and no scalar lives from step to step."""
+def _independent(kernel: Kernel, body: tuple[Stmt, ...], steps: list[_Step], row: str) -> bool:
+    """Whether rows are independent: each writes results of its own, reads no result and only the
+    scratch that it wrote, and no scalar lives across steps."""
     if any(isinstance(stmt, Bind | If) for stmt in walk(body)):
         return False
     outputs = {buffer.name for buffer in kernel.outputs}
@@ -154,11 +155,11 @@ def _scalars_stay(body: tuple[Stmt, ...]) -> bool:
     return used <= made
 
 
-Places = frozenset[tuple[str, tuple[Dim, ...]]]
+Stored = frozenset[tuple[str, tuple[Dim, ...]]]
 
 
-def _reads_its_own(body: tuple[Stmt, ...], unfilled: frozenset[str], stored: Places) -> bool:
-    """Elements of `unfilled` buffers are read only after they were stored in the same turn."""
+def _reads_its_own(body: tuple[Stmt, ...], unfilled: frozenset[str], stored: Stored) -> bool:
+    """Elements of `unfilled` buffers are read only after they were stored in the same iteration."""
     for stmt in body:
         loads = [expr for expr in expressions(stmt) if isinstance(expr, Load)]
         if any(e.buffer.name in unfilled and (e.buffer.name, e.index) not in stored for e in loads):
@@ -211,15 +212,15 @@ def _covers(stmt: Stmt, buffer: Buffer, whole: dict[str, Dim]) -> bool:
 
 
 @dataclass
-class _Strip:
-    """Writes the loop over strips."""
+class _RowBlock:
+    """Writes the loop over row blocks."""
 
     row: For
     rows: int
     names: Names
     scratch: dict[str, Buffer]
     height: Dim
-    """Of the highest strip."""
+    """Rows of the largest block."""
 
     def grown(self, buffer: Buffer) -> Buffer:
         return Buffer(buffer.name, buffer.dtype, (self.height, *buffer.shape))
@@ -228,7 +229,7 @@ class _Strip:
         strip = self.names.fresh(f"{self.row.variable}_strip")
         first = self.row.start + Dim.of(strip) * self.rows
         height = self.names.fresh("height")
-        # A strip has a row; a comparison says so to those who cannot tell from the loop.
+        # A block has a row; the maximum shows it to analyses that do not see it from the loop.
         left = dim_max(dim_min(self.row.stop - first, self.rows), 1)
         body: list[Stmt] = [Let(height, left)]
         for step in steps:

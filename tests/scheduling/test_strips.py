@@ -8,7 +8,7 @@ import pytest
 import relax_aot as rx
 from relax_aot.ir.parse import parse
 from relax_aot.scheduling import plain as plain_loops
-from relax_aot.scheduling.row_blocks import strip_module
+from relax_aot.scheduling.row_blocks import block_rows
 from tests.models.encoder import Variant, encoder
 
 VARIANTS = [Variant(), Variant(norm="post", mask=True, causal=True)]
@@ -61,7 +61,7 @@ kernel @k(%x: f32[n, 8], %w: f32[8, 8]) -> (%y: f32[n, 8]) scratch (%s: f32[8]) 
 def test_rows_that_need_each_other_stay_as_they_are(start: str, strips: bool) -> None:
     """What a row reads before it has written it may come from the row before."""
     module = parse(CARRIED.replace("START", start), {})
-    assert (strip_module(module, 4) != module) is strips
+    assert (block_rows(module, 4) != module) is strips
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_rows_that_need_each_other_stay_as_they_are(start: str, strips: bool) ->
 def test_scratch_holds_the_rows_that_there_are(rows: str, highest: int) -> None:
     """Strips of six rows: fewer where there are fewer, as many for each size as it needs."""
     text = CARRIED.replace("START", "%x[i, j]").replace("[n, 8]", f"[{rows}, 8]")
-    module = strip_module(parse(text.replace("0..n {", f"0..{rows} {{"), {}), 6)
+    module = block_rows(parse(text.replace("0..n {", f"0..{rows} {{"), {}), 6)
     (buffer,) = module.kernels[0].scratch
     assert buffer.shape[0].evaluate({"n": 9}) == highest
     (call,) = module.main.body

@@ -10,7 +10,7 @@ that are dense in that order are read in place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
@@ -26,7 +26,6 @@ from relax_aot.ir.loops import (
     Multiply,
     Reserve,
     Select,
-    Stmt,
     Store,
     binary,
 )
@@ -41,7 +40,7 @@ from relax_aot.scheduling.contraction import (
     stride,
 )
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE
-from relax_aot.scheduling.strategies.f32_tiles import COLUMNS, LEAST_COLUMNS
+from relax_aot.scheduling.strategies.f32_tiles import COLUMNS, LEAST_COLUMNS, Element
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.windows import reaching, whole
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
@@ -266,55 +265,33 @@ class _Pixels:
         shape = (Dim.of(self.tile_rows), Dim.of(COLUMNS))
         sums = Buffer(w.names.fresh("sums"), DType.F32, shape)
         w.add(Reserve(sums))
-        places = self._places(block, row, height)
-        self._start(places, sums, moved_expr(found.start, places.at))
+        one = self._element(block, row, height)
+        self._start(one, sums, moved_expr(found.start, one.at))
         origin = {loop.variable: loop.start for loop in self.reductions}
         left = moved(found.left, {**origin, self.rows.variable: row})
         far, wide = step_of(found.left, self.rows.variable), block.high * block.wide
         w.add(Multiply(sums, height, wide, levels, left, far, right))
-        places = self._places(block, row, height)
-        with w.block() as body:
-            value = Load(sums, (places.row, places.column))
-            w.finish(found.after, found.sum, value, places.at)
-        w.add(places.loops(*body))
+        self._element(block, row, height).finish(w, found, sums)
 
-    def _start(self, places: _Places, sums: Buffer, start: Expr) -> None:
+    def _start(self, one: Element, sums: Buffer, start: Expr) -> None:
         """The starts of sums, in whole rows where they are the same along them."""
         pixel = {loop.variable for loop in (self.across, self.down) if loop is not None}
         depends = indexed_by(self.found.start)
-        if depends & pixel or all(size.is_constant for _, size in places.sizes):
-            self.w.add(places.loops(Store(sums, (places.row, places.column), start)))
-            return
-        column = self.w.names.fresh("c")
-        name, height = places.sizes[0]
-        if not height.is_constant and self.rows.variable not in depends:
-            height = Dim.of(self.tile_rows)
-        sizes = ((name, height), (column, Dim.of(COLUMNS)))
-        store = Store(sums, (places.row, Dim.of(column)), start)
-        self.w.add(_Places(places.row, places.column, places.at, sizes).loops(store))
+        if not depends & pixel and not all(extent.is_constant for _, extent in one.loops):
+            column = Dim.of(self.w.names.fresh("c"))
+            name, height = one.loops[0]
+            if not height.is_constant and self.rows.variable not in depends:
+                height = Dim.of(self.tile_rows)
+            loops = ((name, height), (str(column), Dim.of(COLUMNS)))
+            one = replace(one, column=column, loops=loops)
+        self.w.add(one.over(Store(sums, (one.row, one.column), start)))
 
-    def _places(self, block: _Block, row: Dim, height: Dim) -> _Places:
-        """Every result of a tile: a row of filters, a line, a pixel."""
+    def _element(self, block: _Block, row: Dim, height: Dim) -> Element:
         r, g, x = (self.w.names.fresh(name) for name in ("r", "g", "x"))
         at = self._pixel(block.line + Dim.of(g), block.first + Dim.of(x))
         at[self.rows.variable] = row + Dim.of(r)
         column = Dim.of(g) * block.wide + Dim.of(x)
-        return _Places(Dim.of(r), column, at, ((r, height), (g, block.high), (x, block.wide)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Loops over a tile: where a result is in it, and the values of the nest's variables."""
-
-    row: Dim
-    column: Dim
-    at: dict[str, Dim]
-    sizes: tuple[tuple[str, Dim], ...]
-
-    def loops(self, *body: Stmt) -> Stmt:
-        for name, size in reversed(self.sizes):
-            body = (For(name, ZERO, size, body),)
-        return body[0]
+        return Element(Dim.of(r), column, at, ((r, height), (g, block.high), (x, block.wide)))
 
 
 def merged(levels: Sequence[tuple[Dim, Dim, Dim]]) -> tuple[tuple[Dim, Dim, Dim], ...]:

@@ -7,7 +7,7 @@ buffer of the kernel's own, from which each result is stored as the leaf says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.builder import less
@@ -109,6 +109,28 @@ class _Place:
     height: Dim = ONE
 
 
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One result of a tile: its row and column there, the values of the nest's variables, and
+    the loops over all of them with their extents."""
+
+    row: Dim
+    column: Dim
+    at: dict[str, Dim]
+    loops: tuple[tuple[str, Dim], ...]
+
+    def over(self, *body: Stmt) -> Stmt:
+        for name, extent in reversed(self.loops):
+            body = (For(name, ZERO, extent, body),)
+        return body[0]
+
+    def finish(self, w: Writer, found: Contraction, sums: Buffer) -> None:
+        """The statements that follow a sum, for all results."""
+        with w.block() as body:
+            w.finish(found.after, found.sum, Load(sums, (self.row, self.column)), self.at)
+        w.add(self.over(*body))
+
+
 @dataclass
 class _Tiles:
     found: Contraction
@@ -208,10 +230,7 @@ class _Tiles:
             levels = [(n, a, packed) for (n, a, _), packed in zip(levels, steps, strict=True)]
         left_row = ZERO if self.rows is None else step_of(found.left, self.rows.variable)
         w.add(Multiply(sums, place.height, place.width, tuple(levels), left, left_row, right))
-        r, c, at = self._element(place)
-        with w.block() as body:
-            w.finish(found.after, found.sum, Load(sums, (r, c)), at)
-        self._over(place.height, place.width, r, c, body)
+        self._element(place).finish(w, found, sums)
 
     def _reductions(
         self, full: Full, at: Mapping[str, Dim]
@@ -231,20 +250,19 @@ class _Tiles:
     def _start(self, sums: Buffer, place: _Place) -> None:
         """Few rows are begun for few; an analysis that cannot tell one height from another sees
         that what is read has begun."""
-        r, c, at = self._element(place)
-        store = Store(sums, (r, c), moved_expr(self.found.start, at))
-        across = self._filled(place.width, COLUMNS, self.columns)
+        one = self._element(place)
+        store = Store(sums, (one.row, one.column), moved_expr(self.found.start, one.at))
+        across = (one.loops[-1][0], self._filled(place.width, COLUMNS, self.columns))
         if self.rows is None:
-            self._over(None, across, r, c, [store])
+            self.w.add(replace(one, loops=(across,)).over(store))
             return
-        down = self._filled(place.height, self.tile_rows, self.rows)
+        down, name = self._filled(place.height, self.tile_rows, self.rows), one.loops[0][0]
         if not down.is_constant or place.height.is_constant:
-            self._over(down, across, r, c, [store])
+            self.w.add(replace(one, loops=((name, down), across)).over(store))
             return
-        first = 0
+        first, line = 0, replace(one, loops=(across,)).over(store)
         for last in _parts(self.tile_rows):
-            line = For(str(c), ZERO, across, (store,))
-            part: Stmt = For(str(r), Dim.of(first), Dim.of(last), (line,))
+            part: Stmt = For(name, Dim.of(first), Dim.of(last), (line,))
             self.w.add(If(less(first, place.height), (part,)) if first else part)
             first = last
 
@@ -253,21 +271,14 @@ class _Tiles:
         placed = loop.variable in indexed_by(self.found.start)
         return extent if extent.is_constant or placed else Dim.of(most)
 
-    def _element(self, place: _Place) -> tuple[Dim, Dim, dict[str, Dim]]:
-        """Fresh variables inside a tile, and the values of the nest's variables there."""
+    def _element(self, place: _Place) -> Element:
         c = Dim.of(self.w.names.fresh("c"))
         at = {self.columns.variable: place.column + c}
         if self.rows is None:
-            return ZERO, c, at
+            return Element(ZERO, c, at, ((str(c), place.width),))
         r = Dim.of(self.w.names.fresh("r"))
-        return r, c, {**at, self.rows.variable: place.row + r}
-
-    def _over(self, height: Dim | None, width: Dim, r: Dim, c: Dim, body: Sequence[Stmt]) -> None:
-        line: Stmt = For(str(c), ZERO, width, tuple(body))
-        if self.rows is not None:
-            assert height is not None
-            line = For(str(r), ZERO, height, (line,))
-        self.w.add(line)
+        at[self.rows.variable] = place.row + r
+        return Element(r, c, at, ((str(r), place.height), (str(c), place.width)))
 
 
 def _parts(rows: int) -> tuple[int, ...]:
