@@ -1,4 +1,4 @@
-"""relax_aot: models whose sizes are unknown until run time, as plain, bounded, readable C.
+"""relax_aot: a compiler from models with dynamic sizes to plain C with bounded memory.
 
 import relax_aot as rx
 project = rx.compile("kws.onnx", board="mps2-an386", bounds={"n": (1, 128)})

@@ -1,4 +1,4 @@
-"""What long work says while it goes on, to the log `relax_aot`: by default nobody hears it.
+"""Progress of long work, logged to the logger `relax_aot`: silent by default.
 
 The command line shows it (cli_progress.py); a program that imports us may, with a handler of its
 own. A line of INFO is a step that people wait for, one of DEBUG a detail.

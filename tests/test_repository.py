@@ -192,7 +192,7 @@ def test_texts_end_with_one_line_end_and_have_no_trailing_space() -> None:
 
 
 def test_no_text_names_a_folder_of_one_machine() -> None:
-    # Spelt in pieces, because this file is looked at too.
+    # Written in pieces, because this file is looked at too.
     folders = re.compile("(?<![\\w.*])/(?:" + "|".join(("work", "root", "home")) + ")/")
     problems = [
         f"{path}:{number}: {line.strip()[:80]}"

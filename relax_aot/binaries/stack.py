@@ -89,7 +89,7 @@ def _of_texts(ci_files: Sequence[Path]) -> CallGraph:
             if found is None:
                 continue
             if found.group(2) == "dynamic":
-                raise StackError(f"{_plain(title)} has a frame whose size only run time knows")
+                raise StackError(f"{_plain(title)} has a frame of dynamic size")
             frames[title] = int(found.group(1))
         for source, target in _EDGE.findall(text):
             calls.setdefault(source, []).append(target)
@@ -98,7 +98,7 @@ def _of_texts(ci_files: Sequence[Path]) -> CallGraph:
 
 def _of_objects(objects: Sequence[Path]) -> CallGraph:
     """Each function has a section of its own, so a relocation in it is a use by it. Clang leaves
-    out a function whose frame only run time knows: it is found missing."""
+    out a function with a frame of dynamic size: it is found missing."""
     frames: dict[str, int] = {}
     calls: dict[str, list[str]] = {}
     data: set[str] = set()
@@ -173,7 +173,7 @@ def deepest_path(graph: CallGraph, root: str) -> StackBound:
     if root not in titles:
         raise StackError(
             f"no stack figures for {root}: it was not compiled for them, or has a frame whose size"
-            " only run time knows"
+            " dynamic"
         )
     active: list[str] = []
 

@@ -1,6 +1,6 @@
 """How deep functions of a linked image go that come without figures, from their machine code.
 
-Libraries are not compiled here, so nobody writes down their frames. Each instruction that
+Libraries are not compiled here, so no compiler reports their frames. Each instruction that
 lowers the stack pointer is counted once, on whatever way it lies: a bound. Arm Architecture
 Reference Manual, ARMv7-M and ARMv8-M, chapter "Instruction details".
 """
@@ -34,7 +34,7 @@ class _Frame:
 
 def library_depths(path: Path) -> dict[str, int]:
     """Bytes of stack by function, with what it calls. What calls by pointers, itself, or moves
-    the stack pointer to where only run time knows is left out."""
+    the stack pointer to a dynamic position is left out."""
     program = Program(path)
     if not program.thumb:
         return {}

@@ -183,7 +183,7 @@ class Names:
         self._spelt = _legal if before else identifier
 
     def claim(self, wanted: str) -> str:
-        """A legal identifier close to `wanted` that nobody has."""
+        """A legal identifier close to `wanted` that is not used."""
         base = self._spelt(wanted)
         base = base if len(base) <= self._room else base[: self._room].rstrip("_")
         name, count = base, 1

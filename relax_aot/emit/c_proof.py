@@ -1,7 +1,7 @@
 """What helps a value analysis of generated C (Frama-C Eva) to be exact, as ACSL comments.
 
 `loop unroll` and `split` say in which order an analysis goes through the program. They assume
-nothing: whatever they say, each turn and each size is still checked.
+nothing: whatever they say, each iteration and each size is still checked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_TURNS = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """What is done in a statement: whether data decide a number in it, and the names that sizes
+    """What is done in a statement: whether a number in it depends on data, and the names that sizes
     cut off, that arrays of the kernel are written along, and read along."""
 
     counted: bool = False
@@ -66,9 +66,9 @@ class Turns:
         """By identity, with the statement, so that no other takes its place."""
 
     def one_by_one(self, loop: For) -> bool:
-        """Whether a loop is clear only when each turn is looked at by itself: it fills an array
-        of the kernel or goes through its rows, counts what data decide, or what is done in a
-        turn is cut off by a size."""
+        """Whether the prover must analyze each iteration of a loop separately: the loop fills an
+        array of the kernel or goes through its rows, counts by data, or has a body that depends
+        on a size."""
         nested = any(isinstance(stmt, For) for stmt in loop.body)
         inside = self._inside(loop)
         along = inside.clipped | inside.written | (inside.read if nested else frozenset())

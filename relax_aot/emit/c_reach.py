@@ -44,7 +44,7 @@ WIDEST = -(2**31), 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """What is looked at one by one: each turn of loops, by their variables, and each of sizes."""
+    """What is analyzed separately: iterations of loops, by their variables, and values of sizes."""
 
     loops: frozenset[str] = NOTHING
     sizes: frozenset[str] = NOTHING

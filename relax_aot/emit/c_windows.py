@@ -62,7 +62,7 @@ def _between(name: str, condition: object) -> tuple[Dim, Dim] | None:
 
 
 def _step(load: Load, name: str) -> Dim | None:
-    """How much further in memory a load is one turn on, if that is always as much."""
+    """The distance in memory of a load between two iterations, if it is constant."""
     total = Dim.of(0)
     for position, dim in enumerate(load.index):
         step = dim.substitute({name: Dim.of(name) + 1}) - dim

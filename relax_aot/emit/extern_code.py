@@ -1,4 +1,4 @@
-"""Calls of C functions that somebody else wrote."""
+"""Calls of C functions of the user."""
 
 from __future__ import annotations
 

@@ -468,7 +468,7 @@ def sized(context: RunContext, node: Define | Check, pad: str) -> Iterator[str]:
 
 
 def _repeat(context: RunContext, node: Repeat, depth: int) -> Iterator[str]:
-    """A loop of C; carried values are moved at the end of each turn."""
+    """A loop of C; carried values are moved at the end of each iteration."""
     turn, pad = context.symbols[node.loop.turn], "    " * depth
     yield from before_loop(context, node, pad)
     yield f"{pad}for ({turn} = 0; {going(context, node)}; {turn}++) {{"
@@ -567,7 +567,7 @@ def _commit(context: RunContext, source: str, target: str) -> Iterator[str]:
 
 
 def _copy(context: RunContext, target: str, source: str, size: Dim, pad: str) -> Iterator[str]:
-    """A copy of `size` bytes, for which pointers may be null where there are none."""
+    """A copy of `size` bytes, whose pointers may be null if `size` is 0."""
     count = context.bytes(size)
     line = f"(void)memcpy({target}, {source}, {count});"
     if count.isdigit():

@@ -124,7 +124,7 @@ def _candidates(
 
 
 def _outline(kernel: Kernel) -> tuple[object, ...]:
-    """What is the same for kernels that differ by names and numbers; loops of one turn are no
+    """What is the same for kernels that differ by names and numbers; loops of one iteration are no
     loops in C."""
     work = Counter(type(stmt).__name__ for stmt in walk(kernel.body) if not isinstance(stmt, For))
     buffers = (kernel.inputs, kernel.outputs, kernel.scratch)

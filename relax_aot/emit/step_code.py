@@ -2,7 +2,7 @@
 
 The program becomes blocks, each with at most one call. A block ends by saying which one comes
 next, so branches and loops are choices of a number, and a loop returns after each of its
-calls. What a run keeps in variables, sizes that data decide and turns of loops, is loaded from
+calls. What a run keeps in variables, data-dependent sizes and iterations of loops, is loaded from
 the caller's position before a block and stored behind it.
 """
 

@@ -174,7 +174,7 @@ class _Session:
                 continue
             heard = now
             if frame.kind == HELLO:
-                # A board that was reset in between begins anew, and so does this side.
+                # A board that was reset in between restarts, and so does this side.
                 self._greet(frame)
                 begun = True
             elif begun and frame.sequence == self.answered:
@@ -190,7 +190,7 @@ class _Session:
         if version != VERSION:
             raise LineError(
                 f"the board speaks version {version} of the protocol, this is {VERSION}: build its"
-                " runner anew"
+                " runner again"
             )
         if digest != model_digest(self.model):
             raise LineError(

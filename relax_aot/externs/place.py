@@ -262,8 +262,8 @@ def _extern_call(graph: Graph, match: Match, extern: Extern, placing: _Placing) 
 
 
 def _check_region(graph: Graph, match: Match, rule: Rule) -> None:
-    """The calls can go: what they make and do not give out, nobody else reads; what they
-    give out, nobody reads before the last of them."""
+    """The calls can go: what they make and do not give out, no other call reads; what they
+    give out, no call reads before the last of them."""
     given = {match.values[a.made].name for a in rule.writing}
     for name, first in _read_outside(graph, match.calls).items():
         if name not in given:

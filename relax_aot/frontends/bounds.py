@@ -37,7 +37,7 @@ def missing_bounds(origins: Mapping[str, str]) -> MissingBound:
     """`origins` says for each symbol where it comes from."""
     lines = [f"  --bound {name}=128    ({origin})" for name, origin in origins.items()]
     return MissingBound(
-        "an upper bound is needed for each size that only run time knows; add, with the"
+        "an upper bound is needed for each dynamic size; add, with the"
         " numbers that you need:\n" + "\n".join(lines)
     )
 

@@ -73,7 +73,7 @@ def joined(modules: Mapping[str, Module]) -> Entries:
 
 
 def check_entry_names(names: list[str]) -> None:
-    """Names from which C names are made: `<model>_<entry>_run` is nobody else's."""
+    """Names from which C names are made: `<model>_<entry>_run` is unique."""
     if not names:
         raise EntryError("there is no entry; give at least one, such as decode=decode.onnx")
     for name in names:

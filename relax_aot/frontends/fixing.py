@@ -21,7 +21,7 @@ WORDS = {"inf": float("inf"), "-inf": -float("inf"), "nan": float("nan")}
 class Fixed:
     """The value of an input that is gone from the interface.
 
-    A splat is one number for every element of an input whose size only run time knows.
+    A splat is one number for every element of an input of dynamic size.
     """
 
     array: Array
@@ -30,7 +30,7 @@ class Fixed:
 
 def fixed_value(name: str, shape: Sequence[int | str], dtype: DType, given: Any) -> Fixed:
     """`given` is a number, an array, or text of one; its shape must be the input's. A size
-    that only run time knows is given by its text."""
+    that is dynamic is given by its text."""
     what = f"--fix {name}={given if isinstance(given, str | int | float) else '...'}"
     array = _cast(_parsed(given, what), dtype, what)
     known = [size for size in shape if isinstance(size, int)]

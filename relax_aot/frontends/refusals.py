@@ -62,7 +62,7 @@ class Refusals:
         self, label: str, breach: Callable[[], str | None] = lambda: None
     ) -> Iterator[None]:
         """Errors that pass say in which node they arose. `breach` says which rule of its operator
-        the node breaks: "" for none, None where nobody can tell."""
+        the node breaks: "" for none, None if unknown."""
         where = f"in node {label} of {self.model}"
         try:
             yield

@@ -44,7 +44,7 @@ class Sizes:
     aliases: tuple[Alias, ...]
     conditions: tuple[Condition, ...]
     other_bounds: Ranges
-    """Bounds of names that no input has: of sizes that data decide, or mistakes."""
+    """Bounds of names that no input has: of data-dependent sizes, or mistakes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def input_sizes(
 ) -> Sizes:
     """`inputs` holds each axis as the file has it, "" for one that says nothing. `given` are
     the shapes of arrays that fix some of the inputs; `taken` are the names of
-    inputs and outputs, which a symbol may share only where it is spelt the same."""
+    inputs and outputs, which a symbol may share only under the same name."""
     axes = {name: _axes(name, shape) for name, shape in inputs.items()}
     plain = {
         axis.size
@@ -258,4 +258,4 @@ def _possible(
     if not any_size(bounds, [(c.relation, c.left, c.right) for c in conditions]):
         listed = ", ".join(f"--assume {text!r}" for text in options.assume)
         ranges = ", ".join(f"{s.name} in {s.low}..{s.high}" for s in symbols)
-        raise WrongBound(f"no size fulfils {listed} where {ranges}; change a relation or a bound")
+        raise WrongBound(f"no size fulfills {listed} where {ranges}; change a relation or a bound")

@@ -141,7 +141,7 @@ def _away_from(piece: Piece, other: Piece, fresh: Fresh) -> Piece:
 
 
 class Fresh:
-    """Makes names that nobody has yet."""
+    """Makes names that are not used yet."""
 
     def __init__(self, taken: frozenset[str]) -> None:
         self._taken = set(taken)

@@ -30,7 +30,7 @@ class Workspace:
         self._module = module
         self._inner = frozenset(s.name for s in module.symbols if s.inner)
         self.kept = outside | {v.name for v in function.results}
-        """Values that somebody else needs, whatever happens here."""
+        """Values that other calls read."""
         for call in function.body:
             is_closed = bool(call.outs) and call.outs[0].name in closed
             self.add(call if is_closed else _opened(call, module))
@@ -130,7 +130,7 @@ class Workspace:
         return {user for name in names for user in self._users.get(name, ())}
 
     def drop_idle_views(self) -> None:
-        """Views that nobody reads are gone."""
+        """Remove views that are not read."""
         for key in reversed(self.places()):
             view = _view(self._nodes[key])
             if view and view.out.name not in self.kept and not self._users.get(view.out.name):

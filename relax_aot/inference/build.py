@@ -3,7 +3,7 @@
 Frontends and the text parser build through here, so that a program is well-typed from its
 first line. Shape arithmetic (`Shape -> Gather -> Concat -> Reshape`) is evaluated while
 building: a small integer value may be known as an array of `Dim`s (see `known`), and the
-calls that made it are dead as soon as nobody needs its bytes.
+calls that made it are dead as soon as no call needs its bytes.
 """
 
 from __future__ import annotations

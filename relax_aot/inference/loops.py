@@ -1,4 +1,4 @@
-"""Building a `loop`: a body that is a function, carried values, and rows of every turn."""
+"""Building a `loop`: a body that is a function, carried values, and rows of every iteration."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ class _Refine:
         scope.body.append(Call((made,), "match_cast", (value,), attrs, call.origin))
 
     def _read(self, value: Var, sizes: Sequence[Dim], origin: str, scope: _Scope) -> None:
-        """Sizes that data decide: each element defines an inner symbol of its own."""
+        """Data-dependent sizes: each element defines an inner symbol of its own."""
         inner = {symbol.name: symbol for symbol in self.module.symbols if symbol.inner}
         whole = value.type.dtype.is_int and value.type.elements == len(sizes)
         if not whole or value.type.rank > 1:

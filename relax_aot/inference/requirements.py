@@ -60,8 +60,8 @@ def _follow(module: Module, function: Function, builder: FunctionBuilder, made: 
 
 
 def _branches(module: Module, call: Call, builder: FunctionBuilder, made: Bodies) -> None:
-    """A need of a branch is checked on entry, whichever branch runs: right where data decide.
-    Where sizes decide, a branch must need nothing of the sizes that do not reach it."""
+    """Check the size conditions of the branches on entry, if the condition of the `if` is
+    data-dependent. If it depends on sizes, a branch may only need what its sizes fulfill."""
     known = builder.known(call.inputs[0])
     truth = None if known is None else known.reshape(-1)[0]
     stated = len(builder.shared.conditions)

@@ -32,15 +32,15 @@ MADE_FOR = "the code was made for this"
 
 
 class SizeError(RelaxAotError):
-    """A condition on sizes that no allowed size fulfils."""
+    """A condition on sizes that no allowed size fulfills."""
 
 
 class UnboundedSize(RelaxAotError):
-    """A size that data decide, and of which nothing is known."""
+    """A data-dependent size without a bound."""
 
     def __init__(self, symbol: str, origin: str) -> None:
         self.symbol = symbol
-        super().__init__(f"data decide {origin}; give --bound {symbol}=... for the greatest")
+        super().__init__(f"{origin} depends on data; give --bound {symbol}=... for the maximum")
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Shared:
     names: set[str] = field(default_factory=set)
     narrowed: dict[str, tuple[int, int]] = field(default_factory=dict)
     requested: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """What the user says of symbols that are no input's: sizes that data decide."""
+    """What the user says of symbols of data-dependent sizes."""
     used: set[str] = field(default_factory=set)
     """Those of them that the model turned out to have."""
     bounds: Bounds = field(default_factory=lambda: Bounds.of({}))

@@ -22,7 +22,7 @@ TRIED = 4000
 
 
 class Contradiction(RelaxAotError):
-    """Relations that no size fulfils."""
+    """Relations that no size fulfills."""
 
 
 def assume(bounds: Bounds, relations: Iterable[Relation]) -> Bounds:
@@ -121,7 +121,7 @@ def _spell(bounds: Bounds, name: str, dim: Dim) -> Bounds:
 
 
 def any_size(bounds: Bounds, relations: Sequence[Relation]) -> bool:
-    """False where no size in bounds fulfils the relations: ranges are halved until one is
+    """False where no size in bounds fulfills the relations: ranges are halved until one is
     found, or none can be. True too where that takes too long."""
     assumed = assume(bounds, relations)
     facts = assumed.all_facts

@@ -85,7 +85,7 @@ class KernelBuilder:
 
     @contextmanager
     def span(self, start: Size, stop: Size) -> Iterator[Dim]:
-        """One loop over `start..stop`; empty where stop <= start, and no loop for one turn."""
+        """One loop over `start..stop`; empty where stop <= start, and no loop for one iteration."""
         if Dim.of(stop) - start == Dim.of(1):
             yield Dim.of(start)
             return

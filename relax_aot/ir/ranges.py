@@ -86,7 +86,7 @@ def _broken(condition: Condition, sizes: Mapping[str, int]) -> bool:
 def _reached(
     body: Sequence[Stmt], loops: tuple[For, ...], lets: dict[str, Dim], data: set[str]
 ) -> Iterator[_Access]:
-    """Accesses that no condition guards, and whose index no data decide."""
+    """Accesses that no condition guards, and whose index does not depend on data."""
     lets, data = dict(lets), set(data)
 
     def access(

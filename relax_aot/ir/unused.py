@@ -1,4 +1,4 @@
-"""What a kernel computes and nobody reads, removed.
+"""Removes unused values of a kernel.
 
 Fused and specialized kernels leave values behind: an index along an axis of size 1, the place
 of an extremum that is only compared with itself, scratch memory whose readers are gone. C
@@ -46,7 +46,7 @@ from relax_aot.ir.types import DType
 
 
 def without_unused_module(module: Module) -> Module:
-    """Every kernel without what nobody reads; calls no longer provide scratch that is gone."""
+    """Every kernel without unused values; calls no longer provide scratch that is gone."""
     kernels = {kernel.name: without_unused(kernel) for kernel in module.kernels}
     functions = tuple(
         replace(f, body=tuple(_call(call, module, kernels) for call in f.body))
@@ -272,7 +272,7 @@ class _Sweep:
         return tuple(kept)
 
     def _asked(self, buffer: str, scope: Scope) -> bool:
-        """Memory that is not the kernel's own is somebody's result."""
+        """Memory that is not the kernel's own is a result."""
         key = (_BUFFER, buffer)
         return key not in scope or scope[key] in self._live
 

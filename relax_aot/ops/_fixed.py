@@ -32,7 +32,7 @@ def high_product(x: Operand, y: Operand) -> Expr:
 def divided(k: KernelBuilder, x: Expr, places: int | Expr) -> Expr:
     """x / 2^places to nearest, halves away from 0 (RoundingDivideByPOT): what is below the last
     place decides, after a negative number is taken one lower. Not for the lowest number;
-    `places` is positive where only run time knows it."""
+    `places` is positive if it is dynamic."""
     if isinstance(places, int) and places == 0:
         return x
     whole = x if isinstance(x, Local) else k.local("whole", I32, x)

@@ -35,7 +35,7 @@ def wide(value: Load) -> Expr:
 
 def require_valid(k: KernelBuilder, condition: Expr) -> Dim:
     """0; where the condition does not hold the run ends with a status. Add it to an index,
-    or nobody needs it."""
+    or it is not used."""
     return k.index("valid", Select(condition, ZERO, Lit(-1, DType.I64)), 0, 0)
 
 

@@ -64,7 +64,7 @@ def _cast_reference(x: Array, *, to: DType, saturate: bool = False, rounding: st
 
 
 def _whole(value: float, saturate: bool) -> int:
-    """NaN is 0; so are the low bits of an infinity, and beyond int64 there are none left."""
+    """NaN is 0; so are the low bits of an infinity, and beyond int64 no low bits are left."""
     if np.isnan(value):
         return 0
     if not saturate and np.isinf(value):
@@ -101,7 +101,7 @@ def _truths(bounds: Bounds, x: Array) -> Array | None:
 
 
 def _narrow_samples() -> list[Sample]:
-    """Every code of each storage type, and numbers around the borders between codes."""
+    """Every code of each storage type, and numbers around the midpoints between them."""
     samples = []
     for to in DType:
         if not to.is_storage:

@@ -1,7 +1,7 @@
 """cum_sum, cum_prod: cumulative sum or product along one axis. `reverse` starts at the end;
 `exclusive` leaves out the element itself.
 
-The axis is an attribute, or an integer that only run time knows. Half-precision totals are
+The axis is an attribute, or a dynamic integer. Half-precision totals are
 kept in f32 and rounded where they are stored.
 """
 

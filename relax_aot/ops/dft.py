@@ -3,7 +3,7 @@
 A complex number is the last axis: real part, imaginary part; where its size is 1 there is no
 imaginary part. The signal is cut, or filled up with zeros, to `length`. Forwards `onesided`
 gives the lower half of the spectrum, which tells all of a real signal; backwards it takes such
-a half and gives a real signal. Sines and cosines come from a table of one turn that each call
+a half and gives a real signal. Sines and cosines come from a table of one period that each call
 fills: `length` of each, not `length` squared. A length that is known is halved as often as it
 can be; one that is a symbol once, where it is even.
 """

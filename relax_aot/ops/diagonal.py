@@ -1,7 +1,7 @@
 """trilu: one triangle of a matrix; eye: ones on a diagonal; diagonal: the elements of a diagonal.
 
 The diagonal is `column == row + k`. Its own elements belong to both sides. For trilu k may be
-an integer that only run time knows.
+a dynamic integer.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ REDUCE_TO = Op(
 def _of_sizes(
     bounds: Bounds, x: Array, *, kind: str, axes: Sequence[int], keepdims: bool
 ) -> Array | None:
-    """The product of a shape, say; a mean truncates, and nobody takes it of sizes."""
+    """The product of a shape, say; a mean truncates, and is not used for sizes."""
     combine = {"sum": operator.add, "prod": operator.mul, "max": dim_max, "min": dim_min}.get(kind)
     plain = not any(isinstance(value, float | Condition) for value in x.flat)
     if combine is None or not plain:

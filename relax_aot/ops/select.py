@@ -38,7 +38,7 @@ def _where_type(c: TensorType, x: TensorType, y: TensorType) -> TensorType:
 def _where_lower(k: KernelBuilder, c: Buffer, x: Buffer, y: Buffer, z: Buffer) -> None:
     with k.loops(*z.shape) as at:
         condition, *loads = (b[spread(at, b.shape)] for b in (c, x, y))
-        # Loaded whatever the condition: where GCC 12 makes masked loads of two arms by truths
+        # Loaded whatever the condition: where GCC 12 makes masked loads of two arms by booleans
         # of a byte each (-O3 -mavx2), it mixes up the lanes.
         arms = [k.local("value", z.dtype, load) for load in loads]
         k.store(z[at], Select(condition, arms[0], arms[1]))

@@ -136,7 +136,7 @@ def plan(
     happens_before: Edges | None = None,
 ) -> Plan:
     """Place every value of a lowered module in the regions, the preferred one first; in one
-    arena where there are none.
+    arena without regions.
 
     `happens_before` is for an executor that runs steps at the same time: the pairs of steps
     (by their place in `walk_steps`) of which one ends before the other begins.

@@ -1,4 +1,4 @@
-"""Results that take the memory of an operand which nobody needs any more.
+"""Results that take the memory of a dead operand.
 
 A kernel says which of its buffers may be the same memory; here each use is decided. The
 kernel then has one buffer for both, which it reads and writes.

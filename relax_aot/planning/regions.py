@@ -23,7 +23,7 @@ WORK = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Region:
     """A memory for values or for constants; `bytes` is what it has for them, None where
-    nobody said. Constants go into the linker's section `section`."""
+    it was not stated. Constants go into the linker's section `section`."""
 
     name: str
     bytes: int | None = None

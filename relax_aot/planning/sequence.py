@@ -86,7 +86,7 @@ def lowest_order(jobs: Jobs) -> Ordered:
 
 
 def _improved_in_windows(jobs: Jobs, best: Ordered, least: int) -> Ordered:
-    """Order a few jobs around the peak anew, as long as that lowers it."""
+    """Reorder a few jobs around the peak, as long as that lowers it."""
     order = list(best.order)
     for _ in range(WINDOWS_TRIED):
         moments = _moments(jobs, order)

@@ -1,4 +1,4 @@
-"""The order of execution: kernels and externs, sizes that data decide, branches and loops.
+"""The order of execution: kernels and externs, data-dependent sizes, branches and loops.
 
 Graph functions are inlined here (their value names are unique in the module), views
 disappear into their roots, and the results of a branch are written straight into the

@@ -83,7 +83,7 @@ def new_board(name: str, cpu: str, folder: Path) -> Board:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise BoardError(f"{path} is there already; choose another name or folder") from None
+        raise BoardError(f"{path} exists; choose another name or folder") from None
     except OSError as error:
         raise BoardError(f"cannot write {path}: {error.strerror}") from error
     try:

@@ -85,7 +85,7 @@ def _samples(module: Module, arrays: Mapping[str, Array]) -> list[Sample]:
             if param.name in states:
                 if not all(size.is_constant for size in param.type.shape):
                     raise CalibrationError(
-                        f"the state {source!r} ({param.type}) has a size that only run time knows,"
+                        f"the state {source!r} ({param.type}) has a dynamic size,"
                         f" so it needs samples too: --calibrate {source}=FILE.npz:KEY"
                     )
                 continue

@@ -16,7 +16,7 @@ from relax_aot.ops._op import Array
 
 
 def fold_norms(module: Module) -> Module:
-    """Where weights and statistics are constants of f32 and nobody else reads the convolution."""
+    """Where weights and statistics are constants of f32 and no other call reads the convolution."""
     main = module.main
     constants = dict(module.constant_table)
     makers = {out.name: call for call in main.body for out in call.outs}

@@ -1,6 +1,6 @@
 """quantize and dequantize around the calls that are to work on codes.
 
-What comes out is a module of floats between codes (QDQ); transforms/integers makes integer
+What comes out is a QDQ module; transforms/integers makes integer
 calls of it. A value that such a call reads is coded where it is made, so that no float of it
 has to be kept. Between a contraction and its relu, clip or bias nothing is coded.
 """
@@ -83,7 +83,7 @@ class _Facts:
         return min(ranks) >= 2
 
     def follows(self, call: Call) -> bool:
-        """Whether a call limits, or adds a bias to, sums that nobody else reads."""
+        """Whether a call limits, or adds a bias to, sums that no other call reads."""
         activations = [arg for arg in call.inputs if self.numeric(arg) is None]
         if len(activations) != 1 or not self.is_quantized(call):
             return False

@@ -1,8 +1,8 @@
 """What a kernel does at given sizes, counted from its loops.
 
 A loop whose inside costs the same each time is multiplied; one whose inside depends on its
-variable (tiles with a rest, causal rows) is walked. Where data decide, the dearer side
-counts, and the cost says that it is an upper bound.
+variable (tiles with a rest, causal rows) is walked. For data-dependent branches, the more
+expensive side counts, and the cost says that it is an upper bound.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _replaced(plan: Plan, name: str) -> list[str]:
 
 def step_costs(plan: Plan, sizes: Sizes) -> list[tuple[Step, Cost | None]]:
     """Every step with what one run of it costs; nothing is known of a foreign C function.
-    Sizes that data decide are at their most."""
+    Data-dependent sizes are at their upper bounds."""
     most = inner_sizes(plan.program, plan.module.bounds)
     known = {**sizes, **{n: max(d.evaluate(sizes), 0) for n, d in most.items()}}
     return [

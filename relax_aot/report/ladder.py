@@ -95,7 +95,7 @@ def _joined(members: Sequence[Member]) -> Iterator[Box]:
     for into, group in groupby(members, key=lambda m: m.into):
         together = list(group)
         text = " + ".join(map(_kind, together))
-        what = ", ".join(into) or "nothing: nobody reads it"
+        what = ", ".join(into) or "nothing: unused"
         title = f"writes {what}"
         if len(into) > 1:
             title = f"computed in each of: {what}"

@@ -164,7 +164,7 @@ def _mixed_radix(
 
 
 def coefficient_dim(dim: Dim, name: str) -> Dim | None:
-    """`c` where dim = c * name + rest and neither depends on name; None where there is none."""
+    """`c` where dim = c * name + rest and neither depends on name; None if it does not exist."""
     step = dim.substitute({name: Dim.of(name) + 1}) - dim
     return None if name in step.symbols or _hidden(dim, name) else step
 

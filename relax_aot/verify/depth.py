@@ -160,7 +160,7 @@ class _Count:
         self.loops.pop()
 
     def value(self, dim: Dim) -> int:
-        """What only data decide counts as 1."""
+        """A data-dependent count is 1."""
         return dim.evaluate(self.sizes) if dim.symbols <= self.sizes.keys() else 1
 
 

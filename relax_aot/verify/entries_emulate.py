@@ -88,7 +88,7 @@ def _checked(sample: object) -> tuple[str, Mapping[str, Array], Mapping[str, int
 
 
 def emulate_entries(project: EntriesProject, *sequences: Sequence[EntryCall]) -> list[Emulation]:
-    """The state is kept from call to call of a sequence; each begins anew."""
+    """The state is kept from call to call of a sequence; each starts with a cleared state."""
     calls = [call for sequence in sequences for call in sequence]
     first = [number == 0 for sequence in sequences for number, _ in enumerate(sequence)]
     require_emulator(project.board)

@@ -32,7 +32,7 @@ class Case:
     sizes: dict[str, int]
     inputs: tuple[Array, ...]
     anew: bool = False
-    """Whether the state begins anew with this call."""
+    """Whether the state is cleared before this call."""
 
     @property
     def shown(self) -> str:
@@ -142,12 +142,12 @@ def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:
             break
     if not chosen:
         needs = ", ".join(str(c) for c in interface.conditions)
-        raise SizeChoiceError(f"found no sizes that fulfil {needs}; give some with --at")
+        raise SizeChoiceError(f"found no sizes that fulfill {needs}; give some with --at")
     return chosen
 
 
 def allowed(interface: Interface, sizes: Mapping[str, int]) -> bool:
-    """Whether these sizes fulfil what the model needs of them."""
+    """Whether these sizes fulfill the conditions of the model."""
     for condition in interface.conditions:
         left, right = condition.left.evaluate(sizes), condition.right.evaluate(sizes)
         if left != right if condition.relation == "==" else left > right:

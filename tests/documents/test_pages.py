@@ -46,7 +46,7 @@ ELSEWHERE = {
     "reference/serial.md": "needs a board at a serial line; tests/emulation/test_serial.py has one",
     "how-to/pytorch.md": "needs PyTorch; tests/frontends/torch does the same",
 }
-"""Pages with blocks that are not stories: who runs them, or why nobody does."""
+"""Pages with blocks that are not stories: the test that runs them, or why none does."""
 FRAGMENTS = ("struct gesture_memory memory =",)
 """Beginnings of blocks of C that are no whole file."""
 INSTALLS = re.compile(r"^(pip install|make) .*\n", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What nobody reads is not emitted: generated C has no unused name, whatever was fused.
+"""Unused values are not emitted: generated C has no unused name, whatever was fused.
 
 Fused readers of values with axes of size 1 leave indices, lengths and locals behind. Compilers
 warn of those, and a strict build (`-Werror`) stops there.

@@ -251,7 +251,7 @@ def test_another_model_on_the_board_is_refused(bench: Bench, tmp_path: Path) -> 
 
 
 class Dead:
-    """Nobody at the other end."""
+    """No board at the other end."""
 
     in_waiting = 0
 

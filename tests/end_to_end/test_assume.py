@@ -113,7 +113,7 @@ def test_nothing_changes_where_a_relation_does_not_hold() -> None:
     ids=str,
 )
 def test_a_contradiction_is_one_clear_error(assume: list[str]) -> None:
-    with pytest.raises(WrongBound, match="no size fulfils --assume") as caught:
+    with pytest.raises(WrongBound, match="no size fulfills --assume") as caught:
         project_of(added(), assume)
     assert "n in 1..64" in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Results whose sizes data decide: as many elements as ONNX Runtime gives, and `result` says so."""
+"""Results of data-dependent sizes: as many elements as ONNX Runtime gives, and `result` says so."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(
     inputs: Mapping[str, tuple[int, Shape]],
     outputs: Mapping[str, tuple[int, int]],
 ) -> Any:
-    """`outputs` are element types and ranks: nobody knows the sizes."""
+    """`outputs` are element types and ranks: their sizes are unknown."""
     graph = helper.make_graph(
         nodes,
         "sizes",
@@ -263,7 +263,7 @@ def test_a_project_says_which_sizes_data_decide(tmp_path: Path) -> None:
     assert "/* 0 to 5, determined by data, set in `result`: axis 1 of out */" in header
     assert "/* 1 to FOUND_N_MAX: input x, axis 0 */" in header
     assert "need not hold" in header
-    assert "also those that data decided" in readme
+    assert "also the data-dependent ones" in readme
     assert "| size | out_1: axis 1 of out, 0..5, determined by data" in readme
     assert "| output | `out`: int64[1, out_1]" in readme
     table = project.report(tmp_path / "r.txt", format="txt").read_text()

@@ -331,7 +331,7 @@ def test_the_text_form_is_read_back(tmp_path: Path) -> None:
     [
         ("entry a\nfunc @f(%x: f32[2]) {\n  return %y\n}\n", "line 3"),
         ("symbol n in 1..2\nentry a\n", "line 1: this stands before the first entry"),
-        ("entry a\nentry a\n", "line 2: the entry a is there already"),
+        ("entry a\nentry a\n", "line 2: duplicate entry a"),
         ("entry a\n", "expected a function"),
         ("func @f(%x: f32[2]) {\n}\n", "there is no entry"),
     ],
@@ -495,7 +495,7 @@ def test_the_command_line_compiles_entries(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        (("a=x.onnx", "a=y.onnx"), "the entry a is there already"),
+        (("a=x.onnx", "a=y.onnx"), "duplicate entry a"),
         (("a=x.onnx", "y.onnx"), "each with its name"),
         (("x.onnx", "y.onnx"), "each with its name"),
         (("a=",), "each with its name"),

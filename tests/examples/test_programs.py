@@ -19,7 +19,7 @@ STRICT = (
     "-Wconversion", "-Wshadow", "-Wvla", "-Wdouble-promotion", "-Wstrict-prototypes",
     "-Wmissing-prototypes", "-Werror",
 )  # fmt: skip
-# Apart from the warnings: with its sanitizers on, gcc sees narrowing where there is none. Debian's
+# Apart from the warnings: with its sanitizers on, gcc reports false narrowing. Debian's
 # clang comes without the libraries that its sanitizers need.
 BUILDS = {
     "gcc": ("gcc", *STRICT),

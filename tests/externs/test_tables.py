@@ -70,7 +70,7 @@ WRONG = {
         argument("x", '{ input = "f32[*m, k]", of = "p" }'),
         r'no %p that is read, only %x, %e, %gain; say which with of = "name"',
     ),
-    "value that the pattern reads and nobody takes": (
+    "value that the pattern reads and no parameter takes": (
         argument("epsilon", "{ value = 0.5 }"),
         "reads %e, which no C parameter takes",
     ),
@@ -283,7 +283,7 @@ NO_FIT = {
     "a list as a size": ({"kernel": "$k"}, r"\$k is no size, but \(3,\)"),
     "no element": ({"kernel": "$k", "k": 'attribute = "k[1]"'}, "has no element 1"),
     "no number": ({"kernel": "$k", "k": 'attribute = "k"'}, r"is no number, but \(3,\)"),
-    "a name that nobody uses": ({"kernel": "[$q]", "k": "value = 1"}, r"the attribute \$q"),
+    "an unused name": ({"kernel": "[$q]", "k": "value = 1"}, r"the attribute \$q"),
     "a requirement": ({"extra": 'requires = "k > 3"'}, "'k > 3' is not certain"),
     "no such attribute": ({"kernel": "[3]", "k": 'attribute = "kernels"'}, "there are: ceil_mode"),
 }  # fmt: skip

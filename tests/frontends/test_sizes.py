@@ -118,7 +118,7 @@ BODIES = {
         up = Ceil(root)
         k = Cast <to = 7> (up)
         y = Slice(x, first, k, one)""",
-    "a size that data decide, within limits": """
+    "a data-dependent size, within limits": """
         axes = Constant <value = int64[1] {0}> ()
         flat = Reshape(x, minus)
         some = Gather(flat, first)

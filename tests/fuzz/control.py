@@ -1,4 +1,4 @@
-"""Steps with bodies of their own, and those whose results have sizes that data decide."""
+"""Steps with bodies of their own, and those whose results have data-dependent sizes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def random_graph(seed: int) -> Fuzzed:
 
 
 def wide_graph(seed: int) -> Fuzzed:
-    """A graph with scattering, unpooling, resizing, recurrences, sizes that data decide."""
+    """A graph with scattering, unpooling, resizing, recurrences, data-dependent sizes."""
     random = Random(f"wide {seed}")
     wild = seed % WILD_EVERY == WILD_EVERY - 1
     return drawn(random, WILD_STEPS if wild else WIDE_STEPS, (4, 12), wild=wild)

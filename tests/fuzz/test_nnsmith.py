@@ -48,7 +48,7 @@ class Report:
     refused: list[str] = field(default_factory=list)
     unmet: int = 0
     """Runs that ended with the status of a relation between sizes, say that two be equal: a
-    size that only run time knows is never stretched from 1."""
+    dynamic size is never broadcast from 1."""
     stopped: list[str] = field(default_factory=list)
     """Ended with a status where the oracles give values."""
     wrong: list[str] = field(default_factory=list)

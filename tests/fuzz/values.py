@@ -100,7 +100,7 @@ class Graph:
     wild: bool = False
     """Whether inputs have special values: NaN, infinities, -0, subnormals, extreme integers."""
     computed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Bounds of sizes that data decide, which a user has to give."""
+    """Bounds of data-dependent sizes, which a user has to give."""
     _count: int = 0
 
     def name(self, prefix: str = "v") -> str:

@@ -1,4 +1,4 @@
-"""Random ONNX graphs with scattering, unpooling, resizing, recurrences, sizes that data decide
+"""Random ONNX graphs with scattering, unpooling, resizing, recurrences, data-dependent sizes
 and special values compute what ONNX Runtime computes, node by node.
 
     python -m tests.fuzz.wide --seeds 0:5000 [--jobs 2]

@@ -1,5 +1,5 @@
 """More steps of random graphs: scattering, unpooling, resizing, sampling, recurrences, and
-results whose sizes data decide. Together with those of `steps.py` they are `WIDE_STEPS`.
+results of data-dependent sizes. Together with those of `steps.py` they are `WIDE_STEPS`.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ def recurrent_any(g: Graph) -> None:
     g.step(kind, *operands, outs=outs, **attributes)
 
 
-# Sizes that data decide
+# Data-dependent sizes
 
 
 def unique(g: Graph) -> None:

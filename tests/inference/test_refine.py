@@ -394,7 +394,7 @@ def test_a_slice_that_only_some_sizes_allow_is_checked_on_entry() -> None:
         host(x=ramp(3), y=ramp(5))
 
 
-# Sizes that data decide
+# Data-dependent sizes
 
 
 TAKE = """

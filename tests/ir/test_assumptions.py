@@ -165,7 +165,7 @@ def test_what_is_proved_holds(
 @given(BOXES, st.lists(RELATIONS, min_size=1, max_size=3))
 @settings(max_examples=300)
 def test_no_size_is_lost(box: dict[str, tuple[int, int]], relations: list[Relation]) -> None:
-    """`any_size` is False exactly where no size in a small box fulfils the relations."""
+    """`any_size` is False exactly where no size in a small box fulfills the relations."""
     assert any_size(Bounds.of(box), relations) == bool(fulfilling(box, relations))
 
 

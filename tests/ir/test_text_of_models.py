@@ -43,7 +43,7 @@ def stated_by_ops(module: Module) -> Module:
 
 
 def counted() -> Any:
-    """Sizes that data decide: `define`, and what must hold of them: `check`."""
+    """Data-dependent sizes: `define`, and what must hold of them: `check`."""
     return model(
         [
             helper.make_node("NonZero", ["x"], ["places"]),

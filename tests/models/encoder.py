@@ -1,4 +1,4 @@
-"""A transformer encoder with symbolic batch and length, spelt as PyTorch's exporter spells it.
+"""A transformer encoder with symbolic batch and length, as PyTorch's exporter writes it.
 
 `encoder` makes the ONNX model, `encoder_forward` says in NumPy what it computes.
 """

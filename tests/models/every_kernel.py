@@ -97,7 +97,7 @@ def together(parts: Mapping[str, Convolution]) -> onnx.ModelProto:
 
 
 def codes_and_sums() -> onnx.ModelProto:
-    """Between codes of 8 bits: a convolution, a residual sum, a product, and a softmax."""
+    """On 8-bit quantized values: a convolution, a residual sum, a product, and a softmax."""
     rng = np.random.default_rng(1)
     # Powers of two: what lies between two codes is no matter of rounding.
     one = np.array(1 / 16, np.float32), np.array(3, np.int8)

@@ -98,7 +98,7 @@ class Flow(nn.Module):
 
 
 class Experts(nn.Module):
-    """Each token goes to its best expert: as many tokens as data decide."""
+    """Each token goes to its best expert: a data-dependent number of tokens."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -140,7 +140,7 @@ RUNTIME = {
     ),
     **dict.fromkeys(
         (f"max_pool_with_indices_{n}_1" for n in (0, 1, 10, 11, 12, 13)),
-        "the implementation numbers the elements of each channel anew",
+        "the implementation numbers the elements of each channel again",
     ),
     **dict.fromkeys(
         (f"max_unpool_{n}_1" for n in range(3)),

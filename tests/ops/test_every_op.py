@@ -81,7 +81,7 @@ def test_a_view_keeps_the_bytes_of_its_first_argument(case: Case) -> None:
 
 
 def exact(case: Case) -> bool:
-    """Nothing but wide integers and truths go in and come out: shape arithmetic sees it."""
+    """Nothing but wide integers and booleans go in and come out: shape arithmetic sees it."""
     arrays = (*case.inputs, *case.expected)
     return all(array.dtype in (np.int32, np.int64, np.bool_) for array in arrays)
 

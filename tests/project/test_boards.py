@@ -188,7 +188,7 @@ def test_a_new_board_loads_as_it_stands(cpu: str, tmp_path: Path) -> None:
         ROOT / "examples" / "gesture" / "gesture.onnx", str(tmp_path / "mine.toml"), GESTURE
     )
     assert made.board == board
-    with pytest.raises(BoardError, match="is there already"):
+    with pytest.raises(BoardError, match="exists"):
         new_board("mine", cpu, tmp_path)
 
 

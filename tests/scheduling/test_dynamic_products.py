@@ -1,4 +1,4 @@
-"""Products of codes whose zero point the data decide, with known weights, beside NumPy.
+"""Quantized products with a dynamic zero point and constant weights, compared with NumPy.
 
 ONNX Runtime is no witness here: without VNNI its products saturate in 16 bits."""
 

@@ -117,7 +117,7 @@ def test_a_fault_is_an_alarm(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_changed_project_is_proven_again(tmp_path: Path) -> None:
-    """With pointers of 32 bits, as the board has; a fault that somebody wrote into it is found."""
+    """With pointers of 32 bits, as the board has; an inserted fault is found."""
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
     onnx.save(PROVEN["chain"].make(), tmp_path / "chain.onnx")

@@ -1,4 +1,4 @@
-"""The stack bound that users see beside the painted high-water mark on a board, for the model's
+"""The stack bound that users see and the measured stack on a board, for the model's
 run alone; and what is read from machine code beside the compiler's own figures."""
 
 from __future__ import annotations

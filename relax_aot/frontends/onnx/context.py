@@ -38,7 +38,7 @@ Results = Var | Listed | tuple[Var | None, ...]
 class Scope:
     """The values that the nodes of one graph see: its own, then those around it.
 
-    Initializers become constants when they are first used; nobody pays for the others.
+    Initializers become constants when they are first used; unused ones cost nothing.
     """
 
     tensors: dict[str, TensorProto]
@@ -91,7 +91,7 @@ class Arguments:
 
     @property
     def wanted(self) -> list[bool]:
-        """For each output whether somebody may want it."""
+        """For each output whether it may be used."""
         return [bool(name) for name in self.proto.output]
 
     def arg(self, index: int) -> Var:
@@ -177,11 +177,11 @@ class Constants(Arguments):
         return default if found is None else found[0]  # type: ignore[return-value]  # not both None
 
     def dims(self, index: int) -> tuple[Dim, ...]:
-        """The sizes that an input holds; refused where only run time knows them."""
+        """The sizes that an input holds; dynamic ones are refused."""
         found = self.builder.dims(self.arg(index))
         if found is None:
             raise Refused(
-                f"{self._input(index)} holds sizes that only run time knows; make it a constant"
+                f"{self._input(index)} holds dynamic sizes; make it a constant"
                 f"{self.fixable(index)}, or derive it from shapes"
             )
         return found
@@ -262,7 +262,7 @@ class Node(Constants):
     def size_of(
         self, value: Var, element: int, axis: int, most: Dim | None = None, least: int = 0
     ) -> Dim:
-        """A size of this node's first result that only run time knows: an element of `value`.
+        """A data-dependent size of this node's first result: an element of `value`.
         Where `most` says nothing the model may, as a declared size; else the user has to
         bound it."""
         result = next(name for name in self.proto.output if name)
@@ -299,7 +299,7 @@ class Node(Constants):
             return elements.constant
         told = self.declared_rank
         if told is None:
-            raise Refused("its result has a rank that only run time knows")
+            raise Refused("its result has a dynamic rank")
         rank = told - beside
         self.as_long(index, rank)
         return rank
@@ -320,7 +320,7 @@ class Node(Constants):
 
     def sizes(self, index: int, axes: Sequence[int], most: Sequence[Dim] = ()) -> tuple[Dim, ...]:
         """The sizes that an input holds, known or not: those of axes `axes` of the result.
-        Each size that only run time knows becomes a symbol, at most as great as `most` says."""
+        Each data-dependent size becomes a symbol, at most as great as `most` says."""
         var = self.arg(index)
         known = self.builder.dims(var)
         if known is not None:

@@ -64,7 +64,7 @@ def _filter(node: Node, seen: Var, dtype: DType) -> Var:
 
 
 def _mask(node: Node, mask: Var, keys: Dim, dtype: DType) -> Var:
-    """[batch]: how many keys there are; [batch, keys] and more axes: 0 where there is none."""
+    """[batch]: how many keys there are; [batch, keys] and more axes: 0 without a mask."""
     if mask.type.rank == 1:
         places = node.emit("range", start=0, step=1, length=keys, dtype=mask.type.dtype)
         ends = node.reshape(mask, (mask.type.shape[0], ONE, ONE, ONE))

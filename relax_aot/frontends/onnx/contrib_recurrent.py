@@ -1,7 +1,7 @@
 """DynamicQuantizeLSTM of the domain com.microsoft, by the operators that it stands for.
 
 What goes into a product is quantized by its own range: the sequence at once, the hidden state of
-all samples in each turn, as ONNX Runtime does on one thread.
+all samples in each iteration, as ONNX Runtime does on one thread.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ def _if(node: Node) -> Results:
 
 
 def _check_conditions(node: Node, truth: object, side: str, needs: list[Condition]) -> None:
-    """What a branch needs of sizes is checked on entry, whichever branch runs. That is right
-    where data decide; where sizes decide, it would refuse sizes that the other branch takes."""
+    """Check the size conditions of a branch on entry, whichever branch runs. If the condition of
+    the `If` depends on sizes, this would refuse sizes of the other branch."""
     if isinstance(truth, Condition) and needs:
         raise Refused(
             f"its {side} branch needs {needs[0]}, which is not so for all sizes that reach it"
@@ -54,7 +54,7 @@ def _check_conditions(node: Node, truth: object, side: str, needs: list[Conditio
 def _way_out(truth: object, bounds: Bounds) -> str:
     """For which sizes the condition would be decided."""
     if not isinstance(truth, Condition):
-        return "; its condition is data that only run time knows, so fix the input behind it"
+        return "; its condition depends on data, so fix the input that decides it"
     symbol, ranges = runs_of(truth, bounds)
     if not ranges:
         symbols = sorted(truth.left.symbols | truth.right.symbols)

@@ -140,7 +140,7 @@ class _Import:
             shapes = {value.name: _axes_of(value) for value in self.declared}
             return input_sizes(shapes, given, self.options, taken)
         except MissingBound:
-            # A bound does not help a model with operators that nobody reads.
+            # A bound does not help a model with unsupported operators.
             for node in needed(self.graph):
                 reason = self._reason_against(node)
                 if reason:

@@ -28,12 +28,12 @@ from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    "Loop": "results of one turn have the same sizes in every turn",
+    "Loop": "results of one iteration have the same sizes in every iteration",
     "Scan": "of operator set 8: without sequence_lens",
 }
 
 Inputs = Callable[[FunctionBuilder, Dim], Sequence[Var]]
-"""What a body reads beside its carried values, for one turn."""
+"""What a body reads beside its carried values, for one iteration."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class _Repetition:
     def _as_declared(
         self, body: FunctionBuilder, value: Var, declared: Sequence[int | None]
     ) -> Var:
-        """Of a size that data decide, a body may say more than follows from its nodes; run time
+        """Of a data-dependent size, a body may say more than follows from its nodes; run time
         checks it. What follows from the sizes of inputs needs no such help, and may be newer."""
         inner = {symbol.name for symbol in self.node.builder.shared.symbols if symbol.inner}
         shape = [
@@ -143,7 +143,7 @@ class _Repetition:
         return len(shared.symbols), len(shared.conditions), len(shared.functions)
 
     def _restore(self, kept: tuple[int, int, int]) -> None:
-        """Forget what an import that is made anew left behind."""
+        """Forget what an import that is repeated left behind."""
         shared = self.node.builder.shared
         del shared.symbols[kept[0] :]
         del shared.conditions[kept[1] :]
@@ -252,14 +252,14 @@ def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:
             return trips, False
     if not bound:
         raise Refused(
-            f"data decide how many turns it makes; give --bound {rows[0]}_0=... for the most"
+            f"its number of iterations depends on data; give --bound {rows[0]}_0=... for the most"
         )
     if given is None:
         return Dim.of(bound), True
     if known is not None:
         if trips.is_constant and not always:
             return Dim.of(bound), True
-        node.require_at_most(trips, bound, "the turns of a Loop")
+        node.require_at_most(trips, bound, "the iterations of a Loop")
         return trips, False
     # More turns than the bound are an error at once, whenever a condition may end them.
     kind = given.type.dtype.numpy

@@ -63,7 +63,7 @@ def _slice(node: Node) -> Results:
     begins, lengths = [], []
     for start, end, axis, step in zip(starts, ends, places, steps, strict=True):
         if not (_sided(start, bounds) and _sided(end, bounds)) and node.opset >= 10:
-            # Whether such an index counts from the end, run time knows.
+            # Such an index may count from the end, which is dynamic.
             return _slice_at_run_time(node, x)
         # ONNX's numbers beyond any size stand for "open", and need no clamping then.
         begin, length = normalize_slice(
@@ -266,7 +266,7 @@ def _space_to_depth(node: Node) -> Results:
 
 
 def _trilu(node: Node) -> Results:
-    """The diagonal's place may be a size, or a number that only run time knows."""
+    """The diagonal's place may be a size, or a dynamic number."""
     x, offset, upper = node.arg(0), node.optional(1), bool(node.attr("upper", 1))
     if offset is not None and node.builder.dims(offset) is None:
         return node.emit("trilu", x, offset, upper=upper)

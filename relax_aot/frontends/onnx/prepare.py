@@ -196,7 +196,7 @@ def _element_types(model: ModelProto) -> dict[str, int]:
 
 
 def _each_defined(model: ModelProto, operators: Iterable[tuple[str, str]]) -> ModelProto:
-    """One by one, so that a definition that needs types nobody knows spoils no other."""
+    """One by one, so that a definition that needs unknown types spoils no other."""
     for operator in operators:
         try:
             model = inliner.inline_selected_functions(

@@ -80,7 +80,7 @@ def _matmul_integer(node: Node) -> Results:
 
 
 def _moved_by_data(node: Node, zero: Var | None, other: Var | None) -> Var | None:
-    """What one zero point that only run time knows takes off the products with known weights:
+    """The effect of a dynamic zero point on the products with constant weights:
     itself times the sum of each column. Both wrap alike."""
     weights = node.builder.numeric(node.arg(1))
     less = np.zeros((), np.int64) if other is None else node.builder.numeric(other)

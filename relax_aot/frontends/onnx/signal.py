@@ -49,7 +49,7 @@ def _length(node: Node, index: int, name: str, most: Dim | None = None) -> Dim:
 
 
 def _dft_along(node: Node, x: Var, along: Var, inverse: bool, onesided: bool) -> Results:
-    """Along an axis that run time knows, which shapes the result where sizes change."""
+    """Along a dynamic axis, which shapes the result where sizes change."""
     signal = x.type.shape[:-1]
     given = None
     if node.optional(1) is not None:

@@ -1,4 +1,4 @@
-"""What a user says about a module that is there already: bounds, fixed inputs, states."""
+"""What a user says about a loaded module: bounds, fixed inputs, states."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _with_fixed(module: Module, name: str, value: object) -> Module:
 
 
 def _said_less(call: Call) -> Call:
-    """What ops make of their arguments is deduced anew, since these are known better."""
+    """What ops make of their arguments is deduced again, since these are known better."""
     if call.op not in all_ops():
         return call
     unsaid = cast(TensorType, CoarseType())

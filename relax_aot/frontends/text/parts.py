@@ -24,7 +24,7 @@ def parts_of(text: str) -> dict[str, str]:
     ends = [*(n for n, _ in heads[1:]), len(lines)]
     for (start, name), end in zip(heads, ends, strict=True):
         if name in parts:
-            raise ModelError(f"line {start + 1}: the entry {name} is there already")
+            raise ModelError(f"line {start + 1}: duplicate entry {name}")
         parts[name] = "\n" * (start + 1) + "\n".join(lines[start + 1 : end]) + "\n"
     return parts
 

@@ -204,11 +204,11 @@ class Node(Arguments):
         return value
 
     def dims(self, index: int) -> tuple[Dim, ...]:
-        """The sizes that an input holds; refused where only run time knows them."""
+        """The sizes that an input holds; dynamic ones are refused."""
         found = self.builder.dims(self.arg(index))
         if found is None:
             name = self.tensor(index).name
-            raise Refused(f"input {name!r} holds sizes that only run time knows; make it constant")
+            raise Refused(f"input {name!r} holds dynamic sizes; make it constant")
         return found
 
     def ints(self, index: int) -> list[int]:

@@ -64,7 +64,7 @@ def rounded_once(
     scales: Array, low: int, high: int, formula: Formula, *, each: bool = False
 ) -> tuple[Array, Array] | None:
     """Factors and shifts with (sum * factor + half) >> shift equal to `formula` wherever the
-    result is in `low..high`, and beyond on the same side; None where there are none. One shift
+    result is in `low..high`, and beyond on the same side; None if they do not exist. One shift
     for all where that will do, unless `each` has one of its own.
 
     Both grow with the sum, so they are equal if they step to each result at the same sum. That

@@ -143,7 +143,7 @@ class _Import:
         try:
             return input_sizes(axes, given, self.options, {*self.inputs, *self.outputs})
         except MissingBound:
-            # A bound does not help a model with operators that nobody reads.
+            # A bound does not help a model with unsupported operators.
             for operator in self._needed():
                 reason = reason_against(operator)
                 if reason:

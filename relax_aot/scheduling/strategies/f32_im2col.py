@@ -123,7 +123,7 @@ def _size(
 
 
 def _panel_columns(reductions: Sequence[For], target: Target) -> int:
-    """Columns of a panel that is small enough; 0 where there is none."""
+    """Columns of a panel that is small enough; 0 if none is."""
     sizes = [loop.stop - loop.start for loop in reductions]
     if not all(size.is_constant and size.constant > 0 for size in sizes):
         return 0
