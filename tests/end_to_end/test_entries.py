@@ -488,7 +488,7 @@ def saved(folder: Path) -> list[str]:
 def test_the_command_line_compiles_entries(tmp_path: Path) -> None:
     found = run("compile", *saved(tmp_path), "-o", tmp_path / "out", "--name", "llm", *OPTIONS)
     assert found.exit_code == 0, found.output
-    assert "together: arena" in found.output
+    assert "project: arena" in found.output
     assert (tmp_path / "out" / "llm.h").is_file()
 
 
@@ -557,7 +557,7 @@ def test_a_report_is_of_one_entry(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", ["prove", "bug", "runner"])
 def test_verbs_of_one_model(verb: str, tmp_path: Path) -> None:
     found = run(verb, *saved(tmp_path), "-o", tmp_path / "out", "--board", "mps2-an386")
-    assert f"{verb} takes one model, not several entries" in str(found.exception)
+    assert f"{verb} accepts one model, not several entries" in str(found.exception)
 
 
 @pytest.mark.qemu
