@@ -20,7 +20,7 @@ BRITISH = re.compile(
     r"\w*(?:quanti|optimi|normali|initiali|recogni|minimi|maximi|seriali|organi|generali|speciali"
     r"|vectori|utili|materiali|customi|emphasi|summari|categori|paralleli|lineari|equali|finali"
     r"|stabili|saniti|randomi|canonicali|tokeni|synchroni|prioriti)s(?:e|ed|es|er|ers|ing|ation)\b"
-    r"|\banalys(?:e|ed|es|ing)\b"
+    r"|\banalys(?:e|ed|ing)\b"
     r"|\w*(?:neighbour|behaviour|colour|favour|labour|flavour)\w*"
     r"|\b(?:centre|centres|licence|licences|fulfil|fulfils|spelt|grey|metre|metres|programme"
     r"|modelled|labelled|cancelled|artefact|defence)\b",
