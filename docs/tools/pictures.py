@@ -67,7 +67,7 @@ def planned() -> Planned:
 
 
 def svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
-    """Colors work on light and dark pages, because the picture brings its own ground."""
+    """Colors work on light and dark pages, because the picture has its own background."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}"'
         ' font-family="sans-serif" font-size="12" role="img">'
@@ -130,7 +130,7 @@ def picture_of_sizes() -> str:
 
 
 def picture_of_orientation() -> str:
-    """Who lies above whom: an arrow goes from a value to those directly below it."""
+    """The orientation: an arrow goes from a value to those directly below it."""
     plan = planned()
     level: dict[str, int] = {}
     for name, under in plan.below.items():
@@ -166,7 +166,7 @@ def picture_of_orientation() -> str:
         parts.append(text(x, y + 4, f"{value.name}: {value.size} bytes", "middle"))
     most = max(columns.values()) + 1
     return svg(
-        2 * ROOM + (most + 0.5) * (wide + ROOM) - ROOM, floor + 10, "Who lies above whom", parts
+        2 * ROOM + (most + 0.5) * (wide + ROOM) - ROOM, floor + 10, "Orientation of the values", parts
     )
 
 
