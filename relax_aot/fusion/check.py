@@ -15,7 +15,8 @@ from relax_aot.fusion.checking.arrays import Array, Arrays
 from relax_aot.fusion.checking.boxes import reshaped
 from relax_aot.fusion.checking.compare import Comparison, same_arrays
 from relax_aot.fusion.checking.execute import Executed, NotFollowedError, execute
-from relax_aot.fusion.checking.terms import Term, World
+from relax_aot.fusion.checking.ranges import ONE, ZERO
+from relax_aot.fusion.checking.terms import Term, World, reachable
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Buffer, Expr, Kernel, Load, Multiply, Stmt, Store
 from relax_aot.ir.rewrite import map_exprs, map_statements
@@ -175,8 +176,25 @@ class _FunctionCheck:
         made_of = [self._executed[part][0] for part in sorted(parts)]
         if found.checks != frozenset[object]().union(*(part.checks for part in made_of)):
             raise FusionError(kernel.name, "an index from data is checked otherwise")
+        self._check_unneeded(kernel, call, found, results)
         if not found.single <= frozenset[object]().union(*(part.single for part in made_of)):
             raise FusionError(kernel.name, "an index on an axis of one position is not 0")
+
+    def _check_unneeded(
+        self, kernel: Kernel, call: Call, found: Executed, results: Mapping[str, Array]
+    ) -> None:
+        """Loads that no result needs are compared with nothing: they have to lie in their
+        buffers."""
+        outs = (results[out.name] for out in call.outs[: len(kernel.outputs)])
+        needed = reachable(self._arrays.term_of(array) for array in outs)
+        world = self._world
+        for (name, index), (value, shape) in found.loads.items():
+            if value in needed:
+                continue
+            for dim, size in zip(index, shape, strict=True):
+                if not (world.known_le(ZERO, dim) and world.known_le(dim + ONE, size)):
+                    reason = f"a load of {name} that no result needs is not proven to lie inside"
+                    raise FusionError(kernel.name, reason)
 
 
 def _over_values(kernel: Kernel, call: Call) -> tuple[Stmt, ...]:

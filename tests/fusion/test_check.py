@@ -16,9 +16,11 @@ from relax_aot.driver import Options, load
 from relax_aot.fusion import check as fusion_check
 from relax_aot.fusion import legality
 from relax_aot.fusion.check import FusionError, check
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Kernel
+from relax_aot.ir.loops import Declare, For, Kernel, Load, Local
 from relax_aot.ir.text import kernel_text
+from relax_aot.ir.types import DType
 from relax_aot.project.board import load_board
 from relax_aot.verify.fused_kernels import compare_fused
 from tests.fusion.mutants import Mutant, kernel_inputs, mutants, outcome, same_outcome, work
@@ -189,6 +191,26 @@ def test_a_graph_that_lost_something_is_refused() -> None:
     swapped = replace(main, results=main.results[::-1])
     with pytest.raises(FusionError, match="interface"):
         check(module, replace(fused, functions=(swapped, *fused.functions[1:])))
+
+
+@pytest.mark.parametrize(("moved", "inside"), [(0, True), (1, False), (-1, False)])
+def test_a_load_that_no_result_needs_lies_in_its_buffer(moved: int, inside: bool) -> None:
+    before = lowered(rx.parse(CHAIN))
+    after = fusion.fuse(before).module
+    call = after.main.body[0]
+    kernel = after.kernel_table[call.ref("kernel")]
+    loop = kernel.body[0]
+    assert isinstance(loop, For)
+    index = (Dim.of(loop.variable) + moved,)
+    dead = Declare(Local("dead", DType.F32), Load(kernel.inputs[0], index))
+    changed = replace(kernel, body=(replace(loop, body=(dead, *loop.body)),))
+    kernels = tuple(changed if one is kernel else one for one in after.kernels)
+    mutated = replace(after, kernels=kernels)
+    if inside:
+        check(before, mutated)
+        return
+    with pytest.raises(FusionError, match="no result needs"):
+        check(before, mutated)
 
 
 def test_exchanged_operands_of_a_call_are_refused() -> None:

@@ -22,6 +22,7 @@ from relax_aot.ir.loops import (
     Select,
     Unary,
 )
+from relax_aot.ir.types import Shape
 
 Single = tuple[str, int, tuple[tuple[int, int], ...]]
 """A value, an axis, and the index there without the names in it."""
@@ -45,6 +46,7 @@ class Evaluation:
         self._names = names
         self._arrays = Arrays(world)
         self._single: set[Single] = set()
+        self._loads: dict[tuple[str, At], tuple[Term, Shape]] = {}
 
     def _at(self, index: At, state: State) -> At:
         """The index over the loops of the world."""
@@ -87,8 +89,11 @@ class Evaluation:
                 if size == ONE and dim != ZERO:
                     shown = tuple((factor, len(atoms)) for factor, atoms in dim.terms)
                     self._single.add((self._names[buffer.name], axis, shown))
-            return self._arrays.read(array, self._arrays.valid(at, array.shape))
-        return self._world.term("leaf", (self._names[buffer.name], buffer.dtype), at)
+            value = self._arrays.read(array, self._arrays.valid(at, array.shape))
+        else:
+            value = self._world.term("leaf", (self._names[buffer.name], buffer.dtype), at)
+        self._loads[buffer.name, at] = value, buffer.shape
+        return value
 
 
 def select(world: World, condition: Term, then: Term, other: Term) -> Term:

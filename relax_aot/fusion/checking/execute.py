@@ -14,7 +14,7 @@ from relax_aot.fusion.checking.arrays import Array, Arrays, Box
 from relax_aot.fusion.checking.boxes import disjoint, over_loop
 from relax_aot.fusion.checking.effects import DIGITS, Loops, own_rows
 from relax_aot.fusion.checking.evaluate import Evaluation, Single, State, select
-from relax_aot.fusion.checking.ranges import ONE
+from relax_aot.fusion.checking.ranges import ONE, At
 from relax_aot.fusion.checking.terms import Bound, Term, World, definition
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
@@ -31,6 +31,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
 )
+from relax_aot.ir.types import Shape
 
 
 class NotFollowedError(Exception):
@@ -45,6 +46,8 @@ class Executed:
     """Ranges, in sizes alone, outside which an index from data is refused."""
     single: frozenset[Single]
     """Loads on an axis of one position whose index is not known to be 0."""
+    loads: Mapping[tuple[str, At], tuple[Term, Shape]]
+    """Elements that are read, by buffer and index: their values, and the shapes of the buffers."""
 
 
 def execute(kernel: Kernel, names: Mapping[str, str], world: World) -> Executed:
@@ -63,7 +66,7 @@ class _Execution(Evaluation):
         arrays = {b.name: self._arrays.undefined(b.dtype, b.shape) for b in own}
         state = State({}, {}, arrays)
         self._block(kernel.body, state)
-        return Executed(state.arrays, frozenset(self._checks), frozenset(self._single))
+        return Executed(state.arrays, frozenset(self._checks), frozenset(self._single), self._loads)
 
     # Statements
 

@@ -11,7 +11,7 @@ ever captured by a substitution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -270,3 +270,15 @@ def _representable(value: Term, dtype: DType) -> bool:
         case "select":
             return _representable(value.args[1], dtype) and _representable(value.args[2], dtype)
     return False
+
+
+def reachable(terms: Iterable[Term]) -> set[Term]:
+    """These terms and all that they are made of."""
+    found: set[Term] = set()
+    ahead = list(terms)
+    while ahead:
+        term = ahead.pop()
+        if term not in found:
+            found.add(term)
+            ahead += term.args
+    return found
