@@ -1,8 +1,8 @@
 """Loop nests that a schedule may rebuild, recognized by what they do and not by a name.
 
 A nest is a chain of loops around a leaf that sums up something: `for outputs { sum = 0; for
-reductions { sum += a * b }; store f(sum) }`. A loop of the chain is *free* where its turns
-write different elements and none reads what another writes: its turns may run in any order.
+reductions { sum += a * b }; store f(sum) }`. A loop of the chain is *free* if its
+iterations write different elements and none reads what another writes: they may run in any order.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ behind the last one, since they read and write whole vectors.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,21 @@ import pytest
 from relax_aot.evaluation import interpret
 from relax_aot.evaluation.interpret import IndexFault, run_kernel
 from relax_aot.evaluation.kernel_code import Memory
-from relax_aot.ir.loops import Kernel
+from relax_aot.ir.loops import Buffer, Kernel
 from tests.models.onnx_text import Array
 from tests.trust.build_matrix import project
 
-BEHIND = 16
-"""Elements of a vector, or of the columns of a tile."""
+BEHIND = 24
+"""The columns of a tile and a vector of eight: C writes and reads whole ones, of which the
+meaning of a micro-kernel writes the results alone."""
 MODELS = ("dense", "sums", "lite", "channel")
 TARGETS = ("M4", "M55", "host")
+
+
+def allowed(buffer: Buffer, sizes: dict[str, int]) -> int:
+    """Of a panel of interleaved columns, those that a tile does not need in the last step."""
+    _, *columns = (dim.evaluate(sizes) for dim in buffer.shape)
+    return max(BEHIND, prod(columns)) if len(columns) == 2 else BEHIND
 
 
 def arrays(kernel: Kernel, sizes: dict[str, int]) -> list[Array]:
@@ -60,6 +68,6 @@ def test_scratch_is_used_to_its_end(target: str, monkeypatch: pytest.MonkeyPatch
             for buffer, memory in zip(kernel.scratch, made[first:], strict=True):
                 written = [at for at, value in enumerate(memory.data) if value is not None]
                 behind = len(memory.data) - written[-1] - 1
-                assert behind <= BEHIND, (model, kernel.name, buffer, behind)
+                assert behind <= allowed(buffer, sizes), (model, kernel.name, buffer, behind)
                 found += 1
     assert found >= 5

@@ -1,4 +1,4 @@
-"""Attention in strips of rows: whole encoders keep the bits of the plain loops."""
+"""Attention in row blocks: whole encoders keep the bits of the plain loops."""
 
 from __future__ import annotations
 
