@@ -76,6 +76,8 @@ class Options:
     quantize: quantization.Choice | None = None
     calibrate: Mapping[str, Any] = field(default_factory=dict)
     """Sample inputs by name, with an axis of samples in front."""
+    annotate: bool = False
+    """Whether the C holds comments that help Frama-C, which `prove` runs."""
     check: bool = False
     """Whether the invariants of ir/check.py are checked after every stage, and fused kernels
     run in the interpreter together with their parts."""
@@ -146,7 +148,7 @@ def _assembled(module: Module, planned: _Planned, board: Board, options: Options
     name = model_name(module, options)
     built = project.assemble(
         planned.original, planned.plan, name, board, planned.table, options.weights,
-        options.optimize, stepwise=options.stepwise,
+        options.optimize, stepwise=options.stepwise, annotate=options.annotate,
     )  # fmt: skip
     require_fit(board, planned.plan, built.interface, built.const_bytes)
     return replace(built, fusion=planned.fusion, floats=planned.floats)

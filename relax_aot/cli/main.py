@@ -345,7 +345,7 @@ def prove(model: str, output: str | None, board: str, seconds: float | None, **c
             raise RelaxAotError(f"prove {model} needs -o DIR, the folder of the C project")
         proof = prover.prove_again(folder, seconds)
     else:
-        project = _one_project((model,), None, board, chosen)
+        project = _one_project((model,), None, board, {**chosen, "annotate": True})
         proof = prover.prove(project, seconds)
         prover.write(project, proof, folder)
     for line in (*proof.lines(), f"{folder}/proof: {len(proof.files)} files"):

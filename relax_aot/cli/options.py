@@ -43,6 +43,7 @@ def options_of(
     *,
     check: bool = False,
     stepwise: bool = False,
+    annotate: bool = False,
 ) -> Options:
     choice = choice_of(
         quantize, calibration, tuple(keep_float), activations == "symmetric", bool(calibrate), CLI
@@ -61,6 +62,7 @@ def options_of(
         calibrate=read_inputs(calibrate, "--calibrate"),
         check=check,
         stepwise=stepwise,
+        annotate=annotate,
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from relax_aot.emit.contexts import make_contexts
 from relax_aot.emit.extern_code import check_macros
 from relax_aot.emit.header import HeaderView, header_view
+from relax_aot.emit.includes import render_source
 from relax_aot.emit.interface import STEP_FUNCTIONS, Interface, interface_of
 from relax_aot.emit.render import render
-from relax_aot.emit.run_code import make_contexts
 from relax_aot.emit.view import ModelView, model_view, unsigned
 from relax_aot.emit.weights import weights_of
 from relax_aot.externs import ExternTable
@@ -43,11 +44,13 @@ def emit(
     *,
     stepwise: bool = False,
     options: str = "",
+    annotate: bool = False,
 ) -> Sources:
     """The C of a planned module. The same plan and name give the same bytes. `weights` is
     one of weights.FORMS; a model without constants has no block. `meanings` are the formulas
-    of quantized inputs and results, by name. `sharing` is one of sharing.WAYS; `stepwise` adds
-    the form of the run that returns between kernels; `options` are stated in the header."""
+    of quantized inputs and results, by name. `sharing` is one of sharing.SHARING; `stepwise` adds
+    the form of the run that returns between kernels; `options` are stated in the header;
+    `annotate` adds the comments that help Frama-C."""
     apart = weights == "blob" and bool(plan.module.constants)
     interface = interface_of(plan, name, weights_apart=apart, meanings=meanings, stepwise=stepwise)
     externs = externs or ExternTable()
@@ -57,7 +60,9 @@ def emit(
         STEP_FUNCTIONS if stepwise else (),
     )  # fmt: skip
     foreign = externs.names | externs.macros
-    (context,) = make_contexts([(plan, interface, stored.names)], foreign, sharing)
+    (context,) = make_contexts(
+        [(plan, interface, stored.names)], foreign, sharing, annotate=annotate
+    )
     view = model_view(context, stored, externs.units, options, small=sharing == "all")
     return rendered(view, (), externs)
 
@@ -66,9 +71,9 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
     """The files of a model, or of what `entries` share and of each of them."""
     name, entries = view.name, tuple(entries)
     bare = [unsigned(entry) for entry in entries]
-    code = render("model.c.j2", model=unsigned(view), entries=bare)
+    code = render_source(unsigned(view), bare)
     view = replace(view, weights=view.weights.packed(code))
-    code = render("model.c.j2", model=view, entries=entries)
+    code = render_source(view, entries)
     template = "entries/example.c.j2" if entries else "project/example.c.j2"
     example = render(template, model=view, entries=entries)
     sizes = [size for one in (view, *entries) for size in one.sizes]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from relax_aot.emit import run_code
 from relax_aot.emit.c_dims import greatest_c
 from relax_aot.emit.c_names import Names, comment
-from relax_aot.emit.run_code import RunContext
+from relax_aot.emit.contexts import RunContext
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import C_TYPES
 from relax_aot.planning import Slot

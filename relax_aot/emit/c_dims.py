@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from relax_aot.ir.dim_expr import Monomial
 from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, interval, maximize, row_major
 from relax_aot.ir.evaluate import magnitude
 
@@ -15,57 +16,66 @@ Names = Mapping[str, str]
 GREATEST = 2**31 - 1
 
 
+ATOM, UNARY, PRODUCT, SUM, RELATION, EQUALITY, AND, OR, TERNARY = range(9, 0, -1)
+"""How tightly the outermost operator of a C expression binds."""
+
+
+def within(text: str, binds: int, least: int) -> str:
+    """In parentheses where it binds less tightly than `least`."""
+    return text if binds >= least else f"({text})"
+
+
 def dim_c(dim: Dim, names: Names, bounds: Bounds) -> str:
-    """An int32_t expression. Atomic or a sum; wrap with `operand_c` inside products."""
+    """An int32_t expression."""
+    return bound_dim_c(dim, names, bounds)[0]
+
+
+def bound_dim_c(dim: Dim, names: Names, bounds: Bounds) -> tuple[str, int]:
+    """The same with how tightly it binds. What is subtracted stands behind what is added."""
     if dim.is_constant:
-        return str(dim.constant)
-    text = ""
-    ordered = sorted(dim.terms, key=lambda term: (not term[1], term[0] < 0))
-    for coefficient, factors in ordered:
-        parts = [_atom_c(atom, names, bounds) for atom, power in factors for _ in range(power)]
-        if abs(coefficient) != 1 or not parts:
-            parts.append(str(abs(coefficient)))
-        product = " * ".join(parts)
-        if not text:
-            text = product if coefficient > 0 else f"-{product}"
-        else:
+        return str(dim.constant), UNARY if dim.constant < 0 else ATOM
+    text, binds = "", SUM
+    for coefficient, factors in sorted(dim.terms, key=lambda term: (term[0] < 0, not term[1])):
+        product, tight = _product_c(abs(coefficient), factors, names, bounds)
+        if text:
             text += f" + {product}" if coefficient > 0 else f" - {product}"
-    return text
+        else:
+            text, binds = (product, tight) if coefficient > 0 else (f"-{product}", UNARY)
+    return text, binds if len(dim.terms) == 1 else SUM
 
 
-def operand_c(dim: Dim, names: Names, bounds: Bounds) -> str:
-    """`dim_c` in parentheses where it is more than one name or number."""
-    text = dim_c(dim, names, bounds)
-    return text if text.isidentifier() or text.isdigit() else f"({text})"
+def _product_c(
+    coefficient: int, factors: Monomial, names: Names, bounds: Bounds
+) -> tuple[str, int]:
+    atoms = [_atom_c(atom, names, bounds) for atom, power in factors for _ in range(power)]
+    if coefficient != 1 or not atoms:
+        atoms.append((str(coefficient), ATOM))
+    if len(atoms) == 1:
+        return atoms[0]
+    first, *others = atoms
+    parts = [within(*first, PRODUCT), *(within(*other, UNARY) for other in others)]
+    return " * ".join(parts), PRODUCT
 
 
-def _atom_c(atom: object, names: Names, bounds: Bounds) -> str:
+def _atom_c(atom: object, names: Names, bounds: Bounds) -> tuple[str, int]:
     match atom:
         case str():
-            return names[atom]
-        case FloorDiv():
-            left, right = atom.numerator, atom.denominator
+            return names[atom], ATOM
+        case FloorDiv(left, right) | Mod(left, right):
+            divides = isinstance(atom, FloorDiv)
+            parts = [bound_dim_c(side, names, bounds) for side in (left, right)]
             if interval(left, bounds)[0] >= 0 and interval(right, bounds)[0] > 0:
-                return f"({operand_c(left, names, bounds)} / {operand_c(right, names, bounds)})"
-            return f"raot_floor_div({dim_c(left, names, bounds)}, {dim_c(right, names, bounds)})"
-        case Mod():
-            left, right = atom.numerator, atom.denominator
-            if interval(left, bounds)[0] >= 0 and interval(right, bounds)[0] > 0:
-                return f"({operand_c(left, names, bounds)} % {operand_c(right, names, bounds)})"
-            return f"raot_floor_mod({dim_c(left, names, bounds)}, {dim_c(right, names, bounds)})"
-        case Min():
-            return _fold_c("raot_min_i32", atom.args, names, bounds)
-        case Max():
-            return _fold_c("raot_max_i32", atom.args, names, bounds)
+                sign = "/" if divides else "%"
+                return f"{within(*parts[0], PRODUCT)} {sign} {within(*parts[1], UNARY)}", PRODUCT
+            return f"raot_floor_{'div' if divides else 'mod'}({parts[0][0]}, {parts[1][0]})", ATOM
+        case Min(args) | Max(args):
+            function = "raot_min_i32" if isinstance(atom, Min) else "raot_max_i32"
+            first, *rest = [dim_c(arg, names, bounds) for arg in args]
+            for text in rest:
+                first = f"{function}({first}, {text})"
+            return first, ATOM
         case _:
             raise AssertionError(atom)
-
-
-def _fold_c(function: str, args: tuple[Dim, ...], names: Names, bounds: Bounds) -> str:
-    first, *rest = [dim_c(arg, names, bounds) for arg in args]
-    for text in rest:
-        first = f"{function}({first}, {text})"
-    return first
 
 
 def linear_c(index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bounds: Bounds) -> str:
@@ -73,40 +83,27 @@ def linear_c(index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bound
     that leaves no division."""
     if any(map(_divides, index)) and not _divides(whole := row_major(index, shape)):
         return dim_c(whole, names, bounds)
-    text = ""
+    total, known = Dim.of(0), dict(names)
     for position, size in zip(index, shape, strict=True):
-        if size == Dim.of(0):
-            text = ""
-        elif text and size != Dim.of(1):
-            text = _times(text, operand_c(size, names, bounds))
-        step = dim_c(position, names, bounds)
-        if text.isdigit() and step.isdigit():
-            text = str(int(text) + int(step))
-        elif step != "0":
-            text = step if not text else f"{text} + {step}".replace("+ -", "- ")
-    return text or "0"
-
-
-def _times(text: str, factor: str) -> str:
-    if text.isdigit() and factor.isdigit():
-        return str(int(text) * int(factor))
-    if text == "1":
-        return factor
-    return f"{text} * {factor}" if _atomic(text) else f"({text}) * {factor}"
+        if len(total.terms) > 1 and size != 1:
+            group = f"({len(known)}"
+            known[group] = f"({dim_c(total, known, bounds)})"
+            total = Dim.of(group)
+        if len(size.terms) > 1 and total != 0:
+            group = f"){len(known)}"
+            known[group] = f"({dim_c(size, names, bounds)})"
+            size = Dim.of(group)
+        total = total * size + position
+    return dim_c(total, known, bounds)
 
 
 def _divides(dim: Dim) -> bool:
     return any(isinstance(atom, FloorDiv | Mod) for _, fs in dim.terms for atom, _ in fs)
 
 
-def _atomic(text: str) -> bool:
-    return text.isidentifier() or text.isdigit()
-
-
 def greatest_c(dim: Dim, macros: Names, bounds: Bounds) -> str:
     """The greatest value over the box, as a `long long` constant expression in the bounds."""
-    wide = _open(bounds)
-    return _constant_c(maximize(dim, bounds), macros, wide)
+    return _constant_c(maximize(dim, bounds), macros, bounds.lows)
 
 
 def bound_limits(sizes: Iterable[Dim], bounds: Bounds, terms: int) -> dict[str, int]:
@@ -124,11 +121,6 @@ def bound_limits(sizes: Iterable[Dim], bounds: Bounds, terms: int) -> dict[str, 
         middle = (low + high + 1) // 2
         low, high = (middle, high) if held(middle) else (low, middle - 1)
     return {name: max(declared[name], low) for name in declared}
-
-
-def _open(bounds: Bounds) -> Bounds:
-    """The same lows, with highs that a user may raise."""
-    return Bounds.of({name: (bounds.range(name)[0], 2**31 - 1) for name in bounds})
 
 
 def _constant_c(dim: Dim, macros: Names, wide: Bounds) -> str:

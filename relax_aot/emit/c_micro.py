@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from relax_aot.emit.c_names import Names
-from relax_aot.emit.c_numbers import Numbers
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Micro
 
@@ -14,10 +13,9 @@ def micro_call(
     call: Micro,
     operands: Sequence[str],
     size: Callable[[Dim], str],
-    numbers: Numbers,
     claimed: Names,
 ) -> Iterator[str]:
-    """Lines of C. Kernels share a table of sizes that lies in flash."""
+    """Lines of C. Where kernels share a function, a table in flash is one parameter."""
     kernel = call.kernel
     if not kernel.struct:
         arguments = [*operands, *map(size, call.sizes)]
@@ -25,11 +23,11 @@ def micro_call(
         return
     struct = f"const struct {kernel.struct}"
     if kernel.in_flash:
-        values = ", ".join(str(dim.constant) for dim in call.sizes)
-        address = numbers.literal(f"{struct} *", f"{{{values}}}")
-        if address.startswith("{"):
+        address = size(call.sizes[0])
+        if len(call.sizes) > 1:
             name = claimed.claim("sizes")
-            yield f"static {struct} {name} = {address};"
+            values = ", ".join(str(dim.constant) for dim in call.sizes)
+            yield f"static {struct} {name} = {{{values}}};"
             address = f"&{name}"
     else:
         name = claimed.claim("sizes")

@@ -105,6 +105,23 @@ class Turns:
         return frozenset[str]().union(*(dim.symbols for dim in own))
 
 
+class Hints(Turns):
+    """What is said of one kernel: of its loops, its cases and its sizes."""
+
+    def __init__(self, kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> None:
+        super().__init__(reserved_names(kernel.body))
+        self._alone = one_by_one(kernel, sizes, bounds)
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """Those that are looked at one by one."""
+        return self._alone.sizes
+
+    def of_loop(self, loop: For) -> tuple[str, ...]:
+        alone = self.one_by_one(loop) or loop.variable in self._alone.loops
+        return (f"loop unroll {MOST_TURNS}",) if alone else ()
+
+
 def _sizes_of_micro(stmt: Stmt) -> frozenset[str]:
     """What the sizes of a micro-kernel depend on: it writes where they add up, as the first
     step of a window and the number of steps that follow do."""

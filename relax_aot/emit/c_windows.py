@@ -35,7 +35,7 @@ def window_of(loop: For) -> Window | None:
         case (Store(buffer, index, Select(condition, Load() as load, Lit(0.0, DType.F32))),) if (
             loop.start == 0
         ):
-            inside = _between(loop.variable, condition)
+            inside = _between(loop.variable, condition, loop.stop)
             step = _step(load, loop.variable)
             if inside is None or step is None or load.buffer == buffer:
                 return None
@@ -47,16 +47,17 @@ def window_of(loop: For) -> Window | None:
             return None
 
 
-def _between(name: str, condition: object) -> tuple[Dim, Dim] | None:
-    """first and last of `first <= name && name < last`."""
+def _between(name: str, condition: object, count: Dim) -> tuple[Dim, Dim] | None:
+    """first and last of `first <= name && name < last`, of which one may be left out."""
     here = Dim.of(name)
     match condition:
-        case Binary(
-            "&&",
-            Binary("<=", Index(first), Index(low)),
-            Binary("<", Index(high), Index(last)),
-        ) if low == high == here and name not in first.symbols | last.symbols:
-            return first, last
+        case Binary("&&", Binary("<=") as from_, Binary("<") as to):
+            lower, upper = _between(name, from_, count), _between(name, to, count)
+            return None if lower is None or upper is None else (lower[0], upper[1])
+        case Binary("<=", Index(first), Index(low)) if low == here and name not in first.symbols:
+            return first, count
+        case Binary("<", Index(high), Index(last)) if high == here and name not in last.symbols:
+            return Dim.of(0), last
         case _:
             return None
 

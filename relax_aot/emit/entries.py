@@ -13,6 +13,7 @@ from relax_aot.emit import Sources, rendered, run_code
 from relax_aot.emit.arenas import ArenaView, LocalView, greatest_of
 from relax_aot.emit.bounds import BoundView
 from relax_aot.emit.c_names import Names, comment, identifier
+from relax_aot.emit.contexts import RunContext, make_contexts
 from relax_aot.emit.functions import parameters, shared_functions
 from relax_aot.emit.header import SizeView, arena_sizes, memory_sizes, rounded_size
 from relax_aot.emit.interface import (
@@ -28,7 +29,6 @@ from relax_aot.emit.interface import (
     padded_header,
     state_parts,
 )
-from relax_aot.emit.run_code import RunContext, make_contexts
 from relax_aot.emit.view import ModelView, StateView, model_view, state_views
 from relax_aot.emit.weights import Weights, weights_of
 from relax_aot.externs import ExternTable
@@ -234,9 +234,6 @@ def _view(
         body=replace(first.body, step=None),
         includes=replace(
             first.includes,
-            narrow=any(view.includes.narrow for view in views),
-            double=any(view.includes.double for view in views),
-            tiles=any(view.includes.tiles for view in views),
             micro=tuple(sorted({h for view in views for h in view.includes.micro})),
             externs=tuple(dict.fromkeys(h for view in views for h in view.includes.externs)),
             checks=tuple(dict.fromkeys(c for view in views for c in view.includes.checks)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from relax_aot.emit.c_code import literal
 from relax_aot.emit.c_dims import dim_c, greatest_c
+from relax_aot.emit.c_expr import literal
 from relax_aot.emit.c_names import comment
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Bounds, Dim, interval
@@ -114,7 +114,7 @@ def extern_call_lines(extern: Extern, call: Call, arguments: list[str], pad: str
 def value_checks(plan: Plan, macros: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(C condition, message) that a raised bound must still hold: values fit their C types."""
     bounds, inner = plan.module.bounds, inner_sizes(plan.program, plan.module.bounds)
-    raised = Bounds.of({name: (bounds.range(name)[0], 2**31 - 1) for name in bounds})
+    raised = bounds.lows
     seen: set[tuple[str, str]] = set()
     for extern, call in extern_steps(plan):
         for param in extern.of_role(Role.VALUE):

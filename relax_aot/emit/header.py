@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from relax_aot.emit.arenas import ArenaView, LocalView, constant_size
+from relax_aot.emit.c_layout import COLUMNS
 from relax_aot.emit.c_names import comment
+from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.interface import Interface, Port
-from relax_aot.emit.run_code import RunContext
-from relax_aot.emit.wrap import COLUMNS, wrapped
+from relax_aot.emit.wrap import wrapped
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.types import DType
 from relax_aot.planning import at_most, inner_sizes

@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from relax_aot.emit import c_windows, run_code
 from relax_aot.emit.c_names import comment
+from relax_aot.emit.contexts import RunContext, kernel_parameters
 from relax_aot.emit.extern_code import extern_steps, value_checks
-from relax_aot.emit.run_code import RunContext
 from relax_aot.ir.graph import Call, Var
-from relax_aot.ir.loops import For, Kernel, Micro, Multiply, expressions, walk
+from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.text import attr_text
-from relax_aot.ir.types import DType
 from relax_aot.planning import Plan
 from relax_aot.planning.steps import Step, walk_steps
 
@@ -40,34 +38,19 @@ class KernelView:
 class IncludesView:
     """What the C of the kernels includes, and asserts of the headers of externs."""
 
-    narrow: bool
-    double: bool
-    tiles: bool
     micro: tuple[str, ...]
     externs: tuple[str, ...]
     checks: tuple[CheckView, ...]
 
 
 def includes_view(plan: Plan, macros: Mapping[str, str]) -> IncludesView:
-    dtypes = {dtype for kernel in plan.kernels for dtype in _dtypes(kernel)}
-    statements = [stmt for kernel in plan.kernels for stmt in walk(kernel.body)]
+    statements = (stmt for kernel in plan.kernels for stmt in walk(kernel.body))
     micro = {stmt.kernel.header for stmt in statements if isinstance(stmt, Micro)}
-    if any(c_windows.window_of(stmt) is not None for stmt in statements if isinstance(stmt, For)):
-        micro.add(c_windows.HEADER)
     return IncludesView(
-        any(dtype.is_storage for dtype in dtypes),
-        DType.F64 in dtypes,
-        any(isinstance(stmt, Multiply) for stmt in statements),
         tuple(sorted(micro)),
         tuple(dict.fromkeys(extern.header for extern, _ in extern_steps(plan))),
         tuple(CheckView(*check) for check in value_checks(plan, macros)),
     )
-
-
-def _dtypes(kernel: Kernel) -> set[DType]:
-    """Of the buffers, and of what is computed in between: fusion leaves no buffer for it."""
-    between = {expr.dtype for stmt in walk(kernel.body) for expr in expressions(stmt)}
-    return between | {buffer.dtype for buffer in kernel.buffers}
 
 
 def kernel_views(context: RunContext) -> tuple[KernelView, ...]:
@@ -97,7 +80,7 @@ def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> K
         ", ".join(origins),
         text.c_name,
         "enum raot_status" if kernel.fallible else "void",
-        ", ".join(run_code.kernel_parameters(kernel, context)),
+        ", ".join(kernel_parameters(kernel, context)),
         text.body,
         layers,
     )

@@ -2,232 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator
 
-from relax_aot.emit.c_code import print_kernel
-from relax_aot.emit.c_dims import dim_c
-from relax_aot.emit.c_names import Names, comment
-from relax_aot.emit.c_numbers import Places
-from relax_aot.emit.c_proof import differences, one_by_one
-from relax_aot.emit.c_reach import NONE, Apart
-from relax_aot.emit.extern_code import copied, extern_arguments, extern_call_lines, extern_symbols
+from relax_aot.emit.c_names import comment
+from relax_aot.emit.c_proof import differences
+from relax_aot.emit.contexts import RunContext, commit_type
+from relax_aot.emit.extern_code import copied, extern_arguments, extern_call_lines
 from relax_aot.emit.interface import (
     DimField,
     Interface,
     Port,
-    own_functions,
-    own_variables,
     state_header,
     state_symbols,
 )
-from relax_aot.emit.sharing import shared
-from relax_aot.ir.dims import Bounds, Dim, interval
+from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.extern import Extern
-from relax_aot.ir.graph import ASSUMED, Var
-from relax_aot.ir.loops import Kernel, free_symbols
-from relax_aot.ir.types import C_TYPES
-from relax_aot.planning import Home, Plan
+from relax_aot.ir.graph import ASSUMED
+from relax_aot.planning import Plan
 from relax_aot.planning.steps import (
     Branch,
     Check,
     Define,
-    End,
     Node,
     Repeat,
     Step,
     Transfer,
-    walk_steps,
 )
 
 STATE_MARK = "RAOT_STATE_MARK"
-
-
-@dataclass(frozen=True, slots=True)
-class KernelText:
-    """One kernel as C: its name, the symbols that its text uses, its buffers, its body."""
-
-    c_name: str
-    layer: str
-    """Its own name in profiles, also where it shares the function `c_name`."""
-    symbols: tuple[str, ...]
-    buffers: dict[str, str]
-    body: str
-    alone: Apart = NONE
-    """What a value analysis looks at one by one."""
-    numbers: tuple[str, ...] = ()
-    """Parameters of a function that several kernels share, as C declares them."""
-    arguments: tuple[str, ...] = ()
-    """What the kernel gives for them."""
-    owner: bool = True
-    """Whether the function stands in the text by this kernel's name."""
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """Names that the statements of one model use."""
-
-    plan: Plan
-    interface: Interface
-    symbols: dict[str, str]
-    """Symbol -> C name of the local variable."""
-    values: dict[str, str]
-    """Storage root -> C expression of its pointer."""
-    kernels: dict[str, KernelText]
-
-    @cached_property
-    def used(self) -> frozenset[str]:
-        """Symbols that the run needs as variables."""
-        return frozenset(used_symbols(self))
-
-    def dim(self, dim: Dim) -> str:
-        return dim_c(dim, self.symbols, _lows_only(self.plan.module.bounds))
-
-    def count(self, dim: Dim) -> str:
-        """A number of elements as a factor, as size_t."""
-        text = self.dim(dim)
-        return text if text.isdigit() else f"(size_t)({text})"
-
-    def bytes(self, dim: Dim) -> str:
-        """A size in bytes, as size_t."""
-        text = self.dim(dim)
-        return text if text.isdigit() else f"(size_t)({text})"
-
-
-def make_contexts(
-    parts: Sequence[tuple[Plan, Interface, dict[str, str]]],
-    foreign: frozenset[str],
-    sharing: str = "same",
-) -> tuple[RunContext, ...]:
-    """For each plan with its interface and its constants; they stand in one file and share
-    kernels. `foreign` are names that headers of externs declare: ours are others."""
-    scopes = [_values(plan, interface, values, foreign) for plan, interface, values in parts]
-    taken = [name for symbols, _ in scopes for name in symbols.values()]
-    for _, interface, _ in parts:
-        taken += [*own_functions(interface), *own_variables(interface)]
-    functions = Names([*taken, *foreign])
-    contexts = []
-    for (plan, interface, _), (symbols, values) in zip(parts, scopes, strict=True):
-        kernels = {
-            k.name: _kernel_text(
-                k, functions.claim(_apart(k.name, interface)), symbols, plan.module.bounds, foreign
-            )
-            for k in plan.kernels
-        }
-        contexts.append(RunContext(plan, interface, symbols, values, kernels))
-    return _shared(contexts, foreign, sharing)
-
-
-def _values(
-    plan: Plan, interface: Interface, constants: dict[str, str], foreign: frozenset[str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """What symbols and storage roots are called in the run."""
-    scope = Names([*foreign, *own_variables(interface)])
-    symbols = {f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)}
-    for symbol in plan.module.symbols:
-        if symbol.name not in symbols:
-            symbols[symbol.name] = scope.claim(symbol.name)
-    values = dict(constants)
-    values |= {p.name: f"in->{p.c_name}" for p in interface.inputs}
-    values |= {
-        p.name: f"out->{p.c_name}"
-        for p in interface.outputs
-        if plan.homes.get(p.name) is Home.OUTPUT
-    }
-    for part in interface.states:
-        values[part.input] = scope.claim(part.c_name)
-    for slot in plan.slots:
-        values[slot.var.name] = scope.claim(slot.var.name)
-    return symbols, values
-
-
-def _shared(
-    contexts: Sequence[RunContext], foreign: frozenset[str], sharing: str
-) -> tuple[RunContext, ...]:
-    """The same, where kernels that differ by numbers alone are one function."""
-    owners: dict[str, tuple[RunContext, Kernel]] = {}
-    for number, context in enumerate(contexts):
-        called = {
-            node.callee.name
-            for node in walk_steps(context.plan.program.nodes)
-            if isinstance(node, Step) and isinstance(node.callee, Kernel)
-        }
-        kernels = [kernel for kernel in context.plan.kernels if kernel.name in called]
-        owners |= {f"{number} {kernel.name}": (context, kernel) for kernel in kernels}
-
-    def head(marked: Kernel) -> str:
-        context, kernel = owners[marked.name]
-        parameters = _parameters(kernel, context.kernels[kernel.name], context.symbols)
-        return " ".join([str(kernel.fallible), *parameters, "{"])
-
-    def body(marked: Kernel, numbers: Places, names: Sequence[str]) -> str:
-        context, kernel = owners[marked.name]
-        free = {name: context.symbols[name] for name in free_symbols(kernel)}
-        text, bounds = context.kernels[kernel.name], _lows_only(context.plan.module.bounds)
-        taken = [*names, *foreign]
-        return print_kernel(kernel, text.buffers, free, bounds, numbers, taken, text.alone)
-
-    named = foreign.union(*(context.symbols.values() for context in contexts))
-    texts = {name: context.kernels[kernel.name] for name, (context, kernel) in owners.items()}
-    taken = frozenset[str]().union(
-        *(context.values.values() for context in contexts),
-        *(text.buffers.values() for context in contexts for text in context.kernels.values()),
-    )
-    marked = [replace(kernel, name=name) for name, (_, kernel) in owners.items()]
-    printed = {name: text.body for name, text in texts.items()}
-    found = shared(marked, named, sharing, printed, head, body, taken)
-    result = []
-    for number, context in enumerate(contexts):
-        kernels_ = dict(context.kernels)
-        for name in context.kernels:
-            one = found.get(f"{number} {name}")
-            if one is not None:
-                kernels_[name] = replace(
-                    kernels_[name],
-                    c_name=texts[one.owner].c_name,
-                    body=one.body,
-                    numbers=one.parameters,
-                    arguments=one.arguments,
-                    owner=f"{number} {name}" == one.owner,
-                )
-        result.append(replace(context, kernels=kernels_))
-    return tuple(result)
-
-
-def _parameters(kernel: Kernel, text: KernelText, symbols: dict[str, str]) -> list[str]:
-    """`int32_t n`, then inputs, then outputs and scratch, then numbers."""
-    names = text.buffers
-    parameters = [f"int32_t {symbols[s]}" for s in text.symbols]
-    for buffer in kernel.inputs:
-        parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
-    for buffer in (*kernel.outputs, *kernel.scratch):
-        parameters.append(f"{C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
-    return [*parameters, *text.numbers]
-
-
-def _apart(kernel: str, interface: Interface) -> str:
-    """No kernel is called as a public function could be with other bounds."""
-    return f"k_{kernel}" if kernel.lower().startswith(f"{interface.owner}_") else kernel
-
-
-def _lows_only(bounds: Bounds) -> Bounds:
-    """Highs may be raised when the project is built, so proofs use the lows alone."""
-    return Bounds.of({name: (bounds.range(name)[0], 2**31 - 1) for name in bounds})
-
-
-def _kernel_text(
-    kernel: Kernel, c_name: str, symbols: dict[str, str], bounds: Bounds, foreign: frozenset[str]
-) -> KernelText:
-    free = {name: symbols[name] for name in free_symbols(kernel)}
-    scope = Names([*free.values(), *foreign])
-    buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
-    alone = one_by_one(kernel, tuple(free), bounds)
-    body = print_kernel(kernel, buffers, free, _lows_only(bounds), alone=alone)
-    words = set(re.findall(r"\w+", body))
-    used = tuple(name for name, text in free.items() if text in words)
-    return KernelText(c_name, c_name, used, buffers, body, alone)
 
 
 # Checks on entry
@@ -328,44 +130,6 @@ def spans(context: RunContext) -> tuple[list[str], list[str]]:
 def locals_of_symbols(context: RunContext) -> list[DimField]:
     """Entry symbols that the run needs as variables."""
     return [f for f in context.interface.dims if f.symbol.name in context.used]
-
-
-def used_symbols(context: RunContext) -> set[str]:
-    plan = context.plan
-    used: set[str] = set()
-    for node in walk_steps(plan.program.nodes):
-        used |= _symbols_of(context, node)
-    for condition in context.interface.conditions:
-        used |= condition.left.symbols | condition.right.symbols
-    for port in (*context.interface.inputs, *context.interface.outputs):
-        used |= port.type.elements.symbols
-    for commit in plan.commits:
-        used |= _commit_type(plan, commit.source).type.symbols
-    return used | {field.symbol.name for field in context.interface.results}
-
-
-def _symbols_of(context: RunContext, node: Node | End) -> set[str]:
-    """Sizes that the C text of a node speaks of, those that it defines left out."""
-    match node:
-        case Branch():
-            return set[str]().union(*(s.then.symbols | s.otherwise.symbols for s in node.sizes))
-        case Define():
-            return set(node.most.symbols)
-        case Check():
-            return set(node.condition.left.symbols | node.condition.right.symbols)
-        case Repeat():
-            sizes = [node.loop.trips, *(t.type.bytes for t in node.first)]
-            sizes += [
-                dim for _, first, later, most in node.loop.sizes for dim in (first, later, most)
-            ]
-            return set[str]().union(*(size.symbols for size in sizes)) | {node.loop.turn}
-        case End():
-            moved = (*node.repeat.following, *node.repeat.rows)
-            return set[str]().union(*(t.type.bytes.symbols for t in moved))
-        case Step() if isinstance(node.callee, Extern):
-            return set(extern_symbols(node.call))
-        case Step():
-            return set(context.kernels[node.callee.name].symbols)
 
 
 # Steps
@@ -554,15 +318,11 @@ def _pointer(context: RunContext, name: str) -> str:
     return context.values[name]
 
 
-def _commit_type(plan: Plan, source: str) -> Var:
-    return plan.program.values[source]
-
-
 def _commit(context: RunContext, source: str, target: str) -> Iterator[str]:
     interface = context.interface
     port = next((p for p in interface.outputs if p.name == target), None)
     destination = f"out->{port.c_name}" if port else context.values[target]
-    size = _commit_type(context.plan, source).type.bytes
+    size = commit_type(context.plan, source).type.bytes
     yield from _copy(context, destination, context.values[source], size, "")
 
 
@@ -573,15 +333,11 @@ def _copy(context: RunContext, target: str, source: str, size: Dim, pad: str) ->
     if count.isdigit():
         yield f"{pad}{line}" if count != "0" else f"{pad};"
         return
-    for name in differences(size):
+    for name in differences(size) if context.annotate else ():
         yield f"{pad}/*@ split {context.symbols[name]}; */"
     yield f"{pad}if ({count} > 0) {{"
     yield f"{pad}    {line}"
     yield f"{pad}}}"
-
-
-def kernel_parameters(kernel: Kernel, context: RunContext) -> list[str]:
-    return _parameters(kernel, context.kernels[kernel.name], context.symbols)
 
 
 def state_checks(context: RunContext) -> list[tuple[str, str]]:

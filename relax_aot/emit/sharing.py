@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from relax_aot.emit.c_expr import literal
 from relax_aot.emit.c_names import Names
-from relax_aot.emit.c_numbers import Number, Places
-from relax_aot.ir.loops import For, Kernel, Micro, Multiply, walk
+from relax_aot.emit.numbers import Number, canonical, map_numbers, renamed
+from relax_aot.ir.loops import Kernel, Lit, Micro, Multiply, free_symbols, walk
+from relax_aot.ir.types import C_TYPES, DType
+from relax_aot.ir.value_ranges import Range
 
-WAYS = ("same", "calls", "all")
+SHARING = ("same", "calls", "all")
 """Which kernels share a function: those that are the same, also those whose work is done by
 micro-kernels, all."""
 MOST = 24
@@ -27,84 +29,83 @@ ARGUMENT_BYTES = 5
 """Of code to pass a number."""
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|[\d.]\w*|\S")
-_SAID = re.compile(r"/\*@.*?\*/")
-_WORD = re.compile(r"(?!raot_|RAOT_)[A-Za-z_]\w*")
-_C = frozenset(
-    {
-        "const", "float", "double", "void", "restrict", "for", "if", "else", "struct", "return",
-        "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t",
-    }
-)  # fmt: skip
+_WORD = re.compile(r"[A-Za-z_]\w*")
+Column = tuple[Number, ...]
+"""A number of the kernels of a group, one for each."""
 
-Head = Callable[[Kernel], str]
-Body = Callable[[Kernel, Places, Sequence[str]], str]
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A number that a shared function is given: its C name, and its values in all kernels."""
+
+    name: str
+    column: Column
+
+    @property
+    def c_type(self) -> str:
+        kind = self.column[0].kind
+        return C_TYPES[kind] if isinstance(kind, DType) else f"const struct {kind} *"
+
+    @property
+    def range(self) -> Range | None:
+        """None for what is no integer."""
+        values = [number.value for number in self.column if isinstance(number.value, int)]
+        return (min(values), max(values)) if values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A kernel's function: that of `owner`, given `arguments`. `parameters` are what the owner
-    is given, as C declares them."""
+    """A kernel's function: that of `owner`, given `arguments`. `symbols` and `parameters` are
+    what the owner is given."""
 
     owner: str
     arguments: tuple[str, ...]
     parameters: tuple[str, ...]
+    symbols: tuple[str, ...]
     body: str
+
+
+Body = Callable[[Kernel, Sequence[Parameter]], str]
+"""Prints the owner of a group, whose kernel has the parameters in the place of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
+    """A kernel with all its numbers taken out."""
+
     kernel: Kernel
-    key: tuple[str, ...]
+    key: tuple[Kernel, tuple[int, ...]]
     numbers: tuple[Number, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Multiple:
-    """`ratio` times the `position`-th parameter, which stands for the numbers `base`."""
-
-    base: tuple[Number, ...]
-    position: int
-    ratio: int
-
-
-class _Everywhere(Mapping[int, str]):
-    """A mark for each number."""
-
-    def __getitem__(self, place: int) -> str:
-        return "@"
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
 def shared(
-    kernels: Sequence[Kernel],
-    symbols: frozenset[str],
+    kernels: Sequence[tuple[Kernel, tuple[int, ...]]],
     sharing: str,
-    printed: Mapping[str, str],
-    head: Head,
     body: Body,
-    taken: frozenset[str] = frozenset(),
+    taken: frozenset[str],
 ) -> dict[str, Shared]:
-    """By name, the kernels that share a function. `printed` is the C of each by itself, `head`
-    the text of its return type and parameters, `body` prints it with places for numbers, and
-    `taken` are names beside symbols that no parameter for a number may have."""
-    groups: dict[tuple[str, ...], list[_Form]] = {}
-    for kernel in _candidates(kernels, symbols, sharing, printed):
-        form = _form(kernel, symbols, head, body)
+    """By name, the kernels that share a function. With each stand the lows of its symbols;
+    `taken` are names that no parameter may have."""
+    groups: dict[tuple[Kernel, tuple[int, ...]], list[_Form]] = {}
+    for kernel, lows in kernels:
+        form = _form(kernel, lows)
         groups.setdefault(form.key, []).append(form)
     result: dict[str, Shared] = {}
     for forms in groups.values():
-        places = _parameters(forms)
-        may = not places or _numbers_may_differ(forms[0].kernel, sharing)
-        bases = _bases(places)
-        count = len({multiple.base for multiple in bases.values()})
-        if len(forms) > 1 and may and _worth(forms, count):
-            result |= _as_one(forms, places, bases, body, symbols | taken)
+        if len(forms) > 1:
+            result |= _as_one(forms, sharing, body, taken)
     return result
+
+
+def _form(kernel: Kernel, lows: tuple[int, ...]) -> _Form:
+    found: list[Number] = []
+
+    def rule(number: Number, role: str) -> tuple[str, int]:
+        found.append(number)
+        return f"?{len(found):04}", 1
+
+    key = map_numbers(canonical(kernel)[0], rule)
+    return _Form(kernel, (replace(key, name="", in_place=()), lows), tuple(found))
 
 
 def _numbers_may_differ(kernel: Kernel, sharing: str) -> bool:
@@ -112,108 +113,127 @@ def _numbers_may_differ(kernel: Kernel, sharing: str) -> bool:
     return sharing == "all" or (sharing == "calls" and made_of_calls)
 
 
-def _candidates(
-    kernels: Sequence[Kernel], symbols: frozenset[str], sharing: str, printed: Mapping[str, str]
-) -> list[Kernel]:
-    """Without those that are clearly unlike any that may share."""
-    exact = {k.name: _without_names(printed[k.name], symbols) for k in kernels}
-    counts = Counter(exact.values())
-    sharers = [k for k in kernels if counts[exact[k.name]] > 1 or _numbers_may_differ(k, sharing)]
-    outlines = {_outline(kernel) for kernel in sharers}
-    return [kernel for kernel in kernels if _outline(kernel) in outlines]
-
-
-def _outline(kernel: Kernel) -> tuple[object, ...]:
-    """What is the same for kernels that differ by names and numbers; loops of one iteration are no
-    loops in C."""
-    work = Counter(type(stmt).__name__ for stmt in walk(kernel.body) if not isinstance(stmt, For))
-    buffers = (kernel.inputs, kernel.outputs, kernel.scratch)
-    return (*(tuple(b.dtype for b in side) for side in buffers), frozenset(work.items()))
-
-
-def _form(kernel: Kernel, symbols: frozenset[str], head: Head, body: Body) -> _Form:
-    places = Places(_Everywhere())
-    text = head(kernel) + body(kernel, places, ())
-    return _Form(kernel, _without_names(text, symbols), tuple(places.found))
-
-
-def _without_names(text: str, symbols: frozenset[str]) -> tuple[str, ...]:
-    """Its words; names of its own are numbers in the order in which they come. What is said to
-    a value analysis is no part of it."""
-    names: dict[str, str] = {}
-    return tuple(
-        names.setdefault(word, f"#{len(names)}")
-        if _WORD.fullmatch(word) and word not in _C and word not in symbols
-        else word
-        for word in _TOKEN.findall(_SAID.sub("", text))
-    )
-
-
-def _parameters(forms: Sequence[_Form]) -> dict[tuple[Number, ...], list[int]]:
-    """What differs between the kernels -> the places where it stands."""
-    found: dict[tuple[Number, ...], list[int]] = {}
-    for place, values in enumerate(zip(*(form.numbers for form in forms), strict=True)):
-        if len(set(values)) > 1:
-            found.setdefault(values, []).append(place)
-    return found
-
-
-def _bases(columns: Iterable[tuple[Number, ...]]) -> dict[tuple[Number, ...], _Multiple]:
-    """Numbers that are multiples of others need no parameter of their own."""
-    bases: list[tuple[Number, ...]] = []
-    found: dict[tuple[Number, ...], _Multiple] = {}
-    for column in sorted(columns, key=_size):
-        ways = ((position, _ratio(column, base)) for position, base in enumerate(bases))
-        position, ratio = next((way for way in ways if way[1]), (len(bases), 1))
-        if position == len(bases):
-            bases.append(column)
-        found[column] = _Multiple(bases[position], position, ratio)
-    return found
-
-
-def _size(column: tuple[Number, ...]) -> tuple[float, str]:
-    whole = column[0].c_type == "int32_t"
-    return (sum(abs(int(n.text)) for n in column) if whole else math.inf), str(column)
-
-
-def _ratio(column: tuple[Number, ...], base: tuple[Number, ...]) -> int:
-    """0 where it is none."""
-    if {number.c_type for number in (*column, *base)} != {"int32_t"}:
-        return 0
-    values = [(int(a.text), int(b.text)) for a, b in zip(column, base, strict=True)]
-    if any(b == 0 or a % b for a, b in values):
-        return 0
-    ratios = {a // b for a, b in values}
-    return ratios.pop() if len(ratios) == 1 else 0
-
-
-def _worth(forms: Sequence[_Form], count: int) -> bool:
-    saved = (len(forms) - 1) * len(forms[0].key) * TOKEN_BYTES
-    return count <= MOST and saved > len(forms) * count * ARGUMENT_BYTES
-
-
 def _as_one(
-    forms: Sequence[_Form],
-    places: Mapping[tuple[Number, ...], list[int]],
-    bases: Mapping[tuple[Number, ...], _Multiple],
-    body: Body,
-    taken: frozenset[str],
+    forms: Sequence[_Form], sharing: str, body: Body, taken: frozenset[str]
 ) -> dict[str, Shared]:
-    given = dict.fromkeys(multiple.base for multiple in bases.values())
-    claimed = Names(taken)
-    names = [claimed.claim(f"number{position}") for position in range(len(given))]
-    stands: dict[int, str] = {}
-    for column, at in places.items():
-        multiple = bases[column]
-        name = names[multiple.position]
-        text = name if multiple.ratio == 1 else f"({name} * {multiple.ratio})"
-        stands |= dict.fromkeys(at, text)
+    """The function of a group, or nothing where that is not worth it."""
+    columns = list(zip(*(form.numbers for form in forms), strict=True))
+    differing = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
     owner = forms[0].kernel
-    text = body(owner, Places(stands), names)
-    parameters = tuple(f"{c[0].c_type} {name}" for c, name in zip(given, names, strict=True))
+    if differing and not _numbers_may_differ(owner, sharing):
+        return {}
+    # Numbers that C leaves out need no parameter: the text shows which those are.
+    marks = {column: f"raot_at_{position}" for position, column in enumerate(differing)}
+    trial = {column: _Multiple(mark, column, 1) for column, mark in marks.items()}
+    words = set(_WORD.findall(body(*_general(owner, columns, trial))))
+    used = [column for column, mark in marks.items() if mark in words]
+    roles = _roles(owner, columns)
+    bases = _bases(used, roles, taken.union(canonical(owner)[1].values()))
+    kernel, parameters = _general(owner, columns, bases)
+    text = body(kernel, parameters)
+    if not _worth(forms, len(parameters), text):
+        return {}
+    found = set(_WORD.findall(text))
+    given = tuple(p for p in parameters if p.name in found)
+    symbols = free_symbols(owner)
     return {
         form.kernel.name: Shared(
-            owner.name, tuple(column[position].text for column in given), parameters, text
+            owner.name,
+            tuple(_argument(parameter.column[position]) for parameter in given),
+            tuple(f"{parameter.c_type} {parameter.name}" for parameter in given),
+            symbols,
+            text,
         )
         for position, form in enumerate(forms)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Multiple:
+    """`ratio` times the parameter of a name, which stands for the numbers `base`."""
+
+    name: str
+    base: Column
+    ratio: int
+
+
+def _bases(
+    columns: Iterable[Column], roles: Mapping[Column, str], taken: frozenset[str]
+) -> dict[Column, _Multiple]:
+    """Numbers that are multiples of others need no parameter of their own."""
+    claimed = Names(taken)
+    bases: dict[Column, str] = {}
+    found: dict[Column, _Multiple] = {}
+    for column in sorted(columns, key=_size):
+        pairs = ((base, _ratio(column, base)) for base in bases)
+        base, ratio = next((pair for pair in pairs if pair[1]), (column, 1))
+        if base is column:
+            bases[column] = claimed.claim(roles[column])
+        found[column] = _Multiple(bases[base], base, ratio)
+    return found
+
+
+def _size(column: Column) -> tuple[float, str]:
+    values = [abs(n.value) for n in column if isinstance(n.value, int)]
+    return (sum(values) if column[0].kind is DType.I32 else math.inf), str(column)
+
+
+def _ratio(column: Column, base: Column) -> int:
+    """0 where it is none."""
+    if {number.kind for number in (*column, *base)} != {DType.I32}:
+        return 0
+    values = [(n.value, m.value) for n, m in zip(column, base, strict=True)]
+    pairs = [(a, b) for a, b in values if isinstance(a, int) and isinstance(b, int)]
+    if any(b == 0 or a % b for a, b in pairs):
+        return 0
+    ratios = {a // b for a, b in pairs}
+    return ratios.pop() if len(ratios) == 1 else 0
+
+
+def _general(
+    owner: Kernel, columns: Sequence[Column], bases: Mapping[Column, _Multiple]
+) -> tuple[Kernel, tuple[Parameter, ...]]:
+    """The owner with parameters in the place of numbers, under its own names."""
+    positions = iter(columns)
+
+    def rule(number: Number, role: str) -> tuple[str, int] | None:
+        multiple = bases.get(next(positions))
+        return (multiple.name, multiple.ratio) if multiple else None
+
+    plain, names = canonical(owner)
+    general = replace(renamed(map_numbers(plain, rule), names), in_place=owner.in_place)
+    return general, tuple({m.name: Parameter(m.name, m.base) for m in bases.values()}.values())
+
+
+def _roles(owner: Kernel, columns: Sequence[Column]) -> dict[Column, str]:
+    """What each number is called: by the use that says most."""
+    found: dict[Column, tuple[int, str]] = {}
+    positions = iter(columns)
+    _, names = canonical(owner)
+
+    def rule(number: Number, role: str) -> None:
+        column = next(positions)
+        for short, name in names.items():
+            role = role.replace(short, name)
+        rank = _VAGUE.index(role) + 1 if role in _VAGUE else 0
+        if column not in found or rank < found[column][0]:
+            found[column] = rank, role
+
+    map_numbers(canonical(owner)[0], rule)
+    return {column: role for column, (_, role) in found.items()}
+
+
+_VAGUE = ("columns", "rows", "planes", "stride", "value", "limit", "offset")
+"""Roles that say less than that of an argument, the vaguest last."""
+
+
+def _argument(number: Number) -> str:
+    if isinstance(number.value, tuple):
+        return f"{{{', '.join(map(str, number.value))}}}"
+    assert isinstance(number.kind, DType)
+    return literal(Lit(number.value, number.kind))
+
+
+def _worth(forms: Sequence[_Form], count: int, text: str) -> bool:
+    saved = (len(forms) - 1) * len(_TOKEN.findall(text)) * TOKEN_BYTES
+    return count <= MOST and saved > len(forms) * count * ARGUMENT_BYTES

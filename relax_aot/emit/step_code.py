@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from relax_aot.emit import run_code
 from relax_aot.emit.arenas import LocalView, constant_size
 from relax_aot.emit.c_names import comment
+from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.header import SizeView
-from relax_aot.emit.run_code import RunContext
 from relax_aot.ir.dims import Dim, dim_max
 from relax_aot.ir.extern import Extern
 from relax_aot.planning import GREATEST_BYTES, TooLarge, at_most, greatest_bytes, inner_sizes

@@ -10,6 +10,7 @@ from relax_aot.emit.arenas import ArenaView, LocalView, SlotView, arena_views, s
 from relax_aot.emit.bounds import BoundView, bound_views, fixed_views
 from relax_aot.emit.c_dims import greatest_c
 from relax_aot.emit.c_names import comment
+from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.extern_code import extern_steps
 from relax_aot.emit.fits import index_reach
 from relax_aot.emit.functions import (
@@ -38,7 +39,6 @@ from relax_aot.emit.kernels import (
     includes_view,
     kernel_views,
 )
-from relax_aot.emit.run_code import RunContext
 from relax_aot.emit.step_code import StepView, mentioned, step_view
 from relax_aot.emit.weights import Weights
 from relax_aot.ir.extern import Returns

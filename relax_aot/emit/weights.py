@@ -22,7 +22,7 @@ from relax_aot.emit.blob import (
     lay_out,
     pack,
 )
-from relax_aot.emit.c_code import literal, single_texts
+from relax_aot.emit.c_expr import literal, single_texts
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.graph import Array, Constant

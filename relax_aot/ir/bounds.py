@@ -107,6 +107,11 @@ class Bounds:
         return replace(Bounds.of(ranges), facts=self.facts, equalities=self.equalities)
 
     @cached_property
+    def lows(self) -> Bounds:
+        """With no highs but that of an int32_t: highs may be raised when a project is built."""
+        return Bounds.of({name: (low, max(low, GREATEST)) for name, (low, _) in self.ranges})
+
+    @cached_property
     def closed(self) -> Bounds:
         """The same for these highs only."""
         if not self.raisable:
@@ -127,6 +132,13 @@ class Bounds:
         raised = tuple(pair for pair in self.raised if pair[0] != name)
         made = Bounds(ranges, self.facts, self.equalities, self.raisable, self.assumptions, raised)
         return made._after(name, self)
+
+    def with_ranges(self, ranges: Mapping[str, tuple[int, int] | None]) -> Bounds:
+        """With further names; those without a range are none."""
+        bounds = self
+        for name, ends in ranges.items():
+            bounds = bounds.with_range(name, *ends) if ends else bounds
+        return bounds
 
     def with_value(self, name: str, least: Dim, most: Dim) -> Bounds:
         """With a name of something from `least` to `most`, or that is `least` where there is

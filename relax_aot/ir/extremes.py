@@ -33,7 +33,7 @@ def minimize(dim: Dim, bounds: Bounds) -> Dim:
 def _extremize(dim: Dim, bounds: Bounds, *, upwards: bool) -> Dim:
     if dim.is_constant:
         return dim
-    wide = Bounds.of({n: (bounds.range(n)[0], 2**31 - 1) for n in bounds})
+    wide = bounds.lows
     signs = {name: direction(dim, name, wide) for name in dim.symbols}
     if all(signs.values()):
         taken_low = {n: bounds.range(n)[0] for n, s in signs.items() if (s > 0) != upwards}

@@ -79,12 +79,13 @@ def assemble(
     optimize: str = "speed",
     *,
     stepwise: bool = False,
+    annotate: bool = False,
 ) -> Project:
     externs = externs or ExternTable()
     sharing = sharing_of(board, optimize)
     sources = emit(
         plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise,
-        options=options_text(board, optimize, weights, stepwise=stepwise),
+        options=options_text(board, optimize, weights, stepwise=stepwise), annotate=annotate,
     )  # fmt: skip
     files = {path: text.encode() for path, text in sources.files.items()}
     files |= sources.blocks

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.ir.dims import Bounds
+from relax_aot.ir.fold import fold_module
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.unused import without_unused, without_unused_module
@@ -36,7 +37,7 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     module = schedule_contractions(module, target)
     kernels = tuple(block_kernel(kernel, target, module.bounds, work) for kernel in module.kernels)
     module = replace(module, kernels=unify_kernels(kernels) if small else kernels)
-    return place_parameters(without_unused_module(module), known)
+    return fold_module(place_parameters(without_unused_module(module), known))
 
 
 def schedule_contractions(module: Module, target: Target) -> Module:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from relax_aot.emit.wrap import COLUMNS, wrapped
+from relax_aot.emit.c_layout import COLUMNS
+from relax_aot.emit.wrap import wrapped
 
 ARGUMENTS = ", ".join(f"const int32_t *restrict number_{n}" for n in range(9))
 NAME = "a_function_whose_name_takes_most_of_the_line_alone_so_that_nothing_fits"

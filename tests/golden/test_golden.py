@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from relax_aot.emit.c_layout import COLUMNS
 from relax_aot.emit.interface import Interface
-from relax_aot.emit.wrap import COLUMNS
 from relax_aot.project.board import load_board
 from relax_aot.project.entries import EntriesProject
 from relax_aot.toolchain.compilers import cross_compiler

@@ -11,8 +11,10 @@ import numpy as np
 from relax_aot.emit.c_code import print_kernel
 from relax_aot.emit.c_names import Names
 from relax_aot.ir.dims import Bounds
+from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.loops import Kernel, free_symbols
 from relax_aot.ir.types import C_TYPES
+from relax_aot.ir.value_ranges import Known
 from relax_aot.ops._op import Array
 from relax_aot.resources import data_dir
 from relax_aot.verify.host import STRICT_FLAGS, build_shared
@@ -71,7 +73,8 @@ def _function(case_name: str, kernel: Kernel) -> tuple[str, str]:
     parameters += [f"{C_TYPES[b.dtype]} *restrict {buffers[b.name]}" for b in written]
     result = "enum raot_status" if kernel.fallible else "void"
     bounds = Bounds.of(dict.fromkeys(symbols, (0, WIDE)))
-    body = print_kernel(kernel, buffers, symbols, bounds)
+    folded = fold_kernel(kernel, Known.at_start(kernel, bounds))
+    body = print_kernel(folded, buffers, symbols, bounds)
     return f"{result} k_{case_name}({', '.join(parameters) or 'void'})", body
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 from relax_aot import driver
 from relax_aot.cli.main import cli
+from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
+from relax_aot.project import Project
 from relax_aot.verify.prove import prove, write
 from tests.conftest import NO_FRAMA_C
 from tests.fuzz.graphs import random_graph
@@ -35,6 +39,22 @@ SHARED: dict[str, dict[str, tuple[int, int]]] = {
 }
 
 
+def annotated(source: Any, options: Options, board: str = "host") -> Project:
+    """With the comments that Frama-C reads, as `relax-aot prove` builds it."""
+    return driver.compile_model(source, board, replace(options, annotate=True))
+
+
+def test_only_proofs_have_annotations() -> None:
+    """They change nothing else: without them the C is what users get."""
+    subject = PROVEN["chain"]
+    plain = driver.compile_model(subject.make(), "host", subject.options)
+    source = f"{plain.name}.c"
+    proven = annotated(subject.make(), subject.options).files[source].decode()
+    lines = proven.splitlines(keepends=True)
+    kept = "".join(line for line in lines if not line.lstrip().startswith("/*@"))
+    assert kept == plain.files[source].decode() != proven
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
@@ -42,7 +62,7 @@ def test_no_alarm(name: str, tmp_path: Path) -> None:
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
     subject = MODELS[name]
-    project = driver.compile_model(subject.make(), "host", subject.options)
+    project = annotated(subject.make(), subject.options)
     proof = prove(project)
     assert proof.ok, "\n".join(proof.lines())
     folder = write(project, proof, tmp_path / "out")
@@ -58,7 +78,7 @@ def test_no_alarm_in_random_nets(seed: int) -> None:
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
     net = random_net(seed)
-    proof = prove(driver.compile_model(net.make(), "host", net.options))
+    proof = prove(annotated(net.make(), net.options))
     assert proof.ok, "\n".join(proof.lines())
 
 
@@ -69,7 +89,7 @@ def test_no_alarm_in_random_graphs(seed: int) -> None:
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
     graph = random_graph(seed)
-    proof = prove(driver.compile_model(graph.model, "host", driver.Options(bounds=graph.bounds)))
+    proof = prove(annotated(graph.model, Options(bounds=graph.bounds)))
     assert proof.ok, "\n".join(proof.lines())
 
 
@@ -79,8 +99,7 @@ def test_no_alarm_in_random_graphs(seed: int) -> None:
 def test_no_alarm_in_real_networks(name: str, shared_models: Path) -> None:
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
-    options = driver.Options(bounds=SHARED[name])
-    proof = prove(driver.compile_model(shared_models / name, "host", options))
+    proof = prove(annotated(shared_models / name, Options(bounds=SHARED[name])))
     assert proof.ok, "\n".join(proof.lines())
 
 
@@ -93,7 +112,7 @@ def test_no_alarm_on_boards(name: str, board: str) -> None:
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
     subject = MODELS[name]
-    proof = prove(driver.compile_model(subject.make(), board, subject.options))
+    proof = prove(annotated(subject.make(), subject.options, board))
     assert proof.ok, "\n".join(proof.lines())
 
 
@@ -104,7 +123,7 @@ def test_a_fault_is_an_alarm(tmp_path: Path) -> None:
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
     subject = PROVEN["chain"]
-    project = driver.compile_model(subject.make(), "host", subject.options)
+    project = annotated(subject.make(), subject.options)
     header = f"{project.name}_layout.h"
     text = project.files[header].decode()
     cut = text.replace("CHAIN_Y_BYTES = 4LL *", "CHAIN_Y_BYTES = -4LL + 4LL *")

@@ -42,12 +42,10 @@
 
 #include "attend_weights.h"
 #include "raot/check.h"
-#include "raot/convert.h"
 #include "raot/function.h"
-#include "raot/integer.h"
 #include "raot/math.h"
-#include "raot/profile.h"
 #include "raot/multiply.h"
+#include "raot/profile.h"
 
 /*
  * %q: f32[n, 8] = call_kernel @matmul_q(%x, %wq.packed_506488e6)
@@ -56,31 +54,24 @@
 RAOT_NOINLINE static void matmul_q(int32_t n, const float *restrict x,
                                    const float *restrict wq_packed, float *restrict q)
 {
-    /*@ loop unroll 4096; */
-    for (int32_t i0_tile = 0; i0_tile < ((n + 5) / 6); i0_tile++) {
-        const int32_t height = raot_min_i32(i0_tile * (-6) + n, 6);
+    for (int32_t i0_tile = 0; i0_tile < (n + 5) / 6; i0_tile++) {
+        const int32_t height = raot_min_i32(n - i0_tile * 6, 6);
         float sums[192];
-        /*@ loop unroll 4096; */
         for (int32_t c = 0; c < 8; c++) {
             sums[c] = 0.0f;
         }
-        /*@ split 1 < height; */
         if (1 < height) {
-            /*@ loop unroll 4096; */
             for (int32_t r = 1; r < 6; r++) {
-                /*@ loop unroll 4096; */
                 for (int32_t c = 0; c < 8; c++) {
                     sums[c + r * 32] = 0.0f;
                 }
             }
         }
         const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
-        raot_multiply_f32(
-            height, 8, levels, &x[i0_tile * 48], 8, &wq_packed[0], sums);
-        /*@ loop unroll 4096; */
-        for (int32_t r_0 = 0; r_0 < height; r_0++) {
-            for (int32_t c_0 = 0; c_0 < 8; c_0++) {
-                q[c_0 + i0_tile * 48 + r_0 * 8] = sums[c_0 + r_0 * 32];
+        raot_multiply_f32(height, 8, levels, &x[i0_tile * 48], 8, wq_packed, sums);
+        for (int32_t r = 0; r < height; r++) {
+            for (int32_t c = 0; c < 8; c++) {
+                q[(i0_tile * 6 + r) * 8 + c] = sums[c + r * 32];
             }
         }
     }
@@ -95,36 +86,29 @@ RAOT_NOINLINE static void matmul_concat_all_k(int32_t m, int32_t n, const float 
                                               const float *restrict wk_packed,
                                               float *restrict all_k)
 {
-    for (int32_t i0_2 = 0; i0_2 < m; i0_2++) {
-        for (int32_t i1_2 = 0; i1_2 < 8; i1_2++) {
-            all_k[i0_2 * 8 + i1_2] = k[i0_2 * 8 + i1_2];
+    for (int32_t i0 = 0; i0 < m; i0++) {
+        for (int32_t i1 = 0; i1 < 8; i1++) {
+            all_k[i0 * 8 + i1] = k[i0 * 8 + i1];
         }
     }
-    /*@ loop unroll 4096; */
-    for (int32_t i0_tile = 0; i0_tile < ((n + 5) / 6); i0_tile++) {
-        const int32_t height = raot_min_i32(i0_tile * (-6) + n, 6);
+    for (int32_t i0_tile = 0; i0_tile < (n + 5) / 6; i0_tile++) {
+        const int32_t height = raot_min_i32(n - i0_tile * 6, 6);
         float sums[192];
-        /*@ loop unroll 4096; */
         for (int32_t c = 0; c < 8; c++) {
             sums[c] = 0.0f;
         }
-        /*@ split 1 < height; */
         if (1 < height) {
-            /*@ loop unroll 4096; */
             for (int32_t r = 1; r < 6; r++) {
-                /*@ loop unroll 4096; */
                 for (int32_t c = 0; c < 8; c++) {
                     sums[c + r * 32] = 0.0f;
                 }
             }
         }
         const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
-        raot_multiply_f32(
-            height, 8, levels, &x[i0_tile * 48], 8, &wk_packed[0], sums);
-        /*@ loop unroll 4096; */
-        for (int32_t r_0 = 0; r_0 < height; r_0++) {
-            for (int32_t c_0 = 0; c_0 < 8; c_0++) {
-                all_k[c_0 + i0_tile * 48 + m * 8 + r_0 * 8] = sums[c_0 + r_0 * 32];
+        raot_multiply_f32(height, 8, levels, &x[i0_tile * 48], 8, wk_packed, sums);
+        for (int32_t r = 0; r < height; r++) {
+            for (int32_t c = 0; c < 8; c++) {
+                all_k[(i0_tile * 6 + m + r) * 8 + c] = sums[c + r * 32];
             }
         }
     }
@@ -139,7 +123,7 @@ RAOT_NOINLINE static void slice_k_next(int32_t m, int32_t n, const float *restri
 {
     for (int32_t i0 = 0; i0 < m; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
-            k_next[i0 * 8 + i1] = all_k[i0 * 8 + i1 + n * 8];
+            k_next[i0 * 8 + i1] = all_k[(i0 + n) * 8 + i1];
         }
     }
 }
@@ -155,13 +139,12 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                                                     float *restrict seen, float *restrict scores,
                                                     float *restrict shares)
 {
-    /*@ loop unroll 4096; */
-    for (int32_t i0_strip = 0; i0_strip < ((n + 5) / 6); i0_strip++) {
+    for (int32_t i0_strip = 0; i0_strip < (n + 5) / 6; i0_strip++) {
         const int32_t height = raot_max_i32(1, raot_min_i32(n - i0_strip * 6, 6));
-        for (int32_t r_tile = 0; r_tile < (height / 6); r_tile++) {
-            for (int32_t i1_tile = 0; i1_tile < (m / 4); i1_tile++) {
-                float total_0 = 0.0f;
-                float total_1 = 0.0f;
+        for (int32_t r_tile = 0; r_tile < height / 6; r_tile++) {
+            for (int32_t i1_tile = 0; i1_tile < m / 4; i1_tile++) {
+                float total = 0.0f;
+                float total_2 = 0.0f;
                 float total_3 = 0.0f;
                 float total_4 = 0.0f;
                 float total_5 = 0.0f;
@@ -184,160 +167,148 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 float total_22 = 0.0f;
                 float total_23 = 0.0f;
                 float total_24 = 0.0f;
-                for (int32_t i2_0 = 0; i2_0 < 8; i2_0++) {
-                    float q_at = seen[(i0_strip * 6 + r_tile * 6) * 8 + i2_0];
-                    float k_next_at = k_next[(i1_tile * 4) * 8 + i2_0];
-                    total_0 = raot_fmaf(q_at, k_next_at, total_0);
-                    float k_next_at_0 = k_next[(i1_tile * 4 + 1) * 8 + i2_0];
-                    total_1 = raot_fmaf(q_at, k_next_at_0, total_1);
-                    float k_next_at_1 = k_next[(i1_tile * 4 + 2) * 8 + i2_0];
-                    total_3 = raot_fmaf(q_at, k_next_at_1, total_3);
-                    float k_next_at_2 = k_next[(i1_tile * 4 + 3) * 8 + i2_0];
-                    total_4 = raot_fmaf(q_at, k_next_at_2, total_4);
-                    float q_at_0 = seen[(i0_strip * 6 + r_tile * 6 + 1) * 8 + i2_0];
-                    total_5 = raot_fmaf(q_at_0, k_next_at, total_5);
-                    total_6 = raot_fmaf(q_at_0, k_next_at_0, total_6);
-                    total_7 = raot_fmaf(q_at_0, k_next_at_1, total_7);
-                    total_8 = raot_fmaf(q_at_0, k_next_at_2, total_8);
-                    float q_at_1 = seen[(i0_strip * 6 + r_tile * 6 + 2) * 8 + i2_0];
-                    total_9 = raot_fmaf(q_at_1, k_next_at, total_9);
-                    total_10 = raot_fmaf(q_at_1, k_next_at_0, total_10);
-                    total_11 = raot_fmaf(q_at_1, k_next_at_1, total_11);
-                    total_12 = raot_fmaf(q_at_1, k_next_at_2, total_12);
-                    float q_at_2 = seen[(i0_strip * 6 + r_tile * 6 + 3) * 8 + i2_0];
-                    total_13 = raot_fmaf(q_at_2, k_next_at, total_13);
-                    total_14 = raot_fmaf(q_at_2, k_next_at_0, total_14);
-                    total_15 = raot_fmaf(q_at_2, k_next_at_1, total_15);
-                    total_16 = raot_fmaf(q_at_2, k_next_at_2, total_16);
-                    float q_at_3 = seen[(i0_strip * 6 + r_tile * 6 + 4) * 8 + i2_0];
-                    total_17 = raot_fmaf(q_at_3, k_next_at, total_17);
-                    total_18 = raot_fmaf(q_at_3, k_next_at_0, total_18);
-                    total_19 = raot_fmaf(q_at_3, k_next_at_1, total_19);
-                    total_20 = raot_fmaf(q_at_3, k_next_at_2, total_20);
-                    float q_at_4 = seen[(i0_strip * 6 + r_tile * 6 + 5) * 8 + i2_0];
-                    total_21 = raot_fmaf(q_at_4, k_next_at, total_21);
-                    total_22 = raot_fmaf(q_at_4, k_next_at_0, total_22);
-                    total_23 = raot_fmaf(q_at_4, k_next_at_1, total_23);
-                    total_24 = raot_fmaf(q_at_4, k_next_at_2, total_24);
+                for (int32_t i2 = 0; i2 < 8; i2++) {
+                    const float q_at = seen[i0_strip * 48 + i2];
+                    const float k_next_at = k_next[i1_tile * 32 + i2];
+                    total = raot_fmaf(q_at, k_next_at, total);
+                    const float k_next_at_2 = k_next[(i1_tile * 4 + 1) * 8 + i2];
+                    total_2 = raot_fmaf(q_at, k_next_at_2, total_2);
+                    const float k_next_at_3 = k_next[(i1_tile * 4 + 2) * 8 + i2];
+                    total_3 = raot_fmaf(q_at, k_next_at_3, total_3);
+                    const float k_next_at_4 = k_next[(i1_tile * 4 + 3) * 8 + i2];
+                    total_4 = raot_fmaf(q_at, k_next_at_4, total_4);
+                    const float q_at_2 = seen[(i0_strip * 6 + 1) * 8 + i2];
+                    total_5 = raot_fmaf(q_at_2, k_next_at, total_5);
+                    total_6 = raot_fmaf(q_at_2, k_next_at_2, total_6);
+                    total_7 = raot_fmaf(q_at_2, k_next_at_3, total_7);
+                    total_8 = raot_fmaf(q_at_2, k_next_at_4, total_8);
+                    const float q_at_3 = seen[(i0_strip * 6 + 2) * 8 + i2];
+                    total_9 = raot_fmaf(q_at_3, k_next_at, total_9);
+                    total_10 = raot_fmaf(q_at_3, k_next_at_2, total_10);
+                    total_11 = raot_fmaf(q_at_3, k_next_at_3, total_11);
+                    total_12 = raot_fmaf(q_at_3, k_next_at_4, total_12);
+                    const float q_at_4 = seen[(i0_strip * 6 + 3) * 8 + i2];
+                    total_13 = raot_fmaf(q_at_4, k_next_at, total_13);
+                    total_14 = raot_fmaf(q_at_4, k_next_at_2, total_14);
+                    total_15 = raot_fmaf(q_at_4, k_next_at_3, total_15);
+                    total_16 = raot_fmaf(q_at_4, k_next_at_4, total_16);
+                    const float q_at_5 = seen[(i0_strip * 6 + 4) * 8 + i2];
+                    total_17 = raot_fmaf(q_at_5, k_next_at, total_17);
+                    total_18 = raot_fmaf(q_at_5, k_next_at_2, total_18);
+                    total_19 = raot_fmaf(q_at_5, k_next_at_3, total_19);
+                    total_20 = raot_fmaf(q_at_5, k_next_at_4, total_20);
+                    const float q_at_6 = seen[(i0_strip * 6 + 5) * 8 + i2];
+                    total_21 = raot_fmaf(q_at_6, k_next_at, total_21);
+                    total_22 = raot_fmaf(q_at_6, k_next_at_2, total_22);
+                    total_23 = raot_fmaf(q_at_6, k_next_at_3, total_23);
+                    total_24 = raot_fmaf(q_at_6, k_next_at_4, total_24);
                 }
-                scores[(r_tile * 6) * m + i1_tile * 4] = total_0;
-                scores[(r_tile * 6) * m + i1_tile * 4 + 1] = total_1;
-                scores[(r_tile * 6) * m + i1_tile * 4 + 2] = total_3;
-                scores[(r_tile * 6) * m + i1_tile * 4 + 3] = total_4;
-                scores[(r_tile * 6 + 1) * m + i1_tile * 4] = total_5;
-                scores[(r_tile * 6 + 1) * m + i1_tile * 4 + 1] = total_6;
-                scores[(r_tile * 6 + 1) * m + i1_tile * 4 + 2] = total_7;
-                scores[(r_tile * 6 + 1) * m + i1_tile * 4 + 3] = total_8;
-                scores[(r_tile * 6 + 2) * m + i1_tile * 4] = total_9;
-                scores[(r_tile * 6 + 2) * m + i1_tile * 4 + 1] = total_10;
-                scores[(r_tile * 6 + 2) * m + i1_tile * 4 + 2] = total_11;
-                scores[(r_tile * 6 + 2) * m + i1_tile * 4 + 3] = total_12;
-                scores[(r_tile * 6 + 3) * m + i1_tile * 4] = total_13;
-                scores[(r_tile * 6 + 3) * m + i1_tile * 4 + 1] = total_14;
-                scores[(r_tile * 6 + 3) * m + i1_tile * 4 + 2] = total_15;
-                scores[(r_tile * 6 + 3) * m + i1_tile * 4 + 3] = total_16;
-                scores[(r_tile * 6 + 4) * m + i1_tile * 4] = total_17;
-                scores[(r_tile * 6 + 4) * m + i1_tile * 4 + 1] = total_18;
-                scores[(r_tile * 6 + 4) * m + i1_tile * 4 + 2] = total_19;
-                scores[(r_tile * 6 + 4) * m + i1_tile * 4 + 3] = total_20;
-                scores[(r_tile * 6 + 5) * m + i1_tile * 4] = total_21;
-                scores[(r_tile * 6 + 5) * m + i1_tile * 4 + 1] = total_22;
-                scores[(r_tile * 6 + 5) * m + i1_tile * 4 + 2] = total_23;
-                scores[(r_tile * 6 + 5) * m + i1_tile * 4 + 3] = total_24;
+                scores[i1_tile * 4] = total;
+                scores[i1_tile * 4 + 1] = total_2;
+                scores[i1_tile * 4 + 2] = total_3;
+                scores[i1_tile * 4 + 3] = total_4;
+                scores[i1_tile * 4 + m] = total_5;
+                scores[i1_tile * 4 + m + 1] = total_6;
+                scores[i1_tile * 4 + m + 2] = total_7;
+                scores[i1_tile * 4 + m + 3] = total_8;
+                scores[i1_tile * 4 + m * 2] = total_9;
+                scores[i1_tile * 4 + m * 2 + 1] = total_10;
+                scores[i1_tile * 4 + m * 2 + 2] = total_11;
+                scores[i1_tile * 4 + m * 2 + 3] = total_12;
+                scores[i1_tile * 4 + m * 3] = total_13;
+                scores[i1_tile * 4 + m * 3 + 1] = total_14;
+                scores[i1_tile * 4 + m * 3 + 2] = total_15;
+                scores[i1_tile * 4 + m * 3 + 3] = total_16;
+                scores[i1_tile * 4 + m * 4] = total_17;
+                scores[i1_tile * 4 + m * 4 + 1] = total_18;
+                scores[i1_tile * 4 + m * 4 + 2] = total_19;
+                scores[i1_tile * 4 + m * 4 + 3] = total_20;
+                scores[i1_tile * 4 + m * 5] = total_21;
+                scores[i1_tile * 4 + m * 5 + 1] = total_22;
+                scores[i1_tile * 4 + m * 5 + 2] = total_23;
+                scores[i1_tile * 4 + m * 5 + 3] = total_24;
             }
-            for (int32_t i1_0 = (m / 4) * 4; i1_0 < m; i1_0++) {
+            for (int32_t i1 = m / 4 * 4; i1 < m; i1++) {
                 float total_25 = 0.0f;
                 float total_26 = 0.0f;
                 float total_27 = 0.0f;
                 float total_28 = 0.0f;
                 float total_29 = 0.0f;
                 float total_30 = 0.0f;
-                for (int32_t i2_1 = 0; i2_1 < 8; i2_1++) {
-                    float k_next_at_3 = k_next[i1_0 * 8 + i2_1];
-                    total_25 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6) * 8 + i2_1], k_next_at_3,
-                                         total_25);
-                    total_26 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 1) * 8 + i2_1],
-                                         k_next_at_3, total_26);
-                    total_27 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 2) * 8 + i2_1],
-                                         k_next_at_3, total_27);
-                    total_28 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 3) * 8 + i2_1],
-                                         k_next_at_3, total_28);
-                    total_29 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 4) * 8 + i2_1],
-                                         k_next_at_3, total_29);
-                    total_30 = raot_fmaf(seen[(i0_strip * 6 + r_tile * 6 + 5) * 8 + i2_1],
-                                         k_next_at_3, total_30);
+                for (int32_t i2 = 0; i2 < 8; i2++) {
+                    const float k_next_at_5 = k_next[i1 * 8 + i2];
+                    total_25 = raot_fmaf(seen[i0_strip * 48 + i2], k_next_at_5, total_25);
+                    total_26 = raot_fmaf(seen[(i0_strip * 6 + 1) * 8 + i2], k_next_at_5, total_26);
+                    total_27 = raot_fmaf(seen[(i0_strip * 6 + 2) * 8 + i2], k_next_at_5, total_27);
+                    total_28 = raot_fmaf(seen[(i0_strip * 6 + 3) * 8 + i2], k_next_at_5, total_28);
+                    total_29 = raot_fmaf(seen[(i0_strip * 6 + 4) * 8 + i2], k_next_at_5, total_29);
+                    total_30 = raot_fmaf(seen[(i0_strip * 6 + 5) * 8 + i2], k_next_at_5, total_30);
                 }
-                scores[(r_tile * 6) * m + i1_0] = total_25;
-                scores[(r_tile * 6 + 1) * m + i1_0] = total_26;
-                scores[(r_tile * 6 + 2) * m + i1_0] = total_27;
-                scores[(r_tile * 6 + 3) * m + i1_0] = total_28;
-                scores[(r_tile * 6 + 4) * m + i1_0] = total_29;
-                scores[(r_tile * 6 + 5) * m + i1_0] = total_30;
+                scores[i1] = total_25;
+                scores[i1 + m] = total_26;
+                scores[i1 + m * 2] = total_27;
+                scores[i1 + m * 3] = total_28;
+                scores[i1 + m * 4] = total_29;
+                scores[i1 + m * 5] = total_30;
             }
         }
-        for (int32_t r_1 = (height / 6) * 6; r_1 < height; r_1++) {
-            for (int32_t i1_tile_0 = 0; i1_tile_0 < (m / 4); i1_tile_0++) {
+        for (int32_t r = height / 6 * 6; r < height; r++) {
+            for (int32_t i1_tile = 0; i1_tile < m / 4; i1_tile++) {
                 float total_31 = 0.0f;
                 float total_32 = 0.0f;
                 float total_33 = 0.0f;
                 float total_34 = 0.0f;
-                for (int32_t i2_2 = 0; i2_2 < 8; i2_2++) {
-                    float q_at_5 = seen[(i0_strip * 6 + r_1) * 8 + i2_2];
-                    total_31 = raot_fmaf(q_at_5, k_next[(i1_tile_0 * 4) * 8 + i2_2], total_31);
-                    total_32 = raot_fmaf(q_at_5, k_next[(i1_tile_0 * 4 + 1) * 8 + i2_2], total_32);
-                    total_33 = raot_fmaf(q_at_5, k_next[(i1_tile_0 * 4 + 2) * 8 + i2_2], total_33);
-                    total_34 = raot_fmaf(q_at_5, k_next[(i1_tile_0 * 4 + 3) * 8 + i2_2], total_34);
+                for (int32_t i2 = 0; i2 < 8; i2++) {
+                    const float q_at_7 = seen[(i0_strip * 6 + r) * 8 + i2];
+                    total_31 = raot_fmaf(q_at_7, k_next[i1_tile * 32 + i2], total_31);
+                    total_32 = raot_fmaf(q_at_7, k_next[(i1_tile * 4 + 1) * 8 + i2], total_32);
+                    total_33 = raot_fmaf(q_at_7, k_next[(i1_tile * 4 + 2) * 8 + i2], total_33);
+                    total_34 = raot_fmaf(q_at_7, k_next[(i1_tile * 4 + 3) * 8 + i2], total_34);
                 }
-                scores[r_1 * m + i1_tile_0 * 4] = total_31;
-                scores[r_1 * m + i1_tile_0 * 4 + 1] = total_32;
-                scores[r_1 * m + i1_tile_0 * 4 + 2] = total_33;
-                scores[r_1 * m + i1_tile_0 * 4 + 3] = total_34;
+                scores[m * r + i1_tile * 4] = total_31;
+                scores[m * r + i1_tile * 4 + 1] = total_32;
+                scores[m * r + i1_tile * 4 + 2] = total_33;
+                scores[m * r + i1_tile * 4 + 3] = total_34;
             }
-            for (int32_t i1_1 = (m / 4) * 4; i1_1 < m; i1_1++) {
+            for (int32_t i1 = m / 4 * 4; i1 < m; i1++) {
                 float total_35 = 0.0f;
-                for (int32_t i2_3 = 0; i2_3 < 8; i2_3++) {
-                    total_35 = raot_fmaf(seen[(i0_strip * 6 + r_1) * 8 + i2_3],
-                                         k_next[i1_1 * 8 + i2_3], total_35);
+                for (int32_t i2 = 0; i2 < 8; i2++) {
+                    total_35 =
+                        raot_fmaf(seen[(i0_strip * 6 + r) * 8 + i2], k_next[i1 * 8 + i2], total_35);
                 }
-                scores[r_1 * m + i1_1] = total_35;
+                scores[m * r + i1] = total_35;
             }
         }
-        for (int32_t r_0 = 0; r_0 < height; r_0++) {
-            float peak_2 = -RAOT_INFINITY;
-            for (int32_t i1_2 = 0; i1_2 < m; i1_2++) {
-                peak_2 = raot_maxf(peak_2, scores[r_0 * m + i1_2]);
+        for (int32_t r = 0; r < height; r++) {
+            float peak = -RAOT_INFINITY;
+            for (int32_t i1 = 0; i1 < m; i1++) {
+                peak = raot_maxf(peak, scores[m * r + i1]);
             }
-            float total_2 = 0.0f;
-            for (int32_t i1_2 = 0; i1_2 < m; i1_2++) {
-                shares[r_0 * m + i1_2] = raot_expf(scores[r_0 * m + i1_2] - peak_2);
-                total_2 = total_2 + shares[r_0 * m + i1_2];
+            float total_36 = 0.0f;
+            for (int32_t i1 = 0; i1 < m; i1++) {
+                shares[m * r + i1] = raot_expf(scores[m * r + i1] - peak);
+                total_36 = total_36 + shares[m * r + i1];
             }
-            for (int32_t i1_2 = 0; i1_2 < m; i1_2++) {
-                shares[r_0 * m + i1_2] = shares[r_0 * m + i1_2] / total_2;
+            for (int32_t i1 = 0; i1 < m; i1++) {
+                shares[m * r + i1] = shares[m * r + i1] / total_36;
             }
         }
         float sums[192];
-        /*@ loop unroll 4096; */
         for (int32_t c = 0; c < 8; c++) {
             sums[c] = 0.0f;
         }
-        /*@ split 1 < height; */
         if (1 < height) {
-            /*@ loop unroll 4096; */
-            for (int32_t r_2 = 1; r_2 < 6; r_2++) {
-                /*@ loop unroll 4096; */
+            for (int32_t r = 1; r < 6; r++) {
                 for (int32_t c = 0; c < 8; c++) {
-                    sums[r_2 * 32 + c] = 0.0f;
+                    sums[c + r * 32] = 0.0f;
                 }
             }
         }
         const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {m, 1, 8}};
-        raot_multiply_f32(
-            height, 8, levels, &shares[0], m, &v_next[0], sums);
-        /*@ loop unroll 4096; */
-        for (int32_t r_3 = 0; r_3 < height; r_3++) {
-            for (int32_t c_0 = 0; c_0 < 8; c_0++) {
-                seen[(i0_strip * 6 + r_3) * 8 + c_0] = sums[r_3 * 32 + c_0];
+        raot_multiply_f32(height, 8, levels, shares, m, v_next, sums);
+        for (int32_t r = 0; r < height; r++) {
+            for (int32_t c = 0; c < 8; c++) {
+                seen[(i0_strip * 6 + r) * 8 + c] = sums[c + r * 32];
             }
         }
     }
@@ -351,15 +322,13 @@ RAOT_NOINLINE static void matmul_q_2(const float *restrict x, const float *restr
                                      float *restrict q)
 {
     float sums[32];
-    /*@ loop unroll 4096; */
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
-    raot_multiply_f32(
-        1, 8, levels, &x[0], 0, &wq_packed[0], sums);
-    for (int32_t c_0 = 0; c_0 < 8; c_0++) {
-        q[c_0] = sums[c_0];
+    raot_multiply_f32(1, 8, levels, x, 0, wq_packed, sums);
+    for (int32_t c = 0; c < 8; c++) {
+        q[c] = sums[c];
     }
 }
 
@@ -372,21 +341,19 @@ RAOT_NOINLINE static void matmul_concat_all_k_2(int32_t m, const float *restrict
                                                 const float *restrict wk_packed,
                                                 float *restrict all_k)
 {
-    for (int32_t i0_2 = 0; i0_2 < m; i0_2++) {
-        for (int32_t i1_2 = 0; i1_2 < 8; i1_2++) {
-            all_k[i0_2 * 8 + i1_2] = k[i0_2 * 8 + i1_2];
+    for (int32_t i0 = 0; i0 < m; i0++) {
+        for (int32_t i1 = 0; i1 < 8; i1++) {
+            all_k[i0 * 8 + i1] = k[i0 * 8 + i1];
         }
     }
     float sums[32];
-    /*@ loop unroll 4096; */
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
-    raot_multiply_f32(
-        1, 8, levels, &x[0], 0, &wk_packed[0], sums);
-    for (int32_t c_0 = 0; c_0 < 8; c_0++) {
-        all_k[c_0 + m * 8] = sums[c_0];
+    raot_multiply_f32(1, 8, levels, x, 0, wk_packed, sums);
+    for (int32_t c = 0; c < 8; c++) {
+        all_k[c + m * 8] = sums[c];
     }
 }
 
@@ -399,7 +366,7 @@ RAOT_NOINLINE static void slice_k_next_2(int32_t m, const float *restrict all_k,
 {
     for (int32_t i0 = 0; i0 < m; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
-            k_next[i0 * 8 + i1] = all_k[i0 * 8 + i1 + 8];
+            k_next[i0 * 8 + i1] = all_k[(i0 + 1) * 8 + i1];
         }
     }
 }
@@ -412,87 +379,87 @@ RAOT_NOINLINE static void transpose_matmul_scores(int32_t m, const float *restri
                                                   const float *restrict k_next,
                                                   float *restrict scores)
 {
-    for (int32_t i0_tile = 0; i0_tile < (m / 6); i0_tile++) {
-        float total_0 = 0.0f;
-        float total_1 = 0.0f;
+    for (int32_t i0_tile = 0; i0_tile < m / 6; i0_tile++) {
+        float total = 0.0f;
         float total_2 = 0.0f;
         float total_3 = 0.0f;
         float total_4 = 0.0f;
         float total_5 = 0.0f;
-        float q_at = q[0];
-        total_0 = raot_fmaf(q_at, k_next[(i0_tile * 6) * 8], total_0);
-        total_1 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 1) * 8], total_1);
-        total_2 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 2) * 8], total_2);
-        total_3 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 3) * 8], total_3);
-        total_4 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 4) * 8], total_4);
-        total_5 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 5) * 8], total_5);
-        float q_at_0 = q[1];
-        total_0 = raot_fmaf(q_at_0, k_next[(i0_tile * 6) * 8 + 1], total_0);
-        total_1 = raot_fmaf(q_at_0, k_next[(i0_tile * 6 + 1) * 8 + 1], total_1);
-        total_2 = raot_fmaf(q_at_0, k_next[(i0_tile * 6 + 2) * 8 + 1], total_2);
-        total_3 = raot_fmaf(q_at_0, k_next[(i0_tile * 6 + 3) * 8 + 1], total_3);
-        total_4 = raot_fmaf(q_at_0, k_next[(i0_tile * 6 + 4) * 8 + 1], total_4);
-        total_5 = raot_fmaf(q_at_0, k_next[(i0_tile * 6 + 5) * 8 + 1], total_5);
-        float q_at_1 = q[2];
-        total_0 = raot_fmaf(q_at_1, k_next[(i0_tile * 6) * 8 + 2], total_0);
-        total_1 = raot_fmaf(q_at_1, k_next[(i0_tile * 6 + 1) * 8 + 2], total_1);
-        total_2 = raot_fmaf(q_at_1, k_next[(i0_tile * 6 + 2) * 8 + 2], total_2);
-        total_3 = raot_fmaf(q_at_1, k_next[(i0_tile * 6 + 3) * 8 + 2], total_3);
-        total_4 = raot_fmaf(q_at_1, k_next[(i0_tile * 6 + 4) * 8 + 2], total_4);
-        total_5 = raot_fmaf(q_at_1, k_next[(i0_tile * 6 + 5) * 8 + 2], total_5);
-        float q_at_2 = q[3];
-        total_0 = raot_fmaf(q_at_2, k_next[(i0_tile * 6) * 8 + 3], total_0);
-        total_1 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 1) * 8 + 3], total_1);
-        total_2 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 2) * 8 + 3], total_2);
-        total_3 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 3) * 8 + 3], total_3);
-        total_4 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 4) * 8 + 3], total_4);
-        total_5 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 5) * 8 + 3], total_5);
-        float q_at_3 = q[4];
-        total_0 = raot_fmaf(q_at_3, k_next[(i0_tile * 6) * 8 + 4], total_0);
-        total_1 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 1) * 8 + 4], total_1);
-        total_2 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 2) * 8 + 4], total_2);
-        total_3 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 3) * 8 + 4], total_3);
-        total_4 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 4) * 8 + 4], total_4);
-        total_5 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 5) * 8 + 4], total_5);
-        float q_at_4 = q[5];
-        total_0 = raot_fmaf(q_at_4, k_next[(i0_tile * 6) * 8 + 5], total_0);
-        total_1 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 1) * 8 + 5], total_1);
-        total_2 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 2) * 8 + 5], total_2);
-        total_3 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 3) * 8 + 5], total_3);
-        total_4 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 4) * 8 + 5], total_4);
-        total_5 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 5) * 8 + 5], total_5);
-        float q_at_5 = q[6];
-        total_0 = raot_fmaf(q_at_5, k_next[(i0_tile * 6) * 8 + 6], total_0);
-        total_1 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 1) * 8 + 6], total_1);
-        total_2 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 2) * 8 + 6], total_2);
-        total_3 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 3) * 8 + 6], total_3);
-        total_4 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 4) * 8 + 6], total_4);
-        total_5 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 5) * 8 + 6], total_5);
-        float q_at_6 = q[7];
-        total_0 = raot_fmaf(q_at_6, k_next[(i0_tile * 6) * 8 + 7], total_0);
-        total_1 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 1) * 8 + 7], total_1);
-        total_2 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 2) * 8 + 7], total_2);
-        total_3 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 3) * 8 + 7], total_3);
-        total_4 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 4) * 8 + 7], total_4);
-        total_5 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 5) * 8 + 7], total_5);
-        scores[i0_tile * 6] = total_0;
-        scores[i0_tile * 6 + 1] = total_1;
-        scores[i0_tile * 6 + 2] = total_2;
-        scores[i0_tile * 6 + 3] = total_3;
-        scores[i0_tile * 6 + 4] = total_4;
-        scores[i0_tile * 6 + 5] = total_5;
-    }
-    for (int32_t i0_0 = (m / 6) * 6; i0_0 < m; i0_0++) {
         float total_6 = 0.0f;
-        total_6 = raot_fmaf(q[0], k_next[i0_0 * 8], total_6);
-        total_6 = raot_fmaf(q[1], k_next[i0_0 * 8 + 1], total_6);
-        total_6 = raot_fmaf(q[2], k_next[i0_0 * 8 + 2], total_6);
-        total_6 = raot_fmaf(q[3], k_next[i0_0 * 8 + 3], total_6);
-        total_6 = raot_fmaf(q[4], k_next[i0_0 * 8 + 4], total_6);
-        total_6 = raot_fmaf(q[5], k_next[i0_0 * 8 + 5], total_6);
-        total_6 = raot_fmaf(q[6], k_next[i0_0 * 8 + 6], total_6);
-        total_6 = raot_fmaf(q[7], k_next[i0_0 * 8 + 7], total_6);
-        scores[i0_0] = total_6;
+        const float q_at = q[0];
+        total = raot_fmaf(q_at, k_next[i0_tile * 48], total);
+        total_2 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 1) * 8], total_2);
+        total_3 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 2) * 8], total_3);
+        total_4 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 3) * 8], total_4);
+        total_5 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 4) * 8], total_5);
+        total_6 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 5) * 8], total_6);
+        const float q_at_2 = q[1];
+        total = raot_fmaf(q_at_2, k_next[i0_tile * 48 + 1], total);
+        total_2 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 1) * 8 + 1], total_2);
+        total_3 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 2) * 8 + 1], total_3);
+        total_4 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 3) * 8 + 1], total_4);
+        total_5 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 4) * 8 + 1], total_5);
+        total_6 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 5) * 8 + 1], total_6);
+        const float q_at_3 = q[2];
+        total = raot_fmaf(q_at_3, k_next[i0_tile * 48 + 2], total);
+        total_2 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 1) * 8 + 2], total_2);
+        total_3 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 2) * 8 + 2], total_3);
+        total_4 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 3) * 8 + 2], total_4);
+        total_5 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 4) * 8 + 2], total_5);
+        total_6 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 5) * 8 + 2], total_6);
+        const float q_at_4 = q[3];
+        total = raot_fmaf(q_at_4, k_next[i0_tile * 48 + 3], total);
+        total_2 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 1) * 8 + 3], total_2);
+        total_3 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 2) * 8 + 3], total_3);
+        total_4 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 3) * 8 + 3], total_4);
+        total_5 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 4) * 8 + 3], total_5);
+        total_6 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 5) * 8 + 3], total_6);
+        const float q_at_5 = q[4];
+        total = raot_fmaf(q_at_5, k_next[i0_tile * 48 + 4], total);
+        total_2 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 1) * 8 + 4], total_2);
+        total_3 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 2) * 8 + 4], total_3);
+        total_4 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 3) * 8 + 4], total_4);
+        total_5 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 4) * 8 + 4], total_5);
+        total_6 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 5) * 8 + 4], total_6);
+        const float q_at_6 = q[5];
+        total = raot_fmaf(q_at_6, k_next[i0_tile * 48 + 5], total);
+        total_2 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 1) * 8 + 5], total_2);
+        total_3 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 2) * 8 + 5], total_3);
+        total_4 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 3) * 8 + 5], total_4);
+        total_5 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 4) * 8 + 5], total_5);
+        total_6 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 5) * 8 + 5], total_6);
+        const float q_at_7 = q[6];
+        total = raot_fmaf(q_at_7, k_next[i0_tile * 48 + 6], total);
+        total_2 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 1) * 8 + 6], total_2);
+        total_3 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 2) * 8 + 6], total_3);
+        total_4 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 3) * 8 + 6], total_4);
+        total_5 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 4) * 8 + 6], total_5);
+        total_6 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 5) * 8 + 6], total_6);
+        const float q_at_8 = q[7];
+        total = raot_fmaf(q_at_8, k_next[i0_tile * 48 + 7], total);
+        total_2 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 1) * 8 + 7], total_2);
+        total_3 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 2) * 8 + 7], total_3);
+        total_4 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 3) * 8 + 7], total_4);
+        total_5 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 4) * 8 + 7], total_5);
+        total_6 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 5) * 8 + 7], total_6);
+        scores[i0_tile * 6] = total;
+        scores[i0_tile * 6 + 1] = total_2;
+        scores[i0_tile * 6 + 2] = total_3;
+        scores[i0_tile * 6 + 3] = total_4;
+        scores[i0_tile * 6 + 4] = total_5;
+        scores[i0_tile * 6 + 5] = total_6;
+    }
+    for (int32_t i0 = m / 6 * 6; i0 < m; i0++) {
+        float total_7 = 0.0f;
+        total_7 = raot_fmaf(q[0], k_next[i0 * 8], total_7);
+        total_7 = raot_fmaf(q[1], k_next[i0 * 8 + 1], total_7);
+        total_7 = raot_fmaf(q[2], k_next[i0 * 8 + 2], total_7);
+        total_7 = raot_fmaf(q[3], k_next[i0 * 8 + 3], total_7);
+        total_7 = raot_fmaf(q[4], k_next[i0 * 8 + 4], total_7);
+        total_7 = raot_fmaf(q[5], k_next[i0 * 8 + 5], total_7);
+        total_7 = raot_fmaf(q[6], k_next[i0 * 8 + 6], total_7);
+        total_7 = raot_fmaf(q[7], k_next[i0 * 8 + 7], total_7);
+        scores[i0] = total_7;
     }
 }
 
@@ -524,15 +491,13 @@ RAOT_NOINLINE static void matmul_seen(int32_t m, const float *restrict shares,
                                       const float *restrict v_next, float *restrict seen)
 {
     float sums[32];
-    /*@ loop unroll 4096; */
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {m, 1, 8}};
-    raot_multiply_f32(
-        1, 8, levels, &shares[0], 0, &v_next[0], sums);
-    for (int32_t c_0 = 0; c_0 < 8; c_0++) {
-        seen[c_0] = sums[c_0];
+    raot_multiply_f32(1, 8, levels, shares, 0, v_next, sums);
+    for (int32_t c = 0; c < 8; c++) {
+        seen[c] = sums[c];
     }
 }
 
@@ -544,15 +509,13 @@ RAOT_NOINLINE static void matmul_add_y(const float *restrict seen, const float *
                                        const float *restrict wo_packed, float *restrict y)
 {
     float sums[32];
-    /*@ loop unroll 4096; */
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
-    raot_multiply_f32(
-        1, 8, levels, &seen[0], 0, &wo_packed[0], sums);
-    for (int32_t c_0 = 0; c_0 < 8; c_0++) {
-        y[c_0] = sums[c_0] + bo[c_0];
+    raot_multiply_f32(1, 8, levels, seen, 0, wo_packed, sums);
+    for (int32_t c = 0; c < 8; c++) {
+        y[c] = sums[c] + bo[c];
     }
 }
 
@@ -593,9 +556,8 @@ size_t attend_prefill_arena_bytes(const struct attend_prefill_dims *dims)
     size_t need = 0;
     need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_ALL_K + (size_t)(m * 32 + n * 32));
     need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_ALL_V + (size_t)(m * 32 + n * 32));
-    need = RAOT_MAX(need,
-                    ATTEND_PREFILL_OFFSET_SHARES +
-                    (size_t)(((m * raot_min_i32(6, n) * 4 + 15) / 16) * 16));
+    need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_SHARES +
+                              (size_t)((m * raot_min_i32(6, n) * 4 + 15) / 16 * 16));
     return need;
 }
 

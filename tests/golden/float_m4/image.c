@@ -28,16 +28,12 @@
  */
 #include "image.h"
 
-#include <string.h>
-
 #include "image_weights.h"
 #include "raot/check.h"
-#include "raot/convert.h"
 #include "raot/function.h"
-#include "raot/integer.h"
 #include "raot/math.h"
-#include "raot/profile.h"
 #include "raot/multiply.h"
+#include "raot/profile.h"
 #include "raot/window.h"
 
 /*
@@ -49,50 +45,46 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                                     const float *restrict image, const float *restrict w1,
                                     float *restrict stem, float *restrict panel)
 {
-    /*@ split height; */
     for (int32_t i0 = 0; i0 < batch; i0++) {
-        /*@ loop unroll 4096; */
-        for (int32_t i2_lines = 0; i2_lines < ((height + 1) / 2); i2_lines++) {
-            const int32_t high = raot_min_i32(((height + 1) / 2) - i2_lines, 1);
-            /*@ loop unroll 4096; */
-            for (int32_t i3_piece = 0; i3_piece < ((width + 63) / 64); i3_piece++) {
-                const int32_t wide = raot_min_i32(((width + 1) / 2) - i3_piece * 32, 32);
-                for (int32_t i4_0 = 0; i4_0 < 3; i4_0++) {
-                    /*@ loop unroll 4096; */
-                    for (int32_t i5_0 = 0; i5_0 < 3; i5_0++) {
-                        /*@ loop unroll 4096; */
-                        for (int32_t i6_0 = 0; i6_0 < 3; i6_0++) {
+        for (int32_t i2_lines = 0; i2_lines < (height + 1) / 2; i2_lines++) {
+            const int32_t high = raot_min_i32((height + 1) / 2 - i2_lines, 1);
+            for (int32_t i3_piece = 0; i3_piece < (width + 63) / 64; i3_piece++) {
+                const int32_t wide = raot_min_i32((width + 1) / 2 - i3_piece * 32, 32);
+                for (int32_t i4 = 0; i4 < 3; i4++) {
+                    for (int32_t i5 = 0; i5 < 3; i5++) {
+                        for (int32_t i6 = 0; i6 < 3; i6++) {
                             const int32_t first = raot_min_i32(
-                                raot_max_i32(raot_floor_div(-i6_0, 2) - i3_piece * 32 + 1, 0),
-                                wide);
-                            const int32_t last = raot_max_i32(first,
-                                                              raot_min_i32(
-                                                                  raot_min_i32(
-                                                                      ((width - i6_0) / 2) + 1,
-                                    ((width + 1) / 2)) - i3_piece * 32, wide));
-                            const int32_t first_0 = raot_min_i32(high,
-                                raot_max_i32(raot_floor_div(-i5_0, 2) - i2_lines + 1, 0));
-                            const int32_t last_0 = raot_max_i32(first_0,
-                                                                raot_min_i32(
-                                                                    raot_min_i32(((height + 1) / 2),
-                                    raot_floor_div(height - i5_0, 2) + 1) - i2_lines, high));
-                            for (int32_t g = 0; g < first_0; g++) {
+                                raot_max_i32(raot_floor_div(-i6, 2) + 1 - i3_piece * 32, 0), wide);
+                            const int32_t last = raot_max_i32(
+                                first,
+                                raot_min_i32(raot_min_i32((width - i6) / 2 + 1, (width + 1) / 2) -
+                                                 i3_piece * 32,
+                                             wide));
+                            const int32_t first_2 = raot_min_i32(
+                                high, raot_max_i32(raot_floor_div(-i5, 2) + 1 - i2_lines, 0));
+                            const int32_t last_2 = raot_max_i32(
+                                first_2,
+                                raot_min_i32(raot_min_i32((height + 1) / 2,
+                                                          raot_floor_div(height - i5, 2) + 1) -
+                                                 i2_lines,
+                                             high));
+                            for (int32_t g = 0; g < first_2; g++) {
                                 for (int32_t x = 0; x < wide; x++) {
-                                    panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g * wide + x] =
-                                        0.0f;
+                                    panel[((i4 * 3 + i5) * 3 + i6) * 32 + x] = 0.0f;
                                 }
                             }
-                            for (int32_t g_0 = first_0; g_0 < last_0; g_0++) {
+                            for (int32_t g = first_2; g < last_2; g++) {
                                 raot_window_f32(
-                                    &panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g_0 * wide], wide,
-                                        first, last, image,
-                                        ((i0 * 3 + i4_0) * height + g_0 * 2 + i2_lines * 2 + i5_0 -
-                                         1) * width + i3_piece * 64 + i6_0 - 1, 2);
+                                    &panel[g * wide + ((i4 * 3 + i5) * 3 + i6) * 32], wide, first,
+                                    last, image,
+                                    ((i0 * 3 + i4) * height + g * 2 + i2_lines * 2 + i5 - 1) *
+                                            width +
+                                        i3_piece * 64 + i6 - 1,
+                                    2);
                             }
-                            for (int32_t g_1 = last_0; g_1 < high; g_1++) {
-                                for (int32_t x_1 = 0; x_1 < wide; x_1++) {
-                                    panel[((i4_0 * 3 + i5_0) * 3 + i6_0) * 32 + g_1 * wide + x_1] =
-                                        0.0f;
+                            for (int32_t g = last_2; g < high; g++) {
+                                for (int32_t x = 0; x < wide; x++) {
+                                    panel[g * wide + ((i4 * 3 + i5) * 3 + i6) * 32 + x] = 0.0f;
                                 }
                             }
                         }
@@ -100,26 +92,19 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                 }
                 for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
                     float sums[128];
-                    /*@ loop unroll 4096; */
                     for (int32_t r = 0; r < 4; r++) {
-                        /*@ loop unroll 4096; */
                         for (int32_t c = 0; c < 32; c++) {
-                            sums[r * 32 + c] = 0.0f;
+                            sums[c + r * 32] = 0.0f;
                         }
                     }
                     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {27, 1, 32}};
-                    raot_multiply_f32(
-                        4, high * wide, levels, &w1[(((i1_tile * 4) * 3) * 3) * 3], 27, &panel[0],
-                            sums);
-                    /*@ loop unroll 4096; */
-                    for (int32_t r_0 = 0; r_0 < 4; r_0++) {
-                        /*@ loop unroll 4096; */
-                        for (int32_t g_3 = 0; g_3 < high; g_3++) {
-                            for (int32_t x_3 = 0; x_3 < wide; x_3++) {
-                                stem[
-                                    ((i0 * 8 + i1_tile * 4 + r_0) * (((height + 1) / 2)) + g_3 +
-                                     i2_lines) * (((width + 1) / 2)) + i3_piece * 32 + x_3] =
-                                        sums[r_0 * 32 + g_3 * wide + x_3];
+                    raot_multiply_f32(4, high * wide, levels, &w1[i1_tile * 108], 27, panel, sums);
+                    for (int32_t r = 0; r < 4; r++) {
+                        for (int32_t g = 0; g < high; g++) {
+                            for (int32_t x = 0; x < wide; x++) {
+                                stem[((i0 * 8 + i1_tile * 4 + r) * ((height + 1) / 2) + i2_lines) *
+                                         ((width + 1) / 2) +
+                                     i3_piece * 32 + x] = sums[r * 32 + x];
                             }
                         }
                     }
@@ -134,25 +119,26 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
  *     @batch_norm_clip_stem_on(%stem, %scale, %bias, %mean, %variance)
  * from /normal/BatchNormalization + /stem_on/Clip
  */
-RAOT_NOINLINE static void batch_norm_clip_stem_on(int32_t batch, int32_t height, int32_t width,
-                                                  const float *restrict scale,
-                                                  const float *restrict bias,
-                                                  const float *restrict mean,
-                                                  const float *restrict variance,
-                                                  float *restrict stem_on)
+RAOT_NOINLINE static void
+batch_norm_clip_stem_on(int32_t batch, int32_t height, int32_t width, const float *restrict scale,
+                        const float *restrict bias, const float *restrict mean,
+                        const float *restrict variance, float *restrict stem_on)
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
-            float factor = scale[i1] / raot_sqrtf(variance[i1] + 0.001f);
-            float shift = bias[i1] - mean[i1] * factor;
-            for (int32_t i2 = 0; i2 < ((height + 1) / 2); i2++) {
-                for (int32_t i3 = 0; i3 < ((width + 1) / 2); i3++) {
-                    stem_on[((i0 * 8 + i1) * (((height + 1) / 2)) + i2) * (((width + 1) / 2)) +
-                            i3] = raot_at_mostf(
-                                raot_at_leastf(
-                                    stem_on[((i0 * 8 + i1) * (((height + 1) / 2)) + i2) *
-                                            (((width + 1) / 2)) + i3] * factor + shift, 0.0f),
-                                6.0f);
+            const float factor = scale[i1] / raot_sqrtf(variance[i1] + 0.001f);
+            const float shift = bias[i1] - mean[i1] * factor;
+            for (int32_t i2 = 0; i2 < (height + 1) / 2; i2++) {
+                for (int32_t i3 = 0; i3 < (width + 1) / 2; i3++) {
+                    stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2) * ((width + 1) / 2) + i3] =
+                        raot_at_mostf(
+                            raot_at_leastf(stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2) *
+                                                       ((width + 1) / 2) +
+                                                   i3] *
+                                                   factor +
+                                               shift,
+                                           0.0f),
+                            6.0f);
                 }
             }
         }
@@ -167,106 +153,105 @@ RAOT_NOINLINE static void batch_norm_clip_stem_on(int32_t batch, int32_t height,
 RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t width,
                                           const float *restrict stem_on, float *restrict pooled)
 {
-    /*@ split width; */
-    for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
-        for (int32_t i1_0 = 0; i1_0 < 8; i1_0++) {
-            /*@ loop unroll 4096; */
-            for (int32_t i2_0 = 0; i2_0 < ((height + 3) / 4); i2_0++) {
-                const int32_t i3_high = ((width + 1) / 2) - 1;
-                for (int32_t i3_tile = 0; i3_tile < (i3_high / 6); i3_tile++) {
-                    float peak_0 = -RAOT_INFINITY;
-                    float peak_1 = -RAOT_INFINITY;
+    for (int32_t i0 = 0; i0 < batch; i0++) {
+        for (int32_t i1 = 0; i1 < 8; i1++) {
+            for (int32_t i2 = 0; i2 < (height + 3) / 4; i2++) {
+                const int32_t i3_high = (width + 1) / 2 - 1;
+                for (int32_t i3_tile = 0; i3_tile < i3_high / 6; i3_tile++) {
+                    float peak = -RAOT_INFINITY;
                     float peak_2 = -RAOT_INFINITY;
                     float peak_3 = -RAOT_INFINITY;
                     float peak_4 = -RAOT_INFINITY;
                     float peak_5 = -RAOT_INFINITY;
-                    const int32_t i4_end = raot_max_i32(-i2_0 * 2 + 1, 0);
-                    const int32_t i4_end_0 = raot_min_i32(((height + 1) / 2) - i2_0 * 2 + 1, 3);
-                    for (int32_t i4_0 = i4_end; i4_0 < i4_end_0; i4_0++) {
-                        peak_0 = raot_maxf(peak_0,
-                                           stem_on[
-                                               ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
-                                                i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) +
-                                               i3_tile * 6]);
-                        float stem_on_at = stem_on[
-                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 1];
-                        peak_1 = raot_maxf(peak_1, stem_on_at);
-                        float stem_on_at_0 = stem_on[
-                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 2];
-                        peak_2 = raot_maxf(peak_2, stem_on_at_0);
-                        float stem_on_at_1 = stem_on[
-                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 3];
-                        peak_3 = raot_maxf(peak_3, stem_on_at_1);
-                        float stem_on_at_2 = stem_on[
-                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 4];
-                        peak_4 = raot_maxf(peak_4, stem_on_at_2);
-                        float stem_on_at_3 = stem_on[
-                            ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) + i2_0 * 2 + i4_0 - 1) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 5];
-                        peak_5 = raot_maxf(peak_5, stem_on_at_3);
-                        peak_0 = raot_maxf(peak_0, stem_on_at);
-                        peak_1 = raot_maxf(peak_1, stem_on_at_0);
-                        peak_2 = raot_maxf(peak_2, stem_on_at_1);
-                        peak_3 = raot_maxf(peak_3, stem_on_at_2);
-                        peak_4 = raot_maxf(peak_4, stem_on_at_3);
-                        peak_5 = raot_maxf(peak_5,
-                                           stem_on[
-                                               ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
-                                                i2_0 * 2 + i4_0 - 1) * (((width + 1) / 2)) +
-                                               i3_tile * 6 + 6]);
-                    }
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_tile * 6] = peak_0;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_tile * 6 + 1] = peak_1;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_tile * 6 + 2] = peak_2;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_tile * 6 + 3] = peak_3;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_tile * 6 + 4] = peak_4;
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_tile * 6 + 5] = peak_5;
-                }
-                for (int32_t i3_0 = (i3_high / 6) * 6; i3_0 < i3_high; i3_0++) {
                     float peak_6 = -RAOT_INFINITY;
-                    const int32_t i4_end_1 = raot_max_i32(-i2_0 * 2 + 1, 0);
-                    const int32_t i4_end_2 = raot_min_i32(((height + 1) / 2) - i2_0 * 2 + 1, 3);
-                    for (int32_t i4_1 = i4_end_1; i4_1 < i4_end_2; i4_1++) {
-                        peak_6 = raot_maxf(peak_6,
-                                           stem_on[
-                                               ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
-                                                i2_0 * 2 + i4_1 - 1) * (((width + 1) / 2)) + i3_0]);
-                        peak_6 = raot_maxf(peak_6,
-                                           stem_on[
-                                               ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
-                                                i2_0 * 2 + i4_1 - 1) * (((width + 1) / 2)) + i3_0 +
-                                               1]);
+                    const int32_t i4_end = raot_max_i32(1 - i2 * 2, 0);
+                    const int32_t i4_end_2 = raot_min_i32((height + 1) / 2 + 1 - i2 * 2, 3);
+                    for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
+                        peak = raot_maxf(
+                            peak, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                              ((width + 1) / 2) +
+                                          i3_tile * 6]);
+                        const float stem_on_at =
+                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                        ((width + 1) / 2) +
+                                    i3_tile * 6 + 1];
+                        peak_2 = raot_maxf(peak_2, stem_on_at);
+                        const float stem_on_at_2 =
+                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                        ((width + 1) / 2) +
+                                    i3_tile * 6 + 2];
+                        peak_3 = raot_maxf(peak_3, stem_on_at_2);
+                        const float stem_on_at_3 =
+                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                        ((width + 1) / 2) +
+                                    i3_tile * 6 + 3];
+                        peak_4 = raot_maxf(peak_4, stem_on_at_3);
+                        const float stem_on_at_4 =
+                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                        ((width + 1) / 2) +
+                                    i3_tile * 6 + 4];
+                        peak_5 = raot_maxf(peak_5, stem_on_at_4);
+                        const float stem_on_at_5 =
+                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                        ((width + 1) / 2) +
+                                    i3_tile * 6 + 5];
+                        peak_6 = raot_maxf(peak_6, stem_on_at_5);
+                        peak = raot_maxf(peak, stem_on_at);
+                        peak_2 = raot_maxf(peak_2, stem_on_at_2);
+                        peak_3 = raot_maxf(peak_3, stem_on_at_3);
+                        peak_4 = raot_maxf(peak_4, stem_on_at_4);
+                        peak_5 = raot_maxf(peak_5, stem_on_at_5);
+                        peak_6 = raot_maxf(
+                            peak_6, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                                ((width + 1) / 2) +
+                                            i3_tile * 6 + 6]);
                     }
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_0] = peak_6;
+                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                           i3_tile * 6] = peak;
+                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                           i3_tile * 6 + 1] = peak_2;
+                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                           i3_tile * 6 + 2] = peak_3;
+                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                           i3_tile * 6 + 3] = peak_4;
+                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                           i3_tile * 6 + 4] = peak_5;
+                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                           i3_tile * 6 + 5] = peak_6;
                 }
-                /*@ loop unroll 4096; */
-                for (int32_t i3_1 = i3_high; i3_1 < ((width + 1) / 2); i3_1++) {
+                for (int32_t i3 = i3_high / 6 * 6; i3 < i3_high; i3++) {
                     float peak_7 = -RAOT_INFINITY;
-                    const int32_t i4_end_3 = raot_max_i32(-i2_0 * 2 + 1, 0);
-                    const int32_t i4_end_4 = raot_min_i32(((height + 1) / 2) - i2_0 * 2 + 1, 3);
-                    for (int32_t i4_2 = i4_end_3; i4_2 < i4_end_4; i4_2++) {
-                        const int32_t i5_end = raot_min_i32(((width + 1) / 2) - i3_1, 2);
-                        for (int32_t i5_0 = 0; i5_0 < i5_end; i5_0++) {
-                            peak_7 = raot_maxf(peak_7,
-                                               stem_on[
-                                                   ((i0_0 * 8 + i1_0) * (((height + 1) / 2)) +
-                                                    i2_0 * 2 + i4_2 - 1) * (((width + 1) / 2)) +
-                                                   i3_1 + i5_0]);
+                    const int32_t i4_end_3 = raot_max_i32(1 - i2 * 2, 0);
+                    const int32_t i4_end_4 = raot_min_i32((height + 1) / 2 + 1 - i2 * 2, 3);
+                    for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
+                        peak_7 = raot_maxf(
+                            peak_7, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                                ((width + 1) / 2) +
+                                            i3]);
+                        peak_7 = raot_maxf(
+                            peak_7, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                                ((width + 1) / 2) +
+                                            i3 + 1]);
+                    }
+                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                        peak_7;
+                }
+                for (int32_t i3 = i3_high; i3 < (width + 1) / 2; i3++) {
+                    float peak_8 = -RAOT_INFINITY;
+                    const int32_t i4_end_5 = raot_max_i32(1 - i2 * 2, 0);
+                    const int32_t i4_end_6 = raot_min_i32((height + 1) / 2 + 1 - i2 * 2, 3);
+                    for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
+                        const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3, 2);
+                        for (int32_t i5 = 0; i5 < i5_end; i5++) {
+                            peak_8 = raot_maxf(
+                                peak_8,
+                                stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                            ((width + 1) / 2) +
+                                        i3 + i5]);
                         }
                     }
-                    pooled[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_1] = peak_7;
+                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                        peak_8;
                 }
             }
         }
@@ -284,142 +269,149 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(int32_t batch, int32_t height
                                                    const float *restrict b2,
                                                    float *restrict depth_on)
 {
-    /*@ split width; */
-    for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
-        for (int32_t i1_0 = 0; i1_0 < 8; i1_0++) {
-            /*@ loop unroll 4096; */
-            for (int32_t i2_0 = 0; i2_0 < ((height + 3) / 4); i2_0++) {
-                const int32_t i3_high = ((width + 1) / 2) - 1;
-                for (int32_t i3_tile = 0; i3_tile < ((i3_high + 5) / 6) - 1; i3_tile++) {
-                    float b2_at = b2[i1_0];
-                    float total_0 = b2_at;
-                    float total_1 = b2_at;
+    for (int32_t i0 = 0; i0 < batch; i0++) {
+        for (int32_t i1 = 0; i1 < 8; i1++) {
+            for (int32_t i2 = 0; i2 < (height + 3) / 4; i2++) {
+                const int32_t i3_high = (width + 1) / 2 - 1;
+                for (int32_t i3_tile = 0; i3_tile < (i3_high + 5) / 6 - 1; i3_tile++) {
+                    const float b2_at = b2[i1];
+                    float total = b2_at;
                     float total_2 = b2_at;
                     float total_3 = b2_at;
                     float total_4 = b2_at;
                     float total_5 = b2_at;
-                    const int32_t i4_end = raot_max_i32(raot_floor_div(-i2_0 + 1, 2) + 1, 0);
-                    const int32_t i4_end_0 =
-                        raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
-                    for (int32_t i4_0 = i4_end; i4_0 < i4_end_0; i4_0++) {
-                        float w2_at = w2[(i1_0 * 3 + i4_0) * 3];
-                        total_0 = raot_fmaf(
-                            pooled[
-                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
-                                (((width + 1) / 2)) + i3_tile * 6], w2_at, total_0);
-                        float pooled_at = pooled[
-                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 1];
-                        total_1 = raot_fmaf(pooled_at, w2_at, total_1);
-                        float pooled_at_0 = pooled[
-                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 2];
-                        total_2 = raot_fmaf(pooled_at_0, w2_at, total_2);
-                        float pooled_at_1 = pooled[
-                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 3];
-                        total_3 = raot_fmaf(pooled_at_1, w2_at, total_3);
-                        float pooled_at_2 = pooled[
-                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 4];
-                        total_4 = raot_fmaf(pooled_at_2, w2_at, total_4);
-                        float pooled_at_3 = pooled[
-                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 5];
-                        total_5 = raot_fmaf(pooled_at_3, w2_at, total_5);
-                        float w2_at_0 = w2[(i1_0 * 3 + i4_0) * 3 + 1];
-                        total_0 = raot_fmaf(pooled_at, w2_at_0, total_0);
-                        total_1 = raot_fmaf(pooled_at_0, w2_at_0, total_1);
-                        total_2 = raot_fmaf(pooled_at_1, w2_at_0, total_2);
-                        total_3 = raot_fmaf(pooled_at_2, w2_at_0, total_3);
-                        total_4 = raot_fmaf(pooled_at_3, w2_at_0, total_4);
-                        float pooled_at_4 = pooled[
-                            ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
-                            (((width + 1) / 2)) + i3_tile * 6 + 6];
-                        total_5 = raot_fmaf(pooled_at_4, w2_at_0, total_5);
-                        float w2_at_1 = w2[(i1_0 * 3 + i4_0) * 3 + 2];
-                        total_0 = raot_fmaf(pooled_at_0, w2_at_1, total_0);
-                        total_1 = raot_fmaf(pooled_at_1, w2_at_1, total_1);
-                        total_2 = raot_fmaf(pooled_at_2, w2_at_1, total_2);
-                        total_3 = raot_fmaf(pooled_at_3, w2_at_1, total_3);
-                        total_4 = raot_fmaf(pooled_at_4, w2_at_1, total_4);
-                        total_5 = raot_fmaf(
-                            pooled[
-                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_0 * 2 - 2) *
-                                (((width + 1) / 2)) + i3_tile * 6 + 7], w2_at_1, total_5);
-                    }
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                             (((width + 1) / 2)) + i3_tile * 6 + 1] = total_0 *
-                            raot_at_leastf(raot_at_mostf(total_0 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                             (((width + 1) / 2)) + i3_tile * 6 + 2] = total_1 *
-                            raot_at_leastf(raot_at_mostf(total_1 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                             (((width + 1) / 2)) + i3_tile * 6 + 3] = total_2 *
-                            raot_at_leastf(raot_at_mostf(total_2 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                             (((width + 1) / 2)) + i3_tile * 6 + 4] = total_3 *
-                            raot_at_leastf(raot_at_mostf(total_3 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                             (((width + 1) / 2)) + i3_tile * 6 + 5] = total_4 *
-                            raot_at_leastf(raot_at_mostf(total_4 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                             (((width + 1) / 2)) + i3_tile * 6 + 6] = total_5 *
-                            raot_at_leastf(raot_at_mostf(total_5 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                }
-                for (int32_t i3_0 = ((i3_high + 5) / 6) * 6 - 5; i3_0 < i3_high; i3_0++) {
-                    float total_6 = b2[i1_0];
-                    const int32_t i4_end_1 = raot_max_i32(raot_floor_div(-i2_0 + 1, 2) + 1, 0);
+                    float total_6 = b2_at;
+                    const int32_t i4_end = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
                     const int32_t i4_end_2 =
-                        raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
-                    for (int32_t i4_1 = i4_end_1; i4_1 < i4_end_2; i4_1++) {
+                        raot_min_i32(raot_floor_div((height + 3) / 4 + 1 - i2, 2) + 1, 3);
+                    for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
+                        const float w2_at = w2[(i1 * 3 + i4) * 3];
+                        total = raot_fmaf(
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3_tile * 6],
+                            w2_at, total);
+                        const float pooled_at =
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3_tile * 6 + 1];
+                        total_2 = raot_fmaf(pooled_at, w2_at, total_2);
+                        const float pooled_at_2 =
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3_tile * 6 + 2];
+                        total_3 = raot_fmaf(pooled_at_2, w2_at, total_3);
+                        const float pooled_at_3 =
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3_tile * 6 + 3];
+                        total_4 = raot_fmaf(pooled_at_3, w2_at, total_4);
+                        const float pooled_at_4 =
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3_tile * 6 + 4];
+                        total_5 = raot_fmaf(pooled_at_4, w2_at, total_5);
+                        const float pooled_at_5 =
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3_tile * 6 + 5];
+                        total_6 = raot_fmaf(pooled_at_5, w2_at, total_6);
+                        const float w2_at_2 = w2[(i1 * 3 + i4) * 3 + 1];
+                        total = raot_fmaf(pooled_at, w2_at_2, total);
+                        total_2 = raot_fmaf(pooled_at_2, w2_at_2, total_2);
+                        total_3 = raot_fmaf(pooled_at_3, w2_at_2, total_3);
+                        total_4 = raot_fmaf(pooled_at_4, w2_at_2, total_4);
+                        total_5 = raot_fmaf(pooled_at_5, w2_at_2, total_5);
+                        const float pooled_at_6 =
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3_tile * 6 + 6];
+                        total_6 = raot_fmaf(pooled_at_6, w2_at_2, total_6);
+                        const float w2_at_3 = w2[(i1 * 3 + i4) * 3 + 2];
+                        total = raot_fmaf(pooled_at_2, w2_at_3, total);
+                        total_2 = raot_fmaf(pooled_at_3, w2_at_3, total_2);
+                        total_3 = raot_fmaf(pooled_at_4, w2_at_3, total_3);
+                        total_4 = raot_fmaf(pooled_at_5, w2_at_3, total_4);
+                        total_5 = raot_fmaf(pooled_at_6, w2_at_3, total_5);
                         total_6 = raot_fmaf(
-                            pooled[
-                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) *
-                                (((width + 1) / 2)) + i3_0 - 1], w2[(i1_0 * 3 + i4_1) * 3],
-                            total_6);
-                        total_6 = raot_fmaf(
-                            pooled[
-                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) *
-                                (((width + 1) / 2)) + i3_0], w2[(i1_0 * 3 + i4_1) * 3 + 1],
-                            total_6);
-                        total_6 = raot_fmaf(
-                            pooled[
-                                ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_1 * 2 - 2) *
-                                (((width + 1) / 2)) + i3_0 + 1], w2[(i1_0 * 3 + i4_1) * 3 + 2],
-                            total_6);
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3_tile * 6 + 7],
+                            w2_at_3, total_6);
                     }
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                             (((width + 1) / 2)) + i3_0] = total_6 *
-                                                           raot_at_leastf(
-                                                               raot_at_mostf(total_6 * 0.16666667f +
-                            0.5f, 1.0f), 0.0f);
+                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                             i3_tile * 6 + 1] =
+                        total *
+                        raot_at_leastf(raot_at_mostf(total * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                             i3_tile * 6 + 2] =
+                        total_2 *
+                        raot_at_leastf(raot_at_mostf(total_2 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                             i3_tile * 6 + 3] =
+                        total_3 *
+                        raot_at_leastf(raot_at_mostf(total_3 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                             i3_tile * 6 + 4] =
+                        total_4 *
+                        raot_at_leastf(raot_at_mostf(total_4 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                             i3_tile * 6 + 5] =
+                        total_5 *
+                        raot_at_leastf(raot_at_mostf(total_5 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                             i3_tile * 6 + 6] =
+                        total_6 *
+                        raot_at_leastf(raot_at_mostf(total_6 * 0.16666667f + 0.5f, 1.0f), 0.0f);
                 }
-                /*@ loop unroll 4096; */
-                for (int32_t i3_border =
-                    0; i3_border < ((width + 1) / 2) - i3_high + 1; i3_border++) {
-                    const int32_t i3_1 = i3_high * raot_min_i32(1, raot_max_i32(0, i3_border)) +
-                                         i3_border - raot_min_i32(1, raot_max_i32(0, i3_border));
-                    float total_7 = b2[i1_0];
-                    const int32_t i4_end_3 = raot_max_i32(raot_floor_div(-i2_0 + 1, 2) + 1, 0);
+                for (int32_t i3 = (i3_high + 5) / 6 * 6 - 5; i3 < i3_high; i3++) {
+                    float total_7 = b2[i1];
+                    const int32_t i4_end_3 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
                     const int32_t i4_end_4 =
-                        raot_min_i32(raot_floor_div(((height + 3) / 4) - i2_0 + 1, 2) + 1, 3);
-                    for (int32_t i4_2 = i4_end_3; i4_2 < i4_end_4; i4_2++) {
-                        const int32_t i5_end = raot_max_i32(-i3_1 + 1, 0);
-                        const int32_t i5_end_0 = raot_min_i32(((width + 1) / 2) - i3_1 + 1, 3);
-                        for (int32_t i5_0 = i5_end; i5_0 < i5_end_0; i5_0++) {
-                            total_7 = raot_fmaf(
-                                pooled[
-                                    ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + i4_2 * 2 -
-                                     2) * (((width + 1) / 2)) + i3_1 + i5_0 - 1],
-                                w2[(i1_0 * 3 + i4_2) * 3 + i5_0], total_7);
+                        raot_min_i32(raot_floor_div((height + 3) / 4 + 1 - i2, 2) + 1, 3);
+                    for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
+                        total_7 = raot_fmaf(
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3 - 1],
+                            w2[(i1 * 3 + i4) * 3], total_7);
+                        total_7 = raot_fmaf(
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3],
+                            w2[(i1 * 3 + i4) * 3 + 1], total_7);
+                        total_7 = raot_fmaf(
+                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                       ((width + 1) / 2) +
+                                   i3 + 1],
+                            w2[(i1 * 3 + i4) * 3 + 2], total_7);
+                    }
+                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                        total_7 *
+                        raot_at_leastf(raot_at_mostf(total_7 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+                }
+                for (int32_t i3_border = 0; i3_border < (width + 1) / 2 + 1 - i3_high;
+                                                            i3_border++) {
+                    const int32_t i3_2 = i3_high * raot_min_i32(1, i3_border) + i3_border -
+                                         raot_min_i32(1, i3_border);
+                    float total_8 = b2[i1];
+                    const int32_t i4_end_5 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
+                    const int32_t i4_end_6 =
+                        raot_min_i32(raot_floor_div((height + 3) / 4 + 1 - i2, 2) + 1, 3);
+                    for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
+                        const int32_t i5_end = raot_max_i32(1 - i3_2, 0);
+                        const int32_t i5_end_2 = raot_min_i32((width + 1) / 2 + 1 - i3_2, 3);
+                        for (int32_t i5 = i5_end; i5 < i5_end_2; i5++) {
+                            total_8 = raot_fmaf(
+                                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                           ((width + 1) / 2) +
+                                       i3_2 + i5 - 1],
+                                w2[(i1 * 3 + i4) * 3 + i5], total_8);
                         }
                     }
-                    depth_on[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                             (((width + 1) / 2)) + i3_1] = total_7 *
-                                                           raot_at_leastf(
-                                                               raot_at_mostf(total_7 * 0.16666667f +
-                            0.5f, 1.0f), 0.0f);
+                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_2] =
+                        total_8 *
+                        raot_at_leastf(raot_at_mostf(total_8 * 0.16666667f + 0.5f, 1.0f), 0.0f);
                 }
             }
         }
@@ -436,47 +428,39 @@ RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t w
                                         const float *restrict b3, float *restrict heat)
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
-        /*@ loop unroll 4096; */
-        for (int32_t i3_panel =
-            0; i3_panel < ((((height + 3) / 4) * ((width + 1) / 2) + 31) / 32); i3_panel++) {
-            const int32_t width_0 =
-                raot_min_i32(((height + 3) / 4) * ((width + 1) / 2) - i3_panel * 32, 32);
+        for (int32_t i3_panel = 0; i3_panel < ((height + 3) / 4 * ((width + 1) / 2) + 31) / 32;
+                                                  i3_panel++) {
+            const int32_t width_2 =
+                raot_min_i32((height + 3) / 4 * ((width + 1) / 2) - i3_panel * 32, 32);
             for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
                 float sums[128];
-                /*@ loop unroll 4096; */
                 for (int32_t r = 0; r < 4; r++) {
-                    /*@ loop unroll 4096; */
                     for (int32_t c = 0; c < 32; c++) {
-                        sums[r * 32 + c] = b3[i1_tile * 4 + r];
+                        sums[c + r * 32] = b3[i1_tile * 4 + r];
                     }
                 }
                 const struct raot_level levels[3] =
-                    {{1, 0, 0}, {1, 0, 0}, {8, 1, ((height + 3) / 4) * ((width + 1) / 2)}};
+                    {{1, 0, 0}, {1, 0, 0}, {8, 1, (height + 3) / 4 * ((width + 1) / 2)}};
                 raot_multiply_f32(
-                    4, width_0, levels, &w3[(i1_tile * 4) * 8], 8,
-                        &depth_on[
-                            ((i0 * 8) * (((height + 3) / 4)) +
-                             ((i3_panel * 32) / (((width + 1) / 2)))) * (((width + 1) / 2)) +
-                            i3_panel * 32 -
-                            ((width + 1) / 2) * ((i3_panel * 32) / (((width + 1) / 2)))], sums);
-                /*@ loop unroll 4096; */
-                for (int32_t r_0 = 0; r_0 < 4; r_0++) {
-                    /*@ loop unroll 4096; */
-                    for (int32_t c_0 = 0; c_0 < width_0; c_0++) {
-                        heat[
-                            ((i0 * 8 + i1_tile * 4 + r_0) * (((height + 3) / 4)) +
-                             ((c_0 + i3_panel * 32) / (((width + 1) / 2)))) * (((width + 1) / 2)) +
-                            c_0 + i3_panel * 32 -
-                            ((c_0 + i3_panel * 32) / (((width + 1) / 2))) *
-                            ((width + 1) / 2)] = sums[r_0 * 32 + c_0] +
-                                                 heat[
-                                                     ((i0 * 8 + i1_tile * 4 + r_0) *
-                                                      (((height + 3) / 4)) +
-                                                      ((c_0 + i3_panel * 32) /
-                                                       (((width + 1) / 2)))) * (((width + 1) / 2)) +
-                                                     c_0 + i3_panel * 32 -
-                                                     ((c_0 + i3_panel * 32) / (((width + 1) / 2))) *
-                                                     ((width + 1) / 2)];
+                    4, width_2, levels, &w3[i1_tile * 32], 8,
+                    &depth_on[(i0 * ((height + 3) / 4) * 8 + i3_panel * 32 / ((width + 1) / 2)) *
+                                  ((width + 1) / 2) +
+                              i3_panel * 32 -
+                              (width + 1) / 2 * (i3_panel * 32 / ((width + 1) / 2))],
+                    sums);
+                for (int32_t r = 0; r < 4; r++) {
+                    for (int32_t c = 0; c < width_2; c++) {
+                        heat[((i0 * 8 + i1_tile * 4 + r) * ((height + 3) / 4) +
+                              (c + i3_panel * 32) / ((width + 1) / 2)) *
+                                 ((width + 1) / 2) +
+                             c + i3_panel * 32 -
+                             (c + i3_panel * 32) / ((width + 1) / 2) * ((width + 1) / 2)] =
+                            sums[c + r * 32] +
+                            heat[((i0 * 8 + i1_tile * 4 + r) * ((height + 3) / 4) +
+                                  (c + i3_panel * 32) / ((width + 1) / 2)) *
+                                     ((width + 1) / 2) +
+                                 c + i3_panel * 32 -
+                                 (c + i3_panel * 32) / ((width + 1) / 2) * ((width + 1) / 2)];
                     }
                 }
             }
@@ -492,94 +476,91 @@ RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t w
 RAOT_NOINLINE static void average_pool_smooth(int32_t batch, int32_t height, int32_t width,
                                               const float *restrict heat, float *restrict smooth)
 {
-    /*@ split height; */
-    /*@ split width; */
-    for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
-        for (int32_t i1_0 = 0; i1_0 < 8; i1_0++) {
-            const int32_t i2_high = ((height + 3) / 4) - 1;
-            for (int32_t i2_0 = 0; i2_0 < i2_high; i2_0++) {
-                const int32_t i3_high = ((width + 1) / 2) - 1;
-                for (int32_t i3_0 = 0; i3_0 < i3_high; i3_0++) {
-                    float total_0 = 0.0f;
-                    float count_0 = 0.0f;
-                    total_0 = total_0 +
-                              heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                                   (((width + 1) / 2)) + i3_0];
-                    count_0 = count_0 + 1.0f;
-                    total_0 = total_0 +
-                              heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                                   (((width + 1) / 2)) + i3_0 + 1];
-                    count_0 = count_0 + 1.0f;
-                    total_0 = total_0 +
-                              heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) *
-                                   (((width + 1) / 2)) + i3_0];
-                    count_0 = count_0 + 1.0f;
-                    total_0 = total_0 +
-                              heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) *
-                                   (((width + 1) / 2)) + i3_0 + 1];
-                    count_0 = count_0 + 1.0f;
-                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_0] = total_0 / count_0;
+    for (int32_t i0 = 0; i0 < batch; i0++) {
+        for (int32_t i1 = 0; i1 < 8; i1++) {
+            const int32_t i2_high = (height + 3) / 4 - 1;
+            for (int32_t i2 = 0; i2 < i2_high; i2++) {
+                const int32_t i3_high = (width + 1) / 2 - 1;
+                for (int32_t i3 = 0; i3 < i3_high; i3++) {
+                    float total = 0.0f;
+                    float count = 0.0f;
+                    total =
+                        total +
+                        heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3];
+                    count = count + 1.0f;
+                    total =
+                        total + heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                                     i3 + 1];
+                    count = count + 1.0f;
+                    total = total +
+                            heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) +
+                                 i3];
+                    count = count + 1.0f;
+                    total = total +
+                            heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) +
+                                 i3 + 1];
+                    count = count + 1.0f;
+                    smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                        total / count;
                 }
-                /*@ loop unroll 4096; */
-                for (int32_t i3_1 = i3_high; i3_1 < ((width + 1) / 2); i3_1++) {
-                    float total_1 = 0.0f;
-                    float count_1 = 0.0f;
-                    const int32_t i5_end = raot_min_i32(((width + 1) / 2) - i3_1, 2);
-                    for (int32_t i5_0 = 0; i5_0 < i5_end; i5_0++) {
-                        total_1 = total_1 +
-                                  heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                                       (((width + 1) / 2)) + i3_1 + i5_0];
-                        count_1 = count_1 + 1.0f;
-                    }
-                    const int32_t i5_end_0 = i5_end;
-                    for (int32_t i5_1 = 0; i5_1 < i5_end_0; i5_1++) {
-                        total_1 = total_1 +
-                                  heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0 + 1) *
-                                       (((width + 1) / 2)) + i3_1 + i5_1];
-                        count_1 = count_1 + 1.0f;
-                    }
-                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) * (((width + 1) / 2)) +
-                           i3_1] = total_1 / count_1;
-                }
-            }
-            /*@ loop unroll 4096; */
-            for (int32_t i2_1 = i2_high; i2_1 < ((height + 3) / 4); i2_1++) {
-                const int32_t i3_high_0 = ((width + 1) / 2) - 1;
-                for (int32_t i3_2 = 0; i3_2 < i3_high_0; i3_2++) {
+                for (int32_t i3 = i3_high; i3 < (width + 1) / 2; i3++) {
                     float total_2 = 0.0f;
                     float count_2 = 0.0f;
-                    const int32_t i4_end = raot_min_i32(((height + 3) / 4) - i2_1, 2);
-                    for (int32_t i4_0 = 0; i4_0 < i4_end; i4_0++) {
-                        total_2 = total_2 +
-                                  heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_0) *
-                                       (((width + 1) / 2)) + i3_2];
-                        count_2 = count_2 + 1.0f;
-                        total_2 = total_2 +
-                                  heat[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_0) *
-                                       (((width + 1) / 2)) + i3_2 + 1];
+                    const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3, 2);
+                    for (int32_t i5 = 0; i5 < i5_end; i5++) {
+                        total_2 =
+                            total_2 +
+                            heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                                 i3 + i5];
                         count_2 = count_2 + 1.0f;
                     }
-                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1) * (((width + 1) / 2)) +
-                           i3_2] = total_2 / count_2;
+                    const int32_t i5_end_2 = i5_end;
+                    for (int32_t i5 = 0; i5 < i5_end_2; i5++) {
+                        total_2 =
+                            total_2 +
+                            heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) +
+                                 i3 + i5];
+                        count_2 = count_2 + 1.0f;
+                    }
+                    smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                        total_2 / count_2;
                 }
-                /*@ loop unroll 4096; */
-                for (int32_t i3_3 = i3_high_0; i3_3 < ((width + 1) / 2); i3_3++) {
+            }
+            for (int32_t i2 = i2_high; i2 < (height + 3) / 4; i2++) {
+                const int32_t i3_high_2 = (width + 1) / 2 - 1;
+                for (int32_t i3 = 0; i3 < i3_high_2; i3++) {
                     float total_3 = 0.0f;
                     float count_3 = 0.0f;
-                    const int32_t i4_end_0 = raot_min_i32(((height + 3) / 4) - i2_1, 2);
-                    for (int32_t i4_1 = 0; i4_1 < i4_end_0; i4_1++) {
-                        const int32_t i5_end_1 = raot_min_i32(((width + 1) / 2) - i3_3, 2);
-                        for (int32_t i5_2 = 0; i5_2 < i5_end_1; i5_2++) {
-                            total_3 = total_3 +
-                                      heat[
-                                          ((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1 + i4_1) *
-                                          (((width + 1) / 2)) + i3_3 + i5_2];
-                            count_3 = count_3 + 1.0f;
+                    const int32_t i4_end = raot_min_i32((height + 3) / 4 - i2, 2);
+                    for (int32_t i4 = 0; i4 < i4_end; i4++) {
+                        total_3 = total_3 + heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4) *
+                                                     ((width + 1) / 2) +
+                                                 i3];
+                        count_3 = count_3 + 1.0f;
+                        total_3 = total_3 + heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4) *
+                                                     ((width + 1) / 2) +
+                                                 i3 + 1];
+                        count_3 = count_3 + 1.0f;
+                    }
+                    smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                        total_3 / count_3;
+                }
+                for (int32_t i3 = i3_high_2; i3 < (width + 1) / 2; i3++) {
+                    float total_4 = 0.0f;
+                    float count_4 = 0.0f;
+                    const int32_t i4_end_2 = raot_min_i32((height + 3) / 4 - i2, 2);
+                    for (int32_t i4 = 0; i4 < i4_end_2; i4++) {
+                        const int32_t i5_end_3 = raot_min_i32((width + 1) / 2 - i3, 2);
+                        for (int32_t i5 = 0; i5 < i5_end_3; i5++) {
+                            total_4 =
+                                total_4 + heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4) *
+                                                   ((width + 1) / 2) +
+                                               i3 + i5];
+                            count_4 = count_4 + 1.0f;
                         }
                     }
-                    smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_1) * (((width + 1) / 2)) +
-                           i3_3] = total_3 / count_3;
+                    smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                        total_4 / count_4;
                 }
             }
         }
@@ -593,34 +574,33 @@ RAOT_NOINLINE static void average_pool_smooth(int32_t batch, int32_t height, int
 RAOT_NOINLINE static void reduce_mean_heat(int32_t batch, int32_t height, int32_t width,
                                            const float *restrict smooth, float *restrict mean_heat)
 {
-    for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
-        for (int32_t i1_0 = 0; i1_0 < 8; i1_0++) {
-            float total_0 = 0.0f;
-            const int32_t i2_end = ((height + 3) / 4);
-            for (int32_t i2_0 = 0; i2_0 < i2_end; i2_0++) {
-                const int32_t i3_end = ((width + 1) / 2);
-                for (int32_t i3_0 = 0; i3_0 < (i3_end / 4); i3_0++) {
-                    total_0 = total_0 +
-                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                                     (((width + 1) / 2)) + i3_0 * 4];
-                    total_0 = total_0 +
-                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                                     (((width + 1) / 2)) + i3_0 * 4 + 1];
-                    total_0 = total_0 +
-                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                                     (((width + 1) / 2)) + i3_0 * 4 + 2];
-                    total_0 = total_0 +
-                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                                     (((width + 1) / 2)) + i3_0 * 4 + 3];
+    for (int32_t i0 = 0; i0 < batch; i0++) {
+        for (int32_t i1 = 0; i1 < 8; i1++) {
+            float total = 0.0f;
+            const int32_t i2_end = (height + 3) / 4;
+            for (int32_t i2 = 0; i2 < i2_end; i2++) {
+                const int32_t i3_end = (width + 1) / 2;
+                for (int32_t i3 = 0; i3 < i3_end / 4; i3++) {
+                    total = total +
+                            smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                                   i3 * 4];
+                    total = total +
+                            smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                                   i3 * 4 + 1];
+                    total = total +
+                            smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                                   i3 * 4 + 2];
+                    total = total +
+                            smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
+                                   i3 * 4 + 3];
                 }
-                for (int32_t i3_1 = (i3_end / 4) * 4; i3_1 < i3_end; i3_1++) {
-                    total_0 = total_0 +
-                              smooth[((i0_0 * 8 + i1_0) * (((height + 3) / 4)) + i2_0) *
-                                     (((width + 1) / 2)) + i3_1];
+                for (int32_t i3 = i3_end / 4 * 4; i3 < i3_end; i3++) {
+                    total =
+                        total +
+                        smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3];
                 }
             }
-            mean_heat[i0_0 * 8 + i1_0] =
-                total_0 / (float)(int64_t)(((height + 3) / 4) * ((width + 1) / 2));
+            mean_heat[i0 * 8 + i1] = total / (float)((height + 3) / 4 * ((width + 1) / 2));
         }
     }
 }
@@ -633,20 +613,20 @@ RAOT_NOINLINE static void gemm_logits(int32_t batch, const float *restrict flat,
                                       const float *restrict w4, const float *restrict b4,
                                       float *restrict logits)
 {
-    for (int32_t i0_0 = 0; i0_0 < batch; i0_0++) {
+    for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
-            float total_0 = 0.0f;
-            float total_1 = 0.0f;
+            float total = 0.0f;
             float total_2 = 0.0f;
-            for (int32_t i2_0 = 0; i2_0 < 8; i2_0++) {
-                float flat_at = flat[i0_0 * 8 + i2_0];
-                total_0 = raot_fmaf(flat_at, w4[(i1_tile * 3) * 8 + i2_0], total_0);
-                total_1 = raot_fmaf(flat_at, w4[(i1_tile * 3 + 1) * 8 + i2_0], total_1);
-                total_2 = raot_fmaf(flat_at, w4[(i1_tile * 3 + 2) * 8 + i2_0], total_2);
+            float total_3 = 0.0f;
+            for (int32_t i2 = 0; i2 < 8; i2++) {
+                const float flat_at = flat[i0 * 8 + i2];
+                total = raot_fmaf(flat_at, w4[i1_tile * 24 + i2], total);
+                total_2 = raot_fmaf(flat_at, w4[(i1_tile * 3 + 1) * 8 + i2], total_2);
+                total_3 = raot_fmaf(flat_at, w4[(i1_tile * 3 + 2) * 8 + i2], total_3);
             }
-            logits[i0_0 * 6 + i1_tile * 3] = total_0 + b4[i1_tile * 3];
-            logits[i0_0 * 6 + i1_tile * 3 + 1] = total_1 + b4[i1_tile * 3 + 1];
-            logits[i0_0 * 6 + i1_tile * 3 + 2] = total_2 + b4[i1_tile * 3 + 2];
+            logits[i0 * 6 + i1_tile * 3] = total + b4[i1_tile * 3];
+            logits[i0 * 6 + i1_tile * 3 + 1] = total_2 + b4[i1_tile * 3 + 1];
+            logits[i0 * 6 + i1_tile * 3 + 2] = total_3 + b4[i1_tile * 3 + 2];
         }
     }
 }
@@ -669,13 +649,11 @@ size_t image_arena_bytes(const struct image_dims *dims)
     const int32_t height = dims->height;
     const int32_t width = dims->width;
     size_t need = 0;
-    need = RAOT_MAX(need,
-                    IMAGE_OFFSET_DEPTH_ON +
-                    (size_t)(batch * ((height + 3) / 4) * ((width + 1) / 2) * 32));
+    need = RAOT_MAX(need, IMAGE_OFFSET_DEPTH_ON +
+                              (size_t)(batch * ((height + 3) / 4) * ((width + 1) / 2) * 32));
     need = RAOT_MAX(need, IMAGE_OFFSET_MEAN_HEAT + (size_t)(batch * 32));
-    need = RAOT_MAX(need,
-                    IMAGE_OFFSET_STEM_ON +
-                    (size_t)(batch * ((height + 1) / 2) * ((width + 1) / 2) * 32));
+    need = RAOT_MAX(need, IMAGE_OFFSET_STEM_ON +
+                              (size_t)(batch * ((height + 1) / 2) * ((width + 1) / 2) * 32));
     return need;
 }
 
@@ -753,9 +731,8 @@ enum raot_status image_run(const struct image_memory *memory, const struct image
                  batch_norm_clip_stem_on(batch, height, width, image_scale, image_bias, image_mean,
                                          image_variance, stem_on));
     RAOT_PROFILE(max_pool_pooled, max_pool_pooled(batch, height, width, stem_on, out->heat));
-    RAOT_PROFILE(conv_hard_swish_depth_on,
-                 conv_hard_swish_depth_on(batch, height, width, out->heat, image_w2, image_b2,
-                                          depth_on));
+    RAOT_PROFILE(conv_hard_swish_depth_on, conv_hard_swish_depth_on(batch, height, width, out->heat,
+                                                                    image_w2, image_b2, depth_on));
     RAOT_PROFILE(conv_add_heat,
                  conv_add_heat(batch, height, width, depth_on, image_w3, image_b3, out->heat));
     RAOT_PROFILE(average_pool_smooth, average_pool_smooth(batch, height, width, out->heat, smooth));

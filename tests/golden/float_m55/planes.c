@@ -18,16 +18,12 @@
  */
 #include "planes.h"
 
-#include <string.h>
-
 #include "planes_weights.h"
 #include "raot/check.h"
-#include "raot/convert.h"
 #include "raot/function.h"
-#include "raot/integer.h"
 #include "raot/math.h"
-#include "raot/profile.h"
 #include "raot/multiply.h"
+#include "raot/profile.h"
 #include "raot/window.h"
 
 /*
@@ -38,48 +34,39 @@
 RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const float *restrict a,
                                              float *restrict first_on, float *restrict panel)
 {
-    for (int32_t i3_0 = 0; i3_0 < 3; i3_0++) {
-        /*@ loop unroll 4096; */
-        for (int32_t i4_0 = 0; i4_0 < 3; i4_0++) {
-            /*@ loop unroll 4096; */
-            for (int32_t i5_0 = 0; i5_0 < 3; i5_0++) {
-                const int32_t first = raot_floor_div(-i5_0, 2) + 1;
-                const int32_t last = raot_floor_div(-i5_0 + 1, 2) + 6;
-                const int32_t first_0 = raot_floor_div(-i4_0, 2) + 1;
-                for (int32_t g = 0; g < first_0; g++) {
-                    for (int32_t x_0 = 0; x_0 < 6; x_0++) {
-                        panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g * 6 + x_0] = 0.0f;
+    for (int32_t i3 = 0; i3 < 3; i3++) {
+        for (int32_t i4 = 0; i4 < 3; i4++) {
+            for (int32_t i5 = 0; i5 < 3; i5++) {
+                const int32_t first = raot_floor_div(-i5, 2) + 1;
+                const int32_t last = raot_floor_div(1 - i5, 2) + 6;
+                const int32_t first_2 = raot_floor_div(-i4, 2) + 1;
+                for (int32_t g = 0; g < first_2; g++) {
+                    for (int32_t x_2 = 0; x_2 < 6; x_2++) {
+                        panel[((i3 * 3 + i4) * 3 + i5) * 32 + x_2] = 0.0f;
                     }
                 }
-                for (int32_t g_0 = first_0; g_0 < 5; g_0++) {
-                    raot_window_f32(
-                        &panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g_0 * 6], 6, first, last, x,
-                            (i3_0 * 10 + g_0 * 2 + i4_0 - 1) * 11 + i5_0 - 1, 2);
+                for (int32_t g = first_2; g < 5; g++) {
+                    raot_window_f32(&panel[((i3 * 3 + i4) * 3 + i5) * 32 + g * 6], 6, first, last,
+                                    x, (g * 2 + i3 * 10 + i4 - 1) * 11 + i5 - 1, 2);
                 }
             }
         }
     }
-    /*@ loop unroll 4096; */
     for (int32_t i0_tile = 0; i0_tile < 2; i0_tile++) {
-        const int32_t height = raot_min_i32(-i0_tile * 6 + 8, 6);
+        const int32_t height = raot_min_i32(8 - i0_tile * 6, 6);
         float sums[192];
-        /*@ loop unroll 4096; */
         for (int32_t r = 0; r < 6; r++) {
-            /*@ loop unroll 4096; */
             for (int32_t c = 0; c < 32; c++) {
-                sums[r * 32 + c] = 0.0f;
+                sums[c + r * 32] = 0.0f;
             }
         }
         const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {27, 1, 32}};
-        raot_multiply_f32(
-            height, 30, levels, &a[(((i0_tile * 6) * 3) * 3) * 3], 27, &panel[0], sums);
-        /*@ loop unroll 4096; */
-        for (int32_t r_0 = 0; r_0 < height; r_0++) {
-            /*@ loop unroll 4096; */
-            for (int32_t g_2 = 0; g_2 < 5; g_2++) {
-                for (int32_t x_3 = 0; x_3 < 6; x_3++) {
-                    first_on[((i0_tile * 6 + r_0) * 5 + g_2) * 6 + x_3] =
-                        raot_at_leastf(sums[r_0 * 32 + g_2 * 6 + x_3], 0.0f);
+        raot_multiply_f32(height, 30, levels, &a[i0_tile * 162], 27, panel, sums);
+        for (int32_t r = 0; r < height; r++) {
+            for (int32_t g = 0; g < 5; g++) {
+                for (int32_t x_2 = 0; x_2 < 6; x_2++) {
+                    first_on[((i0_tile * 6 + r) * 5 + g) * 6 + x_2] =
+                        raot_at_leastf(sums[g * 6 + r * 32 + x_2], 0.0f);
                 }
             }
         }
@@ -93,50 +80,49 @@ RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const floa
 RAOT_NOINLINE static void conv_each(const float *restrict first_on, const float *restrict b,
                                     float *restrict each)
 {
-    for (int32_t i0_0 = 0; i0_0 < 8; i0_0++) {
-        /*@ loop unroll 4096; */
-        for (int32_t i1_0 = 0; i1_0 < 5; i1_0++) {
-            float total_0 = 0.0f;
-            float total_1 = 0.0f;
+    for (int32_t i0 = 0; i0 < 8; i0++) {
+        for (int32_t i1 = 0; i1 < 5; i1++) {
+            float total = 0.0f;
             float total_2 = 0.0f;
             float total_3 = 0.0f;
             float total_4 = 0.0f;
             float total_5 = 0.0f;
-            const int32_t i3_end = raot_max_i32(-i1_0 + 1, 0);
-            const int32_t i3_end_0 = raot_min_i32(-i1_0 + 6, 3);
-            for (int32_t i3_0 = i3_end; i3_0 < i3_end_0; i3_0++) {
-                float first_on_at = first_on[(i0_0 * 5 + i1_0 + i3_0 - 1) * 6];
-                float b_at = b[(i0_0 * 3 + i3_0) * 3];
-                total_1 = raot_fmaf(first_on_at, b_at, total_1);
-                float first_on_at_0 = first_on[(i0_0 * 5 + i1_0 + i3_0 - 1) * 6 + 1];
-                total_2 = raot_fmaf(first_on_at_0, b_at, total_2);
-                float first_on_at_1 = first_on[(i0_0 * 5 + i1_0 + i3_0 - 1) * 6 + 2];
-                total_3 = raot_fmaf(first_on_at_1, b_at, total_3);
-                float first_on_at_2 = first_on[(i0_0 * 5 + i1_0 + i3_0 - 1) * 6 + 3];
-                total_4 = raot_fmaf(first_on_at_2, b_at, total_4);
-                float first_on_at_3 = first_on[(i0_0 * 5 + i1_0 + i3_0 - 1) * 6 + 4];
-                total_5 = raot_fmaf(first_on_at_3, b_at, total_5);
-                float b_at_0 = b[(i0_0 * 3 + i3_0) * 3 + 1];
-                total_0 = raot_fmaf(first_on_at, b_at_0, total_0);
-                total_1 = raot_fmaf(first_on_at_0, b_at_0, total_1);
-                total_2 = raot_fmaf(first_on_at_1, b_at_0, total_2);
-                total_3 = raot_fmaf(first_on_at_2, b_at_0, total_3);
-                total_4 = raot_fmaf(first_on_at_3, b_at_0, total_4);
-                float first_on_at_4 = first_on[(i0_0 * 5 + i1_0 + i3_0 - 1) * 6 + 5];
-                total_5 = raot_fmaf(first_on_at_4, b_at_0, total_5);
-                float b_at_1 = b[(i0_0 * 3 + i3_0) * 3 + 2];
-                total_0 = raot_fmaf(first_on_at_0, b_at_1, total_0);
-                total_1 = raot_fmaf(first_on_at_1, b_at_1, total_1);
-                total_2 = raot_fmaf(first_on_at_2, b_at_1, total_2);
-                total_3 = raot_fmaf(first_on_at_3, b_at_1, total_3);
-                total_4 = raot_fmaf(first_on_at_4, b_at_1, total_4);
+            float total_6 = 0.0f;
+            const int32_t i3_end = raot_max_i32(1 - i1, 0);
+            const int32_t i3_end_2 = raot_min_i32(6 - i1, 3);
+            for (int32_t i3 = i3_end; i3 < i3_end_2; i3++) {
+                const float first_on_at = first_on[(i0 * 5 + i1 + i3 - 1) * 6];
+                const float b_at = b[(i0 * 3 + i3) * 3];
+                total_2 = raot_fmaf(first_on_at, b_at, total_2);
+                const float first_on_at_2 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 1];
+                total_3 = raot_fmaf(first_on_at_2, b_at, total_3);
+                const float first_on_at_3 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 2];
+                total_4 = raot_fmaf(first_on_at_3, b_at, total_4);
+                const float first_on_at_4 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 3];
+                total_5 = raot_fmaf(first_on_at_4, b_at, total_5);
+                const float first_on_at_5 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 4];
+                total_6 = raot_fmaf(first_on_at_5, b_at, total_6);
+                const float b_at_2 = b[(i0 * 3 + i3) * 3 + 1];
+                total = raot_fmaf(first_on_at, b_at_2, total);
+                total_2 = raot_fmaf(first_on_at_2, b_at_2, total_2);
+                total_3 = raot_fmaf(first_on_at_3, b_at_2, total_3);
+                total_4 = raot_fmaf(first_on_at_4, b_at_2, total_4);
+                total_5 = raot_fmaf(first_on_at_5, b_at_2, total_5);
+                const float first_on_at_6 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 5];
+                total_6 = raot_fmaf(first_on_at_6, b_at_2, total_6);
+                const float b_at_3 = b[(i0 * 3 + i3) * 3 + 2];
+                total = raot_fmaf(first_on_at_2, b_at_3, total);
+                total_2 = raot_fmaf(first_on_at_3, b_at_3, total_2);
+                total_3 = raot_fmaf(first_on_at_4, b_at_3, total_3);
+                total_4 = raot_fmaf(first_on_at_5, b_at_3, total_4);
+                total_5 = raot_fmaf(first_on_at_6, b_at_3, total_5);
             }
-            each[(i0_0 * 5 + i1_0) * 6] = total_0;
-            each[(i0_0 * 5 + i1_0) * 6 + 1] = total_1;
-            each[(i0_0 * 5 + i1_0) * 6 + 2] = total_2;
-            each[(i0_0 * 5 + i1_0) * 6 + 3] = total_3;
-            each[(i0_0 * 5 + i1_0) * 6 + 4] = total_4;
-            each[(i0_0 * 5 + i1_0) * 6 + 5] = total_5;
+            each[(i0 * 5 + i1) * 6] = total;
+            each[(i0 * 5 + i1) * 6 + 1] = total_2;
+            each[(i0 * 5 + i1) * 6 + 2] = total_3;
+            each[(i0 * 5 + i1) * 6 + 3] = total_4;
+            each[(i0 * 5 + i1) * 6 + 4] = total_5;
+            each[(i0 * 5 + i1) * 6 + 5] = total_6;
         }
     }
 }
@@ -148,33 +134,24 @@ RAOT_NOINLINE static void conv_each(const float *restrict first_on, const float 
 RAOT_NOINLINE static void conv_relu_point_on(const float *restrict each, const float *restrict c,
                                              float *restrict point_on)
 {
-    /*@ loop unroll 4096; */
     for (int32_t i0_tile = 0; i0_tile < 3; i0_tile++) {
-        const int32_t height = raot_min_i32(-i0_tile * 6 + 16, 6);
+        const int32_t height = raot_min_i32(16 - i0_tile * 6, 6);
         float sums[192];
-        /*@ loop unroll 4096; */
-        for (int32_t c_0 = 0; c_0 < 30; c_0++) {
-            sums[c_0] = 0.0f;
+        for (int32_t c_2 = 0; c_2 < 30; c_2++) {
+            sums[c_2] = 0.0f;
         }
-        /*@ split 1 < height; */
-        if (1 < height) {
-            /*@ loop unroll 4096; */
+        if (1 != 0) {
             for (int32_t r = 1; r < 6; r++) {
-                /*@ loop unroll 4096; */
-                for (int32_t c_0 = 0; c_0 < 30; c_0++) {
-                    sums[r * 32 + c_0] = 0.0f;
+                for (int32_t c_2 = 0; c_2 < 30; c_2++) {
+                    sums[c_2 + r * 32] = 0.0f;
                 }
             }
         }
         const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 30}};
-        raot_multiply_f32(
-            height, 30, levels, &c[(i0_tile * 6) * 8], 8, &each[0], sums);
-        /*@ loop unroll 4096; */
-        for (int32_t r_0 = 0; r_0 < height; r_0++) {
-            /*@ loop unroll 4096; */
-            for (int32_t c_1 = 0; c_1 < 30; c_1++) {
-                point_on[c_1 + i0_tile * 180 + r_0 * 30] =
-                    raot_at_leastf(sums[r_0 * 32 + c_1], 0.0f);
+        raot_multiply_f32(height, 30, levels, &c[i0_tile * 48], 8, each, sums);
+        for (int32_t r = 0; r < height; r++) {
+            for (int32_t c_2 = 0; c_2 < 30; c_2++) {
+                point_on[c_2 + i0_tile * 180 + r * 30] = raot_at_leastf(sums[c_2 + r * 32], 0.0f);
             }
         }
     }
@@ -187,53 +164,44 @@ RAOT_NOINLINE static void conv_relu_point_on(const float *restrict each, const f
 RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *restrict d,
                                  float *restrict y, float *restrict panel)
 {
-    for (int32_t i3_0 = 0; i3_0 < 16; i3_0++) {
-        /*@ loop unroll 4096; */
-        for (int32_t i4_0 = 0; i4_0 < 3; i4_0++) {
-            /*@ loop unroll 4096; */
-            for (int32_t i5_0 = 0; i5_0 < 3; i5_0++) {
-                const int32_t first = raot_max_i32(-i5_0 + 1, 0);
-                const int32_t last = raot_min_i32(-i5_0 + 7, 6);
-                const int32_t first_0 = raot_max_i32(-i4_0 + 1, 0);
-                const int32_t last_0 = raot_min_i32(-i4_0 + 6, 5);
-                for (int32_t g = 0; g < first_0; g++) {
+    for (int32_t i3 = 0; i3 < 16; i3++) {
+        for (int32_t i4 = 0; i4 < 3; i4++) {
+            for (int32_t i5 = 0; i5 < 3; i5++) {
+                const int32_t first = raot_max_i32(1 - i5, 0);
+                const int32_t last = raot_min_i32(7 - i5, 6);
+                const int32_t first_2 = raot_max_i32(1 - i4, 0);
+                const int32_t last_2 = raot_min_i32(6 - i4, 5);
+                for (int32_t g = 0; g < first_2; g++) {
                     for (int32_t x = 0; x < 6; x++) {
-                        panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g * 6 + x] = 0.0f;
+                        panel[((i3 * 3 + i4) * 3 + i5) * 32 + x] = 0.0f;
                     }
                 }
-                for (int32_t g_0 = first_0; g_0 < last_0; g_0++) {
-                    raot_window_f32(
-                        &panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g_0 * 6], 6, first, last,
-                            point_on, (i3_0 * 5 + g_0 + i4_0 - 1) * 6 + i5_0 - 1, 1);
+                for (int32_t g = first_2; g < last_2; g++) {
+                    raot_window_f32(&panel[((i3 * 3 + i4) * 3 + i5) * 32 + g * 6], 6, first, last,
+                                    point_on, (g + i3 * 5 + i4 - 1) * 6 + i5 - 1, 1);
                 }
-                for (int32_t g_1 = last_0; g_1 < 5; g_1++) {
-                    for (int32_t x_1 = 0; x_1 < 6; x_1++) {
-                        panel[((i3_0 * 3 + i4_0) * 3 + i5_0) * 32 + g_1 * 6 + x_1] = 0.0f;
+                for (int32_t g = last_2; g < 5; g++) {
+                    for (int32_t x = 0; x < 6; x++) {
+                        panel[((i3 * 3 + i4) * 3 + i5) * 32 + x + 24] = 0.0f;
                     }
                 }
             }
         }
     }
     float sums[192];
-    /*@ loop unroll 4096; */
     for (int32_t r = 0; r < 4; r++) {
-        /*@ loop unroll 4096; */
-        for (int32_t g_2 = 0; g_2 < 5; g_2++) {
-            /*@ loop unroll 4096; */
-            for (int32_t x_2 = 0; x_2 < 6; x_2++) {
-                sums[r * 32 + g_2 * 6 + x_2] = 0.0f;
+        for (int32_t g = 0; g < 5; g++) {
+            for (int32_t x = 0; x < 6; x++) {
+                sums[g * 6 + r * 32 + x] = 0.0f;
             }
         }
     }
     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {144, 1, 32}};
-    raot_multiply_f32(
-        4, 30, levels, &d[0], 144, &panel[0], sums);
-    /*@ loop unroll 4096; */
-    for (int32_t r_0 = 0; r_0 < 4; r_0++) {
-        /*@ loop unroll 4096; */
-        for (int32_t g_3 = 0; g_3 < 5; g_3++) {
-            for (int32_t x_3 = 0; x_3 < 6; x_3++) {
-                y[(r_0 * 5 + g_3) * 6 + x_3] = sums[r_0 * 32 + g_3 * 6 + x_3];
+    raot_multiply_f32(4, 30, levels, d, 144, panel, sums);
+    for (int32_t r = 0; r < 4; r++) {
+        for (int32_t g = 0; g < 5; g++) {
+            for (int32_t x = 0; x < 6; x++) {
+                y[(g + r * 5) * 6 + x] = sums[g * 6 + r * 32 + x];
             }
         }
     }

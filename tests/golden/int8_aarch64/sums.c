@@ -22,30 +22,25 @@
  */
 #include "sums.h"
 
-#include <string.h>
-
-#include "sums_weights.h"
 #include "raot/check.h"
 #include "raot/convert.h"
 #include "raot/function.h"
-#include "raot/integer.h"
-#include "raot/math.h"
-#include "raot/profile.h"
 #include "raot/gather_codes.h"
+#include "raot/integer.h"
+#include "raot/profile.h"
 #include "raot/tile_s8.h"
+#include "sums_weights.h"
 
 /*
  * %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4] =
  *     call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118, %w.start_44ba67c0)
  * from /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  */
-RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x,
-                                                           const int8_t *restrict w_rows,
-                                                           const int32_t *restrict w_start,
-                                                           int8_t *restrict sum,
-                                                           int32_t *restrict sums,
-                                                           int32_t *restrict offsets,
-                                                           int8_t *restrict panel)
+RAOT_NOINLINE static void
+conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8_t *restrict w_rows,
+                                 const int32_t *restrict w_start, int8_t *restrict sum,
+                                 int32_t *restrict sums, int32_t *restrict offsets,
+                                 int8_t *restrict panel)
 {
     const struct raot_offsets sizes = {
         .channels = 4,
@@ -60,9 +55,9 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
         .column_phase_step = 0,
         .line_step = 0,
     };
-    raot_offsets(&offsets[0], &sizes);
+    raot_offsets(offsets, &sizes);
     for (int32_t i0 = 0; i0 < n; i0++) {
-        raot_panel_s8_s8(&panel[0], &x[((i0 * 4) * 3) * 2], &offsets[0], 4, 6, 24);
+        raot_panel_s8_s8(panel, &x[i0 * 24], offsets, 4, 6, 24);
         const struct raot_tile_s8 sizes_2 = {
             .rows = 4,
             .columns = 6,
@@ -71,24 +66,18 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
             .bias_row = 1,
             .bias_column = 0,
         };
-        raot_tile_s8(&sums[0], &w_rows[0], &panel[0], &w_start[0], &sizes_2);
-        for (int32_t i1_0 = 0; i1_0 < 4; i1_0++) {
+        raot_tile_s8(sums, w_rows, panel, w_start, &sizes_2);
+        for (int32_t i1 = 0; i1 < 4; i1++) {
             for (int32_t y = 0; y < 3; y++) {
-                for (int32_t x_0 = 0; x_0 < 2; x_0++) {
-                    sum[((i0 * 4 + i1_0) * 3 + y) * 2 +
-                        x_0] = raot_clamp_i8(
-                            raot_shr_i32(
-                                raot_add_i32(
-                                    raot_add_i32(
-                                        raot_mul_i32(
-                                            (int32_t)raot_clamp_i8(
-                                                raot_add_i32(
-                                                    raot_f32_to_i32_nearest(
-                                                        (float)sums[i1_0 * 16 + x_0 + y * 2] *
-                                                        0.0078125f), 3)), 2097152),
-                                        raot_mul_i32(
-                                            (int32_t)x[((i0 * 4 + i1_0) * 3 + y) * 2 + x_0],
-                                            2097152)), -5242881), 21));
+                for (int32_t x_2 = 0; x_2 < 2; x_2++) {
+                    sum[((i0 * 4 + i1) * 3 + y) * 2 + x_2] = raot_clamp_i8(raot_shr_i32(
+                        (int32_t)raot_clamp_i8(
+                            raot_add_i32(raot_f32_to_i32_nearest(
+                                             (float)sums[i1 * 16 + x_2 + y * 2] * 0.0078125f),
+                                         3)) *
+                                2097152 +
+                            (int32_t)x[((i0 * 4 + i1) * 3 + y) * 2 + x_2] * 2097152 - 5242881,
+                        21));
                 }
             }
         }
@@ -102,58 +91,56 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
 RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_codes,
                                         int8_t *restrict g_codes)
 {
-    for (int32_t i0_0 = 0; i0_0 < n; i0_0++) {
+    for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
-            float lane0_0 = 0.0f;
-            float lane1_0 = 0.0f;
-            float lane2_0 = 0.0f;
-            float lane3_0 = 0.0f;
-            float number_0 =
-                (float)raot_sub_i32((int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6], 3) * 0.0625f;
-            lane0_0 = lane0_0 + number_0;
-            float number_2_0 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 1], 3) * 0.0625f;
-            lane1_0 = lane1_0 + number_2_0;
-            float number_3_0 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 2], 3) * 0.0625f;
-            lane2_0 = lane2_0 + number_3_0;
-            float number_4_0 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 3], 3) * 0.0625f;
-            lane3_0 = lane3_0 + number_4_0;
-            float total_0 = lane0_0 + lane2_0 + (lane1_0 + lane3_0);
-            float lane0_1 = 0.0f;
-            float lane1_1 = 0.0f;
-            float lane2_1 = 0.0f;
-            float lane3_1 = 0.0f;
-            float number_1 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6], 3) * 0.0625f;
-            lane0_1 = lane0_1 + number_1;
-            float number_2_1 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 1], 3) * 0.0625f;
-            lane1_1 = lane1_1 + number_2_1;
-            float number_3_1 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 2], 3) * 0.0625f;
-            lane2_1 = lane2_1 + number_3_1;
-            float number_4_1 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 3], 3) * 0.0625f;
-            lane3_1 = lane3_1 + number_4_1;
-            float total_1 = lane0_1 + lane2_1 + (lane1_1 + lane3_1);
-            float number_5_0 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 4], 3) * 0.0625f;
-            total_0 = total_0 + number_5_0;
-            float number_5_1 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 4], 3) * 0.0625f;
-            total_1 = total_1 + number_5_1;
-            float number_5_2 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2) * 6 + 5], 3) * 0.0625f;
-            total_0 = total_0 + number_5_2;
-            float number_5_3 = (float)raot_sub_i32(
-                (int32_t)gf_codes[(i0_0 * 4 + i1_tile * 2 + 1) * 6 + 5], 3) * 0.0625f;
-            total_1 = total_1 + number_5_3;
-            g_codes[i0_0 * 4 + i1_tile * 2] =
-                raot_f32_to_i8_sat(raot_rintf((total_0 / (float)6) / 0.0625f) + (float)3);
-            g_codes[i0_0 * 4 + i1_tile * 2 + 1] =
-                raot_f32_to_i8_sat(raot_rintf((total_1 / (float)6) / 0.0625f) + (float)3);
+            float lane0 = 0.0f;
+            float lane1 = 0.0f;
+            float lane2 = 0.0f;
+            float lane3 = 0.0f;
+            const float number =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6] - 3) * 0.0625f;
+            lane0 = lane0 + number;
+            const float number_2 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 1] - 3) * 0.0625f;
+            lane1 = lane1 + number_2;
+            const float number_3 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 2] - 3) * 0.0625f;
+            lane2 = lane2 + number_3;
+            const float number_4 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 3] - 3) * 0.0625f;
+            lane3 = lane3 + number_4;
+            float total = lane0 + lane2 + (lane1 + lane3);
+            float lane0_2 = 0.0f;
+            float lane1_2 = 0.0f;
+            float lane2_2 = 0.0f;
+            float lane3_2 = 0.0f;
+            const float number_5 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6] - 3) * 0.0625f;
+            lane0_2 = lane0_2 + number_5;
+            const float number_6 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 1] - 3) * 0.0625f;
+            lane1_2 = lane1_2 + number_6;
+            const float number_7 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 2] - 3) * 0.0625f;
+            lane2_2 = lane2_2 + number_7;
+            const float number_8 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 3] - 3) * 0.0625f;
+            lane3_2 = lane3_2 + number_8;
+            float total_2 = lane0_2 + lane2_2 + (lane1_2 + lane3_2);
+            const float number_9 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 4] - 3) * 0.0625f;
+            total = total + number_9;
+            const float number_10 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 4] - 3) * 0.0625f;
+            total_2 = total_2 + number_10;
+            const float number_11 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 5] - 3) * 0.0625f;
+            total = total + number_11;
+            const float number_12 =
+                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 5] - 3) * 0.0625f;
+            total_2 = total_2 + number_12;
+            g_codes[i0 * 4 + i1_tile * 2] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
+            g_codes[i0 * 4 + i1_tile * 2 + 1] = raot_quantize_i8(total_2 / 6.0f / 0.0625f, 3);
         }
     }
 }
@@ -169,8 +156,7 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
                                                       int8_t *restrict q, int8_t *restrict rows,
                                                       int32_t *restrict sums)
 {
-    /*@ loop unroll 4096; */
-    for (int32_t tile = 0; tile < ((n + 23) / 24); tile++) {
+    for (int32_t tile = 0; tile < (n + 23) / 24; tile++) {
         const int32_t places = raot_min_i32(24, n - tile * 24);
         const struct raot_rows_s8 sizes = {
             .zero = 0,
@@ -190,7 +176,7 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
             .last2 = 4,
             .step2 = 1,
         };
-        raot_rows_s8_s8(&rows[0], &flat_codes[(tile * 24) * 4], &sizes);
+        raot_rows_s8_s8(rows, &flat_codes[tile * 96], &sizes);
         const struct raot_tile_s8 sizes_2 = {
             .rows = places,
             .columns = 5,
@@ -199,13 +185,11 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
             .bias_row = 0,
             .bias_column = 1,
         };
-        raot_tile_s8(&sums[0], &rows[0], &m_blocks[0], &m_start[0], &sizes_2);
+        raot_tile_s8(sums, rows, m_blocks, m_start, &sizes_2);
         for (int32_t p = 0; p < places; p++) {
-            for (int32_t i1_0 = 0; i1_0 < 5; i1_0++) {
-                q[(p + tile * 24) * 5 +
-                  i1_0] = raot_clamp_i8(
-                      raot_add_i32(raot_f32_to_i32_nearest((float)sums[p * 16 + i1_0] * 0.0078125f),
-                                   3));
+            for (int32_t i1 = 0; i1 < 5; i1++) {
+                q[(p + tile * 24) * 5 + i1] = raot_clamp_i8(raot_add_i32(
+                    raot_f32_to_i32_nearest((float)sums[i1 + p * 16] * 0.0078125f), 3));
             }
         }
     }
@@ -217,25 +201,19 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
  */
 RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, int8_t *restrict y)
 {
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
         int32_t peak = -128;
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            peak = raot_larger_i32(peak, (int32_t)y[i0 * 5 + i1]);
+            peak = raot_larger_i32(peak, y[i0 * 5 + i1]);
         }
         float total = 0.0f;
-        /*@ loop unroll 4096; */
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below =
-                (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
+            const int32_t below = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
             total = total + y_powers[below];
         }
-        /*@ loop unroll 4096; */
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below_2 =
-                (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
-            y[i0 * 5 + i1] =
-                raot_f32_to_i8_sat(raot_rintf((y_powers[below_2] / total) / 0.0625f) + (float)3);
+            const int32_t below_2 = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
+            y[i0 * 5 + i1] = raot_quantize_i8(y_powers[below_2] / total / 0.0625f, 3);
         }
     }
 }
@@ -251,8 +229,7 @@ size_t sums_arena_bytes(const struct sums_dims *dims)
     const int32_t n = dims->n;
     size_t need = 0;
     need = RAOT_MAX(need, SUMS_END_SUM_OFFSETS);
-    need =
-        RAOT_MAX(need, SUMS_OFFSET_Q_ROWS + (size_t)(((raot_min_i32(24, n) * 4 + 15) / 16) * 16));
+    need = RAOT_MAX(need, SUMS_OFFSET_Q_ROWS + (size_t)((raot_min_i32(24, n) * 4 + 15) / 16 * 16));
     return need;
 }
 

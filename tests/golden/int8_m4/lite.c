@@ -25,17 +25,14 @@
  */
 #include "lite.h"
 
-#include <string.h>
-
 #include "lite_weights.h"
 #include "raot/check.h"
 #include "raot/convert.h"
+#include "raot/depthwise_s16.h"
 #include "raot/function.h"
 #include "raot/integer.h"
-#include "raot/math.h"
-#include "raot/profile.h"
-#include "raot/depthwise_s16.h"
 #include "raot/multiply_s16.h"
+#include "raot/profile.h"
 
 /*
  * %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
@@ -43,37 +40,27 @@
  *     %t1.pairs_65aa6848, %t1.start_9d70a654)
  * from t3
  */
-RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0,
-                                                            const int32_t *restrict conv_2d_factors,
-                                                            const int32_t *restrict conv_2d_shifts,
-                                                            const int16_t *restrict t1_pairs,
-                                                            const int32_t *restrict t1_start,
-                                                            int8_t *restrict t3_2,
-                                                            int16_t *restrict columns,
-                                                            int32_t *restrict sums)
+RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
+    const int8_t *restrict t0, const int32_t *restrict conv_2d_factors,
+    const int32_t *restrict conv_2d_shifts, const int16_t *restrict t1_pairs,
+    const int32_t *restrict t1_start, int8_t *restrict t3_2, int16_t *restrict columns,
+    int32_t *restrict sums)
 {
-    /*@ loop unroll 4096; */
     for (int32_t two = 0; two < 21; two++) {
-        const int32_t i1_rest = ((two * 2) / 7);
-        const int32_t i1_0 = two * 2 - i1_rest * 7;
-        const int32_t i0_0 = i1_rest;
-        const int32_t i3_first = raot_max_i32(-i0_0 + 1, 0);
-        const int32_t i3_last = raot_min_i32(-i0_0 + 7, 3);
-        const int32_t i4_first = raot_max_i32(-i1_0 + 1, 0);
-        const int32_t i4_last = raot_min_i32(-i1_0 + 8, 3);
-        const int32_t i1_rest_0 = ((two * 2 + 1) / 7);
-        const int32_t i1_1 = two * 2 - i1_rest_0 * 7 + 1;
-        const int32_t i0_1 = i1_rest_0;
-        const int32_t i3_first_0 = raot_max_i32(-i0_1 + 1, 0);
-        const int32_t i3_last_0 = raot_min_i32(-i0_1 + 7, 3);
-        const int32_t i4_first_0 = raot_max_i32(-i1_1 + 1, 0);
-        const int32_t i4_last_0 = raot_min_i32(-i1_1 + 8, 3);
-        if (
-            (
-                (
-                    (((((i3_first == 0) && (i3_last == 3)) && (i4_first == 0)) && (i4_last == 3)) &&
-                     (i3_first_0 == 0)) && (i3_last_0 == 3)) && (i4_first_0 == 0)) &&
-            (i4_last_0 == 3)) {
+        const int32_t i1_rest = two * 2 / 7;
+        const int32_t i1 = two * 2 - i1_rest * 7;
+        const int32_t i3_first = raot_max_i32(1 - i1_rest, 0);
+        const int32_t i3_last = raot_min_i32(7 - i1_rest, 3);
+        const int32_t i4_first = raot_max_i32(1 - i1, 0);
+        const int32_t i4_last = raot_min_i32(8 - i1, 3);
+        const int32_t i1_rest_2 = (two * 2 + 1) / 7;
+        const int32_t i1_2 = two * 2 + 1 - i1_rest_2 * 7;
+        const int32_t i3_first_2 = raot_max_i32(1 - i1_rest_2, 0);
+        const int32_t i3_last_2 = raot_min_i32(7 - i1_rest_2, 3);
+        const int32_t i4_first_2 = raot_max_i32(1 - i1_2, 0);
+        const int32_t i4_last_2 = raot_min_i32(8 - i1_2, 3);
+        if (i3_first == 0 && i3_last == 3 && i4_first == 0 && i4_last == 3 && i3_first_2 == 0 &&
+            i3_last_2 == 3 && i4_first_2 == 0 && i4_last_2 == 3) {
             const struct raot_columns sizes = {
                 .count0 = 3,
                 .step0 = 21,
@@ -84,8 +71,9 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
                 .count3 = 1,
                 .step3 = 0,
             };
-            raot_columns_s8(&columns[0], &t0[((i0_0 + i3_first - 1) * 7 + i1_0 + i4_first - 1) * 3],
-                            &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3], &sizes);
+            raot_columns_s8(columns, &t0[((i1_rest + i3_first - 1) * 7 + i1 + i4_first - 1) * 3],
+                            &t0[((i1_rest_2 + i3_first_2 - 1) * 7 + i1_2 + i4_first_2 - 1) * 3],
+                            &sizes);
         } else {
             const struct raot_column sizes_2 = {
                 .zero = -5,
@@ -106,17 +94,17 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
                 .last3 = 1,
                 .step3 = 0,
             };
-            raot_column_s8(&columns[0], &t0[((i0_0 + i3_first - 1) * 7 + i1_0 + i4_first - 1) * 3],
+            raot_column_s8(columns, &t0[((i1_rest + i3_first - 1) * 7 + i1 + i4_first - 1) * 3],
                            &sizes_2);
             const struct raot_column sizes_3 = {
                 .zero = -5,
                 .count0 = 3,
-                .first0 = i3_first_0,
-                .last0 = i3_last_0,
+                .first0 = i3_first_2,
+                .last0 = i3_last_2,
                 .step0 = 21,
                 .count1 = 3,
-                .first1 = i4_first_0,
-                .last1 = i4_last_0,
+                .first1 = i4_first_2,
+                .last1 = i4_last_2,
                 .step1 = 3,
                 .count2 = 3,
                 .first2 = 0,
@@ -128,36 +116,35 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
                 .step3 = 0,
             };
             raot_column_s8(&columns[2],
-                           &t0[((i0_1 + i3_first_0 - 1) * 7 + i1_1 + i4_first_0 - 1) * 3],
+                           &t0[((i1_rest_2 + i3_first_2 - 1) * 7 + i1_2 + i4_first_2 - 1) * 3],
                            &sizes_3);
         }
-        raot_multiply_s16(&sums[0], &t1_pairs[0], &columns[0], &t1_start[0], 8, 9);
-        for (int32_t i2_0 = 0; i2_0 < 8; i2_0++) {
-            int32_t high_2_2_0 = (int32_t)raot_shr_i64(
-                raot_add_i64(raot_mul_i64((int64_t)sums[i2_0 * 2], (int64_t)conv_2d_factors[i2_0]),
-                             INT64_C(1073741824)), INT64_C(31));
-            t3_2[(i0_0 * 7 + i1_0) * 8 +
-                 i2_0] = raot_larger_i8(
-                     raot_clamp_i8(
-                         raot_add_i32(
-                             raot_shr_i32(
-                                 raot_add_i32(
-                                     raot_shr_i32(
-                                         raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)),
-                                         conv_2d_shifts[i2_0]), 1), 1), (int32_t)4)), 4);
-            int32_t high_2_2_1 = (int32_t)raot_shr_i64(
-                raot_add_i64(
-                    raot_mul_i64((int64_t)sums[i2_0 * 2 + 1], (int64_t)conv_2d_factors[i2_0]),
-                    INT64_C(1073741824)), INT64_C(31));
-            t3_2[(i0_1 * 7 + i1_1) * 8 +
-                 i2_0] = raot_larger_i8(
-                     raot_clamp_i8(
-                         raot_add_i32(
-                             raot_shr_i32(
-                                 raot_add_i32(
-                                     raot_shr_i32(
-                                         raot_add_i32(high_2_2_1, raot_shr_i32(high_2_2_1, 31)),
-                                         conv_2d_shifts[i2_0]), 1), 1), (int32_t)4)), 4);
+        raot_multiply_s16(sums, t1_pairs, columns, t1_start, 8, 9);
+        for (int32_t i2 = 0; i2 < 8; i2++) {
+            const int32_t high = (int32_t)raot_shr_i64(
+                (int64_t)sums[i2 * 2] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
+                INT64_C(31));
+            t3_2[(i1 + i1_rest * 7) * 8 + i2] = raot_larger_i8(
+                raot_clamp_i8(
+                    raot_shr_i32(
+                        raot_add_i32(raot_shr_i32(raot_add_i32(high, raot_shr_i32(high, 31)),
+                                                  conv_2d_shifts[i2]),
+                                     1),
+                        1) +
+                    4),
+                4);
+            const int32_t high_2 = (int32_t)raot_shr_i64(
+                (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
+                INT64_C(31));
+            t3_2[(i1_2 + i1_rest_2 * 7) * 8 + i2] = raot_larger_i8(
+                raot_clamp_i8(
+                    raot_shr_i32(
+                        raot_add_i32(raot_shr_i32(raot_add_i32(high_2, raot_shr_i32(high_2, 31)),
+                                                  conv_2d_shifts[i2]),
+                                     1),
+                        1) +
+                    4),
+                4);
         }
     }
 }
@@ -168,8 +155,8 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
  *     %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)
  * from t6
  */
-RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2,
-    const int32_t *restrict depthwise_conv_2d_factors,
+RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
+    const int8_t *restrict t3_2, const int32_t *restrict depthwise_conv_2d_factors,
     const int32_t *restrict depthwise_conv_2d_shifts, const int16_t *restrict t6_windows,
     const int32_t *restrict t6_start, int8_t *restrict t6_3, int8_t *restrict plane,
     int32_t *restrict sums)
@@ -186,7 +173,7 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *r
             .row_step = 56,
             .step = 8,
         };
-        raot_plane_s8(&plane[0], &t3_2[i2], &sizes);
+        raot_plane_s8(plane, &t3_2[i2], &sizes);
         const struct raot_depthwise sizes_2 = {
             .rows = 6,
             .columns = 7,
@@ -194,24 +181,22 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *r
             .stride = 1,
             .sum_step = 7,
         };
-        raot_depthwise_s8(&sums[0], &plane[0], &t6_windows[i2 * 10], &t6_start[i2], &sizes_2);
-        for (int32_t i0_0 = 0; i0_0 < 6; i0_0++) {
-            for (int32_t i1_0 = 0; i1_0 < 7; i1_0++) {
-                int32_t high_2_2_0 = (int32_t)raot_shr_i64(
-                    raot_add_i64(
-                        raot_mul_i64((int64_t)sums[i0_0 * 7 + i1_0],
-                                     (int64_t)depthwise_conv_2d_factors[i2]), INT64_C(1073741824)),
+        raot_depthwise_s8(sums, plane, &t6_windows[i2 * 10], &t6_start[i2], &sizes_2);
+        for (int32_t i0 = 0; i0 < 6; i0++) {
+            for (int32_t i1 = 0; i1 < 7; i1++) {
+                const int32_t high = (int32_t)raot_shr_i64(
+                    (int64_t)sums[i0 * 7 + i1] * (int64_t)depthwise_conv_2d_factors[i2] +
+                        INT64_C(1073741824),
                     INT64_C(31));
-                t6_3[(i0_0 * 7 + i1_0) * 8 +
-                     i2] = raot_larger_i8(
-                         raot_clamp_i8(
-                             raot_add_i32(
-                                 raot_shr_i32(
-                                     raot_add_i32(
-                                         raot_shr_i32(
-                                             raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)),
-                                             depthwise_conv_2d_shifts[i2]), 1), 1), (int32_t)4)),
-                         4);
+                t6_3[(i0 * 7 + i1) * 8 + i2] = raot_larger_i8(
+                    raot_clamp_i8(
+                        raot_shr_i32(
+                            raot_add_i32(raot_shr_i32(raot_add_i32(high, raot_shr_i32(high, 31)),
+                                                      depthwise_conv_2d_shifts[i2]),
+                                         1),
+                            1) +
+                        4),
+                    4);
             }
         }
     }
@@ -229,14 +214,11 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
     const int32_t *restrict t7_start, int8_t *restrict t9_2, int16_t *restrict columns,
     int32_t *restrict sums)
 {
-    /*@ loop unroll 4096; */
     for (int32_t two = 0; two < 21; two++) {
-        const int32_t i1_rest = ((two * 2) / 7);
-        const int32_t i1_0 = two * 2 - i1_rest * 7;
-        const int32_t i0_0 = i1_rest;
-        const int32_t i1_rest_0 = ((two * 2 + 1) / 7);
-        const int32_t i1_1 = two * 2 - i1_rest_0 * 7 + 1;
-        const int32_t i0_1 = i1_rest_0;
+        const int32_t i1_rest = two * 2 / 7;
+        const int32_t i1 = two * 2 - i1_rest * 7;
+        const int32_t i1_rest_2 = (two * 2 + 1) / 7;
+        const int32_t i1_2 = two * 2 + 1 - i1_rest_2 * 7;
         const struct raot_columns sizes = {
             .count0 = 1,
             .step0 = 0,
@@ -247,36 +229,34 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(&columns[0], &t6_3[(i0_0 * 7 + i1_0) * 8], &t6_3[(i0_1 * 7 + i1_1) * 8],
+        raot_columns_s8(columns, &t6_3[(i1 + i1_rest * 7) * 8], &t6_3[(i1_2 + i1_rest_2 * 7) * 8],
                         &sizes);
-        raot_multiply_s16(&sums[0], &t7_pairs[0], &columns[0], &t7_start[0], 4, 2);
-        for (int32_t i2_0 = 0; i2_0 < 4; i2_0++) {
-            int32_t high_2_2_0 = (int32_t)raot_shr_i64(
-                raot_add_i64(
-                    raot_mul_i64((int64_t)sums[i2_0 * 2], (int64_t)conv_2d_factors_2[i2_0]),
-                    INT64_C(1073741824)), INT64_C(31));
-            t9_2[(i0_0 * 7 + i1_0) * 4 +
-                 i2_0] = raot_larger_i8(
-                     raot_clamp_i8(
-                         raot_add_i32(
-                             raot_shr_i32(
-                                 raot_add_i32(
-                                     raot_shr_i32(
-                                         raot_add_i32(high_2_2_0, raot_shr_i32(high_2_2_0, 31)),
-                                         conv_2d_shifts_2[i2_0]), 1), 1), (int32_t)4)), 4);
-            int32_t high_2_2_1 = (int32_t)raot_shr_i64(
-                raot_add_i64(
-                    raot_mul_i64((int64_t)sums[i2_0 * 2 + 1], (int64_t)conv_2d_factors_2[i2_0]),
-                    INT64_C(1073741824)), INT64_C(31));
-            t9_2[(i0_1 * 7 + i1_1) * 4 +
-                 i2_0] = raot_larger_i8(
-                     raot_clamp_i8(
-                         raot_add_i32(
-                             raot_shr_i32(
-                                 raot_add_i32(
-                                     raot_shr_i32(
-                                         raot_add_i32(high_2_2_1, raot_shr_i32(high_2_2_1, 31)),
-                                         conv_2d_shifts_2[i2_0]), 1), 1), (int32_t)4)), 4);
+        raot_multiply_s16(sums, t7_pairs, columns, t7_start, 4, 2);
+        for (int32_t i2 = 0; i2 < 4; i2++) {
+            const int32_t high = (int32_t)raot_shr_i64(
+                (int64_t)sums[i2 * 2] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
+                INT64_C(31));
+            t9_2[(i1 + i1_rest * 7) * 4 + i2] = raot_larger_i8(
+                raot_clamp_i8(
+                    raot_shr_i32(
+                        raot_add_i32(raot_shr_i32(raot_add_i32(high, raot_shr_i32(high, 31)),
+                                                  conv_2d_shifts_2[i2]),
+                                     1),
+                        1) +
+                    4),
+                4);
+            const int32_t high_2 = (int32_t)raot_shr_i64(
+                (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
+                INT64_C(31));
+            t9_2[(i1_2 + i1_rest_2 * 7) * 4 + i2] = raot_larger_i8(
+                raot_clamp_i8(
+                    raot_shr_i32(
+                        raot_add_i32(raot_shr_i32(raot_add_i32(high_2, raot_shr_i32(high_2, 31)),
+                                                  conv_2d_shifts_2[i2]),
+                                     1),
+                        1) +
+                    4),
+                4);
         }
     }
 }
@@ -287,95 +267,23 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
  */
 RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int8_t *restrict t10)
 {
-    for (int32_t i0_0 = 0; i0_0 < 3; i0_0++) {
-        for (int32_t i1_0 = 0; i1_0 < 3; i1_0++) {
-            for (int32_t i2_0 = 0; i2_0 < 4; i2_0++) {
-                int32_t total_0 = 0;
-                int32_t count_0 = 0;
-                total_0 =
-                    raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2) * 4 + i2_0]);
-                count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0,
-                                       (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2 + 1) * 4 + i2_0]);
-                count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0,
-                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2) * 4 + i2_0]);
-                count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0,
-                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2 + 1) * 4 +
-                                                     i2_0]);
-                count_0 = raot_add_i32(count_0, 1);
-                t10[(i0_0 * 3 + i1_0) * 4 + i2_0] = (int8_t)raot_div_i32(total_0 < 0
-                    ? raot_sub_i32(total_0, raot_div_i32(count_0, 2))
-                    : raot_add_i32(total_0, raot_div_i32(count_0, 2)), count_0);
-            }
-        }
-        for (int32_t i1_1 = 0; i1_1 < 0; i1_1++) {
-            for (int32_t i2_1 = 0; i2_1 < 4; i2_1++) {
-                int32_t total_1 = 0;
-                int32_t count_1 = 0;
-                total_1 =
-                    raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2) * 4 + i2_1]);
-                count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1,
-                                       (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2 + 1) * 4 + i2_1]);
-                count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1,
-                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2) * 4 + i2_1]);
-                count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1,
-                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2 + 1) * 4 +
-                                                     i2_1]);
-                count_1 = raot_add_i32(count_1, 1);
-                t10[(i0_0 * 3 + i1_1) * 4 + i2_1] = (int8_t)raot_div_i32(total_1 < 0
-                    ? raot_sub_i32(total_1, raot_div_i32(count_1, 2))
-                    : raot_add_i32(total_1, raot_div_i32(count_1, 2)), count_1);
-            }
-        }
-    }
-    for (int32_t i0_1 = 0; i0_1 < 0; i0_1++) {
-        for (int32_t i1_2 = 0; i1_2 < 3; i1_2++) {
-            for (int32_t i2_2 = 0; i2_2 < 4; i2_2++) {
-                int32_t total_2 = 0;
-                int32_t count_2 = 0;
-                total_2 =
-                    raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2) * 4 + i2_2]);
-                count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2,
-                                       (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2 + 1) * 4 + i2_2]);
-                count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2,
-                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2) * 4 + i2_2]);
-                count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2,
-                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2 + 1) * 4 +
-                                                     i2_2]);
-                count_2 = raot_add_i32(count_2, 1);
-                t10[(i0_1 * 3 + i1_2) * 4 + i2_2] = (int8_t)raot_div_i32(total_2 < 0
-                    ? raot_sub_i32(total_2, raot_div_i32(count_2, 2))
-                    : raot_add_i32(total_2, raot_div_i32(count_2, 2)), count_2);
-            }
-        }
-        for (int32_t i1_3 = 0; i1_3 < 0; i1_3++) {
-            for (int32_t i2_3 = 0; i2_3 < 4; i2_3++) {
-                int32_t total_3 = 0;
-                int32_t count_3 = 0;
-                total_3 =
-                    raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2) * 4 + i2_3]);
-                count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3,
-                                       (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2 + 1) * 4 + i2_3]);
-                count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3,
-                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2) * 4 + i2_3]);
-                count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3,
-                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2 + 1) * 4 +
-                                                     i2_3]);
-                count_3 = raot_add_i32(count_3, 1);
-                t10[(i0_1 * 3 + i1_3) * 4 + i2_3] = (int8_t)raot_div_i32(total_3 < 0
-                    ? raot_sub_i32(total_3, raot_div_i32(count_3, 2))
-                    : raot_add_i32(total_3, raot_div_i32(count_3, 2)), count_3);
+    for (int32_t i0 = 0; i0 < 3; i0++) {
+        for (int32_t i1 = 0; i1 < 3; i1++) {
+            for (int32_t i2 = 0; i2 < 4; i2++) {
+                int32_t total = 0;
+                int32_t count = 0;
+                total = raot_add_i32(total, t9_2[(i0 * 14 + i1 * 2) * 4 + i2]);
+                count = raot_add_i32(count, 1);
+                total = raot_add_i32(total, t9_2[(i0 * 14 + i1 * 2 + 1) * 4 + i2]);
+                count = raot_add_i32(count, 1);
+                total = raot_add_i32(total, t9_2[((i0 * 2 + 1) * 7 + i1 * 2) * 4 + i2]);
+                count = raot_add_i32(count, 1);
+                total = raot_add_i32(total, t9_2[((i0 * 2 + 1) * 7 + i1 * 2 + 1) * 4 + i2]);
+                count = raot_add_i32(count, 1);
+                t10[(i0 * 3 + i1) * 4 + i2] =
+                    (int8_t)raot_div_i32(total < 0 ? raot_sub_i32(total, raot_div_i32(count, 2))
+                                             : raot_add_i32(total, raot_div_i32(count, 2)),
+                                         count);
             }
         }
     }
@@ -386,12 +294,10 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
  *     @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d76685f6, %t13_3.start_827b557b)
  * from t13
  */
-RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t13_2,
-                                                        const int16_t *restrict t13_3_pairs,
-                                                        const int32_t *restrict t13_3_start,
-                                                        int8_t *restrict t13,
-                                                        int16_t *restrict columns,
-                                                        int32_t *restrict sums)
+RAOT_NOINLINE static void
+matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restrict t13_3_pairs,
+                              const int32_t *restrict t13_3_start, int8_t *restrict t13,
+                              int16_t *restrict columns, int32_t *restrict sums)
 {
     const struct raot_column sizes = {
         .zero = 0,
@@ -412,17 +318,15 @@ RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t
         .last3 = 1,
         .step3 = 0,
     };
-    raot_column_s8(&columns[0], &t13_2[0], &sizes);
-    raot_multiply_s16(&sums[0], &t13_3_pairs[0], &columns[0], &t13_3_start[0], 6, 9);
-    for (int32_t i0_0 = 0; i0_0 < 5; i0_0++) {
-        t13[i0_0] = raot_clamp_i8(
-            raot_shr_i32(
-                raot_add_i32(
-                    raot_shr_i32(
-                        (int32_t)raot_shr_i64(
-                            raot_mul_i64((int64_t)sums[i0_0 * 2], (int64_t)1649267456),
-                            INT64_C(32)), raot_sub_i32(39, 33)),
-                    raot_add_i32(raot_mul_i32((int32_t)1, 2), 1)), 1));
+    raot_column_s8(columns, t13_2, &sizes);
+    raot_multiply_s16(sums, t13_3_pairs, columns, t13_3_start, 6, 9);
+    for (int32_t i0 = 0; i0 < 5; i0++) {
+        t13[i0] = raot_clamp_i8(
+            raot_shr_i32(raot_shr_i32((int32_t)raot_shr_i64(
+                                          (int64_t)sums[i0 * 2] * INT64_C(1649267456), INT64_C(32)),
+                                      6) +
+                             3,
+                         1));
     }
 }
 
@@ -489,21 +393,18 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     int8_t *const t6_3_plane = raot_at(memory->arena, LITE_OFFSET_T6_3_PLANE);
 
     RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
-                 conv_nhwc_integer_requantize_t3_2(in->t0, lite_conv_2d_factors,
-                                                   lite_conv_2d_shifts, lite_t1_pairs_65aa6848,
-                                                   lite_t1_start_9d70a654, t3_2, t3_2_columns,
-                                                   t3_2_sums));
+                 conv_nhwc_integer_requantize_t3_2(
+                     in->t0, lite_conv_2d_factors, lite_conv_2d_shifts, lite_t1_pairs_65aa6848,
+                     lite_t1_start_9d70a654, t3_2, t3_2_columns, t3_2_sums));
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
-                 depthwise_nhwc_integer_requantize_t6_3(t3_2, lite_depthwise_conv_2d_factors,
-                                                        lite_depthwise_conv_2d_shifts,
-                                                        lite_t6_windows_5db5074a,
-                                                        lite_t6_start_ebef2484, t6_3, t6_3_plane,
-                                                        t6_3_sums));
+                 depthwise_nhwc_integer_requantize_t6_3(
+                     t3_2, lite_depthwise_conv_2d_factors, lite_depthwise_conv_2d_shifts,
+                     lite_t6_windows_5db5074a, lite_t6_start_ebef2484, t6_3, t6_3_plane,
+                     t6_3_sums));
     RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
-                 conv_nhwc_integer_requantize_t9_2(t6_3, lite_conv_2d_factors_2,
-                                                   lite_conv_2d_shifts_2, lite_t7_pairs_5452cbf5,
-                                                   lite_t7_start_010b2e11, t9_2, t9_2_columns,
-                                                   t9_2_sums));
+                 conv_nhwc_integer_requantize_t9_2(
+                     t6_3, lite_conv_2d_factors_2, lite_conv_2d_shifts_2, lite_t7_pairs_5452cbf5,
+                     lite_t7_start_010b2e11, t9_2, t9_2_columns, t9_2_sums));
     RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
                  matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d76685f6,

@@ -23,17 +23,13 @@
  */
 #include "lite.h"
 
-#include <string.h>
-
 #include "lite_weights.h"
 #include "raot/check.h"
-#include "raot/convert.h"
+#include "raot/depthwise_quads.h"
 #include "raot/function.h"
 #include "raot/integer.h"
-#include "raot/math.h"
-#include "raot/profile.h"
-#include "raot/depthwise_quads.h"
 #include "raot/multiply_last.h"
+#include "raot/profile.h"
 #include "raot/requantize_channel.h"
 #include "raot/requantize_last.h"
 
@@ -42,17 +38,14 @@
  *     @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)
  * from t3
  */
-RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0,
-                                                            const int32_t *restrict t1_groups,
-                                                            const int32_t *restrict t1_scales,
-                                                            int8_t *restrict t3_2,
-                                                            int32_t *restrict sums,
-                                                            int8_t *restrict strip)
+RAOT_NOINLINE static void
+conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *restrict t1_groups,
+                                  const int32_t *restrict t1_scales, int8_t *restrict t3_2,
+                                  int32_t *restrict sums, int8_t *restrict strip)
 {
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < 6; i0++) {
-        const int32_t i3_first = raot_max_i32(-i0 + 1, 0);
-        const int32_t i3_last = raot_min_i32(-i0 + 7, 3);
+        const int32_t i3_first = raot_max_i32(1 - i0, 0);
+        const int32_t i3_last = raot_min_i32(7 - i0, 3);
         const struct raot_beside sizes = {
             .zero = -5,
             .flip = 0,
@@ -67,8 +60,8 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
             .width = 7,
             .column_step = 3,
         };
-        raot_beside_s8(&strip[0], &t0[((i0 + i3_first - 1) * 7) * 3], &sizes);
-        raot_multiply_last_s8(&sums[0], &t1_groups[0], &strip[0], 2, 27, 7, 9);
+        raot_beside_s8(strip, &t0[(i0 + i3_first - 1) * 21], &sizes);
+        raot_multiply_last_s8(sums, t1_groups, strip, 2, 27, 7, 9);
         const struct raot_last sizes_2 = {
             .channels = 8,
             .places = 7,
@@ -78,7 +71,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
             .low = 4,
             .high = 127,
         };
-        raot_last_above(&t3_2[(i0 * 7) * 8], &sums[0], &t1_scales[0], &sizes_2);
+        raot_last_above(&t3_2[i0 * 56], sums, t1_scales, &sizes_2);
     }
 }
 
@@ -88,12 +81,13 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(const int8_t *restri
  *     %t6.scales_fd55ee44)
  * from t6
  */
-RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2,
-    const int8_t *restrict t6_quads, const int32_t *restrict t6_start,
-    const int32_t *restrict t6_scales, int8_t *restrict t6_3, int8_t *restrict quads,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void
+depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2, const int8_t *restrict t6_quads,
+                                       const int32_t *restrict t6_start,
+                                       const int32_t *restrict t6_scales, int8_t *restrict t6_3,
+                                       int8_t *restrict quads, int32_t *restrict sums)
 {
-    raot_frame_quads(&quads[0], 4, 124);
+    raot_frame_quads(quads, 4, 124);
     for (int32_t i2 = 0; i2 < 8; i2++) {
         const struct raot_quads sizes = {
             .flip = 0,
@@ -106,8 +100,8 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *r
             .line_step = 56,
             .step = 8,
         };
-        raot_quads_s8(&quads[0], &t3_2[i2], &sizes);
-        raot_multiply_quads_s8(&sums[0], &quads[0], &t6_quads[i2 * 32], 3, 2, 7, 1, 9);
+        raot_quads_s8(quads, &t3_2[i2], &sizes);
+        raot_multiply_quads_s8(sums, quads, &t6_quads[i2 * 32], 3, 2, 7, 1, 9);
         const struct raot_channel sizes_2 = {
             .lines = 6,
             .count = 7,
@@ -117,7 +111,7 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(const int8_t *r
             .low = 4,
             .high = 127,
         };
-        raot_channel_above(&t6_3[i2], &sums[0], &t6_start[i2], &t6_scales[i2 * 2], &sizes_2);
+        raot_channel_above(&t6_3[i2], sums, &t6_start[i2], &t6_scales[i2 * 2], &sizes_2);
     }
 }
 
@@ -132,14 +126,11 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
                                                             int8_t *restrict t9_2,
                                                             int32_t *restrict sums)
 {
-    /*@ loop unroll 4096; */
     for (int32_t tile = 0; tile < 3; tile++) {
-        const int32_t places = raot_min_i32(-tile * 16 + 42, 16);
-        const int32_t i1_rest = ((tile * 16) / 7);
-        const int32_t i1_0 = tile * 16 - i1_rest * 7;
-        const int32_t i0_0 = i1_rest;
-        raot_multiply_last_s8(&sums[0], &t7_groups[0], &t6_3[(i0_0 * 7 + i1_0) * 8], 1, 8, places,
-                              8);
+        const int32_t places = raot_min_i32(42 - tile * 16, 16);
+        const int32_t i1_rest = tile * 16 / 7;
+        const int32_t i1 = tile * 16 - i1_rest * 7;
+        raot_multiply_last_s8(sums, t7_groups, &t6_3[(i1 + i1_rest * 7) * 8], 1, 8, places, 8);
         const struct raot_last sizes = {
             .channels = 4,
             .places = places,
@@ -149,7 +140,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
             .low = 4,
             .high = 127,
         };
-        raot_last_above(&t9_2[(i0_0 * 7 + i1_0) * 4], &sums[0], &t7_scales[0], &sizes);
+        raot_last_above(&t9_2[(i1 + i1_rest * 7) * 4], sums, t7_scales, &sizes);
     }
 }
 
@@ -159,95 +150,23 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
  */
 RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int8_t *restrict t10)
 {
-    for (int32_t i0_0 = 0; i0_0 < 3; i0_0++) {
-        for (int32_t i1_0 = 0; i1_0 < 3; i1_0++) {
-            for (int32_t i2_0 = 0; i2_0 < 4; i2_0++) {
-                int32_t total_0 = 0;
-                int32_t count_0 = 0;
-                total_0 =
-                    raot_add_i32(total_0, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2) * 4 + i2_0]);
-                count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0,
-                                       (int32_t)t9_2[((i0_0 * 2) * 7 + i1_0 * 2 + 1) * 4 + i2_0]);
-                count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0,
-                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2) * 4 + i2_0]);
-                count_0 = raot_add_i32(count_0, 1);
-                total_0 = raot_add_i32(total_0,
-                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_0 * 2 + 1) * 4 +
-                                                     i2_0]);
-                count_0 = raot_add_i32(count_0, 1);
-                t10[(i0_0 * 3 + i1_0) * 4 + i2_0] = (int8_t)raot_div_i32(total_0 < 0
-                    ? raot_sub_i32(total_0, raot_div_i32(count_0, 2))
-                    : raot_add_i32(total_0, raot_div_i32(count_0, 2)), count_0);
-            }
-        }
-        for (int32_t i1_1 = 0; i1_1 < 0; i1_1++) {
-            for (int32_t i2_1 = 0; i2_1 < 4; i2_1++) {
-                int32_t total_1 = 0;
-                int32_t count_1 = 0;
-                total_1 =
-                    raot_add_i32(total_1, (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2) * 4 + i2_1]);
-                count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1,
-                                       (int32_t)t9_2[((i0_0 * 2) * 7 + i1_1 * 2 + 1) * 4 + i2_1]);
-                count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1,
-                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2) * 4 + i2_1]);
-                count_1 = raot_add_i32(count_1, 1);
-                total_1 = raot_add_i32(total_1,
-                                       (int32_t)t9_2[((i0_0 * 2 + 1) * 7 + i1_1 * 2 + 1) * 4 +
-                                                     i2_1]);
-                count_1 = raot_add_i32(count_1, 1);
-                t10[(i0_0 * 3 + i1_1) * 4 + i2_1] = (int8_t)raot_div_i32(total_1 < 0
-                    ? raot_sub_i32(total_1, raot_div_i32(count_1, 2))
-                    : raot_add_i32(total_1, raot_div_i32(count_1, 2)), count_1);
-            }
-        }
-    }
-    for (int32_t i0_1 = 0; i0_1 < 0; i0_1++) {
-        for (int32_t i1_2 = 0; i1_2 < 3; i1_2++) {
-            for (int32_t i2_2 = 0; i2_2 < 4; i2_2++) {
-                int32_t total_2 = 0;
-                int32_t count_2 = 0;
-                total_2 =
-                    raot_add_i32(total_2, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2) * 4 + i2_2]);
-                count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2,
-                                       (int32_t)t9_2[((i0_1 * 2) * 7 + i1_2 * 2 + 1) * 4 + i2_2]);
-                count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2,
-                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2) * 4 + i2_2]);
-                count_2 = raot_add_i32(count_2, 1);
-                total_2 = raot_add_i32(total_2,
-                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_2 * 2 + 1) * 4 +
-                                                     i2_2]);
-                count_2 = raot_add_i32(count_2, 1);
-                t10[(i0_1 * 3 + i1_2) * 4 + i2_2] = (int8_t)raot_div_i32(total_2 < 0
-                    ? raot_sub_i32(total_2, raot_div_i32(count_2, 2))
-                    : raot_add_i32(total_2, raot_div_i32(count_2, 2)), count_2);
-            }
-        }
-        for (int32_t i1_3 = 0; i1_3 < 0; i1_3++) {
-            for (int32_t i2_3 = 0; i2_3 < 4; i2_3++) {
-                int32_t total_3 = 0;
-                int32_t count_3 = 0;
-                total_3 =
-                    raot_add_i32(total_3, (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2) * 4 + i2_3]);
-                count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3,
-                                       (int32_t)t9_2[((i0_1 * 2) * 7 + i1_3 * 2 + 1) * 4 + i2_3]);
-                count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3,
-                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2) * 4 + i2_3]);
-                count_3 = raot_add_i32(count_3, 1);
-                total_3 = raot_add_i32(total_3,
-                                       (int32_t)t9_2[((i0_1 * 2 + 1) * 7 + i1_3 * 2 + 1) * 4 +
-                                                     i2_3]);
-                count_3 = raot_add_i32(count_3, 1);
-                t10[(i0_1 * 3 + i1_3) * 4 + i2_3] = (int8_t)raot_div_i32(total_3 < 0
-                    ? raot_sub_i32(total_3, raot_div_i32(count_3, 2))
-                    : raot_add_i32(total_3, raot_div_i32(count_3, 2)), count_3);
+    for (int32_t i0 = 0; i0 < 3; i0++) {
+        for (int32_t i1 = 0; i1 < 3; i1++) {
+            for (int32_t i2 = 0; i2 < 4; i2++) {
+                int32_t total = 0;
+                int32_t count = 0;
+                total = raot_add_i32(total, t9_2[(i0 * 14 + i1 * 2) * 4 + i2]);
+                count = raot_add_i32(count, 1);
+                total = raot_add_i32(total, t9_2[(i0 * 14 + i1 * 2 + 1) * 4 + i2]);
+                count = raot_add_i32(count, 1);
+                total = raot_add_i32(total, t9_2[((i0 * 2 + 1) * 7 + i1 * 2) * 4 + i2]);
+                count = raot_add_i32(count, 1);
+                total = raot_add_i32(total, t9_2[((i0 * 2 + 1) * 7 + i1 * 2 + 1) * 4 + i2]);
+                count = raot_add_i32(count, 1);
+                t10[(i0 * 3 + i1) * 4 + i2] =
+                    (int8_t)raot_div_i32(total < 0 ? raot_sub_i32(total, raot_div_i32(count, 2))
+                                             : raot_add_i32(total, raot_div_i32(count, 2)),
+                                         count);
             }
         }
     }
@@ -264,7 +183,7 @@ RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t
                                                         int8_t *restrict t13,
                                                         int32_t *restrict sums)
 {
-    raot_multiply_last_s8(&sums[0], &t13_3_groups[0], &t13_2[0], 2, 36, 1, 0);
+    raot_multiply_last_s8(sums, t13_3_groups, t13_2, 2, 36, 1, 0);
     const struct raot_last sizes = {
         .channels = 5,
         .places = 1,
@@ -274,7 +193,7 @@ RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t
         .low = -128,
         .high = 127,
     };
-    raot_last_nearest(&t13[0], &sums[0], &t13_3_scales[0], &sizes);
+    raot_last_nearest(t13, sums, t13_3_scales, &sizes);
 }
 
 size_t lite_arena_bytes(void)
@@ -340,10 +259,9 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
                                                    lite_t1_scales_f776bcc8, t3_2, t3_2_sums,
                                                    t3_2_strip));
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
-                 depthwise_nhwc_integer_requantize_t6_3(t3_2, lite_t6_quads_ba275c04,
-                                                        lite_t6_start_ebef2484,
-                                                        lite_t6_scales_fd55ee44, t6_3, t6_3_quads,
-                                                        t6_3_sums));
+                 depthwise_nhwc_integer_requantize_t6_3(
+                     t3_2, lite_t6_quads_ba275c04, lite_t6_start_ebef2484, lite_t6_scales_fd55ee44,
+                     t6_3, t6_3_quads, t6_3_sums));
     RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
                  conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b,
                                                    lite_t7_scales_920c89f8, t9_2, t9_2_sums));

@@ -25,16 +25,13 @@
 #endif
 #include "sums.h"
 
-#include <string.h>
-
-#include "sums_weights.h"
 #include "raot/check.h"
 #include "raot/convert.h"
 #include "raot/function.h"
 #include "raot/integer.h"
-#include "raot/math.h"
-#include "raot/profile.h"
 #include "raot/multiply_s16.h"
+#include "raot/profile.h"
+#include "sums_weights.h"
 
 /*
  * %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel
@@ -48,16 +45,11 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
                                                            int16_t *restrict columns,
                                                            int32_t *restrict sums)
 {
-    /*@ loop unroll 4096; */
     for (int32_t two = 0; two < n * 3; two++) {
-        const int32_t i3_0 = 0;
-        const int32_t i2_rest = (two / 3);
-        const int32_t i2_0 = two - i2_rest * 3;
-        const int32_t i0_0 = i2_rest;
-        const int32_t i3_1 = 1;
-        const int32_t i2_rest_0 = i2_rest;
-        const int32_t i2_1 = two - i2_rest_0 * 3;
-        const int32_t i0_1 = i2_rest_0;
+        const int32_t i2_rest = two / 3;
+        const int32_t i2 = two - i2_rest * 3;
+        const int32_t i2_rest_2 = i2_rest;
+        const int32_t i2_2 = two - i2_rest_2 * 3;
         const struct raot_columns sizes = {
             .count0 = 1,
             .step0 = 0,
@@ -68,34 +60,22 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(&columns[0], &x[((i0_0 * 4) * 3 + i2_0) * 2 + i3_0],
-                        &x[((i0_1 * 4) * 3 + i2_1) * 2 + i3_1], &sizes);
-        raot_multiply_s8(&sums[0], &w_pairs[0], &columns[0], &w_start[0], 4, 1);
-        for (int32_t i1_0 = 0; i1_0 < 4; i1_0++) {
-            sum[((i0_0 * 4 + i1_0) * 3 + i2_0) * 2 +
-                i3_0] = raot_clamp_i8(
-                    raot_shr_i32(
-                        raot_add_i32(
-                            raot_add_i32(
-                                raot_mul_i32(
-                                    (int32_t)raot_clamp_i8(
-                                        raot_add_i32(
-                                            raot_f32_to_i32_nearest((float)sums[i1_0 * 2] *
-                    0.0078125f), 3)), 2097152),
-                                raot_mul_i32((int32_t)x[((i0_0 * 4 + i1_0) * 3 + i2_0) * 2 + i3_0],
-                                             2097152)), -5242881), 21));
-            sum[((i0_1 * 4 + i1_0) * 3 + i2_1) * 2 +
-                i3_1] = raot_clamp_i8(
-                    raot_shr_i32(
-                        raot_add_i32(
-                            raot_add_i32(
-                                raot_mul_i32(
-                                    (int32_t)raot_clamp_i8(
-                                        raot_add_i32(
-                                            raot_f32_to_i32_nearest((float)sums[i1_0 * 2 + 1] *
-                    0.0078125f), 3)), 2097152),
-                                raot_mul_i32((int32_t)x[((i0_1 * 4 + i1_0) * 3 + i2_1) * 2 + i3_1],
-                                             2097152)), -5242881), 21));
+        raot_columns_s8(columns, &x[(i2 + i2_rest * 12) * 2], &x[(i2_2 + i2_rest_2 * 12) * 2 + 1],
+                        &sizes);
+        raot_multiply_s8(sums, w_pairs, columns, w_start, 4, 1);
+        for (int32_t i1 = 0; i1 < 4; i1++) {
+            sum[((i1 + i2_rest * 4) * 3 + i2) * 2] = raot_clamp_i8(
+                raot_shr_i32((int32_t)raot_clamp_i8(raot_add_i32(
+                                 raot_f32_to_i32_nearest((float)sums[i1 * 2] * 0.0078125f), 3)) *
+                                     2097152 +
+                                 (int32_t)x[((i1 + i2_rest * 4) * 3 + i2) * 2] * 2097152 - 5242881,
+                             21));
+            sum[((i1 + i2_rest_2 * 4) * 3 + i2_2) * 2 + 1] = raot_clamp_i8(raot_shr_i32(
+                (int32_t)raot_clamp_i8(raot_add_i32(
+                    raot_f32_to_i32_nearest((float)sums[i1 * 2 + 1] * 0.0078125f), 3)) *
+                        2097152 +
+                    (int32_t)x[((i1 + i2_rest_2 * 4) * 3 + i2_2) * 2 + 1] * 2097152 - 5242881,
+                21));
         }
     }
 }
@@ -113,25 +93,21 @@ RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_cod
             float lane1 = 0.0f;
             float lane2 = 0.0f;
             float lane3 = 0.0f;
-            float number = (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6], 3) * 0.0625f;
+            const float number = (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6] - 3) * 0.0625f;
             lane0 = lane0 + number;
-            float number_2 =
-                (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 1], 3) * 0.0625f;
+            const float number_2 = (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 1] - 3) * 0.0625f;
             lane1 = lane1 + number_2;
-            float number_3 =
-                (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 2], 3) * 0.0625f;
+            const float number_3 = (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 2] - 3) * 0.0625f;
             lane2 = lane2 + number_3;
-            float number_4 =
-                (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 3], 3) * 0.0625f;
+            const float number_4 = (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 3] - 3) * 0.0625f;
             lane3 = lane3 + number_4;
             float total = lane0 + lane2 + (lane1 + lane3);
             for (int32_t i2 = 4; i2 < 6; i2++) {
-                float number_5 =
-                    (float)raot_sub_i32((int32_t)gf_codes[(i0 * 4 + i1) * 6 + i2], 3) * 0.0625f;
+                const float number_5 =
+                    (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6 + i2] - 3) * 0.0625f;
                 total = total + number_5;
             }
-            g_codes[i0 * 4 + i1] =
-                raot_f32_to_i8_sat(raot_rintf((total / (float)6) / 0.0625f) + (float)3);
+            g_codes[i0 * 4 + i1] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
         }
     }
 }
@@ -147,10 +123,9 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
                                                       int8_t *restrict q, int16_t *restrict columns,
                                                       int32_t *restrict sums)
 {
-    /*@ loop unroll 4096; */
-    for (int32_t two = 0; two < (n / 2); two++) {
-        const int32_t i0_0 = two * 2;
-        const int32_t i0_1 = two * 2 + 1;
+    for (int32_t two = 0; two < n / 2; two++) {
+        const int32_t i0 = two * 2;
+        const int32_t i0_2 = two * 2 + 1;
         const struct raot_columns sizes = {
             .count0 = 1,
             .step0 = 0,
@@ -161,19 +136,16 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(&columns[0], &flat_codes[i0_0 * 4], &flat_codes[i0_1 * 4], &sizes);
-        raot_multiply_s8(&sums[0], &m_pairs[0], &columns[0], &m_start[0], 6, 1);
-        for (int32_t i1_0 = 0; i1_0 < 5; i1_0++) {
-            q[i0_0 * 5 +
-              i1_0] = raot_clamp_i8(
-                  raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 2] * 0.0078125f), 3));
-            q[i0_1 * 5 +
-              i1_0] = raot_clamp_i8(
-                  raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_0 * 2 + 1] * 0.0078125f), 3));
+        raot_columns_s8(columns, &flat_codes[i0 * 4], &flat_codes[i0_2 * 4], &sizes);
+        raot_multiply_s8(sums, m_pairs, columns, m_start, 6, 1);
+        for (int32_t i1 = 0; i1 < 5; i1++) {
+            q[i0 * 5 + i1] = raot_clamp_i8(
+                raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1 * 2] * 0.0078125f), 3));
+            q[i0_2 * 5 + i1] = raot_clamp_i8(
+                raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1 * 2 + 1] * 0.0078125f), 3));
         }
     }
-    for (int32_t last = (n / 2) * 2; last < n; last++) {
-        const int32_t i0_2 = last;
+    for (int32_t last = n / 2 * 2; last < n; last++) {
         const struct raot_column sizes_2 = {
             .zero = 0,
             .count0 = 1,
@@ -193,12 +165,11 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
             .last3 = 1,
             .step3 = 0,
         };
-        raot_column_s8(&columns[0], &flat_codes[i0_2 * 4], &sizes_2);
-        raot_multiply_s8(&sums[0], &m_pairs[0], &columns[0], &m_start[0], 6, 1);
-        for (int32_t i1_1 = 0; i1_1 < 5; i1_1++) {
-            q[i0_2 * 5 +
-              i1_1] = raot_clamp_i8(
-                  raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1_1 * 2] * 0.0078125f), 3));
+        raot_column_s8(columns, &flat_codes[last * 4], &sizes_2);
+        raot_multiply_s8(sums, m_pairs, columns, m_start, 6, 1);
+        for (int32_t i1 = 0; i1 < 5; i1++) {
+            q[i1 + last * 5] = raot_clamp_i8(
+                raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1 * 2] * 0.0078125f), 3));
         }
     }
 }
@@ -209,25 +180,19 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
  */
 RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, int8_t *restrict y)
 {
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
         int32_t peak = -128;
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            peak = raot_larger_i32(peak, (int32_t)y[i0 * 5 + i1]);
+            peak = raot_larger_i32(peak, y[i0 * 5 + i1]);
         }
         float total = 0.0f;
-        /*@ loop unroll 4096; */
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below =
-                (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
+            const int32_t below = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
             total = total + y_powers[below];
         }
-        /*@ loop unroll 4096; */
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below_2 =
-                (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, (int32_t)y[i0 * 5 + i1]);
-            y[i0 * 5 + i1] =
-                raot_f32_to_i8_sat(raot_rintf((y_powers[below_2] / total) / 0.0625f) + (float)3);
+            const int32_t below_2 = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
+            y[i0 * 5 + i1] = raot_quantize_i8(y_powers[below_2] / total / 0.0625f, 3);
         }
     }
 }

@@ -25,15 +25,12 @@
  */
 #include "words.h"
 
-#include <string.h>
-
-#include "words_weights.h"
 #include "raot/check.h"
-#include "raot/convert.h"
 #include "raot/function.h"
 #include "raot/integer.h"
 #include "raot/math.h"
 #include "raot/profile.h"
+#include "words_weights.h"
 
 /*
  * %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words)
@@ -46,7 +43,7 @@ RAOT_NOINLINE static enum raot_status gather_transpose_steps(int32_t batch, int3
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < n; i1++) {
-            int64_t at_raw = words[i0 * n + i1];
+            const int64_t at_raw = words[i0 * n + i1];
             const int64_t at_wide =
                 (int64_t)(at_raw < INT64_C(0) ? raot_add_i64(at_raw, 40) : at_raw);
             if (at_wide < 0 || at_wide > 39) {
@@ -54,7 +51,7 @@ RAOT_NOINLINE static enum raot_status gather_transpose_steps(int32_t batch, int3
             }
             const int32_t at = (int32_t)at_wide;
             for (int32_t i2 = 0; i2 < 10; i2++) {
-                steps[(i1 * batch + i0) * 10 + i2] = embedding[at * 10 + i2];
+                steps[(batch * i1 + i0) * 10 + i2] = embedding[at * 10 + i2];
             }
         }
     }
@@ -67,36 +64,29 @@ RAOT_NOINLINE static enum raot_status gather_transpose_steps(int32_t batch, int3
  *     @fill_lstm_transpose_turned(%steps, %weight, %recurrence, %bias)
  * from /first/ConstantOfShape + /states/LSTM + /turned/Transpose
  */
-RAOT_NOINLINE static void fill_lstm_transpose_turned(int32_t batch, int32_t n,
-                                                     const float *restrict steps,
-                                                     const float *restrict weight,
-                                                     const float *restrict recurrence,
-                                                     const float *restrict bias,
-                                                     float *restrict states_2,
-                                                     float *restrict states_3,
-                                                     float *restrict turned,
-                                                     float *restrict states_gates0,
-                                                     float *restrict states_gates1)
+RAOT_NOINLINE static void
+fill_lstm_transpose_turned(int32_t batch, int32_t n, const float *restrict steps,
+                           const float *restrict weight, const float *restrict recurrence,
+                           const float *restrict bias, float *restrict states_2,
+                           float *restrict states_3, float *restrict turned,
+                           float *restrict states_gates0, float *restrict states_gates1)
 {
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 7; i1++) {
             states_2[i0 * 7 + i1] = 0.0f;
         }
     }
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 7; i1++) {
             states_3[i0 * 7 + i1] = 0.0f;
         }
     }
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
             for (int32_t i2 = 0; i2 < 28; i2++) {
                 float sum = bias[i2] + bias[i2 + 28];
                 for (int32_t i3 = 0; i3 < 10; i3++) {
-                    sum = raot_fmaf(weight[i2 * 10 + i3], steps[(i0 * batch + i1) * 10 + i3], sum);
+                    sum = raot_fmaf(weight[i2 * 10 + i3], steps[(batch * i0 + i1) * 10 + i3], sum);
                 }
                 float sum_2 = sum;
                 for (int32_t i3 = 0; i3 < 7; i3++) {
@@ -105,56 +95,53 @@ RAOT_NOINLINE static void fill_lstm_transpose_turned(int32_t batch, int32_t n,
                 states_gates0[i2] = sum_2;
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
-                float before = states_3[i1 * 7 + i2];
-                float enter = raot_sigmoidf(states_gates0[i2]);
-                float forget = raot_sigmoidf(states_gates0[i2 + 14]);
-                float fresh = raot_tanhf(states_gates0[i2 + 21]);
-                float after = forget * before + enter * fresh;
+                const float before = states_3[i1 * 7 + i2];
+                const float enter = raot_sigmoidf(states_gates0[i2]);
+                const float forget = raot_sigmoidf(states_gates0[i2 + 14]);
+                const float fresh = raot_tanhf(states_gates0[i2 + 21]);
+                const float after = forget * before + enter * fresh;
                 states_3[i1 * 7 + i2] = after;
                 states_2[i1 * 7 + i2] = raot_sigmoidf(states_gates0[i2 + 7]) * raot_tanhf(after);
-                turned[((i0 * batch + i1) * 2) * 7 + i2] = states_2[i1 * 7 + i2];
+                turned[(batch * i0 + i1) * 14 + i2] = states_2[i1 * 7 + i2];
             }
         }
     }
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 7; i1++) {
             states_2[(batch + i0) * 7 + i1] = 0.0f;
         }
     }
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 7; i1++) {
             states_3[(batch + i0) * 7 + i1] = 0.0f;
         }
     }
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
             const int32_t t = n - i0 - 1;
             for (int32_t i2 = 0; i2 < 28; i2++) {
-                float sum_3 = bias[56 + i2] + bias[56 + i2 + 28];
+                float sum_3 = bias[i2 + 56] + bias[i2 + 84];
                 for (int32_t i3 = 0; i3 < 10; i3++) {
-                    sum_3 = raot_fmaf(weight[(28 + i2) * 10 + i3],
-                                      steps[(t * batch + i1) * 10 + i3], sum_3);
+                    sum_3 = raot_fmaf(weight[(i2 + 28) * 10 + i3],
+                                      steps[(batch * t + i1) * 10 + i3], sum_3);
                 }
                 float sum_4 = sum_3;
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_4 = raot_fmaf(recurrence[(28 + i2) * 7 + i3],
+                    sum_4 = raot_fmaf(recurrence[(i2 + 28) * 7 + i3],
                                       states_2[(batch + i1) * 7 + i3], sum_4);
                 }
                 states_gates1[i2] = sum_4;
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
-                float before_2 = states_3[(batch + i1) * 7 + i2];
-                float enter_2 = raot_sigmoidf(states_gates1[i2]);
-                float forget_2 = raot_sigmoidf(states_gates1[i2 + 14]);
-                float fresh_2 = raot_tanhf(states_gates1[i2 + 21]);
-                float after_2 = forget_2 * before_2 + enter_2 * fresh_2;
+                const float before_2 = states_3[(batch + i1) * 7 + i2];
+                const float enter_2 = raot_sigmoidf(states_gates1[i2]);
+                const float forget_2 = raot_sigmoidf(states_gates1[i2 + 14]);
+                const float fresh_2 = raot_tanhf(states_gates1[i2 + 21]);
+                const float after_2 = forget_2 * before_2 + enter_2 * fresh_2;
                 states_3[(batch + i1) * 7 + i2] = after_2;
                 states_2[(batch + i1) * 7 + i2] =
                     raot_sigmoidf(states_gates1[i2 + 7]) * raot_tanhf(after_2);
-                turned[((t * batch + i1) * 2 + 1) * 7 + i2] = states_2[(batch + i1) * 7 + i2];
+                turned[((batch * t + i1) * 2 + 1) * 7 + i2] = states_2[(batch + i1) * 7 + i2];
             }
         }
     }
@@ -168,10 +155,9 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const floa
                                             const float *restrict out_weight,
                                             const float *restrict out_bias, float *restrict logits)
 {
-    for (int32_t i0_tile = 0; i0_tile < (n / 2); i0_tile++) {
-        for (int32_t i1_0 = 0; i1_0 < batch; i1_0++) {
-            float total_0 = 0.0f;
-            float total_1 = 0.0f;
+    for (int32_t i0_tile = 0; i0_tile < n / 2; i0_tile++) {
+        for (int32_t i1 = 0; i1 < batch; i1++) {
+            float total = 0.0f;
             float total_2 = 0.0f;
             float total_3 = 0.0f;
             float total_4 = 0.0f;
@@ -180,62 +166,63 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const floa
             float total_7 = 0.0f;
             float total_8 = 0.0f;
             float total_9 = 0.0f;
-            for (int32_t i3_0 = 0; i3_0 < 14; i3_0++) {
-                float joined_at = joined[((i0_tile * 2) * batch + i1_0) * 14 + i3_0];
-                float out_weight_at = out_weight[i3_0 * 5];
-                total_0 = raot_fmaf(joined_at, out_weight_at, total_0);
-                float out_weight_at_0 = out_weight[i3_0 * 5 + 1];
-                total_1 = raot_fmaf(joined_at, out_weight_at_0, total_1);
-                float out_weight_at_1 = out_weight[i3_0 * 5 + 2];
-                total_2 = raot_fmaf(joined_at, out_weight_at_1, total_2);
-                float out_weight_at_2 = out_weight[i3_0 * 5 + 3];
-                total_3 = raot_fmaf(joined_at, out_weight_at_2, total_3);
-                float out_weight_at_3 = out_weight[i3_0 * 5 + 4];
-                total_4 = raot_fmaf(joined_at, out_weight_at_3, total_4);
-                float joined_at_0 = joined[((i0_tile * 2 + 1) * batch + i1_0) * 14 + i3_0];
-                total_5 = raot_fmaf(joined_at_0, out_weight_at, total_5);
-                total_6 = raot_fmaf(joined_at_0, out_weight_at_0, total_6);
-                total_7 = raot_fmaf(joined_at_0, out_weight_at_1, total_7);
-                total_8 = raot_fmaf(joined_at_0, out_weight_at_2, total_8);
-                total_9 = raot_fmaf(joined_at_0, out_weight_at_3, total_9);
+            float total_10 = 0.0f;
+            for (int32_t i3 = 0; i3 < 14; i3++) {
+                const float joined_at = joined[(batch * i0_tile * 2 + i1) * 14 + i3];
+                const float out_weight_at = out_weight[i3 * 5];
+                total = raot_fmaf(joined_at, out_weight_at, total);
+                const float out_weight_at_2 = out_weight[i3 * 5 + 1];
+                total_2 = raot_fmaf(joined_at, out_weight_at_2, total_2);
+                const float out_weight_at_3 = out_weight[i3 * 5 + 2];
+                total_3 = raot_fmaf(joined_at, out_weight_at_3, total_3);
+                const float out_weight_at_4 = out_weight[i3 * 5 + 3];
+                total_4 = raot_fmaf(joined_at, out_weight_at_4, total_4);
+                const float out_weight_at_5 = out_weight[i3 * 5 + 4];
+                total_5 = raot_fmaf(joined_at, out_weight_at_5, total_5);
+                const float joined_at_2 = joined[((i0_tile * 2 + 1) * batch + i1) * 14 + i3];
+                total_6 = raot_fmaf(joined_at_2, out_weight_at, total_6);
+                total_7 = raot_fmaf(joined_at_2, out_weight_at_2, total_7);
+                total_8 = raot_fmaf(joined_at_2, out_weight_at_3, total_8);
+                total_9 = raot_fmaf(joined_at_2, out_weight_at_4, total_9);
+                total_10 = raot_fmaf(joined_at_2, out_weight_at_5, total_10);
             }
-            float out_bias_at = out_bias[0];
-            logits[((i0_tile * 2) * batch + i1_0) * 5] = out_bias_at + total_0;
-            float out_bias_at_0 = out_bias[1];
-            logits[((i0_tile * 2) * batch + i1_0) * 5 + 1] = out_bias_at_0 + total_1;
-            float out_bias_at_1 = out_bias[2];
-            logits[((i0_tile * 2) * batch + i1_0) * 5 + 2] = out_bias_at_1 + total_2;
-            float out_bias_at_2 = out_bias[3];
-            logits[((i0_tile * 2) * batch + i1_0) * 5 + 3] = out_bias_at_2 + total_3;
-            float out_bias_at_3 = out_bias[4];
-            logits[((i0_tile * 2) * batch + i1_0) * 5 + 4] = out_bias_at_3 + total_4;
-            logits[((i0_tile * 2 + 1) * batch + i1_0) * 5] = out_bias_at + total_5;
-            logits[((i0_tile * 2 + 1) * batch + i1_0) * 5 + 1] = out_bias_at_0 + total_6;
-            logits[((i0_tile * 2 + 1) * batch + i1_0) * 5 + 2] = out_bias_at_1 + total_7;
-            logits[((i0_tile * 2 + 1) * batch + i1_0) * 5 + 3] = out_bias_at_2 + total_8;
-            logits[((i0_tile * 2 + 1) * batch + i1_0) * 5 + 4] = out_bias_at_3 + total_9;
+            const float out_bias_at = out_bias[0];
+            logits[(batch * i0_tile * 2 + i1) * 5] = out_bias_at + total;
+            const float out_bias_at_2 = out_bias[1];
+            logits[(batch * i0_tile * 2 + i1) * 5 + 1] = out_bias_at_2 + total_2;
+            const float out_bias_at_3 = out_bias[2];
+            logits[(batch * i0_tile * 2 + i1) * 5 + 2] = out_bias_at_3 + total_3;
+            const float out_bias_at_4 = out_bias[3];
+            logits[(batch * i0_tile * 2 + i1) * 5 + 3] = out_bias_at_4 + total_4;
+            const float out_bias_at_5 = out_bias[4];
+            logits[(batch * i0_tile * 2 + i1) * 5 + 4] = out_bias_at_5 + total_5;
+            logits[((i0_tile * 2 + 1) * batch + i1) * 5] = out_bias_at + total_6;
+            logits[((i0_tile * 2 + 1) * batch + i1) * 5 + 1] = out_bias_at_2 + total_7;
+            logits[((i0_tile * 2 + 1) * batch + i1) * 5 + 2] = out_bias_at_3 + total_8;
+            logits[((i0_tile * 2 + 1) * batch + i1) * 5 + 3] = out_bias_at_4 + total_9;
+            logits[((i0_tile * 2 + 1) * batch + i1) * 5 + 4] = out_bias_at_5 + total_10;
         }
     }
-    for (int32_t i0_0 = (n / 2) * 2; i0_0 < n; i0_0++) {
-        for (int32_t i1_1 = 0; i1_1 < batch; i1_1++) {
-            float total_10 = 0.0f;
+    for (int32_t i0 = n / 2 * 2; i0 < n; i0++) {
+        for (int32_t i1 = 0; i1 < batch; i1++) {
             float total_11 = 0.0f;
             float total_12 = 0.0f;
             float total_13 = 0.0f;
             float total_14 = 0.0f;
-            for (int32_t i3_1 = 0; i3_1 < 14; i3_1++) {
-                float joined_at_1 = joined[(i0_0 * batch + i1_1) * 14 + i3_1];
-                total_10 = raot_fmaf(joined_at_1, out_weight[i3_1 * 5], total_10);
-                total_11 = raot_fmaf(joined_at_1, out_weight[i3_1 * 5 + 1], total_11);
-                total_12 = raot_fmaf(joined_at_1, out_weight[i3_1 * 5 + 2], total_12);
-                total_13 = raot_fmaf(joined_at_1, out_weight[i3_1 * 5 + 3], total_13);
-                total_14 = raot_fmaf(joined_at_1, out_weight[i3_1 * 5 + 4], total_14);
+            float total_15 = 0.0f;
+            for (int32_t i3 = 0; i3 < 14; i3++) {
+                const float joined_at_3 = joined[(batch * i0 + i1) * 14 + i3];
+                total_11 = raot_fmaf(joined_at_3, out_weight[i3 * 5], total_11);
+                total_12 = raot_fmaf(joined_at_3, out_weight[i3 * 5 + 1], total_12);
+                total_13 = raot_fmaf(joined_at_3, out_weight[i3 * 5 + 2], total_13);
+                total_14 = raot_fmaf(joined_at_3, out_weight[i3 * 5 + 3], total_14);
+                total_15 = raot_fmaf(joined_at_3, out_weight[i3 * 5 + 4], total_15);
             }
-            logits[(i0_0 * batch + i1_1) * 5] = out_bias[0] + total_10;
-            logits[(i0_0 * batch + i1_1) * 5 + 1] = out_bias[1] + total_11;
-            logits[(i0_0 * batch + i1_1) * 5 + 2] = out_bias[2] + total_12;
-            logits[(i0_0 * batch + i1_1) * 5 + 3] = out_bias[3] + total_13;
-            logits[(i0_0 * batch + i1_1) * 5 + 4] = out_bias[4] + total_14;
+            logits[(batch * i0 + i1) * 5] = out_bias[0] + total_11;
+            logits[(batch * i0 + i1) * 5 + 1] = out_bias[1] + total_12;
+            logits[(batch * i0 + i1) * 5 + 2] = out_bias[2] + total_13;
+            logits[(batch * i0 + i1) * 5 + 3] = out_bias[3] + total_14;
+            logits[(batch * i0 + i1) * 5 + 4] = out_bias[4] + total_15;
         }
     }
 }
@@ -247,15 +234,15 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const floa
 RAOT_NOINLINE static void reduce_chances(int32_t batch, int32_t n, const float *restrict logits,
                                          float *restrict chances)
 {
-    for (int32_t i0_0 = 0; i0_0 < n; i0_0++) {
-        for (int32_t i1_0 = 0; i1_0 < batch; i1_0++) {
-            float total_0 = -RAOT_INFINITY;
-            total_0 = raot_maxf(total_0, logits[(i0_0 * batch + i1_0) * 5]);
-            total_0 = raot_maxf(total_0, logits[(i0_0 * batch + i1_0) * 5 + 1]);
-            total_0 = raot_maxf(total_0, logits[(i0_0 * batch + i1_0) * 5 + 2]);
-            total_0 = raot_maxf(total_0, logits[(i0_0 * batch + i1_0) * 5 + 3]);
-            total_0 = raot_maxf(total_0, logits[(i0_0 * batch + i1_0) * 5 + 4]);
-            chances[i0_0 * batch + i1_0] = total_0;
+    for (int32_t i0 = 0; i0 < n; i0++) {
+        for (int32_t i1 = 0; i1 < batch; i1++) {
+            float total = -RAOT_INFINITY;
+            total = raot_maxf(total, logits[(batch * i0 + i1) * 5]);
+            total = raot_maxf(total, logits[(batch * i0 + i1) * 5 + 1]);
+            total = raot_maxf(total, logits[(batch * i0 + i1) * 5 + 2]);
+            total = raot_maxf(total, logits[(batch * i0 + i1) * 5 + 3]);
+            total = raot_maxf(total, logits[(batch * i0 + i1) * 5 + 4]);
+            chances[batch * i0 + i1] = total;
         }
     }
 }
@@ -274,16 +261,15 @@ RAOT_NOINLINE static void sub_reduce_chances_3(int32_t batch, int32_t n,
             float total = -RAOT_INFINITY;
             for (int32_t i2 = 0; i2 < 5; i2++) {
                 total =
-                    raot_maxf(total, logits[(i0 * batch + i1) * 5 + i2] - chances[i0 * batch + i1]);
+                    raot_maxf(total, logits[(batch * i0 + i1) * 5 + i2] - chances[batch * i0 + i1]);
             }
-            float shift = raot_isinff(total) ? 0.0f : total;
+            const float shift = raot_isinff(total) ? 0.0f : total;
             float exps = 0.0f;
             for (int32_t i2 = 0; i2 < 5; i2++) {
-                exps = exps +
-                       raot_expf((logits[(i0 * batch + i1) * 5 + i2] - chances[i0 * batch + i1]) -
-                                 shift);
+                exps = exps + raot_expf(logits[(batch * i0 + i1) * 5 + i2] -
+                                        chances[batch * i0 + i1] - shift);
             }
-            chances_3[i0 * batch + i1] = raot_logf(exps) + shift;
+            chances_3[batch * i0 + i1] = raot_logf(exps) + shift;
         }
     }
 }
@@ -301,9 +287,9 @@ RAOT_NOINLINE static void sub_sub_transpose_tags(int32_t batch, int32_t n,
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
             for (int32_t i2 = 0; i2 < 5; i2++) {
-                tags[(i1 * n + i0) * 5 + i2] = (logits[(i0 * batch + i1) * 5 + i2] -
-                                                chances[i0 * batch + i1]) -
-                                               chances_3[i0 * batch + i1];
+                tags[(i1 * n + i0) * 5 + i2] = logits[(batch * i0 + i1) * 5 + i2] -
+                                               chances[batch * i0 + i1] -
+                                               chances_3[batch * i0 + i1];
             }
         }
     }
@@ -323,8 +309,8 @@ size_t words_arena_bytes(const struct words_dims *dims)
     const int32_t batch = dims->batch;
     const int32_t n = dims->n;
     size_t need = 0;
-    need = RAOT_MAX(need, WORDS_OFFSET_LOGITS + (size_t)(((batch * n * 20 + 15) / 16) * 16));
-    need = RAOT_MAX(need, WORDS_OFFSET_STATES_3 + (size_t)(((batch * 56 + 15) / 16) * 16));
+    need = RAOT_MAX(need, WORDS_OFFSET_LOGITS + (size_t)((batch * n * 20 + 15) / 16 * 16));
+    need = RAOT_MAX(need, WORDS_OFFSET_STATES_3 + (size_t)((batch * 56 + 15) / 16 * 16));
     return need;
 }
 
@@ -394,8 +380,8 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
     /* f32[2, batch, 7], at most 112 bytes */
     float *const states_3 = raot_at(memory->arena, WORDS_OFFSET_STATES_3);
 
-    RAOT_PROFILE(gather_transpose_steps, status =
-        gather_transpose_steps(batch, n, words_embedding, in->words, steps));
+    RAOT_PROFILE(gather_transpose_steps,
+                 status = gather_transpose_steps(batch, n, words_embedding, in->words, steps));
     if (status != RAOT_OK) {
         return status;
     }

@@ -21,13 +21,11 @@
 
 #include <string.h>
 
-#include "tagger_weights.h"
 #include "raot/check.h"
-#include "raot/convert.h"
 #include "raot/function.h"
-#include "raot/integer.h"
 #include "raot/math.h"
 #include "raot/profile.h"
+#include "tagger_weights.h"
 
 /*
  * %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.gates0: f32[21] = call_kernel
@@ -50,7 +48,7 @@ RAOT_NOINLINE static void gru_stateN(int32_t batch, int32_t n, const float *rest
             for (int32_t i2 = 0; i2 < 14; i2++) {
                 float sum = bias1[i2] + bias1[i2 + 21];
                 for (int32_t i3 = 0; i3 < 6; i3++) {
-                    sum = raot_fmaf(weight1[i2 * 6 + i3], frames[(i0 * batch + i1) * 6 + i3], sum);
+                    sum = raot_fmaf(weight1[i2 * 6 + i3], frames[(batch * i0 + i1) * 6 + i3], sum);
                 }
                 float sum_2 = sum;
                 for (int32_t i3 = 0; i3 < 7; i3++) {
@@ -69,15 +67,15 @@ RAOT_NOINLINE static void gru_stateN(int32_t batch, int32_t n, const float *rest
                 float sum_4 = bias1[i2 + 14];
                 for (int32_t i3 = 0; i3 < 6; i3++) {
                     sum_4 = raot_fmaf(weight1[(i2 + 14) * 6 + i3],
-                                      frames[(i0 * batch + i1) * 6 + i3], sum_4);
+                                      frames[(batch * i0 + i1) * 6 + i3], sum_4);
                 }
                 ahead4_gates0[i2 + 14] = raot_tanhf(sum_4 + ahead4_gates0[i2 + 7] * sum_3);
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
-                float update = ahead4_gates0[i2];
+                const float update = ahead4_gates0[i2];
                 stateN[i1 * 7 + i2] = raot_fmaf(update, stateN[i1 * 7 + i2],
                                                 (1.0f - update) * ahead4_gates0[i2 + 14]);
-                ahead4[(i0 * batch + i1) * 7 + i2] = stateN[i1 * 7 + i2];
+                ahead4[(batch * i0 + i1) * 7 + i2] = stateN[i1 * 7 + i2];
             }
         }
     }
@@ -94,27 +92,25 @@ RAOT_NOINLINE static void gru_concat_joined(int32_t batch, int32_t n, const floa
                                             const float *restrict bias2, float *restrict back4_2,
                                             float *restrict joined, float *restrict back4_gates0)
 {
-    for (int32_t i0_2 = 0; i0_2 < n; i0_2++) {
-        for (int32_t i1_2 = 0; i1_2 < batch; i1_2++) {
-            for (int32_t i2_2 = 0; i2_2 < 7; i2_2++) {
-                joined[(i0_2 * batch + i1_2) * 14 + i2_2] = ahead[(i0_2 * batch + i1_2) * 7 + i2_2];
+    for (int32_t i0 = 0; i0 < n; i0++) {
+        for (int32_t i1 = 0; i1 < batch; i1++) {
+            for (int32_t i2 = 0; i2 < 7; i2++) {
+                joined[(batch * i0 + i1) * 14 + i2] = ahead[(batch * i0 + i1) * 7 + i2];
             }
         }
     }
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 7; i1++) {
             back4_2[i0 * 7 + i1] = 0.0f;
         }
     }
-    /*@ loop unroll 4096; */
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
             const int32_t t = n - i0 - 1;
             for (int32_t i2 = 0; i2 < 14; i2++) {
                 float sum = bias2[i2] + bias2[i2 + 21];
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum = raot_fmaf(weight2[i2 * 7 + i3], ahead[(t * batch + i1) * 7 + i3], sum);
+                    sum = raot_fmaf(weight2[i2 * 7 + i3], ahead[(batch * t + i1) * 7 + i3], sum);
                 }
                 float sum_2 = sum;
                 for (int32_t i3 = 0; i3 < 7; i3++) {
@@ -128,7 +124,7 @@ RAOT_NOINLINE static void gru_concat_joined(int32_t batch, int32_t n, const floa
             for (int32_t i2 = 0; i2 < 7; i2++) {
                 float sum_3 = bias2[i2 + 14] + bias2[i2 + 35];
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_3 = raot_fmaf(weight2[(i2 + 14) * 7 + i3], ahead[(t * batch + i1) * 7 + i3],
+                    sum_3 = raot_fmaf(weight2[(i2 + 14) * 7 + i3], ahead[(batch * t + i1) * 7 + i3],
                                       sum_3);
                 }
                 float sum_4 = sum_3;
@@ -139,7 +135,7 @@ RAOT_NOINLINE static void gru_concat_joined(int32_t batch, int32_t n, const floa
                 back4_gates0[i2 + 14] = raot_tanhf(sum_4);
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
-                float update = back4_gates0[i2];
+                const float update = back4_gates0[i2];
                 back4_2[i1 * 7 + i2] = raot_fmaf(update, back4_2[i1 * 7 + i2],
                                                  (1.0f - update) * back4_gates0[i2 + 14]);
                 joined[((n - i0 - 1) * batch + i1) * 14 + i2 + 7] = back4_2[i1 * 7 + i2];
@@ -158,10 +154,9 @@ RAOT_NOINLINE static void matmul_add_sigmoid_tags(int32_t batch, int32_t n,
                                                   const float *restrict out_bias,
                                                   float *restrict tags)
 {
-    for (int32_t i0_0 = 0; i0_0 < n; i0_0++) {
-        for (int32_t i1_tile = 0; i1_tile < (batch / 4); i1_tile++) {
-            float total_0 = 0.0f;
-            float total_1 = 0.0f;
+    for (int32_t i0 = 0; i0 < n; i0++) {
+        for (int32_t i1_tile = 0; i1_tile < batch / 4; i1_tile++) {
+            float total = 0.0f;
             float total_2 = 0.0f;
             float total_3 = 0.0f;
             float total_4 = 0.0f;
@@ -180,90 +175,83 @@ RAOT_NOINLINE static void matmul_add_sigmoid_tags(int32_t batch, int32_t n,
             float total_17 = 0.0f;
             float total_18 = 0.0f;
             float total_19 = 0.0f;
-            for (int32_t i3_0 = 0; i3_0 < 14; i3_0++) {
-                float joined_at = joined[(i0_0 * batch + i1_tile * 4) * 14 + i3_0];
-                float out_weight_at = out_weight[i3_0 * 5];
-                total_0 = raot_fmaf(joined_at, out_weight_at, total_0);
-                float out_weight_at_0 = out_weight[i3_0 * 5 + 1];
-                total_1 = raot_fmaf(joined_at, out_weight_at_0, total_1);
-                float out_weight_at_1 = out_weight[i3_0 * 5 + 2];
-                total_2 = raot_fmaf(joined_at, out_weight_at_1, total_2);
-                float out_weight_at_2 = out_weight[i3_0 * 5 + 3];
-                total_3 = raot_fmaf(joined_at, out_weight_at_2, total_3);
-                float out_weight_at_3 = out_weight[i3_0 * 5 + 4];
-                total_4 = raot_fmaf(joined_at, out_weight_at_3, total_4);
-                float joined_at_0 = joined[(i0_0 * batch + i1_tile * 4 + 1) * 14 + i3_0];
-                total_5 = raot_fmaf(joined_at_0, out_weight_at, total_5);
-                total_6 = raot_fmaf(joined_at_0, out_weight_at_0, total_6);
-                total_7 = raot_fmaf(joined_at_0, out_weight_at_1, total_7);
-                total_8 = raot_fmaf(joined_at_0, out_weight_at_2, total_8);
-                total_9 = raot_fmaf(joined_at_0, out_weight_at_3, total_9);
-                float joined_at_1 = joined[(i0_0 * batch + i1_tile * 4 + 2) * 14 + i3_0];
-                total_10 = raot_fmaf(joined_at_1, out_weight_at, total_10);
-                total_11 = raot_fmaf(joined_at_1, out_weight_at_0, total_11);
-                total_12 = raot_fmaf(joined_at_1, out_weight_at_1, total_12);
-                total_13 = raot_fmaf(joined_at_1, out_weight_at_2, total_13);
-                total_14 = raot_fmaf(joined_at_1, out_weight_at_3, total_14);
-                float joined_at_2 = joined[(i0_0 * batch + i1_tile * 4 + 3) * 14 + i3_0];
-                total_15 = raot_fmaf(joined_at_2, out_weight_at, total_15);
-                total_16 = raot_fmaf(joined_at_2, out_weight_at_0, total_16);
-                total_17 = raot_fmaf(joined_at_2, out_weight_at_1, total_17);
-                total_18 = raot_fmaf(joined_at_2, out_weight_at_2, total_18);
-                total_19 = raot_fmaf(joined_at_2, out_weight_at_3, total_19);
-            }
-            float out_bias_at = out_bias[0];
-            tags[(i0_0 * batch + i1_tile * 4) * 5] = raot_sigmoidf(total_0 + out_bias_at);
-            float out_bias_at_0 = out_bias[1];
-            tags[(i0_0 * batch + i1_tile * 4) * 5 + 1] = raot_sigmoidf(total_1 + out_bias_at_0);
-            float out_bias_at_1 = out_bias[2];
-            tags[(i0_0 * batch + i1_tile * 4) * 5 + 2] = raot_sigmoidf(total_2 + out_bias_at_1);
-            float out_bias_at_2 = out_bias[3];
-            tags[(i0_0 * batch + i1_tile * 4) * 5 + 3] = raot_sigmoidf(total_3 + out_bias_at_2);
-            float out_bias_at_3 = out_bias[4];
-            tags[(i0_0 * batch + i1_tile * 4) * 5 + 4] = raot_sigmoidf(total_4 + out_bias_at_3);
-            tags[(i0_0 * batch + i1_tile * 4 + 1) * 5] = raot_sigmoidf(total_5 + out_bias_at);
-            tags[(i0_0 * batch + i1_tile * 4 + 1) * 5 + 1] = raot_sigmoidf(total_6 + out_bias_at_0);
-            tags[(i0_0 * batch + i1_tile * 4 + 1) * 5 + 2] = raot_sigmoidf(total_7 + out_bias_at_1);
-            tags[(i0_0 * batch + i1_tile * 4 + 1) * 5 + 3] = raot_sigmoidf(total_8 + out_bias_at_2);
-            tags[(i0_0 * batch + i1_tile * 4 + 1) * 5 + 4] = raot_sigmoidf(total_9 + out_bias_at_3);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5] = raot_sigmoidf(total_10 + out_bias_at);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 1] =
-                raot_sigmoidf(total_11 + out_bias_at_0);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 2] =
-                raot_sigmoidf(total_12 + out_bias_at_1);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 3] =
-                raot_sigmoidf(total_13 + out_bias_at_2);
-            tags[(i0_0 * batch + i1_tile * 4 + 2) * 5 + 4] =
-                raot_sigmoidf(total_14 + out_bias_at_3);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5] = raot_sigmoidf(total_15 + out_bias_at);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 1] =
-                raot_sigmoidf(total_16 + out_bias_at_0);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 2] =
-                raot_sigmoidf(total_17 + out_bias_at_1);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 3] =
-                raot_sigmoidf(total_18 + out_bias_at_2);
-            tags[(i0_0 * batch + i1_tile * 4 + 3) * 5 + 4] =
-                raot_sigmoidf(total_19 + out_bias_at_3);
-        }
-        for (int32_t i1_0 = (batch / 4) * 4; i1_0 < batch; i1_0++) {
             float total_20 = 0.0f;
+            for (int32_t i3 = 0; i3 < 14; i3++) {
+                const float joined_at = joined[(batch * i0 + i1_tile * 4) * 14 + i3];
+                const float out_weight_at = out_weight[i3 * 5];
+                total = raot_fmaf(joined_at, out_weight_at, total);
+                const float out_weight_at_2 = out_weight[i3 * 5 + 1];
+                total_2 = raot_fmaf(joined_at, out_weight_at_2, total_2);
+                const float out_weight_at_3 = out_weight[i3 * 5 + 2];
+                total_3 = raot_fmaf(joined_at, out_weight_at_3, total_3);
+                const float out_weight_at_4 = out_weight[i3 * 5 + 3];
+                total_4 = raot_fmaf(joined_at, out_weight_at_4, total_4);
+                const float out_weight_at_5 = out_weight[i3 * 5 + 4];
+                total_5 = raot_fmaf(joined_at, out_weight_at_5, total_5);
+                const float joined_at_2 = joined[(batch * i0 + i1_tile * 4 + 1) * 14 + i3];
+                total_6 = raot_fmaf(joined_at_2, out_weight_at, total_6);
+                total_7 = raot_fmaf(joined_at_2, out_weight_at_2, total_7);
+                total_8 = raot_fmaf(joined_at_2, out_weight_at_3, total_8);
+                total_9 = raot_fmaf(joined_at_2, out_weight_at_4, total_9);
+                total_10 = raot_fmaf(joined_at_2, out_weight_at_5, total_10);
+                const float joined_at_3 = joined[(batch * i0 + i1_tile * 4 + 2) * 14 + i3];
+                total_11 = raot_fmaf(joined_at_3, out_weight_at, total_11);
+                total_12 = raot_fmaf(joined_at_3, out_weight_at_2, total_12);
+                total_13 = raot_fmaf(joined_at_3, out_weight_at_3, total_13);
+                total_14 = raot_fmaf(joined_at_3, out_weight_at_4, total_14);
+                total_15 = raot_fmaf(joined_at_3, out_weight_at_5, total_15);
+                const float joined_at_4 = joined[(batch * i0 + i1_tile * 4 + 3) * 14 + i3];
+                total_16 = raot_fmaf(joined_at_4, out_weight_at, total_16);
+                total_17 = raot_fmaf(joined_at_4, out_weight_at_2, total_17);
+                total_18 = raot_fmaf(joined_at_4, out_weight_at_3, total_18);
+                total_19 = raot_fmaf(joined_at_4, out_weight_at_4, total_19);
+                total_20 = raot_fmaf(joined_at_4, out_weight_at_5, total_20);
+            }
+            const float out_bias_at = out_bias[0];
+            tags[(batch * i0 + i1_tile * 4) * 5] = raot_sigmoidf(total + out_bias_at);
+            const float out_bias_at_2 = out_bias[1];
+            tags[(batch * i0 + i1_tile * 4) * 5 + 1] = raot_sigmoidf(total_2 + out_bias_at_2);
+            const float out_bias_at_3 = out_bias[2];
+            tags[(batch * i0 + i1_tile * 4) * 5 + 2] = raot_sigmoidf(total_3 + out_bias_at_3);
+            const float out_bias_at_4 = out_bias[3];
+            tags[(batch * i0 + i1_tile * 4) * 5 + 3] = raot_sigmoidf(total_4 + out_bias_at_4);
+            const float out_bias_at_5 = out_bias[4];
+            tags[(batch * i0 + i1_tile * 4) * 5 + 4] = raot_sigmoidf(total_5 + out_bias_at_5);
+            tags[(batch * i0 + i1_tile * 4 + 1) * 5] = raot_sigmoidf(total_6 + out_bias_at);
+            tags[(batch * i0 + i1_tile * 4 + 1) * 5 + 1] = raot_sigmoidf(total_7 + out_bias_at_2);
+            tags[(batch * i0 + i1_tile * 4 + 1) * 5 + 2] = raot_sigmoidf(total_8 + out_bias_at_3);
+            tags[(batch * i0 + i1_tile * 4 + 1) * 5 + 3] = raot_sigmoidf(total_9 + out_bias_at_4);
+            tags[(batch * i0 + i1_tile * 4 + 1) * 5 + 4] = raot_sigmoidf(total_10 + out_bias_at_5);
+            tags[(batch * i0 + i1_tile * 4 + 2) * 5] = raot_sigmoidf(total_11 + out_bias_at);
+            tags[(batch * i0 + i1_tile * 4 + 2) * 5 + 1] = raot_sigmoidf(total_12 + out_bias_at_2);
+            tags[(batch * i0 + i1_tile * 4 + 2) * 5 + 2] = raot_sigmoidf(total_13 + out_bias_at_3);
+            tags[(batch * i0 + i1_tile * 4 + 2) * 5 + 3] = raot_sigmoidf(total_14 + out_bias_at_4);
+            tags[(batch * i0 + i1_tile * 4 + 2) * 5 + 4] = raot_sigmoidf(total_15 + out_bias_at_5);
+            tags[(batch * i0 + i1_tile * 4 + 3) * 5] = raot_sigmoidf(total_16 + out_bias_at);
+            tags[(batch * i0 + i1_tile * 4 + 3) * 5 + 1] = raot_sigmoidf(total_17 + out_bias_at_2);
+            tags[(batch * i0 + i1_tile * 4 + 3) * 5 + 2] = raot_sigmoidf(total_18 + out_bias_at_3);
+            tags[(batch * i0 + i1_tile * 4 + 3) * 5 + 3] = raot_sigmoidf(total_19 + out_bias_at_4);
+            tags[(batch * i0 + i1_tile * 4 + 3) * 5 + 4] = raot_sigmoidf(total_20 + out_bias_at_5);
+        }
+        for (int32_t i1 = batch / 4 * 4; i1 < batch; i1++) {
             float total_21 = 0.0f;
             float total_22 = 0.0f;
             float total_23 = 0.0f;
             float total_24 = 0.0f;
-            for (int32_t i3_1 = 0; i3_1 < 14; i3_1++) {
-                float joined_at_3 = joined[(i0_0 * batch + i1_0) * 14 + i3_1];
-                total_20 = raot_fmaf(joined_at_3, out_weight[i3_1 * 5], total_20);
-                total_21 = raot_fmaf(joined_at_3, out_weight[i3_1 * 5 + 1], total_21);
-                total_22 = raot_fmaf(joined_at_3, out_weight[i3_1 * 5 + 2], total_22);
-                total_23 = raot_fmaf(joined_at_3, out_weight[i3_1 * 5 + 3], total_23);
-                total_24 = raot_fmaf(joined_at_3, out_weight[i3_1 * 5 + 4], total_24);
+            float total_25 = 0.0f;
+            for (int32_t i3 = 0; i3 < 14; i3++) {
+                const float joined_at_5 = joined[(batch * i0 + i1) * 14 + i3];
+                total_21 = raot_fmaf(joined_at_5, out_weight[i3 * 5], total_21);
+                total_22 = raot_fmaf(joined_at_5, out_weight[i3 * 5 + 1], total_22);
+                total_23 = raot_fmaf(joined_at_5, out_weight[i3 * 5 + 2], total_23);
+                total_24 = raot_fmaf(joined_at_5, out_weight[i3 * 5 + 3], total_24);
+                total_25 = raot_fmaf(joined_at_5, out_weight[i3 * 5 + 4], total_25);
             }
-            tags[(i0_0 * batch + i1_0) * 5] = raot_sigmoidf(total_20 + out_bias[0]);
-            tags[(i0_0 * batch + i1_0) * 5 + 1] = raot_sigmoidf(total_21 + out_bias[1]);
-            tags[(i0_0 * batch + i1_0) * 5 + 2] = raot_sigmoidf(total_22 + out_bias[2]);
-            tags[(i0_0 * batch + i1_0) * 5 + 3] = raot_sigmoidf(total_23 + out_bias[3]);
-            tags[(i0_0 * batch + i1_0) * 5 + 4] = raot_sigmoidf(total_24 + out_bias[4]);
+            tags[(batch * i0 + i1) * 5] = raot_sigmoidf(total_21 + out_bias[0]);
+            tags[(batch * i0 + i1) * 5 + 1] = raot_sigmoidf(total_22 + out_bias[1]);
+            tags[(batch * i0 + i1) * 5 + 2] = raot_sigmoidf(total_23 + out_bias[2]);
+            tags[(batch * i0 + i1) * 5 + 3] = raot_sigmoidf(total_24 + out_bias[3]);
+            tags[(batch * i0 + i1) * 5 + 4] = raot_sigmoidf(total_25 + out_bias[4]);
         }
     }
 }
@@ -305,7 +293,7 @@ size_t tagger_arena_bytes(const struct tagger_dims *dims)
     }
     const int32_t batch = dims->batch;
     size_t need = 0;
-    need = RAOT_MAX(need, TAGGER_OFFSET_BACK4_2 + (size_t)(((batch * 28 + 15) / 16) * 16));
+    need = RAOT_MAX(need, TAGGER_OFFSET_BACK4_2 + (size_t)((batch * 28 + 15) / 16 * 16));
     return need;
 }
 
@@ -384,15 +372,14 @@ enum raot_status tagger_run(const struct tagger_memory *memory, const struct tag
     /* f32[1, batch, 7], at most 64 bytes */
     float *const back4_2 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_2);
 
-    RAOT_PROFILE(gru_stateN,
-                 gru_stateN(batch, n, in->frames, tagger_weight1, tagger_recurrence1, tagger_bias1,
-                            state_2, ahead4, stateN, ahead4_gates0));
+    RAOT_PROFILE(gru_stateN, gru_stateN(batch, n, in->frames, tagger_weight1, tagger_recurrence1,
+                                        tagger_bias1, state_2, ahead4, stateN, ahead4_gates0));
     RAOT_PROFILE(gru_concat_joined,
                  gru_concat_joined(batch, n, ahead4, tagger_weight2, tagger_recurrence2,
                                    tagger_bias2, back4_2, joined, back4_gates0));
-    RAOT_PROFILE(matmul_add_sigmoid_tags,
-                 matmul_add_sigmoid_tags(batch, n, joined, tagger_out_weight, tagger_out_bias,
-                                         out->tags));
+    RAOT_PROFILE(
+        matmul_add_sigmoid_tags,
+        matmul_add_sigmoid_tags(batch, n, joined, tagger_out_weight, tagger_out_bias, out->tags));
     if ((size_t)(batch * 28) > 0) {
         (void)memcpy(state_2, stateN, (size_t)(batch * 28));
     }

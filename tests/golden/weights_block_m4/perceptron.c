@@ -18,16 +18,12 @@
  */
 #include "perceptron.h"
 
-#include <string.h>
-
 #include "perceptron_weights.h"
 #include "raot/check.h"
-#include "raot/convert.h"
 #include "raot/function.h"
-#include "raot/integer.h"
 #include "raot/math.h"
-#include "raot/profile.h"
 #include "raot/multiply.h"
+#include "raot/profile.h"
 #include "raot/weights.h"
 
 /*
@@ -39,32 +35,25 @@ RAOT_NOINLINE static void gemm_relu_first_on(int32_t batch, const float *restric
                                              const float *restrict w1_packed,
                                              float *restrict first_on)
 {
-    /*@ loop unroll 4096; */
-    for (int32_t i0_tile = 0; i0_tile < ((batch + 3) / 4); i0_tile++) {
+    for (int32_t i0_tile = 0; i0_tile < (batch + 3) / 4; i0_tile++) {
         const int32_t height = raot_min_i32(4, batch - i0_tile * 4);
         float sums[128];
-        /*@ loop unroll 4096; */
         for (int32_t c = 0; c < 24; c++) {
             sums[c] = 0.0f;
         }
-        /*@ split 1 < height; */
         if (1 < height) {
-            /*@ loop unroll 4096; */
             for (int32_t r = 1; r < 4; r++) {
-                /*@ loop unroll 4096; */
                 for (int32_t c = 0; c < 24; c++) {
-                    sums[r * 32 + c] = 0.0f;
+                    sums[c + r * 32] = 0.0f;
                 }
             }
         }
         const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {12, 1, 24}};
-        raot_multiply_f32(
-            height, 24, levels, &x[(i0_tile * 4) * 12], 12, &w1_packed[0], sums);
-        /*@ loop unroll 4096; */
-        for (int32_t r_0 = 0; r_0 < height; r_0++) {
-            for (int32_t c_0 = 0; c_0 < 24; c_0++) {
-                first_on[(i0_tile * 4 + r_0) * 24 + c_0] =
-                    raot_at_leastf(sums[r_0 * 32 + c_0] + b1[c_0], 0.0f);
+        raot_multiply_f32(height, 24, levels, &x[i0_tile * 48], 12, w1_packed, sums);
+        for (int32_t r = 0; r < height; r++) {
+            for (int32_t c = 0; c < 24; c++) {
+                first_on[(i0_tile * 4 + r) * 24 + c] =
+                    raot_at_leastf(sums[c + r * 32] + b1[c], 0.0f);
             }
         }
     }
@@ -79,32 +68,25 @@ RAOT_NOINLINE static void gemm_tanh_second_on(int32_t batch, const float *restri
                                               const float *restrict w2_packed,
                                               float *restrict second_on)
 {
-    /*@ loop unroll 4096; */
-    for (int32_t i0_tile = 0; i0_tile < ((batch + 3) / 4); i0_tile++) {
+    for (int32_t i0_tile = 0; i0_tile < (batch + 3) / 4; i0_tile++) {
         const int32_t height = raot_min_i32(4, batch - i0_tile * 4);
         float sums[128];
-        /*@ loop unroll 4096; */
         for (int32_t c = 0; c < 16; c++) {
             sums[c] = 0.0f;
         }
-        /*@ split 1 < height; */
         if (1 < height) {
-            /*@ loop unroll 4096; */
             for (int32_t r = 1; r < 4; r++) {
-                /*@ loop unroll 4096; */
                 for (int32_t c = 0; c < 16; c++) {
-                    sums[r * 32 + c] = 0.0f;
+                    sums[c + r * 32] = 0.0f;
                 }
             }
         }
         const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {24, 1, 16}};
-        raot_multiply_f32(
-            height, 16, levels, &first_on[(i0_tile * 4) * 24], 24, &w2_packed[0], sums);
-        /*@ loop unroll 4096; */
-        for (int32_t r_0 = 0; r_0 < height; r_0++) {
-            for (int32_t c_0 = 0; c_0 < 16; c_0++) {
-                second_on[(i0_tile * 4 + r_0) * 16 + c_0] =
-                    raot_tanhf(sums[r_0 * 32 + c_0] * 0.5f + b2[c_0] * 2.0f);
+        raot_multiply_f32(height, 16, levels, &first_on[i0_tile * 96], 24, w2_packed, sums);
+        for (int32_t r = 0; r < height; r++) {
+            for (int32_t c = 0; c < 16; c++) {
+                second_on[(i0_tile * 4 + r) * 16 + c] =
+                    raot_tanhf(sums[c + r * 32] * 0.5f + b2[c] * 2.0f);
             }
         }
     }
@@ -118,9 +100,8 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, const float *restrict
                                             const float *restrict w3, const float *restrict b3,
                                             float *restrict logits)
 {
-    for (int32_t i0_tile = 0; i0_tile < (batch / 4); i0_tile++) {
-        float total_0 = 0.0f;
-        float total_1 = 0.0f;
+    for (int32_t i0_tile = 0; i0_tile < batch / 4; i0_tile++) {
+        float total = 0.0f;
         float total_2 = 0.0f;
         float total_3 = 0.0f;
         float total_4 = 0.0f;
@@ -139,82 +120,83 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, const float *restrict
         float total_17 = 0.0f;
         float total_18 = 0.0f;
         float total_19 = 0.0f;
-        for (int32_t i2_0 = 0; i2_0 < 16; i2_0++) {
-            float second_on_at = second_on[(i0_tile * 4) * 16 + i2_0];
-            float w3_at = w3[i2_0 * 5];
-            total_0 = raot_fmaf(second_on_at, w3_at, total_0);
-            float w3_at_0 = w3[i2_0 * 5 + 1];
-            total_1 = raot_fmaf(second_on_at, w3_at_0, total_1);
-            float w3_at_1 = w3[i2_0 * 5 + 2];
-            total_2 = raot_fmaf(second_on_at, w3_at_1, total_2);
-            float w3_at_2 = w3[i2_0 * 5 + 3];
-            total_3 = raot_fmaf(second_on_at, w3_at_2, total_3);
-            float w3_at_3 = w3[i2_0 * 5 + 4];
-            total_4 = raot_fmaf(second_on_at, w3_at_3, total_4);
-            float second_on_at_0 = second_on[(i0_tile * 4 + 1) * 16 + i2_0];
-            total_5 = raot_fmaf(second_on_at_0, w3_at, total_5);
-            total_6 = raot_fmaf(second_on_at_0, w3_at_0, total_6);
-            total_7 = raot_fmaf(second_on_at_0, w3_at_1, total_7);
-            total_8 = raot_fmaf(second_on_at_0, w3_at_2, total_8);
-            total_9 = raot_fmaf(second_on_at_0, w3_at_3, total_9);
-            float second_on_at_1 = second_on[(i0_tile * 4 + 2) * 16 + i2_0];
-            total_10 = raot_fmaf(second_on_at_1, w3_at, total_10);
-            total_11 = raot_fmaf(second_on_at_1, w3_at_0, total_11);
-            total_12 = raot_fmaf(second_on_at_1, w3_at_1, total_12);
-            total_13 = raot_fmaf(second_on_at_1, w3_at_2, total_13);
-            total_14 = raot_fmaf(second_on_at_1, w3_at_3, total_14);
-            float second_on_at_2 = second_on[(i0_tile * 4 + 3) * 16 + i2_0];
-            total_15 = raot_fmaf(second_on_at_2, w3_at, total_15);
-            total_16 = raot_fmaf(second_on_at_2, w3_at_0, total_16);
-            total_17 = raot_fmaf(second_on_at_2, w3_at_1, total_17);
-            total_18 = raot_fmaf(second_on_at_2, w3_at_2, total_18);
-            total_19 = raot_fmaf(second_on_at_2, w3_at_3, total_19);
-        }
-        float b3_at = b3[0];
-        logits[(i0_tile * 4) * 5] = total_0 + b3_at;
-        float b3_at_0 = b3[1];
-        logits[(i0_tile * 4) * 5 + 1] = total_1 + b3_at_0;
-        float b3_at_1 = b3[2];
-        logits[(i0_tile * 4) * 5 + 2] = total_2 + b3_at_1;
-        float b3_at_2 = b3[3];
-        logits[(i0_tile * 4) * 5 + 3] = total_3 + b3_at_2;
-        float b3_at_3 = b3[4];
-        logits[(i0_tile * 4) * 5 + 4] = total_4 + b3_at_3;
-        logits[(i0_tile * 4 + 1) * 5] = total_5 + b3_at;
-        logits[(i0_tile * 4 + 1) * 5 + 1] = total_6 + b3_at_0;
-        logits[(i0_tile * 4 + 1) * 5 + 2] = total_7 + b3_at_1;
-        logits[(i0_tile * 4 + 1) * 5 + 3] = total_8 + b3_at_2;
-        logits[(i0_tile * 4 + 1) * 5 + 4] = total_9 + b3_at_3;
-        logits[(i0_tile * 4 + 2) * 5] = total_10 + b3_at;
-        logits[(i0_tile * 4 + 2) * 5 + 1] = total_11 + b3_at_0;
-        logits[(i0_tile * 4 + 2) * 5 + 2] = total_12 + b3_at_1;
-        logits[(i0_tile * 4 + 2) * 5 + 3] = total_13 + b3_at_2;
-        logits[(i0_tile * 4 + 2) * 5 + 4] = total_14 + b3_at_3;
-        logits[(i0_tile * 4 + 3) * 5] = total_15 + b3_at;
-        logits[(i0_tile * 4 + 3) * 5 + 1] = total_16 + b3_at_0;
-        logits[(i0_tile * 4 + 3) * 5 + 2] = total_17 + b3_at_1;
-        logits[(i0_tile * 4 + 3) * 5 + 3] = total_18 + b3_at_2;
-        logits[(i0_tile * 4 + 3) * 5 + 4] = total_19 + b3_at_3;
-    }
-    for (int32_t i0_0 = (batch / 4) * 4; i0_0 < batch; i0_0++) {
         float total_20 = 0.0f;
+        for (int32_t i2 = 0; i2 < 16; i2++) {
+            const float second_on_at = second_on[i0_tile * 64 + i2];
+            const float w3_at = w3[i2 * 5];
+            total = raot_fmaf(second_on_at, w3_at, total);
+            const float w3_at_2 = w3[i2 * 5 + 1];
+            total_2 = raot_fmaf(second_on_at, w3_at_2, total_2);
+            const float w3_at_3 = w3[i2 * 5 + 2];
+            total_3 = raot_fmaf(second_on_at, w3_at_3, total_3);
+            const float w3_at_4 = w3[i2 * 5 + 3];
+            total_4 = raot_fmaf(second_on_at, w3_at_4, total_4);
+            const float w3_at_5 = w3[i2 * 5 + 4];
+            total_5 = raot_fmaf(second_on_at, w3_at_5, total_5);
+            const float second_on_at_2 = second_on[(i0_tile * 4 + 1) * 16 + i2];
+            total_6 = raot_fmaf(second_on_at_2, w3_at, total_6);
+            total_7 = raot_fmaf(second_on_at_2, w3_at_2, total_7);
+            total_8 = raot_fmaf(second_on_at_2, w3_at_3, total_8);
+            total_9 = raot_fmaf(second_on_at_2, w3_at_4, total_9);
+            total_10 = raot_fmaf(second_on_at_2, w3_at_5, total_10);
+            const float second_on_at_3 = second_on[(i0_tile * 4 + 2) * 16 + i2];
+            total_11 = raot_fmaf(second_on_at_3, w3_at, total_11);
+            total_12 = raot_fmaf(second_on_at_3, w3_at_2, total_12);
+            total_13 = raot_fmaf(second_on_at_3, w3_at_3, total_13);
+            total_14 = raot_fmaf(second_on_at_3, w3_at_4, total_14);
+            total_15 = raot_fmaf(second_on_at_3, w3_at_5, total_15);
+            const float second_on_at_4 = second_on[(i0_tile * 4 + 3) * 16 + i2];
+            total_16 = raot_fmaf(second_on_at_4, w3_at, total_16);
+            total_17 = raot_fmaf(second_on_at_4, w3_at_2, total_17);
+            total_18 = raot_fmaf(second_on_at_4, w3_at_3, total_18);
+            total_19 = raot_fmaf(second_on_at_4, w3_at_4, total_19);
+            total_20 = raot_fmaf(second_on_at_4, w3_at_5, total_20);
+        }
+        const float b3_at = b3[0];
+        logits[i0_tile * 20] = total + b3_at;
+        const float b3_at_2 = b3[1];
+        logits[i0_tile * 20 + 1] = total_2 + b3_at_2;
+        const float b3_at_3 = b3[2];
+        logits[i0_tile * 20 + 2] = total_3 + b3_at_3;
+        const float b3_at_4 = b3[3];
+        logits[i0_tile * 20 + 3] = total_4 + b3_at_4;
+        const float b3_at_5 = b3[4];
+        logits[i0_tile * 20 + 4] = total_5 + b3_at_5;
+        logits[(i0_tile * 4 + 1) * 5] = total_6 + b3_at;
+        logits[(i0_tile * 4 + 1) * 5 + 1] = total_7 + b3_at_2;
+        logits[(i0_tile * 4 + 1) * 5 + 2] = total_8 + b3_at_3;
+        logits[(i0_tile * 4 + 1) * 5 + 3] = total_9 + b3_at_4;
+        logits[(i0_tile * 4 + 1) * 5 + 4] = total_10 + b3_at_5;
+        logits[(i0_tile * 4 + 2) * 5] = total_11 + b3_at;
+        logits[(i0_tile * 4 + 2) * 5 + 1] = total_12 + b3_at_2;
+        logits[(i0_tile * 4 + 2) * 5 + 2] = total_13 + b3_at_3;
+        logits[(i0_tile * 4 + 2) * 5 + 3] = total_14 + b3_at_4;
+        logits[(i0_tile * 4 + 2) * 5 + 4] = total_15 + b3_at_5;
+        logits[(i0_tile * 4 + 3) * 5] = total_16 + b3_at;
+        logits[(i0_tile * 4 + 3) * 5 + 1] = total_17 + b3_at_2;
+        logits[(i0_tile * 4 + 3) * 5 + 2] = total_18 + b3_at_3;
+        logits[(i0_tile * 4 + 3) * 5 + 3] = total_19 + b3_at_4;
+        logits[(i0_tile * 4 + 3) * 5 + 4] = total_20 + b3_at_5;
+    }
+    for (int32_t i0 = batch / 4 * 4; i0 < batch; i0++) {
         float total_21 = 0.0f;
         float total_22 = 0.0f;
         float total_23 = 0.0f;
         float total_24 = 0.0f;
-        for (int32_t i2_1 = 0; i2_1 < 16; i2_1++) {
-            float second_on_at_3 = second_on[i0_0 * 16 + i2_1];
-            total_20 = raot_fmaf(second_on_at_3, w3[i2_1 * 5], total_20);
-            total_21 = raot_fmaf(second_on_at_3, w3[i2_1 * 5 + 1], total_21);
-            total_22 = raot_fmaf(second_on_at_3, w3[i2_1 * 5 + 2], total_22);
-            total_23 = raot_fmaf(second_on_at_3, w3[i2_1 * 5 + 3], total_23);
-            total_24 = raot_fmaf(second_on_at_3, w3[i2_1 * 5 + 4], total_24);
+        float total_25 = 0.0f;
+        for (int32_t i2 = 0; i2 < 16; i2++) {
+            const float second_on_at_5 = second_on[i0 * 16 + i2];
+            total_21 = raot_fmaf(second_on_at_5, w3[i2 * 5], total_21);
+            total_22 = raot_fmaf(second_on_at_5, w3[i2 * 5 + 1], total_22);
+            total_23 = raot_fmaf(second_on_at_5, w3[i2 * 5 + 2], total_23);
+            total_24 = raot_fmaf(second_on_at_5, w3[i2 * 5 + 3], total_24);
+            total_25 = raot_fmaf(second_on_at_5, w3[i2 * 5 + 4], total_25);
         }
-        logits[i0_0 * 5] = total_20 + b3[0];
-        logits[i0_0 * 5 + 1] = total_21 + b3[1];
-        logits[i0_0 * 5 + 2] = total_22 + b3[2];
-        logits[i0_0 * 5 + 3] = total_23 + b3[3];
-        logits[i0_0 * 5 + 4] = total_24 + b3[4];
+        logits[i0 * 5] = total_21 + b3[0];
+        logits[i0 * 5 + 1] = total_22 + b3[1];
+        logits[i0 * 5 + 2] = total_23 + b3[2];
+        logits[i0 * 5 + 3] = total_24 + b3[3];
+        logits[i0 * 5 + 4] = total_25 + b3[4];
     }
 }
 
@@ -243,8 +225,8 @@ RAOT_NOINLINE static void softmax_chances(int32_t batch, float *restrict chances
 /* How the block of weights must begin: format, length, and the hash of this code. */
 static const unsigned char weights_identity[52] = {
     0x52, 0x41, 0x4f, 0x54, 0x57, 0x47, 0x54, 0x53, 0x01, 0x00, 0x00, 0x00, 0x20,
-    0x0d, 0x00, 0x00, 0x7a, 0xe9, 0xc0, 0x1b, 0x4c, 0x19, 0x34, 0x92, 0xc6, 0x12,
-    0x0c, 0x1f, 0x42, 0xf7, 0x6b, 0xcf, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
+    0x0d, 0x00, 0x00, 0xfd, 0xd9, 0xd2, 0xe5, 0xd6, 0x1d, 0x3c, 0x22, 0xe5, 0xd7,
+    0x24, 0x5b, 0x4a, 0x4b, 0x7d, 0x6c, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 };
 
@@ -363,16 +345,14 @@ enum raot_status perceptron_run(const struct perceptron_memory *memory,
                  gemm_relu_first_on(batch, in->x,
                                     (const float *)raot_at_const(memory->weights, 160),
                                     (const float *)raot_at_const(memory->weights, 672), first_on));
-    RAOT_PROFILE(gemm_tanh_second_on,
-                 gemm_tanh_second_on(batch, first_on,
-                                     (const float *)raot_at_const(memory->weights, 256),
-                                     (const float *)raot_at_const(memory->weights, 1824),
-                                     second_on));
-    RAOT_PROFILE(matmul_add_logits,
-                 matmul_add_logits(batch, second_on,
-                                   (const float *)raot_at_const(memory->weights, 320),
-                                   (const float *)raot_at_const(memory->weights, 640),
-                                   out->chances));
+    RAOT_PROFILE(
+        gemm_tanh_second_on,
+        gemm_tanh_second_on(batch, first_on, (const float *)raot_at_const(memory->weights, 256),
+                            (const float *)raot_at_const(memory->weights, 1824), second_on));
+    RAOT_PROFILE(
+        matmul_add_logits,
+        matmul_add_logits(batch, second_on, (const float *)raot_at_const(memory->weights, 320),
+                          (const float *)raot_at_const(memory->weights, 640), out->chances));
     RAOT_PROFILE(softmax_chances, softmax_chances(batch, out->chances));
     return RAOT_OK;
 }

@@ -55,9 +55,9 @@
  *             .chances = output_chances,
  *         };
  *
- *         if (
- *             perceptron_bind_weights(&memory, perceptron_weights_block,
- *                                     sizeof perceptron_weights_block) != RAOT_OK) {
+ *         if (perceptron_bind_weights(&memory, perceptron_weights_block,
+ *                                     sizeof perceptron_weights_block) !=
+ *             RAOT_OK) {
  *             return 1;
  *         }
  *         if (perceptron_init(&memory, &dims) != RAOT_OK) {

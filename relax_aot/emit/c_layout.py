@@ -1,0 +1,326 @@
+"""Breaks C statements that pass 100 columns where clang-format would break them.
+
+A shortest path over the tokens of one statement: each break costs by how deep it is nested and
+how tightly the operator around it binds, as in clang-format's LLVM style (ContinuationIndenter,
+TokenAnnotator::splitPenalty).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import count, pairwise
+
+COLUMNS = 100
+INDENT = 4
+_TOKEN = re.compile(
+    r"\"[^\"]*\"|(?:\d[\w.]*[eE][-+]\d+\w*)|[\w.]+|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||##|[^\s\w]"
+)
+_COMMA, _ASSIGNMENT, _CONDITIONAL, _CAST = 1, 2, 3, 16
+_BINARY = {
+    "?": _CONDITIONAL, "||": 4, "&&": 5, "|": 6, "^": 7, "&": 8, "==": 9, "!=": 9, "<": 10,
+    ">": 10, "<=": 10, ">=": 10, "<<": 12, ">>": 12, "+": 13, "-": 13, "*": 14, "/": 14,
+    "%": 14,
+}  # fmt: skip
+_FIRST_BREAK, _FIRST_ARGUMENT, _RETURN_TYPE, _DECLARATION, _LOOP_HEAD = 15, 19, 60, 100, 1000
+_OUTSIDE = 1_000_000
+_TYPES = ("const", "static", "struct", "enum", "void", "restrict", "RAOT_NOINLINE")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    space: bool
+    """A blank stands in front."""
+    penalty: int | None = None
+    """Of a break in front of it; None where no break may be."""
+    opens: tuple[int, ...] = ()
+    """Precedences of the operator groups that begin here."""
+    closes: int = 0
+    """How many of them end behind it."""
+    operator: int = 0
+    """Precedence of the binary operator, or comma, in front of the break."""
+    heads: bool = False
+    """The bracket of an `if` or of a loop."""
+    name: bool = False
+    """The name of a function in its head."""
+    aligned: bool = False
+    """The first group that begins here is not indented: it begins a bracket or a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """An open bracket, or a group of operators: where its lines begin."""
+
+    indent: int
+    last: int
+    broken: bool = False
+    each: bool = False
+    """Something inside is broken, so each part begins a line."""
+
+
+def laid_out(line: str) -> list[str]:
+    """The line, or its lines where it is too long."""
+    return [line] if len(line) <= COLUMNS else list(_broken(line))
+
+
+@lru_cache(maxsize=1 << 12)
+def _broken(line: str) -> tuple[str, ...]:
+    indent = len(line) - len(line.lstrip())
+    tokens = _tokens(line.strip())
+    breaks = _cheapest(tokens, indent)
+    lines: list[str] = []
+    text = ""
+    for position, token in enumerate(tokens):
+        if position in breaks:
+            lines.append(text)
+            text = " " * breaks[position] + token.text
+        else:
+            blank = " " if token.space and text else ""
+            text += f"{blank}{token.text}" if text else " " * indent + token.text
+    return (*lines, text)
+
+
+def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
+    """Position of each token that begins a line -> its column."""
+    order = count()
+    start = (_Level(indent + INDENT, indent),)
+    ahead: list[tuple[int, int, int, int, tuple[_Level, ...], tuple[tuple[int, int], ...]]] = []
+    heappush(ahead, (0, next(order), 0, indent, start, ()))
+    seen: set[tuple[int, int, tuple[_Level, ...]]] = set()
+    while ahead:
+        cost, _, position, column, levels, breaks = heappop(ahead)
+        if position == len(tokens):
+            return dict(breaks)
+        if (position, column, levels) in seen:
+            continue
+        seen.add((position, column, levels))
+        token = tokens[position]
+        must = (
+            position > 0
+            and levels[-1].each
+            and token.operator not in (0, _ASSIGNMENT)
+            and token.penalty is not None
+        )
+        if not must:
+            at = column + (token.space and position > 0)
+            more, moved = _moved(token, tokens[position - 1] if position else None, at, levels)
+            cost_here = cost + _outside(at, token)
+            heappush(ahead, (cost_here, next(order), position + 1, more, moved, breaks))
+        if position and token.penalty is not None:
+            level = levels[-1]
+            extra = 0 if level.broken else _FIRST_BREAK
+            outer = tuple(replace(one, each=True) for one in levels[:-1])
+            begins = indent if token.name else level.indent
+            inner = (*outer, replace(level, broken=True, last=begins, each=token.text == "?"))
+            more, moved = _moved(token, None, begins, inner)
+            cost_here = cost + token.penalty + extra + _outside(begins, token)
+            found = (*breaks, (position, begins))
+            heappush(ahead, (cost_here, next(order), position + 1, more, moved, found))
+    raise AssertionError(tokens)
+
+
+def _outside(at: int, token: _Token) -> int:
+    return max(0, at + len(token.text) - max(at, COLUMNS)) * _OUTSIDE
+
+
+def _moved(
+    token: _Token, before: _Token | None, at: int, levels: tuple[_Level, ...]
+) -> tuple[int, tuple[_Level, ...]]:
+    """The column behind a token that stands at `at`, and the levels that are open there."""
+    top = levels[-1]
+    if before is not None and before.text in "([{":
+        top = replace(top, indent=at, last=at if before.heads else top.last)
+    elif token.operator > _ASSIGNMENT or token.operator == _COMMA:
+        top = replace(top, last=at)
+    levels = (*levels[:-1], top)
+    aligned = token.aligned
+    for precedence in token.opens:
+        level = levels[-1]
+        deeper = INDENT if precedence > _ASSIGNMENT and not aligned else 0
+        levels = (*levels, _Level(max(at, level.indent) + deeper, max(at, level.last)))
+        aligned = False
+    column = at + len(token.text)
+    if token.text in "([{":
+        level = levels[-1]
+        levels = (*levels, _Level(level.last + INDENT, level.last))
+    elif token.text in ")]}":
+        levels = levels[:-1] or levels
+    return column, levels[: max(1, len(levels) - token.closes)]
+
+
+def _tokens(text: str) -> tuple[_Token, ...]:
+    matches = list(_TOKEN.finditer(text))
+    words = [found[0] for found in matches]
+    spaces = [bool(here.start() - there.end()) for there, here in pairwise(matches)]
+    binary = [_is_binary(words, position) for position in range(len(words))]
+    declares = _declares(words)
+    penalties = _penalties(words, binary, declares)
+    opens, closes = _groups(words, binary)
+    result = []
+    for position, word in enumerate(words):
+        before = words[position - 1] if position else ""
+        operator = 0
+        if before == ",":
+            operator = _COMMA
+        elif position and binary[position - 1]:
+            operator = _ASSIGNMENT if before == "=" else _BINARY.get(before, 0)
+        result.append(
+            _Token(
+                word, position > 0 and spaces[position - 1], penalties[position],
+                opens.get(position, ()), closes.get(position, 0), operator,
+                word == "(" and before in _HEAD, declares and word == _name(words),
+                before in ("", "(", "[", "{", ";", "return", "="),
+            )
+        )  # fmt: skip
+    return tuple(result)
+
+
+def _declares(words: list[str]) -> bool:
+    """A function's head."""
+    return words[-1] in (")", ";") and "=" not in words and words[0] in _HEADS
+
+
+_HEADS = ("RAOT_NOINLINE", "static", "enum", "void", "size_t", "const", "int32_t")
+
+
+def _is_binary(words: list[str], position: int) -> bool:
+    word = words[position]
+    if word == "=" or word in ("?", ":", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "||"):
+        return True
+    if word not in _BINARY or not position:
+        return False
+    before = words[position - 1]
+    if before == ")" and word in "*&-+" and _is_cast(words, position - 1):
+        return False
+    if word == "*" and (before in _TYPES or before.endswith("_t") or _pointed(words, position)):
+        return False
+    return before in (")", "]") or (bool(re.match(r"\w", before)) and before != "return")
+
+
+def _pointed(words: list[str], position: int) -> bool:
+    """`float *x`, `struct a *b`."""
+    before = words[position - 1]
+    if before in ("float", "double", "char", "size_t"):
+        return True
+    return position > 1 and words[position - 2] in ("struct", "enum")
+
+
+def _is_cast(words: list[str], closing: int) -> bool:
+    inner = words[words.index("(") : closing]
+    start = closing - 1
+    while words[start] != "(":
+        start -= 1
+    inner = words[start + 1 : closing]
+    called = start > 0 and re.match(r"\w", words[start - 1]) and words[start - 1] != "return"
+    kinds = ("float", "double", "size_t", "void", "char", "long", "struct", "const", "unsigned")
+    return (
+        not called
+        and bool(inner)
+        and all(word == "*" or word in kinds or word.endswith("_t") for word in inner)
+    )
+
+
+def _penalties(words: list[str], binary: list[bool], declares: bool) -> list[int | None]:
+    """What a break in front of each token costs."""
+    result: list[int | None] = []
+    strength = 1
+    open_: list[str] = []
+    for position, word in enumerate(words):
+        before = words[position - 1] if position else ""
+        here: int | None = None
+        if before == ",":
+            here = 20 * strength + _COMMA
+        elif before == ";" and open_:
+            here = 20 * strength
+        elif before == "=" and word != "{":
+            here = 20 * strength + (4 if words[0] == "for" else _ASSIGNMENT)
+        elif position and word in ("?", ":"):
+            here = 20 * strength + _CONDITIONAL
+        elif position and binary[position - 1] and before not in ("?", ":"):
+            here = 20 * strength + _BINARY.get(before, 0)
+        elif before == "(" and word != ")":
+            here = 20 * strength + _opening(words, position - 1, declares)
+        elif before == "{" and word != "}":
+            here = 20 * strength + _FIRST_ARGUMENT
+        elif declares and word == _name(words) and position and strength == 1:
+            here = 20 + _RETURN_TYPE
+        result.append(here)
+        if word in "([{":
+            open_.append(word)
+            strength += 10 if word == "[" else 1
+        elif word in ")]}" and open_:
+            strength -= 10 if open_.pop() == "[" else 1
+    return result
+
+
+_HEAD = ("if", "for", "while")
+
+
+def _name(words: list[str]) -> str:
+    return words[words.index("(") - 1]
+
+
+def _opening(words: list[str], opening: int, declares: bool) -> int:
+    before = words[opening - 1] if opening else ""
+    if before in _HEAD:
+        return _LOOP_HEAD
+    return _DECLARATION if declares else _FIRST_ARGUMENT
+
+
+def _groups(
+    words: list[str], binary: list[bool]
+) -> tuple[dict[int, tuple[int, ...]], dict[int, int]]:
+    """Where groups of operators of one precedence begin, outermost first, and where they end."""
+    opens: dict[int, tuple[int, ...]] = {}
+    closes: dict[int, int] = {}
+    for start, stop in _scopes(words):
+        for first, last, precedence in _inside(words, binary, start, stop):
+            opens[first] = (*opens.get(first, ()), precedence)
+            closes[last] = closes.get(last, 0) + 1
+    return {at: tuple(sorted(found)) for at, found in opens.items()}, closes
+
+
+def _scopes(words: list[str]) -> Iterator[tuple[int, int]]:
+    """First and last token of the statement and of what stands in each pair of brackets."""
+    open_ = [0]
+    for position, word in enumerate(words):
+        if word in "([{":
+            open_.append(position + 1)
+        elif word in ")]}" and len(open_) > 1:
+            start = open_.pop()
+            if start < position:
+                yield start, position - 1
+    yield 0, len(words) - (2 if words[-1] in (";", "{") else 1)
+
+
+def _inside(
+    words: list[str], binary: list[bool], start: int, stop: int
+) -> Iterator[tuple[int, int, int]]:
+    """The groups directly in one scope: parts split at the loosest operator, and so on."""
+    depth, least = 0, 99
+    found: list[tuple[int, int]] = []
+    for position in range(start, stop + 1):
+        word = words[position]
+        if word in "([{":
+            depth += 1
+        elif word in ")]}":
+            depth -= 1
+        elif depth == 0 and (word == "," or binary[position]):
+            precedence = {",": _COMMA, "=": _ASSIGNMENT, ":": _CONDITIONAL}.get(
+                word, _BINARY.get(word, 99)
+            )
+            found.append((position, precedence))
+            least = min(least, precedence)
+    if not found:
+        return
+    yield start, stop, least
+    first = start
+    for position, precedence in (*found, (stop + 1, least)):
+        if precedence == least:
+            if first <= position - 1:
+                yield from _inside(words, binary, first, position - 1)
+            first = position + 1

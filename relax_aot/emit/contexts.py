@@ -1,0 +1,294 @@
+"""The names that the statements of a run use, and its kernels as C functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from relax_aot.emit.c_code import print_kernel
+from relax_aot.emit.c_dims import dim_c
+from relax_aot.emit.c_names import Names
+from relax_aot.emit.c_proof import Hints
+from relax_aot.emit.extern_code import extern_symbols
+from relax_aot.emit.interface import Interface, own_functions, own_variables
+from relax_aot.emit.sharing import Parameter, Shared, shared
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.extern import Extern
+from relax_aot.ir.graph import Var
+from relax_aot.ir.loops import Kernel, free_symbols
+from relax_aot.ir.types import C_TYPES
+from relax_aot.planning import Home, Plan
+from relax_aot.planning.steps import (
+    Branch,
+    Check,
+    Define,
+    End,
+    Node,
+    Repeat,
+    Step,
+    walk_steps,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """One kernel as C: its name, the symbols that its text uses, its buffers, its body."""
+
+    c_name: str
+    layer: str
+    """Its own name in profiles, also where it shares the function `c_name`."""
+    symbols: tuple[str, ...]
+    buffers: dict[str, str]
+    body: str
+    numbers: tuple[str, ...] = ()
+    """Parameters of a function that several kernels share, as C declares them."""
+    arguments: tuple[str, ...] = ()
+    """What the kernel gives for them."""
+    owner: bool = True
+    """Whether the function stands in the text by this kernel's name."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Names that the statements of one model use."""
+
+    plan: Plan
+    interface: Interface
+    symbols: dict[str, str]
+    """Symbol -> C name of the local variable."""
+    values: dict[str, str]
+    """Storage root -> C expression of its pointer."""
+    kernels: dict[str, KernelText]
+    annotate: bool = False
+    """The text helps a value analysis."""
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """Symbols that the run needs as variables."""
+        return frozenset(_used_symbols(self))
+
+    def dim(self, dim: Dim) -> str:
+        return dim_c(dim, self.symbols, self.plan.module.bounds.lows)
+
+    def count(self, dim: Dim) -> str:
+        """A number of elements as a factor, as size_t."""
+        text = self.dim(dim)
+        return text if text.isdigit() else f"(size_t)({text})"
+
+    def bytes(self, dim: Dim) -> str:
+        """A size in bytes, as size_t."""
+        text = self.dim(dim)
+        return text if text.isdigit() else f"(size_t)({text})"
+
+
+def make_contexts(
+    parts: Sequence[tuple[Plan, Interface, dict[str, str]]],
+    foreign: frozenset[str],
+    sharing: str = "same",
+    *,
+    annotate: bool = False,
+) -> tuple[RunContext, ...]:
+    """For each plan with its interface and its constants; they stand in one file and share
+    kernels. `foreign` are names that headers of externs declare: ours are others. With
+    `annotate` the text holds what helps a value analysis."""
+    scopes = [_values(plan, interface, values, foreign) for plan, interface, values in parts]
+    taken = [name for symbols, _ in scopes for name in symbols.values()]
+    for _, interface, _ in parts:
+        taken += [*own_functions(interface), *own_variables(interface)]
+    functions = Names([*taken, *foreign])
+    contexts = []
+    for (plan, interface, _), (symbols, values) in zip(parts, scopes, strict=True):
+        kernels = {
+            k.name: _kernel_text(
+                k,
+                functions.claim(_apart(k.name, interface)),
+                symbols,
+                plan.module.bounds,
+                foreign,
+                annotate,
+            )
+            for k in plan.kernels
+        }
+        contexts.append(RunContext(plan, interface, symbols, values, kernels, annotate))
+    return _shared(contexts, foreign, sharing, annotate)
+
+
+def _values(
+    plan: Plan, interface: Interface, constants: dict[str, str], foreign: frozenset[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What symbols and storage roots are called in the run."""
+    scope = Names([*foreign, *own_variables(interface)])
+    symbols = {f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)}
+    for symbol in plan.module.symbols:
+        if symbol.name not in symbols:
+            symbols[symbol.name] = scope.claim(symbol.name)
+    values = dict(constants)
+    values |= {p.name: f"in->{p.c_name}" for p in interface.inputs}
+    values |= {
+        p.name: f"out->{p.c_name}"
+        for p in interface.outputs
+        if plan.homes.get(p.name) is Home.OUTPUT
+    }
+    for part in interface.states:
+        values[part.input] = scope.claim(part.c_name)
+    for slot in plan.slots:
+        values[slot.var.name] = scope.claim(slot.var.name)
+    return symbols, values
+
+
+def _shared(
+    contexts: Sequence[RunContext], foreign: frozenset[str], sharing: str, annotate: bool
+) -> tuple[RunContext, ...]:
+    """The same, where kernels that differ by numbers alone are one function."""
+    owners: dict[str, tuple[RunContext, Kernel]] = {}
+    for number, context in enumerate(contexts):
+        called = {
+            node.callee.name
+            for node in walk_steps(context.plan.program.nodes)
+            if isinstance(node, Step) and isinstance(node.callee, Kernel)
+        }
+        kernels = [kernel for kernel in context.plan.kernels if kernel.name in called]
+        owners |= {f"{number} {kernel.name}": (context, kernel) for kernel in kernels}
+
+    def body(general: Kernel, numbers: Sequence[Parameter]) -> str:
+        context, kernel = owners[general.name]
+        buffers = context.kernels[kernel.name].buffers
+        bounds = context.plan.module.bounds
+        return _body(general, buffers, context.symbols, bounds, foreign, annotate, numbers)
+
+    marked = [
+        (replace(kernel, name=name), _lows(kernel, context))
+        for name, (context, kernel) in owners.items()
+    ]
+    taken = foreign.union(
+        *(context.symbols.values() for context in contexts),
+        *(context.values.values() for context in contexts),
+        *(text.buffers.values() for context in contexts for text in context.kernels.values()),
+    )
+    found = shared(marked, sharing, body, taken)
+    texts = {name: context.kernels[kernel.name] for name, (context, kernel) in owners.items()}
+    return tuple(
+        _with_shared(context, str(number), found, texts) for number, context in enumerate(contexts)
+    )
+
+
+def _with_shared(
+    context: RunContext, mark: str, found: Mapping[str, Shared], texts: Mapping[str, KernelText]
+) -> RunContext:
+    kernels = dict(context.kernels)
+    for name, text in kernels.items():
+        key = f"{mark} {name}"
+        one = found.get(key)
+        if one is not None:
+            kernels[name] = replace(
+                text,
+                c_name=texts[one.owner].c_name,
+                symbols=one.symbols,
+                body=one.body,
+                numbers=one.parameters,
+                arguments=one.arguments,
+                owner=one.owner == key,
+            )
+    return replace(context, kernels=kernels)
+
+
+def _lows(kernel: Kernel, context: RunContext) -> tuple[int, ...]:
+    """What the text of a kernel rests on, besides the kernel."""
+    return tuple(context.plan.module.bounds.range(name)[0] for name in free_symbols(kernel))
+
+
+def _parameters(kernel: Kernel, text: KernelText, symbols: dict[str, str]) -> list[str]:
+    """`int32_t n`, then inputs, then outputs and scratch, then numbers."""
+    names = text.buffers
+    parameters = [f"int32_t {symbols[s]}" for s in text.symbols]
+    for buffer in kernel.inputs:
+        parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
+    for buffer in (*kernel.outputs, *kernel.scratch):
+        parameters.append(f"{C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
+    return [*parameters, *text.numbers]
+
+
+def _apart(kernel: str, interface: Interface) -> str:
+    """No kernel is called as a public function could be with other bounds."""
+    return f"k_{kernel}" if kernel.lower().startswith(f"{interface.owner}_") else kernel
+
+
+def _kernel_text(
+    kernel: Kernel,
+    c_name: str,
+    symbols: dict[str, str],
+    bounds: Bounds,
+    foreign: frozenset[str],
+    annotate: bool,
+) -> KernelText:
+    free = {name: symbols[name] for name in free_symbols(kernel)}
+    scope = Names([*free.values(), *foreign])
+    buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
+    body = _body(kernel, buffers, symbols, bounds, foreign, annotate)
+    words = set(re.findall(r"\w+", body))
+    used = tuple(name for name, text in free.items() if text in words)
+    return KernelText(c_name, c_name, used, buffers, body)
+
+
+def _body(
+    kernel: Kernel,
+    buffers: Mapping[str, str],
+    symbols: Mapping[str, str],
+    bounds: Bounds,
+    foreign: frozenset[str],
+    annotate: bool,
+    numbers: Sequence[Parameter] = (),
+) -> str:
+    """Highs may be raised when the project is built, so nothing rests on them."""
+    given = {number.name: number.range for number in numbers}
+    free = {name: symbols[name] for name in free_symbols(kernel) if name not in given}
+    hints = Hints(kernel, tuple(free), bounds.with_ranges(given)) if annotate else None
+    return print_kernel(kernel, buffers, free, bounds.lows, foreign, given, hints)
+
+
+def kernel_parameters(kernel: Kernel, context: RunContext) -> list[str]:
+    return _parameters(kernel, context.kernels[kernel.name], context.symbols)
+
+
+def _used_symbols(context: RunContext) -> set[str]:
+    plan = context.plan
+    used: set[str] = set()
+    for node in walk_steps(plan.program.nodes):
+        used |= _symbols_of(context, node)
+    for condition in context.interface.conditions:
+        used |= condition.left.symbols | condition.right.symbols
+    for port in (*context.interface.inputs, *context.interface.outputs):
+        used |= port.type.elements.symbols
+    for commit in plan.commits:
+        used |= commit_type(plan, commit.source).type.symbols
+    return used | {field.symbol.name for field in context.interface.results}
+
+
+def _symbols_of(context: RunContext, node: Node | End) -> set[str]:
+    """Sizes that the C text of a node speaks of, those that it defines left out."""
+    match node:
+        case Branch():
+            return set[str]().union(*(s.then.symbols | s.otherwise.symbols for s in node.sizes))
+        case Define():
+            return set(node.most.symbols)
+        case Check():
+            return set(node.condition.left.symbols | node.condition.right.symbols)
+        case Repeat():
+            sizes = [node.loop.trips, *(t.type.bytes for t in node.first)]
+            sizes += [
+                dim for _, first, later, most in node.loop.sizes for dim in (first, later, most)
+            ]
+            return set[str]().union(*(size.symbols for size in sizes)) | {node.loop.turn}
+        case End():
+            moved = (*node.repeat.following, *node.repeat.rows)
+            return set[str]().union(*(t.type.bytes.symbols for t in moved))
+        case Step() if isinstance(node.callee, Extern):
+            return set(extern_symbols(node.call))
+        case Step():
+            return set(context.kernels[node.callee.name].symbols)
+
+
+def commit_type(plan: Plan, source: str) -> Var:
+    return plan.program.values[source]

@@ -1,0 +1,291 @@
+"""The numbers of a kernel, by what they are used for.
+
+Kernels that differ by numbers alone can be one function that is given the numbers
+(sharing.py). Each number has a position, also those that C leaves out: `i` is `1 * i + 0`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from relax_aot.ir.dim_expr import Atom, atom_dim
+from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod, dim_max, dim_min
+from relax_aot.ir.loops import (
+    Apply,
+    Assign,
+    Binary,
+    Bind,
+    Buffer,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Lit,
+    Load,
+    Local,
+    Micro,
+    Multiply,
+    Reserve,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    walk,
+)
+from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
+from relax_aot.ir.types import DType
+
+AXES = ("columns", "rows", "planes")
+"""Sizes of arrays, the innermost first."""
+_LEVEL = ("steps", "left_step", "right_step")
+_ROLES = {"*": "multiplier", "/": "divisor", "<<": "shift", ">>": "shift"}
+_FLOAT_ROLES = {"*": "scale", "/": "divisor"}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A value of the type `kind`: an element type, or the struct of a micro-kernel's sizes."""
+
+    value: int | float | tuple[int, ...]
+    kind: DType | str
+
+
+Rule = Callable[[Number, str], tuple[str, int] | None]
+"""The name, and the multiple of it, that take the place of a number of a role; None leaves it."""
+
+
+def map_numbers(kernel: Kernel, rule: Rule) -> Kernel:
+    """Each number through the rule, in an order that names and numbers do not change."""
+    return _Mapped(kernel, rule).kernel()
+
+
+class _Mapped:
+    def __init__(self, kernel: Kernel, rule: Rule) -> None:
+        self._kernel, self._rule = kernel, rule
+        self._buffers: dict[str, Buffer] = {}
+
+    def kernel(self) -> Kernel:
+        kernel = self._kernel
+        inputs, outputs, scratch = (
+            tuple(map(self._shaped, side))
+            for side in (kernel.inputs, kernel.outputs, kernel.scratch)
+        )
+        body = self._body(kernel.body)
+        return Kernel(kernel.name, inputs, outputs, scratch, body, kernel.in_place)
+
+    def _shaped(self, buffer: Buffer) -> Buffer:
+        last = len(buffer.shape) - 1
+        shape = tuple(
+            self._dim(size, AXES[min(last - axis, len(AXES) - 1)])
+            for axis, size in enumerate(buffer.shape)
+        )
+        self._buffers[buffer.name] = replace(buffer, shape=shape)
+        return self._buffers[buffer.name]
+
+    def _body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(map(self._stmt, body))
+
+    def _stmt(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case For(variable, start, stop, body):
+                first = self._dim(start, f"{variable}_first")
+                ends = "count" if start == 0 else "limit"
+                last = self._dim(stop, f"{variable}_{ends}")
+                return For(variable, first, last, self._body(body))
+            case Store(buffer, index, value):
+                return Store(self._buffer(buffer), self._index(index), self._expr(value, "value"))
+            case Declare(local, value):
+                return Declare(local, self._expr(value, f"{local.name}_start"))
+            case Assign(local, value):
+                return Assign(local, self._expr(value, f"{local.name}_value"))
+            case Let(name, value):
+                return Let(name, self._dim(value, f"{name}_offset"))
+            case Bind():
+                low, high = self._dim(stmt.low, "low"), self._dim(stmt.high, "high")
+                return replace(stmt, value=self._expr(stmt.value, "index"), low=low, high=high)
+            case If(condition, then, otherwise):
+                made = self._expr(condition, "limit")
+                return If(made, self._body(then), self._body(otherwise))
+            case Reserve(buffer):
+                self._buffers[buffer.name] = buffer
+                return stmt
+            case Multiply():
+                return self._multiply(stmt)
+            case Micro():
+                operands = tuple(self._load(load) for load in stmt.operands)
+                return replace(stmt, operands=operands, sizes=self._sizes(stmt))
+
+    def _multiply(self, stmt: Multiply) -> Multiply:
+        return Multiply(
+            self._buffer(stmt.sums),
+            self._dim(stmt.rows, "rows"),
+            self._dim(stmt.columns, "columns"),
+            tuple(
+                (self._dim(level[0], _LEVEL[0]), self._dim(level[1], _LEVEL[1]),
+                 self._dim(level[2], _LEVEL[2]))
+                for level in stmt.levels
+            ),
+            self._load(stmt.left),
+            self._dim(stmt.left_row, "left_row_stride"),
+            self._load(stmt.right),
+        )  # fmt: skip
+
+    def _sizes(self, stmt: Micro) -> tuple[Dim, ...]:
+        if stmt.kernel.in_flash:
+            values = tuple(size.constant for size in stmt.sizes)
+            made = self._rule(Number(values, stmt.kernel.struct), "sizes")
+            return (Dim.of(made[0]),) if made else stmt.sizes
+        pairs = zip(stmt.sizes, stmt.kernel.sizes, strict=True)
+        return tuple(self._dim(size, role) for size, role in pairs)
+
+    def _buffer(self, buffer: Buffer) -> Buffer:
+        return self._buffers[buffer.name]
+
+    def _index(self, index: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        return tuple(self._dim(dim, "offset") for dim in index)
+
+    def _load(self, load: Load) -> Load:
+        return Load(self._buffer(load.buffer), self._index(load.index))
+
+    def _expr(self, expr: Expr, role: str) -> Expr:
+        match expr:
+            case Lit():
+                return self._literal(expr, role)
+            case Load():
+                return self._load(expr)
+            case Index(dim):
+                return Index(self._dim(dim, role))
+            case Local():
+                return expr
+            case Unary(op, value):
+                return Unary(op, self._expr(value, role))
+            case Cast():
+                return replace(expr, value=self._expr(expr.value, role))
+            case Binary(op, left, right):
+                by = _FLOAT_ROLES if expr.left.dtype.is_float else _ROLES
+                inner = by.get(op, "limit" if expr.dtype is DType.BOOL else "offset")
+                return Binary(op, self._expr(left, inner), self._expr(right, inner))
+            case Apply(function, args):
+                inner = {"max": "low", "min": "high"}.get(function, role)
+                return Apply(function, tuple(self._expr(arg, inner) for arg in args))
+            case Select(condition, then, otherwise):
+                made = self._expr(condition, "limit")
+                return Select(made, self._expr(then, role), self._expr(otherwise, role))
+
+    def _literal(self, lit: Lit, role: str) -> Expr:
+        """Numbers that a parameter can be: those of float and of integers up to int32_t."""
+        number = lit.dtype is DType.F32 and not math.isnan(lit.value)
+        if not number and (not lit.dtype.is_int or not lit.dtype.is_signed or lit.dtype.bytes > 4):
+            return lit
+        value = float(lit.value) if lit.dtype is DType.F32 else int(lit.value)
+        made = self._rule(Number(value, lit.dtype), role)
+        if made is None:
+            return lit
+        name, ratio = made
+        local = Local(name, lit.dtype)
+        return local if ratio == 1 else Binary("*", local, Lit(ratio, lit.dtype))
+
+    def _dim(self, dim: Dim, role: str) -> Dim:
+        total = Dim.of(0)
+        for coefficient, factors in (term for term in dim.terms if term[1]):
+            product = self._number(coefficient, "stride")
+            for atom, power in factors:
+                base = self._atom(atom)
+                for _ in range(power):
+                    product = product * base
+            total = total + product
+        constant = sum(c for c, factors in dim.terms if not factors)
+        return total + self._number(constant, role)
+
+    def _number(self, value: int, role: str) -> Dim:
+        made = self._rule(Number(value, DType.I32), role)
+        return Dim.of(made[0]) * made[1] if made else Dim.of(value)
+
+    def _atom(self, atom: Atom) -> Dim:
+        match atom:
+            case str():
+                return atom_dim(atom)
+            case FloorDiv(left, right):
+                return self._dim(left, "offset") // self._dim(right, "divisor")
+            case Mod(left, right):
+                return self._dim(left, "offset") % self._dim(right, "divisor")
+            case Min() | Max():
+                ordered = sorted(atom.args, key=_without_numbers)
+                limit = "limit"
+                args = [self._dim(arg, limit) for arg in ordered]
+                return dim_min(*args) if isinstance(atom, Min) else dim_max(*args)
+
+
+def _without_numbers(dim: Dim) -> str:
+    return str([factors for _, factors in dim.terms if factors])
+
+
+def canonical(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
+    """With names in the order of definition, and the names that they had. Symbols of the model
+    keep theirs."""
+    names = [buffer.name for buffer in kernel.buffers]
+    names += [name for stmt in walk(kernel.body) for name in _defined(stmt)]
+    new = {name: f"#{number:03}" for number, name in enumerate(dict.fromkeys(names))}
+    return renamed(kernel, new), {short: name for name, short in new.items()}
+
+
+def _defined(stmt: Stmt) -> Iterator[str]:
+    match stmt:
+        case For():
+            yield stmt.variable
+        case Let() | Bind():
+            yield stmt.name
+        case Declare():
+            yield stmt.local.name
+        case Reserve():
+            yield stmt.buffer.name
+        case _:
+            pass
+
+
+def renamed(kernel: Kernel, names: dict[str, str]) -> Kernel:
+    """Buffers, loop variables, indices and scalars by other names."""
+    dims = {old: Dim.of(new) for old, new in names.items()}
+
+    def buffer(old: Buffer) -> Buffer:
+        return replace(old, name=names.get(old.name, old.name))
+
+    def local(old: Local) -> Local:
+        return replace(old, name=names.get(old.name, old.name))
+
+    def on_expr(expr: Expr) -> Expr:
+        match expr:
+            case Load():
+                return replace(expr, buffer=buffer(expr.buffer))
+            case Local():
+                return local(expr)
+            case _:
+                return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case For():
+                return replace(stmt, variable=names.get(stmt.variable, stmt.variable))
+            case Let() | Bind():
+                return replace(stmt, name=names.get(stmt.name, stmt.name))
+            case Declare() | Assign():
+                return replace(stmt, local=local(stmt.local))
+            case Store() | Reserve():
+                return replace(stmt, buffer=buffer(stmt.buffer))
+            case Multiply():
+                return replace(stmt, sums=buffer(stmt.sums))
+            case _:
+                return stmt
+
+    body = map_index_dims(kernel.body, lambda dim: dim.substitute(dims))
+    body = map_statements(map_exprs(body, on_expr), on_stmt)
+    inputs, outputs, scratch = (
+        tuple(map(buffer, side)) for side in (kernel.inputs, kernel.outputs, kernel.scratch)
+    )
+    return Kernel(kernel.name, inputs, outputs, scratch, body)
