@@ -23,9 +23,11 @@ from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_proof import Hints
 from relax_aot.emit.c_windows import Window, window_of
 from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.fold import fold_expr
 from relax_aot.ir.loops import (
     Assign,
     Bind,
+    Cast,
     Declare,
     For,
     If,
@@ -38,7 +40,7 @@ from relax_aot.ir.loops import (
     Store,
 )
 from relax_aot.ir.rewrite import map_index_dims
-from relax_aot.ir.types import C_TYPES
+from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.ir.value_ranges import Known, Range
 
 
@@ -160,11 +162,12 @@ class Printer:
 
     def _bind(self, bind: Bind, scope: Scope, depth: int) -> Scope:
         """Checked in 64 bits, so that no value wraps into range."""
-        value = operand(bind.value, scope, UNARY)
         if bind.trusted:
             name = self.claimed.claim(_stem(bind.name))
-            self.lines.define(depth, name, f"const int32_t {name} = (int32_t){value};")
+            narrow = kept(fold_expr(Cast(bind.value, DType.I32), scope.known), scope)
+            self.lines.define(depth, name, f"const int32_t {name} = {narrow};")
             return scope.after(bind, bind.name, name)
+        value = operand(bind.value, scope, UNARY)
         wide = self.claimed.claim(f"{_stem(bind.name)}_wide")
         name = self.claimed.claim(_stem(bind.name))
         low, high = (scope.dim(d) for d in (bind.low, bind.high))

@@ -187,11 +187,11 @@ RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, 
         }
         float total = 0.0f;
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
+            const int32_t below = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
             total = total + y_powers[below];
         }
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below_2 = (int32_t)(int64_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
+            const int32_t below_2 = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
             y[i0 * 5 + i1] = raot_quantize_i8(y_powers[below_2] / total / 0.0625f, 3);
         }
     }
