@@ -68,22 +68,22 @@ PANEL = (
 )
 FAMILY = (
     {
-        **NCHW, **DENSE, "name": "raot_convolve_f32", "loops": f"{CHANNEL}, {LINE}, {PIXEL}",
+        **NCHW, **DENSE, "name": "raot_convolve_nchw_f32", "loops": f"{CHANNEL}, {LINE}, {PIXEL}",
         "add": ADD_ZEROS, "weights": "filters, channels, line_taps, pixel_taps",
         "weight": "f, c, y, x",
         "scratch": "scratch (%panel: f32[(1 - direct) * channels * line_taps * pixel_taps * tile])",
     },
     {
-        **NHWC, **DENSE, "name": "raot_convolve_last_f32", "loops": f"{LINE}, {PIXEL}, {CHANNEL}",
+        **NHWC, **DENSE, "name": "raot_convolve_nhwc_f32", "loops": f"{LINE}, {PIXEL}, {CHANNEL}",
         "add": ADD_INSIDE, "apart": "1", "weight": PANEL,
         "weights": "filters * line_taps * pixel_taps * channels",
     },
     {
-        **NHWC, **DEPTHWISE, "name": "raot_convolve_each_f32",
+        **NHWC, **DEPTHWISE, "name": "raot_depthwise_nhwc_f32",
         "weight": "(y * pixel_taps + x) * channels + c",
     },
     {
-        **NCHW, **DEPTHWISE, "name": "raot_convolve_planes_f32",
+        **NCHW, **DEPTHWISE, "name": "raot_depthwise_nchw_f32",
         "weight": "(c * line_taps + y) * pixel_taps + x",
     },
 )  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 from relax_aot.microkernels._describe import micro_kernel
 
 COLUMNS = 16
-"""RAOT_DOT_COLUMNS: columns of a tile that are computed at once."""
+"""RAOT_DOT2_COLUMNS: columns of a tile that are computed at once."""
 EIGHT = 8
 """Sums that are rescaled at once."""
 TYPES = {"s8": "i8", "u8": "u8"}
@@ -17,7 +17,7 @@ def up(count: int, to: int) -> int:
 
 
 TILE = """
-kernel @raot_tile_$S(
+kernel @raot_$S(
   %left: $T[rows, depth],
   %right: $T[up(columns, 16) // 16, depth // $group, 16, $group],
   %bias: i32[span(rows * bias_row, up(columns, 16) * bias_column)]
@@ -34,11 +34,11 @@ TILE_SIZES = """rows 1..~14, columns 1..~50, depth $group..~40 by $group,
 sum_step up(columns, 16).., bias_row 0..1, bias_column 1 - bias_row"""
 
 STRIP = """
-kernel @raot_strip_$S(
+kernel @raot_padded_rows_$S(
   %image: $T[span(channels * channel_step, image_rows * row_step, image_columns * column_step)]
-) -> (%strip: $T[channels, row_phases, column_phases, lines, places]) {
+) -> (%strip: $T[channels, row_phases, column_phases, lines, positions]) {
   for c in 0..channels, py in 0..row_phases, px in 0..column_phases, line in 0..lines,
-      place in 0..places {
+      place in 0..positions {
     let y = top + line * row_stride + py
     let x = left + place * column_stride + px
     local inside: bool = (within(0, y, image_rows) && within(0, x, image_columns))
@@ -47,12 +47,13 @@ kernel @raot_strip_$S(
   }
 }"""
 STRIP_SIZES = """zero 0..127, channels 1..~3, row_phases 1..row_stride,
-column_phases 1..column_stride, lines 1..~5, places 1..~30, row_stride 1..~3, column_stride 1..~3,
+column_phases 1..column_stride, lines 1..~5, positions 1..~30, row_stride 1..~3,
+column_stride 1..~3,
 top ~-3 | -1 | 0 | 3, left ~-3 | -1 | 0 | 3, image_rows 1..~5, image_columns 1..~25,
 channel_step image_rows * row_step.., row_step image_columns * column_step.., column_step 1..~2"""
 
 OFFSETS = """
-kernel @raot_offsets() -> (%offsets: i32[channels, rows, columns]) {
+kernel @raot_tap_offsets() -> (%offsets: i32[channels, rows, columns]) {
   for c in 0..channels, y in 0..rows, x in 0..columns {
     let line = y * row_dilation // row_stride
     let row_phase = y * row_dilation % row_stride
@@ -104,7 +105,7 @@ ROWS = f"""{ROWS_HEAD}
 }}"""
 
 LINES = """
-kernel @raot_lines_$S(%from: $T[span(rows * from_step, columns * 1)]) ->
+kernel @raot_copy_rows_$S(%from: $T[span(rows * from_step, columns * 1)]) ->
   (%to: $T[span(rows * to_step, columns * 1)]) {
   for r in 0..rows, c in 0..columns {
     %to[r * to_step + c] = %from[r * from_step + c]
@@ -113,20 +114,20 @@ kernel @raot_lines_$S(%from: $T[span(rows * from_step, columns * 1)]) ->
 LINES_SIZES = "rows 1.., columns 1..~40, to_step columns.., from_step columns.."
 
 DEPTHWISE_PLACES = """
-kernel @raot_depthwise_places_$S(
+kernel @raot_depthwise_positions_$S(
   %strip: $T[extent], %offsets: i32[taps], %weights: i16[up(taps, 2)], %bias: i32[1]
-) -> (%sums: i32[up(places, 16)]) {
-  for p in 0..places {
+) -> (%sums: i32[up(positions, 16)]) {
+  for p in 0..positions {
     local sum: i32 = %bias[0]
     for t in 0..taps {
-      clamped at in 0..extent - places = %offsets[t]
+      clamped at in 0..extent - positions = %offsets[t]
       sum = (sum + (i32(%strip[at + p]) * i32(%weights[t])))
     }
     %sums[p] = sum
   }
 }"""
-DEPTHWISE_PLACES_SIZES = """taps 1.., places 1..~60, extent places..~places + 60,
-%offsets 0..extent - places, %weights -255..255"""
+DEPTHWISE_PLACES_SIZES = """taps 1.., positions 1..~60, extent positions..~positions + 60,
+%offsets 0..extent - positions, %weights -255..255"""
 
 DEPTHWISE_CHANNELS = """
 kernel @raot_depthwise_channels_$S(
@@ -178,23 +179,24 @@ FORMS = {
     },
 }  # fmt: skip
 
-GATHER, DEPTHWISE = "gather_codes.h", "depthwise_lanes.h"
+GATHER, DEPTHWISE = "gather.h", "depthwise_lanes.h"
 MICRO_KERNELS = (
     micro_kernel(
-        "tile_s16.h", TILE_SIZES, TILE, struct="raot_tile_s16", S="s16", T="i16", group="2"
+        "dot2_i16.h", TILE_SIZES, TILE, struct="raot_dot2_i16", S="dot2_i16", T="i16", group="2"
     ),
-    micro_kernel(GATHER, OFFSETS_SIZES, OFFSETS, struct="raot_offsets"),
+    micro_kernel(GATHER, OFFSETS_SIZES, OFFSETS, struct="raot_tap_offsets"),
     *(
         found
         for S, T in TYPES.items()
         for found in (
-            micro_kernel(GATHER, STRIP_SIZES, STRIP, struct="raot_strip", S=S, T=T),
+            micro_kernel(GATHER, STRIP_SIZES, STRIP, struct="raot_padded_rows", S=S, T=T),
             micro_kernel(
-                GATHER, PANEL_SIZES, PANEL, S=f"s16_{S}", T=T, I="i16", group="2", moved="0",
+                GATHER, PANEL_SIZES, PANEL, S=f"dot2_i16_{S}", T=T, I="i16", group="2", moved="0",
                 fill="1",
             ),
             micro_kernel(
-                GATHER, ROWS_SIZES, ROWS, struct="raot_rows_s16", S=f"s16_{S}", T=T, I="i16",
+                GATHER, ROWS_SIZES, ROWS, struct="raot_rows_dot2_i16", S=f"dot2_i16_{S}", T=T,
+                I="i16",
                 group="2",
             ),
             micro_kernel(GATHER, LINES_SIZES, LINES, S=S, T=T),

@@ -47,21 +47,21 @@ COLUMNS_SIZES = ", ".join(f"count{n} 1..~4, step{n} 0..~40" for n in range(4))
 
 MULTIPLY = """
 kernel @raot_multiply_$S(
-  %weights: $T[channels // 2, quads, 2, 4], %columns: i16[quads, 2, 2, 2], %bias: i32[channels]
+  %weights: $T[channels // 2, blocks, 2, 4], %columns: i16[blocks, 2, 2, 2], %bias: i32[channels]
 ) -> (%sums: i32[channels, 2]) {
   for n in 0..channels, p in 0..2 {
     local sum: i32 = %bias[n]
-    for q in 0..quads, h in 0..2, l in 0..2 {
+    for q in 0..blocks, h in 0..2, l in 0..2 {
       local weight: i32 = i32(%weights[n // 2, q, n % 2, $at])
       sum = (sum + (weight * i32(%columns[q, h, p, l])))
     }
     %sums[n, p] = sum
   }
 }"""
-MULTIPLY_SIZES = "channels 2..~12 by 2, quads 0..~30"
+MULTIPLY_SIZES = "channels 2..~12 by 2, blocks 0..~30"
 
 PLANE = """
-kernel @raot_plane_$S(%image: $T[span(image_rows * row_step, image_columns * step)]) ->
+kernel @raot_pad_$S(%image: $T[span(image_rows * row_step, image_columns * step)]) ->
   (%plane: $T[up(rows * width, 4)]) {
   for r in 0..rows, c in 0..width {
     let y = top + r
@@ -76,7 +76,7 @@ image_rows ~4,
 image_columns 1..~9, row_step ~30, step 1..~3"""
 
 DEPTHWISE = """
-kernel @raot_depthwise_$S(
+kernel @raot_depthwise_3x3_$S(
   %plane: $T[((rows - 1) * stride + 2) * width + (columns - 1) * stride + 16],
   %weights: i16[10], %bias: i32[1]
 ) -> (%sums: i32[(rows - 1) * sum_step + columns + 1]) {
@@ -102,9 +102,9 @@ MICRO_KERNELS = (
         for found in (
             micro_kernel("multiply_s16.h", COLUMN_SIZES, COLUMN, struct="raot_column", S=S, T=T),
             micro_kernel("multiply_s16.h", COLUMNS_SIZES, COLUMNS, struct="raot_columns", S=S, T=T),
-            micro_kernel("depthwise_s16.h", PLANE_SIZES, PLANE, struct="raot_plane", S=S, T=T),
+            micro_kernel("depthwise_3x3.h", PLANE_SIZES, PLANE, struct="raot_pad", S=S, T=T),
             micro_kernel(
-                "depthwise_s16.h", DEPTHWISE_SIZES, DEPTHWISE, struct="raot_depthwise", S=S, T=T
+                "depthwise_3x3.h", DEPTHWISE_SIZES, DEPTHWISE, struct="raot_depthwise_3x3", S=S, T=T
             ),
         )
     ),

@@ -31,10 +31,10 @@ def stream_bytes(depth: int) -> int:
 
 
 GATHER_ROWS = """
-kernel @raot_rows_$S(%image: $T[span(count0 * step0, last1 - first1 * step1,
-  min(lead + (places - 1) * apart + (count2 - 1) * tap + 1, width) * step2)]
+kernel @raot_im2col_$S(%image: $T[span(count0 * step0, last1 - first1 * step1,
+  min(lead + (positions - 1) * apart + (count2 - 1) * tap + 1, width) * step2)]
 ) -> (%rows: i8[8, depth]) {
-  for p in 0..places, i in 0..count0, j in 0..count1, t in 0..count2 {
+  for p in 0..positions, i in 0..count0, j in 0..count1, t in 0..count2 {
     let column = lead + p * apart + t * tap
     local inside: bool = within(first1, j, last1)
     inside = (inside && within(0, column, width))
@@ -45,17 +45,18 @@ kernel @raot_rows_$S(%image: $T[span(count0 * step0, last1 - first1 * step1,
   }
 }"""
 GATHER_ROWS_SIZES = """zero -128..127, flip $flip, depth up(count0 * count1 * count2, 16),
-places 1..8, count0 1..~9, step0 ~40, to0 ~1, count1 1..~3, first1 0..count1, last1 first1..count1,
+positions 1..8, count0 1..~9, step0 ~40, to0 ~1, count1 1..~3, first1 0..count1,
+last1 first1..count1,
 step1 ~400, to1 ~count0 * count2, count2 1..~3, step2 1..~3, to2 ~count0, lead ~-2 | -1 | 0 | 3,
 apart 1..2,
 tap ~1, width 1..~12"""
 
 MULTIPLY_ROWS = """
 kernel @raot_multiply_rows_s8(
-  %weights: i8[channels // 4, depth // 16, 4, 16], %rows: i8[up(places, 2), depth],
+  %weights: i8[channels // 4, depth // 16, 4, 16], %rows: i8[up(positions, 2), depth],
   %bias: i32[channels]
-) -> (%sums: i32[(channels - 1) * 8 + up(places, 2)]) {
-  for n in 0..channels, p in 0..places {
+) -> (%sums: i32[(channels - 1) * 8 + up(positions, 2)]) {
+  for n in 0..channels, p in 0..positions {
     local sum: i32 = %bias[n]
     for k in 0..depth {
       sum = (sum + (i32(%weights[n // 4, k // 16, n % 4, k % 16]) * i32(%rows[p, k])))
@@ -63,10 +64,10 @@ kernel @raot_multiply_rows_s8(
     %sums[n * 8 + p] = sum
   }
 }"""
-MULTIPLY_ROWS_SIZES = "channels 4..~16 by 4, depth 16..~80 by 16, places 1..8"
+MULTIPLY_ROWS_SIZES = "channels 4..~16 by 4, depth 16..~80 by 16, positions 1..8"
 
 GATHER_WINDOWS = """
-kernel @raot_beside_$S(%image: $T[span(channels * channel_step, last1 - first1 * line_step,
+kernel @raot_im2col_nhwc_$S(%image: $T[span(channels * channel_step, last1 - first1 * line_step,
   min(first + columns, width) * column_step, min(first + columns, width) - max(first, 0))]
 ) -> (%strip: i8[columns, lines, channels]) {
   for x in 0..columns, y in 0..lines, c in 0..channels {
@@ -84,10 +85,10 @@ first ~-3 | 0 | 2 | 4,
 width 1..~14, column_step ~channels | 3"""
 
 MULTIPLY_WINDOWS = """
-kernel @raot_multiply_last_s8(
-  %weights: i32[groups, 8 + up(depth, 16)], %rows: i8[span(places * row_step, depth * 1)]
-) -> (%sums: i32[up(places, 2) // 2, groups, 2, 4]) {
-  for p in 0..places, g in 0..groups, n in 0..4 {
+kernel @raot_multiply_nhwc_s8(
+  %weights: i32[groups, 8 + up(depth, 16)], %rows: i8[span(positions * row_step, depth * 1)]
+) -> (%sums: i32[up(positions, 2) // 2, groups, 2, 4]) {
+  for p in 0..positions, g in 0..groups, n in 0..4 {
     local sum: i32 = %weights[g, p % 2 * 4 + n]
     for k in 0..depth {
       let word = 8 + k // 16 * 16 + n * 4 + k % 16 // 4
@@ -97,7 +98,7 @@ kernel @raot_multiply_last_s8(
     %sums[p // 2, g, p % 2, n] = sum
   }
 }"""
-MULTIPLY_WINDOWS_SIZES = "groups 1..~5, depth 1..~150, places 1..~5, row_step 1..~depth + 4"
+MULTIPLY_WINDOWS_SIZES = "groups 1..~5, depth 1..~150, positions 1..~5, row_step 1..~depth + 4"
 
 MULTIPLIERS = "1073741824..2147483647"
 FORMS = {
@@ -122,11 +123,11 @@ def _scaled(form: str, scale: str, shift: str) -> str:
 
 LIMITS = "zero -128..127, low $low, high $high"
 REQUANTIZE_WINDOWS = """
-kernel @raot_last_$S(
-  %sums: i32[up(places, 2) // 2, up(channels, 4) // 4, 2, 4],
+kernel @raot_requantize_nhwc_$S(
+  %sums: i32[up(positions, 2) // 2, up(channels, 4) // 4, 2, 4],
   %scales: $F[up(channels, 4) // 4, $parts 4]
-) -> (%out: $T[span(places * out_step, channels * channel_step)]) {
-  for p in 0..places, c in 0..channels {
+) -> (%out: $T[span(positions * out_step, channels * channel_step)]) {
+  for p in 0..positions, c in 0..channels {
     let wide = min(1, max(0, channels - c // 8 * 8 - 4))
     let lane = wide * (c % 2 * 4 + c % 8 // 2) + (1 - wide) * (c % 8)
     let group = c // 8 * 2 + lane // 4
@@ -136,27 +137,27 @@ kernel @raot_last_$S(
     %out[p * out_step + c * channel_step] = $T(value)
   }
 }"""
-REQUANTIZE_WINDOWS_SIZES = f"""channels 1..~37, places 1..~5,
+REQUANTIZE_WINDOWS_SIZES = f"""channels 1..~37, positions 1..~5,
 out_step channels * channel_step.., channel_step ~1 | 40, {LIMITS}, $ranges"""
 
 FILL = """
-kernel @raot_frame_quads() -> (%quads: i8[count]) {
+kernel @raot_fill_interleaved4() -> (%rows4: i8[count]) {
   for i in 0..count {
-    %quads[i] = i8(index(zero))
+    %rows4[i] = i8(index(zero))
   }
 }"""
 
 INTERLEAVE = """
-kernel @raot_quads_$S(%image: $T[span(min(lines, top + 2 * blocks + 2) * line_step,
+kernel @raot_interleave4_$S(%image: $T[span(min(lines, top + 2 * blocks + 2) * line_step,
   min(columns, left + length) * step, min(lines, top + 2 * blocks + 2) - max(top, 0),
-  min(columns, left + length) - max(left, 0))]) -> (%quads: i8[blocks, length, 4]) {
+  min(columns, left + length) - max(left, 0))]) -> (%rows4: i8[blocks, length, 4]) {
   for b in 0..blocks, c in 0..length, j in 0..4 {
     let y = top + 2 * b + j
     let x = left + c
     local inside: bool = within(0, y, lines)
     inside = (inside && within(0, x, columns))
-    %quads[b, c, j] = select(inside,
-      i8((u8(%image[y * line_step + x * step]) ^ u8(index(flip)))), %quads[b, c, j])
+    %rows4[b, c, j] = select(inside,
+      i8((u8(%image[y * line_step + x * step]) ^ u8(index(flip)))), %rows4[b, c, j])
   }
 }"""
 INTERLEAVE_SIZES = """flip $flip, blocks 1..~4, length 4..~40,
@@ -164,13 +165,13 @@ top ~-3 | -1 | 0 | 3, left ~-3 | -1 | 0 | 2, lines 4..~10,
 columns 3..~40, line_step columns * step.., step ~1 | 2 | 5 | 17 | 18 | 64"""
 
 DEPTHWISE = """
-kernel @raot_multiply_quads_s8(
-  %quads: i8[span(blocks * (4 * length), count * (4 * stride), 16 * 1)], %weights: i8[outs, 16]
+kernel @raot_depthwise_interleaved4_s8(
+  %rows4: i8[span(blocks * (4 * length), count * (4 * stride), 16 * 1)], %weights: i8[outs, 16]
 ) -> (%sums: i32[blocks, outs, count]) {
   for b in 0..blocks, o in 0..outs, p in 0..count {
     local sum: i32 = 0:i32
     for k in 0..16 {
-      local value: i32 = i32(%quads[(b * length + p * stride) * 4 + k])
+      local value: i32 = i32(%rows4[(b * length + p * stride) * 4 + k])
       sum = (sum + (value * i32(%weights[o, k])))
     }
     %sums[b, o, p] = sum
@@ -180,7 +181,7 @@ DEPTHWISE_SIZES = """blocks 1..~3, outs 1..2, count 1..~30, stride 1..2,
 length count * stride..~count * stride + 3"""
 
 REQUANTIZE_CHANNEL = """
-kernel @raot_channel_$S(
+kernel @raot_requantize_channel_$S(
   %sums: i32[max((lines - 1) * count + up(count, 8), up(lines * count, 8))], %start: i32[1],
   %scale: $F[$parts]
 ) -> (%out: $T[span(lines * line_step, count * step)]) {
@@ -219,7 +220,7 @@ REQUANTIZE_FORMS = {
 }
 
 ADD = """
-kernel @raot_sum_codes_s8(
+kernel @raot_qadd_s8(
   %a: i8[span(rows * a_step, columns * 1)], %b: i8[span(rows * b_step, columns * 1)]
 ) -> (%out: i8[span(rows * out_step, columns * 1)]) {
   for r in 0..rows, c in 0..columns {
@@ -245,22 +246,23 @@ def _requantize(form: str, suffix: str) -> tuple[MicroKernel, ...]:
     shifts = f", %scale[1] -11..-{least}" if least else ""
     return (
         micro_kernel(
-            "requantize_last.h", REQUANTIZE_WINDOWS_SIZES, REQUANTIZE_WINDOWS, struct="raot_last",
+            "requantize_nhwc.h", REQUANTIZE_WINDOWS_SIZES, REQUANTIZE_WINDOWS,
+            struct="raot_requantize_nhwc",
             parts=parts[0], ranges=f"%scale {scales}{shifts}".replace("scale", "scales"),
             scaled=_scaled(form, f"%scales[{at[0]}, lane % 4]", "%scales[group, 1, lane % 4]"),
             **common,
         ),
         micro_kernel(
             "requantize_channel.h", REQUANTIZE_CHANNEL_SIZES, REQUANTIZE_CHANNEL,
-            struct="raot_channel", parts=parts[1], ranges=f"%scale {scales}{shifts}",
+            struct="raot_requantize_channel", parts=parts[1], ranges=f"%scale {scales}{shifts}",
             scaled=_scaled(form, f"%scale[{at[1]}]", "%scale[1, 0]"), **common,
         ),
     )  # fmt: skip
 
 
-MULTIPLY, WINDOWS, QUADS = "multiply_s8.h", "multiply_last.h", "depthwise_quads.h"
+MULTIPLY, WINDOWS, QUADS = "multiply_s8.h", "multiply_nhwc.h", "depthwise_interleaved4.h"
 MICRO_KERNELS = (
-    micro_kernel("requantize.h", ADD_SIZES, ADD, struct="raot_sum_codes"),
+    micro_kernel("requantize.h", ADD_SIZES, ADD, struct="raot_qadd"),
     micro_kernel(MULTIPLY, MULTIPLY_ROWS_SIZES, MULTIPLY_ROWS),
     micro_kernel(WINDOWS, MULTIPLY_WINDOWS_SIZES, MULTIPLY_WINDOWS),
     micro_kernel(QUADS, "zero -128..127, count 1..~70", FILL),
@@ -276,9 +278,9 @@ MICRO_KERNELS = (
         micro_kernel(header, sizes, meaning, struct=struct, S=S, T=T, flip=flip)
         for S, (T, flip) in TYPES.items()
         for header, sizes, meaning, struct in (
-            (MULTIPLY, GATHER_ROWS_SIZES, GATHER_ROWS, "raot_rows"),
-            (WINDOWS, GATHER_WINDOWS_SIZES, GATHER_WINDOWS, "raot_beside"),
-            (QUADS, INTERLEAVE_SIZES, INTERLEAVE, "raot_quads"),
+            (MULTIPLY, GATHER_ROWS_SIZES, GATHER_ROWS, "raot_im2col"),
+            (WINDOWS, GATHER_WINDOWS_SIZES, GATHER_WINDOWS, "raot_im2col_nhwc"),
+            (QUADS, INTERLEAVE_SIZES, INTERLEAVE, "raot_interleave4"),
         )
     ),
     *(found for form in FORMS for S in TYPES for found in _requantize(form, S)),

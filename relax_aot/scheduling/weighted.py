@@ -80,7 +80,7 @@ def position_tiles(w: Writer, found: Weighted, size: int, joined: bool) -> Itera
     with (
         w.nest(found.shared),
         w.nest(outer) as fixed,
-        w.tiles(("tile", "places"), stop, size) as (first, count),
+        w.tiles(("tile", "positions"), stop, size) as (first, count),
     ):
         yield Tile(found, first, count, fixed)
 
@@ -315,4 +315,4 @@ def copy_lines(
     names = ("rows", "columns", "to_step", "from_step")
     arguments: dict[str, Load | Value] = {"to": to, "from": source}
     arguments |= zip(names, (*extents, *steps), strict=True)
-    w.micro(f"raot_lines_{'u8' if to.dtype is DType.U8 else 's8'}", **arguments)
+    w.micro(f"raot_copy_rows_{'u8' if to.dtype is DType.U8 else 's8'}", **arguments)

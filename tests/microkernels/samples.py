@@ -59,9 +59,9 @@ def sample(kernel: MicroKernel, rng: Random) -> Sample:
 def _complete(kernel: MicroKernel, arrays: dict[str, Array], sizes: dict[str, int]) -> None:
     """What schedules store besides: padding of weights is zero, and the starts of the sums of two
     pixels are equal."""
-    if kernel.name.startswith("raot_depthwise_places"):
+    if kernel.name.startswith("raot_depthwise_positions"):
         arrays["weights"][sizes["taps"] :] = 0
-    if kernel.name == "raot_multiply_last_s8":
+    if kernel.name == "raot_multiply_nhwc_s8":
         starts = arrays["weights"].reshape(sizes["groups"], -1)
         starts[:, 4:8] = starts[:, :4]
 

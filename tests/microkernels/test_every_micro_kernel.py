@@ -64,7 +64,7 @@ def test_c_on_64_bit_arm(core: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="no emulator of 64-bit Arm")
 def test_c_on_arm_matrices(tmp_path: Path) -> None:
-    tile = KERNELS["raot_tile_s8"]
+    tile = KERNELS["raot_dot4_i8"]
     call = emulated([tile], "cortex-a76+i8mm", "max", tmp_path)
     code = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "main")]
     assert "smmla" in subprocess.run(code, capture_output=True, text=True, check=True).stdout

@@ -28,7 +28,7 @@ BOARDS = {
     "mps2-an386": dsp.MICRO_KERNELS,
 }
 HEADERS = {kernel.header: board for board, kernels in BOARDS.items() for kernel in kernels}
-WITH_ASSEMBLY = ("multiply_last.h", "depthwise_quads.h", "multiply_s8.h")
+WITH_ASSEMBLY = ("multiply_nhwc.h", "depthwise_interleaved4.h", "multiply_s8.h")
 FORMS = {
     "intrinsics": ("-DRAOT_NO_ASSEMBLY",),
     "debug": ("-O0",),
@@ -63,8 +63,8 @@ def test_every_form_gives_the_same(header: str, flags: tuple[str, ...]) -> None:
 def check(header: str, *flags: str) -> None:
     kernels = [kernel for kernel in all_micro_kernels().values() if kernel.header == header]
     calls = {
-        f"{kernel.name}_{n}": (kernel, sample)
-        for kernel in kernels
+        f"m{which}_{n}": (kernel, sample)
+        for which, kernel in enumerate(kernels)
         for n, sample in enumerate(samples(kernel.name)[:RUNS])
     }
     inputs = {
@@ -84,7 +84,9 @@ def check(header: str, *flags: str) -> None:
         for operand in kernel.meaning.outputs:
             wanted = sample.expected[operand.name]
             found = run.outputs[f"{name}_{operand.name}_after"].reshape(-1)[~wanted.mask]
-            np.testing.assert_array_equal(found, wanted.compressed(), f"{name} {sample.sizes}")
+            np.testing.assert_array_equal(
+                found, wanted.compressed(), f"{kernel.name} {sample.sizes}"
+            )
 
 
 def program(calls: dict[str, tuple[MicroKernel, Sample]]) -> str:

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "raot/convolve.h"
-#include "raot/depthwise_s16.h"
+#include "raot/depthwise_3x3.h"
 #include "raot/multiply_s16.h"
 
 enum { ROUNDS = 300, BYTES = 1 << 16, SUMS = 1 << 14, ARGUMENTS = 9 };
@@ -104,11 +104,11 @@ static uint32_t depthwise(int unsigned_bytes)
         weights[k] = k < 9 ? (int16_t)(below(512) - 256) : 0;
     }
     if (unsigned_bytes) {
-        CALL9(raot_depthwise_u8_unpacked, sums, (const uint8_t *)plane, weights, &bias, rows,
+        CALL9(raot_depthwise_3x3_u8_unpacked, sums, (const uint8_t *)plane, weights, &bias, rows,
               columns, width, stride, step);
     } else {
-        CALL9(raot_depthwise_s8_unpacked, sums, plane, weights, &bias, rows, columns, width, stride,
-              step);
+        CALL9(raot_depthwise_3x3_s8_unpacked, sums, plane, weights, &bias, rows, columns, width,
+              stride, step);
     }
     uint32_t hash = 0;
     for (int32_t r = 0; r < rows; r++) {

@@ -80,7 +80,10 @@ kernel @each(%x: f32[1, 7, 5, 39], %w: f32[2, 3, 39]) -> (%y: f32[1, 3, 5, 39]) 
   }
 }
 """
-CALLS = {"channels first": ["", "_planes"], "channels last": ["_each", "_last"]}
+CALLS = {
+    "channels first": ["convolve_nchw", "depthwise_nchw"],
+    "channels last": ["convolve_nhwc", "depthwise_nhwc"],
+}
 
 
 def _compiled(source: str, board: str, optimize: str) -> Project:
@@ -116,7 +119,7 @@ def test_one_function_keeps_the_bits(
 ) -> None:
     small = _compiled(source, board, "size")
     text = small.files[small.units[0]].decode()
-    called = sorted(set(re.findall(r"raot_convolve(\w*)_f32\(", text)))
+    called = sorted(set(re.findall(r"raot_((?:convolve|depthwise)_\w*)_f32\(", text)))
     assert called == CALLS[source]
     monkeypatch.setattr("relax_aot.scheduling.schedule", lambda module, *_: plain_loops(module))
     plain = _compiled(source, board, "speed")

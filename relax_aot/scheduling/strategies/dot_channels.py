@@ -62,8 +62,8 @@ class Form:
         return found.x_zero if self.dtype is DType.I16 else flip_of(found)
 
 
-PAIRS = Form("s16", DType.I16, 2)
-FOURS = Form("s8", DType.I8, 4)
+PAIRS = Form("dot2_i16", DType.I16, 2)
+FOURS = Form("dot4_i8", DType.I8, 4)
 
 
 def contiguous(found: Weighted, loop: For) -> bool:
@@ -124,7 +124,7 @@ class _Channels:
         with position_tiles(w, found, high, joint) as tile:
             self._gather(tile)
             w.micro(
-                f"raot_tile_{form.suffix}", sums=sums, left=self.rows, right=pack.first(weights),
+                f"raot_{form.suffix}", sums=sums, left=self.rows, right=pack.first(weights),
                 bias=pack.first(bias), rows=tile.count, columns=found.channels, depth=self.depth,
                 sum_step=wide, bias_row=ZERO, bias_column=ONE,
             )  # fmt: skip
@@ -223,9 +223,9 @@ EXAMPLES = (
         after="""
             kernel @dot(%x: i8[n, 4], %w.blocks: i16[1, 2, 16, 2], %w.start: i32[16]) ...
               for tile in 0..(n + 23) // 24 {
-                let places = min(24, n - 24*tile)
-                micro raot_rows_s16_s8(...
-                micro raot_tile_s16(...
+                let positions = min(24, n - 24*tile)
+                micro raot_rows_dot2_i16_s8(...
+                micro raot_dot2_i16(...
             ...""",
     ),
     Example(why="too few channels", target="host", before=INTEGER_MATMUL),

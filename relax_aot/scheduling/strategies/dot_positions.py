@@ -124,7 +124,7 @@ def _offsets(p: Positions) -> None:
         if down is not None:
             rows = (down.taps, down.dilation, down.stride)
     p.w.micro(
-        "raot_offsets", offsets=p.offsets, channels=shape[0], rows=rows[0],
+        "raot_tap_offsets", offsets=p.offsets, channels=shape[0], rows=rows[0],
         columns=columns[0], row_dilation=rows[1], column_dilation=columns[1],
         row_stride=rows[2], column_stride=columns[2], channel_step=steps[0],
         row_phase_step=steps[1], column_phase_step=steps[2], line_step=steps[3],
@@ -158,10 +158,10 @@ def _pieces(p: Positions, line: Dim, high: Dim) -> None:
 def _fill_strip(p: Positions, line: Dim) -> None:
     """Copies the lines of the windows of some lines of positions, with their border."""
     found, grid, down, across = p.found, p.grid, p.grid.down, p.grid.across
-    names = ("channels", "row_phases", "column_phases", "lines", "places")
+    names = ("channels", "row_phases", "column_phases", "lines", "positions")
     top = ZERO if down is None else line * down.stride - down.before
     p.w.micro(
-        f"raot_strip_{found.suffix}", strip=p.strip, image=_image(p), zero=found.x_zero,
+        f"raot_padded_rows_{found.suffix}", strip=p.strip, image=_image(p), zero=found.x_zero,
         row_stride=1 if down is None else down.stride, column_stride=across.stride,
         top=simplify(top, p.w.bounds), left=-across.before,
         image_rows=ONE if down is None else down.size, image_columns=across.size,
@@ -221,10 +221,10 @@ def _sums_of(p: Positions, block: _Block) -> None:
         return
     source, extent = _source(p, block, ZERO)
     p.w.micro(
-        f"raot_depthwise_places_{p.found.suffix}", sums=p.sums, strip=source,
+        f"raot_depthwise_positions_{p.found.suffix}", sums=p.sums, strip=source,
         offsets=p.offsets, weights=p.pack.first(p.weights),
         bias=p.pack.first(p.bias), taps=p.found.depth,
-        places=simplify(block.positions, p.w.bounds), extent=extent,
+        positions=simplify(block.positions, p.w.bounds), extent=extent,
     )  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def _panels(p: Positions, block: _Block) -> Iterator[tuple[Dim, Dim]]:
 def _multiply(p: Positions, channel: Dim, channels: Dim, first: Dim, columns: Dim) -> None:
     """Sums of some channels at the positions of the panel, from position `first` on."""
     p.w.micro(
-        f"raot_tile_{p.form.suffix}", sums=Load(p.sums, (ZERO, first)),
+        f"raot_{p.form.suffix}", sums=Load(p.sums, (ZERO, first)),
         left=p.pack.first(p.weights, channel), right=p.panel,
         bias=p.pack.first(p.bias, channel), rows=channels, columns=columns,
         depth=round_up(p.found.depth, p.form.group), sum_step=p.sums.shape[1],
@@ -407,13 +407,13 @@ EXAMPLES = (
         before=INTEGER_MATMUL,
         after="""
             kernel @dot(%x: i8[n, 4], %w.rows: i16[2, 4], %w.start: i32[2]) ...
-              micro raot_offsets(...
-              micro raot_strip_s8(...
+              micro raot_tap_offsets(...
+              micro raot_padded_rows_s8(...
             ...
                 for tile in 0..(wide + 15) // 16 {
             ...
-                  micro raot_panel_s16_s8(...
-                  micro raot_tile_s16(...
+                  micro raot_panel_dot2_i16_s8(...
+                  micro raot_dot2_i16(...
             ...""",
     ),
     Example(why="sums of three products are too short", target="host", before=SHORT_SUMS),

@@ -111,7 +111,8 @@ class _Columns:
         w.micro(
             "raot_multiply_s16" if self.wide else "raot_multiply_s8", sums=self.sums,
             weights=self.pack.first(self.weights), columns=self.columns,
-            bias=self.pack.first(self.bias), channels=round_up(found.channels, 2), quads=self.quads,
+            bias=self.pack.first(self.bias), channels=round_up(found.channels, 2),
+            blocks=self.quads,
         )  # fmt: skip
         assert found.channel is not None
         with w.range(found.channel.variable, found.channel.stop) as channel:
@@ -235,14 +236,14 @@ class _Depthwise:
         found, w, rows, columns = self.found, self.w, self.rows, self.columns
         across = columns.positions
         w.micro(
-            f"raot_plane_{found.suffix}", plane=self.plane,
+            f"raot_pad_{found.suffix}", plane=self.plane,
             image=image_of(found.x, (rows, columns)), zero=found.x_zero,
             rows=(height - 1) * rows.stride + 3, width=self.width,
             top=first * rows.stride - rows.before, left=-columns.before, image_rows=rows.size,
             image_columns=columns.size, row_step=rows.step, step=columns.step,
         )  # fmt: skip
         w.micro(
-            f"raot_depthwise_{found.suffix}", sums=self.sums, plane=self.plane,
+            f"raot_depthwise_3x3_{found.suffix}", sums=self.sums, plane=self.plane,
             weights=self.pack.first(self.weights), bias=self.pack.first(self.bias), rows=height,
             columns=across, width=self.width, stride=rows.stride, sum_step=across,
         )  # fmt: skip
@@ -301,8 +302,8 @@ EXAMPLES = (
         after="""
             kernel @conv(...
               for c in 0..2 {
-                micro raot_plane_s8(...
-                micro raot_depthwise_s8(...
+                micro raot_pad_s8(...
+                micro raot_depthwise_3x3_s8(...
                 micro raot_requantize_f32(...
               }
             }""",

@@ -74,7 +74,7 @@ def calls(found: Contraction, w: Writer, context: Context) -> Emit | None:
         emit = (
             call.channels_last(_shape(way, last=True))
             or call.channels_first(_shape(way, last=False))
-            or call.depthwise("each", _depthwise(way, last=True))
+            or call.depthwise("depthwise_nhwc", _depthwise(way, last=True))
             or call.planes(_depthwise(way, last=False))
         )
         if emit is not None:
@@ -262,7 +262,7 @@ class _Call:
         def emit() -> None:
             buffer = replace(panels.packed.buffer, name=self.w.names.fresh(name))
             self.w.constant(replace(panels.packed, buffer=buffer))
-            self._emit("last", sizes, buffer)
+            self._emit("convolve_nhwc", sizes, buffer)
 
         return emit
 
@@ -275,7 +275,11 @@ class _Call:
     def planes(self, shape: _Shape | None) -> Emit | None:
         """Short lines are slow."""
         short = shape is not None and shape.pixels.positions.constant < LEAST
-        return None if short and self.context.share > SELDOM else self.depthwise("planes", shape)
+        return (
+            None
+            if short and self.context.share > SELDOM
+            else self.depthwise("depthwise_nchw", shape)
+        )
 
     def channels_first(self, shape: _Shape | None) -> Emit | None:
         found, target = self.found, self.context.target
@@ -299,7 +303,7 @@ class _Call:
             panel = self._out()
             if not shape.dense:
                 panel = self.w.buffer("panel", DType.F32, taps, columns)[ZERO, ZERO]
-            self._emit("", sizes, weights, panel=panel)
+            self._emit("convolve_nchw", sizes, weights, panel=panel)
 
         return emit
 
@@ -334,7 +338,7 @@ class _Call:
         batch = _loop(found.right.index[0], found.nest.loops)
         with self.w.nest([] if batch is None else [batch]):
             self.w.micro(
-                f"raot_convolve_{form}_f32" if form else "raot_convolve_f32", out=out,
+                f"raot_{form}_f32", out=out,
                 image=_begin(found.right), weights=weights,
                 start=_begin(found.start) if isinstance(found.start, Load) else out,
                 other=_begin(end.other) if end.other is not None else out, **more, **sizes,
@@ -365,7 +369,7 @@ EXAMPLES = (
         before=CHANNELS_LAST,
         after="""
             kernel @conv(%x: f32[1, 3, 5, 4], %w.packed: f32[32]) -> (%y: f32[1, 3, 5, 8]) {
-              micro raot_convolve_last_f32(...
+              micro raot_convolve_nhwc_f32(...
             }""",
     ),
     Example(why="no image: the matrix has no batch axis", target="dsp", before=MATMUL),

@@ -164,7 +164,7 @@ class _Rows:
             self._gather(tile.at(w), tile.count)
             w.micro(
                 "raot_multiply_rows_s8", sums=sums, weights=pack.first(weights), rows=self.rows,
-                bias=pack.first(bias), channels=channels, depth=self.depth, places=tile.count,
+                bias=pack.first(bias), channels=channels, depth=self.depth, positions=tile.count,
             )  # fmt: skip
             with w.range(own, found.channel.stop) as channel, w.range("p", tile.count) as p:
                 at = {**tile.at(w, p), own: channel}
@@ -175,8 +175,8 @@ class _Rows:
         image = _image_at(self.w, found, self.roles, at, ROWS)
         line, depth = image.line, image.channel.count
         self.w.micro(
-            f"raot_rows_{found.suffix}", rows=self.rows, image=image.first,
-            zero=found.x_zero - flip, flip=flip, depth=self.depth, places=count, count0=depth,
+            f"raot_im2col_{found.suffix}", rows=self.rows, image=image.first,
+            zero=found.x_zero - flip, flip=flip, depth=self.depth, positions=count, count0=depth,
             step0=image.channel.step, to0=1, count1=line.count, first1=line.first,
             last1=line.last, step1=line.step, to1=depth * taps, count2=taps, step2=image.step,
             to2=depth, lead=image.lead, apart=image.pitch, tap=image.dilation, width=image.width,
@@ -309,7 +309,8 @@ def _window_rows(
     line, channel, column = image.line, image.channel, roles.column is not None
     columns = (count - 1) * image.pitch + roles.across.taps if column else count
     w.micro(
-        f"raot_beside_{found.suffix}", strip=strip, image=image.first, zero=found.x_zero - flip,
+        f"raot_im2col_nhwc_{found.suffix}", strip=strip, image=image.first,
+        zero=found.x_zero - flip,
         flip=flip, channels=channel.count, lines=line.count, first1=line.first, last1=line.last,
         channel_step=ONE if roles.channel is None else channel.step, line_step=line.step,
         columns=columns, first=image.lead, width=image.width if column else count,
@@ -372,14 +373,14 @@ def _multiply(
         if part < p.groups:
             channels = w.short("channels", dim_min(channels - first * 4, part * 4))
         w.micro(
-            "raot_multiply_last_s8", sums=operands.sums, rows=operands.rows, groups=groups,
+            "raot_multiply_nhwc_s8", sums=operands.sums, rows=operands.rows, groups=groups,
             weights=p.pack.first(operands.weights, first), depth=p.found.depth,
-            places=tile.count, row_step=operands.step,
+            positions=tile.count, row_step=operands.step,
         )  # fmt: skip
         w.micro(
-            f"raot_last_{one.form}{one.suffix}", out=out(first * 4), sums=operands.sums,
+            f"raot_requantize_nhwc_{one.form}{one.suffix}", out=out(first * 4), sums=operands.sums,
             scales=p.pack.first(operands.scales, first * (4 * one.parts)), channels=channels,
-            places=tile.count, out_step=moves[0], channel_step=moves[1], zero=one.zero,
+            positions=tile.count, out_step=moves[0], channel_step=moves[1], zero=one.zero,
             low=one.low, high=one.high,
         )  # fmt: skip
 
@@ -389,12 +390,14 @@ def _add_quantized(p: _Pairs, staged: Buffer, at: Mapping[str, Dim], count: Dim)
     found, added = p.found, quantized_add(p.rest)
     if added is None or not p.last or found.channel is None:
         return False
-    places = (added.store, added.other)
-    steps = [[stride(place, name) for name in (found.channel.variable, p.last)] for place in places]
+    positions = (added.store, added.other)
+    steps = [
+        [stride(place, name) for name in (found.channel.variable, p.last)] for place in positions
+    ]
     inner, outer = (0, 1) if p.apart == 1 else (1, 0)
     if any(step[inner] != 1 for step in steps):
         return False
-    if p.joined and not all(rows_follow(found, place) for place in places):
+    if p.joined and not all(rows_follow(found, place) for place in positions):
         return False
     out, other = steps[0][outer], steps[1][outer]
     if out is None or other is None:
@@ -407,7 +410,7 @@ def _add_quantized(p: _Pairs, staged: Buffer, at: Mapping[str, Dim], count: Dim)
         sizes = (ONE, count * channels, ZERO, ZERO, ZERO)
     names = ("rows", "columns", "out_step", "a_step", "b_step")
     p.w.micro(
-        "raot_sum_codes_s8", out=moved(added.store, at), a=staged, b=moved(added.other, at),
+        "raot_qadd_s8", out=moved(added.store, at), a=staged, b=moved(added.other, at),
         by_a=added.by, by_b=added.by_other, more=added.more, shift=added.shift,
         **dict(zip(names, sizes, strict=True)),
     )  # fmt: skip
@@ -448,9 +451,9 @@ EXAMPLES = (
         after="""
             kernel @dot(%x: i8[n, 4], %w.blocks: i8[1, 1, 4, 16], %w.start: i32[4]) ...
               for tile in 0..(n + 7) // 8 {
-                let places = min(8, n - 8*tile)
-                micro raot_rows_s8(...
-                micro raot_multiply_rows_s8(...) [4, 16, places]
+                let positions = min(8, n - 8*tile)
+                micro raot_im2col_s8(...
+                micro raot_multiply_rows_s8(...) [4, 16, positions]
             ...""",
     ),
     Example(why="sums of three products are too short", target="mve", before=SHORT_SUMS),

@@ -1,6 +1,6 @@
 """Depthwise convolutions for Helium, windows of at most three by four.
 
-Some lines of a channel at a time are interleaved by four (`depthwise_quads.h`), so that one
+Some lines of a channel at a time are interleaved by four (`depthwise_interleaved4.h`), so that one
 load is a window of two positions. Lines may be columns of the image: windows follow each other
 along the longer axis. Works for channels-first and channels-last.
 """
@@ -120,25 +120,26 @@ class _Windows:
 
     def _border(self, size: Dim) -> None:
         zero = self.found.x_zero - flip_of(self.found)
-        self.w.micro("raot_frame_quads", quads=self.quads, zero=zero, count=size)
+        self.w.micro("raot_fill_interleaved4", rows4=self.quads, zero=zero, count=size)
 
     def _band(self, first: Dim, height: Dim) -> None:
         found, w, axes, one = self.found, self.w, self.axes, self.one
         lines, along = axes.lines, axes.along
         blocks = ceildiv(height, axes.outs)
         w.micro(
-            f"raot_quads_{found.suffix}", quads=self.quads, image=image_of(found.x, (lines, along)),
+            f"raot_interleave4_{found.suffix}", rows4=self.quads,
+            image=image_of(found.x, (lines, along)),
             flip=flip_of(found), blocks=blocks, length=self.length,
             top=first * lines.stride - lines.before, left=-along.before, lines=lines.size,
             columns=along.size, line_step=lines.step, step=along.step,
         )  # fmt: skip
         w.micro(
-            "raot_multiply_quads_s8", sums=self.sums, quads=self.quads,
+            "raot_depthwise_interleaved4_s8", sums=self.sums, rows4=self.quads,
             weights=self.pack.first(self.weights), blocks=blocks, outs=axes.outs,
             count=along.positions, stride=along.stride, length=self.length,
         )  # fmt: skip
         w.micro(
-            f"raot_channel_{one.form}{one.suffix}",
+            f"raot_requantize_channel_{one.form}{one.suffix}",
             out=moved(self.store, {lines.variable: first, along.variable: ZERO}), sums=self.sums,
             start=self.pack.first(self.start), scale=self.pack.first(self.scales), lines=height,
             count=along.positions, line_step=axes.steps[0], step=axes.steps[1], zero=one.zero,
@@ -161,11 +162,11 @@ EXAMPLES = (
         before=DEPTHWISE_INTEGER,
         after="""
             kernel @conv(...
-              micro raot_frame_quads(...
+              micro raot_fill_interleaved4(...
               for c in 0..2 {
-                micro raot_quads_s8(...
-                micro raot_multiply_quads_s8(...
-                micro raot_channel_f32(...
+                micro raot_interleave4_s8(...
+                micro raot_depthwise_interleaved4_s8(...
+                micro raot_requantize_channel_f32(...
               }
             }""",
     ),

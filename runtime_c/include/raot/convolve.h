@@ -5,15 +5,15 @@
  * j])
  *
  * where line i * line_step - line_pad + y * line_apart and pixel j * ... + x * ... of the image
- * meet tap (y, x). Each sum is added up by raot_fmaf. raot_convolve_f32: channels, lines, pixels,
- * taps in the order channel, y, x, weights so for each filter; where taps reach beyond the image
- * zeros count, and `panel` holds taps of `tile` pixels, unless `direct` says that pixels lie as
- * such a panel. raot_convolve_last_f32: lines, pixels, channels, taps in the order y, x, channel;
- * weights so for each RAOT_TILE_COLUMNS filters, which are contiguous, the last ones without
- * padding; taps beyond the image do not count, and taps of a line are not `apart`.
+ * meet tap (y, x). Each sum is added up by raot_fmaf. raot_convolve_nchw_f32: channels, lines,
+ * pixels, taps in the order channel, y, x, weights so for each filter; where taps reach beyond the
+ * image zeros count, and `panel` holds taps of `tile` pixels, unless `direct` says that pixels lie
+ * as such a panel. raot_convolve_nhwc_f32: lines, pixels, channels, taps in the order y, x,
+ * channel; weights so for each RAOT_TILE_COLUMNS filters, which are contiguous, the last ones
+ * without padding; taps beyond the image do not count, and taps of a line are not `apart`.
  *
- * raot_convolve_each_f32: the same image, one filter for each channel, weights in the order y, x,
- * channel. raot_convolve_planes_f32: one filter for each channel, channels first in image and
+ * raot_depthwise_nhwc_f32: the same image, one filter for each channel, weights in the order y, x,
+ * channel. raot_depthwise_nchw_f32: one filter for each channel, channels first in image and
  * weights; taps beyond the image do not count.
  *
  * `out` and `other` may be the same.
@@ -139,8 +139,8 @@ __attribute__((noinline, unused)) static void raot_gather_tap(float *to, const f
 }
 
 __attribute__((noinline, unused)) static void
-raot_convolve_f32(float *out, const float *image, const float *weights, const float *start,
-                  const float *other, float *panel, const struct raot_convolve *is)
+raot_convolve_nchw_f32(float *out, const float *image, const float *weights, const float *start,
+                       const float *other, float *panel, const struct raot_convolve *is)
 {
     const int32_t all = is->out_lines * is->out_pixels;
     const int32_t taps = is->channels * is->line_taps * is->pixel_taps;
@@ -164,11 +164,11 @@ raot_convolve_f32(float *out, const float *image, const float *weights, const fl
         }
         for (int32_t f = 0; f < is->filters; f += RAOT_FEW_ROWS) {
             const int32_t rows = is->filters - f < RAOT_FEW_ROWS ? is->filters - f : RAOT_FEW_ROWS;
-            const int32_t place = f * all + at;
+            const int32_t position = f * all + at;
             float sums[RAOT_FEW_ROWS * RAOT_TILE_COLUMNS];
             raot_start_sums(sums, rows, columns, is->starts != 0 ? start + f : NULL, 1, 0);
             raot_multiply_f32(rows, columns, levels, weights + f * taps, taps, right, sums);
-            raot_keep_sums(out + place, other + place, sums, rows, columns, all, is);
+            raot_keep_sums(out + position, other + position, sums, rows, columns, all, is);
         }
     }
 }
@@ -191,7 +191,7 @@ static inline int32_t raot_alike(int32_t j, struct raot_inside inside,
 }
 
 __attribute__((noinline, unused)) static void
-raot_convolve_last_f32(float *out, const float *image, const float *weights, const float *start,
+raot_convolve_nhwc_f32(float *out, const float *image, const float *weights, const float *start,
                        const float *other, const struct raot_convolve *is)
 {
     const int32_t depth = is->channels;
@@ -214,7 +214,7 @@ raot_convolve_last_f32(float *out, const float *image, const float *weights, con
             for (int32_t f = 0; f < is->filters; f += RAOT_TILE_COLUMNS) {
                 const int32_t columns =
                     is->filters - f < RAOT_TILE_COLUMNS ? is->filters - f : RAOT_TILE_COLUMNS;
-                const int32_t place = (i * is->out_pixels + j) * is->filters + f;
+                const int32_t position = (i * is->out_pixels + j) * is->filters + f;
                 const int32_t tap = depth * columns;
                 const int32_t packed =
                     (f * taps) * depth + (down.first * is->pixel_taps + across.first) * tap;
@@ -224,7 +224,8 @@ raot_convolve_last_f32(float *out, const float *image, const float *weights, con
                 raot_start_sums(sums, rows, columns, is->starts != 0 ? start + f : NULL, 0, 1);
                 raot_multiply_f32(rows, columns, levels, image + from, is->pixel_step * depth,
                                   weights + packed, sums);
-                raot_keep_sums(out + place, other + place, sums, rows, columns, is->filters, is);
+                raot_keep_sums(out + position, other + position, sums, rows, columns, is->filters,
+                               is);
             }
         }
     }
@@ -266,8 +267,8 @@ __attribute__((noinline, unused)) static void raot_add_products(float *sums, con
 }
 
 __attribute__((noinline, unused)) static void
-raot_convolve_each_f32(float *out, const float *image, const float *weights, const float *start,
-                       const float *other, const struct raot_convolve *is)
+raot_depthwise_nhwc_f32(float *out, const float *image, const float *weights, const float *start,
+                        const float *other, const struct raot_convolve *is)
 {
     const int32_t depth = is->channels;
     const int32_t pixels = is->out_lines * is->out_pixels;
@@ -280,7 +281,7 @@ raot_convolve_each_f32(float *out, const float *image, const float *weights, con
             raot_inside(pixel, is->pixel_apart, is->pixel_taps, is->pixels);
         for (int32_t c = 0; c < depth; c += RAOT_TILE_COLUMNS) {
             const int32_t columns = depth - c < RAOT_TILE_COLUMNS ? depth - c : RAOT_TILE_COLUMNS;
-            const int32_t place = at * depth + c;
+            const int32_t position = at * depth + c;
             float sums[RAOT_TILE_COLUMNS];
             raot_start_sums(sums, 1, columns, is->starts != 0 ? start + c : NULL, 0, 1);
             for (int32_t y = down.first; y < down.last; y++) {
@@ -291,7 +292,7 @@ raot_convolve_each_f32(float *out, const float *image, const float *weights, con
                                       weights + ((y * is->pixel_taps + x) * depth + c), columns);
                 }
             }
-            raot_keep_sums(out + place, other + place, sums, 1, columns, 0, is);
+            raot_keep_sums(out + position, other + position, sums, 1, columns, 0, is);
         }
     }
 }
@@ -358,8 +359,8 @@ raot_add_plane(float *sums, const float *plane, const float *taps, int32_t i, in
 }
 
 __attribute__((noinline, unused)) static void
-raot_convolve_planes_f32(float *out, const float *image, const float *weights, const float *start,
-                         const float *other, const struct raot_convolve *is)
+raot_depthwise_nchw_f32(float *out, const float *image, const float *weights, const float *start,
+                        const float *other, const struct raot_convolve *is)
 {
     const int32_t wide = is->out_pixels;
     const int32_t lines = wide < RAOT_TILE_COLUMNS ? RAOT_TILE_COLUMNS / wide : 1;

@@ -1,14 +1,14 @@
 /*
  * depthwise_lanes.h - integer convolutions of each channel by itself, for cores with vectors.
  *
- * raot_depthwise_places: of one channel, places side by side in a strip (gather_codes.h):
+ * raot_depthwise_positions: of one channel, positions side by side in a strip (gather.h):
  *
- *     sums[p] = bias[0] + strip[offsets[t] + p] * weights[t]      for p < places
+ *     sums[p] = bias[0] + strip[offsets[t] + p] * weights[t]      for p < positions
  *
  * summed over t < taps. Of the strip `extent` bytes may be read, sums are written in sixteens;
  * there is one weight more where taps are odd, which is 0.
  *
- * raot_depthwise_channels: of one place, channels side by side:
+ * raot_depthwise_channels: of one position, channels side by side:
  *
  *     sums[c] = bias[c] + (image[i * step0 + j * step1 + c] - zero) * weights[tap][c]
  *
@@ -21,12 +21,12 @@
 #include <stdint.h>
 
 #include "copy.h"
-#include "gather_codes.h"
+#include "gather.h"
 
 __attribute__((always_inline)) static inline void
-raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
-                      const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
-                      int32_t extent, const int32_t sign)
+raot_depthwise_positions(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
+                         const int16_t *weights, const int32_t *bias, int32_t taps,
+                         int32_t positions, int32_t extent, const int32_t sign)
 {
 #if defined(__AVX2__)
     int32_t farthest = 0;
@@ -34,7 +34,7 @@ raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offset
     for (int32_t t = 0; t < taps; t++) {
         farthest = offsets[t] > farthest ? offsets[t] : farthest;
     }
-    for (int32_t p = 0; p < places; p += 16) {
+    for (int32_t p = 0; p < positions; p += 16) {
         const int whole = farthest + p + 16 <= extent;
         __m256i low = _mm256_set1_epi32(bias[0]);
         __m256i high = low;
@@ -43,8 +43,8 @@ raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offset
             const int32_t beside = offsets[t + 1 < taps ? t + 1 : t] + p;
             const __m128i a = raot_bytes(strip + here, whole ? 16 : extent - here);
             const __m128i b = raot_bytes(strip + beside, whole ? 16 : extent - beside);
-            const __m256i x = raot_codes(_mm_unpacklo_epi8(a, b), sign);
-            const __m256i y = raot_codes(_mm_unpackhi_epi8(a, b), sign);
+            const __m256i x = raot_i16_values(_mm_unpacklo_epi8(a, b), sign);
+            const __m256i y = raot_i16_values(_mm_unpackhi_epi8(a, b), sign);
             int32_t pair;
             RAOT_COPY(&pair, weights + t, sizeof pair);
             const __m256i by = _mm256_set1_epi32(pair);
@@ -56,14 +56,14 @@ raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offset
     }
 #else
     (void)extent;
-    for (int32_t p = 0; p < places; p++) {
+    for (int32_t p = 0; p < positions; p++) {
         sums[p] = bias[0];
     }
     for (int32_t t = 0; t < taps; t++) {
         const uint8_t *const from = strip + offsets[t];
         const int32_t by = weights[t];
-        for (int32_t p = 0; p < places; p++) {
-            const uint32_t product = (uint32_t)(raot_code(from[p], sign) * by);
+        for (int32_t p = 0; p < positions; p++) {
+            const uint32_t product = (uint32_t)(raot_i16_value(from[p], sign) * by);
             sums[p] = (int32_t)((uint32_t)sums[p] + product);
         }
     }
@@ -71,28 +71,28 @@ raot_depthwise_places(int32_t *sums, const uint8_t *strip, const int32_t *offset
 }
 
 __attribute__((noinline, unused)) static void
-raot_depthwise_places_s8(int32_t *sums, const int8_t *strip, const int32_t *offsets,
-                         const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
-                         int32_t extent)
+raot_depthwise_positions_s8(int32_t *sums, const int8_t *strip, const int32_t *offsets,
+                            const int16_t *weights, const int32_t *bias, int32_t taps,
+                            int32_t positions, int32_t extent)
 {
-    raot_depthwise_places(sums, (const uint8_t *)strip, offsets, weights, bias, taps, places,
-                          extent, 128);
+    raot_depthwise_positions(sums, (const uint8_t *)strip, offsets, weights, bias, taps, positions,
+                             extent, 128);
 }
 
 __attribute__((noinline, unused)) static void
-raot_depthwise_places_u8(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
-                         const int16_t *weights, const int32_t *bias, int32_t taps, int32_t places,
-                         int32_t extent)
+raot_depthwise_positions_u8(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
+                            const int16_t *weights, const int32_t *bias, int32_t taps,
+                            int32_t positions, int32_t extent)
 {
-    raot_depthwise_places(sums, strip, offsets, weights, bias, taps, places, extent, 0);
+    raot_depthwise_positions(sums, strip, offsets, weights, bias, taps, positions, extent, 0);
 }
 
 #if defined(__AVX2__)
 /* Sixteen channels of a tap, as numbers less `less`. */
 __attribute__((always_inline)) static inline __m256i
-raot_sixteen_codes(const uint8_t *from, __m256i less, const int32_t sign)
+raot_sixteen_values(const uint8_t *from, __m256i less, const int32_t sign)
 {
-    return _mm256_sub_epi16(raot_codes(raot_bytes(from, 16), sign), less);
+    return _mm256_sub_epi16(raot_i16_values(raot_bytes(from, 16), sign), less);
 }
 #endif
 
@@ -117,8 +117,8 @@ raot_depthwise_channels(int32_t *sums, const uint8_t *image, const int16_t *weig
             const int16_t *by = weights + (i * count1 + first1) * channels + c;
             int32_t j = first1;
             for (; j + 2 <= last1; j += 2) {
-                const __m256i x = raot_sixteen_codes(from, less, sign);
-                const __m256i y = raot_sixteen_codes(from + step1, less, sign);
+                const __m256i x = raot_sixteen_values(from, less, sign);
+                const __m256i y = raot_sixteen_values(from + step1, less, sign);
                 const __m256i u = _mm256_loadu_si256((const __m256i *)(const void *)by);
                 const __m256i v =
                     _mm256_loadu_si256((const __m256i *)(const void *)(by + channels));
@@ -131,7 +131,7 @@ raot_depthwise_channels(int32_t *sums, const uint8_t *image, const int16_t *weig
             }
             if (j < last1) {
                 const __m256i none = _mm256_setzero_si256();
-                const __m256i x = raot_sixteen_codes(from, less, sign);
+                const __m256i x = raot_sixteen_values(from, less, sign);
                 const __m256i u = _mm256_loadu_si256((const __m256i *)(const void *)by);
                 low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(x, none),
                                                               _mm256_unpacklo_epi16(u, none)));
@@ -154,7 +154,7 @@ raot_depthwise_channels(int32_t *sums, const uint8_t *image, const int16_t *weig
             const int16_t *const by = weights + (i * count1 + j) * channels;
             for (int32_t rest = c; rest < channels; rest++) {
                 const uint32_t product =
-                    (uint32_t)((raot_code(from[rest], sign) - zero) * by[rest]);
+                    (uint32_t)((raot_i16_value(from[rest], sign) - zero) * by[rest]);
                 sums[rest] = (int32_t)((uint32_t)sums[rest] + product);
             }
         }

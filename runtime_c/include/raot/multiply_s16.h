@@ -1,9 +1,9 @@
 /*
  * multiply_s16.h - integer contractions for cores that multiply pairs of 16-bit numbers.
  *
- * Two places of the output are worked on at once. `columns` holds what their windows cover, as
- * 16-bit numbers: element k of place p is columns[4 * (k / 2) + 2 * p + k % 2], so that two
- * products are one SMLAD and the elements of four products of both places are one LDM.
+ * Two positions of the output are worked on at once. `columns` holds what their windows cover, as
+ * 16-bit numbers: element k of position p is columns[4 * (k / 2) + 2 * p + k % 2], so that two
+ * products are one SMLAD and the elements of four products of both positions are one LDM.
  * Weights of two channels lie side by side, four k at a time: weights[n / 2][k / 4][n % 2][k % 4];
  * 8-bit ones with the two in the middle exchanged, as SXTB16 takes bytes apart. Sums wrap.
  * `columns` and `weights` are at multiples of four bytes.
@@ -90,7 +90,7 @@ RAOT_COLUMN(u8, uint8_t)
 #if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP) && \
     defined(__ARM_FEATURE_UNALIGNED)
 /*
- * Three neighbors for each of two neighboring places, of `pairs` pairs of elements `step`
+ * Three neighbors for each of two neighboring positions, of `pairs` pairs of elements `step`
  * apart: four bytes of each hold them all. EXTEND is SXTB16 or UXTB16.
  */
 #define RAOT_COLUMNS_OF_THREE(N, T, EXTEND)                                                        \
@@ -205,10 +205,10 @@ RAOT_COLUMNS(u8, uint8_t)
 
 #if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP)
 /*
- * Four products of two channels at two places: r0, r2 and r3, r11 sums, r1 weights, r12 columns,
- * lr quads left.
+ * Four products of two channels at two positions: r0, r2 and r3, r11 sums, r1 weights, r12 columns,
+ * lr blocks left.
  */
-#define RAOT_QUAD_S16                \
+#define RAOT_FOUR_STEPS_S16          \
     "ldmia r12!, {r4, r5, r6, r7}\n" \
     "ldrd r8, r10, [r1], #8\n"       \
     "smlad r0, r8, r4, r0\n"         \
@@ -221,7 +221,7 @@ RAOT_COLUMNS(u8, uint8_t)
     "smlad r3, r10, r6, r3\n"        \
     "smlad r11, r10, r7, r11\n"
 
-#define RAOT_QUAD_S8                 \
+#define RAOT_FOUR_STEPS_S8           \
     "ldmia r12!, {r4, r5, r6, r7}\n" \
     "ldr r8, [r1], #4\n"             \
     "sxtb16 r10, r8\n"               \
@@ -240,14 +240,14 @@ RAOT_COLUMNS(u8, uint8_t)
 
 /*
  * Stack: 0 sums, 4 weights, 8 columns, 12 bias, 16 saved registers; arguments: 48 channels, 52
- * quads.
+ * blocks.
  */
 /* clang-format off */
 #define RAOT_MULTIPLY(N, T, QUAD) \
     RAOT_NAKED static void raot_multiply_##N( \
         RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const T *weights, \
         RAOT_ARGUMENT const int16_t *columns, RAOT_ARGUMENT const int32_t *bias, \
-        RAOT_ARGUMENT int32_t channels, RAOT_ARGUMENT int32_t quads) \
+        RAOT_ARGUMENT int32_t channels, RAOT_ARGUMENT int32_t blocks) \
     { \
         __asm volatile( \
             "push {r0-r8, r10, r11, lr}\n" \
@@ -263,11 +263,11 @@ RAOT_COLUMNS(u8, uint8_t)
             "5: add sp, #16\n pop {r4-r8, r10, r11, pc}\n"); \
     }
 /* clang-format on */
-RAOT_MULTIPLY(s16, int16_t, RAOT_QUAD_S16)
-RAOT_MULTIPLY(s8, int8_t, RAOT_QUAD_S8)
+RAOT_MULTIPLY(s16, int16_t, RAOT_FOUR_STEPS_S16)
+RAOT_MULTIPLY(s8, int8_t, RAOT_FOUR_STEPS_S8)
 #undef RAOT_MULTIPLY
-#undef RAOT_QUAD_S16
-#undef RAOT_QUAD_S8
+#undef RAOT_FOUR_STEPS_S16
+#undef RAOT_FOUR_STEPS_S8
 #elif defined(RAOT_DSP)
 /* Weights of one channel: k = 0 and 1, k = 2 and 3. */
 #define RAOT_WEIGHTS_S16(W, FIRST, LAST)   \
@@ -283,7 +283,7 @@ RAOT_MULTIPLY(s8, int8_t, RAOT_QUAD_S8)
 #define RAOT_MULTIPLY(N, T, WEIGHTS) \
     __attribute__((noinline, unused)) static void raot_multiply_##N( \
         int32_t *sums, const T *weights, const int16_t *columns, const int32_t *bias, \
-        int32_t channels, int32_t quads) \
+        int32_t channels, int32_t blocks) \
     { \
         for (int32_t n = 0; n < channels; n += 2) { \
             const int16_t *x = columns; \
@@ -291,7 +291,7 @@ RAOT_MULTIPLY(s8, int8_t, RAOT_QUAD_S8)
             int32_t b = a; \
             int32_t c = bias[n + 1]; \
             int32_t d = c; \
-            for (int32_t k = 0; k < quads; k++) { \
+            for (int32_t k = 0; k < blocks; k++) { \
                 const int16x2_t first0 = (int16x2_t)raot_dsp_load(x); \
                 const int16x2_t first1 = (int16x2_t)raot_dsp_load(x + 2); \
                 const int16x2_t last0 = (int16x2_t)raot_dsp_load(x + 4); \
@@ -324,14 +324,14 @@ RAOT_MULTIPLY(s8, int8_t, RAOT_WEIGHTS_S8)
 #define RAOT_MULTIPLY(N, T, MIDDLE) \
     __attribute__((unused)) static void raot_multiply_##N( \
         int32_t *sums, const T *weights, const int16_t *columns, const int32_t *bias, \
-        int32_t channels, int32_t quads) \
+        int32_t channels, int32_t blocks) \
     { \
         static const int32_t order[4] = {0, MIDDLE, 3 - MIDDLE, 3}; \
         for (int32_t n = 0; n < channels; n++) { \
-            const T *const w = weights + (n / 2) * quads * 8 + (n % 2) * 4; \
+            const T *const w = weights + (n / 2) * blocks * 8 + (n % 2) * 4; \
             for (int32_t p = 0; p < 2; p++) { \
                 uint32_t sum = (uint32_t)bias[n]; \
-                for (int32_t k = 0; k < 4 * quads; k++) { \
+                for (int32_t k = 0; k < 4 * blocks; k++) { \
                     const int32_t x = columns[4 * (k / 2) + 2 * p + k % 2]; \
                     sum += (uint32_t)(w[(k / 4) * 8 + order[k % 4]] * x); \
                 } \

@@ -1,7 +1,7 @@
 /*
  * multiply_s8.h - integer contractions for cores with vectors of bytes.
  *
- * Up to RAOT_ROWS places of the output are worked on at once. What the window of each covers
+ * Up to RAOT_ROWS positions of the output are worked on at once. What the window of each covers
  * is gathered into a row of `depth` signed bytes, a multiple of 16. Weights of four channels lie
  * side by side, 16 k at a time: weights[n / 4][k / 16][n % 4][k % 16]. Sums wrap.
  */
@@ -29,21 +29,21 @@ static inline void raot_fill_16(int8_t *to, uint32_t four)
 }
 
 /*
- * Gathers the windows of `places` places, which lie side by side in a row of the output.
+ * Gathers the windows of `positions` positions, which lie side by side in a row of the output.
  * Element (i, j, t) of a window comes at i * to0 + j * to1 + t * to2 of its row: i < count0 are
  * channels, first1..last1 of count1 are rows of the image, and t < count2 are columns, of which
- * place p has lead + p * apart + t * tap; those outside 0..width are cut off. `image` is column
+ * position p has lead + p * apart + t * tap; those outside 0..width are cut off. `image` is column
  * 0 of the first row inside, columns are step2 elements apart. What is cut off is `zero`.
  * `flip` is 0, or 128 where the image has unsigned bytes: they become signed.
  */
 __attribute__((noinline, unused)) static void
-raot_rows_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip, int32_t depth,
-                      int32_t places, int32_t count0, int32_t step0, int32_t to0, int32_t count1,
-                      int32_t first1, int32_t last1, int32_t step1, int32_t to1, int32_t count2,
-                      int32_t step2, int32_t to2, int32_t lead, int32_t apart, int32_t tap,
-                      int32_t width)
+raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip,
+                        int32_t depth, int32_t positions, int32_t count0, int32_t step0,
+                        int32_t to0, int32_t count1, int32_t first1, int32_t last1, int32_t step1,
+                        int32_t to1, int32_t count2, int32_t step2, int32_t to2, int32_t lead,
+                        int32_t apart, int32_t tap, int32_t width)
 {
-    const int32_t end = lead + (places - 1) * apart + (count2 - 1) * tap;
+    const int32_t end = lead + (positions - 1) * apart + (count2 - 1) * tap;
 
     if (first1 > 0 || last1 < count1 || lead < 0 || end >= width) {
         const uint32_t four = ((uint32_t)zero & 0xffu) * 0x01010101u;
@@ -62,9 +62,9 @@ raot_rows_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t 
         to1 = 0;
     }
 #if defined(RAOT_MVE)
-    const uint16x8_t place = vidupq_n_u16(0, 1);
-    const uint16x8_t offsets = vmulq_n_u16(place, (uint16_t)(apart * step2));
-    const uint16x8_t at = vmulq_n_u16(place, (uint16_t)depth);
+    const uint16x8_t position = vidupq_n_u16(0, 1);
+    const uint16x8_t offsets = vmulq_n_u16(position, (uint16_t)(apart * step2));
+    const uint16x8_t at = vmulq_n_u16(position, (uint16_t)depth);
     const int beside = apart * step2 == 1 && flip == 0;
 #endif
     /*@ loop unroll 4096; */
@@ -76,13 +76,13 @@ raot_rows_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t 
             int8_t *const to = rows + j * to1 + t * to2;
             /* Places low..high have this column. */
             int32_t low = 0;
-            int32_t high = places;
+            int32_t high = positions;
             if (apart == 1) {
                 low = column < 0 ? -column : 0;
-                high = width - column < places ? width - column : places;
+                high = width - column < positions ? width - column : positions;
             } else if (lead < 0 || end >= width) {
                 /*@ loop unroll 4096; */
-                while (low < places && column + low * apart < 0) {
+                while (low < positions && column + low * apart < 0) {
                     low++;
                 }
                 /*@ loop unroll 4096; */
@@ -90,7 +90,7 @@ raot_rows_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t 
                     high--;
                 }
             } else {
-                /* all places have it */
+                /* all positions have it */
             }
             if (step0 == 1 && to0 == 1 && count0 >= 8) {
                 for (int32_t p = low; p < high; p++) {
@@ -118,7 +118,7 @@ raot_rows_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t 
                 }
                 if (high > low && i < count0) {
                     const mve_pred16_t some =
-                        vcmpcsq_m_n_u16(place, (uint16_t)low, vctp16q((uint32_t)high));
+                        vcmpcsq_m_n_u16(position, (uint16_t)low, vctp16q((uint32_t)high));
                     for (; i < count0; i++) {
                         uint16x8_t x = vldrbq_gather_offset_z_u16(source, offsets, some);
                         x = veorq_u16(x, vdupq_n_u16((uint16_t)flip));
@@ -131,8 +131,8 @@ raot_rows_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t 
 #else
             for (int32_t i = 0; i < count0; i++) {
                 for (int32_t p = low; p < high; p++) {
-                    const int32_t place = (column + p * apart) * step2 + i * step0;
-                    to[p * depth + i * to0] = (int8_t)(line[place] ^ flip);
+                    const int32_t position = (column + p * apart) * step2 + i * step0;
+                    to[p * depth + i * to0] = (int8_t)(line[position] ^ flip);
                 }
             }
 #endif
@@ -140,12 +140,12 @@ raot_rows_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t 
     }
 }
 
-#define raot_rows_s8_unpacked(rows, image, ...) \
-    raot_rows_u8_unpacked(rows, (const uint8_t *)(image), __VA_ARGS__)
+#define raot_im2col_s8_unpacked(rows, image, ...) \
+    raot_im2col_u8_unpacked(rows, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
  * sums[n * RAOT_ROWS + p] = bias[n] + the products of row p and the weights of channel n, for
- * `places` places, one at least (and one more where that is odd), and `channels` channels, a
+ * `positions` positions, one at least (and one more where that is odd), and `channels` channels, a
  * multiple of four.
  */
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
@@ -183,11 +183,11 @@ RAOT_NAKED static void raot_rows_by_four_s8(
 
 __attribute__((noinline, unused)) static void
 raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows, const int32_t *bias,
-                      int32_t channels, int32_t depth, int32_t places)
+                      int32_t channels, int32_t depth, int32_t positions)
 {
     for (int32_t n = 0; n < channels; n += 4) {
         raot_rows_by_four_s8(sums + n * RAOT_ROWS, weights + n * depth, rows, bias + n, depth,
-                             (places + 1) / 2);
+                             (positions + 1) / 2);
     }
 }
 #elif defined(RAOT_MVE)
@@ -195,13 +195,13 @@ raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows, 
    find four of them. */
 __attribute__((noinline, unused)) static void
 raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows, const int32_t *bias,
-                      int32_t channels, int32_t depth, int32_t places)
+                      int32_t channels, int32_t depth, int32_t positions)
 {
     for (int32_t n = 0; n < channels; n += 2) {
         const int8_t *const channel = weights + n / 4 * 4 * depth + n % 4 * 16;
         const int8_t *x = rows;
         int32_t *to = sums + n * RAOT_ROWS;
-        for (int32_t p = 0; p < places; p += 2) {
+        for (int32_t p = 0; p < positions; p += 2) {
             const int8_t *w = channel;
             const int8_t *y = x + depth;
             const int8_t *const end = y;
@@ -235,11 +235,11 @@ raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows, 
 __attribute__((unused)) static void raot_multiply_rows_s8(int32_t *sums, const int8_t *weights,
                                                           const int8_t *rows, const int32_t *bias,
                                                           int32_t channels, int32_t depth,
-                                                          int32_t places)
+                                                          int32_t positions)
 {
     for (int32_t n = 0; n < channels; n++) {
         const int8_t *const w = weights + n / 4 * 4 * depth + n % 4 * 16;
-        for (int32_t p = 0; p < (places + 1) / 2 * 2; p++) {
+        for (int32_t p = 0; p < (positions + 1) / 2 * 2; p++) {
             uint32_t sum = (uint32_t)bias[n];
             for (int32_t k = 0; k < depth; k++) {
                 sum += (uint32_t)(w[k / 16 * 64 + k % 16] * rows[p * depth + k]);
@@ -251,11 +251,11 @@ __attribute__((unused)) static void raot_multiply_rows_s8(int32_t *sums, const i
 #endif
 
 /* Sizes of the functions below, by name. */
-struct raot_rows {
+struct raot_im2col {
     int32_t zero;
     int32_t flip;
     int32_t depth;
-    int32_t places;
+    int32_t positions;
     int32_t count0;
     int32_t step0;
     int32_t to0;
@@ -273,22 +273,22 @@ struct raot_rows {
     int32_t width;
 };
 
-__attribute__((always_inline)) static inline void raot_rows_s8(int8_t *rows, const int8_t *image,
-                                                               const struct raot_rows *sizes)
+__attribute__((always_inline)) static inline void raot_im2col_s8(int8_t *rows, const int8_t *image,
+                                                                 const struct raot_im2col *sizes)
 {
-    raot_rows_s8_unpacked(rows, image, sizes->zero, sizes->flip, sizes->depth, sizes->places,
-                          sizes->count0, sizes->step0, sizes->to0, sizes->count1, sizes->first1,
-                          sizes->last1, sizes->step1, sizes->to1, sizes->count2, sizes->step2,
-                          sizes->to2, sizes->lead, sizes->apart, sizes->tap, sizes->width);
+    raot_im2col_s8_unpacked(rows, image, sizes->zero, sizes->flip, sizes->depth, sizes->positions,
+                            sizes->count0, sizes->step0, sizes->to0, sizes->count1, sizes->first1,
+                            sizes->last1, sizes->step1, sizes->to1, sizes->count2, sizes->step2,
+                            sizes->to2, sizes->lead, sizes->apart, sizes->tap, sizes->width);
 }
 
-__attribute__((always_inline)) static inline void raot_rows_u8(int8_t *rows, const uint8_t *image,
-                                                               const struct raot_rows *sizes)
+__attribute__((always_inline)) static inline void raot_im2col_u8(int8_t *rows, const uint8_t *image,
+                                                                 const struct raot_im2col *sizes)
 {
-    raot_rows_u8_unpacked(rows, image, sizes->zero, sizes->flip, sizes->depth, sizes->places,
-                          sizes->count0, sizes->step0, sizes->to0, sizes->count1, sizes->first1,
-                          sizes->last1, sizes->step1, sizes->to1, sizes->count2, sizes->step2,
-                          sizes->to2, sizes->lead, sizes->apart, sizes->tap, sizes->width);
+    raot_im2col_u8_unpacked(rows, image, sizes->zero, sizes->flip, sizes->depth, sizes->positions,
+                            sizes->count0, sizes->step0, sizes->to0, sizes->count1, sizes->first1,
+                            sizes->last1, sizes->step1, sizes->to1, sizes->count2, sizes->step2,
+                            sizes->to2, sizes->lead, sizes->apart, sizes->tap, sizes->width);
 }
 
 #endif

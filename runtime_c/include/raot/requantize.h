@@ -113,9 +113,9 @@ raot_requantize_i32_unpacked(int8_t *out, const int32_t *sums, const int32_t *sc
  * the nearest byte where it is none; 32-bit arithmetic that wraps, 0 < shift < 32. `out` may be b.
  */
 __attribute__((noinline, unused)) static void
-raot_sum_codes_s8_unpacked(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows,
-                           int32_t columns, int32_t out_step, int32_t a_step, int32_t b_step,
-                           int32_t by_a, int32_t by_b, int32_t more, int32_t shift)
+raot_qadd_s8_unpacked(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows, int32_t columns,
+                      int32_t out_step, int32_t a_step, int32_t b_step, int32_t by_a, int32_t by_b,
+                      int32_t more, int32_t shift)
 {
     /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
@@ -143,7 +143,7 @@ raot_sum_codes_s8_unpacked(int8_t *out, const int8_t *a, const int8_t *b, int32_
 }
 
 /* Sizes of the functions below, by name. */
-struct raot_sum_codes {
+struct raot_qadd {
     int32_t rows;
     int32_t columns;
     int32_t out_step;
@@ -156,11 +156,10 @@ struct raot_sum_codes {
 };
 
 __attribute__((always_inline)) static inline void
-raot_sum_codes_s8(int8_t *out, const int8_t *a, const int8_t *b, const struct raot_sum_codes *sizes)
+raot_qadd_s8(int8_t *out, const int8_t *a, const int8_t *b, const struct raot_qadd *sizes)
 {
-    raot_sum_codes_s8_unpacked(out, a, b, sizes->rows, sizes->columns, sizes->out_step,
-                               sizes->a_step, sizes->b_step, sizes->by_a, sizes->by_b, sizes->more,
-                               sizes->shift);
+    raot_qadd_s8_unpacked(out, a, b, sizes->rows, sizes->columns, sizes->out_step, sizes->a_step,
+                          sizes->b_step, sizes->by_a, sizes->by_b, sizes->more, sizes->shift);
 }
 
 /* Sizes of the functions below, by name. */

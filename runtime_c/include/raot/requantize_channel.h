@@ -3,7 +3,7 @@
  *
  * out[r * line_step + c * step], for r < lines and c < count, is what becomes of the sum at
  * r * count + c plus `start`, plus `zero`, the nearest number of low..high. Sums are read in
- * eights. The forms are those of requantize_last.h; `scale` is the multiplier, then (but for
+ * eights. The forms are those of requantize_nhwc.h; `scale` is the multiplier, then (but for
  * floats) the shift. Results of seven columns are at most 65535 bytes apart.
  */
 #ifndef RAOT_REQUANTIZE_CHANNEL_H
@@ -11,11 +11,11 @@
 
 #include <stdint.h>
 
-#include "requantize_last.h"
+#include "requantize_nhwc.h"
 
 #if defined(RAOT_MVE_F32)
 /* Even and odd sums apart, then beside each other in 16 bits, where they saturate. */
-#define RAOT_CHANNEL(SCALED)                                                  \
+#define RAOT_REQUANTIZE_CHANNEL(SCALED)                                       \
     const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step); \
     const int16x8_t least = vdupq_n_s16((int16_t)low);                        \
     const int16x8_t most = vdupq_n_s16((int16_t)high);                        \
@@ -44,12 +44,12 @@
             to += 8 * step;                                                   \
         }                                                                     \
     }
-#define RAOT_CHANNEL_F32(X) vcvtnq_s32_f32(vmulq_n_f32(vcvtq_f32_s32(X), by))
-#define RAOT_CHANNEL_NEAREST(X) vrshlq_n_s32(vmulhq_s32(X, vdupq_n_s32(by)), shift)
-#define RAOT_CHANNEL_ABOVE(X) vrshlq_n_s32(vqrdmulhq_n_s32(X, by), shift)
-#define RAOT_CHANNEL_TWICE(X) vrshlq_n_s32(raot_lower(vqrdmulhq_n_s32(X, by)), shift)
+#define RAOT_REQUANTIZE_CHANNEL_F32(X) vcvtnq_s32_f32(vmulq_n_f32(vcvtq_f32_s32(X), by))
+#define RAOT_REQUANTIZE_CHANNEL_NEAREST(X) vrshlq_n_s32(vmulhq_s32(X, vdupq_n_s32(by)), shift)
+#define RAOT_REQUANTIZE_CHANNEL_ABOVE(X) vrshlq_n_s32(vqrdmulhq_n_s32(X, by), shift)
+#define RAOT_REQUANTIZE_CHANNEL_TWICE(X) vrshlq_n_s32(raot_lower(vqrdmulhq_n_s32(X, by)), shift)
 #else
-#define RAOT_CHANNEL(SCALED)                                                                \
+#define RAOT_REQUANTIZE_CHANNEL(SCALED)                                                     \
     for (int32_t r = 0; r < lines; r++) {                                                   \
         for (int32_t c = 0; c < count; c++) {                                               \
             const int32_t sum = (int32_t)((uint32_t)sums[r * count + c] + (uint32_t)start); \
@@ -59,19 +59,23 @@
                                                                             : code);        \
         }                                                                                   \
     }
-#define RAOT_CHANNEL_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
-#define RAOT_CHANNEL_NEAREST(X) raot_last_rounded((int32_t)(((int64_t)(X)*by) >> 32), shift)
-#define RAOT_CHANNEL_ABOVE(X) raot_last_rounded(raot_last_high(X, by), shift)
-#define RAOT_CHANNEL_TWICE(X) raot_last_rounded(raot_last_lower(raot_last_high(X, by)), shift)
+#define RAOT_REQUANTIZE_CHANNEL_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
+#define RAOT_REQUANTIZE_CHANNEL_NEAREST(X) \
+    raot_requantize_nhwc_rounded((int32_t)(((int64_t)(X)*by) >> 32), shift)
+#define RAOT_REQUANTIZE_CHANNEL_ABOVE(X) \
+    raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, by), shift)
+#define RAOT_REQUANTIZE_CHANNEL_TWICE(X)                                                       \
+    raot_requantize_nhwc_rounded(raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, by)), \
+                                 shift)
 #endif
 
-#define RAOT_CHANNEL_FORM(NAME, T, SHIFT, SCALED)                                                  \
+#define RAOT_REQUANTIZE_CHANNEL_FORM(NAME, T, SHIFT, SCALED)                                       \
     __attribute__((always_inline)) static inline void NAME##_of(                                   \
         int8_t *out, const int32_t *sums, int32_t start, const T by, int32_t shift, int32_t lines, \
         int32_t count, int32_t line_step, int32_t step, int32_t zero, int32_t low, int32_t high,   \
         const int beside)                                                                          \
     {                                                                                              \
-        RAOT_CHANNEL(SCALED)                                                                       \
+        RAOT_REQUANTIZE_CHANNEL(SCALED)                                                            \
         (void)beside;                                                                              \
         (void)shift;                                                                               \
     }                                                                                              \
@@ -88,23 +92,27 @@
         }                                                                                          \
     }
 
-RAOT_CHANNEL_FORM(raot_channel_f32_unpacked, float, 0, RAOT_CHANNEL_F32)
-RAOT_CHANNEL_FORM(raot_channel_nearest_unpacked, int32_t, scale[1], RAOT_CHANNEL_NEAREST)
-RAOT_CHANNEL_FORM(raot_channel_twice_unpacked, int32_t, scale[1], RAOT_CHANNEL_TWICE)
-RAOT_CHANNEL_FORM(raot_channel_above_unpacked, int32_t, scale[1], RAOT_CHANNEL_ABOVE)
+RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_f32_unpacked, float, 0,
+                             RAOT_REQUANTIZE_CHANNEL_F32)
+RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_nearest_unpacked, int32_t, scale[1],
+                             RAOT_REQUANTIZE_CHANNEL_NEAREST)
+RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_twice_unpacked, int32_t, scale[1],
+                             RAOT_REQUANTIZE_CHANNEL_TWICE)
+RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_above_unpacked, int32_t, scale[1],
+                             RAOT_REQUANTIZE_CHANNEL_ABOVE)
 
 /* Unsigned bytes lie as signed ones do. */
-#define raot_channel_f32_u8_unpacked(out, ...) \
-    raot_channel_f32_unpacked((int8_t *)(out), __VA_ARGS__)
-#define raot_channel_nearest_u8_unpacked(out, ...) \
-    raot_channel_nearest_unpacked((int8_t *)(out), __VA_ARGS__)
-#define raot_channel_twice_u8_unpacked(out, ...) \
-    raot_channel_twice_unpacked((int8_t *)(out), __VA_ARGS__)
-#define raot_channel_above_u8_unpacked(out, ...) \
-    raot_channel_above_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_requantize_channel_f32_u8_unpacked(out, ...) \
+    raot_requantize_channel_f32_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_requantize_channel_nearest_u8_unpacked(out, ...) \
+    raot_requantize_channel_nearest_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_requantize_channel_twice_u8_unpacked(out, ...) \
+    raot_requantize_channel_twice_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_requantize_channel_above_u8_unpacked(out, ...) \
+    raot_requantize_channel_above_unpacked((int8_t *)(out), __VA_ARGS__)
 
 /* Sizes of the functions below, by name. */
-struct raot_channel {
+struct raot_requantize_channel {
     int32_t lines;
     int32_t count;
     int32_t line_step;
@@ -114,76 +122,77 @@ struct raot_channel {
     int32_t high;
 };
 
-__attribute__((always_inline)) static inline void raot_channel_f32(int8_t *out, const int32_t *sums,
-                                                                   const int32_t *start,
-                                                                   const float *scale,
-                                                                   const struct raot_channel *sizes)
+__attribute__((always_inline)) static inline void
+raot_requantize_channel_f32(int8_t *out, const int32_t *sums, const int32_t *start,
+                            const float *scale, const struct raot_requantize_channel *sizes)
 {
-    raot_channel_f32_unpacked(out, sums, start, scale, sizes->lines, sizes->count, sizes->line_step,
-                              sizes->step, sizes->zero, sizes->low, sizes->high);
+    raot_requantize_channel_f32_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                         sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                         sizes->high);
 }
 
 __attribute__((always_inline)) static inline void
-raot_channel_f32_u8(uint8_t *out, const int32_t *sums, const int32_t *start, const float *scale,
-                    const struct raot_channel *sizes)
+raot_requantize_channel_f32_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
+                               const float *scale, const struct raot_requantize_channel *sizes)
 {
-    raot_channel_f32_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                 sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                 sizes->high);
+    raot_requantize_channel_f32_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                            sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                            sizes->high);
 }
 
 __attribute__((always_inline)) static inline void
-raot_channel_nearest(int8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
-                     const struct raot_channel *sizes)
+raot_requantize_channel_nearest(int8_t *out, const int32_t *sums, const int32_t *start,
+                                const int32_t *scale, const struct raot_requantize_channel *sizes)
 {
-    raot_channel_nearest_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                  sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                  sizes->high);
+    raot_requantize_channel_nearest_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                             sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                             sizes->high);
 }
 
 __attribute__((always_inline)) static inline void
-raot_channel_nearest_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
-                        const int32_t *scale, const struct raot_channel *sizes)
+raot_requantize_channel_nearest_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
+                                   const int32_t *scale,
+                                   const struct raot_requantize_channel *sizes)
 {
-    raot_channel_nearest_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                     sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                     sizes->high);
+    raot_requantize_channel_nearest_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                                sizes->line_step, sizes->step, sizes->zero,
+                                                sizes->low, sizes->high);
 }
 
 __attribute__((always_inline)) static inline void
-raot_channel_above(int8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
-                   const struct raot_channel *sizes)
+raot_requantize_channel_above(int8_t *out, const int32_t *sums, const int32_t *start,
+                              const int32_t *scale, const struct raot_requantize_channel *sizes)
 {
-    raot_channel_above_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                sizes->high);
+    raot_requantize_channel_above_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                           sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                           sizes->high);
 }
 
 __attribute__((always_inline)) static inline void
-raot_channel_above_u8(uint8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
-                      const struct raot_channel *sizes)
+raot_requantize_channel_above_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
+                                 const int32_t *scale, const struct raot_requantize_channel *sizes)
 {
-    raot_channel_above_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                   sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                   sizes->high);
+    raot_requantize_channel_above_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                              sizes->line_step, sizes->step, sizes->zero,
+                                              sizes->low, sizes->high);
 }
 
 __attribute__((always_inline)) static inline void
-raot_channel_twice(int8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
-                   const struct raot_channel *sizes)
+raot_requantize_channel_twice(int8_t *out, const int32_t *sums, const int32_t *start,
+                              const int32_t *scale, const struct raot_requantize_channel *sizes)
 {
-    raot_channel_twice_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                sizes->high);
+    raot_requantize_channel_twice_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                           sizes->line_step, sizes->step, sizes->zero, sizes->low,
+                                           sizes->high);
 }
 
 __attribute__((always_inline)) static inline void
-raot_channel_twice_u8(uint8_t *out, const int32_t *sums, const int32_t *start, const int32_t *scale,
-                      const struct raot_channel *sizes)
+raot_requantize_channel_twice_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
+                                 const int32_t *scale, const struct raot_requantize_channel *sizes)
 {
-    raot_channel_twice_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                   sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                   sizes->high);
+    raot_requantize_channel_twice_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
+                                              sizes->line_step, sizes->step, sizes->zero,
+                                              sizes->low, sizes->high);
 }
 
 #endif

@@ -22,7 +22,7 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
-#define RAOT_EIGHT_CODES
+#define RAOT_EIGHT_BYTES
 typedef struct {
     __m256i scale, odd, half, shift;
 } raot_rescales;
@@ -53,7 +53,7 @@ static inline __m256i raot_eight_numbers(const int32_t *from, int32_t step, int3
 
 /* Eight bytes, the first lowest. */
 __attribute__((always_inline)) static inline uint64_t
-raot_eight_codes(const int32_t *sums, raot_rescales by, int32_t zero, const int exact,
+raot_eight_bytes(const int32_t *sums, raot_rescales by, int32_t zero, const int exact,
                  const int sign)
 {
     __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)sums);
@@ -79,7 +79,7 @@ raot_eight_codes(const int32_t *sums, raot_rescales by, int32_t zero, const int 
 
 #elif defined(__ARM_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
-#define RAOT_EIGHT_CODES
+#define RAOT_EIGHT_BYTES
 typedef struct {
     int32x4x2_t scale, shift;
 } raot_rescales;
@@ -123,7 +123,7 @@ raot_four_rescaled(int32x4_t x, int32x4_t scale, int32x4_t shift, const int exac
 
 /* Eight bytes, the first lowest. */
 __attribute__((always_inline)) static inline uint64_t
-raot_eight_codes(const int32_t *sums, raot_rescales by, int32_t zero, const int exact,
+raot_eight_bytes(const int32_t *sums, raot_rescales by, int32_t zero, const int exact,
                  const int sign)
 {
     const int32x4_t a =
@@ -143,7 +143,7 @@ raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const in
                   int32_t scale_row, const int32_t scale_column, int32_t zero, int32_t shift_row,
                   const int32_t shift_column, const int exact, const int sign)
 {
-#if defined(RAOT_EIGHT_CODES)
+#if defined(RAOT_EIGHT_BYTES)
     for (int32_t r = 0; r < rows; r++) {
         const int32_t *const by = (const int32_t *)scale + r * scale_row;
         const int32_t *const down = shifts + r * shift_row;
@@ -156,7 +156,7 @@ raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const in
                     raot_eight_numbers(by + c, 1, left),
                     raot_eight_numbers(down + shift_column * c, shift_column, left));
             }
-            const uint64_t bytes = raot_eight_codes(sums + c, one, zero, exact, sign);
+            const uint64_t bytes = raot_eight_bytes(sums + c, one, zero, exact, sign);
             /* What comes after the row is written later, where rows follow each other. */
             if (left >= 8 || (out_step == columns && (rows - r) * columns - c >= 8)) {
                 RAOT_COPY(out + c, &bytes, sizeof bytes);

@@ -24,11 +24,11 @@
 
 #include "raot/check.h"
 #include "raot/convert.h"
+#include "raot/dot4_i8.h"
 #include "raot/function.h"
-#include "raot/gather_codes.h"
+#include "raot/gather.h"
 #include "raot/integer.h"
 #include "raot/profile.h"
-#include "raot/tile_s8.h"
 #include "sums_weights.h"
 
 /*
@@ -42,7 +42,7 @@ conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8
                                  int32_t *restrict sums, int32_t *restrict offsets,
                                  int8_t *restrict panel)
 {
-    const struct raot_offsets sizes = {
+    const struct raot_tap_offsets sizes = {
         .channels = 4,
         .rows = 1,
         .columns = 1,
@@ -55,10 +55,10 @@ conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8
         .column_phase_step = 0,
         .line_step = 0,
     };
-    raot_offsets(offsets, &sizes);
+    raot_tap_offsets(offsets, &sizes);
     for (int32_t i0 = 0; i0 < n; i0++) {
-        raot_panel_s8_s8(panel, &x[i0 * 24], offsets, 4, 6, 24);
-        const struct raot_tile_s8 sizes_2 = {
+        raot_panel_dot4_i8_s8(panel, &x[i0 * 24], offsets, 4, 6, 24);
+        const struct raot_dot4_i8 sizes_2 = {
             .rows = 4,
             .columns = 6,
             .depth = 4,
@@ -66,7 +66,7 @@ conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8
             .bias_row = 1,
             .bias_column = 0,
         };
-        raot_tile_s8(sums, w_rows, panel, w_start, &sizes_2);
+        raot_dot4_i8(sums, w_rows, panel, w_start, &sizes_2);
         for (int32_t i1 = 0; i1 < 4; i1++) {
             for (int32_t y = 0; y < 3; y++) {
                 for (int32_t x_2 = 0; x_2 < 2; x_2++) {
@@ -157,10 +157,10 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
                                                       int32_t *restrict sums)
 {
     for (int32_t tile = 0; tile < (n + 23) / 24; tile++) {
-        const int32_t places = raot_min_i32(24, n - tile * 24);
-        const struct raot_rows_s8 sizes = {
+        const int32_t positions = raot_min_i32(24, n - tile * 24);
+        const struct raot_rows_dot4_i8 sizes = {
             .zero = 0,
-            .rows = places,
+            .rows = positions,
             .row_step = 4,
             .depth = 4,
             .count0 = 1,
@@ -176,17 +176,17 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
             .last2 = 4,
             .step2 = 1,
         };
-        raot_rows_s8_s8(rows, &flat_codes[tile * 96], &sizes);
-        const struct raot_tile_s8 sizes_2 = {
-            .rows = places,
+        raot_rows_dot4_i8_s8(rows, &flat_codes[tile * 96], &sizes);
+        const struct raot_dot4_i8 sizes_2 = {
+            .rows = positions,
             .columns = 5,
             .depth = 4,
             .sum_step = 16,
             .bias_row = 0,
             .bias_column = 1,
         };
-        raot_tile_s8(sums, rows, m_blocks, m_start, &sizes_2);
-        for (int32_t p = 0; p < places; p++) {
+        raot_dot4_i8(sums, rows, m_blocks, m_start, &sizes_2);
+        for (int32_t p = 0; p < positions; p++) {
             for (int32_t i1 = 0; i1 < 5; i1++) {
                 q[(p + tile * 24) * 5 + i1] = raot_clamp_i8(raot_add_i32(
                     raot_f32_to_i32_nearest((float)sums[i1 + p * 16] * 0.0078125f), 3));

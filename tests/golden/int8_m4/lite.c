@@ -28,7 +28,7 @@
 #include "lite_weights.h"
 #include "raot/check.h"
 #include "raot/convert.h"
-#include "raot/depthwise_s16.h"
+#include "raot/depthwise_3x3.h"
 #include "raot/function.h"
 #include "raot/integer.h"
 #include "raot/multiply_s16.h"
@@ -162,7 +162,7 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
     int32_t *restrict sums)
 {
     for (int32_t i2 = 0; i2 < 8; i2++) {
-        const struct raot_plane sizes = {
+        const struct raot_pad sizes = {
             .zero = 4,
             .rows = 8,
             .width = 9,
@@ -173,15 +173,15 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
             .row_step = 56,
             .step = 8,
         };
-        raot_plane_s8(plane, &t3_2[i2], &sizes);
-        const struct raot_depthwise sizes_2 = {
+        raot_pad_s8(plane, &t3_2[i2], &sizes);
+        const struct raot_depthwise_3x3 sizes_2 = {
             .rows = 6,
             .columns = 7,
             .width = 9,
             .stride = 1,
             .sum_step = 7,
         };
-        raot_depthwise_s8(sums, plane, &t6_windows[i2 * 10], &t6_start[i2], &sizes_2);
+        raot_depthwise_3x3_s8(sums, plane, &t6_windows[i2 * 10], &t6_start[i2], &sizes_2);
         for (int32_t i0 = 0; i0 < 6; i0++) {
             for (int32_t i1 = 0; i1 < 7; i1++) {
                 const int32_t high = (int32_t)raot_shr_i64(

@@ -25,13 +25,13 @@
 
 #include "lite_weights.h"
 #include "raot/check.h"
-#include "raot/depthwise_quads.h"
+#include "raot/depthwise_interleaved4.h"
 #include "raot/function.h"
 #include "raot/integer.h"
-#include "raot/multiply_last.h"
+#include "raot/multiply_nhwc.h"
 #include "raot/profile.h"
 #include "raot/requantize_channel.h"
-#include "raot/requantize_last.h"
+#include "raot/requantize_nhwc.h"
 
 /*
  * %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel
@@ -46,7 +46,7 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *rest
     for (int32_t i0 = 0; i0 < 6; i0++) {
         const int32_t i3_first = raot_max_i32(1 - i0, 0);
         const int32_t i3_last = raot_min_i32(7 - i0, 3);
-        const struct raot_beside sizes = {
+        const struct raot_im2col_nhwc sizes = {
             .zero = -5,
             .flip = 0,
             .channels = 3,
@@ -60,18 +60,18 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *rest
             .width = 7,
             .column_step = 3,
         };
-        raot_beside_s8(strip, &t0[(i0 + i3_first - 1) * 21], &sizes);
-        raot_multiply_last_s8(sums, t1_groups, strip, 2, 27, 7, 9);
-        const struct raot_last sizes_2 = {
+        raot_im2col_nhwc_s8(strip, &t0[(i0 + i3_first - 1) * 21], &sizes);
+        raot_multiply_nhwc_s8(sums, t1_groups, strip, 2, 27, 7, 9);
+        const struct raot_requantize_nhwc sizes_2 = {
             .channels = 8,
-            .places = 7,
+            .positions = 7,
             .out_step = 8,
             .channel_step = 1,
             .zero = 4,
             .low = 4,
             .high = 127,
         };
-        raot_last_above(&t3_2[i0 * 56], sums, t1_scales, &sizes_2);
+        raot_requantize_nhwc_above(&t3_2[i0 * 56], sums, t1_scales, &sizes_2);
     }
 }
 
@@ -87,9 +87,9 @@ depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2, const int8_t
                                        const int32_t *restrict t6_scales, int8_t *restrict t6_3,
                                        int8_t *restrict quads, int32_t *restrict sums)
 {
-    raot_frame_quads(quads, 4, 124);
+    raot_fill_interleaved4(quads, 4, 124);
     for (int32_t i2 = 0; i2 < 8; i2++) {
-        const struct raot_quads sizes = {
+        const struct raot_interleave4 sizes = {
             .flip = 0,
             .blocks = 3,
             .length = 9,
@@ -100,9 +100,9 @@ depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2, const int8_t
             .line_step = 56,
             .step = 8,
         };
-        raot_quads_s8(quads, &t3_2[i2], &sizes);
-        raot_multiply_quads_s8(sums, quads, &t6_quads[i2 * 32], 3, 2, 7, 1, 9);
-        const struct raot_channel sizes_2 = {
+        raot_interleave4_s8(quads, &t3_2[i2], &sizes);
+        raot_depthwise_interleaved4_s8(sums, quads, &t6_quads[i2 * 32], 3, 2, 7, 1, 9);
+        const struct raot_requantize_channel sizes_2 = {
             .lines = 6,
             .count = 7,
             .line_step = 56,
@@ -111,7 +111,7 @@ depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2, const int8_t
             .low = 4,
             .high = 127,
         };
-        raot_channel_above(&t6_3[i2], sums, &t6_start[i2], &t6_scales[i2 * 2], &sizes_2);
+        raot_requantize_channel_above(&t6_3[i2], sums, &t6_start[i2], &t6_scales[i2 * 2], &sizes_2);
     }
 }
 
@@ -127,20 +127,20 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
                                                             int32_t *restrict sums)
 {
     for (int32_t tile = 0; tile < 3; tile++) {
-        const int32_t places = raot_min_i32(42 - tile * 16, 16);
+        const int32_t positions = raot_min_i32(42 - tile * 16, 16);
         const int32_t i1_rest = tile * 16 / 7;
         const int32_t i1 = tile * 16 - i1_rest * 7;
-        raot_multiply_last_s8(sums, t7_groups, &t6_3[(i1 + i1_rest * 7) * 8], 1, 8, places, 8);
-        const struct raot_last sizes = {
+        raot_multiply_nhwc_s8(sums, t7_groups, &t6_3[(i1 + i1_rest * 7) * 8], 1, 8, positions, 8);
+        const struct raot_requantize_nhwc sizes = {
             .channels = 4,
-            .places = places,
+            .positions = positions,
             .out_step = 4,
             .channel_step = 1,
             .zero = 4,
             .low = 4,
             .high = 127,
         };
-        raot_last_above(&t9_2[(i1 + i1_rest * 7) * 4], sums, t7_scales, &sizes);
+        raot_requantize_nhwc_above(&t9_2[(i1 + i1_rest * 7) * 4], sums, t7_scales, &sizes);
     }
 }
 
@@ -183,17 +183,17 @@ RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t
                                                         int8_t *restrict t13,
                                                         int32_t *restrict sums)
 {
-    raot_multiply_last_s8(sums, t13_3_groups, t13_2, 2, 36, 1, 0);
-    const struct raot_last sizes = {
+    raot_multiply_nhwc_s8(sums, t13_3_groups, t13_2, 2, 36, 1, 0);
+    const struct raot_requantize_nhwc sizes = {
         .channels = 5,
-        .places = 1,
+        .positions = 1,
         .out_step = 5,
         .channel_step = 1,
         .zero = 1,
         .low = -128,
         .high = 127,
     };
-    raot_last_nearest(t13, sums, t13_3_scales, &sizes);
+    raot_requantize_nhwc_nearest(t13, sums, t13_3_scales, &sizes);
 }
 
 size_t lite_arena_bytes(void)

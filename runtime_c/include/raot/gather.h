@@ -1,17 +1,17 @@
 /*
- * gather_codes.h - bytes of images brought into the order in which tiles read them.
+ * gather.h - bytes of images brought into the order in which tiles read them.
  *
  * A strip holds lines of an image of several channels with a frame around them, so that no window
  * is cut off. Where windows are `row_stride` rows and `column_stride` columns apart, rows and
  * columns that are as far apart lie side by side:
  *
- *     strip[channel][row phase][column phase][line][place]
+ *     strip[channel][row phase][column phase][line][position]
  *
  * is the image at row top + line * row_stride + row phase and column
- * left + place * column_stride + column phase; `zero` outside of it.
+ * left + position * column_stride + column phase; `zero` outside of it.
  */
-#ifndef RAOT_GATHER_CODES_H
-#define RAOT_GATHER_CODES_H
+#ifndef RAOT_GATHER_H
+#define RAOT_GATHER_H
 
 #include <stdint.h>
 #include <string.h>
@@ -56,14 +56,14 @@ static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count
 
 /* What a line has before `first` and from `last` on becomes `zero`; so may what is between. */
 static inline void raot_fill_ends(uint8_t *line, int32_t zero, int32_t first, int32_t last,
-                                  int32_t places)
+                                  int32_t positions)
 {
-    if (places >= 8 && first <= 8 && places - last <= 8) {
+    if (positions >= 8 && first <= 8 && positions - last <= 8) {
         const uint64_t some = UINT64_C(0x0101010101010101) * (uint8_t)zero;
         RAOT_COPY(line, &some, sizeof some);
-        RAOT_COPY(line + places - 8, &some, sizeof some);
+        RAOT_COPY(line + positions - 8, &some, sizeof some);
     } else {
-        (void)memset(line, zero, (size_t)places);
+        (void)memset(line, zero, (size_t)positions);
     }
 }
 
@@ -73,7 +73,8 @@ static inline void raot_copy_apart(uint8_t *to, const uint8_t *from, int32_t cou
     int32_t i = 0;
 
 #if defined(__SSE2__)
-    /* Eight of fifteen bytes: those at even places of the first, those at odd ones of the last. */
+    /* Eight of fifteen bytes: those at even positions of the first, those at odd ones of the last.
+     */
     for (; step == 2 && i + 8 <= count; i += 8) {
         const uint8_t *const at = from + 2 * i;
         const __m128i a = _mm_loadl_epi64((const __m128i *)(const void *)at);
@@ -89,11 +90,11 @@ static inline void raot_copy_apart(uint8_t *to, const uint8_t *from, int32_t cou
 }
 
 __attribute__((noinline, unused)) static void
-raot_strip_u8_unpacked(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channels,
-                       int32_t row_phases, int32_t column_phases, int32_t lines, int32_t places,
-                       int32_t row_stride, int32_t column_stride, int32_t top, int32_t left,
-                       int32_t image_rows, int32_t image_columns, int32_t channel_step,
-                       int32_t row_step, int32_t column_step)
+raot_padded_rows_u8_unpacked(uint8_t *strip, const uint8_t *image, int32_t zero, int32_t channels,
+                             int32_t row_phases, int32_t column_phases, int32_t lines,
+                             int32_t positions, int32_t row_stride, int32_t column_stride,
+                             int32_t top, int32_t left, int32_t image_rows, int32_t image_columns,
+                             int32_t channel_step, int32_t row_step, int32_t column_step)
 {
     uint8_t *to = strip;
 
@@ -108,16 +109,16 @@ raot_strip_u8_unpacked(uint8_t *strip, const uint8_t *image, int32_t zero, int32
             const int32_t first = column < 0 ? (-column + column_stride - 1) / column_stride : 0;
             int32_t last = (image_columns - column + column_stride - 1) / column_stride;
             last = image_columns <= column ? 0 : last;
-            last = last < places ? last : places;
+            last = last < positions ? last : positions;
             /*@ loop unroll 4096; */
             for (int32_t line = 0; line < lines; line++) {
                 const int32_t y = row + line * row_stride;
                 if (y < 0 || y >= image_rows || first >= last) {
-                    (void)memset(to, zero, (size_t)places);
+                    (void)memset(to, zero, (size_t)positions);
                 } else {
                     const uint8_t *const from =
                         plane + y * row_step + (column + first * column_stride) * column_step;
-                    raot_fill_ends(to, zero, first, last, places);
+                    raot_fill_ends(to, zero, first, last, positions);
                     if (column_stride * column_step == 1) {
                         raot_copy_few(to + first, from, last - first);
                     } else {
@@ -125,14 +126,14 @@ raot_strip_u8_unpacked(uint8_t *strip, const uint8_t *image, int32_t zero, int32
                                         column_stride * column_step);
                     }
                 }
-                to += places;
+                to += positions;
             }
         }
     }
 }
 
-#define raot_strip_s8_unpacked(strip, image, ...) \
-    raot_strip_u8_unpacked((uint8_t *)(strip), (const uint8_t *)(image), __VA_ARGS__)
+#define raot_padded_rows_s8_unpacked(strip, image, ...) \
+    raot_padded_rows_u8_unpacked((uint8_t *)(strip), (const uint8_t *)(image), __VA_ARGS__)
 
 /* Where each tap of a window begins in a strip: for channels, rows and columns, the last fastest.
  */
@@ -159,9 +160,9 @@ raot_offsets_unpacked(int32_t *offsets, int32_t channels, int32_t rows, int32_t 
 }
 
 /* Rows of bytes, from `from_step` to `to_step` apart. */
-__attribute__((unused)) static void raot_lines_u8(uint8_t *to, const uint8_t *from, int32_t rows,
-                                                  int32_t columns, int32_t to_step,
-                                                  int32_t from_step)
+__attribute__((unused)) static void raot_copy_rows_u8(uint8_t *to, const uint8_t *from,
+                                                      int32_t rows, int32_t columns,
+                                                      int32_t to_step, int32_t from_step)
 {
     /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
@@ -169,8 +170,8 @@ __attribute__((unused)) static void raot_lines_u8(uint8_t *to, const uint8_t *fr
     }
 }
 
-#define raot_lines_s8(to, from, ...) \
-    raot_lines_u8((uint8_t *)(to), (const uint8_t *)(from), __VA_ARGS__)
+#define raot_copy_rows_s8(to, from, ...) \
+    raot_copy_rows_u8((uint8_t *)(to), (const uint8_t *)(from), __VA_ARGS__)
 
 #if defined(__AVX2__)
 /* Fewer than sixteen bytes. */
@@ -192,20 +193,21 @@ static inline __m128i raot_bytes(const uint8_t *from, int32_t inside)
 }
 
 /* Sixteen bytes as numbers. */
-__attribute__((always_inline)) static inline __m256i raot_codes(__m128i bytes, const int32_t sign)
+__attribute__((always_inline)) static inline __m256i raot_i16_values(__m128i bytes,
+                                                                     const int32_t sign)
 {
     return sign != 0 ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes);
 }
 #endif
 
 /* A byte as a number: `sign` is 128 where its upper bit is a sign, else 0. */
-static inline int32_t raot_code(uint8_t byte, int32_t sign)
+static inline int32_t raot_i16_value(uint8_t byte, int32_t sign)
 {
     return (int32_t)(byte ^ (uint32_t)sign) - sign;
 }
 
 /*
- * The right operand of a tile of raot_tile_s16 (tile_s16.h):
+ * The right operand of a tile of raot_dot2_i16 (dot2_i16.h):
  *
  *     panel[k / 2][c][k % 2] = image[offsets[k] + c]      for k < depth, c < columns <= 16
  *
@@ -213,8 +215,8 @@ static inline int32_t raot_code(uint8_t byte, int32_t sign)
  * `extent` bytes may be read.
  */
 __attribute__((always_inline)) static inline void
-raot_panel_s16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
-               int32_t columns, int32_t extent, const int32_t sign)
+raot_panel_dot2_i16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
+                    int32_t columns, int32_t extent, const int32_t sign)
 {
     int32_t k = 0;
 
@@ -223,8 +225,8 @@ raot_panel_s16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int
     for (; k + 2 <= depth; k += 2) {
         const __m128i a = raot_bytes(image + offsets[k], extent - offsets[k]);
         const __m128i b = raot_bytes(image + offsets[k + 1], extent - offsets[k + 1]);
-        const __m256i x = raot_codes(_mm_unpacklo_epi8(a, b), sign);
-        const __m256i y = raot_codes(_mm_unpackhi_epi8(a, b), sign);
+        const __m256i x = raot_i16_values(_mm_unpacklo_epi8(a, b), sign);
+        const __m256i y = raot_i16_values(_mm_unpackhi_epi8(a, b), sign);
         __m256i *const to = (__m256i *)(void *)(panel + 16 * k);
         _mm256_storeu_si256(to, x);
         _mm256_storeu_si256(to + 1, y);
@@ -235,7 +237,7 @@ raot_panel_s16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int
         const uint8_t *const from = image + offsets[k];
         int16_t *const to = panel + k / 2 * 32 + k % 2;
         for (int32_t c = 0; c < columns; c++) {
-            to[2 * c] = (int16_t)raot_code(from[c], sign);
+            to[2 * c] = (int16_t)raot_i16_value(from[c], sign);
         }
     }
     if (depth % 2 != 0) {
@@ -245,33 +247,32 @@ raot_panel_s16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int
     }
 }
 
-__attribute__((noinline, unused)) static void raot_panel_s16_s8(int16_t *panel, const int8_t *image,
-                                                                const int32_t *offsets,
-                                                                int32_t depth, int32_t columns,
-                                                                int32_t extent)
+__attribute__((noinline, unused)) static void
+raot_panel_dot2_i16_s8(int16_t *panel, const int8_t *image, const int32_t *offsets, int32_t depth,
+                       int32_t columns, int32_t extent)
 {
-    raot_panel_s16(panel, (const uint8_t *)image, offsets, depth, columns, extent, 128);
+    raot_panel_dot2_i16(panel, (const uint8_t *)image, offsets, depth, columns, extent, 128);
 }
 
 __attribute__((noinline, unused)) static void
-raot_panel_s16_u8(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
-                  int32_t columns, int32_t extent)
+raot_panel_dot2_i16_u8(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
+                       int32_t columns, int32_t extent)
 {
-    raot_panel_s16(panel, image, offsets, depth, columns, extent, 0);
+    raot_panel_dot2_i16(panel, image, offsets, depth, columns, extent, 0);
 }
 
 /*
- * The left operand of a tile: windows of `rows` places, row_step elements apart, one row of
+ * The left operand of a tile: windows of `rows` positions, row_step elements apart, one row of
  * `depth` numbers each. Level l of a window has steps first..last of `count` inside the image,
  * which begins there; what is cut off is zero, and so is what `depth` is filled up with:
  *
  *     to[r * depth + (i * count1 + j) * count2 + t] = image[...] - zero
  */
 __attribute__((always_inline)) static inline void
-raot_rows_s16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int32_t row_step,
-              int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,
-              int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,
-              int32_t first2, int32_t last2, int32_t step2, const int32_t sign)
+raot_rows_dot2_i16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int32_t row_step,
+                   int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,
+                   int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,
+                   int32_t first2, int32_t last2, int32_t step2, const int32_t sign)
 {
     const int32_t taps = count0 * count1 * count2;
     const int cut = last0 - first0 < count0 || last1 - first1 < count1 || last2 - first2 < count2;
@@ -294,14 +295,14 @@ raot_rows_s16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int
                 if (step2 == 1) {
                     const __m256i less = _mm256_set1_epi16((int16_t)zero);
                     for (; t + 16 <= count; t += 16) {
-                        const __m256i x = raot_codes(raot_bytes(from + t, 16), sign);
+                        const __m256i x = raot_i16_values(raot_bytes(from + t, 16), sign);
                         _mm256_storeu_si256((__m256i *)(void *)(row + t),
                                             _mm256_sub_epi16(x, less));
                     }
                 }
 #endif
                 for (; t < count; t++) {
-                    row[t] = (int16_t)(raot_code(from[t * step2], sign) - zero);
+                    row[t] = (int16_t)(raot_i16_value(from[t * step2], sign) - zero);
                 }
             }
         }
@@ -316,22 +317,23 @@ raot_rows_s16(int16_t *to, const uint8_t *image, int32_t zero, int32_t rows, int
         int32_t step1, int32_t count2, int32_t first2, int32_t last2, int32_t step2
 
 __attribute__((noinline, unused)) static void
-raot_rows_s16_s8_unpacked(int16_t *to, const int8_t *image, RAOT_LEVELS_OF_ROWS)
+raot_rows_dot2_i16_s8_unpacked(int16_t *to, const int8_t *image, RAOT_LEVELS_OF_ROWS)
 {
-    raot_rows_s16(to, (const uint8_t *)image, zero, rows, row_step, depth, count0, first0, last0,
-                  step0, count1, first1, last1, step1, count2, first2, last2, step2, 128);
+    raot_rows_dot2_i16(to, (const uint8_t *)image, zero, rows, row_step, depth, count0, first0,
+                       last0, step0, count1, first1, last1, step1, count2, first2, last2, step2,
+                       128);
 }
 
 __attribute__((noinline, unused)) static void
-raot_rows_s16_u8_unpacked(int16_t *to, const uint8_t *image, RAOT_LEVELS_OF_ROWS)
+raot_rows_dot2_i16_u8_unpacked(int16_t *to, const uint8_t *image, RAOT_LEVELS_OF_ROWS)
 {
-    raot_rows_s16(to, image, zero, rows, row_step, depth, count0, first0, last0, step0, count1,
-                  first1, last1, step1, count2, first2, last2, step2, 0);
+    raot_rows_dot2_i16(to, image, zero, rows, row_step, depth, count0, first0, last0, step0, count1,
+                       first1, last1, step1, count2, first2, last2, step2, 0);
 }
 #undef RAOT_LEVELS_OF_ROWS
 
 /* Sizes of the functions below, by name. */
-struct raot_offsets {
+struct raot_tap_offsets {
     int32_t channels;
     int32_t rows;
     int32_t columns;
@@ -345,8 +347,8 @@ struct raot_offsets {
     int32_t line_step;
 };
 
-__attribute__((always_inline)) static inline void raot_offsets(int32_t *offsets,
-                                                               const struct raot_offsets *sizes)
+__attribute__((always_inline)) static inline void
+raot_tap_offsets(int32_t *offsets, const struct raot_tap_offsets *sizes)
 {
     raot_offsets_unpacked(offsets, sizes->channels, sizes->rows, sizes->columns,
                           sizes->row_dilation, sizes->column_dilation, sizes->row_stride,
@@ -355,13 +357,13 @@ __attribute__((always_inline)) static inline void raot_offsets(int32_t *offsets,
 }
 
 /* Sizes of the functions below, by name. */
-struct raot_strip {
+struct raot_padded_rows {
     int32_t zero;
     int32_t channels;
     int32_t row_phases;
     int32_t column_phases;
     int32_t lines;
-    int32_t places;
+    int32_t positions;
     int32_t row_stride;
     int32_t column_stride;
     int32_t top;
@@ -373,28 +375,28 @@ struct raot_strip {
     int32_t column_step;
 };
 
-__attribute__((always_inline)) static inline void raot_strip_s8(int8_t *strip, const int8_t *image,
-                                                                const struct raot_strip *sizes)
+__attribute__((always_inline)) static inline void
+raot_padded_rows_s8(int8_t *strip, const int8_t *image, const struct raot_padded_rows *sizes)
 {
-    raot_strip_s8_unpacked(strip, image, sizes->zero, sizes->channels, sizes->row_phases,
-                           sizes->column_phases, sizes->lines, sizes->places, sizes->row_stride,
-                           sizes->column_stride, sizes->top, sizes->left, sizes->image_rows,
-                           sizes->image_columns, sizes->channel_step, sizes->row_step,
-                           sizes->column_step);
+    raot_padded_rows_s8_unpacked(strip, image, sizes->zero, sizes->channels, sizes->row_phases,
+                                 sizes->column_phases, sizes->lines, sizes->positions,
+                                 sizes->row_stride, sizes->column_stride, sizes->top, sizes->left,
+                                 sizes->image_rows, sizes->image_columns, sizes->channel_step,
+                                 sizes->row_step, sizes->column_step);
 }
 
 __attribute__((always_inline)) static inline void
-raot_strip_u8(uint8_t *strip, const uint8_t *image, const struct raot_strip *sizes)
+raot_padded_rows_u8(uint8_t *strip, const uint8_t *image, const struct raot_padded_rows *sizes)
 {
-    raot_strip_u8_unpacked(strip, image, sizes->zero, sizes->channels, sizes->row_phases,
-                           sizes->column_phases, sizes->lines, sizes->places, sizes->row_stride,
-                           sizes->column_stride, sizes->top, sizes->left, sizes->image_rows,
-                           sizes->image_columns, sizes->channel_step, sizes->row_step,
-                           sizes->column_step);
+    raot_padded_rows_u8_unpacked(strip, image, sizes->zero, sizes->channels, sizes->row_phases,
+                                 sizes->column_phases, sizes->lines, sizes->positions,
+                                 sizes->row_stride, sizes->column_stride, sizes->top, sizes->left,
+                                 sizes->image_rows, sizes->image_columns, sizes->channel_step,
+                                 sizes->row_step, sizes->column_step);
 }
 
 /* Sizes of the functions below, by name. */
-struct raot_rows_s16 {
+struct raot_rows_dot2_i16 {
     int32_t zero;
     int32_t rows;
     int32_t row_step;
@@ -414,21 +416,21 @@ struct raot_rows_s16 {
 };
 
 __attribute__((always_inline)) static inline void
-raot_rows_s16_s8(int16_t *to, const int8_t *image, const struct raot_rows_s16 *sizes)
+raot_rows_dot2_i16_s8(int16_t *to, const int8_t *image, const struct raot_rows_dot2_i16 *sizes)
 {
-    raot_rows_s16_s8_unpacked(to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth,
-                              sizes->count0, sizes->first0, sizes->last0, sizes->step0,
-                              sizes->count1, sizes->first1, sizes->last1, sizes->step1,
-                              sizes->count2, sizes->first2, sizes->last2, sizes->step2);
+    raot_rows_dot2_i16_s8_unpacked(
+        to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth, sizes->count0,
+        sizes->first0, sizes->last0, sizes->step0, sizes->count1, sizes->first1, sizes->last1,
+        sizes->step1, sizes->count2, sizes->first2, sizes->last2, sizes->step2);
 }
 
 __attribute__((always_inline)) static inline void
-raot_rows_s16_u8(int16_t *to, const uint8_t *image, const struct raot_rows_s16 *sizes)
+raot_rows_dot2_i16_u8(int16_t *to, const uint8_t *image, const struct raot_rows_dot2_i16 *sizes)
 {
-    raot_rows_s16_u8_unpacked(to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth,
-                              sizes->count0, sizes->first0, sizes->last0, sizes->step0,
-                              sizes->count1, sizes->first1, sizes->last1, sizes->step1,
-                              sizes->count2, sizes->first2, sizes->last2, sizes->step2);
+    raot_rows_dot2_i16_u8_unpacked(
+        to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth, sizes->count0,
+        sizes->first0, sizes->last0, sizes->step0, sizes->count1, sizes->first1, sizes->last1,
+        sizes->step1, sizes->count2, sizes->first2, sizes->last2, sizes->step2);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * tile_s8.h - sums of products of signed bytes, for cores with vectors that multiply fours, and
+ * dot4_i8.h - sums of products of signed bytes, for cores with vectors that multiply fours, and
  * what such tiles are made of.
  *
  *     sums[r * sum_step + c] = bias[r * bias_row + c * bias_column]
@@ -9,68 +9,68 @@
  * where bias_column is 1, and of each row of `sums` there are multiples of 16; what is written
  * there beyond `columns` is undefined.
  */
-#ifndef RAOT_TILE_S8_H
-#define RAOT_TILE_S8_H
+#ifndef RAOT_DOT4_I8_H
+#define RAOT_DOT4_I8_H
 
 #include <stdint.h>
 #include <string.h>
 
 #include "assembly.h"
 #include "copy.h"
-#include "gather_codes.h"
+#include "gather.h"
 
 #if defined(__ARM_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
-#define RAOT_QUAD_COLUMNS 16
+#define RAOT_DOT4_COLUMNS 16
 
 #if defined(__ARM_NEON) && defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 #if defined(__ARM_FEATURE_MATMUL_INT8)
-#define RAOT_QUAD_BY_TWOS
-#define RAOT_QUAD_HIGH 6
+#define RAOT_DOT4_BY_TWOS
+#define RAOT_DOT4_HIGH 6
 #else
-#define RAOT_QUAD_HIGH 4
+#define RAOT_DOT4_HIGH 4
 #endif
 
 /* Sums stay in their registers, and in their order. */
 #if defined(RAOT_ASM_INLINE)
-#define RAOT_QUAD_STAYS(sum) __asm__("" : "+w"(sum))
+#define RAOT_DOT4_STAYS(sum) __asm__("" : "+w"(sum))
 #else
-#define RAOT_QUAD_STAYS(sum) (void)(sum)
+#define RAOT_DOT4_STAYS(sum) (void)(sum)
 #endif
 #if defined(__clang__)
-#define RAOT_QUAD_UNROLL
+#define RAOT_DOT4_UNROLL
 #else
-#define RAOT_QUAD_UNROLL _Pragma("GCC unroll 16")
+#define RAOT_DOT4_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 /* One four of each row, number `lane` of sixteen bytes, times those of sixteen columns. */
-#define RAOT_QUAD_STEP(lane)                                              \
+#define RAOT_DOT4_STEP(lane)                                              \
     {                                                                     \
-        RAOT_QUAD_UNROLL                                                  \
+        RAOT_DOT4_UNROLL                                                  \
         for (int32_t w = 0; w < 4; w++) {                                 \
             const int8x16_t by = vld1q_s8(right + 64 * (lane) + 16 * w);  \
-            RAOT_QUAD_UNROLL                                              \
+            RAOT_DOT4_UNROLL                                              \
             for (int32_t r = 0; r < rows; r++) {                          \
                 kept[r][w] = vdotq_laneq_s32(kept[r][w], by, x[r], lane); \
-                RAOT_QUAD_STAYS(kept[r][w]);                              \
+                RAOT_DOT4_STAYS(kept[r][w]);                              \
             }                                                             \
         }                                                                 \
     }
 
 /* `rows` is a constant where this is called, so that the sums are registers. */
 __attribute__((always_inline)) static inline void
-raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
+raot_dot4_block(const int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
                 const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
                 int32_t bias_column)
 {
     int32x4_t kept[4][4];
     int32_t k = 0;
 
-    RAOT_QUAD_UNROLL
+    RAOT_DOT4_UNROLL
     for (int32_t r = 0; r < rows; r++) {
-        RAOT_QUAD_UNROLL
+        RAOT_DOT4_UNROLL
         for (int32_t w = 0; w < 4; w++) {
             kept[r][w] = bias_column != 0 ? vld1q_s32(bias + r * bias_row + 4 * w)
                                           : vdupq_n_s32(bias[r * bias_row]);
@@ -78,77 +78,77 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
     }
     for (; k + 16 <= depth; k += 16) {
         int8x16_t x[4];
-        RAOT_QUAD_UNROLL
+        RAOT_DOT4_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             x[r] = vld1q_s8(left + r * depth + k);
         }
-        RAOT_QUAD_STEP(0)
-        RAOT_QUAD_STEP(1)
-        RAOT_QUAD_STEP(2)
-        RAOT_QUAD_STEP(3)
+        RAOT_DOT4_STEP(0)
+        RAOT_DOT4_STEP(1)
+        RAOT_DOT4_STEP(2)
+        RAOT_DOT4_STEP(3)
         right += 256;
     }
     for (; k < depth; k += 4) {
         int8x16_t x[4];
-        RAOT_QUAD_UNROLL
+        RAOT_DOT4_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             int32_t four;
             RAOT_COPY(&four, left + r * depth + k, sizeof four);
             x[r] = vreinterpretq_s8_s32(vdupq_n_s32(four));
         }
-        RAOT_QUAD_STEP(0)
+        RAOT_DOT4_STEP(0)
         right += 64;
     }
-    RAOT_QUAD_UNROLL
+    RAOT_DOT4_UNROLL
     for (int32_t r = 0; r < rows; r++) {
-        RAOT_QUAD_UNROLL
+        RAOT_DOT4_UNROLL
         for (int32_t w = 0; w < 4; w++) {
             vst1q_s32(sums + r * sum_step + 4 * w, kept[r][w]);
         }
     }
 }
 
-#if defined(RAOT_QUAD_BY_TWOS)
+#if defined(RAOT_DOT4_BY_TWOS)
 #if defined(RAOT_ASM_INLINE)
 /* What is read afterwards is not read before, when registers are wanted for sums. */
-#define RAOT_QUAD_THEN __asm__ volatile("" : : : "memory")
+#define RAOT_DOT4_THEN __asm__ volatile("" : : : "memory")
 /* A pointer of its own, which moves as it reads. */
-#define RAOT_QUAD_MOVES(place) __asm__("" : "+r"(place))
+#define RAOT_DOT4_MOVES(position) __asm__("" : "+r"(position))
 #else
-#define RAOT_QUAD_THEN (void)0
-#define RAOT_QUAD_MOVES(place) (void)(place)
+#define RAOT_DOT4_THEN (void)0
+#define RAOT_DOT4_MOVES(position) (void)(position)
 #endif
 
-#define RAOT_QUAD_PRODUCTS(two, by)                                                  \
+#define RAOT_DOT4_PRODUCTS(two, by)                                                  \
     {                                                                                \
-        RAOT_QUAD_UNROLL                                                             \
+        RAOT_DOT4_UNROLL                                                             \
         for (int32_t p = 0; p < pairs; p++) {                                        \
             kept[p][two] = vmmlaq_s32(kept[p][two], x[p], vreinterpretq_s8_s32(by)); \
-            RAOT_QUAD_STAYS(kept[p][two]);                                           \
+            RAOT_DOT4_STAYS(kept[p][two]);                                           \
         }                                                                            \
     }
 
 /* Eight numbers of each row times those of sixteen columns: zips make vectors of two columns. */
-#define RAOT_QUAD_EIGHTS(next)                                                           \
+#define RAOT_DOT4_EIGHTS(next)                                                           \
     {                                                                                    \
-        RAOT_QUAD_UNROLL                                                                 \
+        RAOT_DOT4_UNROLL                                                                 \
         for (int32_t w = 0; w < 8; w += 4) {                                             \
             const int32x4_t low0 = vreinterpretq_s32_s8(vld1q_s8(right + 8 * w));        \
             const int32x4_t low1 = vreinterpretq_s32_s8(vld1q_s8(right + 8 * w + 16));   \
             const int32x4_t high0 = vreinterpretq_s32_s8(vld1q_s8((next) + 8 * w));      \
             const int32x4_t high1 = vreinterpretq_s32_s8(vld1q_s8((next) + 8 * w + 16)); \
-            RAOT_QUAD_PRODUCTS(w, vzip1q_s32(low0, high0))                               \
-            RAOT_QUAD_PRODUCTS(w + 1, vzip2q_s32(low0, high0))                           \
-            RAOT_QUAD_PRODUCTS(w + 2, vzip1q_s32(low1, high1))                           \
-            RAOT_QUAD_PRODUCTS(w + 3, vzip2q_s32(low1, high1))                           \
-            RAOT_QUAD_THEN;                                                              \
+            RAOT_DOT4_PRODUCTS(w, vzip1q_s32(low0, high0))                               \
+            RAOT_DOT4_PRODUCTS(w + 1, vzip2q_s32(low0, high0))                           \
+            RAOT_DOT4_PRODUCTS(w + 2, vzip1q_s32(low1, high1))                           \
+            RAOT_DOT4_PRODUCTS(w + 3, vzip2q_s32(low1, high1))                           \
+            RAOT_DOT4_THEN;                                                              \
         }                                                                                \
     }
 
 /* Two numbers of each of two vectors, the first of them or the last. */
-#define RAOT_QUAD_FIRST(one, two) \
+#define RAOT_DOT4_FIRST(one, two) \
     vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(one), vreinterpretq_s64_s32(two)))
-#define RAOT_QUAD_LAST(one, two) \
+#define RAOT_DOT4_LAST(one, two) \
     vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(one), vreinterpretq_s64_s32(two)))
 
 /*
@@ -156,7 +156,7 @@ raot_quad_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
  * rows by eight of two columns: a vector of sums is two rows of two columns.
  */
 __attribute__((always_inline)) static inline void
-raot_quad_pairs(const int32_t pairs, int32_t rows, int32_t *sums, const int8_t *left,
+raot_dot4_pairs(const int32_t pairs, int32_t rows, int32_t *sums, const int8_t *left,
                 const int8_t *right, const int32_t *bias, int32_t depth, int32_t sum_step,
                 int32_t bias_row, int32_t bias_column)
 {
@@ -165,40 +165,40 @@ raot_quad_pairs(const int32_t pairs, int32_t rows, int32_t *sums, const int8_t *
     int32_t row[6];
     int32_t k = 0;
 
-    RAOT_QUAD_UNROLL
+    RAOT_DOT4_UNROLL
     for (int32_t r = 0; r < 2 * pairs; r++) {
         row[r] = r < rows ? r : rows - 1;
         from[r] = left + row[r] * depth;
     }
-    RAOT_QUAD_UNROLL
+    RAOT_DOT4_UNROLL
     for (int32_t p = 0; p < pairs; p++) {
         const int32_t *const one = bias + row[2 * p] * bias_row;
         const int32_t *const two = bias + row[2 * p + 1] * bias_row;
-        RAOT_QUAD_UNROLL
+        RAOT_DOT4_UNROLL
         for (int32_t w = 0; w < 4; w++) {
             const int32x4_t a = bias_column != 0 ? vld1q_s32(one + 4 * w) : vdupq_n_s32(*one);
             const int32x4_t b = bias_column != 0 ? vld1q_s32(two + 4 * w) : vdupq_n_s32(*two);
-            kept[p][2 * w] = RAOT_QUAD_FIRST(a, b);
-            kept[p][2 * w + 1] = RAOT_QUAD_LAST(a, b);
+            kept[p][2 * w] = RAOT_DOT4_FIRST(a, b);
+            kept[p][2 * w + 1] = RAOT_DOT4_LAST(a, b);
         }
     }
     for (; k + 8 <= depth; k += 8) {
         int8x16_t x[3];
-        RAOT_QUAD_UNROLL
+        RAOT_DOT4_UNROLL
         for (int32_t p = 0; p < pairs; p++) {
             x[p] = vcombine_s8(vld1_s8(from[2 * p]), vld1_s8(from[2 * p + 1]));
             from[2 * p] += 8;
             from[2 * p + 1] += 8;
-            RAOT_QUAD_MOVES(from[2 * p]);
-            RAOT_QUAD_MOVES(from[2 * p + 1]);
+            RAOT_DOT4_MOVES(from[2 * p]);
+            RAOT_DOT4_MOVES(from[2 * p + 1]);
         }
-        RAOT_QUAD_EIGHTS(right + 64)
+        RAOT_DOT4_EIGHTS(right + 64)
         right += 128;
     }
     if (k < depth) {
         /* Four numbers and zeros: what those are multiplied by does not matter. */
         int8x16_t x[3];
-        RAOT_QUAD_UNROLL
+        RAOT_DOT4_UNROLL
         for (int32_t p = 0; p < pairs; p++) {
             uint32_t one;
             uint32_t two;
@@ -206,46 +206,46 @@ raot_quad_pairs(const int32_t pairs, int32_t rows, int32_t *sums, const int8_t *
             RAOT_COPY(&two, from[2 * p + 1], sizeof two);
             x[p] = vcombine_s8(vcreate_s8(one), vcreate_s8(two));
         }
-        RAOT_QUAD_EIGHTS(right)
+        RAOT_DOT4_EIGHTS(right)
     }
-    RAOT_QUAD_UNROLL
+    RAOT_DOT4_UNROLL
     for (int32_t p = 0; p < pairs; p++) {
         int32_t *const one = sums + row[2 * p] * sum_step;
         int32_t *const two = sums + row[2 * p + 1] * sum_step;
-        RAOT_QUAD_UNROLL
+        RAOT_DOT4_UNROLL
         for (int32_t w = 0; w < 4; w++) {
-            vst1q_s32(one + 4 * w, RAOT_QUAD_FIRST(kept[p][2 * w], kept[p][2 * w + 1]));
-            vst1q_s32(two + 4 * w, RAOT_QUAD_LAST(kept[p][2 * w], kept[p][2 * w + 1]));
+            vst1q_s32(one + 4 * w, RAOT_DOT4_FIRST(kept[p][2 * w], kept[p][2 * w + 1]));
+            vst1q_s32(two + 4 * w, RAOT_DOT4_LAST(kept[p][2 * w], kept[p][2 * w + 1]));
         }
     }
 }
 #endif
 
-#define RAOT_QUAD_CASE(rows)                                                                    \
+#define RAOT_DOT4_CASE(rows)                                                                    \
     case rows:                                                                                  \
-        raot_quad_block(rows, sums, left, right, bias, depth, sum_step, bias_row, bias_column); \
+        raot_dot4_block(rows, sums, left, right, bias, depth, sum_step, bias_row, bias_column); \
         break;
 
-/* Up to RAOT_QUAD_HIGH rows. */
+/* Up to RAOT_DOT4_HIGH rows. */
 __attribute__((noinline, unused)) static void
-raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
+raot_dot4_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
                const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
                int32_t bias_column)
 {
     switch (rows) {
-        RAOT_QUAD_CASE(1)
-        RAOT_QUAD_CASE(2)
-        RAOT_QUAD_CASE(3)
-#if defined(RAOT_QUAD_BY_TWOS)
+        RAOT_DOT4_CASE(1)
+        RAOT_DOT4_CASE(2)
+        RAOT_DOT4_CASE(3)
+#if defined(RAOT_DOT4_BY_TWOS)
     case 4:
-        raot_quad_pairs(2, 4, sums, left, right, bias, depth, sum_step, bias_row, bias_column);
+        raot_dot4_pairs(2, 4, sums, left, right, bias, depth, sum_step, bias_row, bias_column);
         break;
     default:
-        raot_quad_pairs(3, rows, sums, left, right, bias, depth, sum_step, bias_row, bias_column);
+        raot_dot4_pairs(3, rows, sums, left, right, bias, depth, sum_step, bias_row, bias_column);
         break;
 #else
     default:
-        raot_quad_block(RAOT_QUAD_HIGH, sums, left, right, bias, depth, sum_step, bias_row,
+        raot_dot4_block(RAOT_DOT4_HIGH, sums, left, right, bias, depth, sum_step, bias_row,
                         bias_column);
         break;
 #endif
@@ -253,14 +253,14 @@ raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *ri
 }
 
 #elif defined(__ARM_NEON) && defined(__aarch64__)
-#define RAOT_QUAD_HIGH 2
+#define RAOT_DOT4_HIGH 2
 
 /*
  * Two rows of sixteen columns without dot products: fours are multiplied in 16 bits, and pairs of
  * products are added up in 32: each sum is two until the end.
  */
 __attribute__((noinline, unused)) static void
-raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
+raot_dot4_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
                const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
                int32_t bias_column)
 {
@@ -290,36 +290,36 @@ raot_quad_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *ri
 #endif
 
 __attribute__((noinline, unused)) static void
-raot_tile_s8_unpacked(int32_t *sums, const int8_t *left, const int8_t *right, const int32_t *bias,
+raot_dot4_i8_unpacked(int32_t *sums, const int8_t *left, const int8_t *right, const int32_t *bias,
                       int32_t rows, int32_t columns, int32_t depth, int32_t sum_step,
                       int32_t bias_row, int32_t bias_column)
 {
-    for (int32_t c = 0; c < columns; c += RAOT_QUAD_COLUMNS) {
+    for (int32_t c = 0; c < columns; c += RAOT_DOT4_COLUMNS) {
         const int8_t *const x = right + c * depth;
-#if defined(RAOT_QUAD_HIGH)
+#if defined(RAOT_DOT4_HIGH)
         int32_t r = 0;
         while (r < rows) {
             const int32_t rest = rows - r;
-            int32_t high = rest < RAOT_QUAD_HIGH ? rest : RAOT_QUAD_HIGH;
-#if !defined(RAOT_QUAD_BY_TWOS)
+            int32_t high = rest < RAOT_DOT4_HIGH ? rest : RAOT_DOT4_HIGH;
+#if !defined(RAOT_DOT4_BY_TWOS)
             /* Rows that are left over are shared out: 6 are 3 and 3, not 4 and 2. */
-            if (rest > RAOT_QUAD_HIGH && rest < 2 * RAOT_QUAD_HIGH) {
+            if (rest > RAOT_DOT4_HIGH && rest < 2 * RAOT_DOT4_HIGH) {
                 high = (rest + 1) / 2;
             }
 #endif
-            raot_quad_rows(high, sums + r * sum_step + c, left + r * depth, x,
+            raot_dot4_rows(high, sums + r * sum_step + c, left + r * depth, x,
                            bias + r * bias_row + c * bias_column, depth, sum_step, bias_row,
                            bias_column);
             r += high;
         }
 #else
-        const int32_t wide = columns - c < RAOT_QUAD_COLUMNS ? columns - c : RAOT_QUAD_COLUMNS;
+        const int32_t wide = columns - c < RAOT_DOT4_COLUMNS ? columns - c : RAOT_DOT4_COLUMNS;
         for (int32_t r = 0; r < rows; r++) {
             const int8_t *const by = left + r * depth;
             for (int32_t i = 0; i < wide; i++) {
                 uint32_t sum = (uint32_t)bias[r * bias_row + (c + i) * bias_column];
                 for (int32_t k = 0; k < depth; k++) {
-                    sum += (uint32_t)(by[k] * x[k / 4 * 4 * RAOT_QUAD_COLUMNS + 4 * i + k % 4]);
+                    sum += (uint32_t)(by[k] * x[k / 4 * 4 * RAOT_DOT4_COLUMNS + 4 * i + k % 4]);
                 }
                 sums[r * sum_step + c + i] = (int32_t)sum;
             }
@@ -337,8 +337,8 @@ raot_tile_s8_unpacked(int32_t *sums, const int8_t *left, const int8_t *right, co
  * columns beyond the last, are undefined. Of the image `extent` bytes may be read.
  */
 __attribute__((always_inline)) static inline void
-raot_panel_quads(uint8_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
-                 int32_t columns, int32_t extent, const uint8_t flip)
+raot_panel_dot4(uint8_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
+                int32_t columns, int32_t extent, const uint8_t flip)
 {
     int32_t k = 0;
 
@@ -368,24 +368,22 @@ raot_panel_quads(uint8_t *panel, const uint8_t *image, const int32_t *offsets, i
     }
 }
 
-__attribute__((noinline, unused)) static void raot_panel_s8_s8(int8_t *panel, const int8_t *image,
-                                                               const int32_t *offsets,
-                                                               int32_t depth, int32_t columns,
-                                                               int32_t extent)
+__attribute__((noinline, unused)) static void
+raot_panel_dot4_i8_s8(int8_t *panel, const int8_t *image, const int32_t *offsets, int32_t depth,
+                      int32_t columns, int32_t extent)
 {
-    raot_panel_quads((uint8_t *)panel, (const uint8_t *)image, offsets, depth, columns, extent, 0);
+    raot_panel_dot4((uint8_t *)panel, (const uint8_t *)image, offsets, depth, columns, extent, 0);
 }
 
-__attribute__((noinline, unused)) static void raot_panel_s8_u8(int8_t *panel, const uint8_t *image,
-                                                               const int32_t *offsets,
-                                                               int32_t depth, int32_t columns,
-                                                               int32_t extent)
+__attribute__((noinline, unused)) static void
+raot_panel_dot4_i8_u8(int8_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
+                      int32_t columns, int32_t extent)
 {
-    raot_panel_quads((uint8_t *)panel, image, offsets, depth, columns, extent, 128);
+    raot_panel_dot4((uint8_t *)panel, image, offsets, depth, columns, extent, 128);
 }
 
 /*
- * The left operand of a tile: windows of `rows` places, row_step elements apart, one row of
+ * The left operand of a tile: windows of `rows` positions, row_step elements apart, one row of
  * `depth` signed bytes each. Level l of a window has steps first..last of `count` inside the
  * image, which begins there; what is cut off is `zero`, what `depth` is filled up with undefined:
  *
@@ -394,10 +392,10 @@ __attribute__((noinline, unused)) static void raot_panel_s8_u8(int8_t *panel, co
  * Those of _u8 are 128 less.
  */
 __attribute__((always_inline)) static inline void
-raot_rows_quads(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, int32_t row_step,
-                int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,
-                int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,
-                int32_t first2, int32_t last2, int32_t step2, const uint8_t flip)
+raot_rows_dot4(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, int32_t row_step,
+               int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,
+               int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,
+               int32_t first2, int32_t last2, int32_t step2, const uint8_t flip)
 {
     const int cut = last0 - first0 < count0 || last1 - first1 < count1 || last2 - first2 < count2;
     const int32_t count = last2 - first2;
@@ -424,23 +422,23 @@ raot_rows_quads(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, i
     }
 }
 
-#define RAOT_ROWS_QUADS(suffix, byte, flip)                                                 \
-    __attribute__((noinline, unused)) static void raot_rows_s8_##suffix##_unpacked(         \
-        int8_t *to, const byte *image, int32_t zero, int32_t rows, int32_t row_step,        \
-        int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,        \
-        int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,       \
-        int32_t first2, int32_t last2, int32_t step2)                                       \
-    {                                                                                       \
-        raot_rows_quads((uint8_t *)to, (const uint8_t *)image, zero, rows, row_step, depth, \
-                        count0, first0, last0, step0, count1, first1, last1, step1, count2, \
-                        first2, last2, step2, flip);                                        \
+#define RAOT_ROWS_DOT4(suffix, byte, flip)                                                         \
+    __attribute__((noinline, unused)) static void raot_rows_dot4_i8_##suffix##_unpacked(           \
+        int8_t *to, const byte *image, int32_t zero, int32_t rows, int32_t row_step,               \
+        int32_t depth, int32_t count0, int32_t first0, int32_t last0, int32_t step0,               \
+        int32_t count1, int32_t first1, int32_t last1, int32_t step1, int32_t count2,              \
+        int32_t first2, int32_t last2, int32_t step2)                                              \
+    {                                                                                              \
+        raot_rows_dot4((uint8_t *)to, (const uint8_t *)image, zero, rows, row_step, depth, count0, \
+                       first0, last0, step0, count1, first1, last1, step1, count2, first2, last2,  \
+                       step2, flip);                                                               \
     }
 
-RAOT_ROWS_QUADS(s8, int8_t, 0)
-RAOT_ROWS_QUADS(u8, uint8_t, 128)
+RAOT_ROWS_DOT4(s8, int8_t, 0)
+RAOT_ROWS_DOT4(u8, uint8_t, 128)
 
 /* Sizes of the functions below, by name. */
-struct raot_tile_s8 {
+struct raot_dot4_i8 {
     int32_t rows;
     int32_t columns;
     int32_t depth;
@@ -449,17 +447,17 @@ struct raot_tile_s8 {
     int32_t bias_column;
 };
 
-__attribute__((always_inline)) static inline void raot_tile_s8(int32_t *sums, const int8_t *left,
+__attribute__((always_inline)) static inline void raot_dot4_i8(int32_t *sums, const int8_t *left,
                                                                const int8_t *right,
                                                                const int32_t *bias,
-                                                               const struct raot_tile_s8 *sizes)
+                                                               const struct raot_dot4_i8 *sizes)
 {
-    raot_tile_s8_unpacked(sums, left, right, bias, sizes->rows, sizes->columns, sizes->depth,
+    raot_dot4_i8_unpacked(sums, left, right, bias, sizes->rows, sizes->columns, sizes->depth,
                           sizes->sum_step, sizes->bias_row, sizes->bias_column);
 }
 
 /* Sizes of the functions below, by name. */
-struct raot_rows_s8 {
+struct raot_rows_dot4_i8 {
     int32_t zero;
     int32_t rows;
     int32_t row_step;
@@ -478,22 +476,22 @@ struct raot_rows_s8 {
     int32_t step2;
 };
 
-__attribute__((always_inline)) static inline void raot_rows_s8_s8(int8_t *to, const int8_t *image,
-                                                                  const struct raot_rows_s8 *sizes)
+__attribute__((always_inline)) static inline void
+raot_rows_dot4_i8_s8(int8_t *to, const int8_t *image, const struct raot_rows_dot4_i8 *sizes)
 {
-    raot_rows_s8_s8_unpacked(to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth,
-                             sizes->count0, sizes->first0, sizes->last0, sizes->step0,
-                             sizes->count1, sizes->first1, sizes->last1, sizes->step1,
-                             sizes->count2, sizes->first2, sizes->last2, sizes->step2);
+    raot_rows_dot4_i8_s8_unpacked(
+        to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth, sizes->count0,
+        sizes->first0, sizes->last0, sizes->step0, sizes->count1, sizes->first1, sizes->last1,
+        sizes->step1, sizes->count2, sizes->first2, sizes->last2, sizes->step2);
 }
 
-__attribute__((always_inline)) static inline void raot_rows_s8_u8(int8_t *to, const uint8_t *image,
-                                                                  const struct raot_rows_s8 *sizes)
+__attribute__((always_inline)) static inline void
+raot_rows_dot4_i8_u8(int8_t *to, const uint8_t *image, const struct raot_rows_dot4_i8 *sizes)
 {
-    raot_rows_s8_u8_unpacked(to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth,
-                             sizes->count0, sizes->first0, sizes->last0, sizes->step0,
-                             sizes->count1, sizes->first1, sizes->last1, sizes->step1,
-                             sizes->count2, sizes->first2, sizes->last2, sizes->step2);
+    raot_rows_dot4_i8_u8_unpacked(
+        to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth, sizes->count0,
+        sizes->first0, sizes->last0, sizes->step0, sizes->count1, sizes->first1, sizes->last1,
+        sizes->step1, sizes->count2, sizes->first2, sizes->last2, sizes->step2);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * tile_s16.h - sums of products of 16-bit numbers, for cores with vectors that multiply pairs.
+ * dot2_i16.h - sums of products of 16-bit numbers, for cores with vectors that multiply pairs.
  *
  *     sums[r * sum_step + c] = bias[r * bias_row + c * bias_column]
  *                            + left[r * depth + k] * right[c / 16][k / 2][c % 16][k % 2]
@@ -8,8 +8,8 @@
  * products of a pair fits 32 bits. Of `bias`, where bias_column is 1, and of each row of `sums`
  * there are multiples of 16; what is written there beyond `columns` is undefined.
  */
-#ifndef RAOT_TILE_S16_H
-#define RAOT_TILE_S16_H
+#ifndef RAOT_DOT2_I16_H
+#define RAOT_DOT2_I16_H
 
 #include <stdint.h>
 
@@ -20,17 +20,17 @@
 #include <immintrin.h>
 #endif
 
-#define RAOT_DOT_COLUMNS 16
+#define RAOT_DOT2_COLUMNS 16
 
 /*
- * RAOT_DOT_LANES sums in a vector, RAOT_DOT_WIDE vectors (RAOT_DOT_STEP sums) and RAOT_DOT_HIGH
+ * RAOT_DOT2_LANES sums in a vector, RAOT_DOT2_WIDE vectors (RAOT_DOT2_STEP sums) and RAOT_DOT2_HIGH
  * rows of sums in registers.
  */
 #if defined(__AVX512BW__)
-#define RAOT_DOT_LANES 16
-#define RAOT_DOT_WIDE 1
-#define RAOT_DOT_STEP 16
-#define RAOT_DOT_HIGH 12
+#define RAOT_DOT2_LANES 16
+#define RAOT_DOT2_WIDE 1
+#define RAOT_DOT2_STEP 16
+#define RAOT_DOT2_HIGH 12
 typedef __m512i raot_dots;
 
 static inline raot_dots raot_dots_load(const void *from)
@@ -58,10 +58,10 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 }
 
 #elif defined(__AVX2__)
-#define RAOT_DOT_LANES 8
-#define RAOT_DOT_WIDE 2
-#define RAOT_DOT_STEP 16
-#define RAOT_DOT_HIGH 6
+#define RAOT_DOT2_LANES 8
+#define RAOT_DOT2_WIDE 2
+#define RAOT_DOT2_STEP 16
+#define RAOT_DOT2_HIGH 6
 typedef __m256i raot_dots;
 
 static inline raot_dots raot_dots_load(const void *from)
@@ -89,10 +89,10 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 }
 
 #elif defined(__SSE2__)
-#define RAOT_DOT_LANES 4
-#define RAOT_DOT_WIDE 2
-#define RAOT_DOT_STEP 8
-#define RAOT_DOT_HIGH 6
+#define RAOT_DOT2_LANES 4
+#define RAOT_DOT2_WIDE 2
+#define RAOT_DOT2_STEP 8
+#define RAOT_DOT2_HIGH 6
 typedef __m128i raot_dots;
 
 static inline raot_dots raot_dots_load(const void *from)
@@ -116,135 +116,136 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 }
 #endif
 
-#if defined(RAOT_DOT_LANES)
+#if defined(RAOT_DOT2_LANES)
 /* Sums stay in their registers, and in their order, for which compilers have too few otherwise. */
 #if !defined(RAOT_ASM_INLINE)
-#define RAOT_DOT_STAYS(sum) (void)(sum)
+#define RAOT_DOT2_STAYS(sum) (void)(sum)
 #elif defined(__AVX512BW__)
-#define RAOT_DOT_STAYS(sum) __asm__ volatile("" : "+v"(sum))
+#define RAOT_DOT2_STAYS(sum) __asm__ volatile("" : "+v"(sum))
 #else
-#define RAOT_DOT_STAYS(sum) __asm__ volatile("" : "+x"(sum))
+#define RAOT_DOT2_STAYS(sum) __asm__ volatile("" : "+x"(sum))
 #endif
 #if defined(__clang__)
-#define RAOT_DOT_UNROLL
+#define RAOT_DOT2_UNROLL
 #else
-#define RAOT_DOT_UNROLL _Pragma("GCC unroll 16")
+#define RAOT_DOT2_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 /* `rows` and `wide` are constants where this is called, so that the sums are registers. */
 __attribute__((always_inline)) static inline void
-raot_dot_block(const int32_t rows, const int32_t wide, int32_t *sums, const int16_t *left,
-               const int16_t *right, const int32_t *bias, int32_t depth, int32_t sum_step,
-               int32_t bias_row, int32_t bias_column)
+raot_dot2_block(const int32_t rows, const int32_t wide, int32_t *sums, const int16_t *left,
+                const int16_t *right, const int32_t *bias, int32_t depth, int32_t sum_step,
+                int32_t bias_row, int32_t bias_column)
 {
-    raot_dots kept[RAOT_DOT_HIGH][RAOT_DOT_WIDE];
+    raot_dots kept[RAOT_DOT2_HIGH][RAOT_DOT2_WIDE];
 
-    RAOT_DOT_UNROLL
+    RAOT_DOT2_UNROLL
     for (int32_t r = 0; r < rows; r++) {
-        RAOT_DOT_UNROLL
+        RAOT_DOT2_UNROLL
         for (int32_t w = 0; w < wide; w++) {
-            kept[r][w] = bias_column != 0 ? raot_dots_load(bias + r * bias_row + w * RAOT_DOT_LANES)
-                                          : raot_dots_all(bias[r * bias_row]);
+            kept[r][w] = bias_column != 0
+                             ? raot_dots_load(bias + r * bias_row + w * RAOT_DOT2_LANES)
+                             : raot_dots_all(bias[r * bias_row]);
         }
     }
     for (int32_t k = 0; k < depth; k += 2) {
-        raot_dots x[RAOT_DOT_WIDE];
-        RAOT_DOT_UNROLL
+        raot_dots x[RAOT_DOT2_WIDE];
+        RAOT_DOT2_UNROLL
         for (int32_t w = 0; w < wide; w++) {
-            x[w] = raot_dots_load(right + 2 * w * RAOT_DOT_LANES);
+            x[w] = raot_dots_load(right + 2 * w * RAOT_DOT2_LANES);
         }
-        RAOT_DOT_UNROLL
+        RAOT_DOT2_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             int32_t pair;
             RAOT_COPY(&pair, left + r * depth + k, sizeof pair);
             const raot_dots factor = raot_dots_all(pair);
-            RAOT_DOT_UNROLL
+            RAOT_DOT2_UNROLL
             for (int32_t w = 0; w < wide; w++) {
                 kept[r][w] = raot_dots_add(kept[r][w], factor, x[w]);
-                RAOT_DOT_STAYS(kept[r][w]);
+                RAOT_DOT2_STAYS(kept[r][w]);
             }
         }
-        right += 2 * RAOT_DOT_COLUMNS;
+        right += 2 * RAOT_DOT2_COLUMNS;
     }
-    RAOT_DOT_UNROLL
+    RAOT_DOT2_UNROLL
     for (int32_t r = 0; r < rows; r++) {
-        RAOT_DOT_UNROLL
+        RAOT_DOT2_UNROLL
         for (int32_t w = 0; w < wide; w++) {
-            raot_dots_store(sums + r * sum_step + w * RAOT_DOT_LANES, kept[r][w]);
+            raot_dots_store(sums + r * sum_step + w * RAOT_DOT2_LANES, kept[r][w]);
         }
     }
 }
 
-#define RAOT_DOT_CASE(rows)                                                            \
-    case rows:                                                                         \
-        raot_dot_block(rows, wide, sums, left, right, bias, depth, sum_step, bias_row, \
-                       bias_column);                                                   \
+#define RAOT_DOT2_CASE(rows)                                                            \
+    case rows:                                                                          \
+        raot_dot2_block(rows, wide, sums, left, right, bias, depth, sum_step, bias_row, \
+                        bias_column);                                                   \
         break;
 
-/* Up to RAOT_DOT_HIGH rows. */
+/* Up to RAOT_DOT2_HIGH rows. */
 __attribute__((always_inline)) static inline void
-raot_dot_rows(int32_t rows, const int32_t wide, int32_t *sums, const int16_t *left,
-              const int16_t *right, const int32_t *bias, int32_t depth, int32_t sum_step,
-              int32_t bias_row, int32_t bias_column)
+raot_dot2_rows(int32_t rows, const int32_t wide, int32_t *sums, const int16_t *left,
+               const int16_t *right, const int32_t *bias, int32_t depth, int32_t sum_step,
+               int32_t bias_row, int32_t bias_column)
 {
     switch (rows) {
-        RAOT_DOT_CASE(1)
-        RAOT_DOT_CASE(2)
-        RAOT_DOT_CASE(3)
-        RAOT_DOT_CASE(4)
-        RAOT_DOT_CASE(5)
+        RAOT_DOT2_CASE(1)
+        RAOT_DOT2_CASE(2)
+        RAOT_DOT2_CASE(3)
+        RAOT_DOT2_CASE(4)
+        RAOT_DOT2_CASE(5)
     default:
-        raot_dot_block(RAOT_DOT_HIGH, wide, sums, left, right, bias, depth, sum_step, bias_row,
-                       bias_column);
+        raot_dot2_block(RAOT_DOT2_HIGH, wide, sums, left, right, bias, depth, sum_step, bias_row,
+                        bias_column);
         break;
     }
 }
 
 __attribute__((noinline, unused)) static void
-raot_dot_wide(int32_t rows, int32_t *sums, const int16_t *left, const int16_t *right,
-              const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
-              int32_t bias_column)
+raot_dot2_wide(int32_t rows, int32_t *sums, const int16_t *left, const int16_t *right,
+               const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
+               int32_t bias_column)
 {
-    raot_dot_rows(rows, RAOT_DOT_WIDE, sums, left, right, bias, depth, sum_step, bias_row,
-                  bias_column);
+    raot_dot2_rows(rows, RAOT_DOT2_WIDE, sums, left, right, bias, depth, sum_step, bias_row,
+                   bias_column);
 }
 
 __attribute__((noinline, unused)) static void
-raot_dot_narrow(int32_t rows, int32_t *sums, const int16_t *left, const int16_t *right,
-                const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
-                int32_t bias_column)
+raot_dot2_narrow(int32_t rows, int32_t *sums, const int16_t *left, const int16_t *right,
+                 const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
+                 int32_t bias_column)
 {
-    raot_dot_rows(rows, 1, sums, left, right, bias, depth, sum_step, bias_row, bias_column);
+    raot_dot2_rows(rows, 1, sums, left, right, bias, depth, sum_step, bias_row, bias_column);
 }
 #endif
 
 __attribute__((noinline, unused)) static void
-raot_tile_s16_unpacked(int32_t *sums, const int16_t *left, const int16_t *right,
+raot_dot2_i16_unpacked(int32_t *sums, const int16_t *left, const int16_t *right,
                        const int32_t *bias, int32_t rows, int32_t columns, int32_t depth,
                        int32_t sum_step, int32_t bias_row, int32_t bias_column)
 {
-#if defined(RAOT_DOT_LANES)
-    for (int32_t c = 0; c < columns; c += RAOT_DOT_STEP) {
-        const int32_t inside = c % RAOT_DOT_COLUMNS;
+#if defined(RAOT_DOT2_LANES)
+    for (int32_t c = 0; c < columns; c += RAOT_DOT2_STEP) {
+        const int32_t inside = c % RAOT_DOT2_COLUMNS;
         const int16_t *const x = right + (c - inside) * depth + 2 * inside;
         int32_t r = 0;
         while (r < rows) {
             /* Rows that are left over are shared out: 8 are 4 and 4, not 6 and 2. */
             const int32_t left_over = rows - r;
-            int32_t high = left_over < RAOT_DOT_HIGH ? left_over : RAOT_DOT_HIGH;
-            if (left_over > RAOT_DOT_HIGH && left_over < 2 * RAOT_DOT_HIGH) {
+            int32_t high = left_over < RAOT_DOT2_HIGH ? left_over : RAOT_DOT2_HIGH;
+            if (left_over > RAOT_DOT2_HIGH && left_over < 2 * RAOT_DOT2_HIGH) {
                 high = (left_over + 1) / 2;
             }
-            if (high != RAOT_DOT_HIGH) {
+            if (high != RAOT_DOT2_HIGH) {
                 high = high < 5 ? high : 5;
             }
             int32_t *const to = sums + r * sum_step + c;
             const int16_t *const by = left + r * depth;
             const int32_t *const start = bias + r * bias_row + c * bias_column;
-            if (columns - c > RAOT_DOT_LANES) {
-                raot_dot_wide(high, to, by, x, start, depth, sum_step, bias_row, bias_column);
+            if (columns - c > RAOT_DOT2_LANES) {
+                raot_dot2_wide(high, to, by, x, start, depth, sum_step, bias_row, bias_column);
             } else {
-                raot_dot_narrow(high, to, by, x, start, depth, sum_step, bias_row, bias_column);
+                raot_dot2_narrow(high, to, by, x, start, depth, sum_step, bias_row, bias_column);
             }
             r += high;
         }
@@ -253,11 +254,11 @@ raot_tile_s16_unpacked(int32_t *sums, const int16_t *left, const int16_t *right,
     for (int32_t r = 0; r < rows; r++) {
         for (int32_t c = 0; c < columns; c++) {
             const int16_t *const by = left + r * depth;
-            const int16_t *const x =
-                right + c / RAOT_DOT_COLUMNS * RAOT_DOT_COLUMNS * depth + c % RAOT_DOT_COLUMNS * 2;
+            const int16_t *const x = right + c / RAOT_DOT2_COLUMNS * RAOT_DOT2_COLUMNS * depth +
+                                     c % RAOT_DOT2_COLUMNS * 2;
             uint32_t sum = (uint32_t)bias[r * bias_row + c * bias_column];
             for (int32_t k = 0; k < depth; k++) {
-                sum += (uint32_t)(by[k] * x[k / 2 * 2 * RAOT_DOT_COLUMNS + k % 2]);
+                sum += (uint32_t)(by[k] * x[k / 2 * 2 * RAOT_DOT2_COLUMNS + k % 2]);
             }
             sums[r * sum_step + c] = (int32_t)sum;
         }
@@ -266,7 +267,7 @@ raot_tile_s16_unpacked(int32_t *sums, const int16_t *left, const int16_t *right,
 }
 
 /* Sizes of the functions below, by name. */
-struct raot_tile_s16 {
+struct raot_dot2_i16 {
     int32_t rows;
     int32_t columns;
     int32_t depth;
@@ -275,12 +276,12 @@ struct raot_tile_s16 {
     int32_t bias_column;
 };
 
-__attribute__((always_inline)) static inline void raot_tile_s16(int32_t *sums, const int16_t *left,
+__attribute__((always_inline)) static inline void raot_dot2_i16(int32_t *sums, const int16_t *left,
                                                                 const int16_t *right,
                                                                 const int32_t *bias,
-                                                                const struct raot_tile_s16 *sizes)
+                                                                const struct raot_dot2_i16 *sizes)
 {
-    raot_tile_s16_unpacked(sums, left, right, bias, sizes->rows, sizes->columns, sizes->depth,
+    raot_dot2_i16_unpacked(sums, left, right, bias, sizes->rows, sizes->columns, sizes->depth,
                            sizes->sum_step, sizes->bias_row, sizes->bias_column);
 }
 

@@ -1,11 +1,11 @@
 /*
- * depthwise_s16.h - convolutions of one channel by 3 x 3 weights, two products at a time.
+ * depthwise_3x3.h - convolutions of one channel by 3 x 3 weights, two products at a time.
  *
  * Some rows of the image are copied into a plane with a frame around them, so that no window is
  * cut off. Sums wrap.
  */
-#ifndef RAOT_DEPTHWISE_S16_H
-#define RAOT_DEPTHWISE_S16_H
+#ifndef RAOT_DEPTHWISE_3X3_H
+#define RAOT_DEPTHWISE_3X3_H
 
 #include <stdint.h>
 
@@ -14,7 +14,7 @@
 
 #include "mve.h"
 
-/* Four bytes from one place to another, neither of which need be aligned. */
+/* Four bytes from one position to another, neither of which need be aligned. */
 static inline void raot_copy_four(void *to, const void *from)
 {
     uint32_t four;
@@ -43,8 +43,8 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
  * `row_step` elements apart, columns `step`. The plane has room for a multiple of four bytes.
  */
 /* clang-format off */
-#define RAOT_PLANE(N, T) \
-    __attribute__((noinline, unused)) static void raot_plane_##N##_unpacked( \
+#define RAOT_PAD(N, T) \
+    __attribute__((noinline, unused)) static void raot_pad_##N##_unpacked( \
         T *plane, const T *image, int32_t zero, int32_t rows, int32_t width, int32_t top, \
         int32_t left, int32_t image_rows, int32_t image_columns, int32_t row_step, int32_t step) \
     { \
@@ -74,9 +74,9 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
         } \
     }
 /* clang-format on */
-RAOT_PLANE(s8, int8_t)
-RAOT_PLANE(u8, uint8_t)
-#undef RAOT_PLANE
+RAOT_PAD(s8, int8_t)
+RAOT_PAD(u8, uint8_t)
+#undef RAOT_PAD
 
 /*
  * sums[r * sum_step + c] = bias + the 3 x 3 window at row r * stride, column c * stride of the
@@ -84,7 +84,7 @@ RAOT_PLANE(u8, uint8_t)
  * (2,2), (0,1) (1,1), (2,1) 0. There is room for one sum more, and for 16 bytes at the first
  * column of the last row of each window; what is there changes no sum.
  */
-#define RAOT_WINDOW_PLACES        \
+#define RAOT_TAP_ORDER            \
     {                             \
         0, 6, 1, 2, 7, 3, 4, 8, 5 \
     }
@@ -93,11 +93,11 @@ RAOT_PLANE(u8, uint8_t)
 /* Four sums at a time. */
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, GATHER) \
-    __attribute__((noinline, unused)) static void raot_depthwise_##N##_unpacked( \
+    __attribute__((noinline, unused)) static void raot_depthwise_3x3_##N##_unpacked( \
         int32_t *sums, const T *plane, const int16_t *weights, const int32_t *bias, \
         int32_t rows, int32_t columns, int32_t width, int32_t stride, int32_t sum_step) \
     { \
-        static const int32_t place[9] = RAOT_WINDOW_PLACES; \
+        static const int32_t position[9] = RAOT_TAP_ORDER; \
         const uint32x4_t apart = vmulq_n_u32(vidupq_n_u32(0, 1), (uint32_t)stride); \
         for (int32_t r = 0; r < rows; r++) { \
             for (int32_t c = 0; c < columns; c += 4) { \
@@ -107,7 +107,7 @@ RAOT_PLANE(u8, uint8_t)
                 for (int32_t k = 0; k < 9; k++) { \
                     const T *tap = at + k / 3 * width + k % 3; \
                     const int32x4_t x = (int32x4_t)GATHER(tap, apart, some); \
-                    sum = vmlaq_n_s32(sum, x, weights[place[k]]); \
+                    sum = vmlaq_n_s32(sum, x, weights[position[k]]); \
                 } \
                 vst1q_p_s32(sums + r * sum_step + c, sum, some); \
             } \
@@ -122,9 +122,9 @@ RAOT_DEPTHWISE(wide, int8_t, vldrbq_gather_offset_z_s32)
 #define RAOT_NARROW 13
 
 __attribute__((noinline, unused)) static void
-raot_depthwise_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *weights,
-                           const int32_t *bias, int32_t rows, int32_t columns, int32_t width,
-                           int32_t stride, int32_t sum_step)
+raot_depthwise_3x3_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *weights,
+                               const int32_t *bias, int32_t rows, int32_t columns, int32_t width,
+                               int32_t stride, int32_t sum_step)
 {
     const int32_t start = bias[0];
     int8_t lines[4][16];
@@ -134,8 +134,8 @@ raot_depthwise_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *we
         outside |= (uint32_t)(weights[k] - INT8_MIN) & ~0xffu;
     }
     if (width > RAOT_NARROW || outside != 0u || stride != 1) {
-        raot_depthwise_wide_unpacked(sums, plane, weights, bias, rows, columns, width, stride,
-                                     sum_step);
+        raot_depthwise_3x3_wide_unpacked(sums, plane, weights, bias, rows, columns, width, stride,
+                                         sum_step);
         return;
     }
     for (int32_t k = 0; k < 4; k++) {
@@ -202,7 +202,7 @@ raot_depthwise_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *we
  */
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, EXTEND) \
-    RAOT_NAKED static void raot_depthwise_##N##_unpacked( \
+    RAOT_NAKED static void raot_depthwise_3x3_##N##_unpacked( \
         RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const T *plane, \
         RAOT_ARGUMENT const int16_t *weights, RAOT_ARGUMENT const int32_t *bias, \
         RAOT_ARGUMENT int32_t rows, RAOT_ARGUMENT int32_t columns, RAOT_ARGUMENT int32_t width, \
@@ -251,7 +251,7 @@ raot_depthwise_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *we
 
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, EXTEND) \
-    static inline void raot_depthwise_row_##N( \
+    static inline void raot_depthwise_3x3_row_##N( \
         int32_t *to, const T *at, const int16_t *weights, int32_t start, int32_t columns, \
         int32_t width, const int32_t stride, int32_t column_step) \
     { \
@@ -273,7 +273,7 @@ raot_depthwise_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *we
             at += column_step; \
         } \
     } \
-    __attribute__((noinline, unused)) static void raot_depthwise_##N##_unpacked( \
+    __attribute__((noinline, unused)) static void raot_depthwise_3x3_##N##_unpacked( \
         int32_t *sums, const T *plane, const int16_t *weights, const int32_t *bias, \
         int32_t rows, int32_t columns, int32_t width, int32_t stride, int32_t sum_step) \
     { \
@@ -281,9 +281,9 @@ raot_depthwise_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *we
             const T *const at = plane + r * stride * width; \
             int32_t *const to = sums + r * sum_step; \
             if (stride == 1) { \
-                raot_depthwise_row_##N(to, at, weights, bias[0], columns, width, 1, 2); \
+                raot_depthwise_3x3_row_##N(to, at, weights, bias[0], columns, width, 1, 2); \
             } else { \
-                raot_depthwise_row_##N(to, at, weights, bias[0], columns, width, 2, stride); \
+                raot_depthwise_3x3_row_##N(to, at, weights, bias[0], columns, width, 2, stride); \
             } \
         } \
     }
@@ -291,17 +291,17 @@ raot_depthwise_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t *we
 #else
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, EXTEND) \
-    __attribute__((unused)) static void raot_depthwise_##N##_unpacked( \
+    __attribute__((unused)) static void raot_depthwise_3x3_##N##_unpacked( \
         int32_t *sums, const T *plane, const int16_t *weights, const int32_t *bias, \
         int32_t rows, int32_t columns, int32_t width, int32_t stride, int32_t sum_step) \
     { \
-        static const int32_t place[9] = RAOT_WINDOW_PLACES; \
+        static const int32_t position[9] = RAOT_TAP_ORDER; \
         for (int32_t r = 0; r < rows; r++) { \
             for (int32_t c = 0; c < columns; c++) { \
                 const T *const at = plane + r * stride * width + c * stride; \
                 uint32_t sum = (uint32_t)bias[0]; \
                 for (int32_t k = 0; k < 9; k++) { \
-                    sum += (uint32_t)(weights[place[k]] * at[k / 3 * width + k % 3]); \
+                    sum += (uint32_t)(weights[position[k]] * at[k / 3 * width + k % 3]); \
                 } \
                 sums[r * sum_step + c] = (int32_t)sum; \
             } \
@@ -315,7 +315,7 @@ RAOT_DEPTHWISE(u8, uint8_t, "uxtb16")
 #endif
 
 /* Sizes of the functions below, by name. */
-struct raot_plane {
+struct raot_pad {
     int32_t zero;
     int32_t rows;
     int32_t width;
@@ -327,24 +327,24 @@ struct raot_plane {
     int32_t step;
 };
 
-__attribute__((always_inline)) static inline void raot_plane_s8(int8_t *plane, const int8_t *image,
-                                                                const struct raot_plane *sizes)
+__attribute__((always_inline)) static inline void raot_pad_s8(int8_t *plane, const int8_t *image,
+                                                              const struct raot_pad *sizes)
 {
-    raot_plane_s8_unpacked(plane, image, sizes->zero, sizes->rows, sizes->width, sizes->top,
-                           sizes->left, sizes->image_rows, sizes->image_columns, sizes->row_step,
-                           sizes->step);
+    raot_pad_s8_unpacked(plane, image, sizes->zero, sizes->rows, sizes->width, sizes->top,
+                         sizes->left, sizes->image_rows, sizes->image_columns, sizes->row_step,
+                         sizes->step);
 }
 
-__attribute__((always_inline)) static inline void
-raot_plane_u8(uint8_t *plane, const uint8_t *image, const struct raot_plane *sizes)
+__attribute__((always_inline)) static inline void raot_pad_u8(uint8_t *plane, const uint8_t *image,
+                                                              const struct raot_pad *sizes)
 {
-    raot_plane_u8_unpacked(plane, image, sizes->zero, sizes->rows, sizes->width, sizes->top,
-                           sizes->left, sizes->image_rows, sizes->image_columns, sizes->row_step,
-                           sizes->step);
+    raot_pad_u8_unpacked(plane, image, sizes->zero, sizes->rows, sizes->width, sizes->top,
+                         sizes->left, sizes->image_rows, sizes->image_columns, sizes->row_step,
+                         sizes->step);
 }
 
 /* Sizes of the functions below, by name. */
-struct raot_depthwise {
+struct raot_depthwise_3x3 {
     int32_t rows;
     int32_t columns;
     int32_t width;
@@ -353,19 +353,19 @@ struct raot_depthwise {
 };
 
 __attribute__((always_inline)) static inline void
-raot_depthwise_s8(int32_t *sums, const int8_t *plane, const int16_t *weights, const int32_t *bias,
-                  const struct raot_depthwise *sizes)
+raot_depthwise_3x3_s8(int32_t *sums, const int8_t *plane, const int16_t *weights,
+                      const int32_t *bias, const struct raot_depthwise_3x3 *sizes)
 {
-    raot_depthwise_s8_unpacked(sums, plane, weights, bias, sizes->rows, sizes->columns,
-                               sizes->width, sizes->stride, sizes->sum_step);
+    raot_depthwise_3x3_s8_unpacked(sums, plane, weights, bias, sizes->rows, sizes->columns,
+                                   sizes->width, sizes->stride, sizes->sum_step);
 }
 
 __attribute__((always_inline)) static inline void
-raot_depthwise_u8(int32_t *sums, const uint8_t *plane, const int16_t *weights, const int32_t *bias,
-                  const struct raot_depthwise *sizes)
+raot_depthwise_3x3_u8(int32_t *sums, const uint8_t *plane, const int16_t *weights,
+                      const int32_t *bias, const struct raot_depthwise_3x3 *sizes)
 {
-    raot_depthwise_u8_unpacked(sums, plane, weights, bias, sizes->rows, sizes->columns,
-                               sizes->width, sizes->stride, sizes->sum_step);
+    raot_depthwise_3x3_u8_unpacked(sums, plane, weights, bias, sizes->rows, sizes->columns,
+                                   sizes->width, sizes->stride, sizes->sum_step);
 }
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * depthwise_quads.h - convolutions of one channel for cores with vectors of bytes.
+ * depthwise_interleaved4.h - convolutions of one channel for cores with vectors of bytes.
  *
- * An image is laid out as blocks of four lines, byte by byte in turn: quads[(b * length + c) * 4 +
+ * An image is laid out as blocks of four lines, byte by byte in turn: rows4[(b * length + c) * 4 +
  * j] is column c of line 2 * b + j, with a frame around the image. What a window of at most four
  * columns covers then lies in 16 bytes, and serves two lines of the output, whose weights differ by
- * place.
+ * position.
  */
-#ifndef RAOT_DEPTHWISE_QUADS_H
-#define RAOT_DEPTHWISE_QUADS_H
+#ifndef RAOT_DEPTHWISE_INTERLEAVED4_H
+#define RAOT_DEPTHWISE_INTERLEAVED4_H
 
 #include <stdint.h>
 #include <string.h>
@@ -17,16 +17,18 @@
 #include "mve.h"
 
 /* All bytes of the blocks, so that a frame is there. */
-__attribute__((noinline, unused)) static void raot_frame_quads(int8_t *quads, int32_t zero,
-                                                               int32_t count)
+__attribute__((noinline, unused)) static void raot_fill_interleaved4(int8_t *rows4, int32_t zero,
+                                                                     int32_t count)
 {
-    (void)memset(quads, zero, (size_t)count);
+    (void)memset(rows4, zero, (size_t)count);
 }
 
 #if defined(RAOT_MVE)
-/* `count` bytes, 16 at a time, to every fourth byte of two places; `jump` lies between sixteens. */
-static inline void raot_quads_line_8(uint8_t *to, uint8_t *before, const uint8_t *from,
-                                     uint8x16_t apart, uint8_t flip, int32_t count, int32_t jump)
+/* `count` bytes, 16 at a time, to every fourth byte of two positions; `jump` lies between sixteens.
+ */
+static inline void raot_interleave4_line_8(uint8_t *to, uint8_t *before, const uint8_t *from,
+                                           uint8x16_t apart, uint8_t flip, int32_t count,
+                                           int32_t jump)
 {
     const uint8x16_t at = vidupq_n_u8(0, 4);
     const uint8x16_t other = vdupq_n_u8(flip);
@@ -48,8 +50,9 @@ static inline void raot_quads_line_8(uint8_t *to, uint8_t *before, const uint8_t
 }
 
 /* The same by eights, for bytes that are further apart. */
-static inline void raot_quads_line_16(uint8_t *to, uint8_t *before, const uint8_t *from,
-                                      uint16x8_t apart, uint16_t flip, int32_t count, int32_t jump)
+static inline void raot_interleave4_line_16(uint8_t *to, uint8_t *before, const uint8_t *from,
+                                            uint16x8_t apart, uint16_t flip, int32_t count,
+                                            int32_t jump)
 {
     const uint16x8_t at = vidupq_n_u16(0, 4);
     const uint16x8_t other = vdupq_n_u16(flip);
@@ -77,9 +80,9 @@ static inline void raot_quads_line_16(uint8_t *to, uint8_t *before, const uint8_
  * bytes: they become signed. Seven columns are at most 65535 bytes apart.
  */
 __attribute__((noinline, unused)) static void
-raot_quads_u8_unpacked(int8_t *quads, const uint8_t *image, int32_t flip, int32_t blocks,
-                       int32_t length, int32_t top, int32_t left, int32_t lines, int32_t columns,
-                       int32_t line_step, int32_t step)
+raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, int32_t blocks,
+                             int32_t length, int32_t top, int32_t left, int32_t lines,
+                             int32_t columns, int32_t line_step, int32_t step)
 {
     const int32_t first = left > 0 ? left : 0;
     const int32_t last = columns < left + length ? columns : left + length;
@@ -98,7 +101,7 @@ raot_quads_u8_unpacked(int8_t *quads, const uint8_t *image, int32_t flip, int32_
         const uint8_t *from = image + y * line_step + first * step;
         const int32_t b = (y - top) / 2;
         /* In a block of its own, and as the third or fourth line of the one before. */
-        int8_t *to = quads + (b * length + first - left) * 4 + (y - top) % 2;
+        int8_t *to = rows4 + (b * length + first - left) * 4 + (y - top) % 2;
         int8_t *before = to - length * 4 + 2;
 
         if (b == blocks) {
@@ -109,11 +112,11 @@ raot_quads_u8_unpacked(int8_t *quads, const uint8_t *image, int32_t flip, int32_
         }
 #if defined(RAOT_MVE)
         if (narrow) {
-            raot_quads_line_8((uint8_t *)to, (uint8_t *)before, from, apart8, (uint8_t)flip, count,
-                              16 * step);
+            raot_interleave4_line_8((uint8_t *)to, (uint8_t *)before, from, apart8, (uint8_t)flip,
+                                    count, 16 * step);
         } else {
-            raot_quads_line_16((uint8_t *)to, (uint8_t *)before, from, apart16, (uint16_t)flip,
-                               count, 8 * step);
+            raot_interleave4_line_16((uint8_t *)to, (uint8_t *)before, from, apart16,
+                                     (uint16_t)flip, count, 8 * step);
         }
 #else
         for (int32_t c = 0; c < count; c++) {
@@ -124,8 +127,8 @@ raot_quads_u8_unpacked(int8_t *quads, const uint8_t *image, int32_t flip, int32_
     }
 }
 
-#define raot_quads_s8_unpacked(quads, image, ...) \
-    raot_quads_u8_unpacked(quads, (const uint8_t *)(image), __VA_ARGS__)
+#define raot_interleave4_s8_unpacked(rows4, image, ...) \
+    raot_interleave4_u8_unpacked(rows4, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
  * sums[(b * outs + n) * count + p]: the products of 16 weights, those of n, and the 16 bytes at
@@ -138,7 +141,7 @@ raot_quads_u8_unpacked(int8_t *quads, const uint8_t *image, int32_t flip, int32_
  * costs four instructions of thirteen.
  */
 /* clang-format off */
-#define RAOT_QUADS_LOOP(first, second, third)                                           \
+#define RAOT_INTERLEAVED4_LOOP(first, second, third)                                           \
     __asm volatile(                                                                     \
         "wls lr, %[pairs], 2f\n"                                                        \
         "1:\n vldrb.8 q0, [%[x]], #" first "\n vldrb.8 q1, [%[x]], #" first "\n"        \
@@ -149,25 +152,25 @@ raot_quads_u8_unpacked(int8_t *quads, const uint8_t *image, int32_t flip, int32_
         : [pairs] "r"(count / 2), [w] "w"(w), [v] "w"(v)                                \
         : "lr", "r0", "r2", "r4", "r6", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", \
           "cc", "memory")
-#define RAOT_QUADS_SECOND "vmladav.s8 r4, q0, %q[v]\n vmladav.s8 r6, q1, %q[v]\n"
-#define RAOT_QUADS_THIRD "strd r4, r6, [%[b]], #8\n"
+#define RAOT_INTERLEAVED4_SECOND "vmladav.s8 r4, q0, %q[v]\n vmladav.s8 r6, q1, %q[v]\n"
+#define RAOT_INTERLEAVED4_THIRD "strd r4, r6, [%[b]], #8\n"
 /* clang-format on */
 #endif
 
 /* `count` sums of one line of the output, or of two. */
 __attribute__((always_inline)) static inline void
-raot_quads_sums(int32_t *a, int32_t *b, const int8_t *x, int8x16_t w, int8x16_t v, int32_t count,
-                const int32_t outs, const int32_t step)
+raot_interleave4_sums(int32_t *a, int32_t *b, const int8_t *x, int8x16_t w, int8x16_t v,
+                      int32_t count, const int32_t outs, const int32_t step)
 {
 #if defined(RAOT_ASM_INLINE)
     if (outs == 2 && step == 4) {
-        RAOT_QUADS_LOOP("4", RAOT_QUADS_SECOND, RAOT_QUADS_THIRD);
+        RAOT_INTERLEAVED4_LOOP("4", RAOT_INTERLEAVED4_SECOND, RAOT_INTERLEAVED4_THIRD);
     } else if (outs == 2) {
-        RAOT_QUADS_LOOP("8", RAOT_QUADS_SECOND, RAOT_QUADS_THIRD);
+        RAOT_INTERLEAVED4_LOOP("8", RAOT_INTERLEAVED4_SECOND, RAOT_INTERLEAVED4_THIRD);
     } else if (step == 4) {
-        RAOT_QUADS_LOOP("4", "", "");
+        RAOT_INTERLEAVED4_LOOP("4", "", "");
     } else {
-        RAOT_QUADS_LOOP("8", "", "");
+        RAOT_INTERLEAVED4_LOOP("8", "", "");
     }
 #else
     for (int32_t pairs = count / 2; pairs > 0; pairs--) {
@@ -201,33 +204,34 @@ raot_quads_sums(int32_t *a, int32_t *b, const int8_t *x, int8x16_t w, int8x16_t 
 #endif
 
 __attribute__((noinline, unused)) static void
-raot_multiply_quads_s8(int32_t *sums, const int8_t *quads, const int8_t *weights, int32_t blocks,
-                       int32_t outs, int32_t count, int32_t stride, int32_t length)
+raot_depthwise_interleaved4_s8(int32_t *sums, const int8_t *rows4, const int8_t *weights,
+                               int32_t blocks, int32_t outs, int32_t count, int32_t stride,
+                               int32_t length)
 {
 #if defined(RAOT_MVE)
     const int8x16_t w = vldrbq_s8(weights);
     const int8x16_t v = vldrbq_s8(outs == 2 ? weights + 16 : weights);
 
     for (int32_t block = 0; block < blocks; block++) {
-        const int8_t *const x = quads + block * length * 4;
+        const int8_t *const x = rows4 + block * length * 4;
         int32_t *const a = sums + block * outs * count;
         int32_t *const b = a + count;
 
         if (outs == 2 && stride == 1) {
-            raot_quads_sums(a, b, x, w, v, count, 2, 4);
+            raot_interleave4_sums(a, b, x, w, v, count, 2, 4);
         } else if (outs == 2) {
-            raot_quads_sums(a, b, x, w, v, count, 2, 8);
+            raot_interleave4_sums(a, b, x, w, v, count, 2, 8);
         } else if (stride == 1) {
-            raot_quads_sums(a, b, x, w, v, count, 1, 4);
+            raot_interleave4_sums(a, b, x, w, v, count, 1, 4);
         } else {
-            raot_quads_sums(a, b, x, w, v, count, 1, 8);
+            raot_interleave4_sums(a, b, x, w, v, count, 1, 8);
         }
     }
 #else
     for (int32_t block = 0; block < blocks; block++) {
         for (int32_t n = 0; n < outs; n++) {
             for (int32_t p = 0; p < count; p++) {
-                const int8_t *const x = quads + (block * length + p * stride) * 4;
+                const int8_t *const x = rows4 + (block * length + p * stride) * 4;
                 uint32_t sum = 0u;
                 for (int32_t k = 0; k < 16; k++) {
                     sum += (uint32_t)(weights[n * 16 + k] * x[k]);
@@ -240,13 +244,13 @@ raot_multiply_quads_s8(int32_t *sums, const int8_t *quads, const int8_t *weights
 }
 
 #if defined(RAOT_MVE) && defined(RAOT_ASM_INLINE)
-#undef RAOT_QUADS_LOOP
-#undef RAOT_QUADS_SECOND
-#undef RAOT_QUADS_THIRD
+#undef RAOT_INTERLEAVED4_LOOP
+#undef RAOT_INTERLEAVED4_SECOND
+#undef RAOT_INTERLEAVED4_THIRD
 #endif
 
 /* Sizes of the functions below, by name. */
-struct raot_quads {
+struct raot_interleave4 {
     int32_t flip;
     int32_t blocks;
     int32_t length;
@@ -258,20 +262,20 @@ struct raot_quads {
     int32_t step;
 };
 
-__attribute__((always_inline)) static inline void raot_quads_s8(int8_t *quads, const int8_t *image,
-                                                                const struct raot_quads *sizes)
+__attribute__((always_inline)) static inline void
+raot_interleave4_s8(int8_t *rows4, const int8_t *image, const struct raot_interleave4 *sizes)
 {
-    raot_quads_s8_unpacked(quads, image, sizes->flip, sizes->blocks, sizes->length, sizes->top,
-                           sizes->left, sizes->lines, sizes->columns, sizes->line_step,
-                           sizes->step);
+    raot_interleave4_s8_unpacked(rows4, image, sizes->flip, sizes->blocks, sizes->length,
+                                 sizes->top, sizes->left, sizes->lines, sizes->columns,
+                                 sizes->line_step, sizes->step);
 }
 
-__attribute__((always_inline)) static inline void raot_quads_u8(int8_t *quads, const uint8_t *image,
-                                                                const struct raot_quads *sizes)
+__attribute__((always_inline)) static inline void
+raot_interleave4_u8(int8_t *rows4, const uint8_t *image, const struct raot_interleave4 *sizes)
 {
-    raot_quads_u8_unpacked(quads, image, sizes->flip, sizes->blocks, sizes->length, sizes->top,
-                           sizes->left, sizes->lines, sizes->columns, sizes->line_step,
-                           sizes->step);
+    raot_interleave4_u8_unpacked(rows4, image, sizes->flip, sizes->blocks, sizes->length,
+                                 sizes->top, sizes->left, sizes->lines, sizes->columns,
+                                 sizes->line_step, sizes->step);
 }
 
 #endif

@@ -1,13 +1,14 @@
 /*
- * multiply_last.h - integer contractions whose channels lie side by side.
+ * multiply_nhwc.h - integer contractions whose channels lie side by side.
  *
- * Windows of places are rows of `depth` signed bytes, `row_step` apart. The sums of four channels
- * and two places are worked on at once. Weights come four channels at a time: what their sums start
- * with, for both places, then 16 bytes of each channel in turn, zeros behind the last. Channels go
- * by eights: 0 2 4 6, then 1 3 5 7; the last four or less of all in their own order. Sums wrap.
+ * Windows of positions are rows of `depth` signed bytes, `row_step` apart. The sums of four
+ * channels and two positions are worked on at once. Weights come four channels at a time: what
+ * their sums start with, for both positions, then 16 bytes of each channel in turn, zeros behind
+ * the last. Channels go by eights: 0 2 4 6, then 1 3 5 7; the last four or less of all in their own
+ * order. Sums wrap.
  */
-#ifndef RAOT_MULTIPLY_LAST_H
-#define RAOT_MULTIPLY_LAST_H
+#ifndef RAOT_MULTIPLY_NHWC_H
+#define RAOT_MULTIPLY_NHWC_H
 
 #include <stdint.h>
 #include <string.h>
@@ -62,13 +63,13 @@ static inline void raot_apart_s8(int8_t *to, const uint8_t *from, int32_t count,
     }
 }
 
-/* `count` bytes that are `step` apart to places `to_step` apart, each xor `flip`. */
+/* `count` bytes that are `step` apart to positions `to_step` apart, each xor `flip`. */
 static inline void raot_across_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t step,
                                   int32_t to_step, int32_t flip)
 {
-    const uint16x8_t place = vidupq_n_u16(0, 1);
-    const uint16x8_t apart = vmulq_n_u16(place, (uint16_t)step);
-    const uint16x8_t at = vmulq_n_u16(place, (uint16_t)to_step);
+    const uint16x8_t position = vidupq_n_u16(0, 1);
+    const uint16x8_t apart = vmulq_n_u16(position, (uint16_t)step);
+    const uint16x8_t at = vmulq_n_u16(position, (uint16_t)to_step);
     const uint16x8_t other = vdupq_n_u16((uint16_t)flip);
 
     for (int32_t i = 0; i < count; i += 8) {
@@ -86,10 +87,10 @@ static inline void raot_across_s8(int8_t *to, const uint8_t *from, int32_t count
  * or 128 where the image has unsigned bytes: they become signed.
  */
 __attribute__((noinline, unused)) static void
-raot_beside_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip,
-                        int32_t channels, int32_t channel_step, int32_t lines, int32_t first1,
-                        int32_t last1, int32_t line_step, int32_t columns, int32_t first,
-                        int32_t width, int32_t column_step)
+raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip,
+                             int32_t channels, int32_t channel_step, int32_t lines, int32_t first1,
+                             int32_t last1, int32_t line_step, int32_t columns, int32_t first,
+                             int32_t width, int32_t column_step)
 {
     const int32_t piece = lines * channels;
     const int32_t left = first < 0 ? (-first < columns ? -first : columns) : 0;
@@ -166,8 +167,8 @@ raot_beside_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, int32
     }
 }
 
-#define raot_beside_s8_unpacked(strip, image, ...) \
-    raot_beside_u8_unpacked(strip, (const uint8_t *)(image), __VA_ARGS__)
+#define raot_im2col_nhwc_s8_unpacked(strip, image, ...) \
+    raot_im2col_nhwc_u8_unpacked(strip, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
  * For each group of channels up to `end`, the sums of two output positions x and y: four of the
@@ -343,14 +344,14 @@ static inline void raot_multiply_one_s8(int32_t *to, const int32_t *w, const int
 #endif
 
 __attribute__((noinline, unused)) static void
-raot_multiply_last_s8(int32_t *sums, const int32_t *weights, const int8_t *rows, int32_t groups,
-                      int32_t depth, int32_t places, int32_t row_step)
+raot_multiply_nhwc_s8(int32_t *sums, const int32_t *weights, const int8_t *rows, int32_t groups,
+                      int32_t depth, int32_t positions, int32_t row_step)
 {
     int32_t left;
 
-    /*@ split places; */
+    /*@ split positions; */
     /*@ loop unroll 4096; */
-    for (left = places; left > 1; left -= 2) {
+    for (left = positions; left > 1; left -= 2) {
         raot_multiply_two_s8(sums, weights, rows, rows + row_step, sums + 8 * groups, depth);
         sums += 8 * groups;
         rows += 2 * row_step;
@@ -361,7 +362,7 @@ raot_multiply_last_s8(int32_t *sums, const int32_t *weights, const int8_t *rows,
 }
 
 /* Sizes of the functions below, by name. */
-struct raot_beside {
+struct raot_im2col_nhwc {
     int32_t zero;
     int32_t flip;
     int32_t channels;
@@ -376,22 +377,22 @@ struct raot_beside {
     int32_t column_step;
 };
 
-__attribute__((always_inline)) static inline void raot_beside_s8(int8_t *strip, const int8_t *image,
-                                                                 const struct raot_beside *sizes)
+__attribute__((always_inline)) static inline void
+raot_im2col_nhwc_s8(int8_t *strip, const int8_t *image, const struct raot_im2col_nhwc *sizes)
 {
-    raot_beside_s8_unpacked(strip, image, sizes->zero, sizes->flip, sizes->channels,
-                            sizes->channel_step, sizes->lines, sizes->first1, sizes->last1,
-                            sizes->line_step, sizes->columns, sizes->first, sizes->width,
-                            sizes->column_step);
+    raot_im2col_nhwc_s8_unpacked(strip, image, sizes->zero, sizes->flip, sizes->channels,
+                                 sizes->channel_step, sizes->lines, sizes->first1, sizes->last1,
+                                 sizes->line_step, sizes->columns, sizes->first, sizes->width,
+                                 sizes->column_step);
 }
 
 __attribute__((always_inline)) static inline void
-raot_beside_u8(int8_t *strip, const uint8_t *image, const struct raot_beside *sizes)
+raot_im2col_nhwc_u8(int8_t *strip, const uint8_t *image, const struct raot_im2col_nhwc *sizes)
 {
-    raot_beside_u8_unpacked(strip, image, sizes->zero, sizes->flip, sizes->channels,
-                            sizes->channel_step, sizes->lines, sizes->first1, sizes->last1,
-                            sizes->line_step, sizes->columns, sizes->first, sizes->width,
-                            sizes->column_step);
+    raot_im2col_nhwc_u8_unpacked(strip, image, sizes->zero, sizes->flip, sizes->channels,
+                                 sizes->channel_step, sizes->lines, sizes->first1, sizes->last1,
+                                 sizes->line_step, sizes->columns, sizes->first, sizes->width,
+                                 sizes->column_step);
 }
 
 #endif

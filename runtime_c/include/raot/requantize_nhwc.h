@@ -1,0 +1,273 @@
+/*
+ * requantize_nhwc.h - sums of multiply_nhwc.h to bytes, channels side by side.
+ *
+ * out[p * out_step + n * channel_step] is what becomes of the sum of position p and channel n, plus
+ * `zero`, the nearest number of low..high. `scales` holds what belongs to each channel in the order
+ * of the groups: four multipliers, then (but for floats) four shifts, which are not positive.
+ *
+ *     raot_requantize_nhwc_f32      the product in float, rounded to nearest, halves to even; it is
+ * no NaN and its magnitude is less than 2^30 raot_requantize_nhwc_nearest  the product in 64 bits,
+ * divided by 2^(32 - shift), halves up raot_requantize_nhwc_twice    divided by 2^31, halves up,
+ * then by 2^-shift, halves away from 0 raot_requantize_nhwc_above    the same, but halves up, where
+ * numbers below 0 are cut off
+ */
+#ifndef RAOT_REQUANTIZE_NHWC_H
+#define RAOT_REQUANTIZE_NHWC_H
+
+#include <stdint.h>
+
+#include "convert.h"
+#include "mve.h"
+
+/* Which group of four a channel belongs to, and where it stands there. */
+static inline int32_t raot_requantize_nhwc_group(int32_t n, int32_t channels)
+{
+    return channels - n / 8 * 8 > 4 ? n / 8 * 2 + n % 2 : n / 8 * 2;
+}
+
+static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
+{
+    return channels - n / 8 * 8 > 4 ? n % 8 / 2 : n % 8;
+}
+
+#if defined(RAOT_MVE_F32)
+/*
+ * Eight channels of a position: even and odd ones beside each other in 16 bits. Saturated there, a
+ * number is as far out of range as it was.
+ */
+#define RAOT_REQUANTIZE_NHWC_EIGHT(EVEN, ODD)                                               \
+    const int32x4_t even = EVEN;                                                            \
+    int16x8_t y = vqmovnbq_s32(vreinterpretq_s16_s32(even), even);                          \
+    y = vqaddq_n_s16(vqmovntq_s32(y, ODD), (int16_t)zero);                                  \
+    if (bounded) {                                                                          \
+        y = vmaxq_s16(vminq_s16(y, vdupq_n_s16((int16_t)high)), vdupq_n_s16((int16_t)low)); \
+    } else {                                                                                \
+        y = vreinterpretq_s16_s8(vqmovnbq_s16(vreinterpretq_s8_s16(y), y));                 \
+    }                                                                                       \
+    if (beside) {                                                                           \
+        vstrbq_p_s16(to, y, some);                                                          \
+    } else {                                                                                \
+        vstrbq_scatter_offset_p_s16(to, apart, y, some);                                    \
+    }
+
+#define RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                          \
+    const int32_t groups = (channels + 3) / 4;                                               \
+    const int bounded = low > INT8_MIN || high < INT8_MAX;                                   \
+    const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)channel_step);        \
+    for (int32_t n = 0; n < channels; n += 8) {                                              \
+        const int32_t *from = sums + n * 2;                                                  \
+        int8_t *to = out + n * channel_step;                                                 \
+        PARTS(a, scales)                                                                     \
+        if (channels - n > 4) {                                                              \
+            const mve_pred16_t some = vctp16q((uint32_t)(channels - n));                     \
+            PARTS(b, scales + PER)                                                           \
+            for (int32_t p = 0; p < positions; p += 2) {                                     \
+                {                                                                            \
+                    RAOT_REQUANTIZE_NHWC_EIGHT(SCALED(from, a), SCALED(from + 8, b))         \
+                    to += out_step;                                                          \
+                }                                                                            \
+                if (p + 1 < positions) {                                                     \
+                    RAOT_REQUANTIZE_NHWC_EIGHT(SCALED(from + 4, a), SCALED(from + 12, b))    \
+                    to += out_step;                                                          \
+                }                                                                            \
+                from += groups * 8;                                                          \
+            }                                                                                \
+        } else {                                                                             \
+            const mve_pred16_t some = vctp32q((uint32_t)(channels - n));                     \
+            const uint32x4_t four = vmulq_n_u32(vidupq_n_u32(0, 1), (uint32_t)channel_step); \
+            for (int32_t p = 0; p < positions; p++) {                                        \
+                int32x4_t x = vqaddq_n_s32(SCALED(from, a), zero);                           \
+                x = vminq_s32(vmaxq_s32(x, vdupq_n_s32(low)), vdupq_n_s32(high));            \
+                vstrbq_scatter_offset_p_s32(to, four, x, some);                              \
+                to += out_step;                                                              \
+                from += p % 2 == 0 ? 4 : groups * 8 - 4;                                     \
+            }                                                                                \
+        }                                                                                    \
+        scales += 2 * PER;                                                                   \
+    }
+#else
+#define RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                         \
+    const int32_t groups = (channels + 3) / 4;                                              \
+    for (int32_t p = 0; p < positions; p++) {                                               \
+        for (int32_t n = 0; n < channels; n++) {                                            \
+            const int32_t group = raot_requantize_nhwc_group(n, channels);                  \
+            const int32_t lane = raot_requantize_nhwc_lane(n, channels);                    \
+            const int32_t sum = sums[(p / 2 * groups + group) * 8 + p % 2 * 4 + lane];      \
+            const T *const by = scales + group * PER + lane;                                \
+            const int64_t code = (int64_t)SCALED(sum, by) + zero;                           \
+            out[p * out_step + n * channel_step] = (int8_t)(uint8_t)(code < low    ? low    \
+                                                                     : code > high ? high   \
+                                                                                   : code); \
+        }                                                                                   \
+    }
+#endif
+
+/* Channels that lie side by side are stored at once: one body for them, one for others. */
+#define RAOT_REQUANTIZE_NHWC_FORM(NAME, T, PER, PARTS, SCALED)                                   \
+    __attribute__((always_inline)) static inline void NAME##_of(                                 \
+        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions,  \
+        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high,         \
+        const int beside)                                                                        \
+    {                                                                                            \
+        RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                              \
+        (void)beside;                                                                            \
+    }                                                                                            \
+    __attribute__((noinline, unused)) static void NAME(                                          \
+        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions,  \
+        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high)         \
+    {                                                                                            \
+        if (channel_step == 1) {                                                                 \
+            NAME##_of(out, sums, scales, channels, positions, out_step, 1, zero, low, high, 1);  \
+        } else {                                                                                 \
+            NAME##_of(out, sums, scales, channels, positions, out_step, channel_step, zero, low, \
+                      high, 0);                                                                  \
+        }                                                                                        \
+    }
+
+#if defined(RAOT_MVE_F32)
+#define RAOT_PARTS_F32(N, AT) const float32x4_t N = vld1q_f32(AT);
+#define RAOT_PARTS_I32(N, AT)          \
+    const int32x4_t N = vld1q_s32(AT); \
+    const int32x4_t N##_shift = vld1q_s32((AT) + 4);
+#define RAOT_SCALED_F32(AT, N) vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(AT)), N))
+#define RAOT_SCALED_NEAREST(AT, N) vrshlq_s32(vmulhq_s32(vld1q_s32(AT), N), N##_shift)
+#define RAOT_SCALED_ABOVE(AT, N) vrshlq_s32(vqrdmulhq_s32(vld1q_s32(AT), N), N##_shift)
+#define RAOT_SCALED_TWICE(AT, N) vrshlq_s32(raot_lower(vqrdmulhq_s32(vld1q_s32(AT), N)), N##_shift)
+
+/* Numbers below 0 are taken one lower, so that their halves go away from it. */
+static inline int32x4_t raot_lower(int32x4_t x)
+{
+    return vaddq_s32(x, vshrq_n_s32(x, 31));
+}
+#else
+#define RAOT_PARTS_F32(N, AT)
+#define RAOT_PARTS_I32(N, AT)
+#define RAOT_SCALED_F32(X, BY) raot_f32_to_i32_nearest((float)(X) * (BY)[0])
+#define RAOT_SCALED_NEAREST(X, BY) \
+    raot_requantize_nhwc_rounded((int32_t)(((int64_t)(X) * (BY)[0]) >> 32), (BY)[4])
+#define RAOT_SCALED_ABOVE(X, BY) \
+    raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, (BY)[0]), (BY)[4])
+#define RAOT_SCALED_TWICE(X, BY)  \
+    raot_requantize_nhwc_rounded( \
+        raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, (BY)[0])), (BY)[4])
+
+static inline int32_t raot_requantize_nhwc_rounded(int32_t x, int32_t shift)
+{
+    const int64_t half = shift < 0 ? (int64_t)1 << (-shift - 1) : 0;
+    return (int32_t)(((int64_t)x + half) >> -shift);
+}
+
+static inline int32_t raot_requantize_nhwc_high(int32_t x, int32_t by)
+{
+    return (int32_t)(((int64_t)x * by + ((int64_t)1 << 30)) >> 31);
+}
+
+static inline int32_t raot_requantize_nhwc_lower(int32_t x)
+{
+    return x < 0 ? x - 1 : x;
+}
+#endif
+
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_f32_unpacked, float, 4, RAOT_PARTS_F32,
+                          RAOT_SCALED_F32)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_nearest_unpacked, int32_t, 8, RAOT_PARTS_I32,
+                          RAOT_SCALED_NEAREST)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_twice_unpacked, int32_t, 8, RAOT_PARTS_I32,
+                          RAOT_SCALED_TWICE)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_above_unpacked, int32_t, 8, RAOT_PARTS_I32,
+                          RAOT_SCALED_ABOVE)
+
+/* Unsigned bytes lie as signed ones do. */
+#define raot_requantize_nhwc_f32_u8_unpacked(out, ...) \
+    raot_requantize_nhwc_f32_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_requantize_nhwc_nearest_u8_unpacked(out, ...) \
+    raot_requantize_nhwc_nearest_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_requantize_nhwc_twice_u8_unpacked(out, ...) \
+    raot_requantize_nhwc_twice_unpacked((int8_t *)(out), __VA_ARGS__)
+#define raot_requantize_nhwc_above_u8_unpacked(out, ...) \
+    raot_requantize_nhwc_above_unpacked((int8_t *)(out), __VA_ARGS__)
+
+/* Sizes of the functions below, by name. */
+struct raot_requantize_nhwc {
+    int32_t channels;
+    int32_t positions;
+    int32_t out_step;
+    int32_t channel_step;
+    int32_t zero;
+    int32_t low;
+    int32_t high;
+};
+
+__attribute__((always_inline)) static inline void
+raot_requantize_nhwc_f32(int8_t *out, const int32_t *sums, const float *scales,
+                         const struct raot_requantize_nhwc *sizes)
+{
+    raot_requantize_nhwc_f32_unpacked(out, sums, scales, sizes->channels, sizes->positions,
+                                      sizes->out_step, sizes->channel_step, sizes->zero, sizes->low,
+                                      sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_requantize_nhwc_f32_u8(uint8_t *out, const int32_t *sums, const float *scales,
+                            const struct raot_requantize_nhwc *sizes)
+{
+    raot_requantize_nhwc_f32_u8_unpacked(out, sums, scales, sizes->channels, sizes->positions,
+                                         sizes->out_step, sizes->channel_step, sizes->zero,
+                                         sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_requantize_nhwc_nearest(int8_t *out, const int32_t *sums, const int32_t *scales,
+                             const struct raot_requantize_nhwc *sizes)
+{
+    raot_requantize_nhwc_nearest_unpacked(out, sums, scales, sizes->channels, sizes->positions,
+                                          sizes->out_step, sizes->channel_step, sizes->zero,
+                                          sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_requantize_nhwc_nearest_u8(uint8_t *out, const int32_t *sums, const int32_t *scales,
+                                const struct raot_requantize_nhwc *sizes)
+{
+    raot_requantize_nhwc_nearest_u8_unpacked(out, sums, scales, sizes->channels, sizes->positions,
+                                             sizes->out_step, sizes->channel_step, sizes->zero,
+                                             sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_requantize_nhwc_above(int8_t *out, const int32_t *sums, const int32_t *scales,
+                           const struct raot_requantize_nhwc *sizes)
+{
+    raot_requantize_nhwc_above_unpacked(out, sums, scales, sizes->channels, sizes->positions,
+                                        sizes->out_step, sizes->channel_step, sizes->zero,
+                                        sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_requantize_nhwc_above_u8(uint8_t *out, const int32_t *sums, const int32_t *scales,
+                              const struct raot_requantize_nhwc *sizes)
+{
+    raot_requantize_nhwc_above_u8_unpacked(out, sums, scales, sizes->channels, sizes->positions,
+                                           sizes->out_step, sizes->channel_step, sizes->zero,
+                                           sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_requantize_nhwc_twice(int8_t *out, const int32_t *sums, const int32_t *scales,
+                           const struct raot_requantize_nhwc *sizes)
+{
+    raot_requantize_nhwc_twice_unpacked(out, sums, scales, sizes->channels, sizes->positions,
+                                        sizes->out_step, sizes->channel_step, sizes->zero,
+                                        sizes->low, sizes->high);
+}
+
+__attribute__((always_inline)) static inline void
+raot_requantize_nhwc_twice_u8(uint8_t *out, const int32_t *sums, const int32_t *scales,
+                              const struct raot_requantize_nhwc *sizes)
+{
+    raot_requantize_nhwc_twice_u8_unpacked(out, sums, scales, sizes->channels, sizes->positions,
+                                           sizes->out_step, sizes->channel_step, sizes->zero,
+                                           sizes->low, sizes->high);
+}
+
+#endif
