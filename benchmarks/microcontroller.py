@@ -1,4 +1,4 @@
-"""Instructions, code and memory of models on emulated Cortex-M boards, beside peers.
+"""Instructions, code and memory of models on emulated Cortex-M boards, compared with peers.
 
     python benchmarks/microcontroller.py [--optimize speed] [--json FILE] [MODEL ...]
 
