@@ -133,6 +133,19 @@ def test_words_are_spelt_right() -> None:
     assert_passes(PROGRAMS / "codespell", *TEXTS)
 
 
+def test_files_of_the_runtime_have_a_license_line() -> None:
+    """They are copied into projects, away from LICENSE."""
+    kinds = {".h": "/* {} */", ".c": "/* {} */", ".cmake": "# {}", ".txt": "# {}"}
+    files = [path for path in (ROOT / "runtime_c").rglob("*") if path.suffix in kinds]
+    line = "SPDX-License-Identifier: Apache-2.0"
+    missing = [
+        path.relative_to(ROOT)
+        for path in files
+        if path.read_text(encoding="utf-8").partition("\n")[0] != kinds[path.suffix].format(line)
+    ]
+    assert files and not missing, missing
+
+
 @pytest.mark.slow
 def test_runtime_c_is_formatted() -> None:
     program = shutil.which("clang-format")

@@ -196,7 +196,7 @@ def headers_page() -> str:
         "`<name>.h`; the page [generated C](generated_c.md) describes the generated functions.",
     ]  # fmt: skip
     for path in sorted((ROOT / "runtime_c" / "include" / "raot").glob("*.h")):
-        text = path.read_text(encoding="utf-8")
+        _license, _, text = path.read_text(encoding="utf-8").partition("\n")
         top = TOP.match(text)
         assert top and top["file"] == path.name, f"{path.name} has no description"
         lines += ["", f"## raot/{path.name}", "", comment(top["text"])]

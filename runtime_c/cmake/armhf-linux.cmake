@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # armhf-linux, statically linked, run by user-mode emulation.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR arm)

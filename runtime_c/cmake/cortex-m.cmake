@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Cortex-M, compiled but not run; -DRAOT_CPU=cortex-m0 (or m3, m4, m7, m33, m55) chooses the core.
 set(CMAKE_SYSTEM_NAME Generic)
 set(CMAKE_SYSTEM_PROCESSOR arm)

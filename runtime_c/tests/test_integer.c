@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_integer.c - integer helpers at the ends of their ranges. */
 #include <limits.h>
 #include <stdint.h>

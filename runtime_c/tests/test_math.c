@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_math.c - elementary functions against exact values, identities and special cases. */
 #include <stdint.h>
 

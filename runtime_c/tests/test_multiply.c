@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_multiply.c - tiles of every size against the definition, bit by bit. */
 #include <stdint.h>
 #include <string.h>

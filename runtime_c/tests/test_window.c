@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_window.c - rows of windows against the definition. */
 #include <stdint.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arena.h - places inside memory that the caller owns. */
 #ifndef RAOT_ARENA_H
 #define RAOT_ARENA_H

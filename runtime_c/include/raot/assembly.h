@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * assembly.h - where instruction intrinsics and assembly may be used.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.h - checks of a caller's memory, before anything is written. */
 #ifndef RAOT_CHECK_H
 #define RAOT_CHECK_H

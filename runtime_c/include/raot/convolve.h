@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * convolve.h - convolutions of images as one function each, for programs that shall be small.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * copy.h - copies of a few bytes between objects of any alignment.
  *

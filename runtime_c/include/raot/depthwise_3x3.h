@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * depthwise_3x3.h - convolutions of one channel by 3 x 3 weights, two products at a time.
  *

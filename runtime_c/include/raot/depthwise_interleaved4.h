@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * depthwise_interleaved4.h - convolutions of one channel for cores with vectors of bytes.
  *

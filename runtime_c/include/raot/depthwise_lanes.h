@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * depthwise_lanes.h - integer convolutions of each channel by itself, for cores with vectors.
  *

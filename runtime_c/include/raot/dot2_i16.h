@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dot2_i16.h - sums of products of 16-bit numbers, for cores with vectors that multiply pairs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dot4_i8.h - sums of products of signed bytes, for cores with vectors that multiply fours, and
  * what such tiles are made of.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dsp.h - pairs of 16-bit numbers in a word, by intrinsics of Arm's 32-bit SIMD instructions.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exponential.h - powers, logarithms, hyperbolic functions, sigmoid and erf in float.
  *

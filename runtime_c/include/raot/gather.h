@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gather.h - bytes of images brought into the order in which tiles read them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ieee.h - what floating-point numbers are made of: bits, classes, signs; steps of arithmetic
  * that give the same bits on every target.

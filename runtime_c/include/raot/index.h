@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* index.h - arithmetic of sizes and indices. */
 #ifndef RAOT_INDEX_H
 #define RAOT_INDEX_H

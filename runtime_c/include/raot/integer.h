@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * integer.h - integer arithmetic that is defined for all values.
  *

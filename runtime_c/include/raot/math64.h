@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * math64.h - elementary functions in double precision, without libm.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multiply.h - sums of products, a tile at a time.
  *

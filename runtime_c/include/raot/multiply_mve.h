@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multiply_mve.h - multiply.h for Cortex-M with Helium where code is made small: 3 x 8 or 1 x 8
  * sums in vectors; fewer columns than four are summed up one by one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multiply_nhwc.h - integer contractions whose channels lie side by side.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multiply_one.h - one sum of multiply.h, where tiles leave a few over.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multiply_s16.h - integer contractions for cores that multiply pairs of 16-bit numbers.
  *

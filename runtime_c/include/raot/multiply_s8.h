@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multiply_s8.h - integer contractions for cores with vectors of bytes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multiply_vfp.h - multiply.h for Cortex-M with a single-precision FPU: 4 x 4 sums in s0..s15.
  *

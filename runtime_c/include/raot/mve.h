@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mve.h - whether micro-kernels use Helium (ACLE intrinsics of arm_mve.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * narrow.h - element types of 8, 4 and 2 bits that are stored but not computed with.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pair.h - numbers in twice the precision of float, as the sum of two: steps of the functions in
  * exponential.h and trigonometry.h.

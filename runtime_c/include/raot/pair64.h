@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pair64.h - numbers in twice the precision of double, as the sum of two: steps of the functions in
  * trigonometry64.h and power64.h. As pair.h, for double.

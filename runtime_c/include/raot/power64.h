@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * power64.h - exp, log and pow in double, without libm: the same bits on every target.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * profile.h - a hook around each kernel's call, for a board's cycle counter.
  *

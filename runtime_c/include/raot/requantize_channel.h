@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * requantize_channel.h - sums of one channel to bytes.
  *

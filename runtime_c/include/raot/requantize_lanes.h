@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * requantize_lanes.h - sums to bytes, for cores with vectors.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * requantize_nhwc.h - sums of multiply_nhwc.h to bytes, channels side by side.
  *

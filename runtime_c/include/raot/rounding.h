@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rounding.h - to integral values, exact remainders, exact square roots.
  *

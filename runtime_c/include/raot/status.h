@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status.h - what a call of a generated model can answer. */
 #ifndef RAOT_STATUS_H
 #define RAOT_STATUS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trigonometry.h - sines, tangents and their inverses in float, angles in radians.
  *

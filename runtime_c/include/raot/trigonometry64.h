@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trigonometry64.h - sines, tangents and their inverses in double, angles in radians. As in
  * trigonometry.h: the same

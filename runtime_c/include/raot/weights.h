@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.h - the block that holds a model's weights apart from its code, and its checks. */
 #ifndef RAOT_WEIGHTS_H
 #define RAOT_WEIGHTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * window.h - a row of what windows hold: numbers of an image, zeros where it ends.
  *
