@@ -166,7 +166,10 @@ def picture_of_orientation() -> str:
         parts.append(text(x, y + 4, f"{value.name}: {value.size} bytes", "middle"))
     most = max(columns.values()) + 1
     return svg(
-        2 * ROOM + (most + 0.5) * (wide + ROOM) - ROOM, floor + 10, "Orientation of the values", parts
+        2 * ROOM + (most + 0.5) * (wide + ROOM) - ROOM,
+        floor + 10,
+        "Orientation of the values",
+        parts,
     )
 
 
