@@ -94,8 +94,8 @@ def _with_fixed_sizes(module: Module) -> Module:
 
 
 def coded(module: Module, options: Options) -> tuple[Module, Quantized | None]:
-    """The module with the codes that were asked for, and what they cost. What it computes from
-    there on is integers: that is what results are compared with."""
+    """The module with the quantized values that were asked for, and what they cost. What it
+    computes from there on is integers: that is what results are compared with."""
     if options.quantize is None:
         return module, None
     _require_data(module)
@@ -282,8 +282,8 @@ def compile_entries(
 
 
 def _coded_entries(entries: Entries, options: Options) -> tuple[Entries, Mapping[str, Quantized]]:
-    """Each entry with codes of its own. Samples and layers that are kept are those of all, or of
-    one entry where its name and a dot stand before theirs."""
+    """Each entry with quantized values of its own. Samples and layers that are kept are those of
+    all, or of one entry where its name and a dot stand before theirs."""
     choice = options.quantize
     if choice is None:
         return entries, {}

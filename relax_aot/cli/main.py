@@ -1,8 +1,7 @@
 """The command line: arguments -> Options -> driver; nothing else.
 
-Exit codes: 0 success and equal results; 1 results differ, or a plan does not fit; 2 user error;
-3 missing tool; 130 interrupted.
-"""
+Exit quantized values: 0 success and equal results; 1 results differ, or a plan does not fit; 2 user
+error; 3 missing tool; 130 interrupted."""
 
 from __future__ import annotations
 

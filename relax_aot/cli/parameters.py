@@ -41,104 +41,103 @@ def folder_option(what: str) -> Decorator:
     return click.option("-o", "output", type=FILES, required=True, metavar="DIR", help=text)
 
 
+COMMON = (
+    click.option(
+        "--bound",
+        multiple=True,
+        metavar="n=128",
+        help="Upper bound of a dynamic size; n=4..128 sets both bounds. Repeatable.",
+    ),
+    click.option(
+        "--fix",
+        multiple=True,
+        metavar="sr=16000",
+        help="Set an input to a constant. Repeatable.",
+    ),
+    click.option(
+        "--state",
+        multiple=True,
+        metavar="in=out",
+        help="Join an input and an output into one state buffer. Repeatable.",
+    ),
+    click.option(
+        "--assume",
+        multiple=True,
+        metavar="'n <= 2*m'",
+        help="Relation between sizes, checked on entry. Repeatable.",
+    ),
+    click.option(
+        "--quantize",
+        type=click.Choice(["int8", "int8w", "int4w"]),
+        help="int8: weights and activations. int8w, int4w: only weights of matrix products."
+        "  [default: no quantization]",
+    ),
+    click.option(
+        "--calibrate",
+        type=FILES,
+        multiple=True,
+        metavar="FILE.npz|x=FILE.npz:key",
+        help="Sample inputs for --quantize int8. Repeatable.",
+    ),
+    click.option(
+        "--calibration",
+        type=click.Choice(["minmax", "percentile", "entropy"]),
+        default="minmax",
+        help="How --quantize int8 chooses the quantized range.",
+    ),
+    click.option(
+        "--activations",
+        type=click.Choice(["asymmetric", "symmetric"]),
+        default="asymmetric",
+        help="Zero point of quantized activations: any, or 0.",
+    ),
+    click.option(
+        "--keep-float",
+        multiple=True,
+        metavar="NAME",
+        help="Result, node or operator that stays float. Repeatable.",
+    ),
+    click.option(
+        "--optimize",
+        type=click.Choice(["speed", "size", "memory"]),
+        default="speed",
+        help="What to minimize: instructions, code, or the arena.",
+    ),
+    click.option("--name", help="Prefix of all public C names.  [default: the file name]"),
+    click.option(
+        "--extern",
+        type=FILES,
+        multiple=True,
+        metavar="my.toml",
+        help="Table of C functions that replace calls. Repeatable.",
+    ),
+    click.option(
+        "--library",
+        type=FILES,
+        multiple=True,
+        metavar="NAME",
+        help="C functions of an installed package. Repeatable.",
+    ),
+    click.option(
+        "--weights",
+        type=click.Choice(FORMS),
+        default="auto",
+        help="c: C text. asm: a file that the assembler includes. auto: c up to 512 KiB,"
+        " otherwise asm. blob: a separate block, loaded at run time.",
+    ),
+    click.option(
+        "--stepwise",
+        is_flag=True,
+        help="Also generate NAME_step, which runs one kernel per call.",
+    ),
+    click.option("--check", is_flag=True, help="Check the invariants of the compiler's stages."),
+    click.option("--dump", type=FILES, metavar="DIR", help="Write the text form of every stage."),
+)
+"""The options that all commands with a model share."""
+
+
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that all commands with a model share."""
-    options = [
-        click.option(
-            "--bound",
-            multiple=True,
-            metavar="n=128",
-            help="Upper bound of a dynamic size; n=4..128 sets both bounds. Repeatable.",
-        ),
-        click.option(
-            "--fix",
-            multiple=True,
-            metavar="sr=16000",
-            help="Set an input to a constant. Repeatable.",
-        ),
-        click.option(
-            "--state",
-            multiple=True,
-            metavar="in=out",
-            help="Join an input and an output into one state buffer. Repeatable.",
-        ),
-        click.option(
-            "--assume",
-            multiple=True,
-            metavar="'n <= 2*m'",
-            help="Relation between sizes, checked on entry. Repeatable.",
-        ),
-        click.option(
-            "--quantize",
-            type=click.Choice(["int8", "int8w", "int4w"]),
-            help="int8: weights and activations. int8w, int4w: only weights of matrix products."
-            "  [default: no quantization]",
-        ),
-        click.option(
-            "--calibrate",
-            type=FILES,
-            multiple=True,
-            metavar="FILE.npz|x=FILE.npz:key",
-            help="Sample inputs for --quantize int8. Repeatable.",
-        ),
-        click.option(
-            "--calibration",
-            type=click.Choice(["minmax", "percentile", "entropy"]),
-            default="minmax",
-            help="How --quantize int8 chooses the quantized range.",
-        ),
-        click.option(
-            "--activations",
-            type=click.Choice(["asymmetric", "symmetric"]),
-            default="asymmetric",
-            help="Zero point of quantized activations: any, or 0.",
-        ),
-        click.option(
-            "--keep-float",
-            multiple=True,
-            metavar="NAME",
-            help="Result, node or operator that stays float. Repeatable.",
-        ),
-        click.option(
-            "--optimize",
-            type=click.Choice(["speed", "size", "memory"]),
-            default="speed",
-            help="What to minimize: instructions, code, or the arena.",
-        ),
-        click.option("--name", help="Prefix of all public C names.  [default: the file name]"),
-        click.option(
-            "--extern",
-            type=FILES,
-            multiple=True,
-            metavar="my.toml",
-            help="Table of C functions that replace calls. Repeatable.",
-        ),
-        click.option(
-            "--library",
-            type=FILES,
-            multiple=True,
-            metavar="NAME",
-            help="C functions of an installed package. Repeatable.",
-        ),
-        click.option(
-            "--weights",
-            type=click.Choice(FORMS),
-            default="auto",
-            help="c: C text. asm: a file that the assembler includes. auto: c up to 512 KiB,"
-            " otherwise asm. blob: a separate block, loaded at run time.",
-        ),
-        click.option(
-            "--stepwise",
-            is_flag=True,
-            help="Also generate NAME_step, which runs one kernel per call.",
-        ),
-        click.option(
-            "--check", is_flag=True, help="Check the invariants of the compiler's stages."
-        ),
-        click.option(
-            "--dump", type=FILES, metavar="DIR", help="Write the text form of every stage."
-        ),
-    ]
-    for option in reversed(options):
+    for option in reversed(COMMON):
         command = option(command)
     return command

@@ -37,7 +37,7 @@ class RequestError(RelaxAotError):
 class HarnessCall:
     """One call of the model.
 
-    `init` first calls its init. The arena has its greatest size unless `arena_bytes` gives
+    `init` first calls its init. The arena has its largest size unless `arena_bytes` gives
     another or `arena_as_needed` asks for what the model needs at these dims. An input of
     None is a null pointer.
     """

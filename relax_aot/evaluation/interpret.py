@@ -38,12 +38,14 @@ def run_kernel(
     code = compiled(kernel)
     memories: dict[str, Memory] = {}
     for buffer, array in zip(kernel.inputs, inputs, strict=True):
-        wanted = _shape(buffer, sizes)
-        assert array.shape == wanted, f"{buffer.name}: {array.shape} for {buffer.type} {wanted}"
+        requested = _shape(buffer, sizes)
+        assert array.shape == requested, (
+            f"{buffer.name}: {array.shape} for {buffer.type} {requested}"
+        )
         assert array.dtype == buffer.dtype.numpy, f"{buffer.name}: {array.dtype} for {buffer.type}"
         values, flat = values_of(array, buffer.dtype), array.reshape(-1)
         kept = None if buffer.name in shared.values() else flat
-        memories[buffer.name] = Memory(values, wanted, buffer.dtype, kept)
+        memories[buffer.name] = Memory(values, requested, buffer.dtype, kept)
     for buffer in kernel.outputs + kernel.scratch:
         if buffer.name in shared:
             memories[buffer.name] = memories[shared[buffer.name]]

@@ -193,13 +193,13 @@ class _Writer:
     def put(self, depth: int, line: str) -> None:
         self.lines.append("    " * depth + line)
 
-    def unique(self, wanted: str) -> str:
+    def unique(self, requested: str) -> str:
         self.count += 1
-        word = re.sub(r"[^A-Za-z0-9_]", "_", wanted)
+        word = re.sub(r"[^A-Za-z0-9_]", "_", requested)
         return f"{word}_{self.count}" if word and not word[0].isdigit() else f"v_{self.count}"
 
-    def constant(self, wanted: str, value: object) -> str:
-        name = self.unique(wanted)
+    def constant(self, requested: str, value: object) -> str:
+        name = self.unique(requested)
         assert not keyword.iskeyword(name)
         self.constants[name] = value
         return name

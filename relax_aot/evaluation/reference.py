@@ -184,20 +184,20 @@ class Evaluation:
         for name, first, _, _ in loop.sizes:
             self.sizes[name] = first.evaluate(self.sizes)
         trips = loop.trips.evaluate(self.sizes)
-        turn = 0
-        while turn < trips and (not loop.conditional or bool(carried[0].reshape(()))):
-            self.sizes[loop.turn] = turn
+        iteration = 0
+        while iteration < trips and (not loop.conditional or bool(carried[0].reshape(()))):
+            self.sizes[loop.turn] = iteration
             results = self.function(body, [*carried, *captured])
             carried = results[: loop.carried]
             for row, result in zip(rows, results[loop.carried :], strict=True):
                 row.append(result)
             later = [(name, next_.evaluate(self.sizes)) for name, _, next_, _ in loop.sizes]
             self.sizes |= dict(later)
-            turn += 1
-        if loop.capped and turn >= trips and loop.conditional and carried[0].reshape(()):
+            iteration += 1
+        if loop.capped and iteration >= trips and loop.conditional and carried[0].reshape(()):
             raise EvaluationError(f"the loop of {call.origin} makes more than {trips} turns")
         if loop.count:
-            self.sizes[loop.count] = turn
+            self.sizes[loop.count] = iteration
         stacked = [self.stacked(o, r) for o, r in zip(call.outs[loop.carried :], rows, strict=True)]
         return [*carried, *stacked]
 

@@ -60,22 +60,22 @@ def run_micro(
     code = compiled(kernel.meaning)
     ranges, shapes = access_ranges(kernel, sizes), operand_shapes(kernel, sizes)
     views: dict[str, Memory] = {}
-    for wanted, (memory, start), count, shape in zip(
+    for requested, (memory, start), count, shape in zip(
         kernel.operands, operands, ranges, shapes, strict=True
     ):
         inside = count == 0 or 0 <= start <= start + count <= len(memory.data)
-        assert inside, f"{kernel.name}: {wanted.name} at {start}, {count} elements"
+        assert inside, f"{kernel.name}: {requested.name} at {start}, {count} elements"
         data = memory.data[start : start + count] if count else []
-        if wanted.name not in kernel.written:
+        if requested.name not in kernel.written:
             data = [0 if value is None else value for value in data]
-        elif wanted.name not in updated_operands(kernel):
+        elif requested.name not in updated_operands(kernel):
             data = [None] * count
-        views[wanted.name] = Memory(data, shape, memory.dtype)
+        views[requested.name] = Memory(data, shape, memory.dtype)
     named = dict(zip(kernel.sizes, sizes, strict=True))
     arguments = (views[buffer.name] for buffer in kernel.meaning.buffers)
     code.run(*(named[symbol] for symbol in code.symbols), *arguments)
-    for wanted, (memory, start) in zip(kernel.operands, operands, strict=True):
-        if wanted.name in kernel.written:
-            for at, value in enumerate(views[wanted.name].data, start):
+    for requested, (memory, start) in zip(kernel.operands, operands, strict=True):
+        if requested.name in kernel.written:
+            for at, value in enumerate(views[requested.name].data, start):
                 if value is not None:
                     memory.data[at] = value

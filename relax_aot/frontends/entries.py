@@ -176,15 +176,15 @@ def _same(module: Module, one: TensorType, other: TensorType) -> bool:
     )
 
 
-def _unused(module: Module, wanted: str) -> str:
+def _unused(module: Module, requested: str) -> str:
     taken = {c.name for c in module.constants} | {s.name for s in module.symbols}
     for function in module.functions:
         taken |= {v.name for v in (*function.params, *function.results)}
         taken |= {v.name for call in function.body for v in call.outs}
-    name, count = wanted, 1
+    name, count = requested, 1
     while name in taken:
         count += 1
-        name = f"{wanted}_{count}"
+        name = f"{requested}_{count}"
     return name
 
 
@@ -211,10 +211,10 @@ def _check_states(modules: Mapping[str, Module]) -> None:
     found: dict[str, tuple[str, TensorType]] = {}
     for entry, module in modules.items():
         params = {p.name: p for p in module.main.params}
-        spelt = {s.name: Dim.of(module.source_name(s.name)) for s in module.symbols}
+        by_source = {s.name: Dim.of(module.source_name(s.name)) for s in module.symbols}
         for state in module.states:
             own = params[state.input].type
-            type_ = TensorType(own.dtype, tuple(size.substitute(spelt) for size in own.shape))
+            type_ = TensorType(own.dtype, tuple(size.substitute(by_source) for size in own.shape))
             source = module.source_name(state.input)
             known, other = found.setdefault(source, (entry, type_))
             if other != type_:

@@ -152,11 +152,11 @@ def _identifiers(texts: Collection[str], taken: Collection[str]) -> dict[str, st
     for text in sorted(texts, key=lambda t: not _is_identifier(t)):
         base = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")[:64] or "size"
         base = base if base[0].isalpha() else f"n_{base}"
-        wanted = text if _is_identifier(text) else base
-        name, count = wanted, 1
+        requested = text if _is_identifier(text) else base
+        name, count = requested, 1
         while name.lower() in used or (name != text and name in taken):
             count += 1
-            name = f"{wanted}_{count}"
+            name = f"{requested}_{count}"
         names[text] = name
         used.add(name.lower())
     return names
@@ -178,12 +178,12 @@ def _ranges(
 ) -> tuple[Ranges, Ranges]:
     """Low and high of every symbol, and what is said of names that inputs do not have; a
     complete list of what is missing otherwise."""
-    spelt = {name: text for text, name in names.items()} | {text: text for text in names}
+    by_source = {name: text for text, name in names.items()} | {text: text for text in names}
     given: dict[str, tuple[int, int]] = {}
     rest: dict[str, tuple[int, int]] = {}
     for name, (low, high) in options.bounds.items():
-        if name in spelt:
-            given[spelt[name]] = (low, high)
+        if name in by_source:
+            given[by_source[name]] = (low, high)
         elif name not in known:
             rest[name] = (low, high)
         if not 0 <= low <= high <= GREATEST:
@@ -223,20 +223,20 @@ def _assumed(
     values: Mapping[str, Dim],
 ) -> tuple[dict[str, Dim], tuple[Condition, ...]]:
     """Each relation is checked on entry; an equation also spells one symbol by the others."""
-    spelt = {name: Dim.of(name) for name in names.values()}
-    spelt |= {text: Dim.of(name) for text, name in names.items()}
+    by_source = {name: Dim.of(name) for name in names.values()}
+    by_source |= {text: Dim.of(name) for text, name in names.items()}
     conditions: list[Condition] = []
     replaced: dict[str, Dim] = {}
     for text in options.assume:
         relation, apart = parse_relation(text)
-        unknown = sorted(apart.symbols - spelt.keys())
+        unknown = sorted(apart.symbols - by_source.keys())
         if options.used is not None:
             if unknown:
                 continue
             options.used.add(text)
         if unknown:
             raise WrongBound(f"--assume {text!r}: {no_such_symbol(unknown[0], origins)}")
-        apart = apart.substitute(spelt)
+        apart = apart.substitute(by_source)
         if relation != "==0":
             conditions.append(Condition("<=", Dim.of(0), apart, ASSUMED + text))
             continue

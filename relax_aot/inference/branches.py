@@ -88,6 +88,8 @@ def _inner(
     builder: FunctionBuilder, name: str, axis: int, pair: tuple[Dim, Dim], origin: str
 ) -> Dim:
     ranges = [interval(dim, builder.bounds) for dim in pair]
-    wanted = builder.inner_name(f"{name}_{axis}")
+    requested = builder.inner_name(f"{name}_{axis}")
     low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-    return builder.symbol(Symbol(wanted, max(low, 0), high, f"axis {axis} of {origin}", inner=True))
+    return builder.symbol(
+        Symbol(requested, max(low, 0), high, f"axis {axis} of {origin}", inner=True)
+    )

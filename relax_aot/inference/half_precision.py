@@ -82,8 +82,8 @@ def expanded(
         wide = expand()
     finally:
         builder.widen = None
-    wanted = iter(types)
-    return adapt(wide, lambda value: narrowed(builder, value, next(wanted)))
+    requested = iter(types)
+    return adapt(wide, lambda value: narrowed(builder, value, next(requested)))
 
 
 def _undo(builder: FunctionBuilder, tables: Sequence[dict[Any, Any]]) -> Callable[[], None]:

@@ -11,12 +11,13 @@ from relax_aot.ir.graph import Call, Loop, Symbol, Var
 from relax_aot.ir.types import DType, TensorType
 
 FARTHEST = 2**28 - 1
-"""No loop makes more turns: numbers of turns are parts of indices, which are int32 in C."""
+"""No loop makes more iterations: numbers of iterations are parts of indices, which are int32 in
+C."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A size of a carried value that changes from turn to turn."""
+    """A size of a carried value that changes from iteration to iteration."""
 
     carried: int
     axis: int
@@ -25,7 +26,7 @@ class Grown:
 
 
 @dataclass(frozen=True)
-class Turns:
+class Iterations:
     """How often a body runs."""
 
     symbol: str
@@ -34,16 +35,18 @@ class Turns:
     capped: bool
 
 
-def open_turns(builder: FunctionBuilder, name: str, trips: Dim) -> Dim:
-    """The number of the turn as a size."""
+def open_iteration(builder: FunctionBuilder, name: str, trips: Dim) -> Dim:
+    """The number of the iteration as a size."""
     high = max(interval(trips, builder.bounds)[1] - 1, 0)
-    symbol = Symbol(builder.inner_name(f"{name}_turn"), 0, high, f"the turn of {name}", inner=True)
+    symbol = Symbol(
+        builder.inner_name(f"{name}_turn"), 0, high, f"the iteration of {name}", inner=True
+    )
     return builder.symbol(symbol)
 
 
-def number_of(body: FunctionBuilder, turn: Dim, origin: str) -> Var:
-    """The number of the turn as an int64 scalar, of which the value is known."""
-    attrs = {"start": turn, "step": 1, "length": 1, "dtype": DType.I64}
+def number_of(body: FunctionBuilder, iteration: Dim, origin: str) -> Var:
+    """The number of the iteration as an int64 scalar, of which the value is known."""
+    attrs = {"start": iteration, "step": 1, "length": 1, "dtype": DType.I64}
     (row,) = body.call("range", name="turn", origin=origin, **attrs)
     (number,) = body.call("reshape", row, name="turn", origin=origin, shape=())
     return number
@@ -52,7 +55,7 @@ def number_of(body: FunctionBuilder, turn: Dim, origin: str) -> Var:
 def differing(
     before: Sequence[Var], after: Sequence[Var], builder: FunctionBuilder
 ) -> list[tuple[int, int]]:
-    """(carried value, axis) where a turn changes a size."""
+    """(carried value, axis) where an iteration changes a size."""
     return [
         (number, axis)
         for number, (a, b) in enumerate(zip(before, after, strict=True))
@@ -64,7 +67,7 @@ def differing(
 def close_loop(
     builder: FunctionBuilder,
     body: FunctionBuilder,
-    turns: Turns,
+    iterations: Iterations,
     initial: Sequence[Var],
     params: Sequence[Var],
     results: Sequence[Var],
@@ -78,11 +81,11 @@ def close_loop(
     captured = [value for value in body.free(results) if value.name not in own]
     body.params = [*params, *captured]
     builder.shared.functions.append(body.finish(results))
-    count, symbol = turns.trips, ""
+    count, symbol = iterations.trips, ""
     rows = results[len(params) :]
-    if rows and turns.conditional:
+    if rows and iterations.conditional:
         symbol = builder.inner_name(f"{names[len(params)]}_0")
-        high = max(interval(turns.trips, builder.bounds)[1], 0)
+        high = max(interval(iterations.trips, builder.bounds)[1], 0)
         count = builder.symbol(Symbol(symbol, 0, high, f"turns of {origin}", inner=True))
     types = [param.type for param in params]
     types += [TensorType(row.type.dtype, (count, *row.type.shape)) for row in rows]
@@ -97,8 +100,8 @@ def close_loop(
         for g in grown
     )
     loop = Loop(
-        body.name, turns.symbol, turns.trips, symbol, len(params), turns.conditional,
-        turns.capped, sizes,
+        body.name, iterations.symbol, iterations.trips, symbol, len(params), iterations.conditional,
+        iterations.capped, sizes,
     )  # fmt: skip
     builder.body.append(Call(outs, "loop", (*initial, *captured), loop.attrs, origin))
     return outs

@@ -213,11 +213,11 @@ class _Refine:
             return tuple(self._attr(part, scope) for part in value)
         return attr_value(scope.dim(value)) if isinstance(value, Dim) else value
 
-    def _define(self, wanted: str, scope: _Scope) -> str:
+    def _define(self, requested: str, scope: _Scope) -> str:
         """The name of a value: its own where it is free, since names of results matter."""
-        base = f"{scope.prefix}.{wanted}" if scope.prefix else wanted
+        base = f"{scope.prefix}.{requested}" if scope.prefix else requested
         name, count = base, 1
-        while name in self.defined or (name != wanted and name in self.names):
+        while name in self.defined or (name != requested and name in self.names):
             count += 1
             name = f"{base}_{count}"
         self.defined.add(name)
@@ -273,10 +273,10 @@ class _Refine:
             raise _Unfit(
                 f"the value of %{out.name} is not known as {said}: only data tell it, at run time"
             )
-        wanted = [scope.dim(size) for size in sizes]
+        requested = [scope.dim(size) for size in sizes]
         bounds = self.builder.bounds
-        if len(known) != len(wanted) or not all(
-            prove_eq(a, b, bounds) for a, b in zip(known, wanted, strict=True)
+        if len(known) != len(requested) or not all(
+            prove_eq(a, b, bounds) for a, b in zip(known, requested, strict=True)
         ):
             raise _Unfit(f"%{out.name} is [{', '.join(map(str, known))}], not {said}")
 
@@ -287,8 +287,8 @@ class _Refine:
         said: Annotation = out.type
         if isinstance(value, Var):
             if isinstance(said, TensorType):
-                wanted = replace(said, shape=tuple(scope.dim(size) for size in said.shape))
-                if not same_type(wanted, value.type, self.builder.bounds):
+                requested = replace(said, shape=tuple(scope.dim(size) for size in said.shape))
+                if not same_type(requested, value.type, self.builder.bounds):
                     raise _Unfit(f"%{out.name} is {value.type}, not {said}; match_cast claims it")
             else:
                 self._fits(out.name, said, value.type, scope)
@@ -429,10 +429,10 @@ class _Refine:
                 solve(((a, b) for a, b in pairs if a is not None), sizes)
             case ((ShapeType() | ScalarType()), Var()):
                 known = self.builder.dims(arg)
-                wanted = said.sizes if isinstance(said, ShapeType) else (said.value,)
-                if known is None or len(known) != len(wanted):
+                requested = said.sizes if isinstance(said, ShapeType) else (said.value,)
+                if known is None or len(known) != len(requested):
                     raise _Unfit(f"@{callee.name} takes {said}; the value of %{arg.name} is data")
-                solve(zip(wanted, known, strict=True), sizes)
+                solve(zip(requested, known, strict=True), sizes)
             case _:
                 raise _Unfit(f"@{callee.name} takes {said}, got {_shown(arg)}")
 
@@ -500,11 +500,11 @@ class _Refine:
             raise _Unfit(f"%{name} is no result of a branch: it is a tuple, or has a problem")
         return value
 
-    def _branch_name(self, wanted: str) -> str:
-        name, count = wanted, 1
+    def _branch_name(self, requested: str) -> str:
+        name, count = requested, 1
         while name in self.branch_names:
             count += 1
-            name = f"{wanted}_{count}"
+            name = f"{requested}_{count}"
         self.branch_names.add(name)
         return name
 

@@ -83,9 +83,9 @@ class Shared:
         self.bounds = assume(bounds, self.assumed)
 
 
-def value_name(wanted: str) -> str:
+def value_name(requested: str) -> str:
     """A value name of the text form: letters, digits, `_`, `.`."""
-    base = re.sub(r"[^A-Za-z0-9_.]+", "_", wanted).strip("_.") or "v"
+    base = re.sub(r"[^A-Za-z0-9_.]+", "_", requested).strip("_.") or "v"
     return f"v{base}" if base[0].isdigit() else base
 
 
@@ -100,9 +100,9 @@ class Sizes:
 
     # Names and symbols
 
-    def unique(self, wanted: str) -> str:
+    def unique(self, requested: str) -> str:
         """A value name that is unique in the module."""
-        base = value_name(wanted)
+        base = value_name(requested)
         name, count = base, 1
         while name in self.shared.names:
             count += 1
@@ -116,10 +116,10 @@ class Sizes:
         self.shared.set_bounds()
         return Dim.of(symbol.name)
 
-    def inner_name(self, wanted: str) -> str:
+    def inner_name(self, requested: str) -> str:
         """A name for a symbol that the model computes; users bound it by that name."""
         taken = {s.name.lower() for s in self.shared.symbols}
-        base = re.sub(r"[^A-Za-z0-9_]+", "_", wanted).strip("_") or "size"
+        base = re.sub(r"[^A-Za-z0-9_]+", "_", requested).strip("_") or "size"
         base = base if base[0].isalpha() else f"n_{base}"
         name, count = base, 1
         while name.lower() in taken:

@@ -28,7 +28,7 @@ MOST = 2**20
 def greatest(
     var: Var, calls: Mapping[str, Call], known: Callable[[Var], Array | None], bounds: Bounds
 ) -> int | None:
-    """The greatest size that an element of `var` can be, where anything bounds it. `calls` by
+    """The largest size that an element of `var` can be, where anything bounds it. `calls` by
     the names of their results; `known` gives the elements of some values."""
     high = _range(var, calls, known, bounds, 0)[1]
     return max(floor(high), 0) if high <= MOST else None

@@ -113,7 +113,7 @@ WORDS = (-(2**31) + 1, 2**31 - 1)
 
 
 def code_limits(call: Call, value: Any) -> Limits | None:
-    """Those of a zero point, where the call works on bytes or 16-bit codes."""
+    """Those of a zero point, where the call works on bytes or 16-bit quantized values."""
     found = [var.type.dtype for var in (*call.inputs[:1], *call.outs)]
     codes = [d for d in found if d.is_int and not d.is_stored_int and d.bytes <= 2]
     if not codes:

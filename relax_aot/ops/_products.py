@@ -1,5 +1,5 @@
 """Ops that sum products of x and w with channels as the last axis: of elements as they are, and
-of codes less their zero points, summed in the bias's type, 32 or 64 bits."""
+of quantized values less their zero points, summed in the bias's type, 32 or 64 bits."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Form:
         )  # fmt: skip
 
     def integer(self, samples: Samples) -> Op:
-        """Of codes: x, w, x_zero?, w_zero?, b?"""
+        """Of quantized values: x, w, x_zero?, w_zero?, b?"""
         return Op(
             f"{self.name}_integer", self._integer_type, self._integer_lower,
             self._integer_reference, samples, conditions=self._integer_conditions,

@@ -39,7 +39,7 @@ def exact_rescale(scale: Array, low: int, high: int, most: int, *, each: bool = 
     """For sums of at most `most` and results in `low..high`, counted from the zero point. `scale`
     is in float64. Floats where they are right, since a vector has them; else integers, all
     with one shift where that is right. Where no formula is (a product nearer to a middle
-    than 31 bits tell), the one that is wrong for the fewest codes.
+    than 31 bits tell), the one that is wrong for the fewest quantized values.
 
     With `each`, the formula is the same whatever the scales: integers, each with a shift of its
     own. Scales of few bits, which meet middles, and those from 1/4 on keep floats."""
@@ -48,7 +48,7 @@ def exact_rescale(scale: Array, low: int, high: int, most: int, *, each: bool = 
     levels = np.arange(low + 1, high + 1)
 
     def wrong(formula: Formula) -> int:
-        """How many codes are stepped to at another sum."""
+        """How many quantized values are stepped to at another sum."""
         reached = np.abs(steps) <= most
         below = np.abs(steps - 1) <= most
         least = np.clip(formula(np.clip(steps, -most, most)), low, high)

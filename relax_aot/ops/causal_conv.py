@@ -48,8 +48,8 @@ def _conditions(
     if bias is not None:
         found.append(must_equal(bias.shape[0], x.shape[1], why))
     if past is not None:
-        wanted = (*x.shape[:2], w.shape[2] - 1)
-        found += [must_equal(n, m, why) for n, m in zip(past.shape, wanted, strict=True)]
+        requested = (*x.shape[:2], w.shape[2] - 1)
+        found += [must_equal(n, m, why) for n, m in zip(past.shape, requested, strict=True)]
     return found
 
 

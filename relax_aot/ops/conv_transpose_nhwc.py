@@ -2,8 +2,8 @@
 to the result, `strides` apart.
 
 x is [n, *space, c], a filter [o, *kernel, c], the result [n, *sizes, o]; `pads` are left out at the
-beginnings. The _integer form takes codes less the zero point of x, and sums as conv_nhwc does.
-"""
+beginnings. The _integer form takes quantized values less the zero point of x, and sums as conv_nhwc
+does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ops with a data-dependent number of results: the count first, then the elements.
 
 `define` makes a size of the count in between. Ops that must look at everything to count
-(`unique`, `non_max_suppression`) keep what they find in results of the greatest size, of which
+(`unique`, `non_max_suppression`) keep what they find in results of the largest size, of which
 a slice is left.
 """
 
@@ -269,7 +269,7 @@ def _nms_lower(
     batch, classes, count = scores.shape
     gone = k.scratch("gone", DType.BOOL, (count,))
     taken = k.local("taken", DType.I64, 0)
-    wanted = k.local("wanted", DType.I64, 0 if most is None else Cast(_only(most), DType.I64))
+    requested = k.local("requested", DType.I64, 0 if most is None else Cast(_only(most), DType.I64))
     limit = k.local("limit", boxes.dtype, 0.0 if overlap is None else _only(overlap))
     with k.loops(*found.shape) as at:
         k.store(found[at], 0)
@@ -279,7 +279,7 @@ def _nms_lower(
             if least is not None:
                 below = ~binary("<", _only(least), scores[(image, label, i)])
             k.store(gone[(i,)], below)
-        turns = k.clamped("turns", wanted, 0, count)
+        turns = k.clamped("turns", requested, 0, count)
         with k.loops(turns):
             best = k.local("best", DType.I64, -1)
             score = k.local("score", scores.dtype, 0.0)
@@ -307,7 +307,7 @@ Edges = tuple[Expr, Expr, Expr, Expr]
 
 
 def _edges(k: KernelBuilder, boxes: Buffer, image: Dim, i: Dim, center: bool) -> Edges:
-    """Least and greatest of either axis."""
+    """Least and largest of either axis."""
     a, b, c, d = (boxes[(image, i, Dim.of(column))] for column in range(4))
     pairs: list[tuple[Expr, Expr]]
     if center:
@@ -343,7 +343,7 @@ def _nms_reference(
     *,
     center: bool,
 ) -> tuple[Array, Array]:
-    wanted = 0 if most is None else int(most.reshape(-1)[0])
+    requested = 0 if most is None else int(most.reshape(-1)[0])
     limit = 0.0 if overlap is None else float(overlap.reshape(-1)[0])
     rows: list[tuple[int, int, int]] = []
     for image, label in np.ndindex(*scores.shape[:2]):
@@ -356,7 +356,7 @@ def _nms_reference(
         for i in alive:
             box = _corners(boxes[image, i], center)
             kept = all(_share(box, _corners(boxes[image, j], center)) <= limit for j in chosen)
-            if len(chosen) < wanted and kept:
+            if len(chosen) < requested and kept:
                 chosen.append(int(i))
         rows += [(image, label, i) for i in chosen]
     found = np.zeros((scores.size, 3), np.int64)

@@ -67,8 +67,8 @@ def _conditions(
     ]  # fmt: skip
     for given, channels in ((offset, taps * (x.rank - 2)), (mask, taps)):
         if given is not None:
-            wanted = (x.shape[0], channels, *y.shape[2:])
-            pairs = zip(given.shape, wanted, strict=True)
+            requested = (x.shape[0], channels, *y.shape[2:])
+            pairs = zip(given.shape, requested, strict=True)
             conditions += [must_equal(a, c, "deform_conv's offsets") for a, c in pairs]
     if b is not None:
         conditions.append(must_equal(b.shape[0], w.shape[0], "deform_conv's bias"))

@@ -1,11 +1,11 @@
 """Element-wise ops on quantized values, as TensorFlow Lite's reference kernels define them.
 
-A code stands for (code - zero) * scale; scales come as integers (`_fixed.py`).
+The real value is (value - zero) * scale; scales are integers (`_fixed.py`).
 
     fixed_add      both operands are brought to one scale with `left` more bits, added (or, with
                    `sign` -1, subtracted), and brought to the scale of the result
-    fixed_rescale    codes or sums less a zero point, with `left` more bits, times one scale, as i32
-    fixed_mul  the product less the zero points, times one scale
+    fixed_rescale  values or sums less a zero point, with `left` more bits, times one scale, as i32
+    fixed_mul      the product less the zero points, times one scale
 """
 
 from __future__ import annotations

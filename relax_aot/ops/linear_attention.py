@@ -76,8 +76,8 @@ def _conditions(
             pairs = zip(part.shape[:2], q.shape[:2], strict=True)
             found += [must_equal(n, m, why) for n, m in pairs]
     if state is not None:
-        wanted = (q.shape[0], Dim.of(kv_heads), rows, columns)
-        found += [must_equal(n, m, why) for n, m in zip(state.shape, wanted, strict=True)]
+        requested = (q.shape[0], Dim.of(kv_heads), rows, columns)
+        found += [must_equal(n, m, why) for n, m in zip(state.shape, requested, strict=True)]
     return found
 
 

@@ -247,10 +247,10 @@ def _integer_conditions(
         conditions.append(must_equal(bias.shape[0], b.shape[-1], "matmul_integer's bias"))
     for zero, x, axis in ((a_zero, a, -2), (b_zero, b, -1)):
         if zero is not None and zero.elements != Dim.of(1):
-            wanted = list(x.shape) if zero.rank > 1 else [x.shape[axis]]
+            requested = list(x.shape) if zero.rank > 1 else [x.shape[axis]]
             if zero.rank > 1:
-                wanted[-3 - axis] = Dim.of(1)
-            pairs = zip(zero.shape, wanted, strict=True)
+                requested[-3 - axis] = Dim.of(1)
+            pairs = zip(zero.shape, requested, strict=True)
             conditions += [must_equal(n, fit, "matmul_integer's zero points") for n, fit in pairs]
     return conditions
 

@@ -49,7 +49,7 @@ def _views(x: Array, fill: Any, attrs: dict[str, Any]) -> Array:
     return view.reshape(*view.shape[: x.ndim], int(np.prod(view.shape[x.ndim :])))
 
 
-# max_pool_with_indices: the greatest element of each window, and where in x it stands
+# max_pool_with_indices: the largest element of each window, and where in x it stands
 
 
 def _places_type(

@@ -1,7 +1,7 @@
 """Element-wise ops on quantized 8-bit values, with quantized results.
 
 qadd       (x * left + y * right + offset) >> shift, all of it in 32 bits; whoever makes
-                one has shown for all codes that it is what is meant
+                one has shown for all quantized values that it is what is meant
 qbinary   the same numbers as dequantize, an operator of floats, quantize
 lookup          what stands in a table of 256 for each code
 """
@@ -83,7 +83,7 @@ def _sum_type(
 
 
 def _sum_dtype(x: TensorType, y: TensorType, left: int, right: int, offset: int) -> DType | None:
-    """What sums of all codes fit."""
+    """What sums of all quantized values fit."""
     ends = [[w * c for c in t.dtype.limits] for w, t in ((left, x), (right, y))]
     least, most = (offset + sum(map(end, ends)) for end in (min, max))
     for dtype in (DType.I32, DType.I64):
@@ -206,7 +206,7 @@ def _combine_lower(
 def combined(
     x: Array, y: Array, kind: str, scales: Sequence[float], zeros: Sequence[int], to: DType
 ) -> Array:
-    """Quantized codes of the formula in floats, before limits."""
+    """Quantized values of the formula in floats, before limits."""
     a, b, step = (np.float32(s) for s in scales)
     left = (x.astype(np.int32) - np.int32(zeros[0])).astype(np.float32) * a
     right = (y.astype(np.int32) - np.int32(zeros[1])).astype(np.float32) * b

@@ -1,7 +1,7 @@
 """Means and softmax of quantized 8-bit values, with quantized results.
 
 Sums are exact, or they are sums of f32 in the order in which ONNX Runtime adds, where the middle
-between two codes may be met and that order therefore decides:
+between two quantized values may be met and that order therefore decides:
 
     exact     integers; the quotient is rounded to f32 once more
     rows      element by element
@@ -320,7 +320,7 @@ def _softmax_lower(
     zero: int,
     to: DType,
 ) -> None:
-    """`table[d]` is exp of d steps below the greatest."""
+    """`table[d]` is exp of d steps below the largest."""
     at = normal_axis(axis, x.rank)
     length = x.shape[at]
 

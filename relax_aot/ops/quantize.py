@@ -60,9 +60,9 @@ def part_conditions(
     along = normal_axis(axis, x.rank)
     if not block:
         return [must_equal(part.shape[0], x.shape[along], "scales per axis")]
-    wanted = list(x.shape)
-    wanted[along] = ceildiv(x.shape[along], block)
-    pairs = zip(part.shape, wanted, strict=True)
+    requested = list(x.shape)
+    requested[along] = ceildiv(x.shape[along], block)
+    pairs = zip(part.shape, requested, strict=True)
     return [must_equal(size, fit, "scales per block") for size, fit in pairs]
 
 

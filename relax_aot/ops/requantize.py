@@ -162,7 +162,7 @@ def _below(x: Array, factor: Array, shift: Array) -> Array:
 
 
 REDUCED = (1 << 31) - (1 << 16)
-"""From here on a scale of 31 bits is rounded to the greatest of 15."""
+"""From here on a scale of 31 bits is rounded to the largest of 15."""
 
 
 def _rounded_wide(_k: KernelBuilder, x: Expr, factor: Expr, shift: Expr) -> Expr:

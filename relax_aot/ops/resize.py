@@ -1,7 +1,7 @@
 """resize: interpolates x axis by axis, with the coordinate transformations of ONNX.
 
 `sizes` are the result's. The scale of an axis is, in this order: the number in `scales`
-(0 means none), the element of the argument `factors`, the least or greatest ratio of `wanted`
+(0 means none), the element of the argument `factors`, the least or largest ratio of `wanted`
 to the input (`policy`), or the ratio of the sizes. Coordinates are f32, in the order of
 operations of ONNX Runtime, so that ties of `nearest` fall alike. Where ONNX's text, its reference
 evaluator and ONNX Runtime disagree, this op follows ONNX Runtime:

@@ -106,8 +106,8 @@ def _align_lower(
             if sampling > 0:
                 counts.append(Dim.of(sampling))
             else:
-                wanted = Cast(apply("ceil", cell), DType.I64, "saturate")
-                counts.append(k.index("samples", maximum(wanted, 0), 0, MOST_SAMPLES))
+                requested = Cast(apply("ceil", cell), DType.I64, "saturate")
+                counts.append(k.index("samples", maximum(requested, 0), 0, MOST_SAMPLES))
         with k.loops(*y.shape[1:]) as (channel, *at):
             total = k.local("total", work, 0.0)
             seen = k.local("seen", DType.BOOL, False) if mode == "max" else None

@@ -210,10 +210,10 @@ def _expand_lower(k: KernelBuilder, shape: Buffer, y: Buffer, *, sizes: Sizes) -
         if axis < rank - given:
             k.store(y[(Dim.of(axis),)], size)
             continue
-        wanted = k.local("wanted", DType.I64, wide(shape[(Dim.of(axis - (rank - given)),)]))
-        same = binary("||", binary("==", wanted, size), binary("==", size, ONE))
-        valid = require_valid(k, binary("||", binary("==", wanted, ONE), same))
-        k.store(y[(valid + axis,)], Select(binary("==", size, ONE), wanted, size))
+        requested = k.local("requested", DType.I64, wide(shape[(Dim.of(axis - (rank - given)),)]))
+        same = binary("||", binary("==", requested, size), binary("==", size, ONE))
+        valid = require_valid(k, binary("||", binary("==", requested, ONE), same))
+        k.store(y[(valid + axis,)], Select(binary("==", size, ONE), requested, size))
 
 
 def _expand_reference(shape: Array, *, sizes: Sequence[int]) -> Array:
@@ -248,12 +248,12 @@ def _reshape_lower(
     elements = TensorType(DType.I64, tuple(map(Dim.of, sizes))).elements
     known = k.local("known", DType.I64, ONE)
     for axis in range(rank):
-        wanted = k.local("wanted", DType.I64, wide(shape[(Dim.of(axis),)]))
+        requested = k.local("requested", DType.I64, wide(shape[(Dim.of(axis),)]))
         if not allow_zero and axis < len(sizes):
             size = Index(Dim.of(sizes[axis]))
-            k.assign(wanted, Select(binary("==", wanted, ZERO), size, wanted))
-        k.assign(known, Select(binary("==", wanted, -1), known, known * wanted))
-        k.store(y[(Dim.of(axis),)], wanted)
+            k.assign(requested, Select(binary("==", requested, ZERO), size, requested))
+        k.assign(known, Select(binary("==", requested, -1), known, known * requested))
+        k.store(y[(Dim.of(axis),)], requested)
     with k.loops(rank) as (i,), k.when(binary("==", y[(i,)], -1)):
         k.store(y[(i,)], Index(elements) / known)
 

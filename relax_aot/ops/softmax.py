@@ -17,7 +17,7 @@ from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, normal_axis, require
 
 HALF_HIGH = 65504.0
-"""The greatest number of half precision."""
+"""The largest number of half precision."""
 
 
 def deduce(x: TensorType, *, axis: int = -1, masked: bool = False) -> TensorType:

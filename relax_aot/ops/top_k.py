@@ -34,7 +34,7 @@ def _conditions(x: TensorType, *, k: int | Dim, axis: int, **_attrs: Any) -> lis
 
 
 def _less(a: Expr, b: Expr) -> Binary:
-    """a < b in the order in which NaN is the greatest."""
+    """a < b in the order in which NaN is the largest."""
     plain = binary("<", a, b)
     if not a.dtype.is_float:
         return plain

@@ -1,4 +1,4 @@
-"""Quantizing after training: a module of floats and sample inputs -> a module of codes.
+"""Quantizing after training: a module of floats and sample inputs -> a module of quantized values.
 
     int8     weights of i8, one scale per channel; activations of i8, with the ranges that samples
              show; biases of i32. Inputs and results of the model stay floats.

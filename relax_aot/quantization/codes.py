@@ -1,4 +1,4 @@
-"""Scales, zero points and codes of numbers."""
+"""Scales, zero points and quantized values of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""quantize and dequantize around the calls that are to work on codes.
+"""quantize and dequantize around the calls that are to work on quantized values.
 
 What comes out is a QDQ module; transforms/integers makes integer
 calls of it. A value that such a call reads is coded where it is made, so that no float of it
@@ -56,7 +56,7 @@ class _Facts:
         return None if found is None else np.asarray(found.data)
 
     def is_quantized(self, call: Call) -> bool:
-        """Whether a call is to work on codes."""
+        """Whether a call is to work on quantized values."""
         if len(call.outs) != 1 or call.out.type.dtype is not DType.F32:
             return False
         if call.out.name in self.kept or call.out.name not in self.ranges:
@@ -118,7 +118,7 @@ class _Facts:
         return None
 
     def wants(self, value: Var) -> bool:
-        """Whether anybody reads codes of it."""
+        """Whether anybody reads quantized values of it."""
         for call in self.readers.get(value.name, ()):
             if has(call.op, Trait.MOVES) and call.inputs[0].name == value.name:
                 if any(self.wants(out) for out in call.outs):
@@ -175,7 +175,8 @@ class _Insertion(_Facts):
         return args
 
     def coded(self, value: Var, origin: str) -> None:
-        """The value's codes, and the numbers that they stand for, where anybody wants them."""
+        """The value's quantized values, and the numbers that they stand for, where anybody wants
+        them."""
         if value.type.dtype is not DType.F32 or value.name in self.constants:
             return
         if value.name not in self.ranges or not self.wants(value):
@@ -253,7 +254,7 @@ class _Insertion(_Facts):
         return tuple(placed if arg == bias else arg for arg in args)
 
     def constant_codes(self, call: Call, arg: Var | None) -> Var | None:
-        """A constant of several numbers as codes; one number is part of a formula."""
+        """A constant of several numbers as quantized values; one number is part of a formula."""
         data = self.numeric(arg)
         if data is None or data.size == 1 or arg is None:
             return arg
@@ -268,7 +269,7 @@ class _Insertion(_Facts):
 class Inserted:
     module: Module
     quantized: tuple[str, ...]
-    """Results of the calls that work on codes."""
+    """Results of the calls that work on quantized values."""
     steps: Mapping[str, Step]
 
 

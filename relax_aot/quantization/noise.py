@@ -51,8 +51,8 @@ def _same(exact: Array, found: Array) -> Array:
 def noise(
     module: Module, inserted: Inserted, samples: Sequence[Sample]
 ) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
-    """For each call that works on codes: the noise of its result in the whole quantized model,
-    and the noise that it adds by itself, from exact operands. And the calls because of which
+    """For each call that works on quantized values: the noise of its result in the whole quantized
+    model, and the noise that it adds by itself, from exact operands. And the calls because of which
     results are infinite or NaN that were not."""
     whole = {name: _Sums() for name in inserted.quantized}
     alone = {name: _Sums() for name in inserted.quantized}
@@ -95,8 +95,9 @@ def _spoilt(module: Module, exact: Mapping[str, Array], found: Mapping[str, Arra
 
 
 def _spoiling(module: Module, inserted: Inserted, name: str) -> list[str]:
-    """Of calls on codes, those that hand a value its noise: the call that makes it, else who
-    else wants codes of its operands, else the calls before it that work on codes."""
+    """Of calls on quantized values, those that hand a value its noise: the call that makes it, else
+    who else wants quantized values of its operands, else the calls before it that work on quantized
+    values."""
     if name in inserted.quantized:
         return [name]
     makers = {out.name: call for call in module.main.body for out in call.outs}
@@ -114,7 +115,7 @@ def _spoiling(module: Module, inserted: Inserted, name: str) -> list[str]:
 
 
 def _decoded_constants(module: Module) -> dict[str, Array]:
-    """What constant codes stand for, and plain constants."""
+    """What constant quantized values stand for, and plain constants."""
     found: dict[str, Array] = {c.name: np.asarray(c.data) for c in module.constants}
     for call in module.main.body:
         known = all(arg.name in found for arg in call.inputs)
@@ -132,7 +133,7 @@ def _alone(
     steps: Mapping[str, Step],
     constants: Mapping[str, Array],
 ) -> Array | None:
-    """The call's result from exact operands that pass through codes."""
+    """The call's result from exact operands that pass through quantized values."""
     operands: list[Array | None] = []
     for plain, placed in zip(call.args, quantized.args, strict=True):
         if plain is None or placed is None:

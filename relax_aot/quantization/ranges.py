@@ -1,4 +1,5 @@
-"""Which range of numbers the codes of a value are to cover, from runs on sample inputs."""
+"""Which range of numbers the quantized values of a value are to cover, from runs on sample
+inputs."""
 
 from __future__ import annotations
 
@@ -105,8 +106,8 @@ def _percentile(counts: Array, whole: Range) -> Range:
 
 
 def _entropy(counts: Array, whole: Range) -> Range:
-    """The part of the range whose codes tell most of the numbers: the least divergence
-    (Kullback and Leibler) of the histogram from what its codes give back."""
+    """The part of the range whose quantized values tell most of the numbers: the least divergence
+    (Kullback and Leibler) of the histogram from what its quantized values give back."""
     edges = np.linspace(whole.low, whole.high, BINS + 1)
     middles = (edges[1:] + edges[:-1]) / 2
     # 0 has a code of its own in every range, and what relu leaves there would outweigh the rest.

@@ -10,7 +10,7 @@ POOR_DECIBELS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A call that works on codes."""
+    """A call that works on quantized values."""
 
     name: str
     op: str

@@ -1,7 +1,7 @@
-"""Weights of products as codes of 8 or 4 bits in groups; activations stay floats.
+"""Weights of products as quantized values of 8 or 4 bits in groups; activations stay floats.
 
 The product decodes them as it reads (int8w by fusion, int4w as matmul_nbits), so that flash
-holds codes alone.
+holds quantized values alone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Work:
         return decode, replace(call, args=(call.args[0], out, *call.args[2:]))
 
     def _packed(self, call: Call, scales: Array, codes: Array) -> tuple[Call, ...]:
-        """Two codes to a byte, the first in the low half; the middle code is 8."""
+        """Two quantized values to a byte, the first in the low half; the middle code is 8."""
         rows, size = codes.shape
         blocks = -(-size // GROUP)
         places = np.full((rows, blocks * GROUP), 8, np.uint8)
@@ -92,7 +92,7 @@ class _Work:
 
 
 def weight_only(module: Module, kind: str, kept: Collection[str]) -> tuple[Module, int]:
-    """The module, and how many products have codes as weights now."""
+    """The module, and how many products have quantized values as weights now."""
     work = _Work(KINDS[kind], dict(module.constant_table))
     functions = tuple(
         replace(
@@ -114,7 +114,7 @@ def _is_kept(call: Call, kept: Collection[str]) -> bool:
 
 
 def _grouped(rows: Array, most: int) -> tuple[Array, Array]:
-    """Symmetric scales of the groups of each row, and codes."""
+    """Symmetric scales of the groups of each row, and quantized values."""
     count, size = rows.shape
     groups = -(-size // GROUP)
     padded = np.zeros((count, groups * GROUP))

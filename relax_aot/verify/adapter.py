@@ -138,8 +138,8 @@ def _init_sizes(interface: Interface) -> tuple[InitSize, ...]:
     """The model's sizes; of several entries those that shape the state, where what the entry
     itself does not have is the least."""
     own = {field.source: f"dims[{number}]" for number, field in enumerate(interface.dims)}
-    wanted = interface.dims if interface.common is None else interface.common.shaping
-    return tuple(InitSize(f.c_name, own.get(f.source, str(f.symbol.low))) for f in wanted)
+    requested = interface.dims if interface.common is None else interface.common.shaping
+    return tuple(InitSize(f.c_name, own.get(f.source, str(f.symbol.low))) for f in requested)
 
 
 def _cuts(interface: Interface) -> Iterator[str]:

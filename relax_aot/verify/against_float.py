@@ -1,7 +1,7 @@
 """A quantized model next to the float model that it was made from.
 
 `verify` compares a quantized model with its own numbers. What quantization costs is another
-question: the signal-to-noise ratio of each output, how often the greatest class is the same, and,
+question: the signal-to-noise ratio of each output, how often the largest class is the same, and,
 with labels, how often it is right.
 """
 
@@ -43,7 +43,7 @@ class FloatRow:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Shares of samples whose greatest class is the label; `float_model` is None where no float
+    """Shares of samples whose largest class is the label; `float_model` is None where no float
     model is compared."""
 
     output: str
@@ -56,14 +56,14 @@ class Accuracy:
         return asdict(self)
 
 
-def float_rows(outputs: Sequence[Outputs], wanted: Sequence[Outputs]) -> tuple[FloatRow, ...]:
+def float_rows(outputs: Sequence[Outputs], floats: Sequence[Outputs]) -> tuple[FloatRow, ...]:
     """Each float output against that of the float model, over all calls that gave one."""
     names = dict.fromkeys(name for one in outputs for name in one)
     rows = []
     for name in names:
         pairs = [
             (number, one[name].astype(np.float64), other[name].astype(np.float64))
-            for number, (one, other) in enumerate(zip(outputs, wanted, strict=True))
+            for number, (one, other) in enumerate(zip(outputs, floats, strict=True))
             if name in one
             and name in other
             and one[name].shape == other[name].shape

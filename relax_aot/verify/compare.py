@@ -110,11 +110,11 @@ def _without_elements(name: str, actual: Array, note: str) -> Difference:
     return Difference(name, actual.shape, 0.0, 0.0, 0, None)
 
 
-def _share(actual: Array, wanted: Array, allowed: Array) -> Array:
+def _share(actual: Array, expected: Array, allowed: Array) -> Array:
     """Distances as shares of the allowed ones."""
-    apart = np.abs(actual - wanted)
+    apart = np.abs(actual - expected)
     share = np.where(apart == 0, 0.0, apart / allowed)
-    same = (actual == wanted) | (np.isnan(actual) & np.isnan(wanted))
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     return np.where(same, 0.0, np.where(np.isnan(share), np.inf, share))
 
 

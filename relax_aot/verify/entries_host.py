@@ -75,9 +75,9 @@ class HostEntries:
     def reset(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Clear the state before the next call. `sizes` are the sizes of the state that no input
         determines."""
-        wanted = merged_sizes(sizes, named)
+        requested = merged_sizes(sizes, named)
         shared = self.project.shared
-        self._held, self._chosen = None, given_sizes(shared.dims, wanted, shared.fixed_sizes)
+        self._held, self._chosen = None, given_sizes(shared.dims, requested, shared.fixed_sizes)
 
     def run_at(
         self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]

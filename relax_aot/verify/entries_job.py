@@ -81,8 +81,8 @@ def run_entries_job(job: EntriesJob) -> Result:
         )
         calls = [call for sequence in sequences for call in sequence]
         runs = tuple(
-            _run(one, call, answer, wanted, partial(judge, number))
-            for number, (call, answer, wanted) in enumerate(
+            _run(one, call, answer, truth, partial(judge, number))
+            for number, (call, answer, truth) in enumerate(
                 zip(calls, answers, expected, strict=True)
             )
         )
@@ -95,12 +95,12 @@ def _run(
     project: EntriesProject,
     call: EntryCall,
     answer: Answer,
-    wanted: Mapping[str, Array],
+    truth: Mapping[str, Array],
     judge: Callable[[str, Array, Array], Difference],
 ) -> Run:
     interface = project.entries[call.entry].interface
     sizes = {f.symbol.name: call.sizes[f.source] for f in interface.dims}
-    return judged(interface, Case(sizes, call.inputs), answer, wanted, judge, call.entry)
+    return judged(interface, Case(sizes, call.inputs), answer, truth, judge, call.entry)
 
 
 def _model(project: EntriesProject, sequences: Sequence[Sequence[EntryCall]]) -> ErrorModel:
@@ -123,8 +123,8 @@ def _sizes(job: EntriesJob) -> list[dict[str, int]]:
     project = job.projects[0]
     interfaces = [entry.interface for entry in project.entries.values()]
     symbols = {f.source: f.symbol for f in interfaces[0].bounded}
-    for wanted in job.at:
-        for name in wanted:
+    for requested in job.at:
+        for name in requested:
             if name not in symbols:
                 raise SizeChoiceError(
                     f"--at {name}=...: no entry has such a size, only {sorted(symbols)}"

@@ -36,7 +36,7 @@ class Memory:
 
 
 def entries_memory(project: EntriesProject) -> Memory:
-    """Of all entries: the greatest arena and the deepest stack, since one runs at a time."""
+    """Of all entries: the largest arena and the deepest stack, since one runs at a time."""
     entries = list(project.entries.values())
     roots = [linked_name(entry.interface, "run") for entry in entries]
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:

@@ -108,7 +108,7 @@ def _compare(
     rng = np.random.default_rng(seed)
     values = {v.name: _array(v, before, sizes, rng) for v in call.inputs}
     try:
-        wanted = _run_parts(before, calls, dict(values), sizes)
+        separate = _run_parts(before, calls, dict(values), sizes)
     except (IndexFault, AssertionError, KeyError):
         return 0  # no kernel of fusion's making: random data may be refused, or undefined
     try:
@@ -116,7 +116,7 @@ def _compare(
     except (IndexFault, AssertionError, KeyError) as error:
         raise FusionError(fused.name, f"at {_text(sizes)}: {error}") from error
     for out, array in zip(call.outs, results, strict=False):
-        if array.tobytes() != wanted[out.name].tobytes():
+        if array.tobytes() != separate[out.name].tobytes():
             raise FusionError(fused.name, f"%{out.name} differs from its parts at {_text(sizes)}")
     return 1
 

@@ -213,8 +213,8 @@ def run_job(job: Job) -> Result:
             else _on_board(project, cases, job)
         )
         runs = tuple(
-            judged(interface, case, answer, wanted, partial(judge, number))
-            for number, (case, answer, wanted) in enumerate(
+            judged(interface, case, answer, truth, partial(judge, number))
+            for number, (case, answer, truth) in enumerate(
                 zip(cases, answers, expected, strict=True)
             )
         )
@@ -232,7 +232,7 @@ def judged(
     interface: Interface,
     case: Case,
     answer: Answer,
-    wanted: Mapping[str, Array],
+    truth: Mapping[str, Array],
     judge: Callable[[str, Array, Array], Difference],
     entry: str = "",
 ) -> Run:
@@ -240,10 +240,10 @@ def judged(
     dims = interface.fixed_sizes
     dims |= {f.source: case.sizes[f.symbol.name] for f in interface.dims}
     differences = tuple(
-        judge(name, value, wanted[name]) for name, value in answer.outputs.items() if name in wanted
+        judge(name, value, truth[name]) for name, value in answer.outputs.items() if name in truth
     )
     states = tuple(
-        judge(name, value, wanted[name]) for name, value in answer.states.items() if name in wanted
+        judge(name, value, truth[name]) for name, value in answer.states.items() if name in truth
     )
     return Run(dims, answer.status, answer.instructions, answer.seconds, differences, entry, states)
 

@@ -208,7 +208,7 @@ def _retyped(model: ModelProto) -> Iterator[tuple[DType, ModelProto]]:
 
 def _codes() -> dict[str, int]:
     """`tensor(float)` -> its number, for the types that we have."""
-    spelt = {"float": "FLOAT", "double": "DOUBLE"}
+    type_names = {"float": "FLOAT", "double": "DOUBLE"}
     codes = {}
     for name, code in TensorProto.DataType.items():
         try:
@@ -216,7 +216,7 @@ def _codes() -> dict[str, int]:
         except Exception:  # noqa: BLE001 - a type that we do not have
             continue
         codes[name.lower()] = code
-    texts = {**{name: name for name in codes}, **{k: v.lower() for k, v in spelt.items()}}
+    texts = {**{name: name for name in codes}, **{k: v.lower() for k, v in type_names.items()}}
     return {f"tensor({text})": codes[name] for text, name in texts.items()}
 
 

@@ -104,15 +104,15 @@ def by_sample(array: Array, port: Port) -> Array:
     return array
 
 
-def _named(interface: Interface, wanted: Mapping[str, int]) -> dict[str, int]:
+def _named(interface: Interface, requested: Mapping[str, int]) -> dict[str, int]:
     known = {f.source: f.symbol for f in interface.dims}
-    for name in wanted:
+    for name in requested:
         if name not in known and name not in interface.fixed_sizes:
             raise SizeChoiceError(
                 f"--at {name}=...: the model has no such size, only {sorted(known)}"
             )
-    wanted = given_sizes(interface.dims, wanted, interface.fixed_sizes)
-    sizes = {s.name: wanted.get(source, s.high) for source, s in known.items()}
+    requested = given_sizes(interface.dims, requested, interface.fixed_sizes)
+    sizes = {s.name: requested.get(source, s.high) for source, s in known.items()}
     _require_bounds(interface, sizes)
     return sizes
 

@@ -72,13 +72,13 @@ def by_name(positional: Sequence[object], named: Mapping[str, Array]) -> dict[st
 
 def given_sizes(
     fields: Iterable[DimField],
-    wanted: Mapping[str, Any],
+    requested: Mapping[str, Any],
     fixed: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Sizes that the caller gives, by the names of the source, checked. `fixed` are those that
     the model was compiled for; they may be given too, and are left out."""
     known, numbers = sorted(field.source for field in fields), fixed or {}
-    for name, size in wanted.items():
+    for name, size in requested.items():
         if name not in known and name not in numbers:
             raise InputError(f"the model has no size {str(name)!r}; sizes are {known}")
         if isinstance(size, bool) or not isinstance(size, Integral):
@@ -89,7 +89,7 @@ def given_sizes(
                 f"{name}={size}: the model was compiled for {only} alone; widen its bound:"
                 f" --bound {name}={min(int(size), only)}..{max(int(size), only)}"
             )
-    return {name: int(size) for name, size in wanted.items() if name in known}
+    return {name: int(size) for name, size in requested.items() if name in known}
 
 
 def merged_sizes(positional: Mapping[str, int] | None, named: Mapping[str, int]) -> dict[str, int]:
@@ -210,9 +210,9 @@ def _require_known_axes(
                     f"axis {axis} of input {port.source!r} is {dim}, which divides by 0 here"
                 ) from None
             if needed != actual:
-                wanted = "it has to be" if dim.is_constant else f"{dim} is"
+                requested = "it has to be" if dim.is_constant else f"{dim} is"
                 raise InputError(
-                    f"axis {axis} of input {port.source!r} is {actual}; {wanted} {needed} here"
+                    f"axis {axis} of input {port.source!r} is {actual}; {requested} {needed} here"
                 )
 
 

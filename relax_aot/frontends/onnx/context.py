@@ -90,7 +90,7 @@ class Arguments:
         return len(self.proto.input)
 
     @property
-    def wanted(self) -> list[bool]:
+    def requested(self) -> list[bool]:
         """For each output whether it may be used."""
         return [bool(name) for name in self.proto.output]
 

@@ -175,13 +175,13 @@ def _summed(node: Node, *parts: Var | None) -> Var:
 
 
 def _with_sum(node: Node, y: Var, total: Var) -> Results:
-    if any(node.wanted[1:3]):
+    if any(node.requested[1:3]):
         raise Refused("its mean and deviation (results 1 and 2) are not supported")
     return y, None, None, total
 
 
 def _rms_norm(node: Node) -> Results:
-    if any(node.wanted[1:]):
+    if any(node.requested[1:]):
         raise Refused("its deviation (result 1) is not supported")
     x = node.arg(0)
     axis, epsilon = int(node.attr("axis", -1)), float(node.attr("epsilon", 1e-5))
@@ -206,7 +206,7 @@ def _embed_layer_norm(node: Node) -> Results:
     epsilon = float(node.attr("epsilon", 1e-12))
     y = node.emit("layer_norm", total, gamma, beta, axis=-1, epsilon=epsilon)
     lengths: Var | None = None
-    if node.wanted[1:2] == [True]:
+    if node.requested[1:2] == [True]:
         if mask is None:
             lengths = node.emit("fill", shape=(batch,), value=0, dtype=words.type.dtype)
         else:

@@ -102,7 +102,7 @@ def _attention(node: Node) -> Results:
 
 
 def _quantized_attention(node: Node) -> Results:
-    """The same of codes, with one scale each, or one for each column of the weights."""
+    """The same of quantized values, with one scale each, or one for each column of the weights."""
     if node.attr("do_rotary", 0) or node.attr("past_present_share_buffer", 0):
         raise Refused("rotary embedding and shared buffers are not supported")
     scales, zeros = (
@@ -134,7 +134,7 @@ def _attended(node: Node, whole: Var, past_at: int, bias_at: int | None) -> Resu
     mask_at = 3 if bias_at is not None else 5
     masks = _masks(node, mask_at, bias_at, q, k.type.shape[2])
     y = heads_joined(node, attend(node, q, k, v, _form(node, before), masks).result)
-    if node.wanted[1:2] != [True]:
+    if node.requested[1:2] != [True]:
         return y
     both = [node.reshape(part, (ONE, *part.type.shape)) for part in (k, v)]
     return y, node.emit("concat", *both, axis=0)
@@ -175,7 +175,7 @@ def _multi_head_attention(node: Node) -> Results:
     elif past_key is not None or past_value is not None:
         raise ModelError("a MultiHeadAttention has half a past")
     masks = _masks(node, 4, 5, q, k.type.shape[2])
-    if any(node.wanted[3:]):
+    if any(node.requested[3:]):
         raise Refused("the scores (result 3) are not supported")
     y = attend(node, q, k, v, _form(node, before), masks).result
     return heads_joined(node, y), k, v

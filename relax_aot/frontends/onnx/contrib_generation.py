@@ -103,7 +103,7 @@ def _grown(node: Node, past: Var, new: Var, starts: Var) -> Var:
 
 
 def _gather_block_quantized(node: Node) -> Results:
-    """Rows of a table whose codes have one scale, and zero point, for each block."""
+    """Rows of a table whose quantized values have one scale, and zero point, for each block."""
     data, indices, scales, zeros = node.arg(0), node.arg(1), node.arg(2), node.optional(3)
     rank, bits = data.type.rank, int(node.attr("bits", 4))
     axis = normal_axis(int(node.attr("gather_axis", 0)), rank)

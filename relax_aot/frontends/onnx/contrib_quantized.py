@@ -1,8 +1,7 @@
 """Quantized operators of the domain com.microsoft.
 
-Products are summed as integers. Everything else is worked out on the numbers that the codes
-stand for, and quantized again.
-"""
+Products are summed as integers. Everything else is worked out on the numbers that the quantized
+values stand for, and quantized again."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ LIMITS = {
 
 
 def _numbers(node: Node, code: Var, scale: Var, zero: Var | None) -> Var:
-    """What codes of one scale stand for."""
+    """What quantized values of one scale stand for."""
     return node.emit("dequantize", code, _one(node, scale), _maybe_one(node, zero), to=DType.F32)
 
 

@@ -71,13 +71,13 @@ def _conv_transpose(node: Node) -> Results:
     strides = tuple(int(stride) for stride in node.attr("strides") or [1] * rank)
     dilations = tuple(int(step) for step in node.attr("dilations") or [1] * rank)
     extra = tuple(int(pad) for pad in node.attr("output_padding") or [0] * rank)
-    wanted: list[Dim] | None = None
+    requested: list[Dim] | None = None
     auto = node.attr("auto_pad", "NOTSET")
     if node.has("output_shape"):
-        wanted = [Dim.of(int(size)) for size in node.attr("output_shape")][-rank:]
+        requested = [Dim.of(int(size)) for size in node.attr("output_shape")][-rank:]
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [n * stride for n, stride in zip(x.type.shape[2:], strides, strict=True)]
-    if wanted is None:
+        requested = [n * stride for n, stride in zip(x.type.shape[2:], strides, strict=True)]
+    if requested is None:
         pads: tuple[int | Dim, ...] = tuple(
             int(pad) for pad in node.attr("pads") or [0] * (2 * rank)
         )
@@ -88,7 +88,7 @@ def _conv_transpose(node: Node) -> Results:
         for axis in range(rank):
             covered = (kernel[axis] - 1) * dilations[axis] + 1
             full = strides[axis] * (x.type.shape[axis + 2] - 1) + extra[axis] + covered
-            total = simplify(full - wanted[axis], node.builder.bounds)
+            total = simplify(full - requested[axis], node.builder.bounds)
             half = simplify(total // 2, node.builder.bounds)
             upper = auto == "SAME_UPPER"
             begins.append(half if upper else total - half)
@@ -123,7 +123,7 @@ def _kernel(node: Node) -> tuple[int, ...]:
 
 def _max_pool(node: Node) -> Results:
     x = node.arg(0)
-    if node.wanted[1:] == [True]:
+    if node.requested[1:] == [True]:
         columns = bool(node.attr("storage_order", 0))
         return _pools(node, "max_pool_with_indices", x, columns_first=columns)
     return pool(node, "max_pool", x)

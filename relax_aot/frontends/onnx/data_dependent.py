@@ -89,9 +89,9 @@ def _non_max_suppression(node: Node) -> Results:
     if scores.type.rank != 3:
         raise Refused(f"scores of shape {scores.type}")
     batch, classes, boxes_each = scores.type.shape
-    wanted = node.number(2) if given[0] is not None else 0.0
-    if wanted is not None:
-        boxes_each = dim_min(boxes_each, max(int(wanted), 0))
+    requested = node.number(2) if given[0] is not None else 0.0
+    if requested is not None:
+        boxes_each = dim_min(boxes_each, max(int(requested), 0))
     most = simplify(batch * classes * boxes_each, node.builder.bounds)
     count = node.size_of(total, 0, 0, most=most)
     return node.emit("slice", found, starts=(0,), lengths=(count,), axes=(0,), steps=(1,))

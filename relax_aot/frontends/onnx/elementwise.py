@@ -121,7 +121,7 @@ def _dropout(node: Node) -> Results:
     x = node.arg(0)
     if node.optional(2) is not None and node.array(2).any():
         raise Refused("training mode is not supported; export the model for inference")
-    if node.wanted[1:] != [True]:
+    if node.requested[1:] != [True]:
         return x
     kind = DType.BOOL if node.opset >= 10 else x.type.dtype
     return x, node.emit("fill", shape=x.type.shape, value=True, dtype=kind)

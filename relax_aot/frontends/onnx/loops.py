@@ -1,4 +1,4 @@
-"""Loop and Scan: a body that runs once a turn."""
+"""Loop and Scan: a body that runs once an iteration."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.loops import (
     FARTHEST,
     Grown,
-    Turns,
+    Iterations,
     close_loop,
     differing,
     number_of,
-    open_turns,
+    open_iteration,
 )
 from relax_aot.ir.dims import Dim, dim_max, interval, simplify
 from relax_aot.ir.graph import Symbol, Var
@@ -59,14 +59,14 @@ class _Repetition:
         `before` and `after` give the inputs around the carried ones."""
         for _ in range(1 + sum(value.type.rank for value in self.initial)):
             kept = self._kept()
-            turn = open_turns(self.node.builder, self.base, self.trips)
+            iteration = open_iteration(self.node.builder, self.base, self.trips)
             body = self.node.builder.branch(self.node.builder.unique(f"{self.base}_body"))
             params = [self._param(number) for number in range(len(self.initial))]
-            values = [*before(body, turn), *params, *after(body, turn)]
+            values = [*before(body, iteration), *params, *after(body, iteration)]
             found = self._imported(body, values)
             changed = self._differing(params, found)
             if not changed:
-                return self._closed(body, turn, params, found)
+                return self._closed(body, iteration, params, found)
             self._restore(kept)
             self._grow(changed)
         raise Refused("sizes of its carried values do not settle")
@@ -112,7 +112,7 @@ class _Repetition:
         for param, result in zip(params, results, strict=True):
             same = param.type.dtype is result.type.dtype and param.type.rank == result.type.rank
             if not same:
-                raise Refused(f"a turn makes {result.type} of {param.type}")
+                raise Refused(f"an iteration makes {result.type} of {param.type}")
         grown = {(g.carried, g.axis) for g in self.grown}
         changed = differing(params, results, self.node.builder)
         return [place for place in changed if place not in grown]
@@ -121,7 +121,7 @@ class _Repetition:
     """Results of the body before the carried values."""
 
     def _grow(self, changed: list[tuple[int, int]]) -> None:
-        """Sizes that a turn changes become symbols, which the user bounds."""
+        """Sizes that an iteration changes become symbols, which the user bounds."""
         for number, axis in changed:
             name = self.node.builder.inner_name(f"{self.names[number]}_{axis}")
             given = self.node.builder.shared.requested.get(name)
@@ -151,16 +151,18 @@ class _Repetition:
         shared.set_bounds()
 
     def _closed(
-        self, body: FunctionBuilder, turn: Dim, params: Sequence[Var], found: Sequence[Var]
+        self, body: FunctionBuilder, iteration: Dim, params: Sequence[Var], found: Sequence[Var]
     ) -> tuple[Var, ...]:
         rows = found[self._offset + len(params) :]
         inside = {s.name for s in self.node.builder.shared.symbols[self._symbols_before :]}
         for row in rows:
             if row.type.symbols & (inside | {g.symbol for g in self.grown}):
-                raise Refused(f"a turn gives {row.type}, whose size differs from turn to turn")
-        turns = Turns(str(turn), self.trips, self.condition is not None, self.capped)
+                raise Refused(
+                    f"an iteration gives {row.type}, whose size differs from iteration to iteration"
+                )
+        iterations = Iterations(str(iteration), self.trips, self.condition is not None, self.capped)
         return close_loop(
-            self.node.builder, body, turns, self.initial, params,
+            self.node.builder, body, iterations, self.initial, params,
             found[self._offset :], self.grown, self.names, self.node.origin,
         )  # fmt: skip
 
@@ -192,10 +194,10 @@ def _loop(node: Node) -> Results:
         repetition._offset = 1
         repetition._symbols_before = len(builder.shared.symbols)
 
-        def numbers(body: FunctionBuilder, turn: Dim) -> Sequence[Var]:
-            return (number_of(body, turn, node.origin), going)
+        def numbers(body: FunctionBuilder, iteration: Dim) -> Sequence[Var]:
+            return (number_of(body, iteration, node.origin), going)
 
-        return repetition.run(numbers, lambda body, turn: ())
+        return repetition.run(numbers, lambda body, iteration: ())
     if going.type.rank:
         going = node.reshape(going, ())
     repetition = _Repetition(
@@ -203,13 +205,14 @@ def _loop(node: Node) -> Results:
     )
     repetition._symbols_before = len(builder.shared.symbols)
     results = repetition.run(
-        lambda body, turn: (number_of(body, turn, node.origin),), lambda body, turn: ()
+        lambda body, iteration: (number_of(body, iteration, node.origin),),
+        lambda body, iteration: (),
     )
     return results[1:]
 
 
 def _truth(builder: FunctionBuilder, condition: Var | None) -> object:
-    """The value of the condition before the first turn, where it is known."""
+    """The value of the condition before the first iteration, where it is known."""
     if condition is None:
         return True
     known = builder.known(condition)
@@ -236,7 +239,7 @@ def _always(node: Node, graph: GraphProto) -> bool:
 
 
 def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:
-    """The greatest number of turns, and whether more of them are an error: where it bounds
+    """The largest number of iterations, and whether more of them are an error: where it bounds
     memory, or is the most that can be counted."""
     builder = node.builder
     given, bound = node.optional(0), FARTHEST
@@ -261,7 +264,7 @@ def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:
             return Dim.of(bound), True
         node.require_at_most(trips, bound, "the iterations of a Loop")
         return trips, False
-    # More turns than the bound are an error at once, whenever a condition may end them.
+    # More iterations than the bound are an error at once, whenever a condition may end them.
     kind = given.type.dtype.numpy
     ends = [node.constant(np.array(end, kind)) for end in (0, bound + 1)]
     clipped = node.emit("clip", given, *ends)
@@ -320,9 +323,9 @@ def _scanned(node: Node) -> Results:
     for value, axis in zip(scanned, axes, strict=True):
         node.require_equal(value.type.shape[axis], trips, "the lengths of a Scan's inputs")
 
-    def slices(body: FunctionBuilder, turn: Dim) -> Sequence[Var]:
+    def slices(body: FunctionBuilder, iteration: Dim) -> Sequence[Var]:
         return [
-            _row(node, body, value, axis, trips - 1 - turn if back else turn)
+            _row(node, body, value, axis, trips - 1 - iteration if back else iteration)
             for value, axis, back in zip(scanned, axes, backwards, strict=True)
         ]
 
@@ -331,7 +334,7 @@ def _scanned(node: Node) -> Results:
     names += [f"{base}_{i}" for i in range(len(names), len(graph.output))]
     repetition = _Repetition(node, graph, trips, states, names)
     repetition._symbols_before = len(node.builder.shared.symbols)
-    results = list(repetition.run(lambda body, turn: (), slices))
+    results = list(repetition.run(lambda body, iteration: (), slices))
     rows = len(results) - len(states)
     ways = node.attr("scan_output_directions") or [0] * rows
     places = node.attr("scan_output_axes") or [0] * rows

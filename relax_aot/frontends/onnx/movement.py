@@ -30,8 +30,8 @@ def _tile(node: Node) -> Results:
     x = node.arg(0)
     rank = x.type.rank
     if node.opset >= 6 and node.builder.dims(node.arg(1)) is None:
-        wanted = node.emit("tile_sizes", node.arg(1), sizes=x.type.shape)
-        shape = [node.size_of(wanted, axis, axis) for axis in range(rank)]
+        requested = node.emit("tile_sizes", node.arg(1), sizes=x.type.shape)
+        shape = [node.size_of(requested, axis, axis) for axis in range(rank)]
         return node.emit("tile_to", x, shape=tuple(shape))
     if node.opset < 6:
         places = [Dim.of(1)] * rank

@@ -45,7 +45,7 @@ def _softmax(node: Node, x: Var, axis: int) -> Var:
 
 
 def _log_softmax(node: Node, x: Var, axis: int) -> Var:
-    """The greatest element is taken off first, as two sums of great numbers would cancel."""
+    """The largest element is taken off first, as two sums of great numbers would cancel."""
     peak = node.emit("reduce", x, kind="max", axes=(axis,), keepdims=True)
     apart = node.emit("sub", x, peak)
     total = node.emit("reduce", apart, kind="log_sum_exp", axes=(axis,), keepdims=True)
@@ -81,7 +81,7 @@ def _layer_norm(node: Node) -> Results:
     axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
     scale, bias = node.optional(1), node.optional(2)
     y = node.emit("layer_norm", x, scale, bias, axis=axis, epsilon=_epsilon(node))
-    if not any(node.wanted[1:]):
+    if not any(node.requested[1:]):
         return y
     # The statistics are computed again, in the type that the standard gives them.
     wide = node.cast(x, DType.F64 if x.type.dtype is DType.F64 else DType.F32)
@@ -101,7 +101,7 @@ def _rms_norm(node: Node) -> Results:
 
 
 def _batch_norm(node: Node) -> Results:
-    if node.attr("training_mode", 0) or any(node.wanted[1:]):
+    if node.attr("training_mode", 0) or any(node.requested[1:]):
         raise Refused(TRAINING)
     if node.opset < 9 and not node.attr("spatial", 1):
         raise Refused("statistics per element (spatial=0) are not supported")

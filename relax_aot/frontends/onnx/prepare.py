@@ -248,12 +248,12 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 def needed(graph: GraphProto) -> list[NodeProto]:
     """The nodes that an output depends on, in order."""
-    wanted = {output.name for output in graph.output}
+    requested = {output.name for output in graph.output}
     kept = []
     for node in reversed(graph.node):
-        if wanted.intersection(name for name in node.output if name):
+        if requested.intersection(name for name in node.output if name):
             kept.append(node)
-            wanted.update(_reads(node))
+            requested.update(_reads(node))
     return kept[::-1]
 
 

@@ -215,7 +215,7 @@ def _by_sizes(
         return _emit(node, x, tuple(sizes), (0.0,) * len(shape), mode, more, region)
     if policy not in ("not_larger", "not_smaller"):
         raise ModelError(f"a Resize has the policy {policy!r}")
-    # One scale for all axes, the least or greatest ratio; sizes are rounded, halves up.
+    # One scale for all axes, the least or largest ratio; sizes are rounded, halves up.
     choose = dim_min if policy == "not_larger" else dim_max
     wanted = [Dim.of(0)] * len(shape)
     for axis, size in zip(axes, given, strict=True):

@@ -38,7 +38,7 @@ def _dft(node: Node) -> Results:
 
 
 def _length(node: Node, index: int, name: str, most: Dim | None = None) -> Dim:
-    """A size from an input: known, or a symbol; the greatest size of the signal bounds it."""
+    """A size from an input: known, or a symbol; the largest size of the signal bounds it."""
     var = node.arg(index)
     known = node.builder.dims(var)
     if known is not None:

@@ -131,12 +131,12 @@ def _center_crop_pad(node: Node) -> Results:
     x = node.arg(0)
     rank = x.type.rank
     axes = [normal_axis(int(a), rank) for a in node.attr("axes") or range(rank)]
-    wanted = node.sizes(1, axes)
+    requested = node.sizes(1, axes)
     bounds = node.builder.bounds
-    if len(axes) != len(wanted):
-        raise ModelError(f"a CenterCropPad has {len(wanted)} sizes for {len(axes)} axes")
+    if len(axes) != len(requested):
+        raise ModelError(f"a CenterCropPad has {len(requested)} sizes for {len(axes)} axes")
     before, after = [Dim.of(0)] * rank, [Dim.of(0)] * rank
-    for axis, size in zip(axes, wanted, strict=True):
+    for axis, size in zip(axes, requested, strict=True):
         node.require_at_most(0, size, "a size of CenterCropPad")
         more = size - x.type.shape[axis]
         # Half of what is missing, towards zero; what is too much starts at its lower half.

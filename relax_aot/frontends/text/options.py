@@ -34,22 +34,22 @@ from relax_aot.ops import all_ops
 
 def apply(module: Module, options: ImportOptions) -> Module:
     """The module with these options. Names may be those of the module or of its source."""
-    spelt = {alias.source: alias.name for alias in module.aliases}
-    options = _concerning(module, options, spelt)
-    module = _with_bounds(module, {spelt.get(k, k): v for k, v in options.bounds.items()})
+    names = {alias.source: alias.name for alias in module.aliases}
+    options = _concerning(module, options, names)
+    module = _with_bounds(module, {names.get(k, k): v for k, v in options.bounds.items()})
     for name, value in options.fix.items():
-        module = _with_fixed(module, spelt.get(name, name), value)
+        module = _with_fixed(module, names.get(name, name), value)
     missing = _undeclared(module)
     if missing:
         raise missing_bounds(missing)
     for before, after in options.state.items():
-        module = _with_state(module, spelt.get(before, before), spelt.get(after, after))
+        module = _with_state(module, names.get(before, before), names.get(after, after))
     for text in options.assume:
-        module = _with_relation(module, text, spelt)
+        module = _with_relation(module, text, names)
     return module
 
 
-def _concerning(module: Module, options: ImportOptions, spelt: Mapping[str, str]) -> ImportOptions:
+def _concerning(module: Module, options: ImportOptions, names: Mapping[str, str]) -> ImportOptions:
     """Of options that are those of several entries, what this module has."""
     if options.used is None:
         return options
@@ -57,11 +57,11 @@ def _concerning(module: Module, options: ImportOptions, spelt: Mapping[str, str]
     sizes = {symbol.name for symbol in module.symbols} | _undeclared(module).keys()
 
     def known(name: str) -> bool:
-        return spelt.get(name, name) in sizes
+        return names.get(name, name) in sizes
 
     own = replace(
         options,
-        fix={n: v for n, v in options.fix.items() if spelt.get(n, n) in inputs},
+        fix={n: v for n, v in options.fix.items() if names.get(n, n) in inputs},
         bounds={n: v for n, v in options.bounds.items() if known(n)},
         assume=tuple(t for t in options.assume if all(map(known, parse_relation(t)[1].symbols))),
     )
@@ -99,12 +99,12 @@ def known_symbols(said: Annotation) -> frozenset[str]:
 def _axis_name(name: str, axis: int, taken: set[str]) -> str:
     base = re.sub(r"[^A-Za-z0-9_]+", "_", f"{name}_{axis}").strip("_")
     base = base if base[0].isalpha() else f"n_{base}"
-    wanted, count = base, 1
-    while wanted in taken:
+    requested, count = base, 1
+    while requested in taken:
         count += 1
-        wanted = f"{base}_{count}"
-    taken.add(wanted)
-    return wanted
+        requested = f"{base}_{count}"
+    taken.add(requested)
+    return requested
 
 
 # Bounds
@@ -241,9 +241,9 @@ def _with_state(module: Module, before: str, after: str) -> Module:
     return replace(module, states=(*module.states, State(before, after)))
 
 
-def _with_relation(module: Module, text: str, spelt: Mapping[str, str]) -> Module:
+def _with_relation(module: Module, text: str, names: Mapping[str, str]) -> Module:
     relation, apart = parse_relation(text)
-    apart = apart.substitute({source: Dim.of(name) for source, name in spelt.items()})
+    apart = apart.substitute({source: Dim.of(name) for source, name in names.items()})
     known = {symbol.name for symbol in module.symbols if not symbol.inner}
     for name in sorted(apart.symbols - known):
         raise WrongBound(f"--assume {text!r}: {no_such_symbol(name, known)}")

@@ -22,7 +22,7 @@ def limits_of(activation: str) -> tuple[float | None, float | None]:
 
 
 def activated(node: Node, x: Var, activation: str) -> Var:
-    """The activation of floats (and of integers that count, not codes)."""
+    """The activation of floats (and of integers that count, not quantized values)."""
     low, high = limits_of(activation)
     if (low, high) == (0.0, None):
         return node.emit("relu", x)

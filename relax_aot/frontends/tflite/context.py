@@ -183,8 +183,8 @@ class Node(Arguments):
         return self.constant(np.array(value, working_type(self.builder, dtype).numpy))
 
     def reshape(self, x: Var, shape: Sequence[Dim | int]) -> Var:
-        wanted = tuple(Dim.of(n) for n in shape)
-        return x if x.type.shape == wanted else self.emit("reshape", x, shape=wanted)
+        requested = tuple(Dim.of(n) for n in shape)
+        return x if x.type.shape == requested else self.emit("reshape", x, shape=requested)
 
     def cast(self, x: Var, to: DType) -> Var:
         to = working_type(self.builder, to)

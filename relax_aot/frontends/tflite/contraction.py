@@ -1,8 +1,7 @@
 """Operators that sum products: convolutions and matrix products.
 
-Of codes they end as an _integer op and `requantize`: the file's zero points, its bias in steps
-of the product of the scales, and one multiplier per channel (or one for all).
-"""
+Of quantized values they end as an _integer op and `requantize`: the file's zero points, its bias in
+steps of the product of the scales, and one multiplier per channel (or one for all)."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def _floor_mod(node: Node) -> Results:
 
 
 COMPARED = 8
-"""Bits that are added before codes of two scales are compared."""
+"""Bits that are added before quantized values of two scales are compared."""
 
 
 def _compare(op: str, finish: Callable[[Node, Var], Var] = lambda _node, x: x) -> Handler:

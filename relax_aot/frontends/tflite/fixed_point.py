@@ -167,7 +167,7 @@ def code_of(value: float, scale: float, zero: int) -> int:
 
 
 def code_limits(activation: str, scale: float, zero: int, dtype: DType) -> tuple[int, int]:
-    """The codes between which an activation keeps results
+    """The quantized values between which an activation keeps results
     (CalculateActivationRangeQuantized)."""
     low, high = dtype.limits
     least, most = limits_of(activation)

@@ -21,8 +21,8 @@ F32, F64, I16 = DType.F32, DType.F64, DType.I16
 def products(
     node: Node, op: str, x: Var, w: Var, axis: int, *, symmetric: bool, **attrs: Any
 ) -> Var:
-    """`op` of the codes of x and of w, in floats again; results lie along the last axis, and
-    along `axis` of the weights."""
+    """`op` of the quantized values of x and of w, in floats again; results lie along the last axis,
+    and along `axis` of the weights."""
     found = node.quantization(node.tensor(1))
     if np.any(found.zeros) or w.type.dtype is not DType.I8:
         raise Refused(f"floats with weights of {w.type.dtype.value} codes are not supported")

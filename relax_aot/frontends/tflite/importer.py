@@ -128,15 +128,15 @@ class _Import:
         """Sizes that the exporter left open are symbols, and those that the user bounds. An open
         batch is 1 where no batch has a bound."""
         open_ = list(tensor.signature or tensor.shape)
-        wanted = self.options.bounds
-        if open_ and open_[0] < 0 and not any(f"{other}_0" in wanted for other in self.inputs):
+        requested = self.options.bounds
+        if open_ and open_[0] < 0 and not any(f"{other}_0" in requested for other in self.inputs):
             open_[0] = 1
             note(
                 f"the batch of input {printable(name)!r} is open in {self.name} and taken as 1;"
                 f" --bound {printable(name)}_0=8 makes it 1..8"
             )
         return [
-            "" if n < 0 or f"{name}_{axis}" in wanted else n for axis, n in enumerate(open_)
+            "" if n < 0 or f"{name}_{axis}" in requested else n for axis, n in enumerate(open_)
         ]  # fmt: skip
 
     def _sizes(self, axes: dict[str, list[int | str]], given: dict[str, tuple[int, ...]]) -> Sizes:
@@ -155,12 +155,12 @@ class _Import:
 
     def _needed(self) -> list[Operator]:
         """What an output depends on, in order; and what writes into state."""
-        wanted = set(self.graph.outputs)
+        requested = set(self.graph.outputs)
         kept = []
         for operator in reversed(self.graph.operators):
-            if wanted.intersection(operator.outputs):
+            if requested.intersection(operator.outputs):
                 kept.append(operator)
-                wanted.update(operator.inputs)
+                requested.update(operator.inputs)
         return kept[::-1]
 
     def _operator(self, operator: Operator) -> None:

@@ -1,5 +1,5 @@
 """Operators that move elements. Codes move as they are; where a tensor has another scale than
-the one it goes into, the codes are rescaled first."""
+the one it goes into, the quantized values are rescaled first."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ LIMITS: dict[str, str] = {
 
 
 def same_scale(node: Node, *indices: int) -> None:
-    """Refuses codes whose inputs do not all have the scale of the result."""
+    """Refuses quantized values whose inputs do not all have the scale of the result."""
     result = node.result()
     if result.dtype not in CODES or result.quantization is None:
         return
-    wanted = node.single(result)
+    requested = node.single(result)
     for index in indices:
         tensor = node.tensor(index)
-        if tensor.quantization is not None and node.single(tensor) != wanted:
+        if tensor.quantization is not None and node.single(tensor) != requested:
             raise Refused(f"input {tensor.name!r} has another scale than the result")
 
 
@@ -195,7 +195,7 @@ def _unpack(node: Node) -> Results:
 
 
 def _pad_value(node: Node, x: Var) -> Var | None:
-    """What stands outside: the given value, else 0 as the result codes it."""
+    """What stands outside: the given value, else 0 as the result quantizes it."""
     if node.has(2):
         return node.reshape(node.arg(2), ())
     zero = node.single(node.result())[1] if node.result().quantization is not None else 0

@@ -39,7 +39,7 @@ def _average(node: Node) -> Results:
 
 
 def _kept(node: Node, y: Var) -> Var:
-    """A pool keeps the scale, so that an activation is a clip of codes."""
+    """A pool keeps the scale, so that an activation is a clip of quantized values."""
     if y.type.dtype.is_float:
         return activated(node, y, node.activation())
     limits = code_limits(node.activation(), *node.single(node.result()), y.type.dtype)

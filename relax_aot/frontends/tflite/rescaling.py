@@ -9,7 +9,7 @@ from relax_aot.ir.types import DType
 
 
 def is_coded(node: Node, x: Var) -> bool:
-    """Whether the node works on codes; whole numbers without a scale count."""
+    """Whether the node works on quantized values; whole numbers without a scale count."""
     tensors = [node.tensor(i) for i in range(node.count) if node.has(i)]
     return x.type.dtype in CODES and any(t.quantization is not None for t in tensors)
 
@@ -21,7 +21,7 @@ def scaled(node: Node, x: Var, zero: int, scale: float, *, left: int = 0) -> Var
 
 
 def coded(node: Node, steps: Var, limits: tuple[int, int] | None = None) -> Var:
-    """Steps of the result (i32) as its codes, within limits."""
+    """Steps of the result (i32) as its quantized values, within limits."""
     _, zero = node.single(node.result())
     to = node.result_type()
     if zero or node.replaceable:

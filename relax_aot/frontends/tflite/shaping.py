@@ -24,33 +24,35 @@ LIMITS: dict[str, str] = {
 def _reshape(node: Node) -> Results:
     x = node.arg(0)
     if node.has(1):
-        wanted = node.dims(1)
+        requested = node.dims(1)
     else:
         given = node.option("new_shape")
         if given is None:
             raise ModelError("its new shape is missing")
-        wanted = tuple(map(Dim.of, given))
-    return node.reshape(x, _shape(node, x, wanted))
+        requested = tuple(map(Dim.of, given))
+    return node.reshape(x, _shape(node, x, requested))
 
 
-def _shape(node: Node, x: Var, wanted: tuple[Dim, ...]) -> tuple[Dim, ...]:
+def _shape(node: Node, x: Var, requested: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """-1 stands for what is left. Where a size that the file fixes was opened (a batch), the
     constant shape is meant for the file's own sizes: the first axis takes what was opened."""
-    open_ = [i for i, n in enumerate(wanted) if n == Dim.of(-1)]
+    open_ = [i for i, n in enumerate(requested) if n == Dim.of(-1)]
     if len(open_) > 1:
-        raise ModelError(f"its new shape {list(map(str, wanted))} leaves more than one size open")
-    rest = prod((n for n in wanted if n != Dim.of(-1)), start=ONE)
+        raise ModelError(
+            f"its new shape {list(map(str, requested))} leaves more than one size open"
+        )
+    rest = prod((n for n in requested if n != Dim.of(-1)), start=ONE)
     bounds = node.builder.bounds
     if open_:
         if rest == Dim.of(0):
             raise ModelError("its new shape divides by 0")
         left = simplify(x.type.elements // rest, bounds)
-        return tuple(left if n == Dim.of(-1) else n for n in wanted)
+        return tuple(left if n == Dim.of(-1) else n for n in requested)
     before = prod(node.tensor(0).shape)
     fixed = rest.is_constant and rest.constant == before
-    if fixed and wanted and before > 0 and not x.type.elements.is_constant:
-        return (simplify(wanted[0] * x.type.elements // before, bounds), *wanted[1:])
-    return wanted
+    if fixed and requested and before > 0 and not x.type.elements.is_constant:
+        return (simplify(requested[0] * x.type.elements // before, bounds), *requested[1:])
+    return requested
 
 
 def _squeeze(node: Node) -> Results:
@@ -87,10 +89,10 @@ def _rank(node: Node) -> Results:
 
 
 def _broadcast_to(node: Node) -> Results:
-    x, wanted = node.arg(0), node.dims(1)
-    shape = broadcast(x.type.shape, wanted)
-    if shape != wanted:
-        raise ModelError(f"{x.type} does not broadcast to {list(map(str, wanted))}")
+    x, requested = node.arg(0), node.dims(1)
+    shape = broadcast(x.type.shape, requested)
+    if shape != requested:
+        raise ModelError(f"{x.type} does not broadcast to {list(map(str, requested))}")
     return x if shape == x.type.shape else node.emit("expand", x, shape=shape)
 
 

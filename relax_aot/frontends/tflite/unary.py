@@ -121,7 +121,7 @@ def _tanh_gelu(x: Array) -> Array:
 
 
 def _clamp(activation: str) -> Handler:
-    """RELU and its like; codes may change their scale on the way."""
+    """RELU and its like; quantized values may change their scale on the way."""
 
     def handler(node: Node) -> Results:
         x = node.arg(0)
@@ -258,7 +258,7 @@ def _log_softmax(node: Node) -> Results:
     return node.emit("sub", x, total)
 
 
-# To codes, from codes, between types
+# To quantized values, from quantized values, between types
 
 
 def _quantize(node: Node) -> Results:
