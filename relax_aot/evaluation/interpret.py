@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.evaluation.kernel_code import IndexFault, Memory, compiled
+from relax_aot.evaluation.kernel_code import compiled
+from relax_aot.evaluation.kernel_values import IndexFault, Memory
 from relax_aot.evaluation.scalars import array_of, values_of
 from relax_aot.ir.loops import Buffer, Kernel
 

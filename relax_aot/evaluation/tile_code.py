@@ -11,7 +11,7 @@ from relax_aot.ir.access_ranges import access_ranges, operand_shapes, updated_op
 from relax_aot.ir.microkernel import MicroKernel
 
 if TYPE_CHECKING:
-    from relax_aot.evaluation.kernel_code import Memory
+    from relax_aot.evaluation.kernel_values import Memory
 
 
 def run_multiply(
@@ -55,7 +55,8 @@ def run_micro(
     kernel: MicroKernel, operands: Sequence[tuple[Memory, int]], sizes: tuple[int, ...]
 ) -> None:
     """The meaning of the micro-kernel, on as much memory as it may touch."""
-    from relax_aot.evaluation.kernel_code import Memory, compiled
+    from relax_aot.evaluation.kernel_code import compiled
+    from relax_aot.evaluation.kernel_values import Memory
 
     code = compiled(kernel.meaning)
     ranges, shapes = access_ranges(kernel, sizes), operand_shapes(kernel, sizes)

@@ -10,25 +10,31 @@ What is exact already is left as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.inference.build import FunctionBuilder
-from relax_aot.inference.requirements import present
+from relax_aot.inference.draft_types import (
+    DraftTypes,
+    RefineError,
+    Scope,
+    Unfit,
+    Value,
+    deduced,
+    shown,
+    tuple_of,
+)
 from relax_aot.inference.returned_inputs import copy_returned_inputs
-from relax_aot.inference.sizes import Shared
-from relax_aot.ir.check import RULE_ERRORS, same_type
-from relax_aot.ir.dims import Dim, prove_eq
-from relax_aot.ir.graph import Attr, Call, Function, Module, Var, attr_value, attrs_of
+from relax_aot.ir.check import same_type
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Attr, Call, Function, Module, Var, attrs_of
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.rewrite import map_kernel_dims, rename_indices
 from relax_aot.ir.text import call_text
 from relax_aot.ir.types import (
     Annotation,
     CoarseType,
-    DType,
     FunctionType,
     Ref,
     ScalarType,
@@ -37,66 +43,215 @@ from relax_aot.ir.types import (
     TupleType,
 )
 from relax_aot.ir.unify import solve
-from relax_aot.ops import all_ops, deduce
-
-Value = Var | tuple["Value", ...]
-INTEGERS = ("i64", "i32")
-
-
-class RefineError(RelaxAotError):
-    """Values whose type cannot be told, or calls that do not fit what they call."""
-
-
-class _Unfit(Exception):
-    """Why a call cannot be made exact; its line is added where it is caught."""
+from relax_aot.ops import all_ops
 
 
 def refine(module: Module) -> Module:
     """The module with exact types, without calls of functions, tuples and claims."""
+    for param in module.main.params:
+        if not isinstance(param.type, TensorType):
+            raise RefineError(
+                f"input %{param.name}: {param.type}: an input of a C function is a tensor of"
+                " known element type and rank"
+            )
     return copy_returned_inputs(_Refine(module).run())
 
 
-@dataclass
-class _Scope:
-    """Where a body stands: what its names mean there."""
+class _Matching(DraftTypes):
+    """Sizes from arguments: match_cast, and the signatures of functions."""
 
-    values: dict[str, Value]
-    sizes: dict[str, Dim]
-    prefix: str = ""
-    stack: tuple[str, ...] = ()
-    body: list[Call] = field(default_factory=list)
+    def _matched(self, said: TensorType | CoarseType, value: Var, scope: Scope) -> tuple[Dim, ...]:
+        """The sizes of `value` as an annotation spells them; its new symbols are solved."""
+        actual = value.type
+        if said.dtype not in (None, actual.dtype):
+            raise Unfit(f"%{value.name} is {actual}; match_cast keeps the element type")
+        if said.shape is None:
+            return actual.shape
+        if len(said.shape) != actual.rank:
+            raise Unfit(f"%{value.name} is {actual}; {said} has another rank")
+        pairs = list(zip(said.shape, actual.shape, strict=True))
+        solve(((a, b) for a, b in pairs if a is not None), scope.sizes)
+        for size, _ in pairs:
+            for symbol in sorted(size.symbols - scope.sizes.keys()) if size is not None else ():
+                raise Unfit(f"{said} does not say what {symbol} is")
+        return tuple(b if a is None else scope.dim(a) for a, b in pairs)
 
-    def dim(self, size: Dim) -> Dim:
-        moved = {s: d for s, d in self.sizes.items() if s in size.symbols and d != Dim.of(s)}
-        return size.substitute(moved) if moved else size
+    def _read(self, value: Var, sizes: Sequence[Dim], origin: str, scope: Scope) -> None:
+        """Data-dependent sizes: each element defines an inner symbol of its own."""
+        inner = {symbol.name: symbol for symbol in self.module.symbols if symbol.inner}
+        whole = value.type.dtype.is_int and value.type.elements == len(sizes)
+        if not whole or value.type.rank > 1:
+            raise Unfit(f"%{value.name} is {value.type}, not {len(sizes)} sizes")
+        if scope.prefix:
+            raise Unfit("a size is defined in the entry, not in a function that is called")
+        for element, size in enumerate(sizes):
+            name = str(size)
+            if name not in inner or name in scope.sizes:
+                raise Unfit(
+                    f"element {element} of %{value.name} is data, so it defines an inner symbol"
+                    f" (inner symbol k in 0..64) that nothing else defines; {size} is none"
+                )
+            symbol = inner[name]
+            attrs: dict[str, Attr] = {
+                "defines": (name,), "element": element, "low": symbol.low, "most": symbol.high,
+            }  # fmt: skip
+            scope.body.append(Call((), "define", (value,), attrs_of(attrs), origin))
+            scope.sizes[name] = size
+        shape = [size.constant for size in value.type.shape]
+        self.builder.know(value, np.array([*sizes, None], object)[:-1].reshape(shape))
+
+    def _match_cast(self, call: Call, args: Sequence[Value | None], scope: Scope) -> None:
+        """Symbols that are new are worth what they stand for; all else is to be equal."""
+        (out,) = self._outs(call, 1)
+        value = args[0] if len(args) == 1 else None
+        if not isinstance(value, Var):
+            raise Unfit("match_cast takes one tensor")
+        said: Annotation = out.type
+        if isinstance(said, ShapeType | ScalarType):
+            sizes = said.sizes if isinstance(said, ShapeType) else (said.value,)
+            known = self.builder.dims(value)
+            if known is None:
+                self._read(value, sizes, call.origin, scope)
+            elif len(known) == len(sizes):
+                solve(zip(sizes, known, strict=True), scope.sizes)
+            self._bind(out, value, scope)
+            return
+        if not isinstance(said, TensorType | CoarseType):
+            raise Unfit(f"match_cast gives a tensor, not {said}")
+        shape = self._matched(said, value, scope)
+        name = self._define(out.name, scope)
+        made = Var(name, TensorType(value.type.dtype, shape))
+        scope.values[out.name] = made
+        attrs = attrs_of({"shape": shape})
+        scope.body.append(Call((made,), "match_cast", (value,), attrs, call.origin))
+
+    def _get(self, call: Call, args: Sequence[Value | None], scope: Scope) -> None:
+        (out,) = self._outs(call, 1)
+        index = dict(call.attrs).get("index")
+        if len(args) != 1 or not isinstance(args[0], tuple) or not isinstance(index, int):
+            raise Unfit("get takes a tuple, and which of its parts: get(%t) {index=0}")
+        if not 0 <= index < len(args[0]):
+            raise Unfit(f"the tuple has {len(args[0])} parts, no part {index}")
+        self._bind(out, args[0][index], scope)
+
+    def _argument(self, name: str, said: Annotation, arg: Value, inner: Scope) -> Value:
+        """The argument as the callee sees it: with sizes that it claims, where they differ."""
+        if isinstance(arg, tuple):
+            assert isinstance(said, TupleType)
+            pairs = zip(said.parts, arg, strict=True)
+            return tuple(self._argument(name, part, value, inner) for part, value in pairs)
+        if not isinstance(said, TensorType | CoarseType):
+            self._claims(Var(name, said), arg, inner)  # type: ignore[arg-type]  # a draft
+            return arg
+        shape = self._matched(said, arg, inner)
+        if same_type(TensorType(arg.type.dtype, shape), arg.type, self.builder.bounds):
+            return arg
+        made = Var(self._define(name, inner), TensorType(arg.type.dtype, shape))
+        inner.body.append(Call((made,), "match_cast", (arg,), attrs_of({"shape": shape})))
+        return made
+
+    def _solve(
+        self, said: Annotation, arg: Value | None, sizes: dict[str, Dim], callee: Function
+    ) -> None:
+        match said, arg:
+            case (_, None):
+                raise Unfit(f"@{callee.name} takes a value for each parameter")
+            case (FunctionType(), _):
+                raise Unfit(f"@{callee.name}: functions are called by name, not passed: {said}")
+            case (TupleType(), tuple()) if len(said.parts) == len(arg):
+                for part, inner in zip(said.parts, arg, strict=True):
+                    self._solve(part, inner, sizes, callee)
+            case ((TensorType() | CoarseType()), Var()):
+                if said.dtype not in (None, arg.type.dtype) or (
+                    said.shape is not None and len(said.shape) != arg.type.rank
+                ):
+                    raise Unfit(f"@{callee.name} takes {said}, got {arg.type}")
+                pairs = zip(said.shape or (), arg.type.shape, strict=False)
+                solve(((a, b) for a, b in pairs if a is not None), sizes)
+            case ((ShapeType() | ScalarType()), Var()):
+                known = self.builder.dims(arg)
+                requested = said.sizes if isinstance(said, ShapeType) else (said.value,)
+                if known is None or len(known) != len(requested):
+                    raise Unfit(f"@{callee.name} takes {said}; the value of %{arg.name} is data")
+                solve(zip(requested, known, strict=True), sizes)
+            case _:
+                raise Unfit(f"@{callee.name} takes {said}, got {shown(arg)}")
+
+    def _callee(self, call: Call, attr: str, scope: Scope) -> Function:
+        ref = dict(call.attrs).get(attr)
+        if not isinstance(ref, Ref) or ref.name not in self.module.function_table:
+            raise Unfit(f"{attr}= names no function of the module")
+        if ref.name in scope.stack:
+            raise Unfit(f"@{ref.name} calls itself, by way of {' -> '.join(scope.stack)}")
+        return self.module.function_table[ref.name]
 
 
-class _Refine:
-    def __init__(self, module: Module) -> None:
-        self.module = module
-        self.problems: list[str] = []
-        self.kernels = dict(module.kernel_table)
-        self.used_kernels: dict[str, None] = {}
-        self.branches: list[Function] = []
-        self.branch_names: set[str] = set()
-        self.names = {c.name for c in module.constants}
-        for function in module.functions:
-            made = (*function.params, *(out for call in function.body for out in call.outs))
-            self.names |= {var.name for var in made}
-        self.defined: set[str] = set()
-        shared = Shared(symbols=list(module.symbols), constants=present(module))
-        shared.set_bounds()
-        self.builder = FunctionBuilder("main", shared)
+class _Kernels(_Matching):
+    """Kernels whose symbols are local to them."""
+
+    def _branch_name(self, requested: str) -> str:
+        name, count = requested, 1
+        while name in self.branch_names:
+            count += 1
+            name = f"{requested}_{count}"
+        self.branch_names.add(name)
+        return name
+
+    def _for_sizes(self, kernel: Kernel, moved: Mapping[str, Dim]) -> Kernel:
+        """A copy of the kernel in which sizes of the caller stand for its symbols."""
+        foreign = frozenset[str]().union(*(size.symbols for size in moved.values()))
+        plain = rename_indices(kernel, foreign)
+        made = map_kernel_dims(plain, lambda size: size.substitute(moved))
+        count = 1
+        for name, other in self.kernels.items():
+            if other == replace(made, name=name) and name in self.used_kernels:
+                return other
+        while (name := f"{kernel.name}_{count}") in self.kernels:
+            count += 1
+        made = replace(made, name=name)
+        self.kernels[name] = made
+        self.used_kernels[name] = None
+        return made
+
+    def _kernel(
+        self, call: Call, args: Sequence[Var | None], scope: Scope
+    ) -> tuple[str, Sequence[TensorType]]:
+        """The kernel for these sizes: its symbols are its own, solved by the arguments."""
+        ref = dict(call.attrs).get("kernel")
+        if not isinstance(ref, Ref) or ref.name not in self.module.kernel_table:
+            raise Unfit("kernel= names no kernel of the module")
+        kernel = self.module.kernel_table[ref.name]
+        given = [arg.type for arg in args if arg is not None]
+        said = [
+            replace(out.type, shape=tuple(map(scope.dim, out.type.shape)))
+            if isinstance(out.type, TensorType)
+            else None
+            for out in call.outs
+        ]
+        known: dict[str, Dim] = {}
+        written = kernel.outputs + kernel.scratch
+        if len(given) != len(kernel.inputs) or len(said) != len(written):
+            raise Unfit(
+                f"kernel @{kernel.name} reads {len(kernel.inputs)} values and writes"
+                f" {len(written)}, scratch included"
+            )
+        for buffer, type_ in zip((*kernel.inputs, *written), (*given, *said), strict=True):
+            if type_ is not None and type_.rank == buffer.rank:
+                solve(zip(buffer.shape, type_.shape, strict=True), known)
+        moved = {symbol: size for symbol, size in known.items() if size != Dim.of(symbol)}
+        if not moved:
+            self.used_kernels[kernel.name] = None
+            return kernel.name, [buffer.type for buffer in written]
+        made = self._for_sizes(kernel, moved)
+        return made.name, [buffer.type for buffer in made.outputs + made.scratch]
+
+
+class _Refine(_Kernels):
+    """The calls of a draft, made exact."""
 
     def run(self) -> Module:
         main = self.module.main
-        for param in main.params:
-            if not isinstance(param.type, TensorType):
-                raise RefineError(
-                    f"input %{param.name}: {param.type}: an input of a C function is a tensor of"
-                    " known element type and rank"
-                )
-        scope = _Scope(
+        scope = Scope(
             self._constants() | {p.name: p for p in main.params},
             {
                 symbol.name: Dim.of(symbol.name)
@@ -116,37 +271,19 @@ class _Refine:
         branches = sorted(self.branches, key=lambda f: order.get(f.name, len(order)))
         return replace(self.module, functions=(made, *branches), kernels=kernels)
 
-    def _constants(self) -> dict[str, Value]:
-        return {constant.name: constant.var for constant in self.module.constants}
-
-    def _result(self, name: str, scope: _Scope) -> Var:
-        """A result of the entry is a value of its own name: a field of the C interface."""
-        value = scope.values.get(name)
-        if isinstance(value, tuple):
-            self.problems.append(f"result %{name} is a tuple; return its parts")
-        if not isinstance(value, Var):
-            return Var(name, TensorType(DType.F32, ()))  # never seen: there is a problem
-        if value.name == name:
-            return value
-        own = Var(name, value.type)
-        scope.body.append(Call((own,), "copy", (value,), (), "result"))
-        return own
-
-    # Calls
-
-    def _calls(self, function: Function, scope: _Scope) -> None:
+    def _calls(self, function: Function, scope: Scope) -> None:
         for call in function.body:
             if any(arg.name not in scope.values for arg in call.inputs):
                 continue  # its argument has a problem already
             try:
                 self._call(call, scope)
-            except _Unfit as unfit:
+            except Unfit as unfit:
                 where = f"      from {call.origin}" if call.origin else ""
                 self.problems.append(f"{unfit}\n    in {call_text(call)}{where}")
             except RelaxAotError as error:
                 self.problems.append(f"{error}\n    in {call_text(call)}")
 
-    def _call(self, call: Call, scope: _Scope) -> None:
+    def _call(self, call: Call, scope: Scope) -> None:
         args = [None if arg is None else scope.values[arg.name] for arg in call.args]
         match call.op:
             case "call":
@@ -162,23 +299,13 @@ class _Refine:
             case _:
                 self._emit(call, [self._tensor(arg) for arg in args], scope)
 
-    def _outs(self, call: Call, count: int) -> tuple[Var, ...]:
-        if len(call.outs) != count:
-            raise _Unfit(f"{call.op} has {count} results, the call names {len(call.outs)}")
-        return call.outs
-
-    def _tensor(self, value: Value | None) -> Var | None:
-        if isinstance(value, tuple):
-            raise _Unfit("an op takes tensors, not a tuple; `get` gives its parts")
-        return value
-
-    def _emit(self, call: Call, args: list[Var | None], scope: _Scope) -> None:
+    def _emit(self, call: Call, args: list[Var | None], scope: Scope) -> None:
         """A call that stays: an op, a kernel, an extern, a view, or branches."""
         attrs = {name: self._attr(value, scope) for name, value in call.attrs}
         if attrs.get("defines") and scope.prefix:
-            raise _Unfit("a size is defined in the entry, not in a function that is called")
+            raise Unfit("a size is defined in the entry, not in a function that is called")
         defined = attrs.get("defines", ())
-        scope.sizes |= {str(name): Dim.of(str(name)) for name in _tuple(defined)}
+        scope.sizes |= {str(name): Dim.of(str(name)) for name in tuple_of(defined)}
         types: Sequence[TensorType | None]
         if call.op == "call_kernel":
             kernel, types = self._kernel(call, args, scope)
@@ -189,13 +316,13 @@ class _Refine:
             self._loop(attrs, args, scope)
             types = [None] * len(call.outs)
         elif call.op in all_ops():
-            types = _deduced(call.op, args, attrs)
+            types = deduced(call.op, args, attrs)
         elif call.op in ("call_extern", "view", "define", "check"):
             types = [None] * len(call.outs)
         else:
-            raise _Unfit(f"no op is called {call.op}")
+            raise Unfit(f"no op is called {call.op}")
         if len(types) != len(call.outs):
-            raise _Unfit(f"{call.op} has {len(types)} results, the call names {len(call.outs)}")
+            raise Unfit(f"{call.op} has {len(types)} results, the call names {len(call.outs)}")
         outs = []
         for out, found_type in zip(call.outs, types, strict=True):
             name = self._define(out.name, scope)
@@ -208,194 +335,14 @@ class _Refine:
         for out, var in zip(call.outs, outs, strict=True):
             self._claims(out, var, scope)
 
-    def _attr(self, value: Attr, scope: _Scope) -> Attr:
-        if isinstance(value, tuple):
-            return tuple(self._attr(part, scope) for part in value)
-        return attr_value(scope.dim(value)) if isinstance(value, Dim) else value
-
-    def _define(self, requested: str, scope: _Scope) -> str:
-        """The name of a value: its own where it is free, since names of results matter."""
-        base = f"{scope.prefix}.{requested}" if scope.prefix else requested
-        name, count = base, 1
-        while name in self.defined or (name != requested and name in self.names):
-            count += 1
-            name = f"{base}_{count}"
-        self.defined.add(name)
-        return name
-
-    # Annotations
-
-    def _exact(self, out: Var, found: TensorType | None, scope: _Scope) -> TensorType:
-        """The type of a result: what is written, where that is exact; check.py compares."""
-        said: Annotation = out.type
-        match said:
-            case TensorType():
-                return replace(said, shape=tuple(scope.dim(size) for size in said.shape))
-            case CoarseType() if found is None:
-                raise _Unfit(f"%{out.name}: {said} is known no better: write its type")
-            case ShapeType() | ScalarType() | CoarseType() if found is not None:
-                self._fits(out.name, said, found, scope)
-                return found
-            case _:
-                raise _Unfit(f"%{out.name} is a tensor, not {said}")
-
-    def _fits(self, name: str, said: Annotation, found: TensorType, scope: _Scope) -> None:
-        """Refuse a coarse annotation that contradicts the type."""
-        bounds = self.builder.bounds
-        wrong = f"%{name} is {found}, not {said}"
-        match said:
-            case CoarseType():
-                if said.dtype not in (None, found.dtype):
-                    raise _Unfit(wrong)
-                if said.shape is None:
-                    return
-                sizes = [None if size is None else scope.dim(size) for size in said.shape]
-                if len(sizes) != found.rank or not all(
-                    size is None or prove_eq(size, actual, bounds)
-                    for size, actual in zip(sizes, found.shape, strict=True)
-                ):
-                    raise _Unfit(f"{wrong}, as far as is proved; match_cast claims it")
-            case ShapeType() | ScalarType():
-                rank = 1 if isinstance(said, ShapeType) else 0
-                if found.dtype.value not in INTEGERS or found.rank != rank:
-                    raise _Unfit(wrong)
-            case _:
-                raise _Unfit(wrong)
-
-    def _claims(self, out: Var, var: Var, scope: _Scope) -> None:
-        """`shape[...]` and `scalar[...]` say what the values of integers are."""
-        said: Annotation = out.type
-        if not isinstance(said, ShapeType | ScalarType):
-            return
-        sizes = said.sizes if isinstance(said, ShapeType) else (said.value,)
-        known = self.builder.dims(var)
-        if known is None:
-            raise _Unfit(
-                f"the value of %{out.name} is not known as {said}: only data tell it, at run time"
-            )
-        requested = [scope.dim(size) for size in sizes]
-        bounds = self.builder.bounds
-        if len(known) != len(requested) or not all(
-            prove_eq(a, b, bounds) for a, b in zip(known, requested, strict=True)
-        ):
-            raise _Unfit(f"%{out.name} is [{', '.join(map(str, known))}], not {said}")
-
-    # Tuples
-
-    def _bind(self, out: Var, value: Value, scope: _Scope) -> None:
-        """Another name for a value that is there; its annotation may say as much or less."""
-        said: Annotation = out.type
-        if isinstance(value, Var):
-            if isinstance(said, TensorType):
-                requested = replace(said, shape=tuple(scope.dim(size) for size in said.shape))
-                if not same_type(requested, value.type, self.builder.bounds):
-                    raise _Unfit(f"%{out.name} is {value.type}, not {said}; match_cast claims it")
-            else:
-                self._fits(out.name, said, value.type, scope)
-                self._claims(out, value, scope)
-        elif isinstance(said, TupleType):
-            if len(said.parts) != len(value):
-                raise _Unfit(f"%{out.name} has {len(value)} parts, not {len(said.parts)}")
-            for part, inner in zip(said.parts, value, strict=True):
-                self._bind(Var(out.name, part), inner, scope)  # type: ignore[arg-type]  # a draft
-        elif said != CoarseType():
-            raise _Unfit(f"%{out.name} is a tuple, not {said}")
-        scope.values[out.name] = value
-
-    def _get(self, call: Call, args: Sequence[Value | None], scope: _Scope) -> None:
-        (out,) = self._outs(call, 1)
-        index = dict(call.attrs).get("index")
-        if len(args) != 1 or not isinstance(args[0], tuple) or not isinstance(index, int):
-            raise _Unfit("get takes a tuple, and which of its parts: get(%t) {index=0}")
-        if not 0 <= index < len(args[0]):
-            raise _Unfit(f"the tuple has {len(args[0])} parts, no part {index}")
-        self._bind(out, args[0][index], scope)
-
-    # Claims
-
-    def _match_cast(self, call: Call, args: Sequence[Value | None], scope: _Scope) -> None:
-        """Symbols that are new are worth what they stand for; all else is to be equal."""
-        (out,) = self._outs(call, 1)
-        value = args[0] if len(args) == 1 else None
-        if not isinstance(value, Var):
-            raise _Unfit("match_cast takes one tensor")
-        said: Annotation = out.type
-        if isinstance(said, ShapeType | ScalarType):
-            sizes = said.sizes if isinstance(said, ShapeType) else (said.value,)
-            known = self.builder.dims(value)
-            if known is None:
-                self._read(value, sizes, call.origin, scope)
-            elif len(known) == len(sizes):
-                solve(zip(sizes, known, strict=True), scope.sizes)
-            self._bind(out, value, scope)
-            return
-        if not isinstance(said, TensorType | CoarseType):
-            raise _Unfit(f"match_cast gives a tensor, not {said}")
-        shape = self._matched(said, value, scope)
-        name = self._define(out.name, scope)
-        made = Var(name, TensorType(value.type.dtype, shape))
-        scope.values[out.name] = made
-        attrs = attrs_of({"shape": shape})
-        scope.body.append(Call((made,), "match_cast", (value,), attrs, call.origin))
-
-    def _read(self, value: Var, sizes: Sequence[Dim], origin: str, scope: _Scope) -> None:
-        """Data-dependent sizes: each element defines an inner symbol of its own."""
-        inner = {symbol.name: symbol for symbol in self.module.symbols if symbol.inner}
-        whole = value.type.dtype.is_int and value.type.elements == len(sizes)
-        if not whole or value.type.rank > 1:
-            raise _Unfit(f"%{value.name} is {value.type}, not {len(sizes)} sizes")
-        if scope.prefix:
-            raise _Unfit("a size is defined in the entry, not in a function that is called")
-        for element, size in enumerate(sizes):
-            name = str(size)
-            if name not in inner or name in scope.sizes:
-                raise _Unfit(
-                    f"element {element} of %{value.name} is data, so it defines an inner symbol"
-                    f" (inner symbol k in 0..64) that nothing else defines; {size} is none"
-                )
-            symbol = inner[name]
-            attrs: dict[str, Attr] = {
-                "defines": (name,), "element": element, "low": symbol.low, "most": symbol.high,
-            }  # fmt: skip
-            scope.body.append(Call((), "define", (value,), attrs_of(attrs), origin))
-            scope.sizes[name] = size
-        shape = [size.constant for size in value.type.shape]
-        self.builder.know(value, np.array([*sizes, None], object)[:-1].reshape(shape))
-
-    def _matched(self, said: TensorType | CoarseType, value: Var, scope: _Scope) -> tuple[Dim, ...]:
-        """The sizes of `value` as an annotation spells them; its new symbols are solved."""
-        actual = value.type
-        if said.dtype not in (None, actual.dtype):
-            raise _Unfit(f"%{value.name} is {actual}; match_cast keeps the element type")
-        if said.shape is None:
-            return actual.shape
-        if len(said.shape) != actual.rank:
-            raise _Unfit(f"%{value.name} is {actual}; {said} has another rank")
-        pairs = list(zip(said.shape, actual.shape, strict=True))
-        solve(((a, b) for a, b in pairs if a is not None), scope.sizes)
-        for size, _ in pairs:
-            for symbol in sorted(size.symbols - scope.sizes.keys()) if size is not None else ():
-                raise _Unfit(f"{said} does not say what {symbol} is")
-        return tuple(b if a is None else scope.dim(a) for a, b in pairs)
-
-    # Functions of the module
-
-    def _callee(self, call: Call, attr: str, scope: _Scope) -> Function:
-        ref = dict(call.attrs).get(attr)
-        if not isinstance(ref, Ref) or ref.name not in self.module.function_table:
-            raise _Unfit(f"{attr}= names no function of the module")
-        if ref.name in scope.stack:
-            raise _Unfit(f"@{ref.name} calls itself, by way of {' -> '.join(scope.stack)}")
-        return self.module.function_table[ref.name]
-
-    def _function(self, call: Call, args: Sequence[Value | None], scope: _Scope) -> None:
+    def _function(self, call: Call, args: Sequence[Value | None], scope: Scope) -> None:
         """The callee's calls in the place of the call, under names and sizes of their own."""
         callee = self._callee(call, "function", scope)
         if len(args) != len(callee.params):
-            raise _Unfit(f"@{callee.name} takes {len(callee.params)} arguments, got {len(args)}")
+            raise Unfit(f"@{callee.name} takes {len(callee.params)} arguments, got {len(args)}")
         prefix = call.outs[0].name if call.outs else callee.name
         prefix = f"{scope.prefix}.{prefix}" if scope.prefix else prefix
-        inner = _Scope(self._constants(), {}, prefix, (*scope.stack, callee.name), scope.body)
+        inner = Scope(self._constants(), {}, prefix, (*scope.stack, callee.name), scope.body)
         for param, arg in zip(callee.params, args, strict=True):
             self._solve(param.type, arg, inner.sizes, callee)
         for param, arg in zip(callee.params, args, strict=True):
@@ -409,51 +356,8 @@ class _Refine:
         for out, value in zip(self._outs(call, len(results)), results, strict=True):
             self._bind(out, value, scope)
 
-    def _solve(
-        self, said: Annotation, arg: Value | None, sizes: dict[str, Dim], callee: Function
-    ) -> None:
-        match said, arg:
-            case (_, None):
-                raise _Unfit(f"@{callee.name} takes a value for each parameter")
-            case (FunctionType(), _):
-                raise _Unfit(f"@{callee.name}: functions are called by name, not passed: {said}")
-            case (TupleType(), tuple()) if len(said.parts) == len(arg):
-                for part, inner in zip(said.parts, arg, strict=True):
-                    self._solve(part, inner, sizes, callee)
-            case ((TensorType() | CoarseType()), Var()):
-                if said.dtype not in (None, arg.type.dtype) or (
-                    said.shape is not None and len(said.shape) != arg.type.rank
-                ):
-                    raise _Unfit(f"@{callee.name} takes {said}, got {arg.type}")
-                pairs = zip(said.shape or (), arg.type.shape, strict=False)
-                solve(((a, b) for a, b in pairs if a is not None), sizes)
-            case ((ShapeType() | ScalarType()), Var()):
-                known = self.builder.dims(arg)
-                requested = said.sizes if isinstance(said, ShapeType) else (said.value,)
-                if known is None or len(known) != len(requested):
-                    raise _Unfit(f"@{callee.name} takes {said}; the value of %{arg.name} is data")
-                solve(zip(requested, known, strict=True), sizes)
-            case _:
-                raise _Unfit(f"@{callee.name} takes {said}, got {_shown(arg)}")
-
-    def _argument(self, name: str, said: Annotation, arg: Value, inner: _Scope) -> Value:
-        """The argument as the callee sees it: with sizes that it claims, where they differ."""
-        if isinstance(arg, tuple):
-            assert isinstance(said, TupleType)
-            pairs = zip(said.parts, arg, strict=True)
-            return tuple(self._argument(name, part, value, inner) for part, value in pairs)
-        if not isinstance(said, TensorType | CoarseType):
-            self._claims(Var(name, said), arg, inner)  # type: ignore[arg-type]  # a draft
-            return arg
-        shape = self._matched(said, arg, inner)
-        if same_type(TensorType(arg.type.dtype, shape), arg.type, self.builder.bounds):
-            return arg
-        made = Var(self._define(name, inner), TensorType(arg.type.dtype, shape))
-        inner.body.append(Call((made,), "match_cast", (arg,), attrs_of({"shape": shape})))
-        return made
-
     def _if(
-        self, attrs: dict[str, Attr], args: Sequence[Var | None], scope: _Scope
+        self, attrs: dict[str, Attr], args: Sequence[Var | None], scope: Scope
     ) -> tuple[dict[str, Attr], Sequence[TensorType | None]]:
         """Branches stay functions; their parameters are the values around the call."""
         attrs = {"defines": (), "then_sizes": (), "else_sizes": (), **attrs}
@@ -462,7 +366,7 @@ class _Refine:
         for side in ("then", "else"):
             branch = self._callee(Call((), "if", (), attrs_of(attrs)), side, scope)
             if len(branch.params) != len(captured):
-                raise _Unfit(f"@{branch.name} takes {len(branch.params)} values from around it")
+                raise Unfit(f"@{branch.name} takes {len(branch.params)} values from around it")
             function = self._body(branch, captured, scope)
             attrs[side] = Ref(function.name)
             found.append([result.type for result in function.results])
@@ -471,108 +375,25 @@ class _Refine:
         count = max(map(len, found))
         return attrs, list(found[0]) if same else [None] * count
 
-    def _loop(self, attrs: dict[str, Attr], args: Sequence[Var | None], scope: _Scope) -> None:
+    def _loop(self, attrs: dict[str, Attr], args: Sequence[Var | None], scope: Scope) -> None:
         """Carried values have names of the body's own; all others are those around the loop."""
         body = self._callee(Call((), "loop", (), attrs_of(attrs)), "body", scope)
         carried = attrs.get("carried")
         values = tuple(arg for arg in args if arg is not None)
         if not isinstance(carried, int) or len(body.params) != len(values):
-            raise _Unfit(f"@{body.name} takes {len(body.params)} values: carried, and from around")
+            raise Unfit(f"@{body.name} takes {len(body.params)} values: carried, and from around")
         own = []
         for param in body.params[:carried]:
             own.append(Var(self._define(param.name, scope), self._exact(param, None, scope)))
         attrs["body"] = Ref(self._body(body, (*own, *values[carried:]), scope).name)
 
-    def _body(self, function: Function, params: tuple[Var, ...], scope: _Scope) -> Function:
+    def _body(self, function: Function, params: tuple[Var, ...], scope: Scope) -> Function:
         """A function that control flow runs, in which the sizes around it mean the same."""
         values = dict(zip((p.name for p in function.params), params, strict=True))
         stack = (*scope.stack, function.name)
-        inner = _Scope(self._constants() | values, dict(scope.sizes), scope.prefix, stack)
+        inner = Scope(self._constants() | values, dict(scope.sizes), scope.prefix, stack)
         self._calls(function, inner)
         results = tuple(self._own(result.name, inner) for result in function.results)
         name = self._branch_name(function.name)
         self.branches.append(Function(name, params, tuple(inner.body), results))
         return self.branches[-1]
-
-    def _own(self, name: str, scope: _Scope) -> Var:
-        value = scope.values.get(name)
-        if not isinstance(value, Var):
-            raise _Unfit(f"%{name} is no result of a branch: it is a tuple, or has a problem")
-        return value
-
-    def _branch_name(self, requested: str) -> str:
-        name, count = requested, 1
-        while name in self.branch_names:
-            count += 1
-            name = f"{requested}_{count}"
-        self.branch_names.add(name)
-        return name
-
-    # Kernels
-
-    def _kernel(
-        self, call: Call, args: Sequence[Var | None], scope: _Scope
-    ) -> tuple[str, Sequence[TensorType]]:
-        """The kernel for these sizes: its symbols are its own, solved by the arguments."""
-        ref = dict(call.attrs).get("kernel")
-        if not isinstance(ref, Ref) or ref.name not in self.module.kernel_table:
-            raise _Unfit("kernel= names no kernel of the module")
-        kernel = self.module.kernel_table[ref.name]
-        given = [arg.type for arg in args if arg is not None]
-        said = [
-            replace(out.type, shape=tuple(map(scope.dim, out.type.shape)))
-            if isinstance(out.type, TensorType)
-            else None
-            for out in call.outs
-        ]
-        known: dict[str, Dim] = {}
-        written = kernel.outputs + kernel.scratch
-        if len(given) != len(kernel.inputs) or len(said) != len(written):
-            raise _Unfit(
-                f"kernel @{kernel.name} reads {len(kernel.inputs)} values and writes"
-                f" {len(written)}, scratch included"
-            )
-        for buffer, type_ in zip((*kernel.inputs, *written), (*given, *said), strict=True):
-            if type_ is not None and type_.rank == buffer.rank:
-                solve(zip(buffer.shape, type_.shape, strict=True), known)
-        moved = {symbol: size for symbol, size in known.items() if size != Dim.of(symbol)}
-        if not moved:
-            self.used_kernels[kernel.name] = None
-            return kernel.name, [buffer.type for buffer in written]
-        made = self._for_sizes(kernel, moved)
-        return made.name, [buffer.type for buffer in made.outputs + made.scratch]
-
-    def _for_sizes(self, kernel: Kernel, moved: Mapping[str, Dim]) -> Kernel:
-        """A copy of the kernel in which sizes of the caller stand for its symbols."""
-        foreign = frozenset[str]().union(*(size.symbols for size in moved.values()))
-        plain = rename_indices(kernel, foreign)
-        made = map_kernel_dims(plain, lambda size: size.substitute(moved))
-        count = 1
-        for name, other in self.kernels.items():
-            if other == replace(made, name=name) and name in self.used_kernels:
-                return other
-        while (name := f"{kernel.name}_{count}") in self.kernels:
-            count += 1
-        made = replace(made, name=name)
-        self.kernels[name] = made
-        self.used_kernels[name] = None
-        return made
-
-
-def _deduced(
-    op: str, args: Sequence[Var | None], attrs: Mapping[str, Attr]
-) -> Sequence[TensorType]:
-    try:
-        return deduce(op, [None if arg is None else arg.type for arg in args], attrs) or ()
-    except RULE_ERRORS as error:
-        raise _Unfit(f"wrong arguments or attributes for {op} ({error})") from None
-
-
-def _tuple(value: Attr) -> tuple[Attr, ...]:
-    return value if isinstance(value, tuple) else ()
-
-
-def _shown(value: Value | None) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_shown, value))})"
-    return "nothing" if value is None else str(value.type)

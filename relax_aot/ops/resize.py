@@ -123,8 +123,7 @@ def _lower(
 ) -> None:
     *given, y = rest
     assert y is not None
-    factors = given[0] if given else None
-    region = given[1] if len(given) > 1 else None
+    factors, region = (*given, None, None)[:2]
     given_scales = [_scale(i, x, y, factors, scales, wanted, policy) for i in range(x.rank)]
     exact = [not (scale or factors is not None or policy) for scale in scales]
     axes = _resized(x, y, given_scales, exact, antialias=antialias)
@@ -144,9 +143,7 @@ def _lower(
             outside = _outside(axes, positions) if crops else None
             index = list(places)
             weight: Expr | None = None
-            total = None
-            if mode != "nearest":
-                total = k.local("total", work, 0.0)
+            total = None if mode == "nearest" else k.local("total", work, 0.0)
             for axis, position in zip(axes, positions, strict=True):
                 if mode == "nearest":
                     index[axis.number] = _nearest(k, position, axis, rounding)

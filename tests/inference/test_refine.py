@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import relax_aot as rx
-from relax_aot.inference.refine import RefineError
+from relax_aot.inference.draft_types import RefineError
 from relax_aot.verify.host import StatusError
 
 Array = NDArray[Any]

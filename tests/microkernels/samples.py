@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.evaluation.kernel_code import Memory
+from relax_aot.evaluation.kernel_values import Memory
 from relax_aot.evaluation.scalars import values_of
 from relax_aot.evaluation.tile_code import run_micro
 from relax_aot.ir.access_ranges import access_ranges, updated_operands

@@ -14,7 +14,7 @@ import pytest
 
 from relax_aot.evaluation import interpret
 from relax_aot.evaluation.interpret import IndexFault, run_kernel
-from relax_aot.evaluation.kernel_code import Memory
+from relax_aot.evaluation.kernel_values import Memory
 from relax_aot.ir.loops import Buffer, Kernel
 from tests.models.onnx_text import Array
 from tests.trust.build_matrix import project

@@ -47,8 +47,8 @@ def import_model(
     return _Import(prepared, folder, name, options).run()
 
 
-class _Import:
-    """One import: where refusals are gathered and names are given out."""
+class _Interface:
+    """The inputs of a model: their names, types and sizes."""
 
     def __init__(
         self, model: ModelProto, folder: Path | None, name: str, options: ImportOptions
@@ -62,38 +62,41 @@ class _Import:
         self.builder = FunctionBuilder("main", Shared(replaceable=options.replaceable))
         self.aliases: list[Alias] = []
 
-    def run(self) -> Module:
-        self._check_names()
-        scope = _scope(self.graph, None)
-        self._inputs(scope)
-        self._nodes(self.graph, self.builder, scope)
-        results = self._results(scope)
-        check_bounds(self.builder, self.options)
-        names = self.result_names
-        states = states_of(self.builder, self.options, scope.values, results, names)
-        for name in results:
-            self.aliases += alias_of(names[name], name)
-        return finished(self.builder, self.name, results, names, states, self.aliases)
-
-    # Names
-
-    def _check_names(self) -> None:
-        initial = {tensor.name for tensor in self.graph.initializer}
-        self.declared = [i for i in self.graph.input if i.name not in initial]
-        self.inputs = {value.name: value for value in self.declared}
-        outputs = [output.name for output in self.graph.output]
-        for kind, names in (("inputs", [i.name for i in self.declared]), ("outputs", outputs)):
-            twice = {name for name in names if names.count(name) > 1}
-            if twice or "" in names:
-                raise ModelError(f"{self.name}: its {kind} are not told apart: {names}")
-        self.options = concerning(self.options, self.inputs)
-        check_names(self.options, self.inputs, outputs)
+    def _dtype(self, value: ValueInfoProto) -> DType:
+        what = f"{self.name}: input {printable(value.name)!r}"
+        if not value.type.HasField("tensor_type"):
+            raise UnsupportedError(f"{what} is not a tensor")
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            raise UnsupportedError(
+                f"{what} has no shape; its rank must be known, so declare it in the model"
+            )
+        try:
+            return dtype_of(tensor.elem_type)
+        except Refused as error:
+            raise UnsupportedError(f"{what}: {error}") from None
 
     def _label(self, node: NodeProto) -> str:
         name = node.name or next((n for n in node.output if n), "without a name")
         return f"{printable(name)} ({printable(qualified(node))})"
 
-    # Inputs
+    def _reason_against(self, proto: NodeProto) -> str:
+        opset = opset_of(self.model, proto.domain)
+        return reason_against(proto, opset)
+
+    def _sizes(self, given: dict[str, tuple[int, ...]]) -> Sizes:
+        taken = {*self.inputs, *(output.name for output in self.graph.output)}
+        try:
+            shapes = {value.name: _axes_of(value) for value in self.declared}
+            return input_sizes(shapes, given, self.options, taken)
+        except MissingBound:
+            # A bound does not help a model with unsupported operators.
+            for node in needed(self.graph):
+                reason = self._reason_against(node)
+                if reason:
+                    self.refusals.add(self._label(node), reason)
+            self.refusals.stop_all()
+            raise
 
     def _inputs(self, scope: Scope) -> None:
         dtypes = {value.name: self._dtype(value) for value in self.declared}
@@ -120,35 +123,34 @@ class _Import:
             self.aliases += alias_of(param.name, value.name)
             scope.values[value.name] = param
 
-    def _dtype(self, value: ValueInfoProto) -> DType:
-        what = f"{self.name}: input {printable(value.name)!r}"
-        if not value.type.HasField("tensor_type"):
-            raise UnsupportedError(f"{what} is not a tensor")
-        tensor = value.type.tensor_type
-        if not tensor.HasField("shape"):
-            raise UnsupportedError(
-                f"{what} has no shape; its rank must be known, so declare it in the model"
-            )
-        try:
-            return dtype_of(tensor.elem_type)
-        except Refused as error:
-            raise UnsupportedError(f"{what}: {error}") from None
+    def _check_names(self) -> None:
+        initial = {tensor.name for tensor in self.graph.initializer}
+        self.declared = [i for i in self.graph.input if i.name not in initial]
+        self.inputs = {value.name: value for value in self.declared}
+        outputs = [output.name for output in self.graph.output]
+        for kind, names in (("inputs", [i.name for i in self.declared]), ("outputs", outputs)):
+            twice = {name for name in names if names.count(name) > 1}
+            if twice or "" in names:
+                raise ModelError(f"{self.name}: its {kind} are not told apart: {names}")
+        self.options = concerning(self.options, self.inputs)
+        check_names(self.options, self.inputs, outputs)
 
-    def _sizes(self, given: dict[str, tuple[int, ...]]) -> Sizes:
-        taken = {*self.inputs, *(output.name for output in self.graph.output)}
-        try:
-            shapes = {value.name: _axes_of(value) for value in self.declared}
-            return input_sizes(shapes, given, self.options, taken)
-        except MissingBound:
-            # A bound does not help a model with unsupported operators.
-            for node in needed(self.graph):
-                reason = self._reason_against(node)
-                if reason:
-                    self.refusals.add(self._label(node), reason)
-            self.refusals.stop_all()
-            raise
 
-    # Nodes
+class _Import(_Interface):
+    """A model being imported, node by node."""
+
+    def run(self) -> Module:
+        self._check_names()
+        scope = _scope(self.graph, None)
+        self._inputs(scope)
+        self._nodes(self.graph, self.builder, scope)
+        results = self._results(scope)
+        check_bounds(self.builder, self.options)
+        names = self.result_names
+        states = states_of(self.builder, self.options, scope.values, results, names)
+        for name in results:
+            self.aliases += alias_of(names[name], name)
+        return finished(self.builder, self.name, results, names, states, self.aliases)
 
     def _nodes(self, graph: GraphProto, builder: FunctionBuilder, scope: Scope) -> None:
         for proto in needed(graph):
@@ -199,10 +201,6 @@ class _Import:
         tables = [scope.values for scope in _around(node.scope)]
         return expanded(node.builder, args, tables, lambda: handler(node), _mapped)
 
-    def _reason_against(self, proto: NodeProto) -> str:
-        opset = opset_of(self.model, proto.domain)
-        return reason_against(proto, opset)
-
     def _lost_arguments(self, node: Node) -> frozenset[int]:
         lost: frozenset[int] = frozenset()
         for name in node.proto.input:
@@ -241,8 +239,6 @@ class _Import:
         if found is None:
             raise ModelError(f"{self.name}: output {printable(name)!r} is made by nothing")
         return found
-
-    # Results
 
     def _results(self, scope: Scope) -> dict[str, Var]:
         results: dict[str, Var] = {}

@@ -41,8 +41,8 @@ def import_graph(graph: Graph, name: str, options: ImportOptions) -> Module:
     return _Import(graph, name, options).run()
 
 
-class _Import:
-    """One import: where refusals are gathered and names are given out."""
+class _Interface:
+    """The inputs of a model: their names, types and sizes."""
 
     def __init__(self, graph: Graph, name: str, options: ImportOptions) -> None:
         self.graph = graph
@@ -53,20 +53,23 @@ class _Import:
         self.scope = Scope(graph, self.builder)
         self.aliases: list[Alias] = []
 
-    def run(self) -> Module:
-        self._check_names()
-        self._inputs()
-        for operator in self._needed():
-            self._operator(operator)
-        results = self._results()
-        check_bounds(self.builder, self.options)
-        states = self._states(results)
-        for name in self.outputs:
-            self.aliases += alias_of(self.reserved[name], name)
-        names = self.reserved
-        return finished(self.builder, self.name, results, names, states, self.aliases)
+    def _label(self, operator: Operator) -> str:
+        kind = f"custom {operator.name}" if operator.custom else operator.name
+        return f"{printable(label_of(self.graph, operator))} ({printable(kind)})"
 
-    # Names
+    def _needed(self) -> list[Operator]:
+        """What an output depends on, in order; and what writes into state."""
+        requested = set(self.graph.outputs)
+        kept = []
+        for operator in reversed(self.graph.operators):
+            if requested.intersection(operator.outputs):
+                kept.append(operator)
+                requested.update(operator.inputs)
+        return kept[::-1]
+
+    def _public(self, index: int) -> str:
+        """The name that users know a tensor by: that of the signature, where there is one."""
+        return self.graph.names.get(index) or self.graph.tensors[index].name
 
     def _check_names(self) -> None:
         graph = self.graph
@@ -83,41 +86,6 @@ class _Import:
                 raise ModelError(f"{self.name}: its {kind} are not told apart: {told}")
         self.options = concerning(self.options, self.inputs)
         check_names(self.options, self.inputs, self.outputs)
-
-    def _public(self, index: int) -> str:
-        """The name that users know a tensor by: that of the signature, where there is one."""
-        return self.graph.names.get(index) or self.graph.tensors[index].name
-
-    def _label(self, operator: Operator) -> str:
-        kind = f"custom {operator.name}" if operator.custom else operator.name
-        return f"{printable(label_of(self.graph, operator))} ({printable(kind)})"
-
-    # Inputs
-
-    def _inputs(self) -> None:
-        dtypes = {name: self._dtype(name, tensor) for name, tensor in self.inputs.items()}
-        axes = {name: self._axes(name, tensor) for name, tensor in self.inputs.items()}
-        fixed = {
-            name: fixed_value(name, [n or "?" for n in axes[name]], dtypes[name], value)
-            for name, value in self.options.fix.items()
-        }
-        sizes = self._sizes(axes, {n: f.array.shape for n, f in fixed.items() if not f.splat})
-        self.aliases += sizes.aliases
-        names = declare(self.builder, sizes)
-        self.reserved: dict[str, str] = {}
-        for name in (*self.inputs, *self.outputs):
-            self.reserved[name] = value_name(self.builder, name, names)
-        for name, tensor in self.inputs.items():
-            shape, dtype = sizes.shapes[name], dtypes[name]
-            if name in fixed:
-                self.scope.values[tensor.number] = fixed_input(
-                    self.builder, fixed[name], shape, name
-                )
-                continue
-            param = Var(self.reserved[name], TensorType(dtype, shape))
-            self.builder.params.append(param)
-            self.aliases += alias_of(param.name, name)
-            self.scope.values[tensor.number] = param
 
     def _dtype(self, name: str, tensor: Tensor) -> DType:
         if tensor.dtype is None:
@@ -151,17 +119,54 @@ class _Import:
             self.refusals.stop_all()
             raise
 
-    # Operators
+    def _inputs(self) -> None:
+        dtypes = {name: self._dtype(name, tensor) for name, tensor in self.inputs.items()}
+        axes = {name: self._axes(name, tensor) for name, tensor in self.inputs.items()}
+        fixed = {
+            name: fixed_value(name, [n or "?" for n in axes[name]], dtypes[name], value)
+            for name, value in self.options.fix.items()
+        }
+        sizes = self._sizes(axes, {n: f.array.shape for n, f in fixed.items() if not f.splat})
+        self.aliases += sizes.aliases
+        names = declare(self.builder, sizes)
+        self.reserved: dict[str, str] = {}
+        for name in (*self.inputs, *self.outputs):
+            self.reserved[name] = value_name(self.builder, name, names)
+        for name, tensor in self.inputs.items():
+            shape, dtype = sizes.shapes[name], dtypes[name]
+            if name in fixed:
+                self.scope.values[tensor.number] = fixed_input(
+                    self.builder, fixed[name], shape, name
+                )
+                continue
+            param = Var(self.reserved[name], TensorType(dtype, shape))
+            self.builder.params.append(param)
+            self.aliases += alias_of(param.name, name)
+            self.scope.values[tensor.number] = param
 
-    def _needed(self) -> list[Operator]:
-        """What an output depends on, in order; and what writes into state."""
-        requested = set(self.graph.outputs)
-        kept = []
-        for operator in reversed(self.graph.operators):
-            if requested.intersection(operator.outputs):
-                kept.append(operator)
-                requested.update(operator.inputs)
-        return kept[::-1]
+    def _states(self, results: dict[str, Var]) -> list[State]:
+        inputs = {name: self.scope.values[self.inputs[name].number] for name in self.options.state}
+        states = states_of(self.builder, self.options, inputs, results, self.reserved)
+        for kept in self.scope.states.values():
+            states.append(State(kept.name, self.reserved[f"{kept.name}.next"]))
+        return states
+
+
+class _Import(_Interface):
+    """A model being imported, operator by operator."""
+
+    def run(self) -> Module:
+        self._check_names()
+        self._inputs()
+        for operator in self._needed():
+            self._operator(operator)
+        results = self._results()
+        check_bounds(self.builder, self.options)
+        states = self._states(results)
+        for name in self.outputs:
+            self.aliases += alias_of(self.reserved[name], name)
+        names = self.reserved
+        return finished(self.builder, self.name, results, names, states, self.aliases)
 
     def _operator(self, operator: Operator) -> None:
         for index in operator.outputs:
@@ -220,8 +225,6 @@ class _Import:
                 lost |= self.refusals.add(self._label(node.operator), str(error))
         return lost
 
-    # Results
-
     def _results(self) -> dict[str, Var]:
         results: dict[str, Var] = {}
         lost: set[int] = set()
@@ -238,13 +241,6 @@ class _Import:
             self.reserved[name] = self.builder.unique(name)
             results[name] = self.scope.kept.get(number, before)
         return own_results(self.builder, results)
-
-    def _states(self, results: dict[str, Var]) -> list[State]:
-        inputs = {name: self.scope.values[self.inputs[name].number] for name in self.options.state}
-        states = states_of(self.builder, self.options, inputs, results, self.reserved)
-        for kept in self.scope.states.values():
-            states.append(State(kept.name, self.reserved[f"{kept.name}.next"]))
-        return states
 
 
 def _mapped(results: Results, change: Callable[[Var], Var]) -> Results:
