@@ -8,18 +8,20 @@ runs up to the extent of an axis stays inside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from relax_aot.evaluation import scalars
 from relax_aot.evaluation.kernel_values import (
     ZERO,
+    Compiled,
+    Memory,
     Scope,
     ValueWriter,
     wrapped,
 )
+from relax_aot.evaluation.tile_code import run_micro, run_multiply
 from relax_aot.ir.loops import (
     Apply,
     Assign,
@@ -45,15 +47,8 @@ from relax_aot.ir.loops import (
     Unary,
     free_symbols,
 )
+from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.types import DType
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """`run` takes the values of `symbols` and then the memory of each buffer."""
-
-    symbols: tuple[str, ...]
-    run: Callable[..., None]
 
 
 @lru_cache(maxsize=1024)
@@ -69,6 +64,12 @@ def compiled(kernel: Kernel) -> Compiled:
 def source_of(kernel: Kernel) -> str:
     """The Python source, to read."""
     return _Writer(kernel, free_symbols(kernel)).source()
+
+
+def _run_micro(
+    kernel: MicroKernel, operands: Sequence[tuple[Memory, int]], sizes: tuple[int, ...]
+) -> None:
+    run_micro(kernel, compiled(kernel.meaning), operands, sizes)
 
 
 class _Expressions(ValueWriter):
@@ -182,10 +183,8 @@ class _Writer(_Expressions):
     """Statements of kernels as Python statements."""
 
     def source(self) -> str:
-        from relax_aot.evaluation.tile_code import run_micro, run_multiply
-
         kernel = self.kernel
-        self.constants |= {"run_multiply": run_multiply, "run_micro": run_micro}
+        self.constants |= {"run_multiply": run_multiply, "run_micro": _run_micro}
         names = [buffer.name for buffer in kernel.buffers]
         for name in names:
             assert names.count(name) == 1, f"two buffers are called {name}"

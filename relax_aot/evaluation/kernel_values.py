@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -40,6 +40,14 @@ class Memory:
 
 
 # What the source calls
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """`run` takes the values of `symbols` and then the memory of each buffer."""
+
+    symbols: tuple[str, ...]
+    run: Callable[..., None]
 
 
 def _outside(name: str, index: int, axis: int, shape: Sequence[int]) -> NoReturn:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from relax_aot.evaluation import scalars
+from relax_aot.evaluation.kernel_values import Compiled, Memory
 from relax_aot.ir.access_ranges import access_ranges, operand_shapes, updated_operands
 from relax_aot.ir.microkernel import MicroKernel
-
-if TYPE_CHECKING:
-    from relax_aot.evaluation.kernel_values import Memory
 
 
 def run_multiply(
@@ -52,31 +49,30 @@ def _element(memory: Memory, at: int) -> scalars.Value:
 
 
 def run_micro(
-    kernel: MicroKernel, operands: Sequence[tuple[Memory, int]], sizes: tuple[int, ...]
+    kernel: MicroKernel,
+    code: Compiled,
+    operands: Sequence[tuple[Memory, int]],
+    sizes: tuple[int, ...],
 ) -> None:
-    """The meaning of the micro-kernel, on as much memory as it may touch."""
-    from relax_aot.evaluation.kernel_code import compiled
-    from relax_aot.evaluation.kernel_values import Memory
-
-    code = compiled(kernel.meaning)
+    """`code`, the meaning of the micro-kernel, on as much memory as it may touch."""
     ranges, shapes = access_ranges(kernel, sizes), operand_shapes(kernel, sizes)
     views: dict[str, Memory] = {}
-    for requested, (memory, start), count, shape in zip(
+    for operand, (memory, start), count, shape in zip(
         kernel.operands, operands, ranges, shapes, strict=True
     ):
         inside = count == 0 or 0 <= start <= start + count <= len(memory.data)
-        assert inside, f"{kernel.name}: {requested.name} at {start}, {count} elements"
+        assert inside, f"{kernel.name}: {operand.name} at {start}, {count} elements"
         data = memory.data[start : start + count] if count else []
-        if requested.name not in kernel.written:
+        if operand.name not in kernel.written:
             data = [0 if value is None else value for value in data]
-        elif requested.name not in updated_operands(kernel):
+        elif operand.name not in updated_operands(kernel):
             data = [None] * count
-        views[requested.name] = Memory(data, shape, memory.dtype)
+        views[operand.name] = Memory(data, shape, memory.dtype)
     named = dict(zip(kernel.sizes, sizes, strict=True))
     arguments = (views[buffer.name] for buffer in kernel.meaning.buffers)
     code.run(*(named[symbol] for symbol in code.symbols), *arguments)
-    for requested, (memory, start) in zip(kernel.operands, operands, strict=True):
-        if requested.name in kernel.written:
-            for at, value in enumerate(views[requested.name].data, start):
+    for operand, (memory, start) in zip(kernel.operands, operands, strict=True):
+        if operand.name in kernel.written:
+            for at, value in enumerate(views[operand.name].data, start):
                 if value is not None:
                     memory.data[at] = value

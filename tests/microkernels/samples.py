@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.evaluation.kernel_code import compiled
 from relax_aot.evaluation.kernel_values import Memory
 from relax_aot.evaluation.scalars import values_of
 from relax_aot.evaluation.tile_code import run_micro
@@ -46,7 +47,9 @@ def sample(kernel: MicroKernel, rng: Random) -> Sample:
         values = values_of(array, buffer.dtype) if keeps else [None] * array.size
         memories[buffer.name] = Memory(values, array.shape, buffer.dtype)
     with np.errstate(all="ignore"):
-        run_micro(kernel, [(memory, 0) for memory in memories.values()], sizes)
+        run_micro(
+            kernel, compiled(kernel.meaning), [(memory, 0) for memory in memories.values()], sizes
+        )
     expected = {}
     for buffer in kernel.meaning.outputs:
         values = memories[buffer.name].data
