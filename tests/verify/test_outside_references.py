@@ -81,7 +81,7 @@ def test_labels_that_do_not_fit_are_one_message(folder: Path) -> None:
     done = CliRunner().invoke(
         cli, ["verify", str(folder / "classifier.onnx"), "--labels", str(folder / "labels.npz")]
     )
-    assert done.exit_code == 2 and "give --inputs" in done.output
+    assert done.exit_code == 2 and "add --inputs" in done.output
     done = verified(folder, "--labels", str(folder / "classifier.onnx"))
     assert "cannot read it as .npz" in str(done.exception)
 
