@@ -46,15 +46,12 @@ class Port:
     type: TensorType
     meaning: str = ""
     """The formula of the real value of a quantized element."""
+    count_macro: str = ""
+    """Its greatest number of elements."""
 
     @property
     def c_type(self) -> str:
         return C_TYPES[self.type.dtype]
-
-    @property
-    def count_macro(self) -> str:
-        """Its greatest number of elements."""
-        return "_COUNT".join(self.macro.rsplit("_BYTES", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +227,10 @@ def _ports(
             continue
         source = module.source_name(value.name)
         macro = f"{prefix}_{macros.claim(source.upper() + '_BYTES')}"
+        count = f"{prefix}_{macros.claim(source.upper() + '_COUNT')}"
         meaning = meanings.get(value.name, "")
-        ports.append(Port(value.name, source, members.claim(source), macro, value.type, meaning))
+        member = members.claim(source)
+        ports.append(Port(value.name, source, member, macro, value.type, meaning, count))
     return tuple(ports)
 
 
