@@ -261,7 +261,7 @@ _HEAD = ("if", "for", "while")
 
 
 def _name(words: list[str]) -> str:
-    return words[words.index("(") - 1]
+    return words[words.index("(") - 1] if "(" in words else ""
 
 
 def _opening(words: list[str], opening: int, declares: bool) -> int:

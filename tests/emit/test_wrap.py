@@ -21,6 +21,7 @@ LINES = {
     + ",",
     "choice": "x = " + "a" * 60 + " > 0 ? f(" + ", ".join("b" * 9) + ") : g(" + "c" * 50 + ");",
     "string": f'ASSERT({"a" * 50} <= 3, "{"words, (and) signs = " * 4}");',
+    "declaration without call": f"    static const struct {'m' * 50}_memory {'n' * 50} = {{",
     "comment behind code": f"    int32_t x; /* {'several words ' * 12}*/",
     "macro": f"#define BLOCK(storage, name) ALIGNED({'A' * 49}) storage unsigned char name[BYTES]",
     "pasted names": "#define N(name, a, b) name" + "".join(f"##_size{n}##a" for n in range(12)),
