@@ -15,14 +15,14 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.unused import without_unused, without_unused_module
 from relax_aot.scheduling.apply import apply, apply_module, schedule_floats, schedule_integers
-from relax_aot.scheduling.fma import fuse_multiply_add
-from relax_aot.scheduling.fold_comparisons import fold_comparisons
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
-from relax_aot.scheduling.register_blocks import block_kernel, work_of
-from relax_aot.scheduling.rounding import round_module
-from relax_aot.scheduling.row_blocks import block_kernel_rows, block_rows
+from relax_aot.scheduling.passes.fma import fuse_multiply_add
+from relax_aot.scheduling.passes.fold_comparisons import fold_comparisons
+from relax_aot.scheduling.passes.register_blocks import block_kernel, work_of
+from relax_aot.scheduling.passes.rounding import round_module
+from relax_aot.scheduling.passes.row_blocks import block_kernel_rows, block_rows
+from relax_aot.scheduling.passes.unify_kernels import unify_kernels
 from relax_aot.scheduling.targets import Context, Target
-from relax_aot.scheduling.unify_kernels import unify_kernels
 
 COMPACT = 8
 """How much more code weighs with `--optimize size`."""

@@ -19,7 +19,7 @@ from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_kernel
-from relax_aot.scheduling.fma import fuse_multiply_add
+from relax_aot.scheduling.passes.fma import fuse_multiply_add
 from relax_aot.scheduling.targets import all_targets
 from relax_aot.verify.op_cases import Case, cases_of
 from tests.ops.c_executor import Call, c_kernels

@@ -8,7 +8,7 @@ import pytest
 import relax_aot as rx
 from relax_aot.ir.parse import parse
 from relax_aot.scheduling import plain as plain_loops
-from relax_aot.scheduling.row_blocks import block_rows
+from relax_aot.scheduling.passes.row_blocks import block_rows
 from tests.models.encoder import Variant, encoder
 
 VARIANTS = [Variant(), Variant(norm="post", mask=True, causal=True)]

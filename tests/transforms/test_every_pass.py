@@ -47,9 +47,14 @@ def scheduled(file: ModuleType, module: Module, example: Example) -> tuple[Modul
     return scheduling.schedule_contractions(module, alone), ""
 
 
+def rescheduled(file: ModuleType, module: Module, example: Example) -> tuple[Module, str]:
+    return file.run(module, TARGETS[example.target]), ""
+
+
 FOLDERS: dict[str, Run] = {
     "transforms": transformed,
     "fusion.mergers": merged,
+    "scheduling.passes": rescheduled,
     "scheduling.strategies": scheduled,
 }
 """Folders of passes: every file and folder in them, except those with a leading underscore."""

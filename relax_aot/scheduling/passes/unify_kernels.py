@@ -10,11 +10,51 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Apply, Expr, Kernel, Lit, Load, Multiply, Stmt, Store, walk
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
+from relax_aot.scheduling.targets import Target
 
 NOTHING = Lit(-math.inf, DType.F32)
+
+
+EXAMPLES = (
+    Example(
+        why="one kernel is clamped, so all are",
+        before="""
+            kernel @relu(%x: f32[4, 8], %w: f32[8, 4]) -> (%y: f32[4, 4]) {
+              reserve %sums: f32[4, 4]
+              multiply %sums[4, 4] = %x[0, 0], 8, %w[0, 0], [8, 1, 4]
+              for i in 0..4 {
+                for j in 0..4 {
+                  %y[i, j] = max(%sums[i, j], 0.0:f32)
+                }
+              }
+            }
+            kernel @linear(%x: f32[4, 8], %w: f32[8, 4]) -> (%y: f32[4, 4]) {
+              reserve %sums: f32[4, 4]
+              multiply %sums[4, 4] = %x[0, 0], 8, %w[0, 0], [8, 1, 4]
+              for i in 0..4 {
+                for j in 0..4 {
+                  %y[i, j] = %sums[i, j]
+                }
+              }
+            }""",
+        after="""
+            ...
+                  %y[i, j] = max(%sums[i, j], -inf:f32)
+                }
+              }
+            }""",
+        target="fpu",
+    ),
+)
+
+
+def run(module: Module, _: Target) -> Module:
+    return replace(module, kernels=unify_kernels(module.kernels))
 
 
 def unify_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import For, Kernel, Let, Stmt
 from relax_aot.scheduling.cost import Blocking, choose, iterations
 from relax_aot.scheduling.nest import Nest, bounds_known, names_in, nest_of, ranges
@@ -19,6 +21,53 @@ from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.unroll_and_jam import CannotJam, Lane, Plan, unroll_and_jam
 from relax_aot.scheduling.windows import Interior, interior
 from relax_aot.scheduling.writer import Names, Writer
+
+EXAMPLES = (
+    Example(
+        why="two sums stay in registers",
+        before="""
+            kernel @product(%x: f32[2], %w: f32[2, 2]) -> (%y: f32[2]) {
+              for j in 0..2 {
+                local sum: f32 = 0.0:f32
+                for k in 0..2 {
+                  sum = fma(%x[k], %w[k, j], sum)
+                }
+                %y[j] = sum
+              }
+            }""",
+        after="""
+            kernel @product(%x: f32[2], %w: f32[2, 2]) -> (%y: f32[2]) {
+              local sum_0: f32 = 0.0:f32
+              local sum_1: f32 = 0.0:f32
+              local x_at: f32 = %x[0]
+              sum_0 = fma(x_at, %w[0, 0], sum_0)
+              sum_1 = fma(x_at, %w[0, 1], sum_1)
+              local x_at_0: f32 = %x[1]
+              sum_0 = fma(x_at_0, %w[1, 0], sum_0)
+              sum_1 = fma(x_at_0, %w[1, 1], sum_1)
+              %y[0] = sum_0
+              %y[1] = sum_1
+            }""",
+        target="fpu",
+    ),
+    Example(
+        why="nothing is read again",
+        before="""
+            symbol n in 1..64
+            kernel @add(%x: f32[n]) -> (%y: f32[n]) {
+              for i in 0..n {
+                %y[i] = (%x[i] + 1.0:f32)
+              }
+            }""",
+        target="fpu",
+    ),
+)
+
+
+def run(module: Module, target: Target) -> Module:
+    return replace(
+        module, kernels=tuple(block_kernel(k, target, module.bounds) for k in module.kernels)
+    )
 
 
 def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int = 0) -> Kernel:

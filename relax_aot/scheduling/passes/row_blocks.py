@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import (
     Assign,
@@ -34,7 +35,59 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
 from relax_aot.ir.types import TensorType
 from relax_aot.scheduling.nest import coefficient, names_in, nest_of, ranges, without_lets
+from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.writer import Names
+
+EXAMPLES = (
+    Example(
+        why="four rows of scratch in place of one",
+        before="""
+            symbol n in 1..8
+            kernel @attend(%q: f32[n, 4], %k: f32[n, 4]) -> (%y: f32[n]) scratch (%s: f32[n]) {
+              for i in 0..n {
+                for j in 0..n {
+                  local sum: f32 = 0.0:f32
+                  for d in 0..4 {
+                    sum = fma(%q[i, d], %k[j, d], sum)
+                  }
+                  %s[j] = sum
+                }
+                local peak: f32 = -inf:f32
+                for m in 0..n {
+                  peak = max(peak, %s[m])
+                }
+                %y[i] = peak
+              }
+            }""",
+        after="""
+            kernel @attend(...) -> (%y: f32[n]) scratch (%s: f32[min(4, n), n]) {
+              for i_strip in 0..(n + 3) // 4 {
+                let height = max(1, min(-4*i_strip + n, 4))
+                for r in 0..height {
+                  for j in 0..n {
+                    local sum: f32 = 0.0:f32
+                    for d in 0..4 {
+                      sum = fma(%q[4*i_strip + r, d], %k[j, d], sum)
+                    }
+                    %s[r, j] = sum
+                  }
+                }
+                for r_0 in 0..height {
+                  local peak: f32 = -inf:f32
+                  for m in 0..n {
+                    peak = max(peak, %s[r_0, m])
+                  }
+                  %y[4*i_strip + r_0] = peak
+                }
+              }
+            }""",
+        target="fpu",
+    ),
+)
+
+
+def run(module: Module, target: Target) -> Module:
+    return block_rows(module, target.rows)
 
 
 def block_rows(module: Module, rows: int) -> Module:

@@ -12,15 +12,53 @@ from dataclasses import replace
 
 import numpy as np
 
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Constant, Module
 from relax_aot.ir.loops import Apply, Binary, Cast, Expr, Kernel, Lit, Load, Unary
 from relax_aot.ir.parameters import FloatParameter
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
+from relax_aot.scheduling.targets import Target
 
 SMALL = (DType.I8, DType.U8)
 SLACK = 1.001
 """More than what rounding adds to a bound."""
+
+
+EXAMPLES = (
+    Example(
+        why="a rounded value that fits an integer",
+        before="""
+            symbol n in 1..8
+            kernel @requantize(%x: i8[n]) -> (%y: i8[n]) {
+              for i in 0..n {
+                %y[i] = cast((rint(cast(%x[i], f32, wrap)) + cast(3:i8, f32, wrap)), i8, saturate)
+              }
+            }""",
+        after="""
+            kernel @requantize(%x: i8[n]) -> (%y: i8[n]) {
+              for i in 0..n {
+                %y[i] = cast((cast(cast(rint(...), i32, saturate), i32, wrap) + 3:i32), ...)
+              }
+            }""",
+        target="fpu",
+    ),
+    Example(
+        why="a float may be NaN",
+        before="""
+            symbol n in 1..8
+            kernel @quantize(%x: f32[n]) -> (%y: i8[n]) {
+              for i in 0..n {
+                %y[i] = cast((rint((%x[i] * 0.5:f32)) + cast(3:i8, f32, wrap)), i8, saturate)
+              }
+            }""",
+        target="fpu",
+    ),
+)
+
+
+def run(module: Module, _: Target) -> Module:
+    return round_module(module)
 
 
 def round_module(module: Module) -> Module:

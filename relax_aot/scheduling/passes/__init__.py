@@ -1,0 +1,1 @@
+"""Passes over the loops of kernels, before and after the strategies. Each file has `run`."""
