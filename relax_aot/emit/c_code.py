@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from relax_aot.emit.c_dims import UNARY
 from relax_aot.emit.c_expr import (
@@ -13,6 +14,7 @@ from relax_aot.emit.c_expr import (
     address,
     compute_type,
     condition_c,
+    expr_c,
     kept,
     operand,
     stored,
@@ -25,21 +27,27 @@ from relax_aot.emit.c_windows import Window, window_of
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.fold import fold_expr
 from relax_aot.ir.loops import (
+    LOGICAL,
+    Apply,
     Assign,
+    Binary,
     Bind,
     Cast,
     Declare,
+    Expr,
     For,
     If,
     Kernel,
     Let,
+    Local,
     Micro,
     Multiply,
     Reserve,
     Stmt,
     Store,
+    Unary,
 )
-from relax_aot.ir.rewrite import map_index_dims
+from relax_aot.ir.rewrite import map_expr, map_index_dims
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.ir.value_ranges import Known, Range
 
@@ -64,7 +72,8 @@ class Printer:
                 self._for(stmt, scope, depth)
             case Store():
                 target = scope.element(stmt.buffer, stmt.index)
-                self.lines.add(depth, f"{target} = {stored(stmt.value, stmt.buffer.dtype, scope)};")
+                shallow, inner = self._shallow(stmt.value, scope, depth)
+                self.lines.add(depth, f"{target} = {stored(shallow, stmt.buffer.dtype, inner)};")
             case Declare():
                 name = self.claimed.claim(_stem(stmt.local.name))
                 changes = stmt.local.name in scope.known.assigned
@@ -93,6 +102,20 @@ class Printer:
             case Micro():
                 self._micro(stmt, scope, depth)
         return scope
+
+    def _shallow(self, value: Expr, scope: Scope, depth: int) -> tuple[Expr, Scope]:
+        """The value with names for what is nested deeper than a reader follows."""
+        while nesting(expr_c(value, scope)) > DEEPEST:
+            part = _inner_part(value, scope)
+            if part is None:
+                break
+            name = self.claimed.claim(_PARTS.get(getattr(part, "op", ""), "value"))
+            local = Local(f"${name}", part.dtype)
+            text = kept(part, scope)
+            self.lines.define(depth, name, f"const {compute_type(part.dtype)} {name} = {text};")
+            scope = scope.after(Declare(local, part), local.name, name)
+            value = map_expr(value, partial(_replaced, part, local))
+        return value, scope
 
     def _if(self, stmt: If, scope: Scope, depth: int) -> None:
         condition = condition_c(stmt.condition, scope)
@@ -178,6 +201,44 @@ class Printer:
         # Where nothing is read at the index, it is still checked.
         self.lines.define(depth, name, f"const int32_t {name} = (int32_t){wide};")
         return scope.after(bind, bind.name, name)
+
+
+DEEPEST = 4
+"""Brackets within brackets in one expression."""
+_PARTS = {"*": "product", "+": "sum", "-": "difference", ">>": "shifted"}
+
+
+def nesting(text: str) -> int:
+    depth = deepest = 0
+    for mark in text:
+        depth += (mark in "([") - (mark in ")]")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _replaced(part: Expr, local: Local, expr: Expr) -> Expr:
+    return local if expr == part else expr
+
+
+def _inner_part(expr: Expr, scope: Scope) -> Expr | None:
+    """A large part that is always evaluated and shallow itself; None where there is none."""
+    match expr:
+        case Cast() | Unary():
+            parts: tuple[Expr, ...] = (expr.value,)
+        case Binary(op, left, right):
+            parts = (left,) if op in LOGICAL else (left, right)
+        case Apply():
+            parts = expr.args
+        case _:
+            return None
+    deep = max(parts, key=lambda part: nesting(expr_c(part, scope)))
+    if (
+        isinstance(deep, Binary)
+        and deep.dtype.is_int
+        and nesting(expr_c(deep, scope)) < DEEPEST - 1
+    ):
+        return deep
+    return _inner_part(deep, scope)
 
 
 def _stem(name: str) -> str:

@@ -124,27 +124,17 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
             const int32_t high = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
                 INT64_C(31));
-            t3_2[(i1 + i1_rest * 7) * 8 + i2] = raot_larger_i8(
-                raot_clamp_i8(
-                    raot_shr_i32(
-                        raot_add_i32(raot_shr_i32(raot_add_i32(high, raot_shr_i32(high, 31)),
-                                                  conv_2d_shifts[i2]),
-                                     1),
-                        1) +
-                    4),
-                4);
+            const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
+            const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts[i2]);
+            t3_2[(i1 + i1_rest * 7) * 8 + i2] =
+                raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             const int32_t high_2 = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
                 INT64_C(31));
-            t3_2[(i1_2 + i1_rest_2 * 7) * 8 + i2] = raot_larger_i8(
-                raot_clamp_i8(
-                    raot_shr_i32(
-                        raot_add_i32(raot_shr_i32(raot_add_i32(high_2, raot_shr_i32(high_2, 31)),
-                                                  conv_2d_shifts[i2]),
-                                     1),
-                        1) +
-                    4),
-                4);
+            const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
+            const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts[i2]);
+            t3_2[(i1_2 + i1_rest_2 * 7) * 8 + i2] =
+                raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
         }
     }
 }
@@ -188,15 +178,10 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
                     (int64_t)sums[i0 * 7 + i1] * (int64_t)depthwise_conv_2d_factors[i2] +
                         INT64_C(1073741824),
                     INT64_C(31));
-                t6_3[(i0 * 7 + i1) * 8 + i2] = raot_larger_i8(
-                    raot_clamp_i8(
-                        raot_shr_i32(
-                            raot_add_i32(raot_shr_i32(raot_add_i32(high, raot_shr_i32(high, 31)),
-                                                      depthwise_conv_2d_shifts[i2]),
-                                         1),
-                            1) +
-                        4),
-                    4);
+                const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
+                const int32_t shifted = raot_shr_i32(sum, depthwise_conv_2d_shifts[i2]);
+                t6_3[(i0 * 7 + i1) * 8 + i2] =
+                    raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             }
         }
     }
@@ -236,27 +221,17 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
             const int32_t high = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
                 INT64_C(31));
-            t9_2[(i1 + i1_rest * 7) * 4 + i2] = raot_larger_i8(
-                raot_clamp_i8(
-                    raot_shr_i32(
-                        raot_add_i32(raot_shr_i32(raot_add_i32(high, raot_shr_i32(high, 31)),
-                                                  conv_2d_shifts_2[i2]),
-                                     1),
-                        1) +
-                    4),
-                4);
+            const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
+            const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts_2[i2]);
+            t9_2[(i1 + i1_rest * 7) * 4 + i2] =
+                raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             const int32_t high_2 = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
                 INT64_C(31));
-            t9_2[(i1_2 + i1_rest_2 * 7) * 4 + i2] = raot_larger_i8(
-                raot_clamp_i8(
-                    raot_shr_i32(
-                        raot_add_i32(raot_shr_i32(raot_add_i32(high_2, raot_shr_i32(high_2, 31)),
-                                                  conv_2d_shifts_2[i2]),
-                                     1),
-                        1) +
-                    4),
-                4);
+            const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
+            const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts_2[i2]);
+            t9_2[(i1_2 + i1_rest_2 * 7) * 4 + i2] =
+                raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
         }
     }
 }
@@ -321,12 +296,9 @@ matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restr
     raot_column_s8(columns, t13_2, &sizes);
     raot_multiply_s16(sums, t13_3_pairs, columns, t13_3_start, 6, 9);
     for (int32_t i0 = 0; i0 < 5; i0++) {
-        t13[i0] = raot_clamp_i8(
-            raot_shr_i32(raot_shr_i32((int32_t)raot_shr_i64(
-                                          (int64_t)sums[i0 * 2] * INT64_C(1649267456), INT64_C(32)),
-                                      6) +
-                             3,
-                         1));
+        const int64_t shifted =
+            raot_shr_i64((int64_t)sums[i0 * 2] * INT64_C(1649267456), INT64_C(32));
+        t13[i0] = raot_clamp_i8(raot_shr_i32(raot_shr_i32((int32_t)shifted, 6) + 3, 1));
     }
 }
 
