@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count, pairwise
 
 COLUMNS = 100
@@ -84,6 +84,10 @@ def _broken(line: str) -> tuple[str, ...]:
     return (*lines, text)
 
 
+_STATES = 20_000
+_STEP = 1 << 30
+
+
 def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
     """Position of each token that begins a line -> its column."""
     order = count()
@@ -91,7 +95,13 @@ def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
     ahead: list[tuple[int, int, int, int, tuple[_Level, ...], tuple[tuple[int, int], ...]]] = []
     heappush(ahead, (0, next(order), 0, indent, start, ()))
     seen: set[tuple[int, int, tuple[_Level, ...]]] = set()
+    onward = 0
     while ahead:
+        if len(seen) == _STATES and not onward:
+            # Too many ways to compare all: whoever is furthest goes on.
+            onward = _STEP
+            ahead = [(c - onward * at, n, at, *rest) for c, n, at, *rest in ahead]  # type: ignore[misc]  # the same fields
+            heapify(ahead)
         cost, _, position, column, levels, breaks = heappop(ahead)
         if position == len(tokens):
             return dict(breaks)
@@ -108,7 +118,7 @@ def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
         if not must:
             at = column + (token.space and position > 0)
             more, moved = _moved(token, tokens[position - 1] if position else None, at, levels)
-            cost_here = cost + _outside(at, token)
+            cost_here = cost + _outside(at, token) - onward
             heappush(ahead, (cost_here, next(order), position + 1, more, moved, breaks))
         if position and token.penalty is not None:
             level = levels[-1]
@@ -117,7 +127,7 @@ def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
             begins = indent if token.name else level.indent
             inner = (*outer, replace(level, broken=True, last=begins, each=token.text == "?"))
             more, moved = _moved(token, None, begins, inner)
-            cost_here = cost + token.penalty + extra + _outside(begins, token)
+            cost_here = cost + token.penalty + extra + _outside(begins, token) - onward
             found = (*breaks, (position, begins))
             heappush(ahead, (cost_here, next(order), position + 1, more, moved, found))
     raise AssertionError(tokens)
