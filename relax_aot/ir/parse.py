@@ -208,6 +208,9 @@ class _Parser:
             return Constant(name, type_, nothing, digest)
         data = np.asarray(data)
         kind = type_.dtype.numpy
+        if name not in self.data and data.nbytes == type_.bytes.constant:
+            # A digest names bytes: constants of other types and shapes may share them.
+            data = np.frombuffer(data.tobytes(), kind).reshape(shape)
         if data.dtype.kind == "V" and data.dtype.itemsize == kind.itemsize:
             data = data.view(kind)  # .npz knows no bfloat16
         came = f"{data.dtype}{list(data.shape)}"

@@ -123,3 +123,5 @@ def test_large_constants_come_from_beside_the_text() -> None:
     found = parse(LARGE.format(digest), {digest: data})
     np.testing.assert_array_equal(found.constants[0].data, data)
     assert parse(LARGE.format(digest)) == found
+    for shared in (data.reshape(-1), data.view(np.int32)):  # a constant with the same bytes
+        assert parse(LARGE.format(digest), {digest: shared}) == found
