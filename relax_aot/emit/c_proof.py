@@ -168,8 +168,9 @@ def reserved_names(body: Iterable[Stmt]) -> frozenset[str]:
 
 
 def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, ...]:
-    """Sizes of which something is a difference, or where a loop begins whose turns are looked
-    at one by one: what is done is clear for each value by itself."""
+    """Sizes of which something is a difference, where a loop begins whose turns are looked at
+    one by one, or that a micro-kernel takes twice, as the columns of an image and of the part that
+    is read: what is done is clear for each value by itself."""
     rests_on: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sizes}
     found: set[str] = set()
     turns = Turns(())
@@ -182,6 +183,9 @@ def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, .
             first = _sizes(stmt.start, rests_on)
             if first and turns.one_by_one(stmt):
                 found |= first | _sizes(stmt.stop, rests_on)
+        if isinstance(stmt, Micro):
+            for size in {one for one in stmt.sizes if stmt.sizes.count(one) > 1}:
+                found |= _sizes(size, rests_on)
     return tuple(name for name in sizes if name in found)
 
 

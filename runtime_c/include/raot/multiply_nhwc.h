@@ -104,9 +104,11 @@ raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, 
     if (right < columns) {
         raot_fill_s8(strip + right * piece, zero, (columns - right) * piece);
     }
+    /*@ loop unroll 4096; */
     for (int32_t j = 0; j < lines; j++) {
         int8_t *to = strip + left * piece + j * channels;
         if (j < first1 || j >= last1) {
+            /*@ loop unroll 4096; */
             for (int32_t c = left; c < right; c++) {
                 raot_fill_s8(to, zero, channels);
                 to += piece;
@@ -131,6 +133,7 @@ raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, 
                 continue;
             }
 #endif
+            /*@ loop unroll 4096; */
             for (int32_t c = left; c < right; c++) {
                 raot_copy_s8(to, from, channels, flip);
                 to += piece;
@@ -156,9 +159,11 @@ raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, 
             continue;
         }
 #endif
+        /*@ loop unroll 4096; */
         for (int32_t i = 0; i < channels; i++) {
             const uint8_t *source = from + i * channel_step;
             int8_t *target = to + i;
+            /*@ loop unroll 4096; */
             for (int32_t c = left; c < right; c++) {
                 *target = (int8_t)(*source ^ flip);
                 target += piece;
