@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,18 @@ def test_only_proofs_have_annotations() -> None:
     kept = "".join(line for line in lines if not line.lstrip().startswith("/*@"))
     assert "/*@ loop unroll" in proven and "/*@ split" in proven
     assert kept == plain.files[source].decode()
+
+
+def test_no_annotation_of_a_declaration() -> None:
+    """Frama-C refuses it: a size is split before the first statement, which may be one."""
+    net = random_net(11)
+    project = annotated(net.make(), net.options)
+    lines = project.files[f"{project.name}.c"].decode().splitlines()
+    after = [
+        line.strip() for before, line in pairwise(lines) if re.fullmatch(r" */\*@.*\*/", before)
+    ]
+    assert any("/*@ split n" in line for line in lines) and after
+    assert all(re.match(r"for |if |/\*@", line) for line in after)
 
 
 @pytest.mark.slow
