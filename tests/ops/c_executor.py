@@ -22,9 +22,9 @@ from relax_aot.verify.library import Guarded
 from relax_aot.verify.op_cases import Case, Run
 
 HEADERS = (
-    "check", "convert", "depthwise_lanes", "depthwise_s16", "gather_codes", "index", "integer",
-    "math", "math64", "multiply", "multiply_s16", "multiply_s8", "narrow", "requantize",
-    "requantize_lanes", "status", "tile_s16", "tile_s8", "window",
+    "check", "convert", "depthwise_3x3", "depthwise_lanes", "dot2_i16", "dot4_i8", "gather",
+    "index", "integer", "math", "math64", "multiply", "multiply_s16", "multiply_s8", "narrow",
+    "requantize", "requantize_lanes", "status", "window",
 )  # fmt: skip
 FLAGS = (
     *STRICT_FLAGS, "-Wno-unused-parameter", "-O1", "-ffp-contract=off", "-fno-strict-aliasing",
@@ -71,9 +71,9 @@ def _function(case_name: str, kernel: Kernel) -> tuple[str, str]:
     parameters += [f"const {C_TYPES[b.dtype]} *restrict {buffers[b.name]}" for b in kernel.inputs]
     written = (*kernel.outputs, *kernel.scratch)
     parameters += [f"{C_TYPES[b.dtype]} *restrict {buffers[b.name]}" for b in written]
-    result = "enum raot_status" if kernel.fallible else "void"
     bounds = Bounds.of(dict.fromkeys(symbols, (0, WIDE)))
     folded = fold_kernel(kernel, Known.at_start(kernel, bounds))
+    result = "enum raot_status" if folded.fallible else "void"
     body = print_kernel(folded, buffers, symbols, bounds)
     return f"{result} k_{case_name}({', '.join(parameters) or 'void'})", body
 
