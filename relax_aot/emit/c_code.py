@@ -23,7 +23,7 @@ from relax_aot.emit.c_lines import Lines
 from relax_aot.emit.c_micro import micro_call
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_proof import Hints
-from relax_aot.emit.c_windows import Window, window_of
+from relax_aot.emit.c_windows import Window, clamped, window_of
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.fold import fold_expr
 from relax_aot.ir.loops import (
@@ -160,7 +160,7 @@ class Printer:
     def _for(self, loop: For, scope: Scope, depth: int) -> None:
         window = window_of(loop)
         if window is not None:
-            self._window(window, scope, depth)
+            self._window(clamped(window, scope.bounds, scope.values), scope, depth)
             return
         if loop.stop - loop.start == 1:
             only = {loop.variable: loop.start}

@@ -82,6 +82,12 @@ class Scope:
     def bounds(self) -> Bounds:
         return self.known.bounds
 
+    @property
+    def values(self) -> dict[str, Dim]:
+        """What the indices that have names stand for."""
+        values = {c_name: dim for dim, c_name in self.lets.items()}
+        return {name: values[c] for name, c in self.names.items() if c in values}
+
     def inside(self, loop: For, c_name: str) -> Scope:
         known = self.known.inside(loop)
         return replace(self, names={**self.names, loop.variable: c_name}, known=known)

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod
 
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, prove_le
 from relax_aot.ir.loops import Binary, For, Index, Lit, Load, Select, Store
 from relax_aot.ir.types import DType
 
@@ -45,6 +46,34 @@ def window_of(loop: For) -> Window | None:
             return Window(to, loop.stop, *inside, source, step)
         case _:
             return None
+
+
+def clamped(window: Window, bounds: Bounds, values: Mapping[str, Dim]) -> Window:
+    """The same window with 0 <= first <= last <= count, as `raot_window_f32` asks for. `values`:
+    what named indices stand for."""
+
+    def proven(left: Dim, right: Dim) -> bool:
+        """With the names as they are, or with what they stand for, one after the other."""
+        if prove_le(left, right, bounds):
+            return True
+        for name, value in values.items():
+            if name in left.symbols | right.symbols:
+                inner = {name: value}
+                if proven(left.substitute(inner), right.substitute(inner)):
+                    return True
+        return False
+
+    zero, count = Dim.of(0), window.count
+    first, last = window.first, window.last
+    if not proven(last, count):
+        last = dim_min(last, count)
+    if not proven(zero, last):
+        last = dim_max(last, zero)
+    if not proven(zero, first):
+        first = dim_max(first, zero)
+    if not proven(first, last):
+        first = dim_min(first, last)
+    return replace(window, first=first, last=last)
 
 
 def _between(name: str, condition: object, count: Dim) -> tuple[Dim, Dim] | None:
