@@ -270,6 +270,19 @@ RAOT_FROM_FLOAT_NEAREST(u64, uint64_t)
 
 /* clang-format on */
 
+#if defined(__aarch64__)
+/* One addition of floats and one check of the range cost less than two checks: the sum is exact
+   where it lies within the type. */
+static inline int8_t raot_quantize_i8(float x, int32_t zero)
+{
+    return raot_f32_to_i8_sat(raot_rintf(x) + (float)zero);
+}
+
+static inline uint8_t raot_quantize_u8(float x, int32_t zero)
+{
+    return raot_f32_to_u8_sat(raot_rintf(x) + (float)zero);
+}
+#else
 static inline int8_t raot_quantize_i8(float x, int32_t zero)
 {
     return raot_isnanf(x) ? 0 : raot_clamp_i8(raot_f32_to_i16_nearest(x) + zero);
@@ -279,6 +292,7 @@ static inline uint8_t raot_quantize_u8(float x, int32_t zero)
 {
     return raot_isnanf(x) ? 0 : raot_clamp_u8(raot_f32_to_i16_nearest(x) + zero);
 }
+#endif
 
 /* bits / 2^drop to the nearest integer, halves to even; 0 < drop < 32. */
 static inline uint32_t raot_drop_bits(uint32_t bits, uint32_t drop)
