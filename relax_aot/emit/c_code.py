@@ -261,7 +261,8 @@ def print_kernel(
     given = given or {}
     printer = Printer(Names([*buffers.values(), *symbols.values(), *given, *taken]), hints)
     names = {**symbols, **{name: name for name in given}}
-    scope = Scope(names, Known.at_start(kernel, bounds, given), buffers, frozenset(given))
+    known = Known.at_start(kernel, bounds, given)
+    scope = Scope(names, known, buffers, frozenset(given), fixed=not symbols)
     printer.body(kernel.body, scope, 1)
     if kernel.fallible:
         printer.lines.add(1, "return RAOT_OK;")

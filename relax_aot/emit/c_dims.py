@@ -31,17 +31,26 @@ def dim_c(dim: Dim, names: Names, bounds: Bounds) -> str:
 
 
 def bound_dim_c(dim: Dim, names: Names, bounds: Bounds) -> tuple[str, int]:
-    """The same with how tightly it binds. What is subtracted stands behind what is added."""
-    if dim.is_constant:
-        return str(dim.constant), UNARY if dim.constant < 0 else ATOM
-    text, binds = "", SUM
-    for coefficient, factors in sorted(dim.terms, key=lambda term: (term[0] < 0, not term[1])):
+    """The same with how tightly it binds: what is added, what is subtracted, then a number; the
+    number is first where all else is subtracted."""
+    return _sum_c(dim.terms, names, bounds)
+
+
+Terms = tuple[tuple[int, Monomial], ...]
+
+
+def _sum_c(terms: Terms, names: Names, bounds: Bounds) -> tuple[str, int]:
+    text, binds = "0", ATOM
+    adds = any(coefficient > 0 and factors for coefficient, factors in terms)
+    for place, (coefficient, factors) in enumerate(
+        sorted(terms, key=lambda term: (adds and not term[1], term[0] < 0, not term[1]))
+    ):
         product, tight = _product_c(abs(coefficient), factors, names, bounds)
-        if text:
-            text += f" + {product}" if coefficient > 0 else f" - {product}"
+        if place:
+            text, binds = f"{text} {'+' if coefficient > 0 else '-'} {product}", SUM
         else:
             text, binds = (product, tight) if coefficient > 0 else (f"-{product}", UNARY)
-    return text, binds if len(dim.terms) == 1 else SUM
+    return text, binds
 
 
 def _product_c(
@@ -78,23 +87,36 @@ def _atom_c(atom: object, names: Names, bounds: Bounds) -> tuple[str, int]:
             raise AssertionError(atom)
 
 
-def linear_c(index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bounds: Bounds) -> str:
-    """The row-major position of an element, as `(i * columns + j) * depth + k`; as one sum where
-    that leaves no division."""
+def linear_c(
+    index: tuple[Dim, ...], shape: tuple[Dim, ...], names: Names, bounds: Bounds, *, flat: bool
+) -> str:
+    """The row-major position of an element, as `(i * columns + j) * depth + k` with the indices in
+    their order. As one sum where that leaves no division, and, if `flat`, where all sizes but the
+    first are numbers."""
     if any(map(_divides, index)) and not _divides(whole := row_major(index, shape)):
         return dim_c(whole, names, bounds)
-    total, known = Dim.of(0), dict(names)
+    terms: Terms = ()
+    known, fixed = dict(names), flat and all(size.is_constant for size in shape[1:])
+
+    def named(group: Terms) -> Dim:
+        name = f"({len(known)}"
+        known[name] = f"({_sum_c(group, known, bounds)[0]})"
+        return Dim.of(name)
+
     for position, size in zip(index, shape, strict=True):
-        if len(total.terms) > 1 and size != 1:
-            group = f"({len(known)}"
-            known[group] = f"({dim_c(total, known, bounds)})"
-            total = Dim.of(group)
-        if len(size.terms) > 1 and total != 0:
-            group = f"){len(known)}"
-            known[group] = f"({dim_c(size, names, bounds)})"
-            size = Dim.of(group)
-        total = total * size + position
-    return dim_c(total, known, bounds)
+        if terms and fixed:
+            terms = tuple((c * size.constant, factors) for c, factors in terms)
+        elif terms and size != 1:
+            total = named(terms) if len(terms) > 1 else Dim(terms)
+            factor = named(size.terms) if len(size.terms) > 1 else size
+            terms = (total * factor).terms
+        sums = {factors: coefficient for coefficient, factors in terms}
+        for coefficient, factors in position.terms:
+            sums[factors] = sums.get(factors, 0) + coefficient
+        terms = tuple(
+            (coefficient, factors) for factors, coefficient in sums.items() if coefficient
+        )
+    return _sum_c(terms, known, bounds)[0]
 
 
 def _divides(dim: Dim) -> bool:

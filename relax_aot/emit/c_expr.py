@@ -75,6 +75,8 @@ class Scope:
     buffers: Mapping[str, str]
     numbers: frozenset[str] = frozenset()
     """Scalars that take the place of numbers."""
+    fixed: bool = False
+    """The kernel has no symbolic size."""
     lets: Mapping[Dim, str] = field(default_factory=dict)
     """C names of the values that have one, so that an index is checked and used by one name."""
 
@@ -107,7 +109,9 @@ class Scope:
         return (named, ATOM) if named else bound_dim_c(dim, self.names, self.bounds)
 
     def element(self, buffer: Buffer, index: tuple[Dim, ...]) -> str:
-        at = linear_c(index, buffer.shape, self.names, self.bounds)
+        # By measure: in kernels with symbolic sizes, products within sums leave more registers.
+        flat = self.fixed or not all(size.is_constant for size in buffer.shape[:1])
+        at = linear_c(index, buffer.shape, self.names, self.bounds, flat=flat)
         return f"{self.buffers[buffer.name]}[{at}]"
 
 

@@ -63,7 +63,7 @@ RAOT_NOINLINE static void matmul_q(int32_t n, const float *restrict x,
         if (1 < height) {
             for (int32_t r = 1; r < 6; r++) {
                 for (int32_t c = 0; c < 8; c++) {
-                    sums[c + r * 32] = 0.0f;
+                    sums[r * 32 + c] = 0.0f;
                 }
             }
         }
@@ -71,7 +71,7 @@ RAOT_NOINLINE static void matmul_q(int32_t n, const float *restrict x,
         raot_multiply_f32(height, 8, levels, &x[i0_tile * 48], 8, wq_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
-                q[(i0_tile * 6 + r) * 8 + c] = sums[c + r * 32];
+                q[i0_tile * 48 + r * 8 + c] = sums[r * 32 + c];
             }
         }
     }
@@ -100,7 +100,7 @@ RAOT_NOINLINE static void matmul_concat_all_k(int32_t m, int32_t n, const float 
         if (1 < height) {
             for (int32_t r = 1; r < 6; r++) {
                 for (int32_t c = 0; c < 8; c++) {
-                    sums[c + r * 32] = 0.0f;
+                    sums[r * 32 + c] = 0.0f;
                 }
             }
         }
@@ -108,7 +108,7 @@ RAOT_NOINLINE static void matmul_concat_all_k(int32_t m, int32_t n, const float 
         raot_multiply_f32(height, 8, levels, &x[i0_tile * 48], 8, wk_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
-                all_k[(i0_tile * 6 + m + r) * 8 + c] = sums[c + r * 32];
+                all_k[i0_tile * 48 + m * 8 + r * 8 + c] = sums[r * 32 + c];
             }
         }
     }
@@ -123,7 +123,7 @@ RAOT_NOINLINE static void slice_k_next(int32_t m, int32_t n, const float *restri
 {
     for (int32_t i0 = 0; i0 < m; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
-            k_next[i0 * 8 + i1] = all_k[(i0 + n) * 8 + i1];
+            k_next[i0 * 8 + i1] = all_k[i0 * 8 + n * 8 + i1];
         }
     }
 }
@@ -171,33 +171,33 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                     const float q_at = seen[i0_strip * 48 + i2];
                     const float k_next_at = k_next[i1_tile * 32 + i2];
                     total = raot_fmaf(q_at, k_next_at, total);
-                    const float k_next_at_2 = k_next[(i1_tile * 4 + 1) * 8 + i2];
+                    const float k_next_at_2 = k_next[i1_tile * 32 + i2 + 8];
                     total_2 = raot_fmaf(q_at, k_next_at_2, total_2);
-                    const float k_next_at_3 = k_next[(i1_tile * 4 + 2) * 8 + i2];
+                    const float k_next_at_3 = k_next[i1_tile * 32 + i2 + 16];
                     total_3 = raot_fmaf(q_at, k_next_at_3, total_3);
-                    const float k_next_at_4 = k_next[(i1_tile * 4 + 3) * 8 + i2];
+                    const float k_next_at_4 = k_next[i1_tile * 32 + i2 + 24];
                     total_4 = raot_fmaf(q_at, k_next_at_4, total_4);
-                    const float q_at_2 = seen[(i0_strip * 6 + 1) * 8 + i2];
+                    const float q_at_2 = seen[i0_strip * 48 + i2 + 8];
                     total_5 = raot_fmaf(q_at_2, k_next_at, total_5);
                     total_6 = raot_fmaf(q_at_2, k_next_at_2, total_6);
                     total_7 = raot_fmaf(q_at_2, k_next_at_3, total_7);
                     total_8 = raot_fmaf(q_at_2, k_next_at_4, total_8);
-                    const float q_at_3 = seen[(i0_strip * 6 + 2) * 8 + i2];
+                    const float q_at_3 = seen[i0_strip * 48 + i2 + 16];
                     total_9 = raot_fmaf(q_at_3, k_next_at, total_9);
                     total_10 = raot_fmaf(q_at_3, k_next_at_2, total_10);
                     total_11 = raot_fmaf(q_at_3, k_next_at_3, total_11);
                     total_12 = raot_fmaf(q_at_3, k_next_at_4, total_12);
-                    const float q_at_4 = seen[(i0_strip * 6 + 3) * 8 + i2];
+                    const float q_at_4 = seen[i0_strip * 48 + i2 + 24];
                     total_13 = raot_fmaf(q_at_4, k_next_at, total_13);
                     total_14 = raot_fmaf(q_at_4, k_next_at_2, total_14);
                     total_15 = raot_fmaf(q_at_4, k_next_at_3, total_15);
                     total_16 = raot_fmaf(q_at_4, k_next_at_4, total_16);
-                    const float q_at_5 = seen[(i0_strip * 6 + 4) * 8 + i2];
+                    const float q_at_5 = seen[i0_strip * 48 + i2 + 32];
                     total_17 = raot_fmaf(q_at_5, k_next_at, total_17);
                     total_18 = raot_fmaf(q_at_5, k_next_at_2, total_18);
                     total_19 = raot_fmaf(q_at_5, k_next_at_3, total_19);
                     total_20 = raot_fmaf(q_at_5, k_next_at_4, total_20);
-                    const float q_at_6 = seen[(i0_strip * 6 + 5) * 8 + i2];
+                    const float q_at_6 = seen[i0_strip * 48 + i2 + 40];
                     total_21 = raot_fmaf(q_at_6, k_next_at, total_21);
                     total_22 = raot_fmaf(q_at_6, k_next_at_2, total_22);
                     total_23 = raot_fmaf(q_at_6, k_next_at_3, total_23);
@@ -207,26 +207,26 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 scores[i1_tile * 4 + 1] = total_2;
                 scores[i1_tile * 4 + 2] = total_3;
                 scores[i1_tile * 4 + 3] = total_4;
-                scores[i1_tile * 4 + m] = total_5;
-                scores[i1_tile * 4 + m + 1] = total_6;
-                scores[i1_tile * 4 + m + 2] = total_7;
-                scores[i1_tile * 4 + m + 3] = total_8;
-                scores[i1_tile * 4 + m * 2] = total_9;
-                scores[i1_tile * 4 + m * 2 + 1] = total_10;
-                scores[i1_tile * 4 + m * 2 + 2] = total_11;
-                scores[i1_tile * 4 + m * 2 + 3] = total_12;
-                scores[i1_tile * 4 + m * 3] = total_13;
-                scores[i1_tile * 4 + m * 3 + 1] = total_14;
-                scores[i1_tile * 4 + m * 3 + 2] = total_15;
-                scores[i1_tile * 4 + m * 3 + 3] = total_16;
-                scores[i1_tile * 4 + m * 4] = total_17;
-                scores[i1_tile * 4 + m * 4 + 1] = total_18;
-                scores[i1_tile * 4 + m * 4 + 2] = total_19;
-                scores[i1_tile * 4 + m * 4 + 3] = total_20;
-                scores[i1_tile * 4 + m * 5] = total_21;
-                scores[i1_tile * 4 + m * 5 + 1] = total_22;
-                scores[i1_tile * 4 + m * 5 + 2] = total_23;
-                scores[i1_tile * 4 + m * 5 + 3] = total_24;
+                scores[m + i1_tile * 4] = total_5;
+                scores[m + i1_tile * 4 + 1] = total_6;
+                scores[m + i1_tile * 4 + 2] = total_7;
+                scores[m + i1_tile * 4 + 3] = total_8;
+                scores[m * 2 + i1_tile * 4] = total_9;
+                scores[m * 2 + i1_tile * 4 + 1] = total_10;
+                scores[m * 2 + i1_tile * 4 + 2] = total_11;
+                scores[m * 2 + i1_tile * 4 + 3] = total_12;
+                scores[m * 3 + i1_tile * 4] = total_13;
+                scores[m * 3 + i1_tile * 4 + 1] = total_14;
+                scores[m * 3 + i1_tile * 4 + 2] = total_15;
+                scores[m * 3 + i1_tile * 4 + 3] = total_16;
+                scores[m * 4 + i1_tile * 4] = total_17;
+                scores[m * 4 + i1_tile * 4 + 1] = total_18;
+                scores[m * 4 + i1_tile * 4 + 2] = total_19;
+                scores[m * 4 + i1_tile * 4 + 3] = total_20;
+                scores[m * 5 + i1_tile * 4] = total_21;
+                scores[m * 5 + i1_tile * 4 + 1] = total_22;
+                scores[m * 5 + i1_tile * 4 + 2] = total_23;
+                scores[m * 5 + i1_tile * 4 + 3] = total_24;
             }
             for (int32_t i1 = m / 4 * 4; i1 < m; i1++) {
                 float total_25 = 0.0f;
@@ -238,18 +238,18 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 for (int32_t i2 = 0; i2 < 8; i2++) {
                     const float k_next_at_5 = k_next[i1 * 8 + i2];
                     total_25 = raot_fmaf(seen[i0_strip * 48 + i2], k_next_at_5, total_25);
-                    total_26 = raot_fmaf(seen[(i0_strip * 6 + 1) * 8 + i2], k_next_at_5, total_26);
-                    total_27 = raot_fmaf(seen[(i0_strip * 6 + 2) * 8 + i2], k_next_at_5, total_27);
-                    total_28 = raot_fmaf(seen[(i0_strip * 6 + 3) * 8 + i2], k_next_at_5, total_28);
-                    total_29 = raot_fmaf(seen[(i0_strip * 6 + 4) * 8 + i2], k_next_at_5, total_29);
-                    total_30 = raot_fmaf(seen[(i0_strip * 6 + 5) * 8 + i2], k_next_at_5, total_30);
+                    total_26 = raot_fmaf(seen[i0_strip * 48 + i2 + 8], k_next_at_5, total_26);
+                    total_27 = raot_fmaf(seen[i0_strip * 48 + i2 + 16], k_next_at_5, total_27);
+                    total_28 = raot_fmaf(seen[i0_strip * 48 + i2 + 24], k_next_at_5, total_28);
+                    total_29 = raot_fmaf(seen[i0_strip * 48 + i2 + 32], k_next_at_5, total_29);
+                    total_30 = raot_fmaf(seen[i0_strip * 48 + i2 + 40], k_next_at_5, total_30);
                 }
                 scores[i1] = total_25;
-                scores[i1 + m] = total_26;
-                scores[i1 + m * 2] = total_27;
-                scores[i1 + m * 3] = total_28;
-                scores[i1 + m * 4] = total_29;
-                scores[i1 + m * 5] = total_30;
+                scores[m + i1] = total_26;
+                scores[m * 2 + i1] = total_27;
+                scores[m * 3 + i1] = total_28;
+                scores[m * 4 + i1] = total_29;
+                scores[m * 5 + i1] = total_30;
             }
         }
         for (int32_t r = height / 6 * 6; r < height; r++) {
@@ -259,11 +259,11 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 float total_33 = 0.0f;
                 float total_34 = 0.0f;
                 for (int32_t i2 = 0; i2 < 8; i2++) {
-                    const float q_at_7 = seen[(i0_strip * 6 + r) * 8 + i2];
+                    const float q_at_7 = seen[i0_strip * 48 + r * 8 + i2];
                     total_31 = raot_fmaf(q_at_7, k_next[i1_tile * 32 + i2], total_31);
-                    total_32 = raot_fmaf(q_at_7, k_next[(i1_tile * 4 + 1) * 8 + i2], total_32);
-                    total_33 = raot_fmaf(q_at_7, k_next[(i1_tile * 4 + 2) * 8 + i2], total_33);
-                    total_34 = raot_fmaf(q_at_7, k_next[(i1_tile * 4 + 3) * 8 + i2], total_34);
+                    total_32 = raot_fmaf(q_at_7, k_next[i1_tile * 32 + i2 + 8], total_32);
+                    total_33 = raot_fmaf(q_at_7, k_next[i1_tile * 32 + i2 + 16], total_33);
+                    total_34 = raot_fmaf(q_at_7, k_next[i1_tile * 32 + i2 + 24], total_34);
                 }
                 scores[m * r + i1_tile * 4] = total_31;
                 scores[m * r + i1_tile * 4 + 1] = total_32;
@@ -274,7 +274,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 float total_35 = 0.0f;
                 for (int32_t i2 = 0; i2 < 8; i2++) {
                     total_35 =
-                        raot_fmaf(seen[(i0_strip * 6 + r) * 8 + i2], k_next[i1 * 8 + i2], total_35);
+                        raot_fmaf(seen[i0_strip * 48 + r * 8 + i2], k_next[i1 * 8 + i2], total_35);
                 }
                 scores[m * r + i1] = total_35;
             }
@@ -300,7 +300,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
         if (1 < height) {
             for (int32_t r = 1; r < 6; r++) {
                 for (int32_t c = 0; c < 8; c++) {
-                    sums[c + r * 32] = 0.0f;
+                    sums[r * 32 + c] = 0.0f;
                 }
             }
         }
@@ -308,7 +308,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
         raot_multiply_f32(height, 8, levels, shares, m, v_next, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
-                seen[(i0_strip * 6 + r) * 8 + c] = sums[c + r * 32];
+                seen[i0_strip * 48 + r * 8 + c] = sums[r * 32 + c];
             }
         }
     }
@@ -353,7 +353,7 @@ RAOT_NOINLINE static void matmul_concat_all_k_2(int32_t m, const float *restrict
     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
     raot_multiply_f32(1, 8, levels, x, 0, wk_packed, sums);
     for (int32_t c = 0; c < 8; c++) {
-        all_k[c + m * 8] = sums[c];
+        all_k[m * 8 + c] = sums[c];
     }
 }
 
@@ -366,7 +366,7 @@ RAOT_NOINLINE static void slice_k_next_2(int32_t m, const float *restrict all_k,
 {
     for (int32_t i0 = 0; i0 < m; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
-            k_next[i0 * 8 + i1] = all_k[(i0 + 1) * 8 + i1];
+            k_next[i0 * 8 + i1] = all_k[i0 * 8 + i1 + 8];
         }
     }
 }
@@ -388,60 +388,60 @@ RAOT_NOINLINE static void transpose_matmul_scores(int32_t m, const float *restri
         float total_6 = 0.0f;
         const float q_at = q[0];
         total = raot_fmaf(q_at, k_next[i0_tile * 48], total);
-        total_2 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 1) * 8], total_2);
-        total_3 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 2) * 8], total_3);
-        total_4 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 3) * 8], total_4);
-        total_5 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 4) * 8], total_5);
-        total_6 = raot_fmaf(q_at, k_next[(i0_tile * 6 + 5) * 8], total_6);
+        total_2 = raot_fmaf(q_at, k_next[i0_tile * 48 + 8], total_2);
+        total_3 = raot_fmaf(q_at, k_next[i0_tile * 48 + 16], total_3);
+        total_4 = raot_fmaf(q_at, k_next[i0_tile * 48 + 24], total_4);
+        total_5 = raot_fmaf(q_at, k_next[i0_tile * 48 + 32], total_5);
+        total_6 = raot_fmaf(q_at, k_next[i0_tile * 48 + 40], total_6);
         const float q_at_2 = q[1];
         total = raot_fmaf(q_at_2, k_next[i0_tile * 48 + 1], total);
-        total_2 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 1) * 8 + 1], total_2);
-        total_3 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 2) * 8 + 1], total_3);
-        total_4 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 3) * 8 + 1], total_4);
-        total_5 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 4) * 8 + 1], total_5);
-        total_6 = raot_fmaf(q_at_2, k_next[(i0_tile * 6 + 5) * 8 + 1], total_6);
+        total_2 = raot_fmaf(q_at_2, k_next[i0_tile * 48 + 9], total_2);
+        total_3 = raot_fmaf(q_at_2, k_next[i0_tile * 48 + 17], total_3);
+        total_4 = raot_fmaf(q_at_2, k_next[i0_tile * 48 + 25], total_4);
+        total_5 = raot_fmaf(q_at_2, k_next[i0_tile * 48 + 33], total_5);
+        total_6 = raot_fmaf(q_at_2, k_next[i0_tile * 48 + 41], total_6);
         const float q_at_3 = q[2];
         total = raot_fmaf(q_at_3, k_next[i0_tile * 48 + 2], total);
-        total_2 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 1) * 8 + 2], total_2);
-        total_3 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 2) * 8 + 2], total_3);
-        total_4 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 3) * 8 + 2], total_4);
-        total_5 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 4) * 8 + 2], total_5);
-        total_6 = raot_fmaf(q_at_3, k_next[(i0_tile * 6 + 5) * 8 + 2], total_6);
+        total_2 = raot_fmaf(q_at_3, k_next[i0_tile * 48 + 10], total_2);
+        total_3 = raot_fmaf(q_at_3, k_next[i0_tile * 48 + 18], total_3);
+        total_4 = raot_fmaf(q_at_3, k_next[i0_tile * 48 + 26], total_4);
+        total_5 = raot_fmaf(q_at_3, k_next[i0_tile * 48 + 34], total_5);
+        total_6 = raot_fmaf(q_at_3, k_next[i0_tile * 48 + 42], total_6);
         const float q_at_4 = q[3];
         total = raot_fmaf(q_at_4, k_next[i0_tile * 48 + 3], total);
-        total_2 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 1) * 8 + 3], total_2);
-        total_3 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 2) * 8 + 3], total_3);
-        total_4 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 3) * 8 + 3], total_4);
-        total_5 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 4) * 8 + 3], total_5);
-        total_6 = raot_fmaf(q_at_4, k_next[(i0_tile * 6 + 5) * 8 + 3], total_6);
+        total_2 = raot_fmaf(q_at_4, k_next[i0_tile * 48 + 11], total_2);
+        total_3 = raot_fmaf(q_at_4, k_next[i0_tile * 48 + 19], total_3);
+        total_4 = raot_fmaf(q_at_4, k_next[i0_tile * 48 + 27], total_4);
+        total_5 = raot_fmaf(q_at_4, k_next[i0_tile * 48 + 35], total_5);
+        total_6 = raot_fmaf(q_at_4, k_next[i0_tile * 48 + 43], total_6);
         const float q_at_5 = q[4];
         total = raot_fmaf(q_at_5, k_next[i0_tile * 48 + 4], total);
-        total_2 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 1) * 8 + 4], total_2);
-        total_3 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 2) * 8 + 4], total_3);
-        total_4 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 3) * 8 + 4], total_4);
-        total_5 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 4) * 8 + 4], total_5);
-        total_6 = raot_fmaf(q_at_5, k_next[(i0_tile * 6 + 5) * 8 + 4], total_6);
+        total_2 = raot_fmaf(q_at_5, k_next[i0_tile * 48 + 12], total_2);
+        total_3 = raot_fmaf(q_at_5, k_next[i0_tile * 48 + 20], total_3);
+        total_4 = raot_fmaf(q_at_5, k_next[i0_tile * 48 + 28], total_4);
+        total_5 = raot_fmaf(q_at_5, k_next[i0_tile * 48 + 36], total_5);
+        total_6 = raot_fmaf(q_at_5, k_next[i0_tile * 48 + 44], total_6);
         const float q_at_6 = q[5];
         total = raot_fmaf(q_at_6, k_next[i0_tile * 48 + 5], total);
-        total_2 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 1) * 8 + 5], total_2);
-        total_3 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 2) * 8 + 5], total_3);
-        total_4 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 3) * 8 + 5], total_4);
-        total_5 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 4) * 8 + 5], total_5);
-        total_6 = raot_fmaf(q_at_6, k_next[(i0_tile * 6 + 5) * 8 + 5], total_6);
+        total_2 = raot_fmaf(q_at_6, k_next[i0_tile * 48 + 13], total_2);
+        total_3 = raot_fmaf(q_at_6, k_next[i0_tile * 48 + 21], total_3);
+        total_4 = raot_fmaf(q_at_6, k_next[i0_tile * 48 + 29], total_4);
+        total_5 = raot_fmaf(q_at_6, k_next[i0_tile * 48 + 37], total_5);
+        total_6 = raot_fmaf(q_at_6, k_next[i0_tile * 48 + 45], total_6);
         const float q_at_7 = q[6];
         total = raot_fmaf(q_at_7, k_next[i0_tile * 48 + 6], total);
-        total_2 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 1) * 8 + 6], total_2);
-        total_3 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 2) * 8 + 6], total_3);
-        total_4 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 3) * 8 + 6], total_4);
-        total_5 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 4) * 8 + 6], total_5);
-        total_6 = raot_fmaf(q_at_7, k_next[(i0_tile * 6 + 5) * 8 + 6], total_6);
+        total_2 = raot_fmaf(q_at_7, k_next[i0_tile * 48 + 14], total_2);
+        total_3 = raot_fmaf(q_at_7, k_next[i0_tile * 48 + 22], total_3);
+        total_4 = raot_fmaf(q_at_7, k_next[i0_tile * 48 + 30], total_4);
+        total_5 = raot_fmaf(q_at_7, k_next[i0_tile * 48 + 38], total_5);
+        total_6 = raot_fmaf(q_at_7, k_next[i0_tile * 48 + 46], total_6);
         const float q_at_8 = q[7];
         total = raot_fmaf(q_at_8, k_next[i0_tile * 48 + 7], total);
-        total_2 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 1) * 8 + 7], total_2);
-        total_3 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 2) * 8 + 7], total_3);
-        total_4 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 3) * 8 + 7], total_4);
-        total_5 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 4) * 8 + 7], total_5);
-        total_6 = raot_fmaf(q_at_8, k_next[(i0_tile * 6 + 5) * 8 + 7], total_6);
+        total_2 = raot_fmaf(q_at_8, k_next[i0_tile * 48 + 15], total_2);
+        total_3 = raot_fmaf(q_at_8, k_next[i0_tile * 48 + 23], total_3);
+        total_4 = raot_fmaf(q_at_8, k_next[i0_tile * 48 + 31], total_4);
+        total_5 = raot_fmaf(q_at_8, k_next[i0_tile * 48 + 39], total_5);
+        total_6 = raot_fmaf(q_at_8, k_next[i0_tile * 48 + 47], total_6);
         scores[i0_tile * 6] = total;
         scores[i0_tile * 6 + 1] = total_2;
         scores[i0_tile * 6 + 2] = total_3;

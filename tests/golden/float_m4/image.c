@@ -54,14 +54,14 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                     for (int32_t i5 = 0; i5 < 3; i5++) {
                         for (int32_t i6 = 0; i6 < 3; i6++) {
                             const int32_t first = raot_min_i32(
-                                raot_max_i32(raot_floor_div(-i6, 2) + 1 - i3_piece * 32, 0), wide);
+                                raot_max_i32(raot_floor_div(-i6, 2) - i3_piece * 32 + 1, 0), wide);
                             const int32_t last = raot_max_i32(
                                 first,
                                 raot_min_i32(raot_min_i32((width - i6) / 2 + 1, (width + 1) / 2) -
                                                  i3_piece * 32,
                                              wide));
                             const int32_t first_2 = raot_min_i32(
-                                high, raot_max_i32(raot_floor_div(-i5, 2) + 1 - i2_lines, 0));
+                                high, raot_max_i32(raot_floor_div(-i5, 2) - i2_lines + 1, 0));
                             const int32_t last_2 = raot_max_i32(
                                 first_2,
                                 raot_min_i32(raot_min_i32((height + 1) / 2,
@@ -75,7 +75,7 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                             }
                             for (int32_t g = first_2; g < last_2; g++) {
                                 raot_window_f32(
-                                    &panel[g * wide + ((i4 * 3 + i5) * 3 + i6) * 32], wide, first,
+                                    &panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide], wide, first,
                                     last, image,
                                     ((i0 * 3 + i4) * height + g * 2 + i2_lines * 2 + i5 - 1) *
                                             width +
@@ -84,7 +84,7 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                             }
                             for (int32_t g = last_2; g < high; g++) {
                                 for (int32_t x = 0; x < wide; x++) {
-                                    panel[g * wide + ((i4 * 3 + i5) * 3 + i6) * 32 + x] = 0.0f;
+                                    panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide + x] = 0.0f;
                                 }
                             }
                         }
@@ -94,7 +94,7 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                     float sums[128];
                     for (int32_t r = 0; r < 4; r++) {
                         for (int32_t c = 0; c < 32; c++) {
-                            sums[c + r * 32] = 0.0f;
+                            sums[r * 32 + c] = 0.0f;
                         }
                     }
                     const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {27, 1, 32}};
@@ -165,7 +165,7 @@ RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t
                     float peak_5 = -RAOT_INFINITY;
                     float peak_6 = -RAOT_INFINITY;
                     const int32_t i4_end = raot_max_i32(1 - i2 * 2, 0);
-                    const int32_t i4_end_2 = raot_min_i32((height + 1) / 2 + 1 - i2 * 2, 3);
+                    const int32_t i4_end_2 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
                     for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
                         peak = raot_maxf(
                             peak, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
@@ -222,7 +222,7 @@ RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t
                 for (int32_t i3 = i3_high / 6 * 6; i3 < i3_high; i3++) {
                     float peak_7 = -RAOT_INFINITY;
                     const int32_t i4_end_3 = raot_max_i32(1 - i2 * 2, 0);
-                    const int32_t i4_end_4 = raot_min_i32((height + 1) / 2 + 1 - i2 * 2, 3);
+                    const int32_t i4_end_4 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
                     for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
                         peak_7 = raot_maxf(
                             peak_7, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
@@ -239,7 +239,7 @@ RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t
                 for (int32_t i3 = i3_high; i3 < (width + 1) / 2; i3++) {
                     float peak_8 = -RAOT_INFINITY;
                     const int32_t i4_end_5 = raot_max_i32(1 - i2 * 2, 0);
-                    const int32_t i4_end_6 = raot_min_i32((height + 1) / 2 + 1 - i2 * 2, 3);
+                    const int32_t i4_end_6 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
                     for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
                         const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3, 2);
                         for (int32_t i5 = 0; i5 < i5_end; i5++) {
@@ -283,7 +283,7 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(int32_t batch, int32_t height
                     float total_6 = b2_at;
                     const int32_t i4_end = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
                     const int32_t i4_end_2 =
-                        raot_min_i32(raot_floor_div((height + 3) / 4 + 1 - i2, 2) + 1, 3);
+                        raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
                     for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
                         const float w2_at = w2[(i1 * 3 + i4) * 3];
                         total = raot_fmaf(
@@ -368,7 +368,7 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(int32_t batch, int32_t height
                     float total_7 = b2[i1];
                     const int32_t i4_end_3 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
                     const int32_t i4_end_4 =
-                        raot_min_i32(raot_floor_div((height + 3) / 4 + 1 - i2, 2) + 1, 3);
+                        raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
                     for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
                         total_7 = raot_fmaf(
                             pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
@@ -390,17 +390,17 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(int32_t batch, int32_t height
                         total_7 *
                         raot_at_leastf(raot_at_mostf(total_7 * 0.16666667f + 0.5f, 1.0f), 0.0f);
                 }
-                for (int32_t i3_border = 0; i3_border < (width + 1) / 2 + 1 - i3_high;
+                for (int32_t i3_border = 0; i3_border < (width + 1) / 2 - i3_high + 1;
                                                             i3_border++) {
                     const int32_t i3_2 = i3_high * raot_min_i32(1, i3_border) + i3_border -
                                          raot_min_i32(1, i3_border);
                     float total_8 = b2[i1];
                     const int32_t i4_end_5 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
                     const int32_t i4_end_6 =
-                        raot_min_i32(raot_floor_div((height + 3) / 4 + 1 - i2, 2) + 1, 3);
+                        raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
                     for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
                         const int32_t i5_end = raot_max_i32(1 - i3_2, 0);
-                        const int32_t i5_end_2 = raot_min_i32((width + 1) / 2 + 1 - i3_2, 3);
+                        const int32_t i5_end_2 = raot_min_i32((width + 1) / 2 - i3_2 + 1, 3);
                         for (int32_t i5 = i5_end; i5 < i5_end_2; i5++) {
                             total_8 = raot_fmaf(
                                 pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
@@ -436,7 +436,7 @@ RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t w
                 float sums[128];
                 for (int32_t r = 0; r < 4; r++) {
                     for (int32_t c = 0; c < 32; c++) {
-                        sums[c + r * 32] = b3[i1_tile * 4 + r];
+                        sums[r * 32 + c] = b3[i1_tile * 4 + r];
                     }
                 }
                 const struct raot_level levels[3] =
@@ -455,7 +455,7 @@ RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t w
                                  ((width + 1) / 2) +
                              c + i3_panel * 32 -
                              (c + i3_panel * 32) / ((width + 1) / 2) * ((width + 1) / 2)] =
-                            sums[c + r * 32] +
+                            sums[r * 32 + c] +
                             heat[((i0 * 8 + i1_tile * 4 + r) * ((height + 3) / 4) +
                                   (c + i3_panel * 32) / ((width + 1) / 2)) *
                                      ((width + 1) / 2) +

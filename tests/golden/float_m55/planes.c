@@ -42,12 +42,12 @@ RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const floa
                 const int32_t first_2 = raot_floor_div(-i4, 2) + 1;
                 for (int32_t g = 0; g < first_2; g++) {
                     for (int32_t x_2 = 0; x_2 < 6; x_2++) {
-                        panel[((i3 * 3 + i4) * 3 + i5) * 32 + x_2] = 0.0f;
+                        panel[i3 * 288 + i4 * 96 + i5 * 32 + x_2] = 0.0f;
                     }
                 }
                 for (int32_t g = first_2; g < 5; g++) {
-                    raot_window_f32(&panel[((i3 * 3 + i4) * 3 + i5) * 32 + g * 6], 6, first, last,
-                                    x, (g * 2 + i3 * 10 + i4 - 1) * 11 + i5 - 1, 2);
+                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + g * 6], 6, first, last, x,
+                                    i3 * 110 + g * 22 + i4 * 11 + i5 - 12, 2);
                 }
             }
         }
@@ -57,7 +57,7 @@ RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const floa
         float sums[192];
         for (int32_t r = 0; r < 6; r++) {
             for (int32_t c = 0; c < 32; c++) {
-                sums[c + r * 32] = 0.0f;
+                sums[r * 32 + c] = 0.0f;
             }
         }
         const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {27, 1, 32}};
@@ -65,8 +65,8 @@ RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const floa
         for (int32_t r = 0; r < height; r++) {
             for (int32_t g = 0; g < 5; g++) {
                 for (int32_t x_2 = 0; x_2 < 6; x_2++) {
-                    first_on[((i0_tile * 6 + r) * 5 + g) * 6 + x_2] =
-                        raot_at_leastf(sums[g * 6 + r * 32 + x_2], 0.0f);
+                    first_on[i0_tile * 180 + r * 30 + g * 6 + x_2] =
+                        raot_at_leastf(sums[r * 32 + g * 6 + x_2], 0.0f);
                 }
             }
         }
@@ -91,38 +91,38 @@ RAOT_NOINLINE static void conv_each(const float *restrict first_on, const float 
             const int32_t i3_end = raot_max_i32(1 - i1, 0);
             const int32_t i3_end_2 = raot_min_i32(6 - i1, 3);
             for (int32_t i3 = i3_end; i3 < i3_end_2; i3++) {
-                const float first_on_at = first_on[(i0 * 5 + i1 + i3 - 1) * 6];
-                const float b_at = b[(i0 * 3 + i3) * 3];
+                const float first_on_at = first_on[i0 * 30 + i1 * 6 + i3 * 6 - 6];
+                const float b_at = b[i0 * 9 + i3 * 3];
                 total_2 = raot_fmaf(first_on_at, b_at, total_2);
-                const float first_on_at_2 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 1];
+                const float first_on_at_2 = first_on[i0 * 30 + i1 * 6 + i3 * 6 - 5];
                 total_3 = raot_fmaf(first_on_at_2, b_at, total_3);
-                const float first_on_at_3 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 2];
+                const float first_on_at_3 = first_on[i0 * 30 + i1 * 6 + i3 * 6 - 4];
                 total_4 = raot_fmaf(first_on_at_3, b_at, total_4);
-                const float first_on_at_4 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 3];
+                const float first_on_at_4 = first_on[i0 * 30 + i1 * 6 + i3 * 6 - 3];
                 total_5 = raot_fmaf(first_on_at_4, b_at, total_5);
-                const float first_on_at_5 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 4];
+                const float first_on_at_5 = first_on[i0 * 30 + i1 * 6 + i3 * 6 - 2];
                 total_6 = raot_fmaf(first_on_at_5, b_at, total_6);
-                const float b_at_2 = b[(i0 * 3 + i3) * 3 + 1];
+                const float b_at_2 = b[i0 * 9 + i3 * 3 + 1];
                 total = raot_fmaf(first_on_at, b_at_2, total);
                 total_2 = raot_fmaf(first_on_at_2, b_at_2, total_2);
                 total_3 = raot_fmaf(first_on_at_3, b_at_2, total_3);
                 total_4 = raot_fmaf(first_on_at_4, b_at_2, total_4);
                 total_5 = raot_fmaf(first_on_at_5, b_at_2, total_5);
-                const float first_on_at_6 = first_on[(i0 * 5 + i1 + i3 - 1) * 6 + 5];
+                const float first_on_at_6 = first_on[i0 * 30 + i1 * 6 + i3 * 6 - 1];
                 total_6 = raot_fmaf(first_on_at_6, b_at_2, total_6);
-                const float b_at_3 = b[(i0 * 3 + i3) * 3 + 2];
+                const float b_at_3 = b[i0 * 9 + i3 * 3 + 2];
                 total = raot_fmaf(first_on_at_2, b_at_3, total);
                 total_2 = raot_fmaf(first_on_at_3, b_at_3, total_2);
                 total_3 = raot_fmaf(first_on_at_4, b_at_3, total_3);
                 total_4 = raot_fmaf(first_on_at_5, b_at_3, total_4);
                 total_5 = raot_fmaf(first_on_at_6, b_at_3, total_5);
             }
-            each[(i0 * 5 + i1) * 6] = total;
-            each[(i0 * 5 + i1) * 6 + 1] = total_2;
-            each[(i0 * 5 + i1) * 6 + 2] = total_3;
-            each[(i0 * 5 + i1) * 6 + 3] = total_4;
-            each[(i0 * 5 + i1) * 6 + 4] = total_5;
-            each[(i0 * 5 + i1) * 6 + 5] = total_6;
+            each[i0 * 30 + i1 * 6] = total;
+            each[i0 * 30 + i1 * 6 + 1] = total_2;
+            each[i0 * 30 + i1 * 6 + 2] = total_3;
+            each[i0 * 30 + i1 * 6 + 3] = total_4;
+            each[i0 * 30 + i1 * 6 + 4] = total_5;
+            each[i0 * 30 + i1 * 6 + 5] = total_6;
         }
     }
 }
@@ -143,7 +143,7 @@ RAOT_NOINLINE static void conv_relu_point_on(const float *restrict each, const f
         if (1 != 0) {
             for (int32_t r = 1; r < 6; r++) {
                 for (int32_t c_2 = 0; c_2 < 30; c_2++) {
-                    sums[c_2 + r * 32] = 0.0f;
+                    sums[r * 32 + c_2] = 0.0f;
                 }
             }
         }
@@ -151,7 +151,7 @@ RAOT_NOINLINE static void conv_relu_point_on(const float *restrict each, const f
         raot_multiply_f32(height, 30, levels, &c[i0_tile * 48], 8, each, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c_2 = 0; c_2 < 30; c_2++) {
-                point_on[c_2 + i0_tile * 180 + r * 30] = raot_at_leastf(sums[c_2 + r * 32], 0.0f);
+                point_on[c_2 + i0_tile * 180 + r * 30] = raot_at_leastf(sums[r * 32 + c_2], 0.0f);
             }
         }
     }
@@ -173,16 +173,16 @@ RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *re
                 const int32_t last_2 = raot_min_i32(6 - i4, 5);
                 for (int32_t g = 0; g < first_2; g++) {
                     for (int32_t x = 0; x < 6; x++) {
-                        panel[((i3 * 3 + i4) * 3 + i5) * 32 + x] = 0.0f;
+                        panel[i3 * 288 + i4 * 96 + i5 * 32 + x] = 0.0f;
                     }
                 }
                 for (int32_t g = first_2; g < last_2; g++) {
-                    raot_window_f32(&panel[((i3 * 3 + i4) * 3 + i5) * 32 + g * 6], 6, first, last,
-                                    point_on, (g + i3 * 5 + i4 - 1) * 6 + i5 - 1, 1);
+                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + g * 6], 6, first, last,
+                                    point_on, i3 * 30 + g * 6 + i4 * 6 + i5 - 7, 1);
                 }
                 for (int32_t g = last_2; g < 5; g++) {
                     for (int32_t x = 0; x < 6; x++) {
-                        panel[((i3 * 3 + i4) * 3 + i5) * 32 + x + 24] = 0.0f;
+                        panel[i3 * 288 + i4 * 96 + i5 * 32 + x + 24] = 0.0f;
                     }
                 }
             }
@@ -192,7 +192,7 @@ RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *re
     for (int32_t r = 0; r < 4; r++) {
         for (int32_t g = 0; g < 5; g++) {
             for (int32_t x = 0; x < 6; x++) {
-                sums[g * 6 + r * 32 + x] = 0.0f;
+                sums[r * 32 + g * 6 + x] = 0.0f;
             }
         }
     }
@@ -201,7 +201,7 @@ RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *re
     for (int32_t r = 0; r < 4; r++) {
         for (int32_t g = 0; g < 5; g++) {
             for (int32_t x = 0; x < 6; x++) {
-                y[(g + r * 5) * 6 + x] = sums[g * 6 + r * 32 + x];
+                y[r * 30 + g * 6 + x] = sums[r * 32 + g * 6 + x];
             }
         }
     }

@@ -70,13 +70,13 @@ conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8
         for (int32_t i1 = 0; i1 < 4; i1++) {
             for (int32_t y = 0; y < 3; y++) {
                 for (int32_t x_2 = 0; x_2 < 2; x_2++) {
-                    sum[((i0 * 4 + i1) * 3 + y) * 2 + x_2] = raot_clamp_i8(raot_shr_i32(
+                    sum[i0 * 24 + i1 * 6 + y * 2 + x_2] = raot_clamp_i8(raot_shr_i32(
                         (int32_t)raot_clamp_i8(
                             raot_add_i32(raot_f32_to_i32_nearest(
                                              (float)sums[i1 * 16 + x_2 + y * 2] * 0.0078125f),
                                          3)) *
                                 2097152 +
-                            (int32_t)x[((i0 * 4 + i1) * 3 + y) * 2 + x_2] * 2097152 - 5242881,
+                            (int32_t)x[i0 * 24 + i1 * 6 + y * 2 + x_2] * 2097152 - 5242881,
                         21));
                 }
             }
@@ -97,17 +97,16 @@ RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_cod
             float lane1 = 0.0f;
             float lane2 = 0.0f;
             float lane3 = 0.0f;
-            const float number =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6] - 3) * 0.0625f;
+            const float number = (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12] - 3) * 0.0625f;
             lane0 = lane0 + number;
             const float number_2 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 1] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 1] - 3) * 0.0625f;
             lane1 = lane1 + number_2;
             const float number_3 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 2] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 2] - 3) * 0.0625f;
             lane2 = lane2 + number_3;
             const float number_4 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 3] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 3] - 3) * 0.0625f;
             lane3 = lane3 + number_4;
             float total = lane0 + lane2 + (lane1 + lane3);
             float lane0_2 = 0.0f;
@@ -115,29 +114,29 @@ RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_cod
             float lane2_2 = 0.0f;
             float lane3_2 = 0.0f;
             const float number_5 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 6] - 3) * 0.0625f;
             lane0_2 = lane0_2 + number_5;
             const float number_6 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 1] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 7] - 3) * 0.0625f;
             lane1_2 = lane1_2 + number_6;
             const float number_7 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 2] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 8] - 3) * 0.0625f;
             lane2_2 = lane2_2 + number_7;
             const float number_8 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 3] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 9] - 3) * 0.0625f;
             lane3_2 = lane3_2 + number_8;
             float total_2 = lane0_2 + lane2_2 + (lane1_2 + lane3_2);
             const float number_9 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 4] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 4] - 3) * 0.0625f;
             total = total + number_9;
             const float number_10 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 4] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 10] - 3) * 0.0625f;
             total_2 = total_2 + number_10;
             const float number_11 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2) * 6 + 5] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 5] - 3) * 0.0625f;
             total = total + number_11;
             const float number_12 =
-                (float)((int32_t)gf_codes[(i0 * 4 + i1_tile * 2 + 1) * 6 + 5] - 3) * 0.0625f;
+                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 11] - 3) * 0.0625f;
             total_2 = total_2 + number_12;
             g_codes[i0 * 4 + i1_tile * 2] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
             g_codes[i0 * 4 + i1_tile * 2 + 1] = raot_quantize_i8(total_2 / 6.0f / 0.0625f, 3);
@@ -188,8 +187,8 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
         raot_dot4_i8(sums, rows, m_blocks, m_start, &sizes_2);
         for (int32_t p = 0; p < positions; p++) {
             for (int32_t i1 = 0; i1 < 5; i1++) {
-                q[(p + tile * 24) * 5 + i1] = raot_clamp_i8(raot_add_i32(
-                    raot_f32_to_i32_nearest((float)sums[i1 + p * 16] * 0.0078125f), 3));
+                q[p * 5 + tile * 120 + i1] = raot_clamp_i8(raot_add_i32(
+                    raot_f32_to_i32_nearest((float)sums[p * 16 + i1] * 0.0078125f), 3));
             }
         }
     }

@@ -54,7 +54,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
         const int32_t i4_first = raot_max_i32(1 - i1, 0);
         const int32_t i4_last = raot_min_i32(8 - i1, 3);
         const int32_t i1_rest_2 = (two * 2 + 1) / 7;
-        const int32_t i1_2 = two * 2 + 1 - i1_rest_2 * 7;
+        const int32_t i1_2 = two * 2 - i1_rest_2 * 7 + 1;
         const int32_t i3_first_2 = raot_max_i32(1 - i1_rest_2, 0);
         const int32_t i3_last_2 = raot_min_i32(7 - i1_rest_2, 3);
         const int32_t i4_first_2 = raot_max_i32(1 - i1_2, 0);
@@ -71,8 +71,8 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .count3 = 1,
                 .step3 = 0,
             };
-            raot_columns_s8(columns, &t0[((i1_rest + i3_first - 1) * 7 + i1 + i4_first - 1) * 3],
-                            &t0[((i1_rest_2 + i3_first_2 - 1) * 7 + i1_2 + i4_first_2 - 1) * 3],
+            raot_columns_s8(columns, &t0[i1_rest * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
+                            &t0[i1_rest_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
                             &sizes);
         } else {
             const struct raot_column sizes_2 = {
@@ -94,7 +94,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .last3 = 1,
                 .step3 = 0,
             };
-            raot_column_s8(columns, &t0[((i1_rest + i3_first - 1) * 7 + i1 + i4_first - 1) * 3],
+            raot_column_s8(columns, &t0[i1_rest * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
                            &sizes_2);
             const struct raot_column sizes_3 = {
                 .zero = -5,
@@ -116,7 +116,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .step3 = 0,
             };
             raot_column_s8(&columns[2],
-                           &t0[((i1_rest_2 + i3_first_2 - 1) * 7 + i1_2 + i4_first_2 - 1) * 3],
+                           &t0[i1_rest_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
                            &sizes_3);
         }
         raot_multiply_s16(sums, t1_pairs, columns, t1_start, 8, 9);
@@ -126,14 +126,14 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 INT64_C(31));
             const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
             const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts[i2]);
-            t3_2[(i1 + i1_rest * 7) * 8 + i2] =
+            t3_2[i1_rest * 56 + i1 * 8 + i2] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             const int32_t high_2 = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
                 INT64_C(31));
             const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
             const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts[i2]);
-            t3_2[(i1_2 + i1_rest_2 * 7) * 8 + i2] =
+            t3_2[i1_rest_2 * 56 + i1_2 * 8 + i2] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
         }
     }
@@ -180,7 +180,7 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
                     INT64_C(31));
                 const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
                 const int32_t shifted = raot_shr_i32(sum, depthwise_conv_2d_shifts[i2]);
-                t6_3[(i0 * 7 + i1) * 8 + i2] =
+                t6_3[i0 * 56 + i1 * 8 + i2] =
                     raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             }
         }
@@ -203,7 +203,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
         const int32_t i1_rest = two * 2 / 7;
         const int32_t i1 = two * 2 - i1_rest * 7;
         const int32_t i1_rest_2 = (two * 2 + 1) / 7;
-        const int32_t i1_2 = two * 2 + 1 - i1_rest_2 * 7;
+        const int32_t i1_2 = two * 2 - i1_rest_2 * 7 + 1;
         const struct raot_columns sizes = {
             .count0 = 1,
             .step0 = 0,
@@ -214,7 +214,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(columns, &t6_3[(i1 + i1_rest * 7) * 8], &t6_3[(i1_2 + i1_rest_2 * 7) * 8],
+        raot_columns_s8(columns, &t6_3[i1_rest * 56 + i1 * 8], &t6_3[i1_rest_2 * 56 + i1_2 * 8],
                         &sizes);
         raot_multiply_s16(sums, t7_pairs, columns, t7_start, 4, 2);
         for (int32_t i2 = 0; i2 < 4; i2++) {
@@ -223,14 +223,14 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
                 INT64_C(31));
             const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
             const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts_2[i2]);
-            t9_2[(i1 + i1_rest * 7) * 4 + i2] =
+            t9_2[i1_rest * 28 + i1 * 4 + i2] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             const int32_t high_2 = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
                 INT64_C(31));
             const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
             const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts_2[i2]);
-            t9_2[(i1_2 + i1_rest_2 * 7) * 4 + i2] =
+            t9_2[i1_rest_2 * 28 + i1_2 * 4 + i2] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
         }
     }
@@ -247,15 +247,15 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
             for (int32_t i2 = 0; i2 < 4; i2++) {
                 int32_t total = 0;
                 int32_t count = 0;
-                total = raot_add_i32(total, t9_2[(i0 * 14 + i1 * 2) * 4 + i2]);
+                total = raot_add_i32(total, t9_2[i0 * 56 + i1 * 8 + i2]);
                 count = raot_add_i32(count, 1);
-                total = raot_add_i32(total, t9_2[(i0 * 14 + i1 * 2 + 1) * 4 + i2]);
+                total = raot_add_i32(total, t9_2[i0 * 56 + i1 * 8 + i2 + 4]);
                 count = raot_add_i32(count, 1);
-                total = raot_add_i32(total, t9_2[((i0 * 2 + 1) * 7 + i1 * 2) * 4 + i2]);
+                total = raot_add_i32(total, t9_2[i0 * 56 + i1 * 8 + i2 + 28]);
                 count = raot_add_i32(count, 1);
-                total = raot_add_i32(total, t9_2[((i0 * 2 + 1) * 7 + i1 * 2 + 1) * 4 + i2]);
+                total = raot_add_i32(total, t9_2[i0 * 56 + i1 * 8 + i2 + 32]);
                 count = raot_add_i32(count, 1);
-                t10[(i0 * 3 + i1) * 4 + i2] =
+                t10[i0 * 12 + i1 * 4 + i2] =
                     (int8_t)raot_div_i32(total < 0 ? raot_sub_i32(total, raot_div_i32(count, 2))
                                              : raot_add_i32(total, raot_div_i32(count, 2)),
                                          count);

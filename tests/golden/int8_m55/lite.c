@@ -60,7 +60,7 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *rest
             .width = 7,
             .column_step = 3,
         };
-        raot_im2col_nhwc_s8(strip, &t0[(i0 + i3_first - 1) * 21], &sizes);
+        raot_im2col_nhwc_s8(strip, &t0[i0 * 21 + i3_first * 21 - 21], &sizes);
         raot_multiply_nhwc_s8(sums, t1_groups, strip, 2, 27, 7, 9);
         const struct raot_requantize_nhwc sizes_2 = {
             .channels = 8,
@@ -130,7 +130,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
         const int32_t positions = raot_min_i32(42 - tile * 16, 16);
         const int32_t i1_rest = tile * 16 / 7;
         const int32_t i1 = tile * 16 - i1_rest * 7;
-        raot_multiply_nhwc_s8(sums, t7_groups, &t6_3[(i1 + i1_rest * 7) * 8], 1, 8, positions, 8);
+        raot_multiply_nhwc_s8(sums, t7_groups, &t6_3[i1_rest * 56 + i1 * 8], 1, 8, positions, 8);
         const struct raot_requantize_nhwc sizes = {
             .channels = 4,
             .positions = positions,
@@ -140,7 +140,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
             .low = 4,
             .high = 127,
         };
-        raot_requantize_nhwc_above(&t9_2[(i1 + i1_rest * 7) * 4], sums, t7_scales, &sizes);
+        raot_requantize_nhwc_above(&t9_2[i1_rest * 28 + i1 * 4], sums, t7_scales, &sizes);
     }
 }
 
@@ -155,15 +155,15 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
             for (int32_t i2 = 0; i2 < 4; i2++) {
                 int32_t total = 0;
                 int32_t count = 0;
-                total = raot_add_i32(total, t9_2[(i0 * 14 + i1 * 2) * 4 + i2]);
+                total = raot_add_i32(total, t9_2[i0 * 56 + i1 * 8 + i2]);
                 count = raot_add_i32(count, 1);
-                total = raot_add_i32(total, t9_2[(i0 * 14 + i1 * 2 + 1) * 4 + i2]);
+                total = raot_add_i32(total, t9_2[i0 * 56 + i1 * 8 + i2 + 4]);
                 count = raot_add_i32(count, 1);
-                total = raot_add_i32(total, t9_2[((i0 * 2 + 1) * 7 + i1 * 2) * 4 + i2]);
+                total = raot_add_i32(total, t9_2[i0 * 56 + i1 * 8 + i2 + 28]);
                 count = raot_add_i32(count, 1);
-                total = raot_add_i32(total, t9_2[((i0 * 2 + 1) * 7 + i1 * 2 + 1) * 4 + i2]);
+                total = raot_add_i32(total, t9_2[i0 * 56 + i1 * 8 + i2 + 32]);
                 count = raot_add_i32(count, 1);
-                t10[(i0 * 3 + i1) * 4 + i2] =
+                t10[i0 * 12 + i1 * 4 + i2] =
                     (int8_t)raot_div_i32(total < 0 ? raot_sub_i32(total, raot_div_i32(count, 2))
                                              : raot_add_i32(total, raot_div_i32(count, 2)),
                                          count);

@@ -60,21 +60,21 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(columns, &x[(i2 + i2_rest * 12) * 2], &x[(i2_2 + i2_rest_2 * 12) * 2 + 1],
+        raot_columns_s8(columns, &x[i2_rest * 24 + i2 * 2], &x[i2_rest_2 * 24 + i2_2 * 2 + 1],
                         &sizes);
         raot_multiply_s8(sums, w_pairs, columns, w_start, 4, 1);
         for (int32_t i1 = 0; i1 < 4; i1++) {
-            sum[((i1 + i2_rest * 4) * 3 + i2) * 2] = raot_clamp_i8(
+            sum[i2_rest * 24 + i1 * 6 + i2 * 2] = raot_clamp_i8(
                 raot_shr_i32((int32_t)raot_clamp_i8(raot_add_i32(
                                  raot_f32_to_i32_nearest((float)sums[i1 * 2] * 0.0078125f), 3)) *
                                      2097152 +
-                                 (int32_t)x[((i1 + i2_rest * 4) * 3 + i2) * 2] * 2097152 - 5242881,
+                                 (int32_t)x[i2_rest * 24 + i1 * 6 + i2 * 2] * 2097152 - 5242881,
                              21));
-            sum[((i1 + i2_rest_2 * 4) * 3 + i2_2) * 2 + 1] = raot_clamp_i8(raot_shr_i32(
+            sum[i2_rest_2 * 24 + i1 * 6 + i2_2 * 2 + 1] = raot_clamp_i8(raot_shr_i32(
                 (int32_t)raot_clamp_i8(raot_add_i32(
                     raot_f32_to_i32_nearest((float)sums[i1 * 2 + 1] * 0.0078125f), 3)) *
                         2097152 +
-                    (int32_t)x[((i1 + i2_rest_2 * 4) * 3 + i2_2) * 2 + 1] * 2097152 - 5242881,
+                    (int32_t)x[i2_rest_2 * 24 + i1 * 6 + i2_2 * 2 + 1] * 2097152 - 5242881,
                 21));
         }
     }
@@ -93,18 +93,18 @@ RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_cod
             float lane1 = 0.0f;
             float lane2 = 0.0f;
             float lane3 = 0.0f;
-            const float number = (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6] - 3) * 0.0625f;
+            const float number = (float)((int32_t)gf_codes[i0 * 24 + i1 * 6] - 3) * 0.0625f;
             lane0 = lane0 + number;
-            const float number_2 = (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 1] - 3) * 0.0625f;
+            const float number_2 = (float)((int32_t)gf_codes[i0 * 24 + i1 * 6 + 1] - 3) * 0.0625f;
             lane1 = lane1 + number_2;
-            const float number_3 = (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 2] - 3) * 0.0625f;
+            const float number_3 = (float)((int32_t)gf_codes[i0 * 24 + i1 * 6 + 2] - 3) * 0.0625f;
             lane2 = lane2 + number_3;
-            const float number_4 = (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6 + 3] - 3) * 0.0625f;
+            const float number_4 = (float)((int32_t)gf_codes[i0 * 24 + i1 * 6 + 3] - 3) * 0.0625f;
             lane3 = lane3 + number_4;
             float total = lane0 + lane2 + (lane1 + lane3);
             for (int32_t i2 = 4; i2 < 6; i2++) {
                 const float number_5 =
-                    (float)((int32_t)gf_codes[(i0 * 4 + i1) * 6 + i2] - 3) * 0.0625f;
+                    (float)((int32_t)gf_codes[i0 * 24 + i1 * 6 + i2] - 3) * 0.0625f;
                 total = total + number_5;
             }
             g_codes[i0 * 4 + i1] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
@@ -168,7 +168,7 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
         raot_column_s8(columns, &flat_codes[last * 4], &sizes_2);
         raot_multiply_s8(sums, m_pairs, columns, m_start, 6, 1);
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            q[i1 + last * 5] = raot_clamp_i8(
+            q[last * 5 + i1] = raot_clamp_i8(
                 raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1 * 2] * 0.0078125f), 3));
         }
     }

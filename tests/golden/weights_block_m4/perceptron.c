@@ -44,7 +44,7 @@ RAOT_NOINLINE static void gemm_relu_first_on(int32_t batch, const float *restric
         if (1 < height) {
             for (int32_t r = 1; r < 4; r++) {
                 for (int32_t c = 0; c < 24; c++) {
-                    sums[c + r * 32] = 0.0f;
+                    sums[r * 32 + c] = 0.0f;
                 }
             }
         }
@@ -52,8 +52,8 @@ RAOT_NOINLINE static void gemm_relu_first_on(int32_t batch, const float *restric
         raot_multiply_f32(height, 24, levels, &x[i0_tile * 48], 12, w1_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 24; c++) {
-                first_on[(i0_tile * 4 + r) * 24 + c] =
-                    raot_at_leastf(sums[c + r * 32] + b1[c], 0.0f);
+                first_on[i0_tile * 96 + r * 24 + c] =
+                    raot_at_leastf(sums[r * 32 + c] + b1[c], 0.0f);
             }
         }
     }
@@ -77,7 +77,7 @@ RAOT_NOINLINE static void gemm_tanh_second_on(int32_t batch, const float *restri
         if (1 < height) {
             for (int32_t r = 1; r < 4; r++) {
                 for (int32_t c = 0; c < 16; c++) {
-                    sums[c + r * 32] = 0.0f;
+                    sums[r * 32 + c] = 0.0f;
                 }
             }
         }
@@ -85,8 +85,8 @@ RAOT_NOINLINE static void gemm_tanh_second_on(int32_t batch, const float *restri
         raot_multiply_f32(height, 16, levels, &first_on[i0_tile * 96], 24, w2_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 16; c++) {
-                second_on[(i0_tile * 4 + r) * 16 + c] =
-                    raot_tanhf(sums[c + r * 32] * 0.5f + b2[c] * 2.0f);
+                second_on[i0_tile * 64 + r * 16 + c] =
+                    raot_tanhf(sums[r * 32 + c] * 0.5f + b2[c] * 2.0f);
             }
         }
     }
@@ -133,19 +133,19 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, const float *restrict
             total_4 = raot_fmaf(second_on_at, w3_at_4, total_4);
             const float w3_at_5 = w3[i2 * 5 + 4];
             total_5 = raot_fmaf(second_on_at, w3_at_5, total_5);
-            const float second_on_at_2 = second_on[(i0_tile * 4 + 1) * 16 + i2];
+            const float second_on_at_2 = second_on[i0_tile * 64 + i2 + 16];
             total_6 = raot_fmaf(second_on_at_2, w3_at, total_6);
             total_7 = raot_fmaf(second_on_at_2, w3_at_2, total_7);
             total_8 = raot_fmaf(second_on_at_2, w3_at_3, total_8);
             total_9 = raot_fmaf(second_on_at_2, w3_at_4, total_9);
             total_10 = raot_fmaf(second_on_at_2, w3_at_5, total_10);
-            const float second_on_at_3 = second_on[(i0_tile * 4 + 2) * 16 + i2];
+            const float second_on_at_3 = second_on[i0_tile * 64 + i2 + 32];
             total_11 = raot_fmaf(second_on_at_3, w3_at, total_11);
             total_12 = raot_fmaf(second_on_at_3, w3_at_2, total_12);
             total_13 = raot_fmaf(second_on_at_3, w3_at_3, total_13);
             total_14 = raot_fmaf(second_on_at_3, w3_at_4, total_14);
             total_15 = raot_fmaf(second_on_at_3, w3_at_5, total_15);
-            const float second_on_at_4 = second_on[(i0_tile * 4 + 3) * 16 + i2];
+            const float second_on_at_4 = second_on[i0_tile * 64 + i2 + 48];
             total_16 = raot_fmaf(second_on_at_4, w3_at, total_16);
             total_17 = raot_fmaf(second_on_at_4, w3_at_2, total_17);
             total_18 = raot_fmaf(second_on_at_4, w3_at_3, total_18);
@@ -162,21 +162,21 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, const float *restrict
         logits[i0_tile * 20 + 3] = total_4 + b3_at_4;
         const float b3_at_5 = b3[4];
         logits[i0_tile * 20 + 4] = total_5 + b3_at_5;
-        logits[(i0_tile * 4 + 1) * 5] = total_6 + b3_at;
-        logits[(i0_tile * 4 + 1) * 5 + 1] = total_7 + b3_at_2;
-        logits[(i0_tile * 4 + 1) * 5 + 2] = total_8 + b3_at_3;
-        logits[(i0_tile * 4 + 1) * 5 + 3] = total_9 + b3_at_4;
-        logits[(i0_tile * 4 + 1) * 5 + 4] = total_10 + b3_at_5;
-        logits[(i0_tile * 4 + 2) * 5] = total_11 + b3_at;
-        logits[(i0_tile * 4 + 2) * 5 + 1] = total_12 + b3_at_2;
-        logits[(i0_tile * 4 + 2) * 5 + 2] = total_13 + b3_at_3;
-        logits[(i0_tile * 4 + 2) * 5 + 3] = total_14 + b3_at_4;
-        logits[(i0_tile * 4 + 2) * 5 + 4] = total_15 + b3_at_5;
-        logits[(i0_tile * 4 + 3) * 5] = total_16 + b3_at;
-        logits[(i0_tile * 4 + 3) * 5 + 1] = total_17 + b3_at_2;
-        logits[(i0_tile * 4 + 3) * 5 + 2] = total_18 + b3_at_3;
-        logits[(i0_tile * 4 + 3) * 5 + 3] = total_19 + b3_at_4;
-        logits[(i0_tile * 4 + 3) * 5 + 4] = total_20 + b3_at_5;
+        logits[i0_tile * 20 + 5] = total_6 + b3_at;
+        logits[i0_tile * 20 + 6] = total_7 + b3_at_2;
+        logits[i0_tile * 20 + 7] = total_8 + b3_at_3;
+        logits[i0_tile * 20 + 8] = total_9 + b3_at_4;
+        logits[i0_tile * 20 + 9] = total_10 + b3_at_5;
+        logits[i0_tile * 20 + 10] = total_11 + b3_at;
+        logits[i0_tile * 20 + 11] = total_12 + b3_at_2;
+        logits[i0_tile * 20 + 12] = total_13 + b3_at_3;
+        logits[i0_tile * 20 + 13] = total_14 + b3_at_4;
+        logits[i0_tile * 20 + 14] = total_15 + b3_at_5;
+        logits[i0_tile * 20 + 15] = total_16 + b3_at;
+        logits[i0_tile * 20 + 16] = total_17 + b3_at_2;
+        logits[i0_tile * 20 + 17] = total_18 + b3_at_3;
+        logits[i0_tile * 20 + 18] = total_19 + b3_at_4;
+        logits[i0_tile * 20 + 19] = total_20 + b3_at_5;
     }
     for (int32_t i0 = batch / 4 * 4; i0 < batch; i0++) {
         float total_21 = 0.0f;
@@ -225,8 +225,8 @@ RAOT_NOINLINE static void softmax_chances(int32_t batch, float *restrict chances
 /* How the block of weights must begin: format, length, and the hash of this code. */
 static const unsigned char weights_identity[52] = {
     0x52, 0x41, 0x4f, 0x54, 0x57, 0x47, 0x54, 0x53, 0x01, 0x00, 0x00, 0x00, 0x20,
-    0x0d, 0x00, 0x00, 0xfd, 0xd9, 0xd2, 0xe5, 0xd6, 0x1d, 0x3c, 0x22, 0xe5, 0xd7,
-    0x24, 0x5b, 0x4a, 0x4b, 0x7d, 0x6c, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
+    0x0d, 0x00, 0x00, 0x78, 0xce, 0x1a, 0xb0, 0x58, 0x4d, 0x9f, 0x76, 0xbc, 0x7b,
+    0x41, 0xc2, 0x51, 0x5a, 0xea, 0x2b, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 };
 
