@@ -8,7 +8,7 @@ a term; equal terms are the same operations on the same elements in the same ord
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from relax_aot.fusion.checking.arrays import Array, Arrays
@@ -17,6 +17,7 @@ from relax_aot.fusion.checking.compare import Comparison, same_arrays
 from relax_aot.fusion.checking.execute import Executed, NotFollowedError, execute
 from relax_aot.fusion.checking.ranges import ONE, ZERO
 from relax_aot.fusion.checking.terms import Term, World, reachable
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Buffer, Expr, Kernel, Load, Multiply, Stmt, Store
 from relax_aot.ir.rewrite import map_exprs, map_statements
@@ -176,25 +177,44 @@ class _FunctionCheck:
         made_of = [self._executed[part][0] for part in sorted(parts)]
         if found.checks != frozenset[object]().union(*(part.checks for part in made_of)):
             raise FusionError(kernel.name, "an index from data is checked otherwise")
-        self._check_unneeded(kernel, call, found, results)
+        self._check_unneeded(kernel, call, found, results, made_of)
         if not found.single <= frozenset[object]().union(*(part.single for part in made_of)):
             raise FusionError(kernel.name, "an index on an axis of one position is not 0")
 
     def _check_unneeded(
-        self, kernel: Kernel, call: Call, found: Executed, results: Mapping[str, Array]
+        self,
+        kernel: Kernel,
+        call: Call,
+        found: Executed,
+        results: Mapping[str, Array],
+        parts: Sequence[Executed],
     ) -> None:
         """Loads that no result needs are compared with nothing: they have to lie in their
-        buffers."""
+        buffers, or to be made by a part, too."""
         outs = (results[out.name] for out in call.outs[: len(kernel.outputs)])
         needed = reachable(self._arrays.term_of(array) for array in outs)
         world = self._world
+        made = {(name, _written(index, world)) for part in parts for name, index in part.loads}
         for (name, index), (value, shape) in found.loads.items():
-            if value in needed:
+            if value in needed or (name, _written(index, world)) in made:
                 continue
             for dim, size in zip(index, shape, strict=True):
                 if not (world.known_le(ZERO, dim) and world.known_le(dim + ONE, size)):
                     reason = f"a load of {name} that no result needs is not proven to lie inside"
                     raise FusionError(kernel.name, reason)
+
+
+def _written(index: Iterable[Dim], world: World) -> tuple[object, ...]:
+    """An index and the ranges of its variables, with the names that these have in the kernel."""
+    found: list[object] = []
+    for dim in index:
+        names = sorted(dim.symbols & world.ranges.keys())
+        stems = {name: Dim.of(name.partition("'")[0]) for name in names}
+        if len(set(stems.values())) < len(names):
+            stems = {}
+        ranges = [_written(world.ranges[name], world) for name in names]
+        found.append((dim.substitute(stems), *ranges))
+    return tuple(found)
 
 
 def _over_values(kernel: Kernel, call: Call) -> tuple[Stmt, ...]:

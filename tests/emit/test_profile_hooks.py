@@ -83,7 +83,7 @@ def test_on_every_call_is_seen_in_its_order(project: Project, tmp_path: Path) ->
     build(tmp_path, '-DRAOT_PROFILE_HEADER="log.h"', *units, "-o", "try", "-lm")
     said = subprocess.run([tmp_path / "try"], capture_output=True, text=True, check=True).stdout
     run = project.files["gesture.c"].decode().partition("enum raot_status gesture_run")[2]
-    order = re.findall(r"RAOT_PROFILE\((\w+),", run)
+    order = re.findall(r"RAOT_PROFILE\(\s*(\w+),", run)
     layers = [layer for kernel in project.view.kernels for layer, _ in kernel.layers]
     assert sorted(order) == sorted(layers)
     assert said.splitlines() == [f"{w} {name}" for name in order for w in ("begin", "end")]
@@ -115,7 +115,7 @@ def test_layers_that_share_a_function_have_names_and_origins_of_their_own() -> N
     )
     (kernel,) = project.view.kernels
     assert [origin for _, origin in kernel.layers] == ["/first", "/second"]
-    names = re.findall(r"RAOT_PROFILE\((\w+),", project.files["twice.c"].decode())
+    names = re.findall(r"RAOT_PROFILE\(\s*(\w+),", project.files["twice.c"].decode())
     assert names == [layer for layer, _ in kernel.layers] and len(set(names)) == 2
     (case,) = cases_of(project.interface, [{}], {})
     rows = {row.function: row for row in profile(project, case).kernels}
