@@ -221,7 +221,7 @@ def _replaced(part: Expr, local: Local, expr: Expr) -> Expr:
 
 
 def _inner_part(expr: Expr, scope: Scope) -> Expr | None:
-    """A large part that is always evaluated and shallow itself; None where there is none."""
+    """A large part that is always evaluated and shallow itself; None where none exists."""
     match expr:
         case Cast() | Unary():
             parts: tuple[Expr, ...] = (expr.value,)
