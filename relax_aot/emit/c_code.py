@@ -268,7 +268,7 @@ def print_kernel(
         printer.lines.add(1, "return RAOT_OK;")
     text = printer.lines.text()
     words = set(re.findall(r"\w+", text))
-    idle = [buffers[b.name] for b in kernel.inputs if buffers[b.name] not in words]
+    idle = [c for c in (*symbols.values(), *buffers.values()) if c not in words]
     first = [f"    (void){c};\n" for c in idle]
     if hints:
         sizes = [c for name, c in symbols.items() if name in hints.sizes and c in words]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, prove_le
+from relax_aot.ir.dims import Bounds, Dim, assume, dim_max, dim_min, prove_le
 from relax_aot.ir.loops import Binary, For, Index, Lit, Load, Select, Store
 from relax_aot.ir.types import DType
 
@@ -49,8 +49,9 @@ def window_of(loop: For) -> Window | None:
 
 
 def clamped(window: Window, bounds: Bounds, values: Mapping[str, Dim]) -> Window:
-    """The same window with 0 <= first <= last <= count, as `raot_window_f32` asks for. `values`:
-    what named indices stand for."""
+    """The same window with 0 <= first <= last <= count, as `raot_window_f32` asks for, where
+    count is not negative; else nothing is written. `values`: what named indices stand for."""
+    bounds = assume(bounds, [("<=", Dim.of(0), window.count)])
 
     def proven(left: Dim, right: Dim) -> bool:
         """With the names as they are, or with what they stand for, one after the other."""

@@ -75,9 +75,8 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                             }
                             for (int32_t g = first_2; g < last_2; g++) {
                                 raot_window_f32(
-                                    &panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide], wide,
-                                    raot_min_i32(raot_max_i32(0, first), raot_max_i32(0, last)),
-                                    raot_max_i32(0, last), image,
+                                    &panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide], wide, first,
+                                    last, image,
                                     ((i0 * 3 + i4) * height + g * 2 + i2_lines * 2 + i5 - 1) *
                                             width +
                                         i3_piece * 64 + i6 - 1,
