@@ -41,7 +41,7 @@ out_pixels (pixels + 2 * pixel_pad - (pixel_taps - 1) * pixel_apart - 1) // pixe
 line_taps ~1 | 3 | 4, pixel_taps ~1 | 3, line_step 1..~2, pixel_step 1..~2,
 line_pad 0..line_taps // 2, pixel_pad 0..pixel_taps // 2,
 line_apart 1..~2, pixel_apart 1..$apart, low ~-128 | 0,
-high ~32640 | 16576, starts 0..1, adds 0..1, direct 0, tile 4..~32 by 4"""
+high ~32640 | 16576, starts 0..1, adds 0..1, dense 0, tile 4..~32 by 4"""
 ADD = "sum = fma(%image[$pixel], %weights[$weight], sum)"
 ADD_INSIDE = f"if inside {{\n{ADD}\n}}"
 ADD_ZEROS = ADD.replace("%image[$pixel]", "select(inside, %image[$pixel], 0.0:f32)")
@@ -71,7 +71,7 @@ FAMILY = (
         **NCHW, **DENSE, "name": "raot_convolve_nchw_f32", "loops": f"{CHANNEL}, {LINE}, {PIXEL}",
         "add": ADD_ZEROS, "weights": "filters, channels, line_taps, pixel_taps",
         "weight": "f, c, y, x",
-        "scratch": "scratch (%panel: f32[(1 - direct) * channels * line_taps * pixel_taps * tile])",
+        "scratch": "scratch (%panel: f32[(1 - dense) * channels * line_taps * pixel_taps * tile])",
     },
     {
         **NHWC, **DENSE, "name": "raot_convolve_nhwc_f32", "loops": f"{LINE}, {PIXEL}, {CHANNEL}",

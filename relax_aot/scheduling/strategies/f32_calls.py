@@ -295,7 +295,7 @@ class _Call:
         if not shape.dense:
             fits = target.panel // (taps * DType.F32.bytes)
             columns = min(COLUMNS, fits // target.lanes * target.lanes)
-        sizes = self._sizes(shape, direct=shape.dense, tile=columns)
+        sizes = self._sizes(shape, dense=shape.dense, tile=columns)
         if columns == 0 or sizes is None:
             return None
 
@@ -307,9 +307,7 @@ class _Call:
 
         return emit
 
-    def _sizes(
-        self, shape: _Shape, *, direct: bool = False, tile: int = 0
-    ) -> dict[str, int] | None:
+    def _sizes(self, shape: _Shape, *, dense: bool = False, tile: int = 0) -> dict[str, int] | None:
         """None where one is too large for its place in the table."""
         sizes = {
             "filters": _extent(shape.filters),
@@ -318,7 +316,7 @@ class _Call:
             "high": _upper(self.end.high) or 0,
             "starts": int(isinstance(self.found.start, Load)),
             "adds": int(self.end.other is not None),
-            "direct": int(direct),
+            "dense": int(dense),
             "tile": tile,
         }
         for name, axis in (("line", shape.lines), ("pixel", shape.pixels)):

@@ -8,7 +8,7 @@
  * where line i * line_step - line_pad + y * line_apart and pixel j * ... + x * ... of the image
  * meet tap (y, x). Each sum is added up by raot_fmaf. raot_convolve_nchw_f32: channels, lines,
  * pixels, taps in the order channel, y, x, weights so for each filter; where taps reach beyond the
- * image zeros count, and `panel` holds taps of `tile` pixels, unless `direct` says that pixels lie
+ * image zeros count, and `panel` holds taps of `tile` pixels, unless `dense` says that pixels lie
  * as such a panel. raot_convolve_nhwc_f32: lines, pixels, channels, taps in the order y, x,
  * channel; weights so for each RAOT_TILE_COLUMNS filters, which are contiguous, the last ones
  * without padding; taps beyond the image do not count, and taps of a line are not `apart`.
@@ -47,7 +47,7 @@ struct raot_convolve {
     /* Whether sums begin with `start`, and `other` is added. */
     int16_t starts;
     int16_t adds;
-    int16_t direct;
+    int16_t dense;
     int16_t tile;
 };
 
@@ -149,10 +149,10 @@ raot_convolve_nchw_f32(float *out, const float *image, const float *weights, con
 
     for (int32_t at = 0; at < all; at += is->tile) {
         const int32_t columns = all - at < is->tile ? all - at : is->tile;
-        const float *right = is->direct != 0 ? image + at : panel;
+        const float *right = is->dense != 0 ? image + at : panel;
         const struct raot_level levels[3] = {
-            {1, 0, 0}, {1, 0, 0}, {taps, 1, is->direct != 0 ? size : is->tile}};
-        if (is->direct == 0) {
+            {1, 0, 0}, {1, 0, 0}, {taps, 1, is->dense != 0 ? size : is->tile}};
+        if (is->dense == 0) {
             float *to = panel;
             for (int32_t c = 0; c < is->channels; c++) {
                 for (int32_t y = 0; y < is->line_taps; y++) {
