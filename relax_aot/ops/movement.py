@@ -226,7 +226,7 @@ def _at_least_zero(length: Dim, bounds: Bounds) -> Dim:
 
 
 def _slice_type(
-    x: TensorType, *, starts: Sizes, lengths: Sizes, axes: Sequence[int], steps: Sequence[int]
+    x: TensorType, *, starts: Sizes, lengths: Sizes, axes: Sequence[int], steps: Sizes
 ) -> TensorType:
     shape = list(x.shape)
     for axis, length, step in zip(axes, lengths, steps, strict=True):
@@ -261,7 +261,7 @@ def _slice_lower(
     starts: Sizes,
     lengths: Sizes,
     axes: Sequence[int],
-    steps: Sequence[int],
+    steps: Sizes,
 ) -> None:
     with k.loops(*y.shape) as at:
         where = list(at)
@@ -271,10 +271,10 @@ def _slice_lower(
 
 
 def _slice_reference(
-    x: Array, *, starts: Sizes, lengths: Sizes, axes: Sequence[int], steps: Sequence[int]
+    x: Array, *, starts: Sizes, lengths: Sizes, axes: Sequence[int], steps: Sizes
 ) -> Array:
     for axis, start, length, step in zip(axes, starts, lengths, steps, strict=True):
-        x = np.take(x, [int(start) + step * i for i in range(int(length))], axis=axis)
+        x = np.take(x, [int(start) + int(step) * i for i in range(int(length))], axis=axis)
     return x
 
 
