@@ -12,6 +12,7 @@
 #ifndef RAOT_MULTIPLY_S16_H
 #define RAOT_MULTIPLY_S16_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "copy.h"
@@ -163,7 +164,7 @@ RAOT_COLUMNS_OF_THREE(u8, uint8_t, "uxtb16")
         int32_t step3) \
     { \
         int16_t *to = columns; \
-        const int32_t apart = (int32_t)(right - left); \
+        const ptrdiff_t apart = right - left; \
         /*@ loop unroll 4096; */ \
         for (int32_t i = 0; i < count0; i++) { \
             /*@ loop unroll 4096; */ \
