@@ -23,7 +23,7 @@ static inline void raot_copy_four(void *to, const void *from)
     RAOT_COPY(to, &four, sizeof four);
 }
 
-/* Bytes from `to` on, in fours. */
+/* Bytes from `to` on, in words of four. */
 static inline void raot_fill(void *to, int32_t byte, int32_t count)
 {
     const uint32_t four = ((uint32_t)byte & 0xffu) * 0x01010101u;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dot4_i8.h - sums of products of signed bytes, for cores with vectors that multiply fours, and
+ * dot4_i8.h - sums of products of signed bytes, for cores with dot products of four bytes, and
  * what such tiles are made of.
  *
  *     sums[r * sum_step + c] = bias[r * bias_row + c * bias_column]
@@ -257,8 +257,8 @@ raot_dot4_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *ri
 #define RAOT_DOT4_HIGH 2
 
 /*
- * Two rows of sixteen columns without dot products: fours are multiplied in 16 bits, and pairs of
- * products are added up in 32: each sum is two until the end.
+ * Two rows of sixteen columns without dot products: groups of four are multiplied in 16 bits, and
+ * pairs of products are added up in 32: each sum is two until the end.
  */
 __attribute__((noinline, unused)) static void
 raot_dot4_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,

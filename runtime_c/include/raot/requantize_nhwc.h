@@ -33,7 +33,7 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
 
 #if defined(RAOT_MVE_F32)
 /*
- * Eight channels of a position: even and odd ones beside each other in 16 bits. Saturated there, a
+ * Eight channels of a position: even and odd ones adjacent in 16 bits. Saturated there, a
  * number is as far out of range as it was.
  */
 #define RAOT_REQUANTIZE_NHWC_EIGHT(EVEN, ODD)                                               \
@@ -45,7 +45,7 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     } else {                                                                                \
         y = vreinterpretq_s16_s8(vqmovnbq_s16(vreinterpretq_s8_s16(y), y));                 \
     }                                                                                       \
-    if (beside) {                                                                           \
+    if (contiguous) {                                                                       \
         vstrbq_p_s16(to, y, some);                                                          \
     } else {                                                                                \
         vstrbq_scatter_offset_p_s16(to, apart, y, some);                                    \
@@ -108,10 +108,10 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     __attribute__((always_inline)) static inline void NAME##_of(                                 \
         int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions,  \
         int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high,         \
-        const int beside)                                                                        \
+        const int contiguous)                                                                    \
     {                                                                                            \
         RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                              \
-        (void)beside;                                                                            \
+        (void)contiguous;                                                                        \
     }                                                                                            \
     __attribute__((noinline, unused)) static void NAME(                                          \
         int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions,  \
