@@ -173,12 +173,12 @@ LEAST = 4
 
 class Names:
     """Hands out identifiers of one C scope that differ behind what stands `before` each of them.
-    `beside`: names that the templates have there; members of structs have none beside them."""
+    `reserved`: names that the templates have there; members of structs have none."""
 
     def __init__(
-        self, taken: Iterable[str] = (), before: str = "", beside: Iterable[str] = LOCALS
+        self, taken: Iterable[str] = (), before: str = "", reserved: Iterable[str] = LOCALS
     ) -> None:
-        self._taken = {name.lower() for name in (*RESERVED, *beside, *taken)}
+        self._taken = {name.lower() for name in (*RESERVED, *reserved, *taken)}
         self._room = max(SIGNIFICANT - len(before), LEAST)
         self._spelt = _legal if before else identifier
 

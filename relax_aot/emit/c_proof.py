@@ -168,7 +168,7 @@ def reserved_names(body: Iterable[Stmt]) -> frozenset[str]:
 
 
 def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, ...]:
-    """Sizes of which something is a difference, where a loop begins whose turns are looked at
+    """Sizes of which something is a difference, where a loop begins whose iterations are looked at
     one by one, or that a micro-kernel takes twice, as the columns of an image and of the part that
     is read: what is done is clear for each value by itself."""
     rests_on: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sizes}

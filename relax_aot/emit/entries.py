@@ -99,7 +99,7 @@ def emit_entries(
 
 def _common(parts: Sequence[Part], name: str) -> CommonInterface:
     prefix = name.upper()
-    fields = Names(beside=())
+    fields = Names(reserved=())
     macros = Names(TAKEN_MACROS, before=f"{prefix}_")
     dims: dict[str, DimField] = {}
     fixed: dict[str, DimField] = {}

@@ -176,7 +176,7 @@ def interface_of(
     arenas = tuple(_arena(a.region.name, n, c_name, macros) for n, a in enumerate(plan.arenas))
     state_inputs = {s.input for s in module.states}
     state_outputs = {s.output for s in module.states}
-    fields = Names((field.c_name for field in shared.values()), beside=())
+    fields = Names((field.c_name for field in shared.values()), reserved=())
     fixed = fixed_symbols(module)
     dims = tuple(
         replace(shared[module.source_name(s.name)], symbol=s)
@@ -220,7 +220,7 @@ def _ports(
     meanings: Mapping[str, str],
 ) -> tuple[Port, ...]:
     """Inputs or outputs that are not in `states`."""
-    members = Names(beside=())
+    members = Names(reserved=())
     ports = []
     for value in values:
         if value.name in states:

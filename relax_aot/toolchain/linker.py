@@ -145,7 +145,7 @@ def _spill(
 
 
 def _fence(board: Board, ram: Memory, above: bool) -> int:
-    """The largest power of two beside the RAM, aligned to itself, where no memory lies."""
+    """The largest power of two outside the RAM, aligned to itself, without memory."""
     edge = ram.end if above else ram.origin
     size = min(edge & -edge, FENCE_BYTES_MAX)
     while size >= FENCE_BYTES_MIN:
