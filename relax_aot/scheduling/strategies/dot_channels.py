@@ -62,8 +62,8 @@ class Form:
         return found.x_zero if self.dtype is DType.I16 else flip_of(found)
 
 
-PAIRS = Form("dot2_i16", DType.I16, 2)
-FOURS = Form("dot4_i8", DType.I8, 4)
+DOT2_I16 = Form("dot2_i16", DType.I16, 2)
+DOT4_I8 = Form("dot4_i8", DType.I8, 4)
 
 
 def contiguous(found: Weighted, loop: For) -> bool:

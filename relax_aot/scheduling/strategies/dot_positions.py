@@ -23,7 +23,7 @@ from relax_aot.scheduling.dot_memory import Grid, Positions, allocate, grid_of, 
 from relax_aot.scheduling.epilogue import Requantization, direct_store, requantized
 from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
-from relax_aot.scheduling.strategies.dot_channels import FOURS, Form
+from relax_aot.scheduling.strategies.dot_channels import DOT4_I8, Form
 from relax_aot.scheduling.targets import Context, Emit, Strategy
 from relax_aot.scheduling.weighted import (
     Weights,
@@ -74,7 +74,7 @@ def _emit(w: Writer, found: Weighted, grid: Grid, form: Form) -> None:
     pack = Weights(found, shared_by(found, (found.w, found.start)), order)
     if found.channel is not None:
         weights = pack.packed_matrix(w, "rows", form.dtype, (1, form.group))
-        bias = pack.packed_starts(w, flip_of(found) if form == FOURS else 0)
+        bias = pack.packed_starts(w, flip_of(found) if form == DOT4_I8 else 0)
     else:
         weights = pack.packed_matrix(w, "taps", DType.I16, (1, 2))
         bias = pack.packed_starts(w, 0)

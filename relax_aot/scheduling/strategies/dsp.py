@@ -78,11 +78,11 @@ class _Columns:
     def emit(self) -> None:
         found, w = self.found, self.w
         pair = found.counts[self.order[-2 if self.taps else -1]]
-        self.quads = -(-found.depth // pair * ((pair + 1) // 2) // 2)
+        self.blocks = -(-found.depth // pair * ((pair + 1) // 2) // 2)
         self.pack = Weights(found, shared_by(found, (found.w, found.start)), self.order)
         self.weights = self._packed_weights()
         self.bias = self.pack.packed_starts(w, 0, 2)
-        self.columns = w.buffer("columns", DType.I16, 2 * self.quads, 2, 2)
+        self.columns = w.buffer("columns", DType.I16, 2 * self.blocks, 2, 2)
         self.sums = w.buffer("sums", DType.I32, round_up(found.channels, 2), 2)
         with w.nest(found.shared):
             count = position_count(found)
@@ -112,7 +112,7 @@ class _Columns:
             "raot_multiply_s16" if self.wide else "raot_multiply_s8", sums=self.sums,
             weights=self.pack.first(self.weights), columns=self.columns,
             bias=self.pack.first(self.bias), channels=round_up(found.channels, 2),
-            blocks=self.quads,
+            blocks=self.blocks,
         )  # fmt: skip
         assert found.channel is not None
         with w.range(found.channel.variable, found.channel.stop) as channel:
@@ -158,11 +158,11 @@ class _Columns:
         """Two channels by four steps in turn; of 8-bit weights the middle two of four are
         exchanged, as the unpacking instructions want them."""
         pack, rows = self.pack, round_up(self.found.channels, 2)
-        memory = (rows // 2, self.quads, 2, 2, 2)
+        memory = (rows // 2, self.blocks, 2, 2, 2)
         layout = permuted(pack.lead, memory, (0, 2, 1, 3, 4) if self.wide else (0, 2, 1, 4, 3))
         dtype = DType.I16 if self.wide else DType.I8
         buffer = pack.buffer(self.w, "pairs", dtype, (*pack.lead, *memory[:3], 4))
-        shape = (*pack.lead, rows, 4 * self.quads)
+        shape = (*pack.lead, rows, 4 * self.blocks)
         return self.w.constant(Packed(buffer, self._steps, shape, layout))
 
     def _steps(self, data: Arrays) -> Array:

@@ -432,9 +432,9 @@ def _stream(p: _Pairs, data: Arrays) -> Array:
     layout = blocked(lead, (p.groups, depth), (4, BLOCK))
     blocks = layout.pack(padded(matrix, (*lead, p.groups * 4, depth * BLOCK)))
     starts = _in_lanes(p, p.pack.starts(data, flip_of(p.found)))
-    fours = starts.astype(np.int32).reshape(*lead, p.groups, 4)
+    starts_of_lanes = starts.astype(np.int32).reshape(*lead, p.groups, 4)
     weights = blocks.view(np.int32).reshape(*lead, p.groups, -1)
-    return np.concatenate([fours, fours, weights], axis=-1)
+    return np.concatenate([starts_of_lanes, starts_of_lanes, weights], axis=-1)
 
 
 def _scales(p: _Pairs, data: Arrays) -> Array:

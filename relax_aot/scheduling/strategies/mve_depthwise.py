@@ -94,7 +94,7 @@ class _Windows:
         outer = shared_by(found, (found.w, found.start, *one.loads))
         order = [found.reductions.index(a.reduction) for a in (along, lines) if a.reduction]
         pack = self.pack = Weights(found, outer, order)
-        weights = pack.buffer(w, "quads", DType.I8, (*pack.lead, axes.outs * WINDOW))
+        weights = pack.buffer(w, "interleaved", DType.I8, (*pack.lead, axes.outs * WINDOW))
         self.weights = w.constant(Packed(weights, self._windows))
         self.start = pack.packed_starts(w, flip_of(found))
         scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, one.parts))
@@ -107,7 +107,7 @@ class _Windows:
             height = blocks * axes.outs
             self.length = (along.positions - 1) * along.stride + along.taps
             size = self.length * (4 * blocks) + WINDOW
-            self.quads = w.buffer("quads", DType.I8, size)
+            self.interleaved = w.buffer("interleaved", DType.I8, size)
             self.sums = w.buffer("sums", DType.I32, along.positions * height + 8)
             single = simplify(ceildiv(lines.positions, height), w.bounds) == 1
             with w.tiles(("band", "height"), lines.positions, height) as (first, high):
@@ -120,21 +120,21 @@ class _Windows:
 
     def _border(self, size: Dim) -> None:
         zero = self.found.x_zero - flip_of(self.found)
-        self.w.micro("raot_fill_interleaved4", rows4=self.quads, zero=zero, count=size)
+        self.w.micro("raot_fill_interleaved4", rows4=self.interleaved, zero=zero, count=size)
 
     def _band(self, first: Dim, height: Dim) -> None:
         found, w, axes, one = self.found, self.w, self.axes, self.one
         lines, along = axes.lines, axes.along
         blocks = ceildiv(height, axes.outs)
         w.micro(
-            f"raot_interleave4_{found.suffix}", rows4=self.quads,
+            f"raot_interleave4_{found.suffix}", rows4=self.interleaved,
             image=image_of(found.x, (lines, along)),
             flip=flip_of(found), blocks=blocks, length=self.length,
             top=first * lines.stride - lines.before, left=-along.before, lines=lines.size,
             columns=along.size, line_step=lines.step, step=along.step,
         )  # fmt: skip
         w.micro(
-            "raot_depthwise_interleaved4_s8", sums=self.sums, rows4=self.quads,
+            "raot_depthwise_interleaved4_s8", sums=self.sums, rows4=self.interleaved,
             weights=self.pack.first(self.weights), blocks=blocks, outs=axes.outs,
             count=along.positions, stride=along.stride, length=self.length,
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """64-bit Arm with its Advanced SIMD: 32 vectors of four floats."""
 
-from relax_aot.scheduling.strategies.dot_channels import FOURS, channels_of, depthwise_channels
+from relax_aot.scheduling.strategies.dot_channels import DOT4_I8, channels_of, depthwise_channels
 from relax_aot.scheduling.strategies.dot_positions import positions_of
 from relax_aot.scheduling.strategies.f32_im2col import im2col
 from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
@@ -20,9 +20,9 @@ TARGET = Target(
     strip=1 << 13,
     strategies=(
         depthwise_channels,
-        channels_of(FOURS, strided=False),
-        positions_of(FOURS),
-        channels_of(FOURS, strided=True),
+        channels_of(DOT4_I8, strided=False),
+        positions_of(DOT4_I8),
+        channels_of(DOT4_I8, strided=True),
     ),
     floats=(padded_rows, im2col, tiles),
 )

@@ -3,7 +3,7 @@
 Tiles of 16-bit pairs do not saturate, as VPMADDUBSW on bytes would.
 """
 
-from relax_aot.scheduling.strategies.dot_channels import PAIRS, channels_of, depthwise_channels
+from relax_aot.scheduling.strategies.dot_channels import DOT2_I16, channels_of, depthwise_channels
 from relax_aot.scheduling.strategies.dot_positions import positions_of
 from relax_aot.scheduling.strategies.f32_im2col import im2col
 from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
@@ -24,9 +24,9 @@ TARGET = Target(
     strip=1 << 13,
     strategies=(
         depthwise_channels,
-        channels_of(PAIRS, strided=False),
-        positions_of(PAIRS),
-        channels_of(PAIRS, strided=True),
+        channels_of(DOT2_I16, strided=False),
+        positions_of(DOT2_I16),
+        channels_of(DOT2_I16, strided=True),
     ),
     floats=(padded_rows, im2col, tiles),
 )

@@ -8,9 +8,9 @@
  *     func @main(%t0: i8[1, 6, 7, 3]) {
  *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel
  *           @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)  # t3
- *       %t6_3: i8[1, 6, 7, 8], %t6_3.quads: i8[124], %t6_3.sums: i32[50] = call_kernel
- *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484,
- *           %t6.scales_fd55ee44)  # t6
+ *       %t6_3: i8[1, 6, 7, 8], %t6_3.interleaved: i8[124], %t6_3.sums: i32[50] = call_kernel
+ *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.interleaved_ba275c04,
+ *           %t6.start_ebef2484, %t6.scales_fd55ee44)  # t6
  *       %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
  *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)  #
  *           t9
@@ -76,18 +76,17 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *rest
 }
 
 /*
- * %t6_3: i8[1, 6, 7, 8], %t6_3.quads: i8[124], %t6_3.sums: i32[50] = call_kernel
- *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.quads_ba275c04, %t6.start_ebef2484,
+ * %t6_3: i8[1, 6, 7, 8], %t6_3.interleaved: i8[124], %t6_3.sums: i32[50] = call_kernel
+ *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.interleaved_ba275c04, %t6.start_ebef2484,
  *     %t6.scales_fd55ee44)
  * from t6
  */
-RAOT_NOINLINE static void
-depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2, const int8_t *restrict t6_quads,
-                                       const int32_t *restrict t6_start,
-                                       const int32_t *restrict t6_scales, int8_t *restrict t6_3,
-                                       int8_t *restrict quads, int32_t *restrict sums)
+RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
+    const int8_t *restrict t3_2, const int8_t *restrict t6_interleaved,
+    const int32_t *restrict t6_start, const int32_t *restrict t6_scales, int8_t *restrict t6_3,
+    int8_t *restrict interleaved, int32_t *restrict sums)
 {
-    raot_fill_interleaved4(quads, 4, 124);
+    raot_fill_interleaved4(interleaved, 4, 124);
     for (int32_t i2 = 0; i2 < 8; i2++) {
         const struct raot_interleave4 sizes = {
             .flip = 0,
@@ -100,8 +99,8 @@ depthwise_nhwc_integer_requantize_t6_3(const int8_t *restrict t3_2, const int8_t
             .line_step = 56,
             .step = 8,
         };
-        raot_interleave4_s8(quads, &t3_2[i2], &sizes);
-        raot_depthwise_interleaved4_s8(sums, quads, &t6_quads[i2 * 32], 3, 2, 7, 1, 9);
+        raot_interleave4_s8(interleaved, &t3_2[i2], &sizes);
+        raot_depthwise_interleaved4_s8(sums, interleaved, &t6_interleaved[i2 * 32], 3, 2, 7, 1, 9);
         const struct raot_requantize_channel sizes_2 = {
             .lines = 6,
             .count = 7,
@@ -252,7 +251,7 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     /* i8[1, 6, 7, 4], at most 176 bytes */
     int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
     /* i8[124], at most 128 bytes */
-    int8_t *const t6_3_quads = raot_at(memory->arena, LITE_OFFSET_T6_3_QUADS);
+    int8_t *const t6_3_interleaved = raot_at(memory->arena, LITE_OFFSET_T6_3_INTERLEAVED);
 
     RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
                  conv_nhwc_integer_requantize_t3_2(in->t0, lite_t1_groups_925a6bc6,
@@ -260,8 +259,8 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
                                                    t3_2_strip));
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
                  depthwise_nhwc_integer_requantize_t6_3(
-                     t3_2, lite_t6_quads_ba275c04, lite_t6_start_ebef2484, lite_t6_scales_fd55ee44,
-                     t6_3, t6_3_quads, t6_3_sums));
+                     t3_2, lite_t6_interleaved_ba275c04, lite_t6_start_ebef2484,
+                     lite_t6_scales_fd55ee44, t6_3, t6_3_interleaved, t6_3_sums));
     RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
                  conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b,
                                                    lite_t7_scales_920c89f8, t9_2, t9_2_sums));
