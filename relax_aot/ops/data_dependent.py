@@ -279,8 +279,8 @@ def _nms_lower(
             if least is not None:
                 below = ~binary("<", _only(least), scores[(image, label, i)])
             k.store(gone[(i,)], below)
-        turns = k.clamped("turns", requested, 0, count)
-        with k.loops(turns):
+        trips = k.clamped("trips", requested, 0, count)
+        with k.loops(trips):
             best = k.local("best", DType.I64, -1)
             score = k.local("score", scores.dtype, 0.0)
             with k.loops(count) as (i,):

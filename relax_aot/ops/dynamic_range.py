@@ -48,8 +48,8 @@ def _range_lower(k: KernelBuilder, start: Buffer, limit: Buffer, delta: Buffer, 
             v if v.dtype is DType.F64 else Cast(v, DType.F64)
             for v in (_only(start), _only(limit), _only(delta))
         )
-        turns = apply("ceil", (end - begin) / apart)
-        k.store(y[(Dim.of(0),)], maximum(Cast(turns, DType.I64, "saturate"), ZERO))
+        trips = apply("ceil", (end - begin) / apart)
+        k.store(y[(Dim.of(0),)], maximum(Cast(trips, DType.I64, "saturate"), ZERO))
         return
     first, last, step = (wide(_only(buffer)) for buffer in (start, limit, delta))
     named = k.local("step", DType.I64, step)

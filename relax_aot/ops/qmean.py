@@ -256,14 +256,14 @@ def _mean_lower(
 
 def _lanes(k: KernelBuilder, x: Buffer, at: At, zero: int, scale: float) -> Local:
     length = x.shape[-1]
-    fours = length // 4
+    blocks = length // 4
     lanes = [k.local(f"lane{number}", DType.F32, 0.0) for number in range(4)]
-    with k.loops(fours) as (four,):
+    with k.loops(blocks) as (four,):
         for number, lane in enumerate(lanes):
             k.assign(lane, lane + _number(k, x[(*at, four * 4 + number)], zero, scale))
     joined = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
     total = k.local("total", DType.F32, joined)
-    with k.span(fours * 4, length) as rest:
+    with k.span(blocks * 4, length) as rest:
         k.assign(total, total + _number(k, x[(*at, rest)], zero, scale))
     return total
 
@@ -276,13 +276,13 @@ def _mean_reference(
     if order == "exact":
         return _codes(whole.sum(axis=-1), np.asarray(length), scales, zeros[1], to, True)
     numbers = whole.astype(np.float32) * np.float32(scales[0])
-    fours = length // 4 * 4
+    aligned = length // 4 * 4
     total = np.zeros(x.shape[:-1], np.float32)
-    if fours:
-        lanes = numbers[..., :fours].reshape(*x.shape[:-1], fours // 4, 4)
+    if aligned:
+        lanes = numbers[..., :aligned].reshape(*x.shape[:-1], aligned // 4, 4)
         sums = _one_by_one(np.moveaxis(lanes, -1, -2))
         total = (sums[..., 0] + sums[..., 2]) + (sums[..., 1] + sums[..., 3])
-    for j in range(fours, length):
+    for j in range(aligned, length):
         total = total + numbers[..., j]
     return _codes(total, np.asarray(length), scales, zeros[1], to, False)
 

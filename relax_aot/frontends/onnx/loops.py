@@ -33,7 +33,7 @@ LIMITS = {
 }
 
 Inputs = Callable[[FunctionBuilder, Dim], Sequence[Var]]
-"""What a body reads beside its carried values, for one iteration."""
+"""What a body reads in addition to its carried values, for one iteration."""
 
 
 @dataclass
