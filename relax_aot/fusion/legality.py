@@ -1,7 +1,7 @@
 """When two kernels may be merged: conditions on index maps, for all sizes.
 
 An index map takes the loop variables around a store to the element that it stores. The
-mergers (`forward`, `inline`, `rows`) ask these questions:
+mergers (`epilogue`, `inline`, `rows`) ask these questions:
 
 - `stored_once`: the kernel stores each element exactly once, unconditionally. Only then is
   the value at the store the value that every later reader loads.
