@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from relax_aot.externs._error import ExternError
 from relax_aot.externs.pattern import Graph, Match, matches
@@ -20,8 +19,7 @@ from relax_aot.ir.dims import (
     Dim,
     Relation,
     interval,
-    prove_eq,
-    prove_le,
+    prove,
     simplify,
     solve_for,
 )
@@ -55,9 +53,14 @@ class _Placing:
     assumptions: list[Relation] = field(default_factory=list)
     """What the match at hand took from highs that may be raised."""
 
-    @cached_property
+    @property
     def bounds(self) -> Bounds:
-        return replace(self.module.bounds, assumptions=self.assumptions)
+        return self.module.bounds
+
+    def proves(self, left: Dim, relation: str, right: Dim | int) -> bool:
+        proof = prove(left, relation, right, self.bounds)
+        self.assumptions += proof.assumptions
+        return bool(proof)
 
     def keep_assumptions(self, origin: str) -> None:
         """What has to be checked for the match at hand."""
@@ -239,7 +242,7 @@ def _extern_call(graph: Graph, match: Match, extern: Extern, placing: _Placing) 
     attrs = dict(match.attrs)
     if rule.pattern is not None and len(match.calls) == 1:
         attrs = dict(match.last.attrs) | attrs
-    sizes = _sizes(rule, match, placing.bounds)
+    sizes = _sizes(rule, match, placing)
     given: dict[str, Attr] = {"extern": Ref(extern.name)}
     args, outs, scratch = [], [], []
     for argument in rule.arguments:
@@ -256,7 +259,7 @@ def _extern_call(graph: Graph, match: Match, extern: Extern, placing: _Placing) 
             case _:
                 given[argument.param] = _value(argument, attrs, sizes, match, placing)
     lead = match.values[rule.writing[0].made].name
-    made = tuple(Var(f"{lead}.{a.param}", _scratch(a, sizes, placing.bounds)) for a in scratch)
+    made = tuple(Var(f"{lead}.{a.param}", _scratch(a, sizes, placing)) for a in scratch)
     origin = " + ".join(dict.fromkeys(call.origin for call in match.calls if call.origin))
     return Call((*outs, *made), "call_extern", tuple(args), attrs_of(given), origin)
 
@@ -272,7 +275,7 @@ def _check_region(graph: Graph, match: Match, rule: Rule) -> None:
             raise _Unfit(f"%{name} is used before the last of the calls")
 
 
-def _sizes(rule: Rule, match: Match, bounds: Bounds) -> dict[str, Dim]:
+def _sizes(rule: Rule, match: Match, placing: _Placing) -> dict[str, Dim]:
     """What the extern's symbols are worth in this call."""
     values = match.values
     named = rule.pattern.attr_names if rule.pattern else ()
@@ -295,7 +298,7 @@ def _sizes(rule: Rule, match: Match, bounds: Bounds) -> dict[str, Dim]:
     for argument, actual, axis, size in later:
         _solve(axis, size, sizes)
         declared = axis.size.substitute(sizes)
-        if axis.size.symbols - sizes.keys() or not prove_eq(declared, size, bounds):
+        if axis.size.symbols - sizes.keys() or not placing.proves(declared, "==", size):
             assert argument.type is not None
             raise _Unfit(
                 f"{argument.param} is {actual}, declared as {argument.type.text}:"
@@ -307,9 +310,9 @@ def _sizes(rule: Rule, match: Match, bounds: Bounds) -> dict[str, Dim]:
     for requirement in rule.requires:
         difference = requirement.difference.substitute(sizes)
         if requirement.relation == "==0":
-            holds = prove_eq(difference, Dim.of(0), bounds)
+            holds = placing.proves(difference, "==", 0)
         else:
-            holds = prove_le(Dim.of(0), difference, bounds)
+            holds = placing.proves(Dim.of(0), "<=", difference)
         if not holds:
             known = ", ".join(f"{k} = {v}" for k, v in sorted(sizes.items()))
             raise _Unfit(f"{requirement.text!r} is not certain for every size ({known})")
@@ -341,11 +344,11 @@ def _axes(rule: TypeRule, actual: TensorType, argument: Argument) -> list[tuple[
     return [(rule.axes[0], product), *rest]
 
 
-def _scratch(argument: Argument, sizes: Mapping[str, Dim], bounds: Bounds) -> TensorType:
+def _scratch(argument: Argument, sizes: Mapping[str, Dim], placing: _Placing) -> TensorType:
     assert argument.type is not None
-    shape = tuple(simplify(a.size.substitute(sizes), bounds) for a in argument.type.axes)
+    shape = tuple(simplify(a.size.substitute(sizes), placing.bounds) for a in argument.type.axes)
     for size in shape:
-        if not prove_le(Dim.of(0), size, bounds):
+        if not placing.proves(Dim.of(0), "<=", size):
             raise _Unfit(f"{argument.param}: the size {size} can be negative")
     return TensorType(argument.type.dtype, shape)
 
@@ -392,7 +395,7 @@ def _held(argument: Argument, size: Dim, placing: _Placing) -> Attr:
             f" {least}..{greatest}"
         )
     if greatest < interval(size, placing.bounds.open)[1] and greatest < 2**31 - 1:
-        placing.bounds.rely("<=", size, greatest)
+        placing.assumptions.append(("<=", size, Dim.of(greatest)))
     return size.constant if size.is_constant else size
 
 

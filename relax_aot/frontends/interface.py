@@ -11,7 +11,7 @@ from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
 from relax_aot.frontends.fixing import Fixed
 from relax_aot.frontends.symbols import Sizes
 from relax_aot.inference.build import FunctionBuilder
-from relax_aot.ir.dims import Dim, prove_eq
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Alias, Call, Function, Module, State, Var
 from relax_aot.ir.types import DType
 
@@ -129,9 +129,8 @@ def states_of(
     states = []
     for name, output in options.state.items():
         before, after = inputs[name].type, results[output].type
-        same = before.dtype is after.dtype and before.rank == after.rank
-        pairs = zip(before.shape, after.shape, strict=False)
-        if not same or not all(prove_eq(a, b, builder.bounds) for a, b in pairs):
+        same = before.dtype is after.dtype and builder.same_sizes(before.shape, after.shape)
+        if not same:
             raise ModelError(
                 f"--state {name}={output}: a state keeps its type, but {name} is {before} and"
                 f" {output} is {after}"

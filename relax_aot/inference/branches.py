@@ -8,7 +8,6 @@ from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import (
     Dim,
     interval,
-    prove_eq,
 )
 from relax_aot.ir.graph import (
     Attr,
@@ -73,7 +72,7 @@ def _join(
         raise ShapeError(f"the branches of an If give {a} and {b} for {name}")
     shape = []
     for axis, pair in enumerate(zip(a.shape, b.shape, strict=True)):
-        if prove_eq(*pair, builder.bounds):
+        if builder.proves(pair[0], "==", pair[1]):
             shape.append(pair[0])
         elif pair in sizes:
             shape.append(Dim.of(symbols[sizes.index(pair)]))

@@ -17,7 +17,6 @@ from relax_aot.inference.sizes import Shared, UnboundedSize
 from relax_aot.ir.dims import (
     Dim,
     interval,
-    prove_le,
 )
 from relax_aot.ir.graph import (
     Alias,
@@ -86,7 +85,7 @@ class FunctionBuilder(Values):
         if given is not None:
             self.shared.used.add(symbol)
             least = max(least, given[0])
-            above = most is None or not prove_le(most, given[1], self.bounds)
+            above = most is None or not self.proves(most, "<=", given[1])
             most = Dim.of(given[1]) if above or most is None else most
         if most is None:
             raise UnboundedSize(symbol, origin)

@@ -9,8 +9,8 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.requirements import present
 from relax_aot.inference.sizes import Shared
-from relax_aot.ir.check import RULE_ERRORS, same_type
-from relax_aot.ir.dims import Dim, prove_eq
+from relax_aot.ir.check import RULE_ERRORS
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Attr, Call, Function, Module, Var, attr_value
 from relax_aot.ir.types import (
     Annotation,
@@ -89,7 +89,6 @@ class DraftTypes:
 
     def _fits(self, name: str, said: Annotation, found: TensorType, scope: Scope) -> None:
         """Refuse a coarse annotation that contradicts the type."""
-        bounds = self.builder.bounds
         wrong = f"%{name} is {found}, not {said}"
         match said:
             case CoarseType():
@@ -99,7 +98,7 @@ class DraftTypes:
                     return
                 sizes = [None if size is None else scope.dim(size) for size in said.shape]
                 if len(sizes) != found.rank or not all(
-                    size is None or prove_eq(size, actual, bounds)
+                    size is None or self.builder.proves(size, "==", actual)
                     for size, actual in zip(sizes, found.shape, strict=True)
                 ):
                     raise Unfit(f"{wrong}, as far as is proved; match_cast claims it")
@@ -122,10 +121,7 @@ class DraftTypes:
                 f"the value of %{out.name} is not known as {said}: only data tell it, at run time"
             )
         requested = [scope.dim(size) for size in sizes]
-        bounds = self.builder.bounds
-        if len(known) != len(requested) or not all(
-            prove_eq(a, b, bounds) for a, b in zip(known, requested, strict=True)
-        ):
+        if not self.builder.same_sizes(known, requested):
             raise Unfit(f"%{out.name} is [{', '.join(map(str, known))}], not {said}")
 
     def _bind(self, out: Var, value: Value, scope: Scope) -> None:
@@ -133,8 +129,9 @@ class DraftTypes:
         said: Annotation = out.type
         if isinstance(value, Var):
             if isinstance(said, TensorType):
-                requested = replace(said, shape=tuple(scope.dim(size) for size in said.shape))
-                if not same_type(requested, value.type, self.builder.bounds):
+                requested = tuple(scope.dim(size) for size in said.shape)
+                same = said.dtype is value.type.dtype
+                if not (same and self.builder.same_sizes(requested, value.type.shape)):
                     raise Unfit(f"%{out.name} is {value.type}, not {said}; match_cast claims it")
             else:
                 self._fits(out.name, said, value.type, scope)

@@ -15,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, interval, prove_le, simplify
+from relax_aot.ir.dims import (
+    Bounds,
+    Dim,
+    Proof,
+    ceildiv,
+    dim_max,
+    dim_min,
+    interval,
+    prove,
+    simplify,
+)
 from relax_aot.ir.types import DType
 from relax_aot.ops import has
 from relax_aot.ops._op import Array, Trait
@@ -91,10 +101,9 @@ def _array(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
     return np.array([*values, None], object)[:-1].reshape(shape)
 
 
-def _truncated(value: Quotient, bounds: Bounds) -> Dim | None:
-    if value.under == 1 or prove_le(0, value.over, bounds):
-        return simplify(value.over // value.under, bounds)
-    return None
+def _truncated(value: Quotient, bounds: Bounds) -> Dim | Proof | None:
+    proof = Proof(True) if value.under == 1 else prove(0, "<=", value.over, bounds)
+    return proof.then(simplify(value.over // value.under, bounds)) if proof else None
 
 
 def _converted(value: Any, dtype: DType, bounds: Bounds) -> Quotient | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relax_aot.inference.build import FunctionBuilder
-from relax_aot.ir.dims import Dim, interval, prove_eq
+from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.graph import Call, Loop, Symbol, Var
 from relax_aot.ir.types import DType, TensorType
 
@@ -60,7 +60,7 @@ def differing(
         (number, axis)
         for number, (a, b) in enumerate(zip(before, after, strict=True))
         for axis, (n, m) in enumerate(zip(a.type.shape, b.type.shape, strict=True))
-        if not prove_eq(n, m, builder.bounds)
+        if not builder.proves(n, "==", m)
     ]
 
 

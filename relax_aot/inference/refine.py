@@ -26,9 +26,9 @@ from relax_aot.inference.draft_types import (
     tuple_of,
 )
 from relax_aot.inference.returned_inputs import copy_returned_inputs
-from relax_aot.ir.check import same_type
+from relax_aot.inference.sizes import MADE_FOR
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Attr, Call, Function, Module, Var, attrs_of
+from relax_aot.ir.graph import Attr, Call, Function, Module, Var, assumption_conditions, attrs_of
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.rewrite import map_kernel_dims, rename_indices
 from relax_aot.ir.text import call_text
@@ -144,7 +144,7 @@ class _Matching(DraftTypes):
             self._claims(Var(name, said), arg, inner)  # type: ignore[arg-type]  # a draft
             return arg
         shape = self._matched(said, arg, inner)
-        if same_type(TensorType(arg.type.dtype, shape), arg.type, self.builder.bounds):
+        if self.builder.same_sizes(shape, arg.type.shape):
             return arg
         made = Var(self._define(name, inner), TensorType(arg.type.dtype, shape))
         inner.body.append(Call((made,), "match_cast", (arg,), attrs_of({"shape": shape})))
@@ -269,7 +269,12 @@ class _Refine(_Kernels):
         kernels = tuple(self.kernels[name] for name in self.kernels if name in self.used_kernels)
         order = {function.name: place for place, function in enumerate(self.module.functions)}
         branches = sorted(self.branches, key=lambda f: order.get(f.name, len(order)))
-        return replace(self.module, functions=(made, *branches), kernels=kernels)
+        assumptions = self.builder.shared.assumptions
+        added = assumption_conditions(assumptions, self.module.symbols, MADE_FOR)
+        conditions = tuple(dict.fromkeys((*self.module.conditions, *added)))
+        return replace(
+            self.module, functions=(made, *branches), kernels=kernels, conditions=conditions
+        )
 
     def _calls(self, function: Function, scope: Scope) -> None:
         for call in function.body:

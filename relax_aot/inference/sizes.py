@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.ir.dim_expr import Value
 from relax_aot.ir.dims import (
     Bounds,
     Dim,
+    Proof,
     Relation,
     assume,
-    prove_eq,
-    prove_le,
+    prove,
     prove_lt,
 )
 from relax_aot.ir.graph import (
@@ -78,9 +79,7 @@ class Shared:
             for low, high in [ranges[s.name]]
             if s.raisable and high == s.high and (low == s.low or low < high)
         )
-        assumptions = self.assumptions_in_part if self.narrowed else self.assumptions
-        bounds = replace(Bounds.of(ranges), raisable=raisable, assumptions=assumptions)
-        self.bounds = assume(bounds, self.assumed)
+        self.bounds = assume(replace(Bounds.of(ranges), raisable=raisable), self.assumed)
 
 
 def value_name(requested: str) -> str:
@@ -145,6 +144,20 @@ class Sizes:
 
     # Conditions
 
+    def proves(self, left: Value, relation: str, right: Value) -> bool:
+        """Whether it holds; what that assumes is kept."""
+        return self.accept(prove(left, relation, right, self.bounds))
+
+    def accept(self, proof: Proof) -> bool:
+        """Keep what a proof assumes, so that it is checked. Whether the proof holds."""
+        shared = self.shared
+        kept = shared.assumptions_in_part if shared.narrowed else shared.assumptions
+        kept += proof.assumptions
+        return bool(proof)
+
+    def same_sizes(self, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+        return len(a) == len(b) and all(self.proves(x, "==", y) for x, y in zip(a, b, strict=True))
+
     def assume(self, conditions: Iterable[Condition]) -> None:
         """Conditions that the user states: checked on entry, and facts from here on."""
         for condition in conditions:
@@ -158,17 +171,14 @@ class Sizes:
         inner = {s.name for s in self.shared.symbols if s.inner}
         # Sizes that the model computes cannot be checked on entry.
         computed = bool((left.symbols | right.symbols) & inner)
-        bounds = self.bounds if computed else replace(self.bounds, assumptions=None)
-        if condition.relation == "==":
-            if prove_eq(left, right, bounds):
-                return
-            closed = bounds.closed
-            impossible = prove_lt(left, right, closed) or prove_lt(right, left, closed)
-        else:
-            if prove_le(left, right, bounds):
-                return
-            impossible = prove_lt(right, left, bounds.closed)
-        if impossible:
+        proof = prove(left, condition.relation, right, self.bounds)
+        if proof and (computed or not proof.assumptions):
+            self.accept(proof)
+            return
+        closed = self.bounds.closed
+        if prove_lt(right, left, closed) or (
+            condition.relation == "==" and prove_lt(left, right, closed)
+        ):
             why = f": {condition.origin}" if condition.origin else ""
             used = [s for s in self.shared.symbols if s.name in left.symbols | right.symbols]
             allowed = ", ".join(f"{s.name} is {s.low}..{s.high}" for s in used)
@@ -177,8 +187,7 @@ class Sizes:
                 f"{left} {condition.relation} {right} holds for no allowed size{why}{bound}"
             )
         found = Condition(condition.relation, left, right, condition.origin or origin)
-        inner = {s.name for s in self.shared.symbols if s.inner}
-        if (left.symbols | right.symbols) & inner:
+        if computed:
             self._check(found)
         else:
             self._keep(found)

@@ -7,11 +7,11 @@ the opposite.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import lcm, prod
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -40,8 +40,7 @@ class Bounds:
     """What is known of symbols: the range of each, both ends included, and relations.
 
     The high of a symbol in `raisable` may be raised when the generated project is compiled,
-    so a proof must not rest on it. Where `assumptions` is a list, a proof may, and what it proved
-    is added to the list: it must then be checked when the code runs.
+    so a proof must not depend on it; `prove` returns the relations that did.
     """
 
     ranges: tuple[tuple[str, tuple[int, int]], ...]
@@ -50,7 +49,6 @@ class Bounds:
     equalities: tuple[tuple[str, Dim], ...] = ()
     """Symbols that equal an expression in the others; see assume.py."""
     raisable: frozenset[str] = frozenset()
-    assumptions: list[Relation] | None = field(default=None, compare=False, repr=False)
     raised: tuple[tuple[str, tuple[int, int]], ...] = ()
     """Ranges that names of values have, in place of theirs, once highs have been raised."""
 
@@ -116,7 +114,7 @@ class Bounds:
         """The same for these highs only."""
         if not self.raisable:
             return self
-        return replace(self, raisable=frozenset(), assumptions=None, raised=())
+        return replace(self, raisable=frozenset(), raised=())
 
     def range(self, name: str) -> tuple[int, int]:
         return self._table[name]
@@ -130,7 +128,7 @@ class Bounds:
     def with_range(self, name: str, low: int, high: int) -> Bounds:
         ranges = tuple(sorted({**self._table, name: (int(low), int(high))}.items()))
         raised = tuple(pair for pair in self.raised if pair[0] != name)
-        made = Bounds(ranges, self.facts, self.equalities, self.raisable, self.assumptions, raised)
+        made = Bounds(ranges, self.facts, self.equalities, self.raisable, raised)
         return made._after(name, self)
 
     def with_ranges(self, ranges: Mapping[str, tuple[int, int] | None]) -> Bounds:
@@ -160,11 +158,6 @@ class Bounds:
         """The range that was given last and what was known without it, where nothing relates
         symbols: what does not speak of that symbol has the same interval there."""
         return None
-
-    def rely(self, relation: str, left: Value, right: Value) -> None:
-        """Something that follows from highs which may be raised was used."""
-        if self.assumptions is not None:
-            self.assumptions.append((relation, Dim.of(left), Dim.of(right)))
 
 
 GREATEST = 2**31 - 1
@@ -383,27 +376,46 @@ def atom_interval(atom: Atom, bounds: Bounds) -> tuple[int, int]:
 
 def prove_le(a: Value, b: Value, bounds: Bounds) -> bool:
     """a <= b for all values in bounds, however highs are raised; False: "not proven"."""
-    left, right = Dim.of(a), Dim.of(b)
-    return _proved("<=", left, right, bounds)
+    return _nonnegative(Dim.of(b) - a, bounds.open)
 
 
 def prove_lt(a: Value, b: Value, bounds: Bounds) -> bool:
-    return _proved("<=", Dim.of(a) + 1, Dim.of(b), bounds)
+    return _nonnegative(Dim.of(b) - a - 1, bounds.open)
 
 
 def prove_eq(a: Value, b: Value, bounds: Bounds) -> bool:
-    return _proved("==", Dim.of(a), Dim.of(b), bounds)
+    return _zero(Dim.of(b) - a, bounds.open)
 
 
-def _proved(relation: str, left: Dim, right: Dim, bounds: Bounds) -> bool:
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Whether a relation holds, or another value, if `assumptions` do: they need a check at run
+    time. `p or q` is the first proof that holds; `p & q` has the assumptions of both."""
+
+    value: Any
+    assumptions: tuple[Relation, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __and__(self, other: Proof) -> Proof:
+        return Proof(self.value and other.value, self.assumptions + other.assumptions)
+
+    def then(self, value: Any) -> Any:
+        """A value that follows, with the assumptions."""
+        return Proof(value, self.assumptions) if self.assumptions else value
+
+
+def prove(left: Value, relation: str, right: Value, bounds: Bounds) -> Proof:
+    """`left == right`, `left <= right` or `left < right`, for these highs if it does not follow
+    for raised ones."""
+    a, b = Dim.of(left) + (relation == "<"), Dim.of(right)
     holds = _zero if relation == "==" else _nonnegative
-    apart = right - left
-    if holds(apart, bounds.open):
-        return True
-    if bounds.assumptions is None or not holds(apart, bounds.closed):
-        return False
-    bounds.rely(relation, left, right)
-    return True
+    if holds(b - a, bounds.open):
+        return Proof(True)
+    if not bounds.raisable or not holds(b - a, bounds.closed):
+        return Proof(False)
+    return Proof(True, (("==" if relation == "==" else "<=", a, b),))
 
 
 def _zero(apart: Dim, bounds: Bounds) -> bool:
@@ -443,10 +455,10 @@ def _plainly_nonnegative(dim: Dim, bounds: Bounds) -> bool:
     return bool(facts) and _implied(dim, facts, bounds.inside, STEPS)
 
 
-Proof: TypeAlias = Callable[[Dim, Bounds], bool]
+Rule = Callable[[Dim, Bounds], bool]
 
 
-def _in_cases(dim: Dim, bounds: Bounds, proof: Proof) -> bool:
+def _in_cases(dim: Dim, bounds: Bounds, proof: Rule) -> bool:
     """A proof as it stands, or one for each remainder that divisors leave of the symbols:
     with `n = 4*q + r`, what divides n by 4 or 2 has no division left."""
     if proof(dim, bounds):
@@ -457,7 +469,7 @@ def _in_cases(dim: Dim, bounds: Bounds, proof: Proof) -> bool:
     return bounds._cases[key]
 
 
-def _case_by_case(dim: Dim, bounds: Bounds, proof: Proof) -> bool:
+def _case_by_case(dim: Dim, bounds: Bounds, proof: Rule) -> bool:
     names, period = _divided_symbols(dim)
     if not names or period == 1 or period ** len(names) > CASES:
         return False

@@ -13,9 +13,11 @@ from __future__ import annotations
 from relax_aot.ir.assume import Contradiction, any_size, assume
 from relax_aot.ir.bounds import (
     Bounds,
+    Proof,
     Relation,
     interval,
     is_multiple,
+    prove,
     prove_eq,
     prove_le,
     prove_lt,
@@ -44,6 +46,7 @@ __all__ = [
     "Max",
     "Min",
     "Mod",
+    "Proof",
     "Relation",
     "any_size",
     "assume",
@@ -56,6 +59,7 @@ __all__ = [
     "minimize",
     "parse_dim",
     "parse_relation",
+    "prove",
     "prove_eq",
     "prove_le",
     "prove_lt",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
-from relax_aot.ir.dims import Bounds, Dim, prove_eq, prove_lt
+from relax_aot.ir.dims import Bounds, Dim, prove
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast
 from relax_aot.ir.types import DType, TensorType
@@ -91,10 +91,10 @@ def _truths(bounds: Bounds, x: Array) -> Array | None:
     found: list[Any] = []
     for value in x.flat:
         dim = Dim.of(value)
-        if prove_eq(dim, 0, bounds):
-            found.append(False)
-        elif prove_lt(0, dim, bounds) or prove_lt(dim, 0, bounds):
-            found.append(True)
+        if zero := prove(dim, "==", 0, bounds):
+            found.append(zero.then(False))
+        elif other := prove(0, "<", dim, bounds) or prove(dim, "<", 0, bounds):
+            found.append(other.then(True))
         else:
             found.append(Condition("!=", dim, Dim.of(0)))
     return np.array([*found, None], object)[:-1].reshape(x.shape)

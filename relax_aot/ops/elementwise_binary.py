@@ -13,9 +13,7 @@ from relax_aot.ir.dims import (
     Dim,
     dim_max,
     dim_min,
-    prove_eq,
-    prove_le,
-    prove_lt,
+    prove,
     simplify,
 )
 from relax_aot.ir.graph import Condition
@@ -175,16 +173,17 @@ def _compare(relation: str) -> Callable[[Bounds, Any, Any], Any]:
             return None
         left, right = Dim.of(a), Dim.of(b)
         if relation in ("==", "!="):
-            if prove_eq(left, right, bounds):
-                return relation == "=="
-            if prove_lt(left, right, bounds) or prove_lt(right, left, bounds):
-                return relation == "!="
+            if equal := prove(left, "==", right, bounds):
+                return equal.then(relation == "==")
+            if differ := prove(left, "<", right, bounds) or prove(right, "<", left, bounds):
+                return differ.then(relation == "!=")
             return Condition(relation, left, right)
         if relation == "<":
             right = right - 1
-        if prove_le(left, right, bounds):
-            return True
-        return False if prove_lt(right, left, bounds) else Condition("<=", left, right)
+        if holds := prove(left, "<=", right, bounds):
+            return holds.then(True)
+        fails = prove(right, "<", left, bounds)
+        return fails.then(False) if fails else Condition("<=", left, right)
 
     return symbolic
 
@@ -207,21 +206,24 @@ def _divide_sizes(bounds: Bounds, a: Any, b: Any) -> Any:
     if isinstance(a, Condition | float) or isinstance(b, Condition | float):
         return None
     left, right = Dim.of(a), Dim.of(b)
-    if prove_lt(right, 0, bounds):
+    divisor = prove(right, "<", 0, bounds)
+    if divisor:
         left, right = -left, -right
-    if not prove_lt(0, right, bounds):
+    divisor = divisor or prove(0, "<", right, bounds)
+    if not divisor:
         return None
-    if prove_le(0, left, bounds):
-        return simplify(left // right, bounds)
-    if prove_le(left, 0, bounds):
-        return simplify(-(-left // right), bounds)
-    return dim_max(left, 0) // right - dim_max(-left, 0) // right
+    if sign := prove(0, "<=", left, bounds):
+        return (divisor & sign).then(simplify(left // right, bounds))
+    if sign := prove(left, "<=", 0, bounds):
+        return (divisor & sign).then(simplify(-(-left // right), bounds))
+    return divisor.then(dim_max(left, 0) // right - dim_max(-left, 0) // right)
 
 
 def _modulo_sizes(bounds: Bounds, a: Any, b: Any) -> Any:
     if isinstance(a, Condition | float) or isinstance(b, Condition | float):
         return None
-    return simplify(Dim.of(a) % b, bounds) if prove_lt(0, Dim.of(b), bounds) else None
+    positive = prove(0, "<", b, bounds)
+    return positive.then(simplify(Dim.of(a) % b, bounds)) if positive else None
 
 
 def _logical(combine: Callable[[Any, Any], Any]) -> Callable[[Bounds, Any, Any], Any]:

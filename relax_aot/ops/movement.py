@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.builder import At, KernelBuilder, less, less_equal
-from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, prove_le, prove_lt
+from relax_aot.ir.dims import Bounds, Dim, Proof, dim_max, dim_min, prove, prove_le
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Binary, Buffer, Expr, Lit, Select
 from relax_aot.ir.types import TensorType
@@ -184,42 +184,42 @@ TILE_TO = Op(
 
 def normalize_slice(
     start: Dim | None, end: Dim | None, step: int, size: Dim, bounds: Bounds
-) -> tuple[Dim, Dim]:
-    """ONNX's start and end (None: open) -> (first element, number of elements).
+) -> tuple[Dim, Dim, Proof]:
+    """ONNX's start and end (None: open) -> (first element, number of elements, their proof).
 
     Indices below zero count from the end; both are clamped as the specification says. The
-    result is right for raised highs too.
+    result is right for raised highs too, where the signs of the indices are.
     """
     top = size if step > 0 else size - 1
     bottom = Dim.of(0) if step > 0 else Dim.of(-1)
-    first = _clamped(start, size, Dim.of(0), top, bounds, opened=step > 0)
-    last = _clamped(end, size, bottom, size, bounds, opened=step < 0)
+    first, start_sign = _clamped(start, size, Dim.of(0), top, bounds, opened=step > 0)
+    last, end_sign = _clamped(end, size, bottom, size, bounds, opened=step < 0)
     if step > 0:
         length = (last - first + step - 1) // step
     else:
         length = (first - last - step - 1) // -step
-    return first, _at_least_zero(length, bounds)
+    return first, _at_least_zero(length, bounds), start_sign & end_sign
 
 
 def _clamped(
     index: Dim | None, size: Dim, low: Dim, high: Dim, bounds: Bounds, *, opened: bool
-) -> Dim:
+) -> tuple[Dim, Proof]:
     if index is None:
-        return low if opened else high
-    if prove_lt(index, 0, bounds):
-        index = index + size
-    elif not prove_le(0, index, bounds):
+        return low if opened else high, Proof(True)
+    negative = prove(index, "<", 0, bounds)
+    sign = negative or prove(0, "<=", index, bounds)
+    if not sign:
         require(False, f"slice: the sign of {index} depends on sizes; bound them more tightly")
-    bounds = bounds.open
+    if negative:
+        index = index + size
     if not prove_le(low, index, bounds):
         index = low if prove_le(index, low, bounds) else dim_max(index, low)
     if not prove_le(index, high, bounds):
         index = high if prove_le(high, index, bounds) else dim_min(index, high)
-    return index
+    return index, sign
 
 
 def _at_least_zero(length: Dim, bounds: Bounds) -> Dim:
-    bounds = bounds.open
     if prove_le(0, length, bounds):
         return length
     return Dim.of(0) if prove_le(length, 0, bounds) else dim_max(length, 0)

@@ -469,3 +469,16 @@ def test_a_loop_reads_back_and_computes() -> None:
     turns = ramp(3) + np.arange(1, 6, dtype=np.float32)[:, None]
     np.testing.assert_allclose(out["last"], turns[-1], rtol=1e-6)
     np.testing.assert_allclose(out["all"], -turns, rtol=1e-6)
+
+
+def test_what_a_claim_assumes_of_raisable_bounds_is_checked() -> None:
+    """n is at most 16 here, so min(n, 20) is n; with a raised bound it need not be."""
+    text = """
+    func @main(%x: f32[n, 4]) {
+      %s: shape[min(n, 20), 4] = shape_of(%x)
+      %y = relu(%x)
+      return %y
+    }
+    """
+    conditions = rx.parse(text, bounds={"n": 16}).conditions
+    assert [str(condition) for condition in conditions] == ["n == min(20, n)"]

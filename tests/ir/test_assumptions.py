@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from relax_aot.ir.dims import (
     Bounds,
     Dim,
+    Proof,
     Relation,
     any_size,
     assume,
@@ -21,6 +22,7 @@ from relax_aot.ir.dims import (
     dim_min,
     interval,
     is_multiple,
+    prove,
     prove_eq,
     prove_le,
     prove_lt,
@@ -174,14 +176,14 @@ def test_no_size_is_lost(box: dict[str, tuple[int, int]], relations: list[Relati
 def test_proofs_hold_for_raised_highs(
     box: dict[str, tuple[int, int]], relations: list[Relation], a: Dim, b: Dim, more: int
 ) -> None:
-    """Where highs may be raised, only what holds then is proved; or it is written down."""
+    """Where highs may be raised, only what holds then is proved; or it is an assumption."""
     suppose(fulfilling(box, relations))
-    assumptions: list[Relation] = []
-    declared = replace(Bounds.of(box), raisable=frozenset(box), assumptions=assumptions)
-    bounds = assume(declared, relations)
-    proofs = [
-        prove_le(a, b, bounds), prove_lt(a, b, bounds), prove_eq(a, b, bounds)
-    ]  # fmt: skip
+    bounds = assume(replace(Bounds.of(box), raisable=frozenset(box)), relations)
+    proofs = [prove(a, relation, b, bounds) for relation in ("<=", "<", "==")]
+    assumptions = [relation for proof in proofs for relation in proof.assumptions]
+    assert bool(proofs[0]) >= prove_le(a, b, bounds)
+    assert bool(proofs[1]) >= prove_lt(a, b, bounds)
+    assert bool(proofs[2]) >= prove_eq(a, b, bounds)
     raised = {name: (low, high + more) for name, (low, high) in box.items()}
     for point in fulfilling(raised, [*relations, *assumptions]):
         x, y = a.evaluate(point), b.evaluate(point)
@@ -203,9 +205,13 @@ def test_highs_that_may_be_raised_prove_nothing_by_themselves() -> None:
     assert prove_le(1, n, bounds)
     assert simplify(dim_min(n, 20), bounds) == dim_min(n, 20)
     assert simplify(dim_max(n, 1), bounds) == n
-    assumptions: list[Relation] = []
-    assert prove_le(n, 20, replace(bounds, assumptions=assumptions))
-    assert assumptions == [("<=", n, Dim.of(20))]
+    proof = prove(n, "<=", 20, bounds)
+    assert proof and proof.assumptions == (("<=", n, Dim.of(20)),)
+    assert prove(1, "<=", n, bounds) == Proof(True)
+    assert prove(n, "<", 16, bounds) == Proof(False)
+    assert (proof & prove(0, "<", 21 - n, bounds)).then(n) == Proof(
+        n, (("<=", n, Dim.of(20)), ("<=", Dim.of(1), 21 - n))
+    )
 
 
 def test_every_pair_of_small_boxes() -> None:

@@ -273,7 +273,7 @@ def cut(m: Maker) -> None:
     size = x.type.shape[axis]
     ends = [None if m.random.random() < 0.3 else m.awkward(0, WIDEST) for _ in range(2)]
     ends = [-end - 1 if end is not None and m.random.random() < 0.3 else end for end in ends]
-    first, length = normalize_slice(ends[0], ends[1], step, size, m.bounds)
+    first, length, _ = normalize_slice(ends[0], ends[1], step, size, m.bounds)
     (out,) = m.builder.call(
         "slice", x, name="part", starts=(first,), lengths=(length,), axes=(axis,), steps=(step,)
     )

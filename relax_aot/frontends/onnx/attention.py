@@ -13,7 +13,7 @@ from math import inf
 
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
-from relax_aot.ir.dims import Dim, prove_eq, simplify
+from relax_aot.ir.dims import Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
@@ -166,7 +166,7 @@ def _attention(node: Node) -> Results:
 def _widened(node: Node, mask: Var, keys: Dim) -> Var:
     """A mask that is too short shuts the keys that it does not tell of."""
     length = mask.type.shape[-1]
-    if prove_eq(length, keys, node.builder.bounds):
+    if node.builder.proves(length, "==", keys):
         return mask
     shut = node.constant_scalar(False if mask.type.dtype is DType.BOOL else -inf, mask.type.dtype)
     before = (0,) * mask.type.rank

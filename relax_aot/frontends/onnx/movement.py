@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
-from relax_aot.ir.dims import Bounds, Dim, dim_max, interval, prove_le, prove_lt, simplify
+from relax_aot.ir.dims import Dim, dim_max, interval, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
 from relax_aot.ops.movement import normalize_slice
@@ -62,13 +62,14 @@ def _slice(node: Node) -> Results:
     bounds = node.builder.bounds
     begins, lengths = [], []
     for start, end, axis, step in zip(starts, ends, places, steps, strict=True):
-        if not (_sided(start, bounds) and _sided(end, bounds)) and node.opset >= 10:
+        if not (_sided(start, node) and _sided(end, node)) and node.opset >= 10:
             # Such an index may count from the end, which is dynamic.
             return _slice_at_run_time(node, x)
         # ONNX's numbers beyond any size stand for "open", and need no clamping then.
-        begin, length = normalize_slice(
+        begin, length, proof = normalize_slice(
             _open(start, past=step < 0), _open(end, past=step > 0), step, x.type.shape[axis], bounds
         )
+        node.builder.accept(proof)
         begins.append(simplify(begin, bounds))
         lengths.append(simplify(length, bounds))
     whole = all(
@@ -83,8 +84,8 @@ def _slice(node: Node) -> Results:
     )  # fmt: skip
 
 
-def _sided(index: Dim, bounds: Bounds) -> bool:
-    return prove_lt(index, 0, bounds) or prove_le(0, index, bounds)
+def _sided(index: Dim, node: Node) -> bool:
+    return node.builder.proves(index, "<", 0) or node.builder.proves(0, "<=", index)
 
 
 def _known(node: Node, index: int) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim, prove_le
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
@@ -65,7 +65,7 @@ def _hardmax(node: Node, x: Var, axis: int) -> Var:
 def _one_more(node: Node, x: Var, axis: int) -> Var:
     """Where the axis may be empty, -inf is appended: an extreme exists, and is never
     the appended one unless there is no other."""
-    if prove_le(1, x.type.shape[axis], node.builder.bounds):
+    if node.builder.proves(1, "<=", x.type.shape[axis]):
         return x
     after = tuple(int(i == axis) for i in range(x.type.rank))
     lowest = node.constant(np.array(-np.inf, x.type.dtype.numpy))

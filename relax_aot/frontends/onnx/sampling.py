@@ -11,7 +11,7 @@ import numpy as np
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim, dim_max, dim_min, interval, simplify
+from relax_aot.ir.dims import Dim, Proof, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
@@ -180,8 +180,7 @@ def _scaled(node: Node, size: Dim, scale: float) -> Dim:
     exact = Fraction(float(np.float32(scale)))
     near = exact.limit_denominator(1024)
     ratio = near if np.float32(float(near)) == np.float32(scale) else exact
-    bounds = node.builder.bounds
-    low, high = interval(size, bounds)
+    low, high = interval(size, node.builder.bounds)
     if high - low > TRIED:
         raise Refused(f"the scale {scale} of an axis of {low} to {high} elements; bound it closer")
     tried = np.arange(max(low, 0), high + 1)
@@ -191,8 +190,8 @@ def _scaled(node: Node, size: Dim, scale: float) -> Dim:
         return Dim.of(int(rounded[0]))
     if rounded.tolist() != wanted:
         raise Refused(f"the scale {scale} rounds differently for some sizes of {size}; give sizes")
-    bounds.rely("<=", size, high)
-    return simplify(size * ratio.numerator // ratio.denominator, bounds)
+    node.builder.accept(Proof(True, (("<=", size, Dim.of(high)),)))
+    return simplify(size * ratio.numerator // ratio.denominator, node.builder.bounds)
 
 
 def _by_sizes(

@@ -13,9 +13,6 @@ from relax_aot.ir.dims import (
     Dim,
     ceildiv,
     dim_max,
-    prove_eq,
-    prove_le,
-    prove_lt,
     simplify,
 )
 from relax_aot.ir.graph import Var
@@ -86,7 +83,7 @@ def _reshape_at_run_time(node: Node, x: Var, keep_zero: bool) -> Results:
     rank = node.result_rank(1)
     places = node.emit("reshape_sizes", node.arg(1), sizes=x.type.shape, allow_zero=keep_zero)
     elements = x.type.elements
-    some = prove_le(1, elements, node.builder.bounds)
+    some = node.builder.proves(1, "<=", elements)
     most = elements if some else None
     return node.reshape(x, [node.size_of(places, axis, axis, most) for axis in range(rank)])
 
@@ -100,9 +97,9 @@ def _copied(node: Node, x: Var, axis: int) -> Dim:
 def _require_a_size(node: Node, x: Var, axis: int, size: Dim, keep_zero: bool) -> None:
     """A size that is computed must not turn into the special values 0 (copy) and -1 (infer)."""
     least = 0 if keep_zero else 1
-    if prove_le(least, size, node.builder.bounds):
+    if node.builder.proves(least, "<=", size):
         return
-    if not keep_zero and axis < x.type.rank and prove_le(0, size, node.builder.bounds):
+    if not keep_zero and axis < x.type.rank and node.builder.proves(0, "<=", size):
         # 0 means "as it was", which is right where it was 0 as well.
         zero = {symbol: Dim.of(0) for symbol in size.symbols}
         plain = size.symbols and size == Dim.of(next(iter(size.symbols)))
@@ -133,7 +130,7 @@ def _inferred(node: Node, x: Var, shape: list[Dim | None]) -> list[Dim]:
 def _exact(numerator: Dim, denominator: Dim, node: Node) -> Dim:
     """numerator / denominator; that it divides becomes a condition of the reshape."""
     quotient = simplify(numerator // denominator, node.builder.bounds)
-    if prove_eq(quotient * denominator, numerator, node.builder.bounds):
+    if node.builder.proves(quotient * denominator, "==", numerator):
         return quotient
     for symbol in sorted(numerator.symbols & denominator.symbols):
         less = _without(numerator, symbol), _without(denominator, symbol)
@@ -171,7 +168,7 @@ def _squeeze(node: Node) -> Results:
     if axes is None:
         gone = {axis for axis, size in enumerate(x.type.shape) if size == ONE}
         for size in x.type.shape:
-            if size != ONE and not prove_le(2, size, node.builder.bounds):
+            if size != ONE and not node.builder.proves(2, "<=", size):
                 raise Refused(
                     f"it drops every size of 1, so its rank depends on {size}; bound it to 1..1 or"
                     " from 2 on, or give the axes"
@@ -247,7 +244,7 @@ def _expand_at_run_time(node: Node, x: Var) -> Results:
     for axis, size in enumerate(own):
         if axis < rank - count:
             shape.append(size)
-        elif prove_le(2, size, node.builder.bounds):
+        elif node.builder.proves(2, "<=", size):
             found = node.named_size(places, axis, f"size_{axis}", size)
             node.require_equal(found, size, "a size in an Expand")
             shape.append(size)
@@ -274,8 +271,8 @@ def _unknown(node: Node, index: int) -> bool:
     dims = node.builder.dims(node.arg(index))
     if dims is None or index != 2 or dims[0].is_constant:
         return dims is None
-    bounds = node.builder.bounds
-    return not prove_lt(0, dims[0], bounds) and not prove_lt(dims[0], 0, bounds)
+    proves = node.builder.proves
+    return not proves(0, "<", dims[0]) and not proves(dims[0], "<", 0)
 
 
 def _range(node: Node) -> Results:
@@ -303,11 +300,10 @@ def _range_of_data(node: Node) -> Var:
 
 def _count(node: Node, count: Dim) -> Dim:
     """A number of steps, which is not below zero."""
-    bounds = node.builder.bounds
-    count = simplify(count, bounds)
-    if prove_le(0, count, bounds):
+    count = simplify(count, node.builder.bounds)
+    if node.builder.proves(0, "<=", count):
         return count
-    return Dim.of(0) if prove_lt(count, 0, bounds) else dim_max(count, 0)
+    return Dim.of(0) if node.builder.proves(count, "<", 0) else dim_max(count, 0)
 
 
 def _float_range(node: Node) -> Var:
@@ -339,12 +335,11 @@ def _float_range(node: Node) -> Var:
 
 def _strided_range(node: Node, apart: Dim, stride: Dim) -> Results:
     """Steps as wide as a size, whose sign is known."""
-    bounds = node.builder.bounds
-    if prove_lt(stride, 0, bounds):
+    if node.builder.proves(stride, "<", 0):
         apart, stride = -apart, -stride
-    if not prove_le(0, apart, bounds):
+    if not node.builder.proves(0, "<=", apart):
         apart = dim_max(apart, 0)
-    count = simplify(ceildiv(apart, stride), bounds)
+    count = simplify(ceildiv(apart, stride), node.builder.bounds)
     steps = node.emit("range", start=0, step=1, length=count, dtype=node.arg(0).type.dtype)
     return node.emit("add", node.emit("mul", steps, node.arg(2)), node.arg(0))
 

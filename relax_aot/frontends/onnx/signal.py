@@ -6,7 +6,7 @@ import numpy as np
 
 from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim, dim_max, prove_le
+from relax_aot.ir.dims import Dim, dim_max
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
@@ -95,7 +95,7 @@ def _stft(node: Node) -> Results:
         value = node.emit("min", value, node.size_value(most, DType.I64))
         step = node.named_size(value, 0, "step", most, 1)
     for number in (step, length):
-        if not prove_le(1, number, node.builder.bounds):
+        if not node.builder.proves(1, "<=", number):
             node.require_at_most(1, number, "a step and a length of an STFT")
     frames = node.emit("frame", signal, window, step=step, length=length)
     onesided = bool(node.attr("onesided", 1))

@@ -116,7 +116,8 @@ def _strided_slice(node: Node) -> Results:
             end = None if last else begin + 1
         elif end is not None and _is_whole(node, end, axis, step):
             end = None
-        start, length = normalize_slice(begin, end, step, size, bounds)
+        start, length, proof = normalize_slice(begin, end, step, size, bounds)
+        node.builder.accept(proof)
         starts.append(simplify(start, bounds))
         lengths.append(simplify(length, bounds))
         steps[axis] = step

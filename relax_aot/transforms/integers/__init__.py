@@ -41,10 +41,9 @@ def run(module: Module) -> Module:
         names |= {out.name for call in function.body for out in call.outs}
     functions = []
     assumptions: list[Relation] = []
-    bounds = replace(module.bounds, assumptions=assumptions)
     for function in module.functions:
         results = frozenset(r.name for r in function.results)
-        work = Work(constants, bounds, names, results, module.replaceable)
+        work = Work(constants, module.bounds, names, assumptions, results, module.replaceable)
         functions.append(_rewritten(work, function))
     added = assumption_conditions(assumptions, module.symbols, "sums of 32 bits")
     return replace(

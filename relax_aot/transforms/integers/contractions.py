@@ -243,7 +243,8 @@ class _Sums:
             return False
         if self.weights is None and not self.depth.is_constant:
             # Sums may grow with the depth once bounds are raised, up to what they hold.
-            self.work.bounds.rely("<=", self.depth, (MOST - bias) // max(max(ends) * most, 1))
+            deepest = Dim.of((MOST - bias) // max(max(ends) * most, 1))
+            self.work.assumptions.append(("<=", self.depth, deepest))
             self.most = MOST
         return True
 

@@ -135,7 +135,7 @@ def _means(work: Work, target: Target, call: Call, x: Quantized, keep: int) -> b
     if most * 255 >= 2**31:
         return False
     if not count.is_constant:
-        work.bounds.rely("<=", count, (2**31 - 1) // 255)
+        work.assumptions.append(("<=", count, Dim.of((2**31 - 1) // 255)))
     known = count.is_constant and not work.replaceable
     sure = known and _no_middle(x, target, count.constant)
     spatial = len(shape) == 4 and keep == 2

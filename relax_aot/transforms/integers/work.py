@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Bounds, Dim, Relation
 from relax_aot.ir.graph import Attr, Call, Constant, Function, Var, attrs_of
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import all_ops, deduce
@@ -70,6 +70,8 @@ class Work:
     constants: dict[str, Constant]
     bounds: Bounds
     names: set[str]
+    assumptions: list[Relation]
+    """On sizes whose bounds may be raised: they become checks."""
     results: frozenset[str]
     replaceable: bool = False
     """Whether the calls are to be the same whatever weights, scales and zero points are."""
