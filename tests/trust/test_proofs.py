@@ -41,6 +41,9 @@ SHARED: dict[str, dict[str, tuple[int, int]]] = {
 }
 
 
+REPLACED = ("kws_fp32.onnx", "kws_int8.tflite", "kws_int8_qdq.onnx", "kws_int8_qop.onnx")
+
+
 def annotated(source: Any, options: Options, board: str = "host") -> Project:
     """With the comments that Frama-C reads, as `relax-aot prove` builds it."""
     return driver.compile_model(source, board, replace(options, annotate=True))
@@ -115,6 +118,22 @@ def test_no_alarm_in_real_networks(name: str, shared_models: Path) -> None:
     if shutil.which("frama-c") is None:
         pytest.skip(NO_FRAMA_C)
     proof = prove(annotated(shared_models / name, Options(bounds=SHARED[name])))
+    assert proof.ok, "\n".join(proof.lines())
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*MODELS, *REPLACED])
+def test_no_alarm_with_replaceable_weights(name: str, request: pytest.FixtureRequest) -> None:
+    """Whatever parameters a block has that `init` accepts."""
+    if shutil.which("frama-c") is None:
+        pytest.skip(NO_FRAMA_C)
+    if name in REPLACED:
+        source: Any = request.getfixturevalue("shared_models") / name
+        options = Options(bounds=SHARED[name])
+    else:
+        source, options = MODELS[name].make(), MODELS[name].options
+    proof = prove(annotated(source, replace(options, weights="blob")))
     assert proof.ok, "\n".join(proof.lines())
 
 

@@ -111,7 +111,9 @@ raot_weights_limited(const void *block, const struct raot_weights_limit *limits,
 {
     const unsigned char *const at = block;
 
+    /*@ loop unroll 65536; */
     for (size_t i = 0u; i < count; i++) {
+        /*@ loop unroll 65536; */
         for (uint32_t word = 0u; word < limits[i].count; word++) {
             int32_t number;
 
