@@ -311,6 +311,19 @@ def _plus(x: Expr, value: int, dtype: DType) -> Expr:
     return Binary("+", x, Lit(value, dtype))
 
 
+def accumulated(expr: Expr, known: Known) -> Expr | None:
+    """`a * b + y + c` is `a * b + c + y`: every product is then added by its instruction. Those
+    with powers of two are shifts."""
+    match expr:
+        case Binary(
+            ("+" | "-") as op, Binary("+", Binary("*", _, factor) as product, y), Lit() as lit
+        ) if expr.dtype.is_int and not isinstance(y, Lit):
+            shifts = isinstance(factor, Lit) and int(factor.value).bit_count() == 1
+            return None if shifts else Binary("+", Binary(op, product, lit), y)
+        case _:
+            return None
+
+
 def shifted_twice(expr: Expr, known: Known) -> Expr | None:
     """Two shifts to the right are one."""
     match expr:
@@ -407,6 +420,7 @@ RULES: tuple[Rule, ...] = (
     neutral,
     absorbed,
     associated,
+    accumulated,
     shifted_twice,
     casts,
     logical,

@@ -140,6 +140,8 @@ def arithmetic(dtype: DType) -> Iterator[Expr]:
     for one, two, a, b in product(OPERATORS, ("+", "-", "*", ">>", "<="), few, few):
         yield Binary(two, Binary(one, x, a), b)
         yield Binary(two, a, Binary(one, x, b))
+    for op, a, b in product("+-", few, few):
+        yield Binary(op, Binary("+", Binary("*", x, a), x), b)
     for function, a, b in product(("max", "min"), numbers, numbers):
         clamped = Apply(function, (x, a))
         yield from (clamped, Apply("max", (clamped, b)), Apply("min", (b, clamped)))
@@ -259,6 +261,10 @@ func @main(%x: i32[n, 4]) {
 
 EXPRESSIONS = [
     ("((%x[row, j] >> 1:i32) + ((-128:i32 * 2:i32) + 1:i32))", "((%x[i, j] >> 1:i32) - 255:i32)"),
+    (
+        "(((%x[row, j] * 3:i32) + (%x[row, j] * 5:i32)) - 7:i32)",
+        "(((%x[i, j] * 3:i32) - 7:i32) + (%x[i, j] * 5:i32))",
+    ),
     ("(%x[row, j] >> (37:i32 - 33:i32))", "(%x[i, j] >> 4:i32)"),
     ("select((index(n) < index(1)), 0:i32, %x[row, max(j - 4, 0)])", "%x[i, 0]"),
     (
