@@ -33,13 +33,13 @@ def dim_c(dim: Dim, names: Names, bounds: Bounds) -> str:
 def bound_dim_c(dim: Dim, names: Names, bounds: Bounds) -> tuple[str, int]:
     """The same with how tightly it binds: what is added, what is subtracted, then a number; the
     number is first where all else is subtracted."""
-    return _sum_c(dim.terms, names, bounds)
+    return sum_c(dim.terms, names, bounds)
 
 
 Terms = tuple[tuple[int, Monomial], ...]
 
 
-def _sum_c(terms: Terms, names: Names, bounds: Bounds) -> tuple[str, int]:
+def sum_c(terms: Terms, names: Names, bounds: Bounds) -> tuple[str, int]:
     text, binds = "0", ATOM
     adds = any(coefficient > 0 and factors for coefficient, factors in terms)
     for place, (coefficient, factors) in enumerate(
@@ -100,7 +100,7 @@ def linear_c(
 
     def named(group: Terms) -> Dim:
         name = f"({len(known)}"
-        known[name] = f"({_sum_c(group, known, bounds)[0]})"
+        known[name] = f"({sum_c(group, known, bounds)[0]})"
         return Dim.of(name)
 
     for position, size in zip(index, shape, strict=True):
@@ -116,7 +116,7 @@ def linear_c(
         terms = tuple(
             (coefficient, factors) for factors, coefficient in sums.items() if coefficient
         )
-    return _sum_c(terms, known, bounds)[0]
+    return sum_c(terms, known, bounds)[0]
 
 
 def _divides(dim: Dim) -> bool:

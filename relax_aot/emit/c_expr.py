@@ -26,9 +26,10 @@ from relax_aot.emit.c_dims import (
     UNARY,
     bound_dim_c,
     linear_c,
+    sum_c,
     within,
 )
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Bounds, Dim, row_major
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
     COMPARISONS,
@@ -108,7 +109,21 @@ class Scope:
         named = self.lets.get(dim)
         return (named, ATOM) if named else bound_dim_c(dim, self.names, self.bounds)
 
+    def _from_outside(self, dim: Dim) -> str:
+        """The sum with the terms in the order of the loops."""
+        order = {name: position for position, name in enumerate(self.names)}
+        terms = sorted(
+            dim.terms, key=lambda term: max(map(order.__getitem__, Dim((term,)).symbols), default=0)
+        )
+        return sum_c(tuple(terms), self.names, self.bounds)[0]
+
     def element(self, buffer: Buffer, index: tuple[Dim, ...]) -> str:
+        # With `column = i - row * columns`, `row * columns + column` is i.
+        sums = {name: dim for name, dim in self.values.items() if dim.is_polynomial}
+        whole = row_major(index, buffer.shape)
+        shorter = whole.substitute(sums)
+        if len(index) == 1 or len(shorter.symbols) < len(whole.symbols):
+            return f"{self.buffers[buffer.name]}[{self._from_outside(shorter)}]"
         # By measure: in kernels with symbolic sizes, products within sums leave more registers.
         flat = self.fixed or not all(size.is_constant for size in buffer.shape[:1])
         at = linear_c(index, buffer.shape, self.names, self.bounds, flat=flat)

@@ -101,6 +101,11 @@ class Dim:
     def __repr__(self) -> str:
         return f"Dim({self})"
 
+    @property
+    def is_polynomial(self) -> bool:
+        """A sum of products of symbols and numbers."""
+        return all(isinstance(atom, str) for _, factors in self.terms for atom, _ in factors)
+
     @cached_property
     def symbols(self) -> frozenset[str]:
         found: set[str] = set()

@@ -119,7 +119,7 @@ class Writer:
 
     def named(self, name: str, dim: Dim) -> Dim:
         """`dim`, computed once where it takes a division, a minimum or a maximum."""
-        if all(isinstance(atom, str) for _, factors in dim.terms for atom, _ in factors):
+        if dim.is_polynomial:
             return dim
         return self.let(name, dim, dim, dim)
 

@@ -53,7 +53,7 @@ class Ranges:
 
     def simplified(self, dim: Dim) -> Dim:
         """Without divisions and limits that make no difference for the variables' ranges."""
-        if all(isinstance(atom, str) for _, monomial in dim.terms for atom, _ in monomial):
+        if dim.is_polynomial:
             return dim
         found = self._simplified.get(dim)
         if found is None:

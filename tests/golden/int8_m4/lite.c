@@ -71,9 +71,8 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .count3 = 1,
                 .step3 = 0,
             };
-            raot_columns_s8(columns, &t0[i1_rest * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
-                            &t0[i1_rest_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
-                            &sizes);
+            raot_columns_s8(columns, &t0[two * 6 + i3_first * 21 + i4_first * 3 - 24],
+                            &t0[two * 6 + i3_first_2 * 21 + i4_first_2 * 3 - 21], &sizes);
         } else {
             const struct raot_column sizes_2 = {
                 .zero = -5,
@@ -94,8 +93,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .last3 = 1,
                 .step3 = 0,
             };
-            raot_column_s8(columns, &t0[i1_rest * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
-                           &sizes_2);
+            raot_column_s8(columns, &t0[two * 6 + i3_first * 21 + i4_first * 3 - 24], &sizes_2);
             const struct raot_column sizes_3 = {
                 .zero = -5,
                 .count0 = 3,
@@ -115,8 +113,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .last3 = 1,
                 .step3 = 0,
             };
-            raot_column_s8(&columns[2],
-                           &t0[i1_rest_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
+            raot_column_s8(&columns[2], &t0[two * 6 + i3_first_2 * 21 + i4_first_2 * 3 - 21],
                            &sizes_3);
         }
         raot_multiply_s16(sums, t1_pairs, columns, t1_start, 8, 9);
@@ -126,14 +123,14 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 INT64_C(31));
             const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
             const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts[i2]);
-            t3_2[i1_rest * 56 + i1 * 8 + i2] =
+            t3_2[two * 16 + i2] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             const int32_t high_2 = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
                 INT64_C(31));
             const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
             const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts[i2]);
-            t3_2[i1_rest_2 * 56 + i1_2 * 8 + i2] =
+            t3_2[two * 16 + i2 + 8] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
         }
     }
@@ -200,10 +197,6 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
     int32_t *restrict sums)
 {
     for (int32_t two = 0; two < 21; two++) {
-        const int32_t i1_rest = two * 2 / 7;
-        const int32_t i1 = two * 2 - i1_rest * 7;
-        const int32_t i1_rest_2 = (two * 2 + 1) / 7;
-        const int32_t i1_2 = two * 2 - i1_rest_2 * 7 + 1;
         const struct raot_columns sizes = {
             .count0 = 1,
             .step0 = 0,
@@ -214,8 +207,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(columns, &t6_3[i1_rest * 56 + i1 * 8], &t6_3[i1_rest_2 * 56 + i1_2 * 8],
-                        &sizes);
+        raot_columns_s8(columns, &t6_3[two * 16], &t6_3[two * 16 + 8], &sizes);
         raot_multiply_s16(sums, t7_pairs, columns, t7_start, 4, 2);
         for (int32_t i2 = 0; i2 < 4; i2++) {
             const int32_t high = (int32_t)raot_shr_i64(
@@ -223,14 +215,14 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
                 INT64_C(31));
             const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
             const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts_2[i2]);
-            t9_2[i1_rest * 28 + i1 * 4 + i2] =
+            t9_2[two * 8 + i2] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             const int32_t high_2 = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
                 INT64_C(31));
             const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
             const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts_2[i2]);
-            t9_2[i1_rest_2 * 28 + i1_2 * 4 + i2] =
+            t9_2[two * 8 + i2 + 4] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
         }
     }

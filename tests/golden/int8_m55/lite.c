@@ -127,9 +127,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
 {
     for (int32_t tile = 0; tile < 3; tile++) {
         const int32_t positions = raot_min_i32(42 - tile * 16, 16);
-        const int32_t i1_rest = tile * 16 / 7;
-        const int32_t i1 = tile * 16 - i1_rest * 7;
-        raot_multiply_nhwc_s8(sums, t7_groups, &t6_3[i1_rest * 56 + i1 * 8], 1, 8, positions, 8);
+        raot_multiply_nhwc_s8(sums, t7_groups, &t6_3[tile * 128], 1, 8, positions, 8);
         const struct raot_requantize_nhwc sizes = {
             .channels = 4,
             .positions = positions,
@@ -139,7 +137,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restri
             .low = 4,
             .high = 127,
         };
-        raot_requantize_nhwc_above(&t9_2[i1_rest * 28 + i1 * 4], sums, t7_scales, &sizes);
+        raot_requantize_nhwc_above(&t9_2[tile * 64], sums, t7_scales, &sizes);
     }
 }
 
