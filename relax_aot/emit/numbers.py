@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.dim_expr import Atom, atom_dim
-from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod, dim_max, dim_min
+from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod, dim_max, dim_min, row_major
 from relax_aot.ir.loops import (
     Apply,
     Assign,
@@ -36,6 +36,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
     Unary,
+    free_symbols,
     walk,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
@@ -72,14 +73,18 @@ class _Mapped:
 
     def kernel(self) -> Kernel:
         kernel = self._kernel
+        fixed = not free_symbols(kernel)
         inputs, outputs, scratch = (
-            tuple(map(self._shaped, side))
+            tuple(self._shaped(buffer, fixed) for buffer in side)
             for side in (kernel.inputs, kernel.outputs, kernel.scratch)
         )
         body = self._body(kernel.body)
         return Kernel(kernel.name, inputs, outputs, scratch, body, kernel.in_place)
 
-    def _shaped(self, buffer: Buffer) -> Buffer:
+    def _shaped(self, buffer: Buffer, fixed: bool) -> Buffer:
+        """With one axis where its elements are found by a sum (`linear_c`)."""
+        if all(size.is_constant for size in buffer.shape[not fixed :]):
+            buffer = replace(buffer, shape=(math.prod(buffer.shape, start=Dim.of(1)),))
         last = len(buffer.shape) - 1
         shape = tuple(
             self._dim(size, AXES[min(last - axis, len(AXES) - 1)])
@@ -99,7 +104,8 @@ class _Mapped:
                 last = self._dim(stop, f"{variable}_{ends}")
                 return For(variable, first, last, self._body(body))
             case Store(buffer, index, value):
-                return Store(self._buffer(buffer), self._index(index), self._expr(value, "value"))
+                place = self._load(Load(buffer, index))
+                return Store(place.buffer, place.index, self._expr(value, "value"))
             case Declare(local, value):
                 return Declare(local, self._expr(value, f"{local.name}_start"))
             case Assign(local, value):
@@ -147,11 +153,11 @@ class _Mapped:
     def _buffer(self, buffer: Buffer) -> Buffer:
         return self._buffers[buffer.name]
 
-    def _index(self, index: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        return tuple(self._dim(dim, "offset") for dim in index)
-
     def _load(self, load: Load) -> Load:
-        return Load(self._buffer(load.buffer), self._index(load.index))
+        buffer, index = self._buffer(load.buffer), load.index
+        if len(buffer.shape) != len(index):
+            index = (row_major(index, load.buffer.shape),)
+        return Load(buffer, tuple(self._dim(dim, "offset") for dim in index))
 
     def _expr(self, expr: Expr, role: str) -> Expr:
         match expr:
@@ -167,6 +173,17 @@ class _Mapped:
                 return Unary(op, self._expr(value, role))
             case Cast():
                 return replace(expr, value=self._expr(expr.value, role))
+            case Binary("-", left, Lit(value, dtype)) if dtype.is_int and dtype.is_signed:
+                # As the sum that it is where the number is negative.
+                made, added = (
+                    self._expr(left, "offset"),
+                    self._literal(Lit(-value, dtype), "offset"),
+                )
+                return (
+                    replace(expr, left=made)
+                    if added == Lit(-value, dtype)
+                    else Binary("+", made, added)
+                )
             case Binary(op, left, right):
                 by = _FLOAT_ROLES if expr.left.dtype.is_float else _ROLES
                 inner = by.get(op, "limit" if expr.dtype is DType.BOOL else "offset")

@@ -173,9 +173,11 @@ def _bases(
     return found
 
 
-def _size(column: Column) -> tuple[float, str]:
-    values = [abs(n.value) for n in column if isinstance(n.value, int)]
-    return (sum(values) if column[0].kind is DType.I32 else math.inf), str(column)
+def _size(column: Column) -> tuple[float, bool, str]:
+    """The least first, and positive before negative ones."""
+    values = [n.value for n in column if isinstance(n.value, int)]
+    size = sum(map(abs, values)) if column[0].kind is DType.I32 else math.inf
+    return size, any(value < 0 for value in values), str(column)
 
 
 def _ratio(column: Column, base: Column) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+import relax_aot as rx
 from relax_aot import driver
 from relax_aot.project import Project
 from relax_aot.verify.host import host_model
@@ -72,3 +73,50 @@ def test_names_of_the_model_are_no_parameters_for_numbers() -> None:
     image = np.random.default_rng(1).normal(size=(1, 3, 5, 11)).astype(np.float32)
     (wanted, _) = ort.InferenceSession(model.SerializeToString()).run(None, {"number1": image})
     np.testing.assert_allclose(host(number1=image)["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+KERNEL = """
+kernel @add{0}(%x: i32[{1}, {2}]) -> (%y: i32[{1}, {2}]) {{
+  for i in 0..{3} {{
+    let row = i // {2}
+    let column = i - row * {2}
+    %y[row, column] = (((%x[row, column] * 3:i32) {4}) >> 1:i32)
+  }}
+}}
+"""
+MAIN = """
+func @main({parameters}) {{
+{calls}
+  return {results}
+}}
+"""
+
+
+def test_numbers_of_either_sign_and_indices_of_any_width_are_parameters() -> None:
+    """A number that is subtracted is a negative one that is added; rows that follow each other
+    need neither their number nor their width."""
+    sides = [(8, 6, 7), (5, 4, -9), (3, 10, 11)]
+    kernels, parameters, calls = "", [], []
+    for position, (rows, columns, number) in enumerate(sides):
+        sign = "+" if number > 0 else "-"
+        changed = f"{sign} {abs(number)}:i32"
+        kernels += KERNEL.format(position, rows, columns, rows * columns, changed)
+        shape = f"i32[{rows}, {columns}]"
+        parameters.append(f"%x{position}: {shape}")
+        calls.append(
+            f"  %y{position}: {shape} = call_kernel(%x{position}) {{kernel=@add{position}}}"
+        )
+    results = ", ".join(f"%y{position}" for position in range(len(sides)))
+    main = MAIN.format(parameters=", ".join(parameters), calls="\n".join(calls), results=results)
+    project = rx.compile(rx.parse(kernels + main), name="sums", optimize="size")
+    text = project.files["sums.c"].decode()
+    assert text.count("RAOT_NOINLINE static") == 1
+    assert "y0[i] = " in text
+    host = project.host()
+    arrays = [
+        np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
+        for rows, columns, _ in sides
+    ]
+    found = host(**{f"x{position}": array for position, array in enumerate(arrays)})
+    for position, (array, (_, _, number)) in enumerate(zip(arrays, sides, strict=True)):
+        np.testing.assert_array_equal(found[f"y{position}"], (array * 3 + number) >> 1)

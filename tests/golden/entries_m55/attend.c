@@ -108,7 +108,7 @@ RAOT_NOINLINE static void matmul_concat_all_k(int32_t m, int32_t n, const float 
         raot_multiply_f32(height, 8, levels, &x[i0_tile * 48], 8, wk_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
-                all_k[i0_tile * 48 + m * 8 + r * 8 + c] = sums[r * 32 + c];
+                all_k[m * 8 + i0_tile * 48 + r * 8 + c] = sums[r * 32 + c];
             }
         }
     }
@@ -123,7 +123,7 @@ RAOT_NOINLINE static void slice_k_next(int32_t m, int32_t n, const float *restri
 {
     for (int32_t i0 = 0; i0 < m; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
-            k_next[i0 * 8 + i1] = all_k[i0 * 8 + n * 8 + i1];
+            k_next[i0 * 8 + i1] = all_k[n * 8 + i0 * 8 + i1];
         }
     }
 }
