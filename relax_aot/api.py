@@ -232,7 +232,7 @@ def load(
     options = _options(bounds, fix, state, assume)
     if isinstance(source, Mapping | Entries):
         if examples is not None or dynamic_shapes is not None:
-            raise EntryError("load each torch module by itself, then load the dict of modules")
+            raise EntryError("load each torch module separately, then load the dict of modules")
         return _loaded_entries(source, options)
     if examples is not None or dynamic_shapes is not None:
         source = traced(source, examples, dynamic_shapes)

@@ -75,7 +75,7 @@ class Options:
     """Whether there is a form of the run beside it that returns between kernels."""
     quantize: quantization.Choice | None = None
     calibrate: Mapping[str, Any] = field(default_factory=dict)
-    """Sample inputs by name, with an axis of samples in front."""
+    """Sample inputs by name, with a leading axis of samples."""
     annotate: bool = False
     """Whether the C holds comments that help Frama-C, which `prove` runs."""
     check: bool = False
@@ -138,8 +138,8 @@ def compile_module(
         for stage, value in stages:
             dump(f"{stage}-size", value)
         note(
-            f"the constants do not fit {board.name} in the forms that are fastest: they are kept"
-            " as --optimize size has them"
+            f"the constants do not fit {board.name} in their fastest formats: they are stored as "
+            "with --optimize size"
         )
         return built
 
@@ -182,8 +182,8 @@ def _planned(
         return _stages(replaceable, board, options, table, dump)
     except Undecided as error:
         note(
-            f"the code depends on quantization parameters ({error}): weights of another training"
-            " do not fit it. Please report this model"
+            f"the code depends on quantization parameters ({error}): a retrained model needs new "
+            "code. Please report this model"
         )
         return _stages(replace(module, replaceable=False), board, options, table, dump)
 
@@ -320,8 +320,8 @@ def _require_data(module: Module) -> None:
     if absent:
         shown = ", ".join(absent[:SHOWN]) + (", ..." if len(absent) > SHOWN else "")
         raise RelaxAotError(
-            f"the bytes of {len(absent)} constants stand as digests and are not given: {shown};"
-            " give them by name or digest, as a .npz beside the file or with `constants`"
+            f"the bytes of {len(absent)} constants are digests without data: {shown};"
+            " give them by name or digest, in a .npz next to the file or with `constants`"
         )
 
 
@@ -335,8 +335,8 @@ def _fused(module: Module, options: Options) -> fusion.Fused:
             result = small
     for one in result.summary.unproven:
         note(
-            f"kernel {one.kernel} is left in parts, since the fusion checker could not prove it"
-            f" equal to them ({one.reason}); results are right. Please report this model"
+            f"kernel {one.kernel} stays unfused, because the fusion checker could not prove it "
+            f"equal to its parts ({one.reason}); results are correct. Please report this model"
         )
     return result
 

@@ -172,8 +172,8 @@ def deepest_path(graph: CallGraph, root: str) -> StackBound:
     titles = {_plain(title): title for title in frames}
     if root not in titles:
         raise StackError(
-            f"no stack figures for {root}: it was not compiled for them, or has a frame whose size"
-            " dynamic"
+            f"no stack figures for {root}: it was not compiled for them, or has a frame of dynamic "
+            "size"
         )
     active: list[str] = []
 

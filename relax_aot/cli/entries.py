@@ -58,7 +58,7 @@ def compile_several(
     }
     lines = [f"{folder}: {len(project.packaged(package))} files for {project.board.name}"]
     lines += [
-        f"{folder}/{name}: kept your edit; delete the file to generate it again"
+        f"{folder}/{name}: your edit is kept; delete the file to generate it again"
         for name in kept_edits(project.packaged(package), folder)
     ]
     for name, one in project.entries.items():

@@ -232,7 +232,7 @@ def run_with(
             again = client.submit(work, task, pure=False)
             numbers[again.key] = number
             completed.add(again)
-            step(f"{task.model} on {task.board}: its worker was lost, once more")
+            step(f"{task.model} on {task.board}: its worker was lost; trying again")
         else:
             error = f"{type(future.exception()).__name__}: {future.exception()}"
             answers[number] = Answer(task, None, error, "", tries[number])
@@ -257,7 +257,7 @@ def print_answers(answers: Sequence[Answer]) -> None:
     console.print(table)
     wrong = [answer for answer in answers if not answer.ok]
     for answer in wrong:
-        text = answer.error or "results differ; verify it alone to see where"
+        text = answer.error or "results differ; run verify on this model alone to see where"
         console.print(f"{answer.task.model} on {answer.task.board}: {text}")
     console.print(f"{len(answers) - len(wrong)} of {len(answers)} equal")
 
@@ -293,5 +293,5 @@ def _distributed() -> Any:
         return importlib.import_module("distributed")
     except ImportError:
         raise ToolMissing(
-            f"a farm needs dask.distributed; get it by: {EXTRA.format('farm')}"
+            f"--farm needs dask.distributed; install it with: {EXTRA.format('farm')}"
         ) from None

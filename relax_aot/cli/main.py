@@ -112,7 +112,7 @@ def compile_command(
             f" constants {project.const_bytes} bytes"
         )
         for name in kept_edits(project.packaged(package), folder):
-            click.echo(f"{folder}/{name}: kept your edit; delete the file to generate it again")
+            click.echo(f"{folder}/{name}: your edit is kept; delete the file to generate it again")
         for line in project.quantized.lines() if project.quantized is not None else ():
             click.echo(line)
         for line in project.floats:

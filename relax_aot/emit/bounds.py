@@ -60,7 +60,7 @@ def fixed_views(interface: Interface) -> tuple[LocalView, ...]:
 def _range_note(field: DimField, *, entry: bool) -> str:
     symbol = field.symbol
     if not entry:
-        found = "determined by data, set in `result`"
+        found = "data-dependent, returned in `result`"
         return f"{symbol.low} to {symbol.high}, {found}: {symbol.origin}"
     high = str(symbol.high) if field.pinned else field.macro
     return f"{symbol.low} to {high}: {symbol.origin}"
@@ -68,7 +68,7 @@ def _range_note(field: DimField, *, entry: bool) -> str:
 
 def _note(field: DimField, *, entry: bool) -> str:
     symbol = field.symbol
-    determined = "" if entry else ", determined by data, set in `result`"
+    determined = "" if entry else ", data-dependent, returned in `result`"
     return comment(f"{field.source}: {symbol.origin}, {symbol.low}..{symbol.high}{determined}")
 
 

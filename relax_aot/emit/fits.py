@@ -40,8 +40,9 @@ def index_reach(plan: Plan) -> Dim:
         part = _join(*dims)
         if part.evaluate(declared) > GREATEST_BYTES:
             raise TooLarge(
-                f"{where}: a size or an index on the way can reach {part} ="
-                f" {part.evaluate(declared)}, which int32_t may not hold. Lower a bound (--bound)."
+                f"{where}: a size or an intermediate index can reach {part} ="
+                f" {part.evaluate(declared)}, which may not fit int32_t."
+                " Use a smaller bound (--bound)."
             )
         total = _join(total, part)
     return total

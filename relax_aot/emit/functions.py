@@ -83,8 +83,8 @@ def _step_functions(interface: Interface, run: str, given: str) -> Iterator[Publ
         "enum raot_status",
         f"{place}, {run}",
         f"position, {given}",
-        f"Begins a run that returns between kernels: makes every check of {name}_run and copies the"
-        " arguments. The buffers belong to the run until `running` is 0.",
+        f"Begins a run that returns between kernels: performs every check of {name}_run and copies"
+        " the arguments. The buffers belong to the run until `running` is 0.",
     )
     yield PublicView(
         f"{name}_step",
@@ -92,15 +92,15 @@ def _step_functions(interface: Interface, run: str, given: str) -> Iterator[Publ
         place,
         "position",
         f"Runs the next kernel. Call it while position->running is not 0: at most"
-        f" {interface.prefix}_STEPS times. State changes in the last step alone, so a run may be"
-        " abandoned at any time.",
+        f" {interface.prefix}_STEPS times. State changes only in the last step, so a run may be "
+        "canceled at any time.",
     )
     yield PublicView(
         f"{name}_step_name",
         "const char *",
         f"const {place}",
         "position",
-        "Returns the name of what the next step runs: a kernel as RAOT_PROFILE names it, (control),"
+        "Returns the name of the next step: a kernel as RAOT_PROFILE names it, (control),"
         " (commit), or nothing at the end.",
     )
 
@@ -115,13 +115,13 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
             f"struct {name}_memory *memory, const void *block, size_t bytes",
             "memory, block, bytes",
             f"Checks the contents of {name}_weights.bin at `block`, of which `bytes` may be read,"
-            " and sets memory->weights. On RAOT_ERR_WEIGHTS it is damaged, truncated or made for"
-            " other code, and memory is unchanged.",
+            " and sets memory->weights. RAOT_ERR_WEIGHTS means that they are damaged, truncated or "
+            "generated for other code; memory is then unchanged.",
         )
     if interface.has_init:
         init = [parameters(interface, run=False), arguments(interface, run=False)]
         checks = "Checks the weights. " if interface.weights_apart else ""
-        clears = "Clears the state, and fixes the sizes that shape it. " if interface.states else ""
+        clears = "Clears the state and sets the sizes in its shape. " if interface.states else ""
         note = f"{checks}{clears}Call it before the first run"
         note += ", and to start again from a cleared state." if interface.states else "."
         yield PublicView(

@@ -31,12 +31,12 @@ _CAUSES = {
     "RAOT_ERR_ARENA": "an arena is smaller than the run needs at these sizes",
     "RAOT_ERR_ALIGN": "memory is not aligned to {prefix}_ALIGNMENT, or an input or output not to"
     " its element type",
-    "RAOT_ERR_SIZE": "a size is outside the range that is stated at its member",
-    "RAOT_ERR_MISMATCH": "sizes that must agree do not: see their struct{init}",
+    "RAOT_ERR_SIZE": "a size is outside the range that its member states",
+    "RAOT_ERR_MISMATCH": "sizes violate a relation that their struct states{init}",
     "RAOT_ERR_INDEX": "an index in the input data is out of range",
-    "RAOT_ERR_CAPACITY": "a size that the data determine exceeds its upper bound",
-    "RAOT_ERR_WEIGHTS": "the weights are damaged, or belong to other code",
-    "RAOT_ERR_LIMITS": "a quantization parameter in the weights is outside what the code allows",
+    "RAOT_ERR_CAPACITY": "a data-dependent size exceeds its upper bound",
+    "RAOT_ERR_WEIGHTS": "the weights are damaged, or were generated for other code",
+    "RAOT_ERR_LIMITS": "a quantization parameter in the weights is outside the limits of the code",
     "RAOT_ERR_OVERLAP": "inputs, outputs, arena or state overlap",
     "RAOT_ERR_STATE": "{state} has not been initialized",
     "RAOT_ERR_EXTERN": "a C function of yours reported an error",
@@ -98,7 +98,7 @@ def header_view(
     state = ["the state"] * bool(interface.states) + ["the position"] * interface.stepwise
     said = {
         "prefix": interface.prefix,
-        "init": f", or {interface.name}_init" if interface.states else "",
+        "init": f", or differ from {interface.name}_init" if interface.states else "",
         "state": " or ".join(state),
     }
     width = max(map(len, _CAUSES))

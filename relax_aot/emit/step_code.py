@@ -217,8 +217,8 @@ def _most(context: RunContext, count: Dim) -> SizeView:
     greatest = greatest_bytes(count, context.plan.module)
     if greatest > GREATEST_BYTES:
         raise TooLarge(
-            f"a run could have {greatest} steps; a program counts at most {GREATEST_BYTES}. Lower a"
-            " bound (--bound), or compile without --stepwise"
+            f"a run could have {greatest} steps; at most {GREATEST_BYTES} are supported. Use a "
+            "smaller bound (--bound), or compile without --stepwise"
         )
     macros = {f.symbol.name: f.macro for f in context.interface.dims}
     macro = f"{context.interface.prefix}_STEPS"

@@ -123,14 +123,14 @@ def weights_of(
     as_text = total <= _TEXT_LIMIT_BYTES if form == "auto" else form == "c"
     if as_text and total > _MOST_TEXT_BYTES:
         raise RelaxAotError(
-            f"weights of {total} bytes are too many for C text, which may hold {_MOST_TEXT_BYTES};"
-            " take --weights asm, which GCC's and Clang's assemblers include, or --weights blob,"
-            " a file that the program is given"
+            f"weights of {total} bytes are too large for C text, which can hold {_MOST_TEXT_BYTES};"
+            " take --weights asm, which GCC's and Clang's assemblers include, or --weights blob, a "
+            "file that the program loads"
         )
     if not as_text and len({region.name for region in regions.values()}) > 1:
         raise NoRoom(
-            f"constants of {total} bytes are one block, which cannot lie in several regions; give"
-            " the board one region of constants that has room for all"
+            f"constants of {total} bytes are one block, which cannot lie in several regions; give "
+            "the board one region that can hold all constants"
         )
     names = Names(["run", "init", "arena_bytes", "weights", *taken], before=f"{prefix}_")
     views, expressions = [], {}

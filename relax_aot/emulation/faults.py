@@ -24,16 +24,16 @@ CFSR_BITS = {
     3: ("MUNSTKERR", "protected memory on return from an exception"),
     4: ("MSTKERR", "protected memory below the stack"),
     5: ("MLSPERR", "protected memory while saving floating-point registers"),
-    8: ("IBUSERR", "instruction fetch from an address where nothing is"),
-    9: ("PRECISERR", "access to an address where nothing is"),
-    10: ("IMPRECISERR", "an earlier access to an address where nothing is"),
+    8: ("IBUSERR", "instruction fetch from an unmapped address"),
+    9: ("PRECISERR", "access to an unmapped address"),
+    10: ("IMPRECISERR", "an earlier access to an unmapped address"),
     11: ("UNSTKERR", "bus error on return from an exception"),
     12: ("STKERR", "bus error below the stack"),
     13: ("LSPERR", "bus error while saving floating-point registers"),
     16: ("UNDEFINSTR", "undefined instruction"),
     17: ("INVSTATE", "jump to an address that is not Thumb code"),
     18: ("INVPC", "wrong return from an exception"),
-    19: ("NOCP", "floating-point or vector instruction while the unit is off or absent"),
+    19: ("NOCP", "floating-point or vector instruction, but the unit is disabled or missing"),
     20: ("STKOF", "stack limit passed"),
     24: ("UNALIGNED", "unaligned access"),
     25: ("DIVBYZERO", "division by zero"),
@@ -164,9 +164,9 @@ def _linux(program: Program, record: bytes) -> Fault:
     overflow = addressed and limit - LINUX_FENCE_BYTES <= address < limit
     name = signal.Signals(number).name
     meanings = {
-        signal.SIGSEGV: "access to memory that is not the program's",
+        signal.SIGSEGV: "access to memory outside the program",
         signal.SIGBUS: "unaligned access, or one past the end of a file",
-        signal.SIGILL: "instruction that this core does not have",
+        signal.SIGILL: "instruction that this core does not support",
         signal.SIGTRAP: "trap instruction",
         signal.SIGABRT: "abort was called",
         signal.SIGFPE: "arithmetic error",
@@ -250,7 +250,9 @@ def _message(board: str, fault: Fault, call: int) -> str:
     if fault.pc is not None:
         lines.append(f"  in {where} (pc {fault.pc:#010x})")
     else:
-        lines.append(f"  in {where}, or in what it called (the stack held no room for the pc)")
+        lines.append(
+            f"  in {where}, or in a function that it called (the stack had no room for the pc)"
+        )
     if fault.returns:
         lines.append(f"  called from {', from '.join(fault.returns)}")
     return "\n".join(lines)

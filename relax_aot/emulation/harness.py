@@ -24,7 +24,7 @@ _INIT, _ARENA_GIVEN, _ARENA_NEED = 1, 2, 4
 _ANSWER = struct.Struct("<2i4I")
 _BROKEN = (
     "before the arena", "after the arena", "before the state", "after the state",
-    "an input", "beside an output", "end of the stack",
+    "an input", "next to an output", "end of the stack",
 )  # fmt: skip
 _CHANGED = ("arena", "state", "outputs", "sizes")
 

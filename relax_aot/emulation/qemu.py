@@ -100,7 +100,7 @@ def run_image(
     )
     if ended.code is None:
         raise EmulatorTimeout(
-            f"{board.name}: {len(results)} of {len(calls)} calls were done after {timeout:g}"
+            f"{board.name}: {len(results)} of {len(calls)} calls finished in {timeout:g}"
             " seconds; an endless loop, or too much work: give fewer calls or a longer time limit"
         )
     if ended.code != 0 or len(results) != len(calls):
@@ -118,13 +118,13 @@ def require_emulator(board: Board) -> Emulator | None:
         return None
     if emulator is not None:
         raise tools.missing(emulator.program)
-    others = ", ".join(same_core(board)) or "none here; `relax-aot boards` lists all"
+    others = ", ".join(same_core(board)) or "none; `relax-aot boards` lists all boards"
     text = (
         f"{board.name} is not emulated, so a model cannot be run on it here; emulated boards"
         f" with the same core ({board.cpu}): {others}"
     )
     if unicorn.can_emulate(board):
-        text += f"; unicorn would run this one: {tools.EXTRA.format('emulator')}"
+        text += f"; unicorn can run this board: {tools.EXTRA.format('emulator')}"
     raise EmulatorError(text)
 
 

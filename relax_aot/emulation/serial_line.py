@@ -63,7 +63,7 @@ def open_line(port: str, baud: int = BAUD) -> Line:
         serial: Any = importlib.import_module("serial")
     except ImportError:
         raise ToolMissing(
-            f"serial lines need pyserial; get it by: {EXTRA.format('serial')}"
+            f"serial lines need pyserial; install it with: {EXTRA.format('serial')}"
         ) from None
     try:
         line: Line = serial.serial_for_url(port, baudrate=baud, timeout=0.02)
@@ -189,8 +189,8 @@ class _Session:
         name = frame.payload[5:].decode("ascii", "replace")
         if version != VERSION:
             raise LineError(
-                f"the board speaks version {version} of the protocol, this is {VERSION}: build its"
-                " runner again"
+                f"the board uses version {version} of the protocol, not {VERSION}: build its "
+                "runner again"
             )
         if digest != model_digest(self.model):
             raise LineError(
@@ -247,10 +247,10 @@ class _Session:
     def _silent(self, begun: bool) -> str:
         if begun:
             return (
-                f"{self.board.name} said nothing for {self.silence:g} seconds: an endless loop, a"
-                " fault without a handler, or a line that was cut"
+                f"{self.board.name} sent nothing for {self.silence:g} seconds: an endless loop, a"
+                " fault without a handler, or a disconnected line"
             )
         return (
-            f"nothing answers for {self.board.name}: is the runner in its flash, the port the"
+            f"no answer from {self.board.name}: is the runner in its flash, the port the"
             f" right one, and the speed the same ({BAUD} unless said otherwise)?"
         )

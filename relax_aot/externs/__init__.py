@@ -44,8 +44,8 @@ def require_taken(table: ExternTable, modules: Sequence[Module]) -> None:
     for rule in table.rules:
         if rule.expected and (rule.extern.function, rule.extern.header) not in called:
             raise ExternError(
-                f"{rule.where}: function {rule.prototype.name} takes the place of nothing in any"
-                " entry; compile the one that should have it by itself, which says why"
+                f"{rule.where}: function {rule.prototype.name} matches no call in any entry; "
+                "compile the entry alone to see why"
             )
 
 

@@ -74,8 +74,8 @@ def _parsed(source: Preprocessed, path: Path) -> c_ast.FileAST:
         return c_parser.CParser().parse(source.text, path.name)
     except c_parser.ParseError as error:
         raise ExternError(
-            f"{path}: not understood as C declarations: {error}; put the prototypes into a header"
-            " of their own if this one needs compiler extensions"
+            f"{path}: cannot be parsed as C declarations: {error}; if this header needs compiler "
+            "extensions, put the prototypes into a separate header"
         ) from None
 
 

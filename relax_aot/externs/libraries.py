@@ -22,6 +22,6 @@ def library_table(name: str) -> Path:
         return plugin_path(plugin)
     known = entry_names("libraries")
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    listed = f"libraries are: {', '.join(known)}" if known else "no installed package brings one"
+    listed = f"libraries are: {', '.join(known)}" if known else "no installed package provides one"
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ExternError(f"there is no library {name!r}; {hint}{listed}")
+    raise ExternError(f"unknown library {name!r}; {hint}{listed}")

@@ -110,7 +110,7 @@ def parse_pattern(text: str, ops: Sequence[str]) -> Pattern:
     pattern = Pattern(tuple(lines))
     twice = {name for name in pattern.made if pattern.made.count(name) > 1}
     if twice:
-        raise ExternError(f"%{min(twice)} is made twice")
+        raise ExternError(f"%{min(twice)} is defined twice")
     known: set[str] = set()
     for line in lines:
         later = {a for a in line.args if isinstance(a, str)} & (set(pattern.made) - known)
@@ -129,7 +129,9 @@ def _line(text: str, ops: Sequence[str]) -> Line:
     if match is None:
         raise ExternError(f"expected a line such as `%y = relu(%x)`, got `{text.strip()}`")
     if match["op"] not in ops:
-        raise ExternError(f"there is no op {match['op']!r}; `relax-aot compile --dump` shows them")
+        raise ExternError(
+            f"unknown op {match['op']!r}; `relax-aot compile --dump` shows the ops of a model"
+        )
     args = [arg.strip() for arg in match["args"].split(",")] if match["args"].strip() else []
     attrs = _split(match["attrs"] or "")
     return Line(

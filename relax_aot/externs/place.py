@@ -106,7 +106,7 @@ def _table_problems(extern: Extern, call: Call, table: ExternTable) -> Iterator[
     """The record must be the one that a table and its C header give."""
     known = {replace(rule.extern, name="") for rule in table.rules}
     if extern.header not in {one.header for one in table.tables}:
-        yield f"no table brings {extern.header}; give it with --extern"
+        yield f"no table describes {extern.header}; give it with --extern"
     elif replace(extern, name="") not in known:
         yield f"its record is not what the table of {extern.header} says of {extern.function}"
     pairs = [*zip(extern.read, call.inputs, strict=True)]
@@ -315,7 +315,7 @@ def _sizes(rule: Rule, match: Match, placing: _Placing) -> dict[str, Dim]:
             holds = placing.proves(Dim.of(0), "<=", difference)
         if not holds:
             known = ", ".join(f"{k} = {v}" for k, v in sorted(sizes.items()))
-            raise _Unfit(f"{requirement.text!r} is not certain for every size ({known})")
+            raise _Unfit(f"{requirement.text!r} is not proven for every size ({known})")
     return sizes
 
 
@@ -369,7 +369,7 @@ def _value(
     name, index = argument.attribute
     if name not in attrs:
         known = ", ".join(sorted(attrs)) or "none"
-        raise _Unfit(f"{argument.param}: there is no attribute {name!r}; there are: {known}")
+        raise _Unfit(f"{argument.param}: unknown attribute {name!r}; known are: {known}")
     value = attrs[name]
     if index is not None:
         if not isinstance(value, tuple) or index >= len(value):
@@ -421,7 +421,7 @@ def _constant(argument: Argument, match: Match, placing: _Placing) -> Attr:
 
 def _nothing_taken(placing: _Placing) -> str:
     rule, module = placing.rule, placing.module
-    text = f"{rule.where}: function {rule.prototype.name} takes the place of nothing in the model"
+    text = f"{rule.where}: function {rule.prototype.name} matches no call of the model"
     if placing.refused:
         return "; nearly:".join([text, ""]) + "".join(f"\n  {r}" for r in placing.refused[:5])
     calls = [call for function in module.functions for call in function.body]
@@ -431,7 +431,7 @@ def _nothing_taken(placing: _Placing) -> str:
         return f"{text}; its pattern does not match, node {named[0].origin!r} is:{lines}"
     if rule.nodes:
         names = sorted({call.origin for call in calls if call.origin})
-        return f"{text}; no node is called {rule.nodes[0]!r}, nodes are: {', '.join(names[:20])}"
+        return f"{text}; unknown node {rule.nodes[0]!r}, nodes are: {', '.join(names[:20])}"
     assert rule.pattern is not None
     present = ", ".join(sorted({call.op for call in calls}))
     wanted = ", ".join(line.op for line in rule.pattern.lines)

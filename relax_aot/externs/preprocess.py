@@ -116,7 +116,7 @@ class _Branch:
 
 def _file(path: Path, state: _State, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise ExternError(f"{path}: headers include each other without end")
+        raise ExternError(f"{path}: headers include each other in a cycle")
     if path.resolve() in state.once:
         return
     try:
@@ -305,7 +305,7 @@ class _Condition:
         while text[position:].strip():
             match = _TOKENS.match(text, position)
             if match is None:
-                raise _ConditionError(f"{text[position:].strip()[0]!r} is not understood")
+                raise _ConditionError(f"{text[position:].strip()[0]!r} is not supported")
             self._tokens.append(match[1])
             position = match.end()
         self._at = 0
@@ -313,7 +313,7 @@ class _Condition:
     def value(self) -> int:
         result = self._level(0)
         if self._at < len(self._tokens):
-            raise _ConditionError(f"{self._tokens[self._at]!r} is not understood")
+            raise _ConditionError(f"{self._tokens[self._at]!r} is not supported")
         return result
 
     def _take(self, wanted: tuple[str, ...]) -> str:
@@ -340,7 +340,7 @@ class _Condition:
                 raise _ConditionError("a `)` is missing")
             return value
         if self._at == len(self._tokens):
-            raise _ConditionError("it ends too early")
+            raise _ConditionError("it is incomplete")
         token = self._tokens[self._at]
         self._at += 1
         if token[0].isalpha() or token[0] == "_":
@@ -349,7 +349,7 @@ class _Condition:
             digits = token.rstrip("uUlL")
             return int(digits, 8 if re.fullmatch("0[0-7]+", digits) else 0)
         except ValueError:
-            raise _ConditionError(f"{token!r} is not understood") from None
+            raise _ConditionError(f"{token!r} is not supported") from None
 
 
 def _operate(sign: str, left: int, right: int) -> int:

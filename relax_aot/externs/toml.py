@@ -131,9 +131,7 @@ def _rule(at: _At, header: Header, header_name: str, expected: bool) -> Rule:
     pattern = _pattern(at)
     nodes = at.texts("node")
     if pattern is None and not nodes:
-        raise at.fail(
-            "replaces", 'it is missing; say which calls are meant, as a pattern or node = "..."'
-        )
+        raise at.fail("replaces", 'it is missing; select the calls with a pattern or node = "..."')
     returns = _returns(at, prototype)
     arguments = _arguments(at, prototype, pattern)
     requires = _requires(at, _symbols(arguments, pattern))
@@ -167,7 +165,8 @@ def _returns(at: _At, prototype: Prototype) -> Returns:
         if natural is None:
             raise at.fail(
                 "returns",
-                f'the function returns {prototype.returns}; say "code" (0 is success) or "ignored"',
+                f'the function returns {prototype.returns}; write "code" (0 is success)'
+                ' or "ignored"',
             )
         return natural
     said = at.text("returns")
@@ -182,7 +181,7 @@ def _returns(at: _At, prototype: Prototype) -> Returns:
         known = ", ".join(f'"{name}"' for name, fits in fitting.items() if fits)
         raise at.fail(
             "returns", f"{said!r} does not fit a function that returns {prototype.returns};"
-            f" fitting are: {known}"
+            f" valid values are: {known}"
         )  # fmt: skip
     return Returns(said)
 
@@ -196,7 +195,7 @@ def _arguments(at: _At, prototype: Prototype, pattern: Pattern | None) -> tuple[
         raise at.fail("arguments", "expected a table [extern.arguments]")
     names = [p.name for p in prototype.params]
     if "" in names or "..." in names or len(set(names)) < len(names):
-        raise at.fail("function", "every parameter needs a name of its own in the prototype")
+        raise at.fail("function", "every parameter in the prototype needs a unique name")
     inner = _At(at.path, f"{at.where}arguments.", given, at.declaration)
     inner.only(names)
     for name in names:
@@ -216,7 +215,7 @@ def _arguments(at: _At, prototype: Prototype, pattern: Pattern | None) -> tuple[
         if unknown:
             raise inner.fail(
                 argument.param,
-                f"nothing has the size {unknown[0]!r}; known are {sorted(symbols)}",
+                f"no parameter has the size {unknown[0]!r}; known are {sorted(symbols)}",
             )
     return arguments
 
@@ -244,7 +243,7 @@ def _argument(at: _At, param: Parameter, pattern: Pattern | None) -> Argument:
                 raise here.fail(key, f"expected the name of a value in the pattern, got {name!r}")
             ends[key] = name.lstrip("%")
         if kind is Kind.UPDATE and ends["of"] == ends["to"]:
-            raise here.fail("to", 'an update reads one value and makes another; say to = "name"')
+            raise here.fail("to", 'an update reads one value and writes another; write to = "name"')
         made = ends["to" if kind is Kind.UPDATE else "of"]
         return Argument(param.name, kind, param.base, where, rule, ends["of"], made)
     if param.base.startswith("enum") and not param.pointer and kind is not Kind.SIZE:
@@ -259,7 +258,7 @@ def _argument(at: _At, param: Parameter, pattern: Pattern | None) -> Argument:
         if match is None:
             raise here.fail(kind.value, 'expected a name such as "alpha" or "strides[0]"')
         if pattern is not None and match[1] not in pattern.attr_names and len(pattern.lines) > 1:
-            raise here.fail(kind.value, f"the pattern gives no attribute the name ${match[1]}")
+            raise here.fail(kind.value, f"the pattern does not name an attribute ${match[1]}")
         index = int(match[2]) if match[2] else None
         return Argument(param.name, kind, param.base, where, attribute=(match[1], index))
     if kind is Kind.CONSTANT:
@@ -328,12 +327,12 @@ def _check_names(at: _At, arguments: tuple[Argument, ...], pattern: Pattern | No
     if unread:
         raise at.fail(
             "arguments",
-            f"the pattern reads %{unread[0]}, which no C parameter takes; add an input or constant,"
-            " or put the number that it must be into the pattern",
+            f"the pattern reads %{unread[0]}, which is not a C parameter; add an input or "
+            "constant, or write its value into the pattern",
         )
     names = [a.made for a in outputs]
     if len(set(names)) < len(names):
-        raise at.fail("arguments", "two outputs stand for the same value of the pattern")
+        raise at.fail("arguments", "two outputs are the same value of the pattern")
 
 
 def _check_end(at: _At, argument: Argument, name: str, known: Sequence[str], word: str) -> None:
@@ -359,7 +358,7 @@ def _check_attr_names(
     )
     for name in pattern.attr_names if pattern else ():
         if name not in used:
-            raise at.fail("replaces", f"no C parameter takes the attribute ${name}")
+            raise at.fail("replaces", f"no C parameter is the attribute ${name}")
 
 
 def _symbols(arguments: tuple[Argument, ...], pattern: Pattern | None) -> frozenset[str]:
@@ -386,7 +385,7 @@ def _type_rule(at: _At, kind: Kind) -> TypeRule:
         axes.append(Axis(_parsed(at, kind.value, part.removeprefix("*")), many))
     for position, axis in enumerate(axes):
         if axis.many and (position or kind is Kind.SCRATCH or not _plain(axis.size)):
-            raise at.fail(kind.value, "`*m` is one symbol, and stands first in an input or output")
+            raise at.fail(kind.value, "`*m` is one symbol and must be first in an input or output")
     return TypeRule(DType(match[1]), tuple(axes), text)
 
 
@@ -447,7 +446,7 @@ def _requires(at: _At, symbols: frozenset[str]) -> tuple[Requirement, ...]:
             raise at.fail("requires", str(error)) from None
         unknown = sorted(difference.symbols - symbols)
         if unknown:
-            raise at.fail("requires", f"nothing has the size {unknown[0]!r}")
+            raise at.fail("requires", f"no parameter has the size {unknown[0]!r}")
         made.append(Requirement(relation, difference, text))
     return tuple(made)
 

@@ -16,7 +16,7 @@ class MissingBound(RelaxAotError):
 
 
 class WrongBound(RelaxAotError):
-    """A bound for a symbol that the model does not have, or that holds no size."""
+    """A bound for a symbol that the model does not have, or that contains no size."""
 
 
 def checked_range(name: str, low: int, high: int, said: str) -> tuple[int, int]:
@@ -27,7 +27,7 @@ def checked_range(name: str, low: int, high: int, said: str) -> tuple[int, int]:
             f" --bound {name}=0..0, in Python bounds={{{name!r}: (0, 0)}}"
         )
     if low > high or low < 0:
-        raise WrongBound(f"the bound {said}: the range {low}..{high} holds no size")
+        raise WrongBound(f"the bound {said}: the range {low}..{high} contains no size")
     if high > GREATEST:
         raise WrongBound(f"the bound {said}: sizes are at most {GREATEST}")
     return low, high

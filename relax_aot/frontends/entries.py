@@ -75,24 +75,24 @@ def joined(modules: Mapping[str, Module]) -> Entries:
 def check_entry_names(names: list[str]) -> None:
     """Names from which C names are made: `<model>_<entry>_run` is unique."""
     if not names:
-        raise EntryError("there is no entry; give at least one, such as decode=decode.onnx")
+        raise EntryError("expected at least one entry, such as decode=decode.onnx")
     for name in names:
         if not NAME.fullmatch(name) or len(name) > GREATEST_NAME:
             raise EntryError(
-                f"{printable(name)!r} cannot be the name of an entry, which is at most"
-                f" {GREATEST_NAME} lower-case letters, digits and single underscores and begins"
-                " with a letter; call it otherwise"
+                f"{printable(name)!r} is not a valid name of an entry: at most"
+                f" {GREATEST_NAME} lower-case letters, digits and single underscores beginning "
+                "with a letter; choose another name"
             )
         if name.partition("_")[0] in TAKEN:
             raise EntryError(
-                f"an entry cannot be called {name!r}: names that begin so are what all entries"
-                " share in the generated C; call it otherwise"
+                f"an entry cannot be called {name!r}: the generated C uses this prefix for names "
+                "that all entries share; choose another name"
             )
         for other in names:
             if name.startswith(f"{other}_"):
                 raise EntryError(
-                    f"the entry {name!r} begins as {other!r} does, so that their C names could be"
-                    " the same; call one of them otherwise"
+                    f"the entry {name!r} begins as {other!r} does, so their C names could be "
+                    "equal; rename one of them"
                 )
 
 
@@ -149,7 +149,7 @@ def _in_entry(module: Module, param: Var | None, result: Var | None, source: str
         return module
     held = {s.input for s in module.states} | {s.output for s in module.states}
     if {v.name for v in (param, result) if v is not None} & held:
-        raise EntryError("one of them is a state already")
+        raise EntryError("one of them is already a state")
     if param is None:
         assert result is not None
         inner = {s.name for s in module.symbols if s.inner}
@@ -202,8 +202,9 @@ def _check_sizes(modules: Mapping[str, Module]) -> None:
             if (low, high) != (symbol.low, symbol.high):
                 raise EntryError(
                     f"the size {source} is {low}..{high} in the entry {known} and"
-                    f" {symbol.low}..{symbol.high} in {entry}; sizes of one name have one bound:"
-                    f" give it with --bound {source}=..., or name them differently in the models"
+                    f" {symbol.low}..{symbol.high} in {entry}; sizes with the same name need the "
+                    f"same bound: set it "
+                    f"with --bound {source}=..., or rename one of them in its model"
                 )
 
 

@@ -66,5 +66,5 @@ def _cast(array: Array, dtype: DType, what: str) -> Array:
         cast = array.astype(dtype.numpy)
         same = dtype.is_float or np.array_equal(cast.astype(array.dtype), array)
     if not same:
-        raise ModelError(f"{what}: that is no value of type {dtype.value}")
+        raise ModelError(f"{what}: it is not a value of type {dtype.value}")
     return cast

@@ -187,7 +187,7 @@ def _ranges(
         elif name not in known:
             rest[name] = (low, high)
         if not 0 <= low <= high <= GREATEST:
-            raise WrongBound(f"the bound {name}={low}..{high} holds no size")
+            raise WrongBound(f"the bound {name}={low}..{high} contains no size")
     for name, size in known.items():
         low, high = given.get(name, (size, size))
         if not low <= size <= high:

@@ -70,10 +70,10 @@ class _FunctionCheck:
             elif self._makers.get(call.outs[0].name if call.outs else "") != call and (
                 call not in self._old.body
             ):
-                raise FusionError(name, "a call that fusion does not touch changed")
+                raise FusionError(name, "an unfused call changed")
             twice = [v.name for v in call.outs if v.name in made]
             if twice:
-                raise FusionError(name, f"%{twice[0]} is made twice")
+                raise FusionError(name, f"%{twice[0]} is defined twice")
             made |= {out.name for out in call.outs}
         lost = [v.name for v in self._new.results if v.name in ours and v.name not in made]
         if lost:
@@ -81,7 +81,7 @@ class _FunctionCheck:
         calls = (self._old.body, self._new.body)
         kept, others = ({c for c in b if c.op not in ("call_kernel", "view")} for b in calls)
         if kept != others:
-            raise FusionError(self._new.name, "a call that fusion does not touch is missing")
+            raise FusionError(self._new.name, "an unfused call is missing")
 
     def _kernel(self, call: Call) -> None:
         kernel = self._after.kernel_table[call.ref("kernel")]
@@ -95,9 +95,9 @@ class _FunctionCheck:
             found, results = self._run(kernel, call)
             self._compare(kernel, call, found, results, parts)
         except NotFollowedError as error:
-            raise FusionError(kernel.name, f"{error} cannot be followed") from error
+            raise FusionError(kernel.name, f"{error} cannot be analyzed") from error
         except (LookupError, ValueError) as error:
-            raise FusionError(kernel.name, f"{error} is used where it is not defined") from error
+            raise FusionError(kernel.name, f"{error} is used before its definition") from error
         except RecursionError as error:
             raise FusionError(kernel.name, "its terms are nested too deeply to compare") from error
 
@@ -176,7 +176,7 @@ class _FunctionCheck:
                 raise FusionError(kernel.name, f"%{out.name} is not proven to be the same value")
         made_of = [self._executed[part][0] for part in sorted(parts)]
         if found.checks != frozenset[object]().union(*(part.checks for part in made_of)):
-            raise FusionError(kernel.name, "an index from data is checked otherwise")
+            raise FusionError(kernel.name, "a data-dependent index is checked differently")
         self._check_unneeded(kernel, call, found, results, made_of)
         if not found.single <= frozenset[object]().union(*(part.single for part in made_of)):
             raise FusionError(kernel.name, "an index on an axis of one position is not 0")
@@ -200,7 +200,7 @@ class _FunctionCheck:
                 continue
             for dim, size in zip(index, shape, strict=True):
                 if not (world.known_le(ZERO, dim) and world.known_le(dim + ONE, size)):
-                    reason = f"a load of {name} that no result needs is not proven to lie inside"
+                    reason = f"an unused load of {name} is not proven to be in bounds"
                     raise FusionError(kernel.name, reason)
 
 

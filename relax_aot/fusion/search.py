@@ -14,7 +14,7 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Kernel
 
-_BETWEEN = Refused("a call between them needs the whole value")
+_BETWEEN = Refused("a call between them needs the complete value")
 
 
 @dataclass(frozen=True, slots=True)

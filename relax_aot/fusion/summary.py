@@ -75,7 +75,7 @@ def summary_text(summary: Summary) -> str:
         f"bytes moved {before.bytes_moved} -> {after.bytes_moved}",
     ]
     lines += [f"not proven: {one.kernel}: {one.reason}" for one in summary.unproven]
-    lines += [f"apart: {note.writer} | {note.reader}: {note.reason}" for note in summary.apart]
+    lines += [f"separate: {note.writer} | {note.reader}: {note.reason}" for note in summary.apart]
     return "\n".join(lines) + "\n"
 
 

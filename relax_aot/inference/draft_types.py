@@ -101,7 +101,7 @@ class DraftTypes:
                     size is None or self.builder.proves(size, "==", actual)
                     for size, actual in zip(sizes, found.shape, strict=True)
                 ):
-                    raise Unfit(f"{wrong}, as far as is proved; match_cast claims it")
+                    raise Unfit(f"{wrong}, which is not proven; use match_cast to state it")
             case ShapeType() | ScalarType():
                 rank = 1 if isinstance(said, ShapeType) else 0
                 if found.dtype.value not in INTEGERS or found.rank != rank:
@@ -117,9 +117,7 @@ class DraftTypes:
         sizes = said.sizes if isinstance(said, ShapeType) else (said.value,)
         known = self.builder.dims(var)
         if known is None:
-            raise Unfit(
-                f"the value of %{out.name} is not known as {said}: only data tell it, at run time"
-            )
+            raise Unfit(f"the value of %{out.name} is not known as {said}: it is data-dependent")
         requested = [scope.dim(size) for size in sizes]
         if not self.builder.same_sizes(known, requested):
             raise Unfit(f"%{out.name} is [{', '.join(map(str, known))}], not {said}")

@@ -73,7 +73,7 @@ class _Matching(DraftTypes):
         solve(((a, b) for a, b in pairs if a is not None), scope.sizes)
         for size, _ in pairs:
             for symbol in sorted(size.symbols - scope.sizes.keys()) if size is not None else ():
-                raise Unfit(f"{said} does not say what {symbol} is")
+                raise Unfit(f"{said} does not define {symbol}")
         return tuple(b if a is None else scope.dim(a) for a, b in pairs)
 
     def _read(self, value: Var, sizes: Sequence[Dim], origin: str, scope: Scope) -> None:
@@ -89,7 +89,7 @@ class _Matching(DraftTypes):
             if name not in inner or name in scope.sizes:
                 raise Unfit(
                     f"element {element} of %{value.name} is data, so it defines an inner symbol"
-                    f" (inner symbol k in 0..64) that nothing else defines; {size} is none"
+                    f" (inner symbol k in 0..64) that has no other definition; {size} is not one"
                 )
             symbol = inner[name]
             attrs: dict[str, Attr] = {
@@ -182,7 +182,7 @@ class _Matching(DraftTypes):
         if not isinstance(ref, Ref) or ref.name not in self.module.function_table:
             raise Unfit(f"{attr}= names no function of the module")
         if ref.name in scope.stack:
-            raise Unfit(f"@{ref.name} calls itself, by way of {' -> '.join(scope.stack)}")
+            raise Unfit(f"@{ref.name} is recursive: {' -> '.join(scope.stack)}")
         return self.module.function_table[ref.name]
 
 
@@ -325,7 +325,7 @@ class _Refine(_Kernels):
         elif call.op in ("call_extern", "view", "define", "check"):
             types = [None] * len(call.outs)
         else:
-            raise Unfit(f"no op is called {call.op}")
+            raise Unfit(f"unknown op {call.op}")
         if len(types) != len(call.outs):
             raise Unfit(f"{call.op} has {len(types)} results, the call names {len(call.outs)}")
         outs = []

@@ -71,6 +71,6 @@ def _branches(module: Module, call: Call, builder: FunctionBuilder, made: Bodies
     needs = builder.shared.conditions[stated:]
     if isinstance(truth, Condition) and needs:
         raise SizeError(
-            f"a branch of an if that {truth} decides needs {needs[0]}, which is not so for all"
-            " sizes that reach it"
+            f"a branch of an if that {truth} decides needs {needs[0]}, which does not hold for all "
+            "sizes of this branch"
         )

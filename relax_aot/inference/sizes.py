@@ -29,7 +29,7 @@ from relax_aot.ir.graph import (
 )
 from relax_aot.ops._op import Array
 
-MADE_FOR = "the code was made for this"
+MADE_FOR = "a bound of the generated code"
 
 
 class SizeError(RelaxAotError):

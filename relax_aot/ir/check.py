@@ -97,7 +97,7 @@ def _names(module: Module) -> Iterator[str]:
         if constant.type.symbols:
             yield f"constant %{constant.name}: {constant.type} depends on sizes"
         elif (came := f"{constant.data.dtype}{list(constant.data.shape)}") != _plain(constant.type):
-            yield f"constant %{constant.name}: {constant.type} holds {came}"
+            yield f"constant %{constant.name}: {constant.type} contains {came}"
 
 
 def _plain(type_: TensorType) -> str:
@@ -107,9 +107,9 @@ def _plain(type_: TensorType) -> str:
 def _symbols(module: Module) -> Iterator[str]:
     for symbol in module.symbols:
         if not (WORD.fullmatch(symbol.name) and "." not in symbol.name):
-            yield f"symbol {symbol.name!r} is no word; an alias may say how the source spells it"
+            yield f"symbol {symbol.name!r} is not an identifier; use an alias for its source name"
         if not 0 <= symbol.low <= symbol.high <= GREATEST:
-            yield f"symbol {symbol.name} in {symbol.low}..{symbol.high} holds no size"
+            yield f"symbol {symbol.name} in {symbol.low}..{symbol.high} contains no size"
     for condition in module.conditions:
         yield from _declared(module, condition.left.symbols | condition.right.symbols, condition)
         inner = {s.name for s in module.symbols if s.inner}
@@ -118,7 +118,7 @@ def _symbols(module: Module) -> Iterator[str]:
     main = module.main
     for var in main.params:
         for name in sorted(var.type.symbols & {s.name for s in module.symbols if s.inner}):
-            yield f"input %{var.name}: {var.type}: {name} is an inner symbol, unknown on entry"
+            yield f"input %{var.name}: {var.type}: {name} is an inner symbol, not known on entry"
 
 
 def _declared(module: Module, symbols: frozenset[str], what: object) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _function(module: Module, function: Function, deduce: Deduce) -> Iterator[st
     names = [result.name for result in function.results]
     for result in function.results:
         if values.get(result.name) != result:
-            yield f"result %{result.name}: {result.type} is made by nothing"
+            yield f"result %{result.name}: {result.type} is not defined"
         if names.count(result.name) > 1:
             yield f"%{result.name} is two results; insert a copy"
 
@@ -257,7 +257,7 @@ def _op(module: Module, call: Call, deduce: Deduce) -> Iterator[str]:
         yield f"wrong arguments or attributes for {call.op} ({error})"
         return
     if types is None:
-        yield f"no op is called {call.op}"
+        yield f"unknown op {call.op}"
     elif not _same_types(types, [o.type for o in call.outs], module.bounds):
         yield f"{call.op} gives {_types(types)}, not {_types(call.outs)}"
 
@@ -302,7 +302,7 @@ def _view(call: Call, bounds: Bounds) -> Iterator[str]:
         return
     before, after = call.inputs[0].type, call.out.type
     if not prove_eq(before.bytes, after.bytes, bounds):
-        yield f"a view keeps the bytes: {before} is not proved to be as large as {after}"
+        yield f"a view keeps the bytes: {before} is not proven to have the same size as {after}"
 
 
 def _inner(module: Module, call: Call) -> Iterator[str]:
@@ -314,7 +314,7 @@ def _inner(module: Module, call: Call) -> Iterator[str]:
         return
     for name in names:
         if name not in inner:
-            yield f"{name} is defined here, but no inner symbol"
+            yield f"{name} is defined here, but is not an inner symbol"
 
 
 def _define(module: Module, call: Call) -> Iterator[str]:
@@ -348,7 +348,7 @@ def _if(module: Module, call: Call) -> Iterator[str]:
     attrs = dict(call.attrs)
     tables = [attrs.get(key) for key in ("defines", "then_sizes", "else_sizes")]
     if not call.inputs or call.inputs[0].type.elements != Dim.of(1):
-        yield "the first argument of an if is one element, its condition"
+        yield "the first argument of an if must be a scalar, its condition"
         return
     lengths = {len(table) for table in tables if isinstance(table, tuple)}
     if len(lengths) != 1 or not all(isinstance(table, tuple) for table in tables):
@@ -390,7 +390,7 @@ def _kernel(kernel: Kernel, symbols: frozenset[str]) -> Iterator[str]:
     outputs = {buffer.name for buffer in kernel.outputs}
     for read, written in kernel.in_place:
         if read not in readonly or written not in outputs:
-            yield f"in_place (%{read} = %{written}) is no pair of an input and an output"
+            yield f"in_place (%{read} = %{written}) is not a pair of an input and an output"
     yield from _block(kernel.body, kernel, {}, set(), shaped, readonly)
 
 
@@ -408,7 +408,7 @@ def _block(
     for stmt in body:
         for dim in index_dims(stmt):
             for name in sorted(dim.symbols - shaped - indices):
-                yield f"{dim}: no size is called {name} here"
+                yield f"{dim}: unknown size {name}"
         for expr in expressions(stmt):
             if isinstance(expr, Local) and locals_.get(expr.name) != expr:
                 yield f"the scalar {expr.name} is not declared above"

@@ -289,7 +289,7 @@ class _Body:
                 args.append(self.expr())
             count = 3 if start.text == "select" else FUNCTIONS.get(start.text)
             if count is None:
-                raise cursor.error(start, f"no scalar function is called {start.text}")
+                raise cursor.error(start, f"unknown scalar function {start.text}")
             if len(args) != count:
                 raise cursor.error(start, f"{start.text} takes {count} arguments, got {len(args)}")
             inner = Select(*args) if start.text == "select" else Apply(start.text, tuple(args))

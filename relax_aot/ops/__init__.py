@@ -26,7 +26,7 @@ class Ops(dict[str, Op]):
     problems: tuple[str, ...] = ()
 
     def __missing__(self, name: str) -> Op:
-        raise PluginError(with_problems(f"there is no op {name!r}", self.problems))
+        raise PluginError(with_problems(f"unknown op {name!r}", self.problems))
 
 
 @cache

@@ -82,9 +82,9 @@ def _message(blocks: Sequence[Block], rest: Sequence[Block], regions: Sequence[R
     largest = max(rest, key=lambda block: block.size)
     short = pack(list(rest)).packing.height
     return (
-        f"the values of the model need {need} bytes at once and do not fit: {room}; {short} bytes"
-        f" find no place, the largest of them %{largest.name} with {largest.size}. Lower a bound"
-        " (--bound), choose --optimize memory, or another board"
+        f"the values of the model need {need} bytes at once and do not fit: {room}; {short} bytes "
+        f"do not fit, the largest value is %{largest.name} with {largest.size}. Use a smaller "
+        "bound (--bound), --optimize memory, or another board"
     )
 
 
@@ -109,8 +109,8 @@ def place_constants(
             total = sum(_constant_bytes(c, alignment) for c in constants)
             has = ", ".join(f"{r.name} has {r.bytes}" for r in regions)
             raise NoRoom(
-                f"constants of {total} bytes do not fit: {has}; no place for %{constant.name}"
-                f" with {size}. Choose another board, or quantize the model"
+                f"constants of {total} bytes do not fit: {has}; no space for %{constant.name} "
+                f"with {size}. Use another board, or quantize the model"
             )
     return placed
 

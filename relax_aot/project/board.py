@@ -170,8 +170,8 @@ def load_board(name: str) -> Board:
     close = difflib.get_close_matches(name, list_boards(), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise BoardError(
-        f"there is no board {name!r}; {hint}boards are:"
-        f" {', '.join(list_boards())}; `relax-aot new-board` writes a file for one of yours"
+        f"unknown board {name!r}; {hint}boards are:"
+        f" {', '.join(list_boards())}; `relax-aot new-board` writes a board file"
     )
 
 

@@ -31,9 +31,9 @@ class DoesNotFit(RelaxAotError):
 
 
 WAYS_OUT = {
-    False: "lower a bound (--bound), choose --optimize memory, or take another board",
-    True: "choose --optimize size, which keeps 8-bit weights as bytes, quantize the model if it is"
-    " in floats, keep its weights elsewhere (--weights blob), or take another board",
+    False: "use a smaller bound (--bound), --optimize memory, or another board",
+    True: "use --optimize size, which stores 8-bit weights as bytes, quantize a float model "
+    "(--quantize), store the weights separately (--weights blob), or use another board",
 }
 """By whether constants are what has no room."""
 
@@ -230,4 +230,4 @@ def _map_lines(memories: Sequence[Memory], found: _Places) -> Iterator[str]:
         needs = found.placed[memory.name]
         parts = ", ".join(f"{need.what} {need.bytes}" for need in needs) or "nothing"
         yield f"{memory.name}: {memory.size} bytes: {parts}; {found.room[memory.name]} free"
-    yield "no place for: " + ", ".join(f"{need.what} {need.bytes}" for need in found.homeless)
+    yield "not placed: " + ", ".join(f"{need.what} {need.bytes}" for need in found.homeless)

@@ -86,7 +86,7 @@ def package(
     if kind == "flat":
         return dict(files) | {MARKER: _listed(files[MARKER], files)}
     if kind not in KINDS:
-        raise PackageError(f"there is no packaging {kind!r}; known are: {', '.join(KINDS)}")
+        raise PackageError(f"unknown packaging {kind!r}; known are: {', '.join(KINDS)}")
     if kind not in _WRITES_PLACES and model.weights.in_block and not model.weights_apart:
         raise PackageError(
             f"the constants of {model.name} are a file that the assembler includes, which"

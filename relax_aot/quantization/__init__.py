@@ -35,7 +35,7 @@ SHOWN = 8
 def quantize(
     module: Module, arrays: Mapping[str, Array], choice: Choice
 ) -> tuple[Module, Quantized]:
-    """`arrays` are inputs by name, with an axis of samples in front."""
+    """`arrays` are inputs by name, with a leading axis of samples."""
     module = fold_norms(module) if choice.kind == "int8" else module
     kept = _kept(module, choice.keep_float)
     if choice.kind in KINDS:
@@ -101,8 +101,8 @@ def _samples(module: Module, arrays: Mapping[str, Array]) -> list[Sample]:
             array = array[None]
         if array.ndim != rank + 1 or not len(array):
             raise CalibrationError(
-                f"calibration data for {source!r} must be {param.type} with an axis of samples in"
-                f" front, got {list(array.shape)}"
+                f"calibration data for {source!r} must be {param.type} with a leading axis of "
+                f"samples, got {list(array.shape)}"
             )
         found[param.name] = array
         counts.add(len(array))

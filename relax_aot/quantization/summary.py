@@ -45,9 +45,7 @@ class Quantized:
             alone = "" if layer.alone is None else f"{layer.alone:.1f}"
             rows.append(f"{layer.name:{width}}  {layer.op:13} {layer.sqnr:8.1f} {alone:>8}")
         if self.spoiling:
-            rows.append(f"infinite or NaN because of codes: from {', '.join(self.spoiling)}")
+            rows.append(f"infinite or NaN because of quantization: from {', '.join(self.spoiling)}")
         keep = " ".join(f"--keep-float {name}" for name in self.suggestion)
-        rows.append(
-            f"to keep in floats: {keep}" if keep else "no quantized layer needs --keep-float"
-        )
+        rows.append(f"keep in float: {keep}" if keep else "no quantized layer needs --keep-float")
         return tuple(rows)

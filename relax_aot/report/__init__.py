@@ -124,7 +124,7 @@ def report_text(
     counted: Profile | None = None,
 ) -> str:
     if form not in FORMATS:
-        raise FormatError(f"format {form!r}: there are {', '.join(FORMATS)}")
+        raise FormatError(f"format {form!r}: known are {', '.join(FORMATS)}")
     return FORMATS[form](project, at, counted)
 
 

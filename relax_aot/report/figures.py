@@ -42,7 +42,7 @@ def chosen_sizes(plan: Plan, at: Sequence[Sizes]) -> list[dict[str, int]]:
         for name, size in sizes.items():
             if name not in symbols:
                 known = ", ".join(sorted(symbols)) or "none"
-                raise SizeError(f"--at {name}={size}: no such symbol; there are: {known}")
+                raise SizeError(f"--at {name}={size}: no such symbol; known are: {known}")
             low, high = symbols[name].low, symbols[name].high
             if not low <= size <= high:
                 raise SizeError(f"--at {name}={size}: the bounds are {low}..{high} (--bound)")

@@ -111,13 +111,13 @@ def build_target(
     """
     if board.family == "component":
         raise BuildError(
-            f"{board.name} is built by its maker's tools alone: compile for it, take the project"
-            " into your build, and verify the model on a board that is emulated"
+            f"{board.name} is built only by its vendor's tools: compile for it, add the project to "
+            "your build, and verify the model on an emulated board"
         )
     if outside == SERIAL and board.uart is None:
         raise BuildError(f"the board file of {board.name} names no [serial] for a runner")
     if board.family not in HARNESS_SOURCES:
-        raise BuildError(f"board {board.name} is this machine: there is no cross build for it")
+        raise BuildError(f"board {board.name} is this machine and has no cross build")
     tools = cross_compiler(board)
     stack = stack_bytes or board.stack_bytes
     folders = list(dict.fromkeys([*include_dirs, *(source.parent for source in sources)]))

@@ -88,7 +88,7 @@ def host_compiler() -> Compiler:
     if tools.has_wheel("ziglang"):
         return _zig()
     raise ToolMissing(
-        "no C compiler found; get one by: apt-get install gcc libc6-dev; or without root:"
+        "no C compiler found; install one with: apt-get install gcc libc6-dev; or without root:"
         f" {tools.EXTRA.format('emulator')}"
     )
 

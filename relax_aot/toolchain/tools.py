@@ -100,7 +100,9 @@ def find(name: str) -> Path:
 
 def missing(name: str) -> ToolMissing:
     instead = f"; or without root: {EXTRA.format('emulator')}" if _wheel_for(name) else ""
-    return ToolMissing(f"{name} is not installed; get it by: {install_command(name)}{instead}")
+    return ToolMissing(
+        f"{name} is not installed; install it with: {install_command(name)}{instead}"
+    )
 
 
 def installed(name: str) -> Path | None:
@@ -142,8 +144,8 @@ def require_library(compiler: str) -> None:
     for tool in TOOLS:
         if tool.name == compiler and tool.probe and not _has(find(compiler), tool.probe):
             raise ToolMissing(
-                f"{compiler} is here but its C library is not ({tool.probe} not found); get it"
-                f" by: {install_command(compiler)}"
+                f"{compiler} is installed, but its C library is not ({tool.probe} not found); "
+                f"install it with: {install_command(compiler)}"
             )
 
 

@@ -43,7 +43,7 @@ def pipeline() -> tuple[tuple[str, Pass], ...]:
         if ready is None:
             stuck = waiting[0]
             raise stuck.fail(
-                f"there is no pass {_neighbor(stuck)[0]!r} to stand next to; passes are:"
+                f"unknown pass {_neighbor(stuck)[0]!r} in AFTER or BEFORE; passes are:"
                 f" {', '.join(names)}"
             )
         waiting.remove(ready)
@@ -75,7 +75,7 @@ def _guarded(plugin: Plugin) -> Pass:
             raise plugin.fail("the pass changed inputs, results or states of the model")
         wrong = next(problems(changed, deduce), None)
         if wrong is not None:
-            raise plugin.fail(f"the pass left a program that is not sound: {wrong}")
+            raise plugin.fail(f"the pass returned an invalid program: {wrong}")
         return changed
 
     return guarded

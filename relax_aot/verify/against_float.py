@@ -120,7 +120,7 @@ def accuracy(
     """Of the first output that has one row of classes for each sample."""
     if len(labels) != len(board):
         raise LabelError(
-            f"{len(labels)} labels, but {len(board)} samples: give --inputs with as many"
+            f"{len(labels)} labels, but {len(board)} samples: the numbers must be equal"
         )
     classes = int(labels.max(initial=0)) + 1
     fitting = [
@@ -131,7 +131,7 @@ def accuracy(
     if not fitting or labels.min(initial=0) < 0:
         shapes = ", ".join(f"{name} {list(y.shape)}" for name, y in reference[0].items())
         raise LabelError(
-            f"labels are 0 to {classes - 1}, but no output has one row of so many classes: {shapes}"
+            f"labels are 0 to {classes - 1}, but no output has rows of this many classes: {shapes}"
         )
     name = fitting[0]
 

@@ -60,7 +60,7 @@ def calls_of(
     first: dict[str, int] = {}
     for entry, arrays, sizes in map(_checked, samples):
         if entry not in project.entries:
-            raise InputError(f"there is no entry {entry!r}; entries are {list(project.entries)}")
+            raise InputError(f"unknown entry {entry!r}; entries are {list(project.entries)}")
         interface = project.entries[entry].interface
         named = {name: as_array(value, f"input {name!r}") for name, value in arrays.items()}
         inputs = tuple(ordered_inputs(interface, named))

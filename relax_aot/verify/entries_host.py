@@ -60,12 +60,12 @@ class HostEntries:
 
     def __getitem__(self, name: str) -> HostEntry:
         if not isinstance(name, str) or name not in self._interfaces:
-            raise InputError(f"there is no entry {name!r}; entries are {list(self._interfaces)}")
+            raise InputError(f"unknown entry {name!r}; entries are {list(self._interfaces)}")
         return HostEntry(self, name)
 
     def __getattr__(self, name: str) -> HostEntry:
         if name.startswith("_") or name not in self._interfaces:
-            raise AttributeError(f"there is no entry {name!r}; entries are {self.entries}")
+            raise AttributeError(f"unknown entry {name!r}; entries are {self.entries}")
         return HostEntry(self, name)
 
     @property

@@ -146,7 +146,7 @@ def _sizes(job: EntriesJob) -> list[dict[str, int]]:
         if len(chosen) == RANDOM_SIZES + 2:
             break
     if not chosen:
-        raise SizeChoiceError("found no sizes that all entries take; give some with --at")
+        raise SizeChoiceError("no sizes found that all entries accept; give some with --at")
     return chosen
 
 

@@ -290,7 +290,7 @@ def sanitizer_runtime() -> str:
     said = "" if compiler.kind == "zig" else run(compiler, ask, Path.cwd()).stdout.strip()
     if not Path(said).is_absolute():
         raise ToolMissing(
-            f"{compiler.name} has no AddressSanitizer to load; get gcc by:"
+            f"{compiler.name} has no AddressSanitizer library; install gcc with:"
             " apt-get install gcc libc6-dev"
         )
     return said

@@ -89,7 +89,7 @@ class OnnxReference:
                 feed[name] = np.broadcast_to(value.astype(dtype), fixed).copy()
         if any(array.size == 0 for array in feed.values()) and _aborts(self._source):
             raise ReferenceFailed(
-                "ONNX Runtime ends the process at a GRU or LSTM over nothing: use --reference"
+                "ONNX Runtime aborts for a GRU or LSTM with a size of 0: use --reference"
                 " numpy, or give sizes above 0 (--at, --bound)"
             )
         try:

@@ -59,7 +59,8 @@ def profile(project: Project, case: Case) -> Profile:
     total = counted.instructions
     if total is None or shipped is None:
         raise EmulatorError(
-            f"the emulator of {project.board.name} cannot count here: it takes no plugins"
+            f"the emulator of {project.board.name} cannot count instructions:"
+            " it supports no plugins"
         )
     origins = dict(layer for kernel in project.view.kernels for layer in kernel.layers)
     rows = tuple(

@@ -84,8 +84,8 @@ def prove(project: Project, seconds: float | None = None) -> Proof:
     """Runs Eva in a folder of its own; `seconds` is the longest that it may take."""
     if project.interface.stepwise:
         raise ProofError(
-            "Frama-C loses track of a run that returns between kernels: prove the model without"
-            " --stepwise, whose kernels and checks are the same"
+            "Frama-C cannot analyze a run that returns between kernels: prove the model without "
+            "--stepwise; its kernels and checks are the same"
         )
     driver = render("verify/proof.c.j2", model=project.view).encode()
     files = {**project.packaged("flat"), DRIVER: driver}
@@ -111,7 +111,7 @@ def prove_again(folder: Path, seconds: float | None = None) -> Proof:
         units = []
     if not units or machine not in (WIDE, NARROW) or not {MARKER, DRIVER, *units} <= files.keys():
         raise ProofError(
-            f"{folder} holds no project with a proof; make it with"
+            f"{folder} contains no project with a proof; create it with"
             f" relax-aot prove MODEL -o {folder}"
         )
     proof = _run(folder.name, files, _command(machine, units), seconds)
@@ -141,8 +141,8 @@ def _run(
             )
         except subprocess.TimeoutExpired:
             raise ProofError(
-                f"Frama-C was not done with {name} after {seconds:.0f} s; give it longer,"
-                " or the sizes lower bounds"
+                f"Frama-C did not finish {name} after {seconds:.0f} s; use a larger --seconds "
+                "or smaller bounds"
             ) from None
         took = time.monotonic() - start
     if "ANALYSIS SUMMARY" not in done.stdout:
@@ -154,7 +154,7 @@ def _proof(said: str, took: float, command: tuple[str, ...], driver: bytes) -> P
     alarms = tuple(f"{place}: {_one_line(text)}" for place, text in _ALARM.findall(said))
     counted = re.search(r"(\d+) alarms? generated", said)
     if (int(counted[1]) if counted else 0) != len(alarms):
-        alarms += (f"{counted[1] if counted else 0} alarms in all",)
+        alarms += (f"{counted[1] if counted else 0} alarms",)
     functions, reached = (
         re.search(pattern, said)
         for pattern in (

@@ -34,11 +34,13 @@ def write_runner(project: Project, folder: Path) -> list[str]:
         extra[IMAGE] = image
     written = replace(project, files=project.files | extra).write(folder)
     if image is not None:
-        return [f"{written / IMAGE}: put it on {project.board.name}, then verify with --serial"]
+        return [
+            f"{written / IMAGE}: flash it to {project.board.name}, then run verify with --serial"
+        ]
     sources = ", ".join([*project.units, "adapter.c", "raot_harness.c", "serial.c", LINE])
     return [
         f"{written}: add {sources} to your firmware",
-        f"fill in {LINE}, call raot_runner() at the end of main, then verify with --serial",
+        f"implement {LINE}, call raot_runner() at the end of main, then run verify with --serial",
     ]
 
 

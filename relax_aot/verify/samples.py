@@ -97,7 +97,7 @@ def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, i
 
 
 def by_sample(array: Array, port: Port) -> Array:
-    """The array with an axis of samples in front, where its first axis holds samples."""
+    """The array with a leading axis of samples, where its first axis holds samples."""
     fixed_to_one = port.type.rank > 0 and port.type.shape[0] == Dim.of(1)
     if array.ndim == port.type.rank and fixed_to_one and array.shape[0] > 1:
         return array[:, None]
@@ -142,7 +142,7 @@ def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:
             break
     if not chosen:
         needs = ", ".join(str(c) for c in interface.conditions)
-        raise SizeChoiceError(f"found no sizes that fulfill {needs}; give some with --at")
+        raise SizeChoiceError(f"no sizes found that satisfy {needs}; give some with --at")
     return chosen
 
 

@@ -34,7 +34,7 @@ def ordered_inputs(interface: Interface, arrays: Mapping[str, Array]) -> list[Ar
     known = {p.source for p in interface.inputs}
     unknown = sorted(str(name) for name in set(arrays) - known)
     if unknown:
-        raise InputError(f"no input is called {unknown[0]!r}; inputs are {sorted(known)}")
+        raise InputError(f"unknown input {unknown[0]!r}; inputs are {sorted(known)}")
     return [_checked(port, arrays) for port in interface.inputs]
 
 
@@ -86,7 +86,7 @@ def given_sizes(
         if name in numbers and size != numbers[name]:
             only = numbers[name]
             raise InputError(
-                f"{name}={size}: the model was compiled for {only} alone; widen its bound:"
+                f"{name}={size}: the model was compiled only for {only}; widen its bound:"
                 f" --bound {name}={min(int(size), only)}..{max(int(size), only)}"
             )
     return {name: int(size) for name, size in requested.items() if name in known}
@@ -164,10 +164,10 @@ def _ambiguous(interface: Interface, solved: Solved) -> str:
     names = [f for f in interface.dims if f.symbol.name in solved.ambiguous]
     first = names[0].source
     value = names[0].symbol.low
-    why = "they are given by no shape"
+    why = "no shape determines them"
     if solved.examples:
         texts = [_text(names, example) for example in solved.examples]
-        why = f"{texts[0]} fits the shapes of the inputs, and so does {texts[1]}"
+        why = f"both {texts[0]} and {texts[1]} fit their shapes"
         value = solved.examples[0][names[0].symbol.name]
     listed = " and ".join(field.source for field in names)
     return (

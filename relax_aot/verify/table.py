@@ -90,7 +90,7 @@ def profile_lines(found: Profile) -> list[str]:
     lines = [
         (
             f"{found.model} on {found.board} at {sizes}: {found.instructions:,} instructions"
-            f" ({found.as_shipped:,} where the compiler may join kernels)"
+            f" ({found.as_shipped:,} if the compiler may inline kernels)"
         )
     ]
     lines += [
@@ -135,8 +135,10 @@ def _emulation(board: Board) -> list[str]:
     others = ", ".join(same_core(board)) or "none"
     if unicorn.can_emulate(board):
         get = "" if tools.has_wheel("unicorn") else f" ({tools.EXTRA.format('emulator')})"
-        return [f"core and memories emulated by unicorn{get}; by QEMU, of the same core: {others}"]
-    return [f"not emulated; of the same core: {others}"]
+        return [
+            f"core and memories emulated by unicorn{get}; by QEMU, with the same core: {others}"
+        ]
+    return [f"not emulated; with the same core: {others}"]
 
 
 def _sizes(board: Board) -> str:

@@ -30,7 +30,7 @@ from tests.planning.batch import Ran, Run, Stopped, run_each
 NAMED_BOUND = re.compile(r"--bound (\w+)=")
 NOT_THERE = re.compile(r"--bound (\w+): (?:the model has )?no|the bound (\w+): the model has no")
 ATTEMPTS = 12
-STRETCHED = "at run time, with RAOT_ERR_MISMATCH: a size that turns out to be 1 is not stretched"
+STRETCHED = "at run time, with RAOT_ERR_MISMATCH: a dynamic size of 1 does not broadcast"
 """Why the C refuses a case's own sizes, where the compiler could not know them."""
 RTOL, ATOL = 1e-3, 1e-5
 """At other sizes than the case's, against an oracle of the same precision."""

@@ -142,5 +142,5 @@ def test_an_index_that_cannot_be_computed_is_one_error() -> None:
         axes=(0,),
         steps=(1,),
     )
-    with pytest.raises(TooLarge, match="Lower a bound"):
+    with pytest.raises(TooLarge, match="Use a smaller bound"):
         driver.compile_module(b.module((y,)), load_board("host"), Options(name="far"))

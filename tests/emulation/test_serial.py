@@ -269,7 +269,7 @@ class Dead:
 @pytest.mark.qemu
 @pytest.mark.slow
 def test_silence_is_one_clear_error(bench: Bench) -> None:
-    with pytest.raises(LineError, match="nothing answers"):
+    with pytest.raises(LineError, match="no answer"):
         run_on_line(bench.plain, bench.plain.board, [call(1)], Dead(), silence=0.6)
 
 

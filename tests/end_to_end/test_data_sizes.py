@@ -260,7 +260,7 @@ def test_a_project_says_which_sizes_data_decide(tmp_path: Path) -> None:
     project = rx.compile(made, bounds={"n": 5}, name="found")
     files = project.files
     header, readme = files["found.h"].decode(), files["README.md"].decode()
-    assert "/* 0 to 5, determined by data, set in `result`: axis 1 of out */" in header
+    assert "/* 0 to 5, data-dependent, returned in `result`: axis 1 of out */" in header
     assert "/* 1 to FOUND_N_MAX: input x, axis 0 */" in header
     assert "need not hold" in header
     assert "also the data-dependent ones" in readme

@@ -52,7 +52,7 @@ def test_a_list_that_the_compiler_knows_needs_no_sequence_at_run_time(text: str)
         (
             """(float[N,7] x) => (float[?,?] y) <int64 k = {0}>
             { s = SplitToSequence<axis=0>(x) y = SequenceAt(s, k) }""",
-            r"s \(SplitToSequence\): N decides how many parts",
+            r"s \(SplitToSequence\): N determines the number of parts",
         ),
         (
             """(float[N,7] x) => (float[?,?] y) { s = SequenceConstruct(x, x) y = Neg(s) }""",

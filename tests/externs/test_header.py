@@ -87,13 +87,13 @@ WRONG = {
     "endif alone": ("#endif\n", r"a\.h:1: #endif without #if"),
     "error": ("#error not for you\n", r"a\.h:1: the header says #error not for you"),
     "no such include": ('\n#include "no.h"\n', r'a\.h:2: "no\.h" is not next to the header'),
-    "condition": ("#if 1 +\n#endif\n", r"a\.h:1: cannot decide `#if 1 \+`: it ends too early"),
+    "condition": ("#if 1 +\n#endif\n", r"a\.h:1: cannot decide `#if 1 \+`: it is incomplete"),
     "division by 0": ("#if 1 / 0\n#endif\n", "it divides by 0"),
-    "assignment": ("#if A = 1\n#endif\n", "'=' is not understood"),
+    "assignment": ("#if A = 1\n#endif\n", "'=' is not supported"),
     "parenthesis": ("#if (1\n#endif\n", r"a `\)` is missing"),
-    "include of itself": ('#include "a.h"\n', "include each other without end"),
-    "no C": ("int f(int x;\n", "not understood as C declarations: a.h:1:"),
-    "unknown type": ("int f(int);\nint g(thing *x);\n", "not understood as C declarations: a.h:2:"),
+    "include of itself": ('#include "a.h"\n', "include each other in a cycle"),
+    "no C": ("int f(int x;\n", "cannot be parsed as C declarations: a.h:1:"),
+    "unknown type": ("int f(int);\nint g(thing *x);\n", "parsed as C declarations: a.h:2:"),
 }  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def test_a_module_that_is_read_back_still_calls_the_routine(tmp_path: Path) -> N
     project = rx.compile(again, name="net", externs=[path])
     x = values(2, 5)
     np.testing.assert_allclose(project.host()(x=x)["y"], rms_forward(x), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ExternError, match=r"call_extern @fast_rms.* no table brings rms\.h"):
+    with pytest.raises(ExternError, match=r"call_extern @fast_rms.* no table describes rms\.h"):
         rx.compile(again, name="net")
     text = to_text(placed).replace("rows=b*n, ", "")
     other = parse(to_text(placed).replace("value int32_t", "value int16_t"), data)
@@ -452,7 +452,7 @@ def test_an_update_has_two_ends(tmp_path: Path) -> None:
     wrong = {
         ', to = "y"': r"no %data that is made, only %y; say which with to = ",
         ', of = "x"': r"no %data that is read, only %x, %top; say which with of = ",
-        ', of = "x", to = "y"': "an update reads one value and makes another",
+        ', of = "x", to = "y"': "an update reads one value and writes another",
     }
     for missing, said in wrong.items():
         path.write_text(text.replace(missing, ""))

@@ -72,27 +72,27 @@ WRONG = {
     ),
     "value that the pattern reads and no parameter takes": (
         argument("epsilon", "{ value = 0.5 }"),
-        "reads %e, which no C parameter takes",
+        "reads %e, which is not a C parameter",
     ),
     "number for another type": (argument("width", "{ value = 0.5 }"), "0.5 is no value for uint16"),
     "number out of range": (argument("width", "{ value = 65536 }"), "65536 is outside uint16_t"),
     "number that is a text": (argument("width", '{ value = "a" }'), "expected a number, true"),
     "attribute without name": (
         argument("width", '{ attribute = "kind" }'),
-        r"gives no attribute the name \$kind",
+        r"does not name an attribute \$kind",
     ),
-    "many axes in the middle": (argument("x", '{ input = "f32[k, *m]" }'), "stands first"),
+    "many axes in the middle": (argument("x", '{ input = "f32[k, *m]" }'), "must be first"),
     "requirement that is none": (table('requires = "k"'), "requires: expected one of <="),
     "requirement over an unknown symbol": (table('requires = "q > 1"'), "has the size 'q'"),
-    "returns something": (table('returns = "code"'), "fitting are: \"nothing\""),
+    "returns something": (table('returns = "code"'), "valid values are: \"nothing\""),
     "name that is none": (table('name = "a b"'), "name: expected an identifier"),
-    "op that does not exist": (table().replace("mul(%x, %x)", "mull(%x, %x)"), "no op 'mull'"),
+    "op that does not exist": (table().replace("mul(%x, %x)", "mull(%x, %x)"), "unknown op 'mull'"),
     "line that is none": (table().replace("%s = mul(%x, %x)", "s = mul(x)"), "expected a line"),
     "line that leads nowhere": (
         table().replace("%a = add(%m, %e)", "%a = add(%m, %e)\n%p = exp(%a)"),
         "%p does not lead to the last line",
     ),
-    "value made twice": (table().replace("%a = add", "%m = add"), "%m is made twice"),
+    "value made twice": (table().replace("%a = add", "%m = add"), "%m is defined twice"),
     "value read too early": (table().replace("mul(%x, %x)", "mul(%x, %d)"), "%d is read before"),
 }  # fmt: skip
 
@@ -124,8 +124,8 @@ def test_the_c_declaration_is_shown(case: str, tmp_path: Path) -> None:
 
 
 RETURNS = {
-    "int": 'the function returns int; say "code"',
-    "float": "the function returns float; say",
+    "int": 'the function returns int; write "code"',
+    "float": "the function returns float; write",
 }
 
 
@@ -140,7 +140,7 @@ def test_what_a_function_returns_must_be_said(returns: str, tmp_path: Path) -> N
 
 def test_parameters_need_names(tmp_path: Path) -> None:
     header = HEADER.replace("int32_t rows", "int32_t")
-    with pytest.raises(ExternError, match="every parameter needs a name"):
+    with pytest.raises(ExternError, match="every parameter in the prototype needs"):
         read_externs([write(tmp_path, header=header)])
 
 
@@ -162,21 +162,21 @@ def refused(tmp_path: Path, text: str, width: int = 10) -> str:
 
 def test_a_pattern_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
     said = refused(tmp_path, table().replace('kind="mean"', 'kind="sum"'))
-    assert "fast_rms takes the place of nothing in the model" in said
+    assert "fast_rms matches no call of the model" in said
     assert "its pattern is mul, reduce, add, sqrt, div, mul; ops in the model are: add, " in said
 
 
 def test_a_node_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     said = refused(tmp_path, table('node = "/no"'))
-    assert "no node is called '/no', nodes are: /a/Add, /d/Div" in said
+    assert "unknown node '/no', nodes are: /a/Add, /d/Div" in said
 
 
 NEARLY = {
     "rank": (argument("x", '{ input = "f32[m, k]" }'), "x is f32[b, n, 10], declared as f32[m, k]"),
     "constant size": (argument("x", '{ input = "f32[*m, 12]" }'), "12 is 12 here, not 10"),
     "the same symbol": (argument("gain", '{ input = "f32[m]" }'), "m is b*n here, not 10"),
-    "requirement": (table('requires = "k % 4 == 0"'), "'k % 4 == 0' is not certain"),
-    "requirement with bounds": (table('requires = "m <= 17"'), "'m <= 17' is not certain"),
+    "requirement": (table('requires = "k % 4 == 0"'), "'k % 4 == 0' is not proven"),
+    "requirement with bounds": (table('requires = "m <= 17"'), "'m <= 17' is not proven"),
     "negative scratch": (argument("work", '{ scratch = "f32[k - 11]" }'), "-1 can be negative"),
     "value too large": (argument("width", '{ size = "10000*m" }'), "10000*b*n is 10000..180000"),
     "no constant": (
@@ -277,15 +277,15 @@ def test_attributes_with_names_are_sizes(tmp_path: Path) -> None:
 
 
 NO_FIT = {
-    "another element": ({"kernel": "[4]", "k": "value = 1"}, "takes the place of nothing"),
-    "another length": ({"kernel": "[$k, 1]"}, "takes the place of nothing"),
-    "two values of one name": ({"kernel": "[$k]", "pads": "[$k, 1]"}, "takes the place of nothing"),
+    "another element": ({"kernel": "[4]", "k": "value = 1"}, "matches no call"),
+    "another length": ({"kernel": "[$k, 1]"}, "matches no call"),
+    "two values of one name": ({"kernel": "[$k]", "pads": "[$k, 1]"}, "matches no call"),
     "a list as a size": ({"kernel": "$k"}, r"\$k is no size, but \(3,\)"),
     "no element": ({"kernel": "$k", "k": 'attribute = "k[1]"'}, "has no element 1"),
     "no number": ({"kernel": "$k", "k": 'attribute = "k"'}, r"is no number, but \(3,\)"),
     "an unused name": ({"kernel": "[$q]", "k": "value = 1"}, r"the attribute \$q"),
-    "a requirement": ({"extra": 'requires = "k > 3"'}, "'k > 3' is not certain"),
-    "no such attribute": ({"kernel": "[3]", "k": 'attribute = "kernels"'}, "there are: ceil_mode"),
+    "a requirement": ({"extra": 'requires = "k > 3"'}, "'k > 3' is not proven"),
+    "no such attribute": ({"kernel": "[3]", "k": 'attribute = "kernels"'}, "known are: ceil_mode"),
 }  # fmt: skip
 
 

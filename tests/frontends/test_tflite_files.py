@@ -58,7 +58,7 @@ def test_an_open_batch_is_1_with_a_note(caplog: pytest.LogCaptureFixture) -> Non
     module = rx.load(small())
     assert [str(p.type) for p in module.main.params] == ["i8[1, 6, 5, 2]"]
     (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert "taken as 1" in said and "--bound t0_0=8" in said
+    assert "is set to 1" in said and "--bound t0_0=8" in said
     caplog.clear()
     rx.load(small(), bounds={"t0_0": 8})
     assert not [r for r in caplog.records if r.levelname == "WARNING"]

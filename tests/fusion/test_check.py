@@ -209,7 +209,7 @@ def test_a_load_that_no_result_needs_lies_in_its_buffer(moved: int, inside: bool
     if inside:
         check(before, mutated)
         return
-    with pytest.raises(FusionError, match="no result needs"):
+    with pytest.raises(FusionError, match="unused load"):
         check(before, mutated)
 
 

@@ -126,7 +126,7 @@ def test_what_fits_the_first_region_needs_no_second(tmp_path: Path) -> None:
 
 
 def test_too_little_room_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(NoRoom, match=r"dtcm has 1024, sram has 2048; \d+ bytes find no place"):
+    with pytest.raises(NoRoom, match=r"dtcm has 1024, sram has 2048; \d+ bytes do not fit"):
         project_on(tmp_path, SMALL.format(fast="1K", slow="2K"))
 
 

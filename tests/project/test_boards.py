@@ -90,7 +90,7 @@ def check(model: str, board: str, folder: Path) -> None:
         assert made.board.name == board
         return
     if isinstance(made, NoRoom):
-        assert re.search(r"do not fit: \w+ has \d+.*; \d+ bytes find no place", str(made))
+        assert re.search(r"do not fit: \w+ has \d+.*; \d+ bytes do not fit", str(made))
         return
     said = [(m[1], int(m[2]), int(m[3])) for m in MESSAGE.finditer(str(made))]
     assert (said[0][0], said[0][2]) == (made.memory, made.over_bytes)
@@ -145,7 +145,7 @@ def test_the_board_s_flags_compile_without_a_warning(
     if compiler is None:
         pytest.skip(f"{loaded.prefix}gcc is not installed")
     if not isinstance(made, Project):
-        assert MESSAGE.search(str(made)) or "find no place" in str(made)
+        assert MESSAGE.search(str(made)) or "bytes do not fit" in str(made)
         return
     folder = made.write(tmp_path / "out")
     command = [compiler, *loaded.flags, *STRICT, "-I.", "-c", *made.units]
@@ -174,9 +174,9 @@ def test_what_is_said_of_a_board_is_what_runs_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("RELAX_AOT_TOOLS", "system")
     said = board_lines("nucleo-f446re")[-1]
     assert said.startswith("core and memories emulated by unicorn (pip install ")
-    assert "by QEMU, of the same core: mps2-an386" in said
+    assert "by QEMU, with the same core: mps2-an386" in said
     assert "emulated" not in board_lines("esp32-c3-devkitm-1")[-1]
-    with pytest.raises(BoardError, match=r"no board 'bluepill'.*`relax-aot new-board` writes"):
+    with pytest.raises(BoardError, match=r"unknown board 'bluepill'.*`relax-aot new-board` writes"):
         board_lines("bluepill")
 
 
@@ -240,6 +240,6 @@ def test_constants_that_do_not_fit_are_said_and_may_lie_elsewhere(tmp_path: Path
     with pytest.raises(DoesNotFit, match="flash has 16384 bytes") as caught:
         driver.compile_model(source, str(path), GESTURE)
     assert caught.value.over_bytes == fits.const_bytes - 16384
-    assert f"no place for: constants {fits.const_bytes}" in str(caught.value)
+    assert f"not placed: constants {fits.const_bytes}" in str(caught.value)
     apart = Options(bounds={"n": (1, 64)}, name="gesture", weights="blob")
     assert driver.compile_model(source, str(path), apart).interface.weights_apart

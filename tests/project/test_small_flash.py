@@ -59,5 +59,5 @@ def test_weights_are_bytes_where_only_that_fits(
 def test_what_does_not_fit_at_all_says_what_may_help(tmp_path: Path) -> None:
     board = board_of("50K", tmp_path)
     for optimize in ("speed", "size"):
-        with pytest.raises(DoesNotFit, match="--optimize size, which keeps 8-bit weights"):
+        with pytest.raises(DoesNotFit, match="--optimize size, which stores 8-bit weights"):
             rx.compile(dense(), board=board, quantize="int8", calibrate=SAMPLES, optimize=optimize)

@@ -145,7 +145,7 @@ def test_what_is_kept_in_floats_is_told_by_node_by_result_or_by_operator(
     for name, products in (("first", 1), ("s", 1), ("matmul", 0)):
         _, found = quantize(module, samples, Choice(keep_float=(name,)))
         assert [layer.op for layer in found.layers].count("matmul") == products
-    with pytest.raises(QuantizeError, match="nothing of the model is called 'third'"):
+    with pytest.raises(QuantizeError, match="the model has no layer 'third'"):
         quantize(module, samples, Choice(keep_float=("third",)))
 
 

@@ -90,13 +90,13 @@ def test_python_writes_the_report(tmp_path: Path) -> None:
     project = rx.Project(project_of("gesture"))
     path = project.report(tmp_path / "deep" / "page.json", at=[{"n": 77}], format="json")
     assert json.loads(path.read_text())["regions"][0]["at"][0]["sizes"] == {"n": 77}
-    with pytest.raises(RelaxAotError, match="there are html, svg, json, txt"):
+    with pytest.raises(RelaxAotError, match="known are html, svg, json, txt"):
         project.report(tmp_path / "x", format="pdf")
 
 
 def test_sizes_that_do_not_exist_are_refused() -> None:
     plan = project_of("gesture").plan
-    with pytest.raises(SizeError, match="no such symbol; there are: n"):
+    with pytest.raises(SizeError, match="no such symbol; known are: n"):
         chosen_sizes(plan, [{"m": 1}])
     with pytest.raises(SizeError, match=r"bounds are 1\.\.128"):
         chosen_sizes(plan, [{"n": 129}])

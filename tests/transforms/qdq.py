@@ -61,7 +61,7 @@ class Qdq:
     def weights(
         self, *shape: int, axis: int | None = None, scale: float = 0.02
     ) -> tuple[str, Array]:
-        """Symmetric weights of i8, with one scale or one per place of an axis; the scales."""
+        """Symmetric weights of i8, with one scale or one per element of an axis; the scales."""
         codes = self.rng.integers(-127, 128, shape).astype(np.int8)
         size = 1 if axis is None else shape[axis]
         scales = (scale * self.rng.uniform(0.3, 1, size)).astype(np.float32)

@@ -197,7 +197,7 @@ def exit_code(words: list[str]) -> int:
 
 def test_a_folder_without_a_proof_is_refused(tmp_path: Path) -> None:
     (tmp_path / "relax_aot.json").write_text("{}")
-    with pytest.raises(RelaxAotError, match="holds no project with a proof"):
+    with pytest.raises(RelaxAotError, match="contains no project with a proof"):
         cli(["prove", str(tmp_path)], standalone_mode=False)
     (tmp_path / "proof").mkdir()
     (tmp_path / "proof" / "driver.c").write_text("")
@@ -207,7 +207,7 @@ def test_a_folder_without_a_proof_is_refused(tmp_path: Path) -> None:
         "7",
     ):
         (tmp_path / "proof" / "proof.json").write_text(f'{{"command": {command}}}')
-        with pytest.raises(RelaxAotError, match="holds no project with a proof"):
+        with pytest.raises(RelaxAotError, match="contains no project with a proof"):
             cli(["prove", str(tmp_path)], standalone_mode=False)
     with pytest.raises(RelaxAotError, match="needs -o DIR"):
         cli(["prove", str(tmp_path / "model.onnx")], standalone_mode=False)

@@ -33,7 +33,7 @@ def load(source: Any, options: ImportOptions) -> Module:
         # Text fields are decoded when they are first looked at, so this comes from anywhere.
         raise ModelError(f"{name} is damaged: a name in it is not UTF-8 ({error.reason})") from None
     except RecursionError:
-        raise ModelError(f"{name} is damaged: its graphs are nested without end") from None
+        raise ModelError(f"{name} is damaged: its graphs are nested too deeply") from None
 
 
 __all__ = ["SUFFIXES", "accepts", "load", "supported"]

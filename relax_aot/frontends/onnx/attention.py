@@ -140,7 +140,7 @@ def _attention(node: Node) -> Results:
     mask, lengths = node.optional(3), node.optional(6)
     past_key, past_value = node.optional(4), node.optional(5)
     if (past_key is None) != (past_value is None) or (lengths and past_key):
-        raise ModelError("an Attention has half a past, or a past beside lengths")
+        raise ModelError("an Attention has half a past, or a past together with lengths")
     before = Dim.of(0)
     if past_key is not None and past_value is not None:
         before = past_key.type.shape[2]
@@ -182,7 +182,7 @@ def rotated(node: Node, x: Var, cos: Var, sin: Var, *, interleaved: bool) -> Var
     """x[..., size] turned by angles, whose sines and cosines broadcast over half of it."""
     *front, size = x.type.shape
     half = size // 2
-    node.require_equal(half * 2, size, "a rotary embedding turns pairs")
+    node.require_equal(half * 2, size, "a rotary embedding rotates pairs")
     if interleaved:
         pairs = node.reshape(x, (*front, half, Dim.of(2)))
         first, second = (

@@ -112,8 +112,8 @@ class Arguments:
         if found is not None:
             return found
         if self.scope.listed(name) is not None:
-            raise Refused(f"its input {name!r} is a sequence, which it does not take here")
-        raise ModelError(f"its input {name!r} is made by nothing before it")
+            raise Refused(f"its input {name!r} is a sequence, which is not supported here")
+        raise ModelError(f"its input {name!r} is not defined before its use")
 
     def is_list(self, name: str) -> bool:
         return self.scope.listed(name) is not None

@@ -17,7 +17,7 @@ from relax_aot.ops._op import normal_axis
 ONE = Dim.of(1)
 LIMITS = {
     f"{DOMAIN}.Attention": "no rotary embedding; masks per sample or per key, no shared buffers",
-    f"{DOMAIN}.MultiHeadAttention": "query, key and value apart; no shared buffers",
+    f"{DOMAIN}.MultiHeadAttention": "separate query, key and value; no shared buffers",
     f"{DOMAIN}.QAttention": "as Attention; one zero point",
     f"{DOMAIN}.RotaryEmbedding": "no packed batches",
 }
@@ -147,7 +147,7 @@ def _half(node: Node, past: Var, index: int) -> Var:
 def _multi_head_attention(node: Node) -> Results:
     q, k, v = node.arg(0), node.optional(1), node.optional(2)
     if k is None or v is None or q.type.rank != 3 or k.type.rank == 5:
-        raise Refused("query, key and value must be apart; packed ones are not supported")
+        raise Refused("query, key and value must be separate; packed ones are not supported")
     if node.optional(8) is not None or node.optional(9) is not None:
         raise Refused("shared buffers (inputs 8 and 9) are not supported")
     heads = int(node.required("num_heads"))

@@ -110,7 +110,7 @@ def _gather_block_quantized(node: Node) -> Results:
     if normal_axis(int(node.attr("quantize_axis", 1)), rank) != rank - 1 or axis == rank - 1:
         raise Refused("blocks along another axis than the last are not supported")
     if bits not in (4, 8):
-        raise Refused(f"codes of {bits} bits are not supported")
+        raise Refused(f"quantized values of {bits} bits are not supported")
     packed = data.type.dtype is DType.U8
     codes, scale = (node.emit("gather", x, indices, axis=axis) for x in (data, scales))
     zero = None if zeros is None else node.emit("gather", zeros, indices, axis=axis)

@@ -46,7 +46,7 @@ def _check_conditions(node: Node, truth: object, side: str, needs: list[Conditio
     the `If` depends on sizes, this would refuse sizes of the other branch."""
     if isinstance(truth, Condition) and needs:
         raise Refused(
-            f"its {side} branch needs {needs[0]}, which is not so for all sizes that reach it"
+            f"its {side} branch needs {needs[0]}, which does not hold for all sizes of this branch"
             + _way_out(truth, node.builder.bounds)
         )
 

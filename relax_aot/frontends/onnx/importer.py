@@ -131,7 +131,7 @@ class _Interface:
         for kind, names in (("inputs", [i.name for i in self.declared]), ("outputs", outputs)):
             twice = {name for name in names if names.count(name) > 1}
             if twice or "" in names:
-                raise ModelError(f"{self.name}: its {kind} are not told apart: {names}")
+                raise ModelError(f"{self.name}: its {kind} are not unique: {names}")
         self.options = concerning(self.options, self.inputs)
         check_names(self.options, self.inputs, outputs)
 
@@ -158,7 +158,7 @@ class _Import(_Interface):
                 if name and any(
                     name in known for known in (scope.values, scope.lists, scope.tensors)
                 ):
-                    raise ModelError(f"{self.name}: {printable(name)!r} is made twice")
+                    raise ModelError(f"{self.name}: {printable(name)!r} is defined twice")
             try:
                 results = self._results_of(proto, builder, scope)
             except Lost as lost:
@@ -237,7 +237,7 @@ class _Import(_Interface):
         if found is None and scope.listed(name) is not None:
             raise Refused(f"output {printable(name)!r} is a sequence; make its tensors outputs")
         if found is None:
-            raise ModelError(f"{self.name}: output {printable(name)!r} is made by nothing")
+            raise ModelError(f"{self.name}: output {printable(name)!r} is not defined")
         return found
 
     def _results(self, scope: Scope) -> dict[str, Var]:

@@ -15,7 +15,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
 
-KNOWN = "how many tensors there are, and which is taken, must be known when compiling"
+KNOWN = "the number of tensors and the selected index must be static"
 OPTIONALS = ("OptionalHasElement", "OptionalGetElement")
 LIMITS: dict[str, str] = dict.fromkeys(
     (
@@ -23,7 +23,7 @@ LIMITS: dict[str, str] = dict.fromkeys(
         "SequenceLength", "SplitToSequence", "ConcatFromSequence",
     ),
     KNOWN,
-) | dict.fromkeys(OPTIONALS, "of tensors that are not declared optional")  # fmt: skip
+) | dict.fromkeys(OPTIONALS, "only of tensors that are not optional")  # fmt: skip
 
 
 def _empty(node: Node) -> Results:
@@ -41,7 +41,7 @@ def _place(node: Node, index: int, end: int, default: int | None = None) -> int:
         raise ModelError(f"its input {index} is missing")
     place = given + end if given < 0 else given
     if not 0 <= place < end:
-        raise ModelError(f"its place {given} is outside of a sequence of {end}")
+        raise ModelError(f"its index {given} is outside a sequence of {end}")
     return place
 
 
@@ -64,7 +64,7 @@ def _insert(node: Node) -> Results:
         given = _one(node, 2)
         place = given + len(items) if given < 0 else given
     if not 0 <= place <= len(items):
-        raise ModelError(f"its place {place} is outside of a sequence of {len(items)}")
+        raise ModelError(f"its index {place} is outside a sequence of {len(items)}")
     items.insert(place, node.arg(1))
     return Listed(tuple(items))
 
@@ -107,7 +107,7 @@ def _parts(node: Node, size: Dim) -> list[Dim]:
     if split is not None and split.type.rank == 1:
         return list(node.dims(1))
     if not size.is_constant:
-        raise Refused(f"{size} decides how many parts there are; {KNOWN}")
+        raise Refused(f"{size} determines the number of parts; {KNOWN}")
     length = 1 if split is None else _one(node, 1)
     if length < 1:
         raise ModelError(f"a SplitToSequence has parts of {length}")

@@ -69,12 +69,12 @@ class _Repetition:
                 return self._closed(body, iteration, params, found)
             self._restore(kept)
             self._grow(changed)
-        raise Refused("sizes of its carried values do not settle")
+        raise Refused("the sizes of its carried values do not converge")
 
     def _imported(self, body: FunctionBuilder, values: Sequence[Var]) -> list[Var]:
         names = [value.name for value in self.graph.input]
         if len(names) != len(values):
-            raise ModelError(f"a body takes {len(names)} values, {len(values)} are there")
+            raise ModelError(f"a body takes {len(names)} values, got {len(values)}")
         given = dict(zip(names, values, strict=True))
         found = list(self.node.import_body(self.graph, body, self.node.scope, given))
         if self.condition is not None and found[0].type.rank:
@@ -112,7 +112,7 @@ class _Repetition:
         for param, result in zip(params, results, strict=True):
             same = param.type.dtype is result.type.dtype and param.type.rank == result.type.rank
             if not same:
-                raise Refused(f"an iteration makes {result.type} of {param.type}")
+                raise Refused(f"an iteration changes {param.type} to {result.type}")
         grown = {(g.carried, g.axis) for g in self.grown}
         changed = differing(params, results, self.node.builder)
         return [place for place in changed if place not in grown]
@@ -127,8 +127,8 @@ class _Repetition:
             given = self.node.builder.shared.requested.get(name)
             if given is None:
                 raise Refused(
-                    f"turns change axis {axis} of {self.names[number]}; give --bound {name}=... for"
-                    " the greatest"
+                    f"iterations change axis {axis} of {self.names[number]}; give --bound"
+                    f" {name}=... for the maximum"
                 )
             self.node.builder.shared.used.add(name)
             first = interval(self.initial[number].type.shape[axis], self.node.builder.bounds)
@@ -158,7 +158,7 @@ class _Repetition:
         for row in rows:
             if row.type.symbols & (inside | {g.symbol for g in self.grown}):
                 raise Refused(
-                    f"an iteration gives {row.type}, whose size differs from iteration to iteration"
+                    f"an iteration gives {row.type}, whose size changes between iterations"
                 )
         iterations = Iterations(str(iteration), self.trips, self.condition is not None, self.capped)
         return close_loop(

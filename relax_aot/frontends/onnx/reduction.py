@@ -47,7 +47,7 @@ def _reduce_at_run_time(node: Node, x: Var, kind: str) -> Results:
         node.require_at_most(1, count, "axes to reduce")
     elif not count.is_constant:
         if node.declared_rank is None:
-            raise Refused("how many axes there are is known at run time only")
+            raise Refused("its number of axes is data-dependent")
         count = node.as_long(1, rank - node.declared_rank).type.elements
     places = node.emit("reduce_sizes", node.arg(1), sizes=shape)
     sizes = [

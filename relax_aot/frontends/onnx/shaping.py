@@ -122,7 +122,7 @@ def _inferred(node: Node, x: Var, shape: list[Dim | None]) -> list[Dim]:
             right.remove(size)
     numerator, denominator = prod(left, start=ONE), prod(right, start=ONE)
     if denominator == 0:
-        raise ModelError("a Reshape has -1 beside a size of 0")
+        raise ModelError("a Reshape has -1 together with a size of 0")
     rest = _exact(numerator, denominator, node)
     return [rest if size is None else size for size in shape]
 
@@ -170,8 +170,8 @@ def _squeeze(node: Node) -> Results:
         for size in x.type.shape:
             if size != ONE and not node.builder.proves(2, "<=", size):
                 raise Refused(
-                    f"it drops every size of 1, so its rank depends on {size}; bound it to 1..1 or"
-                    " from 2 on, or give the axes"
+                    f"it removes every axis of size 1, so its rank depends on {size}; set its "
+                    "bound to 1..1 or to a range from 2, or give the axes"
                 )
     else:
         gone = {normal_axis(axis, x.type.rank) for axis in axes}
@@ -186,7 +186,7 @@ def _axes_from_data(node: Node) -> bool:
         return False
     if not given.type.elements.is_constant:
         if node.declared_rank is None:
-            raise Refused("how many axes there are is known at run time only")
+            raise Refused("its number of axes is data-dependent")
         node.as_long(1, abs(node.declared_rank - node.arg(0).type.rank))
     return True
 

@@ -130,7 +130,7 @@ def _with_bounds(module: Module, bounds: Mapping[str, tuple[int, int]]) -> Modul
         if name not in declared | origins:
             raise WrongBound(no_such_symbol(name, [*declared, *origins]))
         if not 0 <= low <= high <= GREATEST:
-            raise WrongBound(f"the bound {name}={low}..{high} holds no size")
+            raise WrongBound(f"the bound {name}={low}..{high} contains no size")
         symbol = declared.get(name)
         if module.kernels and symbol and not (symbol.low <= low and high <= symbol.high):
             raise WrongBound(
@@ -237,7 +237,7 @@ def _with_state(module: Module, before: str, after: str) -> Module:
             f" {', '.join(results)}"
         )
     if any(before == s.input or after == s.output for s in module.states):
-        raise ModelError(f"--state {before}={after}: one of them is a state already")
+        raise ModelError(f"--state {before}={after}: one of them is already a state")
     return replace(module, states=(*module.states, State(before, after)))
 
 

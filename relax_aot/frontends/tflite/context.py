@@ -50,7 +50,7 @@ class Scope:
                 self.states[index] = self.values[index] = self._state(tensor)
                 return self.values[index]
             if array is None:
-                raise ModelError(f"tensor {tensor.name!r} is made by nothing before it")
+                raise ModelError(f"tensor {tensor.name!r} is not defined before its use")
             self.values[index] = self.builder.constant(tensor.name, array)
         return self.values[index]
 

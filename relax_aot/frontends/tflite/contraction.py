@@ -29,13 +29,13 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
-HYBRID = "f32; f32 with weights of i8; i8, u8 and i16 codes"
+HYBRID = "f32; f32 with weights of i8; quantized i8, u8 and i16"
 LIMITS: dict[str, str] = {
-    "BATCH_MATMUL": "f32; i8 codes",
+    "BATCH_MATMUL": "f32; quantized i8",
     "CONV_2D": f"{HYBRID}; one scale or one per filter; groups",
     "DEPTHWISE_CONV_2D": f"{HYBRID}; one scale or one per channel",
     "FULLY_CONNECTED": f"{HYBRID}; one scale or one per row; plain weights",
-    "TRANSPOSE_CONV": "f32; i8, u8 and i16 codes; sizes constant or derived from sizes",
+    "TRANSPOSE_CONV": "f32; quantized i8, u8 and i16; sizes constant or derived from sizes",
 }
 
 

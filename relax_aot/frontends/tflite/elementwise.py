@@ -14,17 +14,17 @@ from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
 LIMITS: dict[str, str] = {
-    "ADD": "floats and integers; i8, u8 and i16 codes",
+    "ADD": "floats and integers; quantized i8, u8 and i16",
     "DIV": "floats and integers",
-    "EQUAL": "floats, integers, conditions; i8 and u8 codes",
+    "EQUAL": "floats, integers, conditions; quantized i8 and u8",
     "FLOOR_DIV": "floats and integers",
-    "MAXIMUM": "codes of one scale",
-    "MINIMUM": "codes of one scale",
-    "MUL": "floats and integers; i8, u8 and i16 codes",
-    "SELECT": "codes of one scale",
-    "SELECT_V2": "codes of one scale",
-    "SQUARED_DIFFERENCE": "floats and integers; i8 codes",
-    "SUB": "floats and integers; i8, u8 and i16 codes",
+    "MAXIMUM": "quantized values of one scale",
+    "MINIMUM": "quantized values of one scale",
+    "MUL": "floats and integers; quantized i8, u8 and i16",
+    "SELECT": "quantized values of one scale",
+    "SELECT_V2": "quantized values of one scale",
+    "SQUARED_DIFFERENCE": "floats and integers; quantized i8",
+    "SUB": "floats and integers; quantized i8, u8 and i16",
 }
 
 
@@ -53,8 +53,8 @@ def _sum_of_codes(node: Node, a: Var, b: Var, sign: int) -> Var:
     pots = node.number("pot_scale_int16") and _are_powers(a_scale, b_scale, y_scale)
     if to is DType.I16 and pots:
         raise Refused(
-            "i16 codes whose scales are powers of two are added by shifts, which is not supported;"
-            " convert with a newer converter"
+            "quantized i16 with power-of-two scales is added by shifts, which is not supported; "
+            "convert with a newer converter"
         )
     left = LEFT[to]
     twice = 2 * max(a_scale, b_scale)
@@ -90,7 +90,7 @@ def _mul(node: Node) -> Results:
 def _div(node: Node) -> Results:
     a, b = node.arg(0), node.arg(1)
     if is_coded(node, a):
-        raise Refused("DIV of codes is not supported; keep it in float")
+        raise Refused("quantized DIV is not supported; keep it in float")
     return activated(node, node.emit("div", a, b), node.activation())
 
 
@@ -100,7 +100,7 @@ def _squared_difference(node: Node) -> Results:
         apart = node.emit("sub", a, b)
         return node.emit("mul", apart, apart)
     if a.type.dtype is not DType.I8:
-        raise Refused(f"SQUARED_DIFFERENCE of {a.type.dtype.value} codes is not supported")
+        raise Refused(f"quantized {a.type.dtype.value} SQUARED_DIFFERENCE is not supported")
     (a_scale, a_zero), (b_scale, b_zero) = node.single(node.tensor(0)), node.single(node.tensor(1))
     y_scale, _ = node.single(node.result())
     left, twice = 7, 2 * max(a_scale, b_scale)
@@ -116,7 +116,7 @@ def _squared_difference(node: Node) -> Results:
 def _add_n(node: Node) -> Results:
     total = node.arg(0)
     if is_coded(node, total):
-        raise Refused("ADD_N of codes is not supported; use ADD")
+        raise Refused("quantized ADD_N is not supported; use ADD")
     for index in range(1, node.count):
         total = node.emit("add", total, node.arg(index))
     return total
@@ -129,7 +129,7 @@ def _plain(op: str) -> Handler:
     def handler(node: Node) -> Results:
         a, b = node.arg(0), node.arg(1)
         if is_coded(node, a):
-            raise Refused(f"{node.operator.name} of codes is not supported; keep it in float")
+            raise Refused(f"quantized {node.operator.name} is not supported; keep it in float")
         return node.emit(op, a, b)
 
     return handler
@@ -146,7 +146,7 @@ def _extreme(op: str) -> Handler:
 def _floor_div(node: Node) -> Results:
     a, b = node.arg(0), node.arg(1)
     if is_coded(node, a):
-        raise Refused("FLOOR_DIV of codes is not supported; keep it in float")
+        raise Refused("FLOOR_quantized DIV is not supported; keep it in float")
     if a.type.dtype.is_float:
         return node.emit("floor", node.emit("div", a, b))
     # (a - a mod b) / b, where mod has the sign of b.
@@ -156,7 +156,7 @@ def _floor_div(node: Node) -> Results:
 def _floor_mod(node: Node) -> Results:
     a, b = node.arg(0), node.arg(1)
     if is_coded(node, a):
-        raise Refused("FLOOR_MOD of codes is not supported; keep it in float")
+        raise Refused("quantized FLOOR_MOD is not supported; keep it in float")
     if not a.type.dtype.is_float:
         return node.emit("mod", a, b)
     rest = node.emit("fmod", a, b)
@@ -178,7 +178,7 @@ def _compare(op: str, finish: Callable[[Node, Var], Var] = lambda _node, x: x) -
         a, b = node.arg(0), node.arg(1)
         if is_coded(node, a):
             if a.type.dtype is DType.I16:
-                raise Refused("comparing i16 codes is not supported; keep it in float")
+                raise Refused("comparisons of quantized i16 are not supported; keep them in float")
             a, b = (
                 scaled(node, x, zero, scale, left=COMPARED)
                 for x, (scale, zero) in (
@@ -213,7 +213,7 @@ def _prelu(node: Node) -> Results:
     if not is_coded(node, x):
         return node.emit("prelu", x, slope)
     if x.type.dtype not in (DType.I8, DType.U8):
-        raise Refused(f"PRELU of {x.type.dtype.value} codes is not supported")
+        raise Refused(f"quantized {x.type.dtype.value} PRELU is not supported")
     (x_scale, x_zero), (a_scale, a_zero) = node.single(node.tensor(0)), node.single(node.tensor(1))
     y_scale, _ = node.single(node.result())
     above = scaled(node, x, x_zero, x_scale / y_scale)

@@ -25,13 +25,15 @@ def products(
     and along `axis` of the weights."""
     found = node.quantization(node.tensor(1))
     if np.any(found.zeros) or w.type.dtype is not DType.I8:
-        raise Refused(f"floats with weights of {w.type.dtype.value} codes are not supported")
+        raise Refused(
+            f"float activations with quantized {w.type.dtype.value} weights are not supported"
+        )
     if not found.is_single and found.axis != axis:
         raise Refused(f"scales along axis {found.axis} of the weights are not supported")
     codes, scale = (_symmetric if symmetric else _asymmetric)(node, x)
     filters = w.type.shape[-1 if op != "conv_nhwc_integer" else 0]
     if not filters.is_constant:
-        raise Refused("how many filters there are must be known")
+        raise Refused("the number of filters must be static")
     # The zeros say that sums of these products fit 32 bits.
     bias = node.constant(np.zeros(filters.constant, np.int32), "zeros")
     total = node.cast(node.emit(op, codes, w, None, None, bias, **attrs), F32)

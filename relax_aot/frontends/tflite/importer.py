@@ -83,7 +83,7 @@ class _Interface:
         ):
             if len(found) != len(names):
                 told = [printable(self._public(i)) for i in names]
-                raise ModelError(f"{self.name}: its {kind} are not told apart: {told}")
+                raise ModelError(f"{self.name}: its {kind} are not unique: {told}")
         self.options = concerning(self.options, self.inputs)
         check_names(self.options, self.inputs, self.outputs)
 
@@ -100,7 +100,7 @@ class _Interface:
         if open_ and open_[0] < 0 and not any(f"{other}_0" in requested for other in self.inputs):
             open_[0] = 1
             note(
-                f"the batch of input {printable(name)!r} is open in {self.name} and taken as 1;"
+                f"the batch of input {printable(name)!r} is dynamic in {self.name} and is set to 1;"
                 f" --bound {printable(name)}_0=8 makes it 1..8"
             )
         return [
@@ -172,7 +172,7 @@ class _Import(_Interface):
         for index in operator.outputs:
             if index in self.scope.values or index in self.scope.lost:
                 name = printable(self.graph.tensors[index].name)
-                raise ModelError(f"{self.name}: {name!r} is made twice")
+                raise ModelError(f"{self.name}: {name!r} is defined twice")
         try:
             results = self._results_of(operator)
         except Lost as lost:

@@ -19,7 +19,7 @@ from relax_aot.ops.movement import normalize_slice
 ONE = Dim.of(1)
 LIMITS: dict[str, str] = {
     "BATCH_TO_SPACE_ND": "block and crops constant",
-    "CONCATENATION": "codes of one scale",
+    "CONCATENATION": "quantized values of one scale",
     "GATHER": "no batch axes unless at the front of both",
     "PAD": "pads constant or derived from sizes",
     "PADV2": "pads constant or derived from sizes",
@@ -123,7 +123,7 @@ def _strided_slice(node: Node) -> Results:
         steps[axis] = step
     y = _cut(node, x, starts, lengths, [*steps, *[1] * (x.type.rank - len(steps))])
     for axis in gone:
-        node.require_equal(lengths[axis], 1, "an axis that is cut to one place")
+        node.require_equal(lengths[axis], 1, "an axis that is cut to one element")
     return node.reshape(y, [n for axis, n in enumerate(y.type.shape) if axis not in gone])
 
 

@@ -17,10 +17,10 @@ from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
 LIMITS: dict[str, str] = {
-    "AVERAGE_POOL_2D": "f32; i8, u8 and i16 codes",
+    "AVERAGE_POOL_2D": "f32; quantized i8, u8 and i16",
     "L2_POOL_2D": "f32",
-    "MAX_POOL_2D": "f32; i8, u8 and i16 codes",
-    "RESIZE_BILINEAR": "f32; i8 and i16 codes; sizes constant or derived from sizes",
+    "MAX_POOL_2D": "f32; quantized i8, u8 and i16",
+    "RESIZE_BILINEAR": "f32; quantized i8 and i16; sizes constant or derived from sizes",
     "RESIZE_NEAREST_NEIGHBOR": "sizes constant or derived from sizes",
 }
 
@@ -55,7 +55,7 @@ def _max(node: Node) -> Results:
 def _l2(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
-        raise Refused("L2_POOL_2D of codes is not supported; keep it in float")
+        raise Refused("quantized L2_POOL_2D is not supported; keep it in float")
     mean = node.emit("average_pool_nhwc", node.emit("mul", x, x), **_pool(node))
     return activated(node, node.emit("sqrt", mean), node.activation())
 
@@ -63,7 +63,7 @@ def _l2(node: Node) -> Results:
 def _sides(node: Node) -> tuple[bool, bool]:
     align, half = bool(node.number("align_corners")), bool(node.number("half_pixel_centers"))
     if align and half:
-        raise ModelError("it aligns corners and middles of places at once")
+        raise ModelError("it sets both align_corners and half_pixel_centers")
     return align, half
 
 
@@ -97,7 +97,7 @@ def _bilinear(node: Node) -> Results:
     same_scale(node, 0)
     align, half = _sides(node)
     if x.type.dtype is DType.U8:
-        raise Refused("RESIZE_BILINEAR of u8 codes is not supported; convert to i8")
+        raise Refused("quantized u8 RESIZE_BILINEAR is not supported; convert to i8")
     if not x.type.dtype.is_float:
         return node.emit("fixed_resize", x, sizes=_two(node), align=align, half=half)
     transform = "align_corners" if align else "half_pixel" if half else "asymmetric"

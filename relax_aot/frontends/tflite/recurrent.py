@@ -12,7 +12,7 @@ from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
 LIMITS: dict[str, str] = {
-    "SVDF": "f32; i8 codes with a state of i16",
+    "SVDF": "f32; quantized i8 with an i16 state",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "f32, without projection and normalization",
 }
 
@@ -84,7 +84,7 @@ ORDER = (INPUT, OUTPUT, FORGET, CELL)
 def _lstm(node: Node) -> Results:
     x = node.arg(0)
     if not x.type.dtype.is_float or not node.arg(WEIGHTS + FORGET).type.dtype.is_float:
-        raise Refused("an LSTM of codes is not supported; keep it in float")
+        raise Refused("a quantized LSTM is not supported; keep it in float")
     extras = [PROJECTION, PROJECTION_BIAS, *range(NORMS, NORMS + 4)]
     if any(node.has(index) for index in extras):
         raise Refused("an LSTM with projection or layer normalization is not supported")

@@ -17,11 +17,11 @@ from relax_aot.ops._op import normal_axis
 LIMITS: dict[str, str] = {
     "CUMSUM": "floats and integers; axis constant",
     "L2_NORMALIZATION": "f32",
-    "MEAN": "floats and integers; i8 and u8 codes where the sizes that are averaged are known",
-    "REDUCE_MAX": "codes of one scale",
-    "REDUCE_MIN": "codes of one scale",
+    "MEAN": "floats and integers; quantized i8 and u8 with static sizes of the averaged axes",
+    "REDUCE_MAX": "quantized values of one scale",
+    "REDUCE_MIN": "quantized values of one scale",
     "REDUCE_PROD": "floats and integers",
-    "SUM": "floats and integers; u8 codes, into another scale",
+    "SUM": "floats and integers; quantized u8, into another scale",
 }
 
 
@@ -47,7 +47,7 @@ def _reduce(kind: str) -> Handler:
 def _prod(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
-        raise Refused("REDUCE_PROD of codes is not supported; keep it in float")
+        raise Refused("quantized REDUCE_PROD is not supported; keep it in float")
     return _reduced(node, x, "prod", _axes(node, x))
 
 
@@ -66,7 +66,9 @@ def _sum(node: Node) -> Results:
         return _reduced(node, x, "sum", axes)
     same = node.single(node.tensor(0)) == node.single(node.result())
     if same or x.type.dtype is not DType.U8:
-        raise Refused("a SUM of these codes wraps in the reference kernel; keep it in float")
+        raise Refused(
+            "a SUM of these quantized values overflows in the reference kernel; keep it in float"
+        )
     return _of_codes(node, x, axes, mean=False)
 
 
@@ -74,10 +76,10 @@ def _of_codes(node: Node, x: Var, axes: tuple[int, ...], *, mean: bool) -> Var:
     """The sum less its zero points, times one scale; a mean has the count in its scale
     (QuantizedMeanOrSum)."""
     if x.type.dtype not in CODES[:2]:
-        raise Refused(f"{node.operator.name} of {x.type.dtype.value} codes is not supported")
+        raise Refused(f"quantized {x.type.dtype.value} {node.operator.name} is not supported")
     count = prod((x.type.shape[axis] for axis in axes), start=Dim.of(1))
     if not count.is_constant:
-        raise Refused(f"how many codes are added depends on {count}; it must be known here")
+        raise Refused(f"the number of averaged values depends on {count} and must be static")
     total = count.constant
     (x_scale, x_zero), (y_scale, _) = node.single(node.tensor(0)), node.single(node.result())
     factor, shift = multiplier(x_scale / y_scale)
@@ -93,7 +95,7 @@ def _of_codes(node: Node, x: Var, axes: tuple[int, ...], *, mean: bool) -> Var:
 def _l2_normalization(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
-        raise Refused("L2_NORMALIZATION of codes is not supported; keep it in float")
+        raise Refused("quantized L2_NORMALIZATION is not supported; keep it in float")
     square = node.emit("mul", x, x)
     total = node.emit("reduce", square, kind="sum", axes=(x.type.rank - 1,), keepdims=True)
     least = node.emit("max", total, node.scalar(1e-6, x.type.dtype))

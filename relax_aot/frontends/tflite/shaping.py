@@ -99,7 +99,7 @@ def _broadcast_to(node: Node) -> Results:
 def _fill(node: Node) -> Results:
     value = node.array(1)
     if value.size != 1:
-        raise ModelError("its value is no single number")
+        raise ModelError("its value is not a single number")
     dtype = node.result_type()
     return node.emit("fill", shape=node.dims(0), value=value.item(), dtype=dtype)
 

@@ -29,23 +29,23 @@ from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
 BYTES = (DType.I8, DType.U8)
-TABLED = "f32; i8 and u8 codes"
+TABLED = "f32; quantized i8 and u8"
 LIMITS: dict[str, str] = {
-    "ABS": "f32, i32; i8 and i16 codes",
+    "ABS": "f32, i32; quantized i8 and i16",
     "CAST": "not of complex numbers or text",
-    "DEQUANTIZE": "f16; i8, u8, i16, i32 codes, one scale or one per place of an axis",
+    "DEQUANTIZE": "f16; quantized i8, u8, i16, i32, one scale or one per element of an axis",
     "ELU": TABLED,
     "GELU": TABLED,
     "HARD_SWISH": TABLED,
-    "LEAKY_RELU": "f32; i8, u8 and i16 codes",
+    "LEAKY_RELU": "f32; quantized i8, u8 and i16",
     "LOGISTIC": TABLED,
-    "LOG": "f32; i8 codes",
+    "LOG": "f32; quantized i8",
     "LOG_SOFTMAX": "f32",
-    "QUANTIZE": "from f32, and between i8, u8, i16, i32 codes; one scale",
-    "RELU": "f32; i8, u8 and i16 codes",
-    "RELU6": "f32; i8, u8 and i16 codes",
-    "RELU_N1_TO_1": "f32; i8, u8 and i16 codes",
-    "SOFTMAX": "f32; i8 and u8 codes",
+    "QUANTIZE": "from f32, and between quantized i8, u8, i16, i32; one scale",
+    "RELU": "f32; quantized i8, u8 and i16",
+    "RELU6": "f32; quantized i8, u8 and i16",
+    "RELU_N1_TO_1": "f32; quantized i8, u8 and i16",
+    "SOFTMAX": "f32; quantized i8 and u8",
     "TANH": TABLED,
 }
 
@@ -69,7 +69,9 @@ def by_float(node: Node, x: Var, function: Callable[[Array], Array]) -> Var:
     """A table through f32; the function itself is exact until its result is rounded to f32."""
     if x.type.dtype not in BYTES:
         kind = x.type.dtype.value
-        raise Refused(f"{node.operator.name} of {kind} codes is not supported; use bytes or f32")
+        raise Refused(
+            f"quantized {kind} {node.operator.name} is not supported; use 8-bit values or f32"
+        )
     (x_scale, x_zero), (y_scale, y_zero) = node.single(node.tensor(0)), node.single(node.result())
     numbers = np.float32(x_scale) * (_codes_of(x.type.dtype) - x_zero).astype(np.float32)
     with np.errstate(all="ignore"):
@@ -90,7 +92,7 @@ def _only_float(op: str) -> Handler:
     def handler(node: Node) -> Results:
         x = node.arg(0)
         if is_coded(node, x):
-            raise Refused(f"{node.operator.name} of codes is not supported; keep it in float")
+            raise Refused(f"quantized {node.operator.name} is not supported; keep it in float")
         return node.emit(op, x)
 
     return handler
@@ -185,7 +187,7 @@ def _abs(node: Node) -> Results:
 def _neg(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
-        raise Refused("NEG of codes is not supported; keep it in float")
+        raise Refused("quantized NEG is not supported; keep it in float")
     return node.emit("neg", x)
 
 
@@ -194,14 +196,14 @@ def _hard_swish(node: Node) -> Results:
     if not is_coded(node, x):
         return node.emit("hard_swish", x)
     if x.type.dtype not in BYTES:
-        raise Refused("HARD_SWISH of i16 codes is not supported")
+        raise Refused("quantized i16 HARD_SWISH is not supported")
     (x_scale, x_zero), (y_scale, y_zero) = node.single(node.tensor(0)), node.single(node.result())
     fine = np.float32(1 / 128) * np.float32(x_scale)
     value = (_codes_of(x.type.dtype) - x_zero) * 128
     factor, shift = _half_multiplier(float(fine / np.float32(y_scale)))
     part, part_shift = _half_multiplier(float(fine / (np.float32(3) / np.float32(32768))))
     if shift > 0:
-        raise ModelError("its result has a finer scale than its kernel can give")
+        raise ModelError("the scale of its result is finer than its kernel supports")
     gate = value
     if part_shift > 0:
         gate = _half_clip(gate << (part_shift - 1))
@@ -242,7 +244,7 @@ def _softmax(node: Node) -> Results:
     x, beta = node.arg(0), float(node.option("beta"))
     if is_coded(node, x):
         if x.type.dtype is DType.I16:
-            raise Refused("softmax of i16 codes is not supported")
+            raise Refused("quantized i16 softmax is not supported")
         table = exponentials(beta * node.single(node.tensor(0))[0])
         return node.emit("fixed_softmax", x, node.constant(table, "exp"), to=node.result_type())
     if beta != 1.0:
@@ -253,7 +255,7 @@ def _softmax(node: Node) -> Results:
 def _log_softmax(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
-        raise Refused("LOG_SOFTMAX of codes is not supported; keep it in float")
+        raise Refused("quantized LOG_SOFTMAX is not supported; keep it in float")
     total = node.emit("reduce", x, kind="log_sum_exp", axes=(x.type.rank - 1,), keepdims=True)
     return node.emit("sub", x, total)
 
@@ -302,21 +304,21 @@ def _cast(node: Node) -> Results:
 def _rsqrt(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
-        raise Refused("RSQRT of codes is not supported; keep it in float")
+        raise Refused("quantized RSQRT is not supported; keep it in float")
     return node.emit("reciprocal", node.emit("sqrt", x))
 
 
 def _square(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
-        raise Refused("SQUARE of codes is not supported; keep it in float")
+        raise Refused("quantized SQUARE is not supported; keep it in float")
     return node.emit("mul", x, x)
 
 
 def _zero_to_one(node: Node) -> Results:
     x = node.arg(0)
     if is_coded(node, x):
-        raise Refused("RELU_0_TO_1 of codes is not supported")
+        raise Refused("quantized RELU_0_TO_1 is not supported")
     ends = (node.scalar(0.0, x.type.dtype), node.scalar(1.0, x.type.dtype))
     return node.emit("clip", x, *ends)
 

@@ -25,7 +25,7 @@ def load(source: Any, options: ImportOptions) -> Module:
     """The program as a module; sizes have the names that `dynamic_shapes` gave, or `s0`."""
     if _is_module(source):
         raise ModelError(
-            "a torch.nn.Module does not say what its inputs are; give examples:"
+            "a torch.nn.Module does not define its inputs; give example inputs:"
             " load(module, (x,), dynamic_shapes={'x': {0: torch.export.Dim('n', min=1, max=64)}})"
         )
     return load_program(source if isinstance(source, Traced) else Traced(source), options)

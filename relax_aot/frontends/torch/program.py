@@ -63,7 +63,8 @@ def require() -> None:
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise ModelError(
-            f"PyTorch models need {' and '.join(absent)}; get it by: pip install 'relax-aot[torch]'"
+            f"PyTorch models need {' and '.join(absent)}; install it with:"
+            " pip install 'relax-aot[torch]'"
         )
 
 
@@ -82,8 +83,8 @@ def _refuse_mutation(program: Any) -> None:
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
         raise UnsupportedError(
-            f"the program changes {', '.join(sorted(set(changed)))} when it runs, which ONNX cannot"
-            " say; make each an input and an output of the module, and give `state`"
+            f"the program changes {', '.join(sorted(set(changed)))} when it runs, which ONNX "
+            "cannot express; make each an input and an output of the module, and give `state`"
         )
 
 

@@ -99,7 +99,7 @@ EXAMPLES = (
             }""",
     ),
     Example(
-        why="the value is a result too, and the consumer reads a view of it",
+        why="the value is also a result, and the consumer reads a view of it",
         before="""
             symbol n in 1..9
             func @main(%x: f32[n]) {
@@ -223,7 +223,7 @@ def _merged(pair: Pair, context: Context) -> Piece | Refused:
     if any(len(s) != len(found_stores[0]) for s in found_stores):
         return Refused("the producer stores its results in different blocks")
     if len(found_stores[0]) > _MOST_COPIES:
-        return Refused("the producer has too many stores of it")
+        return Refused("the producer stores it too often")
     for value in {link.made for link in links}:
         if not legality.stored_once(producer.body, value.name, value.type.shape, bounds):
             return Refused("the producer is not proven to store each element exactly once")
@@ -281,7 +281,7 @@ def _cut_loops(
             shapes = (link.made.type.shape, link.seen.type.shape)
             found = reindex(store.at, *shapes, store.table, fresh)
             if found is None:
-                return Refused("the consumer reads it in a shape that does not follow the loops")
+                return Refused("the consumer reads it in a shape that does not match the loops")
             if found.splits:
                 return _cut_loops(split_loops(body, found.splits), links, fresh)
     return body
@@ -374,7 +374,7 @@ class _Merger:
             shapes = (link.made.type.shape, link.seen.type.shape)
             found = reindex(plain, *shapes, loops, self._fresh)
             if found is None or found.splits:
-                self.trouble = "the consumer reads it in a shape that does not follow the loops"
+                self.trouble = "the consumer reads it in a shape that does not match the loops"
                 return {}
             index = found.index
         return {name: index[axis] for name, axis in self._axes[link.seen.name].items()}

@@ -134,7 +134,7 @@ EXAMPLES = (
                 }
               }
             }""",
-        refused="it would be recomputed at each read",
+        refused="it would be recomputed for each read",
     ),
 )
 
@@ -160,7 +160,7 @@ def merge(pair: Pair, _: Context) -> Piece | Refused:
         body = with_unique_names(body, fresh)
         found = _positions(body, made, seen, fresh)
     if found is None:
-        return Refused("the consumer reads it in a shape that does not follow its loops")
+        return Refused("the consumer reads it in a shape that does not match its loops")
     reason = _too_dear(definition, producer, [site for site, _ in found])
     if reason is not None:
         return Refused(reason)
@@ -213,7 +213,7 @@ def _too_dear(definition: Definition, producer: Piece, found: list[Access]) -> s
         return None
     if price <= _DECODING and not producer.reads:
         return None
-    return "it would be recomputed at each read"
+    return "it would be recomputed for each read"
 
 
 def decodes(definition: Definition, producer: Piece) -> bool:

@@ -116,7 +116,7 @@ EXAMPLES = (
                 %y[i] = peak
               }
             }""",
-        refused="the value between them is no larger than the producer's operands",
+        refused="the intermediate value is not larger than the producer's operands",
     ),
 )
 
@@ -136,14 +136,14 @@ def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
     operands = [v for v in pair.producer.reads if v.name not in context.constants]
     around = sum((v.type.bytes for v in operands), start=Dim.of(0))
     if prove_le(pair.links[0].made.type.bytes, around, context.lows):
-        return Refused("the value between them is no larger than the producer's operands")
+        return Refused("the intermediate value is not larger than the producer's operands")
     weights = any(
         v.name in context.constants and v.type.rank > 1
         for piece in (pair.producer, pair.consumer)
         for v in piece.reads
     )
     if weights and not context.rows_over_weights:
-        return Refused("weights would be read again for each row")
+        return Refused("weights would be loaded again for each row")
     return None
 
 
@@ -157,7 +157,7 @@ def _merged(pair: Pair) -> Piece | Refused:
     ours, made = refined(producer.body, made)
     theirs = _as_made(with_fresh_names(consumer.body, fresh), made, seen, fresh)
     if theirs is None:
-        return Refused("the consumer reads it in a shape that does not follow its loops")
+        return Refused("the consumer reads it in a shape that does not match its loops")
     first = _outer(ours, made)
     second = _outer(theirs, made)
     shared = _shared(first, second)

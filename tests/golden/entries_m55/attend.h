@@ -26,8 +26,9 @@
  *   RAOT_ERR_ARENA     an arena is smaller than the run needs at these sizes
  *   RAOT_ERR_ALIGN     memory is not aligned to ATTEND_ALIGNMENT, or an input or output not to its
  *                      element type
- *   RAOT_ERR_SIZE      a size is outside the range that is stated at its member
- *   RAOT_ERR_MISMATCH  sizes that must agree do not: see their struct, or attend_init
+ *   RAOT_ERR_SIZE      a size is outside the range that its member states
+ *   RAOT_ERR_MISMATCH  sizes violate a relation that their struct states, or differ from
+ *                      attend_init
  *   RAOT_ERR_OVERLAP   inputs, outputs, arena or state overlap
  *   RAOT_ERR_STATE     the state has not been initialized
  *
@@ -193,7 +194,7 @@ struct attend_memory {
 };
 
 /*
- * Clears the state, and fixes the sizes that shape it. Call it before the first run, and to start
+ * Clears the state and sets the sizes in its shape. Call it before the first run, and to start
  * again from a cleared state.
  */
 enum raot_status attend_init(const struct attend_memory *memory, const struct attend_dims *dims);

@@ -20,7 +20,7 @@
  *   RAOT_ERR_ARENA     an arena is smaller than the run needs at these sizes
  *   RAOT_ERR_ALIGN     memory is not aligned to SUMS_ALIGNMENT, or an input or output not to its
  *                      element type
- *   RAOT_ERR_SIZE      a size is outside the range that is stated at its member
+ *   RAOT_ERR_SIZE      a size is outside the range that its member states
  *   RAOT_ERR_OVERLAP   inputs, outputs, arena or state overlap
  *
  * Example: a complete program.

@@ -23,8 +23,9 @@
  *   RAOT_ERR_ARENA     an arena is smaller than the run needs at these sizes
  *   RAOT_ERR_ALIGN     memory is not aligned to TAGGER_ALIGNMENT, or an input or output not to its
  *                      element type
- *   RAOT_ERR_SIZE      a size is outside the range that is stated at its member
- *   RAOT_ERR_MISMATCH  sizes that must agree do not: see their struct, or tagger_init
+ *   RAOT_ERR_SIZE      a size is outside the range that its member states
+ *   RAOT_ERR_MISMATCH  sizes violate a relation that their struct states, or differ from
+ *                      tagger_init
  *   RAOT_ERR_OVERLAP   inputs, outputs, arena or state overlap
  *   RAOT_ERR_STATE     the state has not been initialized
  *
@@ -135,7 +136,7 @@ struct tagger_memory {
 size_t tagger_arena_bytes(const struct tagger_dims *dims);
 
 /*
- * Clears the state, and fixes the sizes that shape it. Call it before the first run, and to start
+ * Clears the state and sets the sizes in its shape. Call it before the first run, and to start
  * again from a cleared state.
  */
 enum raot_status tagger_init(const struct tagger_memory *memory, const struct tagger_dims *dims);

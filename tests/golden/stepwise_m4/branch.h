@@ -23,7 +23,7 @@
  *   RAOT_ERR_ARENA     an arena is smaller than the run needs at these sizes
  *   RAOT_ERR_ALIGN     memory is not aligned to BRANCH_ALIGNMENT, or an input or output not to its
  *                      element type
- *   RAOT_ERR_SIZE      a size is outside the range that is stated at its member
+ *   RAOT_ERR_SIZE      a size is outside the range that its member states
  *   RAOT_ERR_OVERLAP   inputs, outputs, arena or state overlap
  *   RAOT_ERR_STATE     the position has not been initialized
  *
@@ -108,7 +108,7 @@ extern "C" {
 struct branch_dims {
     /* 1 to BRANCH_N_MAX: input x, axis 0 */
     int32_t n;
-    /* 0 to 12, determined by data, set in `result`: axis 0 of /rows/If */
+    /* 0 to 12, data-dependent, returned in `result`: axis 0 of /rows/If */
     int32_t rows_0;
 };
 
@@ -163,7 +163,7 @@ enum raot_status branch_run(const struct branch_memory *memory, const struct bra
                             struct branch_dims *result);
 
 /*
- * Begins a run that returns between kernels: makes every check of branch_run and copies the
+ * Begins a run that returns between kernels: performs every check of branch_run and copies the
  * arguments. The buffers belong to the run until `running` is 0.
  */
 enum raot_status branch_begin(struct branch_position *position, const struct branch_memory *memory,
@@ -172,13 +172,13 @@ enum raot_status branch_begin(struct branch_position *position, const struct bra
 
 /*
  * Runs the next kernel. Call it while position->running is not 0: at most BRANCH_STEPS times. State
- * changes in the last step alone, so a run may be abandoned at any time.
+ * changes only in the last step, so a run may be canceled at any time.
  */
 enum raot_status branch_step(struct branch_position *position);
 
 /*
- * Returns the name of what the next step runs: a kernel as RAOT_PROFILE names it, (control),
- * (commit), or nothing at the end.
+ * Returns the name of the next step: a kernel as RAOT_PROFILE names it, (control), (commit), or
+ * nothing at the end.
  */
 const char *branch_step_name(const struct branch_position *position);
 

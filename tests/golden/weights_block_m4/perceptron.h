@@ -26,8 +26,8 @@
  *   RAOT_ERR_ARENA     an arena is smaller than the run needs at these sizes
  *   RAOT_ERR_ALIGN     memory is not aligned to PERCEPTRON_ALIGNMENT, or an input or output not to
  *                      its element type
- *   RAOT_ERR_SIZE      a size is outside the range that is stated at its member
- *   RAOT_ERR_WEIGHTS   the weights are damaged, or belong to other code
+ *   RAOT_ERR_SIZE      a size is outside the range that its member states
+ *   RAOT_ERR_WEIGHTS   the weights are damaged, or were generated for other code
  *   RAOT_ERR_OVERLAP   inputs, outputs, arena or state overlap
  *
  * Example: a complete program.
@@ -140,8 +140,8 @@ size_t perceptron_arena_bytes(const struct perceptron_dims *dims);
 
 /*
  * Checks the contents of perceptron_weights.bin at `block`, of which `bytes` may be read, and sets
- * memory->weights. On RAOT_ERR_WEIGHTS it is damaged, truncated or made for other code, and memory
- * is unchanged.
+ * memory->weights. RAOT_ERR_WEIGHTS means that they are damaged, truncated or generated for other
+ * code; memory is then unchanged.
  */
 enum raot_status perceptron_bind_weights(struct perceptron_memory *memory, const void *block,
                                          size_t bytes);
