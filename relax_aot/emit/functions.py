@@ -58,7 +58,8 @@ def functions_of(interface: Interface) -> Iterator[PublicView]:
         note = f"Returns {need}: {most}."
         if interface.dims:
             note = (
-                f"Returns {need} at these sizes: at most {most}, and that for sizes out of range."
+                f"Returns {need} at these sizes, at most {most}."
+                f" For sizes out of range it returns {most}."
             )
         yield PublicView(arena.need, "size_t", sizes, bytes_arguments, note)
     if interface.common is None:
@@ -66,10 +67,10 @@ def functions_of(interface: Interface) -> Iterator[PublicView]:
     name = interface.name
     run = parameters(interface, run=True)
     given = arguments(interface, run=True).replace("&", "")
-    note = "Runs the model once. On any status but RAOT_OK neither outputs nor state have changed."
+    note = "Runs the model once. If the status is not RAOT_OK, outputs and state are unchanged."
     if interface.results:
-        note += " `result` receives all sizes of this call; `dims` need not hold those that the"
-        note += " data determine."
+        note += " `result` receives all sizes of this call."
+        note += " Data-dependent members of `dims` need not be set."
     yield PublicView(f"{name}_run", "enum raot_status", run, given, note)
     if interface.stepwise:
         yield from _step_functions(interface, run, given)
@@ -92,8 +93,8 @@ def _step_functions(interface: Interface, run: str, given: str) -> Iterator[Publ
         place,
         "position",
         f"Runs the next kernel. Call it while position->running is not 0: at most"
-        f" {interface.prefix}_STEPS times. State changes only in the last step, so a run may be "
-        "canceled at any time.",
+        f" {interface.prefix}_STEPS times. State changes only in the last step, so a run may be"
+        " canceled at any time.",
     )
     yield PublicView(
         f"{name}_step_name",
@@ -114,9 +115,9 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
             "enum raot_status",
             f"struct {name}_memory *memory, const void *block, size_t bytes",
             "memory, block, bytes",
-            f"Checks the contents of {name}_weights.bin at `block`, of which `bytes` may be read,"
-            " and sets memory->weights. RAOT_ERR_WEIGHTS means that they are damaged, truncated or "
-            "generated for other code; memory is then unchanged.",
+            f"Checks `bytes` bytes at `block`, the contents of {name}_weights.bin, and sets"
+            " memory->weights. RAOT_ERR_WEIGHTS means that they are damaged, truncated or"
+            " generated for other code; memory is then unchanged.",
         )
     if interface.has_init:
         init = [parameters(interface, run=False), arguments(interface, run=False)]

@@ -98,7 +98,7 @@ def header_view(
     state = ["the state"] * bool(interface.states) + ["the position"] * interface.stepwise
     said = {
         "prefix": interface.prefix,
-        "init": f", or differ from {interface.name}_init" if interface.states else "",
+        "init": f", or differ from those of {interface.name}_init" if interface.states else "",
         "state": " or ".join(state),
     }
     width = max(map(len, _CAUSES))
@@ -168,7 +168,7 @@ def memory_sizes(
     prefix = interface.prefix
     apart = interface.weights_apart and interface.common is None
     kinds = ["arena"] + ["state"] * (state is not None) + ["weights"] * apart
-    note = f"bytes that the address of {' and '.join(kinds)} is a multiple of"
+    note = f"alignment of {' and '.join(kinds)} in bytes"
     sizes = [SizeView(f"{prefix}_ALIGNMENT", str(alignment), alignment, note)]
     sizes += [] if state is None else [state]
     if apart:

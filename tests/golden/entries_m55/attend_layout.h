@@ -14,7 +14,7 @@
 #include "raot/index.h"
 
 /*
- * The bounds are part of the names that the linker sees: files that were built with
+ * The bounds are part of the linker names: files that were built with
  * different bounds do not link. Write attend_prefill_run; it becomes attend_prefill_run_n9_m13.
  */
 #define ATTEND_NAMED_(name, value0, value1) name##_n##value0##_m##value1
@@ -26,10 +26,10 @@
 #define attend_decode_arena_bytes ATTEND_NAMED(attend_decode_arena_bytes)
 #define attend_decode_run ATTEND_NAMED(attend_decode_run)
 
-RAOT_STATIC_ASSERT(ATTEND_N_MAX >= 1, "ATTEND_N_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(ATTEND_N_MAX >= 1, "ATTEND_N_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(ATTEND_N_MAX <= 69309736,
                    "ATTEND_N_MAX is too large: sizes would not fit int32_t");
-RAOT_STATIC_ASSERT(ATTEND_M_MAX >= 2, "ATTEND_M_MAX is below the least size, 2");
+RAOT_STATIC_ASSERT(ATTEND_M_MAX >= 2, "ATTEND_M_MAX is below the lower bound, 2");
 RAOT_STATIC_ASSERT(ATTEND_M_MAX <= 69309736,
                    "ATTEND_M_MAX is too large: sizes would not fit int32_t");
 

@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of attend.
+ * main.c - a minimal program that runs attend.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "attend.h"

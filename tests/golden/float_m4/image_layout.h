@@ -14,7 +14,7 @@
 #include "raot/index.h"
 
 /*
- * The bounds are part of the names that the linker sees: files that were built with
+ * The bounds are part of the linker names: files that were built with
  * different bounds do not link. Write image_run; it becomes image_run_batch2_height7_width8.
  */
 #define IMAGE_NAMED_(name, value0, value1, value2) \
@@ -24,13 +24,13 @@
 #define image_arena_bytes IMAGE_NAMED(image_arena_bytes)
 #define image_run IMAGE_NAMED(image_run)
 
-RAOT_STATIC_ASSERT(IMAGE_BATCH_MAX >= 1, "IMAGE_BATCH_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(IMAGE_BATCH_MAX >= 1, "IMAGE_BATCH_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(IMAGE_BATCH_MAX <= 122707,
                    "IMAGE_BATCH_MAX is too large: sizes would not fit int32_t");
-RAOT_STATIC_ASSERT(IMAGE_HEIGHT_MAX >= 1, "IMAGE_HEIGHT_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(IMAGE_HEIGHT_MAX >= 1, "IMAGE_HEIGHT_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(IMAGE_HEIGHT_MAX <= 122707,
                    "IMAGE_HEIGHT_MAX is too large: sizes would not fit int32_t");
-RAOT_STATIC_ASSERT(IMAGE_WIDTH_MAX >= 3, "IMAGE_WIDTH_MAX is below the least size, 3");
+RAOT_STATIC_ASSERT(IMAGE_WIDTH_MAX >= 3, "IMAGE_WIDTH_MAX is below the lower bound, 3");
 RAOT_STATIC_ASSERT(IMAGE_WIDTH_MAX <= 122707,
                    "IMAGE_WIDTH_MAX is too large: sizes would not fit int32_t");
 

@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of image.
+ * main.c - a minimal program that runs image.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "image.h"

@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of planes.
+ * main.c - a minimal program that runs planes.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "planes.h"

@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of sums.
+ * main.c - a minimal program that runs sums.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "sums.h"

@@ -1,9 +1,9 @@
 /*
- * sums_config.h - the greatest sizes that sums accepts.
+ * sums_config.h - the maximum sizes that sums accepts.
  * SPDX-License-Identifier: LicenseRef-Model
  *
- * Change a literal here, or give -D for the whole project: every size, every offset and
- * the arena follow. All files of a program must see the same values.
+ * Change a literal here, or use -D for the whole project: every size, every offset and
+ * the arena follow. All files of a program must use the same values.
  */
 #ifndef SUMS_CONFIG_H
 #define SUMS_CONFIG_H

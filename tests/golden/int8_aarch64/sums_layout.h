@@ -14,7 +14,7 @@
 #include "raot/index.h"
 
 /*
- * The bounds are part of the names that the linker sees: files that were built with
+ * The bounds are part of the linker names: files that were built with
  * different bounds do not link. Write sums_run; it becomes sums_run_n6.
  */
 #define SUMS_NAMED_(name, value0) name##_n##value0
@@ -23,7 +23,7 @@
 #define sums_arena_bytes SUMS_NAMED(sums_arena_bytes)
 #define sums_run SUMS_NAMED(sums_run)
 
-RAOT_STATIC_ASSERT(SUMS_N_MAX >= 1, "SUMS_N_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(SUMS_N_MAX >= 1, "SUMS_N_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(SUMS_N_MAX <= 2147483647,
                    "SUMS_N_MAX is too large: sizes would not fit int32_t");
 

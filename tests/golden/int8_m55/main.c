@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of lite.
+ * main.c - a minimal program that runs lite.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "lite.h"

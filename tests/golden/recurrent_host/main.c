@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of words.
+ * main.c - a minimal program that runs words.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "words.h"

@@ -14,7 +14,7 @@
 #include "raot/index.h"
 
 /*
- * The bounds are part of the names that the linker sees: files that were built with
+ * The bounds are part of the linker names: files that were built with
  * different bounds do not link. Write words_run; it becomes words_run_batch2_n6.
  */
 #define WORDS_NAMED_(name, value0, value1) name##_batch##value0##_n##value1
@@ -23,10 +23,10 @@
 #define words_arena_bytes WORDS_NAMED(words_arena_bytes)
 #define words_run WORDS_NAMED(words_run)
 
-RAOT_STATIC_ASSERT(WORDS_BATCH_MAX >= 1, "WORDS_BATCH_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(WORDS_BATCH_MAX >= 1, "WORDS_BATCH_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(WORDS_BATCH_MAX <= 17400086,
                    "WORDS_BATCH_MAX is too large: sizes would not fit int32_t");
-RAOT_STATIC_ASSERT(WORDS_N_MAX >= 1, "WORDS_N_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(WORDS_N_MAX >= 1, "WORDS_N_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(WORDS_N_MAX <= 17400086,
                    "WORDS_N_MAX is too large: sizes would not fit int32_t");
 

@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of tagger.
+ * main.c - a minimal program that runs tagger.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "tagger.h"

@@ -14,7 +14,7 @@
 #include "raot/index.h"
 
 /*
- * The bounds are part of the names that the linker sees: files that were built with
+ * The bounds are part of the linker names: files that were built with
  * different bounds do not link. Write tagger_run; it becomes tagger_run_n6_batch2.
  */
 #define TAGGER_NAMED_(name, value0, value1) name##_n##value0##_batch##value1
@@ -24,10 +24,10 @@
 #define tagger_init TAGGER_NAMED(tagger_init)
 #define tagger_run TAGGER_NAMED(tagger_run)
 
-RAOT_STATIC_ASSERT(TAGGER_N_MAX >= 1, "TAGGER_N_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(TAGGER_N_MAX >= 1, "TAGGER_N_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(TAGGER_N_MAX <= 19173961,
                    "TAGGER_N_MAX is too large: sizes would not fit int32_t");
-RAOT_STATIC_ASSERT(TAGGER_BATCH_MAX >= 1, "TAGGER_BATCH_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(TAGGER_BATCH_MAX >= 1, "TAGGER_BATCH_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(TAGGER_BATCH_MAX <= 19173961,
                    "TAGGER_BATCH_MAX is too large: sizes would not fit int32_t");
 

@@ -14,7 +14,7 @@
 #include "raot/index.h"
 
 /*
- * The bounds are part of the names that the linker sees: files that were built with
+ * The bounds are part of the linker names: files that were built with
  * different bounds do not link. Write branch_run; it becomes branch_run_n6.
  */
 #define BRANCH_NAMED_(name, value0) name##_n##value0
@@ -26,7 +26,7 @@
 #define branch_step BRANCH_NAMED(branch_step)
 #define branch_step_name BRANCH_NAMED(branch_step_name)
 
-RAOT_STATIC_ASSERT(BRANCH_N_MAX >= 1, "BRANCH_N_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(BRANCH_N_MAX >= 1, "BRANCH_N_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(BRANCH_N_MAX <= 2147483647,
                    "BRANCH_N_MAX is too large: sizes would not fit int32_t");
 

@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of branch.
+ * main.c - a minimal program that runs branch.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "branch.h"

@@ -1,5 +1,5 @@
 /*
- * main.c - the smallest complete use of perceptron.
+ * main.c - a minimal program that runs perceptron.
  * SPDX-License-Identifier: LicenseRef-Model
  */
 #include "perceptron.h"

@@ -14,7 +14,7 @@
 #include "raot/index.h"
 
 /*
- * The bounds are part of the names that the linker sees: files that were built with
+ * The bounds are part of the linker names: files that were built with
  * different bounds do not link. Write perceptron_run; it becomes perceptron_run_batch9.
  */
 #define PERCEPTRON_NAMED_(name, value0) name##_batch##value0
@@ -25,7 +25,7 @@
 #define perceptron_init PERCEPTRON_NAMED(perceptron_init)
 #define perceptron_run PERCEPTRON_NAMED(perceptron_run)
 
-RAOT_STATIC_ASSERT(PERCEPTRON_BATCH_MAX >= 1, "PERCEPTRON_BATCH_MAX is below the least size, 1");
+RAOT_STATIC_ASSERT(PERCEPTRON_BATCH_MAX >= 1, "PERCEPTRON_BATCH_MAX is below the lower bound, 1");
 RAOT_STATIC_ASSERT(PERCEPTRON_BATCH_MAX <= 2147483647,
                    "PERCEPTRON_BATCH_MAX is too large: sizes would not fit int32_t");
 
