@@ -109,7 +109,7 @@ class Printer:
             part = _inner_part(value, scope)
             if part is None:
                 break
-            name = self.claimed.claim(_PARTS.get(getattr(part, "op", ""), "value"))
+            name = self.claimed.claim(_PARTS.get(getattr(part, "op", "+"), "value"))
             local = Local(f"${name}", part.dtype)
             text = kept(part, scope)
             self.lines.define(depth, name, f"const {compute_type(part.dtype)} {name} = {text};")
@@ -134,7 +134,10 @@ class Printer:
         levels = (one,) * (3 - len(stmt.levels)) + stmt.levels
         texts = ["{" + ", ".join(scope.dim(d) for d in level) + "}" for level in levels]
         name = self.claimed.claim("levels")
-        self.lines.add(depth, f"const struct raot_level {name}[3] = {{{', '.join(texts)}}};")
+        self.lines.add(depth, f"const struct raot_level {name}[3] = {{")
+        for text in texts:
+            self.lines.add(depth + 1, f"{text},")
+        self.lines.add(depth, "};")
         rows, columns, row = (scope.dim(dim) for dim in (stmt.rows, stmt.columns, stmt.left_row))
         left, right = (address(load, scope) for load in (stmt.left, stmt.right))
         sums = scope.buffers[stmt.sums.name]
@@ -232,11 +235,11 @@ def _inner_part(expr: Expr, scope: Scope) -> Expr | None:
         case _:
             return None
     deep = max(parts, key=lambda part: nesting(expr_c(part, scope)))
-    if (
-        isinstance(deep, Binary)
-        and deep.dtype.is_int
-        and nesting(expr_c(deep, scope)) < DEEPEST - 1
-    ):
+    if isinstance(deep, Apply):
+        is_named = deep.function == "fma"
+    else:
+        is_named = isinstance(deep, Binary) and deep.dtype.is_int
+    if is_named and nesting(expr_c(deep, scope)) < DEEPEST - 1:
         return deep
     return _inner_part(deep, scope)
 

@@ -25,6 +25,7 @@ _BINARY = {
     ">": 10, "<=": 10, ">=": 10, "<<": 12, ">>": 12, "+": 13, "-": 13, "*": 14, "/": 14,
     "%": 14,
 }  # fmt: skip
+_LOOSEST = {";": 0, ",": _COMMA, "=": _ASSIGNMENT, ":": _CONDITIONAL}
 _FIRST_BREAK, _FIRST_ARGUMENT, _RETURN_TYPE, _DECLARATION, _LOOP_HEAD = 15, 19, 60, 100, 1000
 _OUTSIDE = 1_000_000
 _TYPES = ("const", "static", "struct", "enum", "void", "restrict", "RAOT_NOINLINE")
@@ -84,6 +85,7 @@ def _broken(line: str) -> tuple[str, ...]:
     return (*lines, text)
 
 
+_COMPARISONS = (9, 10)
 _STATES = 20_000
 _STEP = 1 << 30
 
@@ -112,7 +114,8 @@ def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
         must = (
             position > 0
             and levels[-1].each
-            and token.operator not in (0, _ASSIGNMENT)
+            and (token.operator not in (0, _ASSIGNMENT) or token.text in ("?", ":"))
+            and (token.operator not in _COMPARISONS or tokens[position - 2].closes > 0)
             and token.penalty is not None
         )
         if not must:
@@ -146,11 +149,14 @@ def _moved(
         top = replace(top, indent=at, last=at if before.heads else top.last)
     elif token.operator > _ASSIGNMENT or token.operator == _COMMA:
         top = replace(top, last=at)
+    if token.text == "?":
+        top = replace(top, indent=at)
     levels = (*levels[:-1], top)
     aligned = token.aligned
     for precedence in token.opens:
         level = levels[-1]
-        deeper = INDENT if precedence > _ASSIGNMENT and not aligned else 0
+        indented = precedence == _CONDITIONAL or (precedence > _ASSIGNMENT and not aligned)
+        deeper = INDENT if indented else 0
         levels = (*levels, _Level(max(at, level.indent) + deeper, max(at, level.last)))
         aligned = False
     column = at + len(token.text)
@@ -250,7 +256,7 @@ def _penalties(words: list[str], binary: list[bool], declares: bool) -> list[int
             here = 20 * strength + (4 if words[0] == "for" else _ASSIGNMENT)
         elif position and word in ("?", ":"):
             here = 20 * strength + _CONDITIONAL
-        elif position and binary[position - 1] and before not in ("?", ":"):
+        elif position and binary[position - 1] and before not in ("?", ":") and word != "{":
             here = 20 * strength + _BINARY.get(before, 0)
         elif before == "(" and word != ")":
             here = 20 * strength + _opening(words, position - 1, declares)
@@ -319,10 +325,8 @@ def _inside(
             depth += 1
         elif word in ")]}":
             depth -= 1
-        elif depth == 0 and (word == "," or binary[position]):
-            precedence = {",": _COMMA, "=": _ASSIGNMENT, ":": _CONDITIONAL}.get(
-                word, _BINARY.get(word, 99)
-            )
+        elif depth == 0 and (word in _LOOSEST or binary[position]):
+            precedence = _LOOSEST.get(word, _BINARY.get(word, 99))
             found.append((position, precedence))
             least = min(least, precedence)
     if not found:

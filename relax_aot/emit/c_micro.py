@@ -22,16 +22,11 @@ def micro_call(
         yield f"{call.name}({', '.join(arguments)});"
         return
     struct = f"const struct {kernel.struct}"
-    if kernel.in_flash:
+    if kernel.in_flash and len(call.sizes) == 1:
         address = size(call.sizes[0])
-        if len(call.sizes) > 1:
-            name = claimed.claim("sizes")
-            values = ", ".join(str(dim.constant) for dim in call.sizes)
-            yield f"static {struct} {name} = {{{values}}};"
-            address = f"&{name}"
     else:
         name = claimed.claim("sizes")
-        yield f"{struct} {name} = {{"
+        yield f"{'static ' * kernel.in_flash}{struct} {name} = {{"
         for member, dim in zip(kernel.sizes, call.sizes, strict=True):
             yield f"    .{member} = {size(dim)},"
         yield "};"

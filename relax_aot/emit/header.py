@@ -11,7 +11,7 @@ from relax_aot.emit.c_layout import COLUMNS
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.interface import Interface, Port
-from relax_aot.emit.wrap import wrapped
+from relax_aot.emit.wrap import noted, wrapped
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.types import DType
 from relax_aot.planning import at_most, inner_sizes
@@ -102,12 +102,12 @@ def header_view(
         "state": " or ".join(state),
     }
     width = max(map(len, _CAUSES))
-    fixed = [(f"#define {s.macro} {s.expression}", f"/* {s.note} */") for s in sizes if s.fixed]
+    fixed = [(f"#define {s.macro} {s.expression}", s.note) for s in sizes if s.fixed]
     bounded = [s for s in sizes if not s.fixed]
     digits = max((len(str(s.number)) for s in bounded), default=0)
     names = max((len(s.macro) for s in bounded), default=0)
     return HeaderView(
-        tuple(_columns(fixed)),
+        noted(fixed),
         tuple(f"{s.macro:{names}} {s.number:{digits}}  {s.note}" for s in bounded),
         tuple(
             LocalView(status.ljust(width), cause.format_map(said), "")
@@ -116,12 +116,6 @@ def header_view(
         ),
         tuple(wrapped(example, _EXAMPLE_COLUMNS).rstrip("\n").split("\n")),
     )
-
-
-def _columns(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Rows with their notes below each other."""
-    width = max((len(left) for left, _ in rows), default=0)
-    return [f"{left.ljust(width)} {note}" for left, note in rows]
 
 
 def port_sizes(context: RunContext, macros: dict[str, str]) -> list[SizeView]:

@@ -53,7 +53,7 @@ _FLOAT_ROLES = {"*": "scale", "/": "divisor"}
 class Number:
     """A value of the type `kind`: an element type, or the struct of a micro-kernel's sizes."""
 
-    value: int | float | tuple[int, ...]
+    value: int | float | tuple[tuple[str, int], ...]
     kind: DType | str
 
 
@@ -144,7 +144,8 @@ class _Mapped:
 
     def _sizes(self, stmt: Micro) -> tuple[Dim, ...]:
         if stmt.kernel.in_flash:
-            values = tuple(size.constant for size in stmt.sizes)
+            members = zip(stmt.kernel.sizes, stmt.sizes, strict=True)
+            values = tuple((member, size.constant) for member, size in members)
             made = self._rule(Number(values, stmt.kernel.struct), "sizes")
             return (Dim.of(made[0]),) if made else stmt.sizes
         pairs = zip(stmt.sizes, stmt.kernel.sizes, strict=True)

@@ -26,11 +26,13 @@ def environment() -> jinja2.Environment:
 
 
 def render(template: str, **view: Any) -> str:
-    """The text of `template` without blank lines at its start or end; C without long lines."""
+    """The text of `template` without blank lines at its start or end; C without long lines
+    and without two blank lines in a row."""
     text = environment().get_template(template).render(**view).strip("\n") + "\n"
     if not template.endswith((".c.j2", ".h.j2")):
         return text
-    return wrapped(re.sub(r" +$", "", text, flags=re.MULTILINE))
+    text = re.sub(r" +$", "", text, flags=re.MULTILINE)
+    return wrapped(re.sub(r"\n{3,}", "\n\n", text))
 
 
 def render_html(template: str, **view: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from relax_aot.emit.c_names import comment
@@ -190,9 +191,9 @@ def called(context: RunContext, node: Step, pad: str) -> Iterator[str]:
     arguments += [_pointer(context, name) for name in (*node.args, *node.outs)]
     tables: list[str] = []
     for parameter, value in zip(names.numbers, names.arguments, strict=True):
-        type_, _, name = parameter.rpartition(" ")
+        type_, name = re.split(r"(?<=[ *])(?=\w+$)", parameter)
         if value.startswith("{"):
-            tables.append(f"static {type_.removesuffix(' *')} {name} = {value};")
+            tables += f"static {type_.removesuffix('*')}{name} = {value}".split("\n")
         arguments.append(f"&{name}" if value.startswith("{") else value)
     if tables:
         # Each call has numbers of its own, in a block of their own.

@@ -42,9 +42,10 @@ class Parameter:
     column: Column
 
     @property
-    def c_type(self) -> str:
+    def declaration(self) -> str:
         kind = self.column[0].kind
-        return C_TYPES[kind] if isinstance(kind, DType) else f"const struct {kind} *"
+        before = f"{C_TYPES[kind]} " if isinstance(kind, DType) else f"const struct {kind} *"
+        return f"{before}{self.name}"
 
     @property
     def range(self) -> Range | None:
@@ -140,7 +141,7 @@ def _as_one(
         form.kernel.name: Shared(
             owner.name,
             tuple(_argument(parameter.column[position]) for parameter in given),
-            tuple(f"{parameter.c_type} {parameter.name}" for parameter in given),
+            tuple(parameter.declaration for parameter in given),
             symbols,
             text,
         )
@@ -231,7 +232,7 @@ _VAGUE = ("columns", "rows", "planes", "stride", "value", "limit", "offset")
 
 def _argument(number: Number) -> str:
     if isinstance(number.value, tuple):
-        return f"{{{', '.join(map(str, number.value))}}}"
+        return "\n".join(["{", *(f"    .{name} = {value}," for name, value in number.value), "};"])
     assert isinstance(number.kind, DType)
     return literal(Lit(number.value, number.kind))
 

@@ -24,6 +24,7 @@ from relax_aot.emit.blob import (
 )
 from relax_aot.emit.c_expr import literal, single_texts
 from relax_aot.emit.c_names import Names, comment
+from relax_aot.emit.wrap import noted
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.graph import Array, Constant
 from relax_aot.ir.loops import Lit
@@ -80,6 +81,13 @@ class Weights:
     def apart(self) -> bool:
         """The program gives the weights, as a block that is checked."""
         return self.layout is not None
+
+    @property
+    def declarations(self) -> tuple[str, ...]:
+        rows = [
+            (f"extern const {c.c_type} {c.c_name}[{c.elements}];", c.note) for c in self.constants
+        ]
+        return noted(rows)
 
     @property
     def in_block(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 
 from relax_aot.emit.c_layout import COLUMNS, laid_out
 
@@ -23,6 +24,15 @@ def wrapped(text: str, columns: int = COLUMNS) -> str:
     for line in text.split("\n"):
         lines += [line] if len(line) <= columns else _line(line, columns)
     return "\n".join(lines)
+
+
+def noted(rows: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Rows of code with their notes below each other, or above the code where one is too wide."""
+    width = max((len(code) for code, _ in rows), default=0)
+    lines = tuple(f"{code.ljust(width)} /* {note} */" for code, note in rows)
+    if all(len(line) <= COLUMNS for line in lines):
+        return lines
+    return tuple(line for code, note in rows for line in (f"/* {note} */", code))
 
 
 def _line(line: str, columns: int) -> list[str]:

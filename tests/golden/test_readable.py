@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,18 @@ def code(name: str) -> str:
 def test_nothing_is_left_to_simplify(name: str, fault: str) -> None:
     lines = re.sub(r"\s+", " ", code(name))
     assert not [found[0] for found in re.finditer(FAULTS[fault], lines)][:5]
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_clang_format_changes_nothing(name: str) -> None:
+    program = shutil.which("clang-format")
+    if program is None:
+        pytest.skip("clang-format is not installed")
+    files = sorted(path for path in (FOLDER / name).rglob("*") if path.suffix in (".c", ".h"))
+    done = subprocess.run(
+        [program, "--dry-run", *files], capture_output=True, text=True, check=True
+    )
+    assert not done.stderr
 
 
 def test_the_faults_are_found() -> None:

@@ -67,7 +67,11 @@ RAOT_NOINLINE static void matmul_q(int32_t n, const float *restrict x,
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
+        const struct raot_level levels[3] = {
+            {1, 0, 0},
+            {1, 0, 0},
+            {8, 1, 8},
+        };
         raot_multiply_f32(height, 8, levels, &x[i0_tile * 48], 8, wq_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
@@ -104,7 +108,11 @@ RAOT_NOINLINE static void matmul_concat_all_k(int32_t m, int32_t n, const float 
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
+        const struct raot_level levels[3] = {
+            {1, 0, 0},
+            {1, 0, 0},
+            {8, 1, 8},
+        };
         raot_multiply_f32(height, 8, levels, &x[i0_tile * 48], 8, wk_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
@@ -304,7 +312,11 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {m, 1, 8}};
+        const struct raot_level levels[3] = {
+            {1, 0, 0},
+            {1, 0, 0},
+            {m, 1, 8},
+        };
         raot_multiply_f32(height, 8, levels, shares, m, v_next, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
@@ -325,7 +337,11 @@ RAOT_NOINLINE static void matmul_q_2(const float *restrict x, const float *restr
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
-    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
+    const struct raot_level levels[3] = {
+        {1, 0, 0},
+        {1, 0, 0},
+        {8, 1, 8},
+    };
     raot_multiply_f32(1, 8, levels, x, 0, wq_packed, sums);
     for (int32_t c = 0; c < 8; c++) {
         q[c] = sums[c];
@@ -350,7 +366,11 @@ RAOT_NOINLINE static void matmul_concat_all_k_2(int32_t m, const float *restrict
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
-    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
+    const struct raot_level levels[3] = {
+        {1, 0, 0},
+        {1, 0, 0},
+        {8, 1, 8},
+    };
     raot_multiply_f32(1, 8, levels, x, 0, wk_packed, sums);
     for (int32_t c = 0; c < 8; c++) {
         all_k[m * 8 + c] = sums[c];
@@ -494,7 +514,11 @@ RAOT_NOINLINE static void matmul_seen(int32_t m, const float *restrict shares,
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
-    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {m, 1, 8}};
+    const struct raot_level levels[3] = {
+        {1, 0, 0},
+        {1, 0, 0},
+        {m, 1, 8},
+    };
     raot_multiply_f32(1, 8, levels, shares, 0, v_next, sums);
     for (int32_t c = 0; c < 8; c++) {
         seen[c] = sums[c];
@@ -512,7 +536,11 @@ RAOT_NOINLINE static void matmul_add_y(const float *restrict seen, const float *
     for (int32_t c = 0; c < 8; c++) {
         sums[c] = 0.0f;
     }
-    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 8}};
+    const struct raot_level levels[3] = {
+        {1, 0, 0},
+        {1, 0, 0},
+        {8, 1, 8},
+    };
     raot_multiply_f32(1, 8, levels, seen, 0, wo_packed, sums);
     for (int32_t c = 0; c < 8; c++) {
         y[c] = sums[c] + bo[c];

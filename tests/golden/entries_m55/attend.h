@@ -104,9 +104,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "attend_config.h"
 #include "raot/arena.h"
 #include "raot/status.h"
+
+#include "attend_config.h"
 
 /* The version of the generator, and of the interface that this header describes. */
 #define ATTEND_VERSION "0.1.0"

@@ -10,8 +10,9 @@
 
 #include <stdint.h>
 
-#include "attend_config.h"
 #include "raot/index.h"
+
+#include "attend_config.h"
 
 /*
  * The bounds are part of the linker names: files that were built with

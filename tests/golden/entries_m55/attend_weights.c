@@ -9,6 +9,8 @@
 #include "raot/arena.h"
 #include "raot/math.h"
 
+/* clang-format off */
+
 /* f32[64] */
 RAOT_ALIGNAS(16) const float attend_wq_packed_506488e6[64] = {
     0.7215739f, -0.90356404f, 0.14782026f, -0.20073687f, -0.16003568f, -0.07622511f, -0.71417296f,
@@ -70,3 +72,5 @@ RAOT_ALIGNAS(16) const float attend_bo[8] = {
     0.062119637f, -0.11766429f, 0.17681126f, -0.012152751f, 0.0034163261f, -0.09349763f,
     -0.072969526f, 0.056423943f,
 };
+
+/* clang-format on */

@@ -13,6 +13,6 @@ extern const float attend_wq_packed_506488e6[64]; /* f32[64] */
 extern const float attend_wk_packed_5624b02c[64]; /* f32[64] */
 extern const float attend_wv_packed_307b14e8[64]; /* f32[64] */
 extern const float attend_wo_packed_73c77846[64]; /* f32[64] */
-extern const float attend_bo[8]; /* f32[8] */
+extern const float attend_bo[8];                  /* f32[8] */
 
 #endif

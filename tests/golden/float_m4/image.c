@@ -97,7 +97,11 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                             sums[r * 32 + c] = 0.0f;
                         }
                     }
-                    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {27, 1, 32}};
+                    const struct raot_level levels[3] = {
+                        {1, 0, 0},
+                        {1, 0, 0},
+                        {27, 1, 32},
+                    };
                     raot_multiply_f32(4, high * wide, levels, &w1[i1_tile * 108], 27, panel, sums);
                     for (int32_t r = 0; r < 4; r++) {
                         for (int32_t g = 0; g < high; g++) {
@@ -391,7 +395,7 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(int32_t batch, int32_t height
                         raot_at_leastf(raot_at_mostf(total_7 * 0.16666667f + 0.5f, 1.0f), 0.0f);
                 }
                 for (int32_t i3_border = 0; i3_border < (width + 1) / 2 - i3_high + 1;
-                                                            i3_border++) {
+                     i3_border++) {
                     const int32_t i3_2 = i3_high * raot_min_i32(1, i3_border) + i3_border -
                                          raot_min_i32(1, i3_border);
                     float total_8 = b2[i1];
@@ -429,7 +433,7 @@ RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t w
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i3_panel = 0; i3_panel < ((height + 3) / 4 * ((width + 1) / 2) + 31) / 32;
-                                                  i3_panel++) {
+             i3_panel++) {
             const int32_t width_2 =
                 raot_min_i32((height + 3) / 4 * ((width + 1) / 2) - i3_panel * 32, 32);
             for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
@@ -439,8 +443,11 @@ RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t w
                         sums[r * 32 + c] = b3[i1_tile * 4 + r];
                     }
                 }
-                const struct raot_level levels[3] =
-                    {{1, 0, 0}, {1, 0, 0}, {8, 1, (height + 3) / 4 * ((width + 1) / 2)}};
+                const struct raot_level levels[3] = {
+                    {1, 0, 0},
+                    {1, 0, 0},
+                    {8, 1, (height + 3) / 4 * ((width + 1) / 2)},
+                };
                 raot_multiply_f32(
                     4, width_2, levels, &w3[i1_tile * 32], 8,
                     &depth_on[(i0 * ((height + 3) / 4) * 8 + i3_panel * 32 / ((width + 1) / 2)) *

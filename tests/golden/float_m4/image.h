@@ -60,9 +60,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "image_config.h"
 #include "raot/arena.h"
 #include "raot/status.h"
+
+#include "image_config.h"
 
 /* The version of the generator, and of the interface that this header describes. */
 #define IMAGE_VERSION "0.1.0"

@@ -10,8 +10,9 @@
 
 #include <stdint.h>
 
-#include "image_config.h"
 #include "raot/index.h"
+
+#include "image_config.h"
 
 /*
  * The bounds are part of the linker names: files that were built with

@@ -9,6 +9,8 @@
 #include "raot/arena.h"
 #include "raot/math.h"
 
+/* clang-format off */
+
 /* f32[8, 3, 3, 3] */
 RAOT_ALIGNAS(16) const float image_w1[216] = {
     -0.31422806f, -0.18261598f, 0.237655f, 0.6018954f, -0.07420952f, 0.78892803f, -0.3840503f,
@@ -124,3 +126,5 @@ RAOT_ALIGNAS(16) const float image_w4[48] = {
 RAOT_ALIGNAS(16) const float image_b4[6] = {
     0.05629826f, -0.0017742236f, 0.030163523f, 0.042610478f, 0.08442439f, -0.0101608895f,
 };
+
+/* clang-format on */

@@ -9,16 +9,16 @@
 
 #include <stdint.h>
 
-extern const float image_w1[216]; /* f32[8, 3, 3, 3] */
-extern const float image_scale[8]; /* f32[8] */
-extern const float image_bias[8]; /* f32[8] */
-extern const float image_mean[8]; /* f32[8] */
+extern const float image_w1[216];     /* f32[8, 3, 3, 3] */
+extern const float image_scale[8];    /* f32[8] */
+extern const float image_bias[8];     /* f32[8] */
+extern const float image_mean[8];     /* f32[8] */
 extern const float image_variance[8]; /* f32[8] */
-extern const float image_w2[72]; /* f32[8, 1, 3, 3] */
-extern const float image_b2[8]; /* f32[8] */
-extern const float image_w3[64]; /* f32[8, 8, 1, 1] */
-extern const float image_b3[8]; /* f32[8] */
-extern const float image_w4[48]; /* f32[6, 8] */
-extern const float image_b4[6]; /* f32[6] */
+extern const float image_w2[72];      /* f32[8, 1, 3, 3] */
+extern const float image_b2[8];       /* f32[8] */
+extern const float image_w3[64];      /* f32[8, 8, 1, 1] */
+extern const float image_b3[8];       /* f32[8] */
+extern const float image_w4[48];      /* f32[6, 8] */
+extern const float image_b4[6];       /* f32[6] */
 
 #endif

@@ -60,7 +60,11 @@ RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const floa
                 sums[r * 32 + c] = 0.0f;
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {27, 1, 32}};
+        const struct raot_level levels[3] = {
+            {1, 0, 0},
+            {1, 0, 0},
+            {27, 1, 32},
+        };
         raot_multiply_f32(height, 30, levels, &a[i0_tile * 162], 27, panel, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t g = 0; g < 5; g++) {
@@ -147,7 +151,11 @@ RAOT_NOINLINE static void conv_relu_point_on(const float *restrict each, const f
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {8, 1, 30}};
+        const struct raot_level levels[3] = {
+            {1, 0, 0},
+            {1, 0, 0},
+            {8, 1, 30},
+        };
         raot_multiply_f32(height, 30, levels, &c[i0_tile * 48], 8, each, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c_2 = 0; c_2 < 30; c_2++) {
@@ -196,7 +204,11 @@ RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *re
             }
         }
     }
-    const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {144, 1, 32}};
+    const struct raot_level levels[3] = {
+        {1, 0, 0},
+        {1, 0, 0},
+        {144, 1, 32},
+    };
     raot_multiply_f32(4, 30, levels, d, 144, panel, sums);
     for (int32_t r = 0; r < 4; r++) {
         for (int32_t g = 0; g < 5; g++) {

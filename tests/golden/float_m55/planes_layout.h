@@ -12,7 +12,6 @@
 
 #include "raot/index.h"
 
-
 enum {
     PLANES_SIZE_FIRST_ON_PANEL = 3456,
     PLANES_OFFSET_FIRST_ON_PANEL = 0,

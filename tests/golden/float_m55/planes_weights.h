@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 extern const float planes_a[216]; /* f32[8, 3, 3, 3] */
-extern const float planes_b[72]; /* f32[8, 1, 3, 3] */
+extern const float planes_b[72];  /* f32[8, 1, 3, 3] */
 extern const float planes_c[128]; /* f32[16, 8, 1, 1] */
 extern const float planes_d[576]; /* f32[4, 16, 3, 3] */
 

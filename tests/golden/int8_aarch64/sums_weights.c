@@ -9,6 +9,8 @@
 #include "raot/arena.h"
 #include "raot/math.h"
 
+/* clang-format off */
+
 /* f32[256] */
 RAOT_ALIGNAS(16) const float sums_y_powers[256] = {
     1.0f, 0.9394131f, 0.8824969f, 0.82902914f, 0.7788008f, 0.7316156f, 0.6872893f, 0.64564854f,
@@ -76,3 +78,5 @@ RAOT_ALIGNAS(16) const int8_t sums_m_blocks_aac75356[64] = {
 RAOT_ALIGNAS(16) const int32_t sums_m_start_3ec00a76[16] = {
     -174, -678, 672, 285, 171, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 };
+
+/* clang-format on */

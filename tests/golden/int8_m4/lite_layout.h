@@ -12,7 +12,6 @@
 
 #include "raot/index.h"
 
-
 enum {
     LITE_SIZE_T3_2 = 336,
     LITE_OFFSET_T3_2 = 0,

@@ -9,6 +9,8 @@
 #include "raot/arena.h"
 #include "raot/math.h"
 
+/* clang-format off */
+
 /* i32[8] */
 RAOT_ALIGNAS(16) const int32_t lite_conv_2d_factors[8] = {
     1530979968, 1591803392, 1221193856, 1251105536, 2089237888, 1150551424, 1409410688,
@@ -106,3 +108,5 @@ RAOT_ALIGNAS(16) const int16_t lite_t13_3_pairs_d76685f6[216] = {
 RAOT_ALIGNAS(16) const int32_t lite_t13_3_start_827b557b[6] = {
     -402, -962, 1361, 2108, 1129, 0,
 };
+
+/* clang-format on */

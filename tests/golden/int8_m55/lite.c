@@ -162,7 +162,7 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
                 count = raot_add_i32(count, 1);
                 t10[i0 * 12 + i1 * 4 + i2] =
                     (int8_t)raot_div_i32(total < 0 ? raot_sub_i32(total, raot_div_i32(count, 2))
-                                             : raot_add_i32(total, raot_div_i32(count, 2)),
+                                                   : raot_add_i32(total, raot_div_i32(count, 2)),
                                          count);
             }
         }

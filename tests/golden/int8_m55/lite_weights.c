@@ -9,6 +9,8 @@
 #include "raot/arena.h"
 #include "raot/math.h"
 
+/* clang-format off */
+
 /* i32[2, 40] */
 RAOT_ALIGNAS(16) const int32_t lite_t1_groups_925a6bc6[80] = {
     -541, -830, 286, 176, -541, -830, 286, 176, -273365233, 794700590, 281946337, -457577358,
@@ -83,3 +85,5 @@ RAOT_ALIGNAS(16) const int32_t lite_t13_3_scales_b90b329f[16] = {
     1649267456, 1649267456, 1649267456, 0, -7, -7, -7, 0, 1649267456, 1649267456, 0, 0, -7, -7, 0,
     0,
 };
+
+/* clang-format on */

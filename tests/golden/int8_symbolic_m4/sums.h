@@ -58,9 +58,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sums_config.h"
 #include "raot/arena.h"
 #include "raot/status.h"
+
+#include "sums_config.h"
 
 /* The version of the generator, and of the interface that this header describes. */
 #define SUMS_VERSION "0.1.0"

@@ -58,9 +58,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "words_config.h"
 #include "raot/arena.h"
 #include "raot/status.h"
+
+#include "words_config.h"
 
 /* The version of the generator, and of the interface that this header describes. */
 #define WORDS_VERSION "0.1.0"

@@ -9,6 +9,8 @@
 #include "raot/arena.h"
 #include "raot/math.h"
 
+/* clang-format off */
+
 /* f32[40, 10] */
 RAOT_ALIGNAS(16) const float words_embedding[400] = {
     0.019879693f, -0.020887613f, 0.10125971f, 0.016586164f, -0.08469676f, 0.0571732f, 0.20618051f,
@@ -270,3 +272,5 @@ RAOT_ALIGNAS(16) const float words_out_weight[70] = {
 RAOT_ALIGNAS(16) const float words_out_bias[5] = {
     0.17751592f, -0.15084322f, -0.003964615f, 0.1384123f, -0.010768007f,
 };
+
+/* clang-format on */

@@ -9,11 +9,11 @@
 
 #include <stdint.h>
 
-extern const float words_embedding[400]; /* f32[40, 10] */
-extern const float words_weight[560]; /* f32[2, 28, 10] */
+extern const float words_embedding[400];  /* f32[40, 10] */
+extern const float words_weight[560];     /* f32[2, 28, 10] */
 extern const float words_recurrence[392]; /* f32[2, 28, 7] */
-extern const float words_bias[112]; /* f32[2, 56] */
-extern const float words_out_weight[70]; /* f32[14, 5] */
-extern const float words_out_bias[5]; /* f32[5] */
+extern const float words_bias[112];       /* f32[2, 56] */
+extern const float words_out_weight[70];  /* f32[14, 5] */
+extern const float words_out_bias[5];     /* f32[5] */
 
 #endif

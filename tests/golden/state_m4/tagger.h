@@ -68,9 +68,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tagger_config.h"
 #include "raot/arena.h"
 #include "raot/status.h"
+
+#include "tagger_config.h"
 
 /* The version of the generator, and of the interface that this header describes. */
 #define TAGGER_VERSION "0.1.0"

@@ -10,8 +10,9 @@
 
 #include <stdint.h>
 
-#include "tagger_config.h"
 #include "raot/index.h"
+
+#include "tagger_config.h"
 
 /*
  * The bounds are part of the linker names: files that were built with

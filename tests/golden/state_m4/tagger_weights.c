@@ -9,6 +9,8 @@
 #include "raot/arena.h"
 #include "raot/math.h"
 
+/* clang-format off */
+
 /* f32[1, 21, 6] */
 RAOT_ALIGNAS(16) const float tagger_weight1[126] = {
     0.027436584f, -0.028827645f, 0.13975167f, 0.022891082f, -0.11689264f, 0.07890651f,
@@ -153,3 +155,5 @@ RAOT_ALIGNAS(16) const float tagger_out_weight[70] = {
 RAOT_ALIGNAS(16) const float tagger_out_bias[5] = {
     0.03425154f, 0.047394708f, -0.026730843f, 0.11883279f, -0.034857206f,
 };
+
+/* clang-format on */

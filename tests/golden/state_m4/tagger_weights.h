@@ -9,13 +9,13 @@
 
 #include <stdint.h>
 
-extern const float tagger_weight1[126]; /* f32[1, 21, 6] */
+extern const float tagger_weight1[126];     /* f32[1, 21, 6] */
 extern const float tagger_recurrence1[147]; /* f32[1, 21, 7] */
-extern const float tagger_bias1[42]; /* f32[1, 42] */
-extern const float tagger_weight2[147]; /* f32[1, 21, 7] */
+extern const float tagger_bias1[42];        /* f32[1, 42] */
+extern const float tagger_weight2[147];     /* f32[1, 21, 7] */
 extern const float tagger_recurrence2[147]; /* f32[1, 21, 7] */
-extern const float tagger_bias2[42]; /* f32[1, 42] */
-extern const float tagger_out_weight[70]; /* f32[14, 5] */
-extern const float tagger_out_bias[5]; /* f32[5] */
+extern const float tagger_bias2[42];        /* f32[1, 42] */
+extern const float tagger_out_weight[70];   /* f32[14, 5] */
+extern const float tagger_out_bias[5];      /* f32[5] */
 
 #endif

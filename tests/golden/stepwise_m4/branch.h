@@ -65,9 +65,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "branch_config.h"
 #include "raot/arena.h"
 #include "raot/status.h"
+
+#include "branch_config.h"
 
 /* The version of the generator, and of the interface that this header describes. */
 #define BRANCH_VERSION "0.1.0"

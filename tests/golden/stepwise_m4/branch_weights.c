@@ -9,8 +9,12 @@
 #include "raot/arena.h"
 #include "raot/math.h"
 
+/* clang-format off */
+
 /* f32[4, 3] */
 RAOT_ALIGNAS(16) const float branch_w[12] = {
     0.06286511f, -0.06605243f, 0.32021132f, 0.052450057f, -0.2678347f, 0.18079753f, 0.652f,
     0.47354048f, -0.35186762f, -0.63271075f, -0.31163722f, 0.02066299f,
 };
+
+/* clang-format on */

@@ -26,8 +26,7 @@ int main(void)
     };
 
     if (perceptron_bind_weights(&memory, perceptron_weights_block,
-                                sizeof perceptron_weights_block) !=
-        RAOT_OK) {
+                                sizeof perceptron_weights_block) != RAOT_OK) {
         return 1;
     }
     if (perceptron_init(&memory, &dims) != RAOT_OK) {

@@ -48,7 +48,11 @@ RAOT_NOINLINE static void gemm_relu_first_on(int32_t batch, const float *restric
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {12, 1, 24}};
+        const struct raot_level levels[3] = {
+            {1, 0, 0},
+            {1, 0, 0},
+            {12, 1, 24},
+        };
         raot_multiply_f32(height, 24, levels, &x[i0_tile * 48], 12, w1_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 24; c++) {
@@ -81,7 +85,11 @@ RAOT_NOINLINE static void gemm_tanh_second_on(int32_t batch, const float *restri
                 }
             }
         }
-        const struct raot_level levels[3] = {{1, 0, 0}, {1, 0, 0}, {24, 1, 16}};
+        const struct raot_level levels[3] = {
+            {1, 0, 0},
+            {1, 0, 0},
+            {24, 1, 16},
+        };
         raot_multiply_f32(height, 16, levels, &first_on[i0_tile * 96], 24, w2_packed, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 16; c++) {
@@ -225,8 +233,8 @@ RAOT_NOINLINE static void softmax_chances(int32_t batch, float *restrict chances
 /* The first bytes of the weights block: format, length, and the hash of this code. */
 static const unsigned char weights_identity[52] = {
     0x52, 0x41, 0x4f, 0x54, 0x57, 0x47, 0x54, 0x53, 0x01, 0x00, 0x00, 0x00, 0x20,
-    0x0d, 0x00, 0x00, 0xd7, 0x36, 0xfb, 0xba, 0xc3, 0xe1, 0xfe, 0x64, 0x27, 0x54,
-    0xd7, 0xf6, 0x8f, 0xd0, 0x0f, 0xf2, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
+    0x0d, 0x00, 0x00, 0x3d, 0x65, 0x8c, 0x8f, 0x32, 0xef, 0x38, 0xdc, 0x69, 0x00,
+    0x93, 0x04, 0x76, 0xfc, 0x37, 0xb4, 0x06, 0x00, 0x00, 0x00, 0xa0, 0x00, 0x00,
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 };
 

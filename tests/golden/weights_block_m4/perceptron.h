@@ -56,8 +56,7 @@
  *         };
  *
  *         if (perceptron_bind_weights(&memory, perceptron_weights_block,
- *                                     sizeof perceptron_weights_block) !=
- *             RAOT_OK) {
+ *                                     sizeof perceptron_weights_block) != RAOT_OK) {
  *             return 1;
  *         }
  *         if (perceptron_init(&memory, &dims) != RAOT_OK) {
@@ -72,9 +71,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "perceptron_config.h"
 #include "raot/arena.h"
 #include "raot/status.h"
+
+#include "perceptron_config.h"
 
 /* The version of the generator, and of the interface that this header describes. */
 #define PERCEPTRON_VERSION "0.1.0"
