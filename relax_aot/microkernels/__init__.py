@@ -15,9 +15,9 @@ from types import ModuleType
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Load, Micro, call_micro
 from relax_aot.ir.microkernel import MicroKernel
-from relax_aot.microkernels._describe import micro_kernel
+from relax_aot.microkernels._describe import micro_kernels
 
-__all__ = ["all_micro_kernels", "call", "instruction_sets", "micro_kernel"]
+__all__ = ["all_micro_kernels", "call", "instruction_sets", "micro_kernels"]
 
 
 @lru_cache(maxsize=1)

@@ -2,19 +2,22 @@
 
 Descriptions are short by these conventions:
 
-- `$name` stands for a parameter of a family of micro-kernels;
+- sizes with their ranges come first, then the meaning;
+- `$name` stands for a parameter. One with several values makes a micro-kernel of each;
 - a range is `low..high`, `low..` or `low..~sampled`, with steps `by 16` (of elements of floats in
   millionths); `a | b` lists the choices, `~a | b` those of samples;
 - `span(rows * step, columns * 1)` is how many elements an operand with these extents and strides
   covers: none where an extent (or an argument without a stride) is not positive;
-- `up(count, 16)` is the next multiple of 16, `within(low, i, stop)` is `low <= i < stop`, and one
-  `for` has several loops.
+- `up(count, 16)` is the next multiple of 16, `within(0 <= i < rows, ...)` says that all of these
+  hold, and one `for` has several loops.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import reduce
+from itertools import product
 from string import Template
 
 from relax_aot.ir.dim_text import parse_dim
@@ -25,26 +28,52 @@ from relax_aot.ir.parse_kernel import kernel
 SAMPLED = 12
 """Samples of a size without a limit go so far above the lowest."""
 
+Parameters = Mapping[str, str | tuple[str, ...]]
+BYTES: Parameters = {
+    "S": ("s8", "u8"), "T": ("i8", "u8"), "U": ("", "_u8"), "flip": ("0", "128"),
+    "low": ("-128..-100", "0..28"), "high_limit": ("90..127", "218..255"),
+}  # fmt: skip
+"""Signed and unsigned bytes: suffix of micro-kernels, element type, suffix of those that are
+signed without one, what flips a byte to a signed one, and limits that results are clipped to."""
 
-def micro_kernel(
+
+def micro_kernels(
     header: str,
-    sizes: str,
-    meaning: str,
-    *,
+    text: str,
+    *parameters: Parameters,
     struct: str = "",
     table: str = "",
     source: str = "",
-    **family: str,
-) -> MicroKernel:
-    """The micro-kernel of a description. Ranges of operands' elements (`%weights -255..255`) stand
+) -> tuple[MicroKernel, ...]:
+    """The micro-kernels of a description. Ranges of operands' elements (`%weights -255..255`) stand
     among those of sizes. `struct` or `table`: the C struct of the sizes; a table lies in flash."""
-    text = re.sub(r"->\s+", "-> ", Template(meaning).substitute(family))
-    cursor = Cursor(expanded(text))
-    cursor.skip_lines()
-    assert cursor.take_word("kernel"), meaning
-    body = kernel(cursor)
-    parts = [part.strip() for part in _split(expanded(Template(sizes).substitute(family)), ",")]
-    ranges = {name: _range(text) for name, _, text in (part.partition(" ") for part in parts)}
+    made = []
+    for choice in product(*map(_rows, parameters)):
+        filled, values = text, {name: value for row in choice for name, value in row.items()}
+        while "$" in filled:
+            filled = Template(filled).substitute(values)
+        c_struct = Template(struct).substitute(values)
+        made.append(_micro_kernel(header, filled, c_struct, table, source))
+    return tuple(made)
+
+
+def _rows(parameters: Parameters) -> list[dict[str, str]]:
+    """The first values of all parameters, the second ones, and so on."""
+    counts = [len(value) for value in parameters.values() if isinstance(value, tuple)]
+    return [
+        {name: v if isinstance(v, str) else v[at] for name, v in parameters.items()}
+        for at in range(max(counts, default=1))
+    ]
+
+
+def _micro_kernel(header: str, text: str, struct: str, table: str, source: str) -> MicroKernel:
+    sizes, word, meaning = expanded(re.sub(r"->\s+", "-> ", text)).partition("kernel ")
+    assert word, text
+    body = kernel(Cursor(meaning))
+    parts = _split(" ".join(sizes.split()), ",")
+    ranges = {
+        name: _range(text) for name, _, text in (part.strip().partition(" ") for part in parts)
+    }
     named = {name: found for name, found in ranges.items() if name[0] != "%"}
     values = {name[1:]: found for name, found in ranges.items() if name[0] == "%"}
     many = len(body.buffers) + len(named) > MOST_ARGUMENTS
@@ -113,8 +142,12 @@ def _up(count: str, to: str) -> str:
     return f"((({count}) + ({to}) - 1) // ({to}) * ({to}))"
 
 
-def _within(low: str, at: str, stop: str) -> str:
-    return f"((index({low}) <= index({at})) && (index({at}) < index({stop})))"
+def _within(*conditions: str) -> str:
+    parts = (re.fullmatch("(.*) <= (.*) < (.*)", condition) for condition in conditions)
+    texts = [
+        f"((index({m[1]}) <= index({m[2]})) && (index({m[2]}) < index({m[3]})))" for m in parts if m
+    ]
+    return reduce(lambda a, b: f"({a} && {b})", texts)
 
 
 _MACROS: Mapping[str, Callable[..., str]] = {"span": _span, "up": _up, "within": _within}

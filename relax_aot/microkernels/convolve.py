@@ -3,45 +3,11 @@ NHWC with packed weights, and both depthwise. `low` and `high` are the upper hal
 
 from __future__ import annotations
 
-from relax_aot.microkernels._describe import micro_kernel
+from relax_aot.microkernels._describe import micro_kernels
 
 COLUMNS = 32
 """RAOT_TILE_COLUMNS: filters that a panel of packed weights holds."""
 
-CONVOLVE = """
-kernel @$name(
-  %image: f32[$image], %weights: f32[$weights], %start: f32[starts * filters],
-  %other: f32[adds * filters * out_lines * out_pixels]
-) -> (%out: f32[filters * out_lines * out_pixels]) $scratch {
-  for f in 0..filters, i in 0..out_lines, j in 0..out_pixels {
-    local sum: f32 = 0.0:f32
-    if (index(starts) != index(0)) {
-      sum = %start[f]
-    }
-    for $loops {
-      let line = i * line_step - line_pad + y * line_apart
-      let pixel = j * pixel_step - pixel_pad + x * pixel_apart
-      local inside: bool = (within(0, line, lines) && within(0, pixel, pixels))
-      $add
-    }
-    let at = $at
-    if (index(adds) != index(0)) {
-      sum = (sum + %other[at])
-    }
-    local low: f32 = cast(i32(index(low % 65536 * 65536)), f32, bits)
-    local high: f32 = cast(i32(index(high % 65536 * 65536)), f32, bits)
-    %out[at] = min(max(sum, low), high)
-  }
-}"""
-SIZES = """filters $filters, channels $channels,
-lines line_taps * line_apart..~line_taps * line_apart + 4,
-pixels pixel_taps * pixel_apart..~pixel_taps * pixel_apart + 4,
-out_lines (lines + 2 * line_pad - (line_taps - 1) * line_apart - 1) // line_step + 1,
-out_pixels (pixels + 2 * pixel_pad - (pixel_taps - 1) * pixel_apart - 1) // pixel_step + 1,
-line_taps ~1 | 3 | 4, pixel_taps ~1 | 3, line_step 1..~2, pixel_step 1..~2,
-line_pad 0..line_taps // 2, pixel_pad 0..pixel_taps // 2,
-line_apart 1..~2, pixel_apart 1..$apart, low ~-128 | 0,
-high ~32640 | 16576, starts 0..1, adds 0..1, dense 0, tile 4..~32 by 4"""
 ADD = "sum = fma(%image[$pixel], %weights[$weight], sum)"
 ADD_INSIDE = f"if inside {{\n{ADD}\n}}"
 ADD_ZEROS = ADD.replace("%image[$pixel]", "select(inside, %image[$pixel], 0.0:f32)")
@@ -88,9 +54,43 @@ FAMILY = (
     },
 )  # fmt: skip
 MICRO_KERNELS = tuple(
-    micro_kernel(
-        "convolve.h", SIZES, CONVOLVE.replace("$add", parts["add"]), table="raot_convolve",
-        **{"scratch": "", **parts},
-    )
+    kernel
     for parts in FAMILY
+    for kernel in micro_kernels(
+        "convolve.h",
+        """filters $filters, channels $channels,
+        lines line_taps * line_apart..~line_taps * line_apart + 4,
+        pixels pixel_taps * pixel_apart..~pixel_taps * pixel_apart + 4,
+        out_lines (lines + 2 * line_pad - (line_taps - 1) * line_apart - 1) // line_step + 1,
+        out_pixels (pixels + 2 * pixel_pad - (pixel_taps - 1) * pixel_apart - 1) // pixel_step + 1,
+        line_taps ~1 | 3 | 4, pixel_taps ~1 | 3, line_step 1..~2, pixel_step 1..~2,
+        line_pad 0..line_taps // 2, pixel_pad 0..pixel_taps // 2,
+        line_apart 1..~2, pixel_apart 1..$apart, low ~-128 | 0,
+        high ~32640 | 16576, starts 0..1, adds 0..1, dense 0, tile 4..~32 by 4
+        kernel @$name(
+          %image: f32[$image], %weights: f32[$weights], %start: f32[starts * filters],
+          %other: f32[adds * filters * out_lines * out_pixels]
+        ) -> (%out: f32[filters * out_lines * out_pixels]) $scratch {
+          for f in 0..filters, i in 0..out_lines, j in 0..out_pixels {
+            local sum: f32 = 0.0:f32
+            if (index(starts) != index(0)) {
+              sum = %start[f]
+            }
+            for $loops {
+              let line = i * line_step - line_pad + y * line_apart
+              let pixel = j * pixel_step - pixel_pad + x * pixel_apart
+              local inside: bool = within(0 <= line < lines, 0 <= pixel < pixels)
+              $add
+            }
+            let at = $at
+            if (index(adds) != index(0)) {
+              sum = (sum + %other[at])
+            }
+            local low: f32 = cast(i32(index(low % 65536 * 65536)), f32, bits)
+            local high: f32 = cast(i32(index(high % 65536 * 65536)), f32, bits)
+            %out[at] = min(max(sum, low), high)
+          }
+        }""",
+        {"scratch": "", **parts}, table="raot_convolve",
+    )
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from relax_aot.ir.loops import Load, call_micro
 from relax_aot.ir.types import DType
-from relax_aot.microkernels import micro_kernel
+from relax_aot.microkernels import micro_kernels
 from relax_aot.scheduling.contraction import Weighted, step_of, stride
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.weighted import (
@@ -70,10 +70,9 @@ raot_toy_rows(int32_t *sums, const int8_t *x, const int8_t *weights, const int32
 
 #endif
 """
-ROWS = micro_kernel(
+(ROWS,) = micro_kernels(
     "toy.h",
-    "rows 1..~5, row_step depth.., depth 1..~40, blocks 1..~4, %start -100000..100000",
-    """
+    """rows 1..~5, row_step depth.., depth 1..~40, blocks 1..~4, %start -100000..100000
     kernel @raot_toy_rows(
       %x: i8[span(rows * row_step, depth * 1)], %weights: i8[blocks, depth, 4],
       %start: i32[4 * blocks]

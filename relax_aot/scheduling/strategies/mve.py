@@ -18,7 +18,7 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.mve import BLOCK, ROWS, channel_order, stream_bytes
+from relax_aot.microkernels.mve import BLOCK, ROWS, channel_order
 from relax_aot.scheduling.contraction import Weighted, clipped, moved, step_of, stride, symbols_of
 from relax_aot.scheduling.epilogue import (
     Requantization,
@@ -280,7 +280,7 @@ def _emit_pairs(
     size = max(1, min(most, POSITIONS, interval(count, w.bounds)[1]))
     apart = step_of(rest.store, found.channel.variable)
     p = _Pairs(w, found, access, one, rest, pack, lanes, apart, joint, size)
-    words, width = stream_bytes(found.depth) // 4, p.groups * 4 * one.parts
+    words, width = 8 + round_up(found.depth, BLOCK), p.groups * 4 * one.parts
     stream = pack.buffer(w, "groups", DType.I32, (*pack.lead, p.groups, words))
     scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, width))
     w.constant(Packed(stream, lambda data: _stream(p, data)))
