@@ -131,13 +131,21 @@ def _factor(expr: Expr) -> Factor | None:
 
 
 def number_of(expr: Expr) -> int | None:
-    """The value of an integer that is written in the code, cast or not."""
-    if isinstance(expr, Cast) and expr.dtype is DType.I32 and expr.mode != "bits":
-        return number_of(expr.value)
-    if isinstance(expr, Lit) and expr.dtype.is_int:
-        low, high = DType.I32.limits
-        return whole(expr.value) if low <= expr.value <= high else None
-    return None
+    """The value of an integer that is written in the code, where nothing wraps."""
+    match expr:
+        case Lit(literal) if expr.dtype.is_int:
+            found: int | None = whole(literal)
+        case Cast(inner) if expr.dtype.is_int and expr.mode != "bits":
+            found = number_of(inner)
+        case Binary("+" | "-" | "*" as op, left, right) if expr.dtype.is_int:
+            a, b = number_of(left), number_of(right)
+            if a is None or b is None:
+                return None
+            found = a + b if op == "+" else a - b if op == "-" else a * b
+        case _:
+            return None
+    low, high = expr.dtype.limits
+    return found if found is not None and low <= found <= high else None
 
 
 # Loads
@@ -277,6 +285,14 @@ class Weighted:
     def clipped(self) -> bool:
         """Whether some window is clipped at a border."""
         return any(clipped(loop) for loop in self.reductions)
+
+    @property
+    def only_store(self) -> Store | None:
+        """The statement after the sum, where that is one store."""
+        match self.after:
+            case (Store() as store,):
+                return store
+        return None
 
     @property
     def store(self) -> Store:

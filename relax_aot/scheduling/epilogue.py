@@ -7,8 +7,9 @@ as TensorFlow Lite does).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from relax_aot.ir.loops import (
     Local,
     Stmt,
     Store,
+    binary,
     expressions,
 )
 from relax_aot.ir.parameters import Parameter, surely, whole
@@ -41,9 +43,8 @@ GREATEST_ZERO = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """The accumulator times `scale` as an 8-bit value of `low..high`. `form`: f32, fixed,
-    nearest, twice or above. `down`: the shift of a fixed product; else the shift of its upper
-    half, without the last position."""
+    """The accumulator times `scale` as an 8-bit value of `low..high`. `form`: f32, nearest, twice
+    or above. `down`: the shift of the upper half of a product, without the last position."""
 
     form: str
     scale: Expr
@@ -82,12 +83,12 @@ class Requantization:
         load. Shifts that are read are 33 to 62 (ops/requantize.py)."""
         if self.down is None:
             return 0
-        number, more = wide_number(self.down), 0 if self.form == "fixed" else 33
+        number = number_of(self.down)
         if number is not None:
-            return number + more if 32 < number + more <= GREATEST_SHIFT else None
+            return number + 33 if 0 <= number <= GREATEST_SHIFT - 33 else None
         match self.down:
             case Binary("-", Load() as shift, taken) if shift.dtype is DType.I32:
-                return shift if wide_number(taken) == more == 33 else None
+                return shift if number_of(taken) == 33 else None
         return None
 
     @property
@@ -114,7 +115,7 @@ def by_channel(
     and differ by channel alone, clipping included."""
     after = _inlined(found.after)
     result = _split(found, (after,)) if after is not None else None
-    if result is None or result[0].form == "fixed":
+    if result is None:
         return None
     one, rest = result
     parts = (one.scale, *(() if one.down is None else (one.down,)))
@@ -186,116 +187,73 @@ def _tighter(outer: int, inner: int, which: Callable[[int, int], int]) -> int:
 # The forms
 
 
+Holes = Mapping[str, Expr]
+SUM, SCALE, SHIFT, ODD = (Local(name, DType.I32) for name in ("sum", "scale", "shift", "odd"))
+FACTOR = Local("scale", DType.F32)
+
+
+def _forms() -> dict[str, Expr]:
+    product = Cast(SUM, DType.I64) * Cast(SCALE, DType.I64)
+    doubled = Cast(binary(">>", product + (1 << 30), 31), DType.I32)
+    lower = binary(">>", doubled + binary(">>", doubled, 31), SHIFT)
+    upper = binary(">>", Cast(binary(">>", product, 32), DType.I32), SHIFT)
+    rounded = Apply("rint", (Cast(SUM, DType.F32) * FACTOR,))
+    return {
+        "f32": Cast(rounded, DType.I32, "saturate"),
+        "twice": binary(">>", lower + 1, 1),
+        "nearest": binary(">>", upper + ODD, 1),
+    }
+
+
+FORMS = _forms()
+"""The patterns of accumulators times a scale. The zero point follows, but for `nearest`: there the
+odd number is twice the zero point and one, which rounds the product half up."""
+
+
+def matched(pattern: Expr, expr: Expr, holes: Holes) -> Holes | None:
+    """What stands in `expr` for each local of the pattern, added to `holes`; None where they
+    differ. Numbers may be written in any way, and operands of sums and products exchanged."""
+    while isinstance(expr, Cast) and expr.dtype is expr.value.dtype:
+        expr = expr.value
+    match pattern, expr:
+        case Local(name), _:
+            same = expr.dtype is pattern.dtype and holes.get(name, expr) == expr
+            return {**holes, name: expr} if same else None
+        case Lit(), _:
+            return holes if number_of(expr) == pattern.value else None
+        case Cast(), Cast() if (pattern.dtype, pattern.mode) == (expr.dtype, expr.mode):
+            return matched(pattern.value, expr.value, holes)
+        case Apply(name, (inner,)), Apply(other, (value,)) if name == other:
+            return matched(inner, value, holes)
+        case Binary(op, left, right), Binary(other) if op == other:
+            orders = ((expr.left, expr.right), (expr.right, expr.left))
+            for a, b in orders if op in "+*" else orders[:1]:
+                first = matched(left, a, holes)
+                both = None if first is None else matched(right, b, first)
+                if both is not None:
+                    return both
+    return None
+
+
 def _byte_of(expr: Expr, total: Local) -> Requantization | None:
     if not isinstance(expr, Cast) or expr.dtype not in BYTES or expr.mode != "saturate":
         return None
-    value, zero = expr.value, 0
-    match value:
+    choices = [(expr.value, 0)]
+    match expr.value:
         case Binary("+", inner, literal) if (number := number_of(literal)) is not None:
-            value, zero = inner, number
-    found = _float(value, total) or _fixed(value, total) or _twice(value, total)
-    found = replace(found, zero=zero) if found else _nearest(expr.value, total)
-    if found is None or not -GREATEST_ZERO < found.zero < GREATEST_ZERO:
-        return None
-    low, high = expr.dtype.limits
-    return replace(found, low=low, high=high, dtype=expr.dtype)
-
-
-def _float(expr: Expr, total: Local) -> Requantization | None:
-    """rint(float(sum) * scale) as an integer; neither NaN nor overflow is possible."""
-    match expr:
-        case Cast(Cast(Apply("rint", (Binary("*", left, right),)), DType.I32, "saturate"), _):
-            for a, b in ((left, right), (right, left)):
-                if a == Cast(total, DType.F32) and b.dtype is DType.F32:
-                    return Requantization("f32", b)
-    return None
-
-
-def _product(expr: Expr, total: Local) -> Expr | None:
-    """The multiplier of the sum, in 64 bits."""
-    match expr:
-        case Binary("*", left, right):
-            for a, b in ((left, right), (right, left)):
-                if a == Cast(total, DType.I64) and isinstance(b, Cast) and b.dtype is DType.I64:
-                    return b.value if b.value.dtype is DType.I32 else None
-    return None
-
-
-def _fixed(expr: Expr, total: Local) -> Requantization | None:
-    """(sum * scale + half) >> shift in 64 bits."""
-    match expr:
-        case Cast(Binary(">>", Binary("+", product, half), by), DType.I32, "wrap"):
-            factor, shift = _product(product, total), wide_number(by)
-            if factor is None or shift is None or not 32 < shift <= GREATEST_SHIFT:
-                return None
-            return (
-                Requantization("fixed", factor, by)
-                if wide_number(half) == 1 << (shift - 1)
-                else None
-            )
-    return None
-
-
-def _nearest(expr: Expr, total: Local) -> Requantization | None:
-    """((high >> (shift - 33)) + (2 * zero + 1)) >> 1 is high / 2^(shift - 32), rounded half up,
-    plus zero; high is the upper half of the product."""
-    match expr:
-        case Binary(
-            ">>",
-            Binary(
-                "+",
-                Binary(">>", Cast(Binary(">>", product, by), DType.I32, "wrap"), down),
-                twice,
-            ),
-            one,
-        ):
-            factor, odd = _product(product, total), wide_number(twice)
-            known = wide_number(by) == 32 and wide_number(one) == 1
-            if factor is None or odd is None or odd % 2 == 0 or not known:
-                return None
-            return Requantization("nearest", factor, down, odd // 2)
-    return None
-
-
-def _twice(expr: Expr, total: Local) -> Requantization | None:
-    """((lower >> shift) + 1) >> 1, where lower is the doubled upper half, rounded, minus one
-    where it is negative."""
-    match expr:
-        case Binary(">>", Binary("+", Binary(">>", lower, down), first), second):
-            pass
-        case _:
-            return None
-    match lower:
-        case Binary("+", whole, Binary(">>", again, sign)) if whole == again:
-            pass
-        case _:
-            return None
-    match whole:
-        case Cast(Binary(">>", Binary("+", product, half), by), DType.I32, "wrap"):
-            factor = _product(product, total)
-            numbers = [wide_number(part) for part in (first, second, sign, half, by)]
-            if factor is not None and numbers == [1, 1, 31, 1 << 30, 31]:
-                return Requantization("twice", factor, down)
-    return None
-
-
-def wide_number(expr: Expr) -> int | None:
-    """The value of an integer that is written in the code, where nothing wraps."""
-    match expr:
-        case Lit(value, dtype) if dtype.is_int:
-            return whole(value)
-        case Cast(value) if expr.dtype.is_int and expr.mode == "wrap":
-            return wide_number(value)
-        case Binary(op, left, right) if op in ("<<", "+", "-", "*") and expr.dtype.is_int:
-            a, b = wide_number(left), wide_number(right)
-            if a is None or b is None or (op == "<<" and not 0 <= b < 63):
-                return None
-            if op == "<<":
-                found = a << b
-            else:
-                found = a + b if op == "+" else a - b if op == "-" else a * b
-            low, high = expr.dtype.limits
-            return found if low <= found <= high else None
+            choices.append((inner, number))
+    for (form, pattern), (value, zero) in product(FORMS.items(), choices):
+        found = matched(pattern, value, {"sum": total})
+        if found is None:
+            continue
+        if form == "nearest":
+            odd = number_of(found["odd"])
+            if value is not expr.value or odd is None or odd % 2 == 0:
+                continue
+            zero = odd // 2
+        if -GREATEST_ZERO < zero < GREATEST_ZERO:
+            parts = (found["scale"], found.get("shift"), zero, *expr.dtype.limits, expr.dtype)
+            return Requantization(form, *parts)
     return None
 
 
@@ -304,11 +262,8 @@ def wide_number(expr: Expr) -> int | None:
 
 def direct_store(rest: Weighted) -> Store | None:
     """The store of a contraction whose 8-bit value is the result itself."""
-    if len(rest.after) != 1 or not isinstance(rest.after[0], Store):
-        return None
-    store = rest.after[0]
-    same = store.value == rest.sum and store.buffer.dtype is rest.sum.dtype
-    return store if rest.sum in STAGED.values() and same else None
+    store = rest.only_store
+    return store if store and rest.sum in STAGED.values() and store.value == rest.sum else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,41 +278,26 @@ class QuantizedAdd:
     shift: int
 
 
+def _added() -> Expr:
+    by, by_other, more = (Local(name, DType.I32) for name in ("by", "by_other", "more"))
+    own, other = (Cast(Local(name, DType.I8), DType.I32) for name in ("own", "other"))
+    total = binary(">>", own * by + other * by_other + more, SHIFT)
+    return Cast(total, DType.I8, "saturate")
+
+
+ADDED = _added()
+
+
 def quantized_add(rest: Weighted) -> QuantizedAdd | None:
     """The addition of another quantized value to the 8-bit value."""
-    if len(rest.after) != 1 or not isinstance(rest.after[0], Store):
+    store = rest.only_store
+    found = matched(ADDED, store.value, {"own": STAGED[DType.I8]}) if store else None
+    if store is None or found is None or not isinstance(found["other"], Load):
         return None
-    store = rest.after[0]
-    match store.value:
-        case Cast(Cast(shifted, DType.I32, "saturate"), DType.I8, "saturate"):
-            pass
-        case Cast(shifted, DType.I8, "saturate"):
-            pass
-        case _:
-            return None
-    match shifted:
-        case Binary(">>", Binary("+", Binary("+", first, second), constant), by):
-            left, right = _scaled(first), _scaled(second)
-        case _:
-            return None
-    more, shift = number_of(constant), number_of(by)
-    if left is None or right is None or more is None or shift is None or not 0 < shift < 32:
-        return None
-    own, other = (left, right) if left[0] == STAGED[DType.I8] else (right, left)
-    if own[0] != STAGED[DType.I8] or not isinstance(other[0], Load):
-        return None
-    return QuantizedAdd(store, other[0], own[1], other[1], more, shift)
-
-
-def _scaled(expr: Expr) -> tuple[Expr, int] | None:
-    """A signed byte times a literal, in 32 bits."""
-    match expr:
-        case Binary("*", value, factor) if expr.dtype is DType.I32:
-            number = number_of(factor)
-            while isinstance(value, Cast) and value.dtype is DType.I32 and value.mode == "wrap":
-                value = value.value
-            return (value, number) if number is not None and value.dtype is DType.I8 else None
-    return None
+    numbers = [number_of(found[name]) for name in ("by", "by_other", "more", "shift")]
+    known = [number for number in numbers if number is not None]
+    fits = len(known) == len(numbers) and 0 < known[-1] < 32
+    return QuantizedAdd(store, found["other"], *known) if fits else None
 
 
 # Tables of multipliers and shifts
