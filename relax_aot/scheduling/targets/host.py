@@ -3,12 +3,27 @@
 Tiles of 16-bit pairs do not saturate, as VPMADDUBSW on bytes would.
 """
 
-from relax_aot.scheduling.strategies.dot_channels import DOT2_I16, channels_of, depthwise_channels
+from relax_aot.scheduling.strategies.dot_channels import (
+    DOT2_I16,
+    Form,
+    channels_of,
+    depthwise_channels,
+)
 from relax_aot.scheduling.strategies.dot_positions import positions_of
 from relax_aot.scheduling.strategies.f32_im2col import im2col
 from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
 from relax_aot.scheduling.strategies.f32_tiles import tiles
-from relax_aot.scheduling.targets import Target
+from relax_aot.scheduling.targets import Strategy, Target
+
+
+def dot_products(form: Form) -> tuple[Strategy, ...]:
+    return (
+        depthwise_channels,
+        channels_of(form, strided=False),
+        positions_of(form),
+        channels_of(form, strided=True),
+    )
+
 
 TARGET = Target(
     "host",
@@ -22,11 +37,6 @@ TARGET = Target(
     rows=24,
     panel=1 << 18,
     strip=1 << 13,
-    strategies=(
-        depthwise_channels,
-        channels_of(DOT2_I16, strided=False),
-        positions_of(DOT2_I16),
-        channels_of(DOT2_I16, strided=True),
-    ),
+    strategies=dot_products(DOT2_I16),
     floats=(padded_rows, im2col, tiles),
 )
