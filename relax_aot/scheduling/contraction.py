@@ -273,6 +273,11 @@ class Weighted:
         return 1 if self.channel is None else self.channel.stop.constant
 
     @property
+    def own(self) -> str:
+        """The variable of the channel; empty without channels."""
+        return "" if self.channel is None else self.channel.variable
+
+    @property
     def unsigned(self) -> bool:
         return self.x.dtype is DType.U8
 

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Array
 from relax_aot.ir.layout import Layout
 from relax_aot.ir.loops import Buffer, Expr, For, Load, Store, expressions
@@ -46,6 +46,11 @@ def flip_of(found: Weighted) -> int:
 def has_depth(found: Weighted, constants: frozenset[str]) -> bool:
     """Whether sums are long enough, and start with numbers that are known for each channel."""
     return found.depth >= LEAST_DEPTH and known_by_channel(found.start, found, constants)
+
+
+def most_of(extent: Dim, bounds: Bounds) -> int:
+    """The greatest value of an extent, one at least."""
+    return max(interval(extent, bounds)[1], 1)
 
 
 # Output positions

@@ -13,7 +13,7 @@ from math import prod
 
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, ceildiv, dim_max, dim_min
 from relax_aot.ir.loops import For, Load
-from relax_aot.scheduling.contraction import Weighted
+from relax_aot.scheduling.contraction import Weighted, moved
 from relax_aot.scheduling.nest import coefficient
 
 
@@ -195,6 +195,10 @@ class Axis:
         return True
 
 
+LINE = Axis(-1, None, None, 1, 1, 1, 0, Dim.of(1), Dim.of(0))
+"""The only line of an image without lines."""
+
+
 def axis_at(load: Load, at: int, loop: For | None, reduction: For | None, taps: int) -> Axis | None:
     """The axis `at` of what is loaded; None where its index is no sum of these loops."""
     dim = load.index[at]
@@ -237,8 +241,9 @@ def window_axes(found: Weighted) -> tuple[Axis, Axis] | None:
     return known if fits and all(axis.dilation == 1 for axis in known) else None
 
 
-def image_of(load: Load, axes: Sequence[Axis]) -> Load:
+def image_of(found: Weighted, axes: Sequence[Axis]) -> Load:
     """The first element of the image that windows move over."""
-    at = {axis.variable: Dim.of(0) for axis in axes}
-    at |= {axis.tap: Dim.of(axis.before) for axis in axes}
-    return Load(load.buffer, tuple(dim.substitute(at) for dim in load.index))
+    own = {axis.dimension for axis in axes}
+    load = moved(found.x, {loop.variable: Dim.of(0) for loop in found.reductions})
+    index = (Dim.of(0) if at in own else dim for at, dim in enumerate(load.index))
+    return Load(load.buffer, tuple(index))

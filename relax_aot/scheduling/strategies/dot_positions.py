@@ -13,13 +13,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from relax_aot.ir.dims import Dim, interval, simplify
+from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
+from relax_aot.ir.loops import Buffer, Declare, For, Load, Store
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.dot2 import COLUMNS
-from relax_aot.scheduling.contraction import BYTES, Weighted, moved, step_of, stride
-from relax_aot.scheduling.dot_memory import Grid, Positions, allocate, grid_of, strip_shape
+from relax_aot.microkernels.dot2 import COLUMNS, EIGHT
+from relax_aot.scheduling.contraction import (
+    BYTES,
+    Weighted,
+    clipped,
+    indexed_by,
+    moved,
+    step_of,
+    stride,
+)
 from relax_aot.scheduling.epilogue import Requantization, direct_store, requantized
 from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
@@ -31,102 +38,268 @@ from relax_aot.scheduling.weighted import (
     flip_of,
     has_depth,
     in_place,
+    most_of,
     rescale,
     shared_by,
 )
+from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
 NARROW = 12
 """Lines shorter than this are finished as one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Positions that are done at once: `high` lines from `line` on, `wide` positions from
-    `first`; lines lie `pitch` apart among the sums."""
-
-    line: Dim
-    high: Dim
-    first: Dim
-    wide: Dim
-    pitch: Dim
-
-    @property
-    def positions(self) -> Dim:
-        return (self.high - 1) * self.pitch + self.wide
+MOST_BYTES = 5120
+"""Of 8-bit values that wait for their lines."""
+MOST_SUMS = 2048
+"""Sums that are kept at once, where they become no bytes."""
+MOST_POSITIONS = 256
+MOST_CHANNELS = 16
+"""Of which sums are kept until they are bytes."""
 
 
 def positions_of(form: Form) -> Strategy:
     """Tiles or shifted strips along positions."""
 
     def match(found: Weighted, w: Writer, context: Context) -> Emit | None:
-        grid = grid_of(found)
+        grid = _grid_of(found)
         if grid is None or not form.takes(found) or not has_depth(found, context.constants):
             return None
-        return lambda: _emit(w, found, grid, form)
+        return lambda: _Positions(found, w, grid, form).emit()
 
     return match
 
 
-def _emit(w: Writer, found: Weighted, grid: Grid, form: Form) -> None:
-    own = (grid.deep, *(axis.reduction for axis in grid.axes))
-    order = [found.reductions.index(loop) for loop in own if loop is not None]
-    pack = Weights(found, shared_by(found, (found.w, found.start)), order)
-    if found.channel is not None:
-        weights = pack.packed_matrix(w, "rows", form.dtype, (1, form.group))
-        bias = pack.packed_starts(w, flip_of(found) if form == DOT4_I8 else 0)
-    else:
-        weights = pack.packed_matrix(w, "taps", DType.I16, (1, 2))
-        bias = pack.packed_starts(w, 0)
-    p = Positions(found, w, grid, form, pack, weights, bias, _requantized(found, grid))
-    loops = [*found.shared, *grid.outer]
-    with w.block() as body, w.nest(loops):
-        allocate(p)
-        _blocks(p)
-    _offsets(p)
-    w.add(*body)
-    w.in_place = _in_place(p, loops)
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Loops over positions as lines of positions, and the reduction that is along neither:
+    `planes` of the image, `plane_step` apart. `direct`: the image is read in place."""
+
+    outer: tuple[For, ...]
+    down: Axis
+    across: Axis
+    reductions: tuple[For, ...]
+    planes: int
+    plane_step: Dim
+    direct: bool
 
 
-def _requantized(found: Weighted, grid: Grid) -> tuple[Requantization, Weighted] | None:
-    """The epilogue, where it is the same at all positions."""
-    result = requantized(found)
-    if result is None:
+def _grid_of(found: Weighted) -> _Grid | None:
+    axes = [_axis(found, loop) for loop in found.positions[-2:]]
+    if not axes or axes[-1] is None:
         return None
-    names = {axis.variable for axis in grid.axes}
-    own = found.channel.variable if found.channel is not None else ""
-    for load in result[0].loads:
-        step = stride(load, own) if own else ZERO
-        if step not in (ZERO, ONE) or any(stride(load, name) != 0 for name in names):
-            return None
-    return result
+    across, down = axes[-1], (axes[0] if len(axes) > 1 else None) or LINE
+    along = [axis.reduction for axis in (down, across) if axis.reduction is not None]
+    deep = [loop for loop in found.reductions if loop not in along]
+    if len(deep) > 1 or any(clipped(loop) for loop in deep):
+        return None
+    outer = tuple(loop for loop in found.positions if loop not in (down.loop, across.loop))
+    direct = across.reduction is None and across.stride == 1 and across.step == 1
+    if direct and down.loop is not None:
+        direct = down.reduction is None and down.step * down.stride == across.positions
+    planes = found.counts[found.reductions.index(deep[0])] if deep else 1
+    step = step_of(found.x, deep[0].variable) if deep else ZERO
+    return _Grid(outer, down, across, (*deep, *along), planes, step, direct)
 
 
-def _in_place(p: Positions, loops: list[For]) -> tuple[tuple[str, str], ...]:
+def _axis(found: Weighted, loop: For) -> Axis | None:
+    axis = axis_of(found.x, loop, found.reductions, found.counts)
+    known = axis is not None and axis.clips in ((False, False), (True, True)) and axis.step != 0
+    return axis if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Positions that are done at once: `high` lines from `line` on, `wide` positions from
+    `first`, `count` with those between lines."""
+
+    line: Dim
+    high: Dim
+    first: Dim
+    wide: Dim
+    count: Dim
+
+
+class _Positions:
+    """`wide` positions are done at once, of `lines` lines or of one, `pitch` apart; `room` for
+    all of them, and for sums of `high` channels that become bytes."""
+
+    def __init__(self, found: Weighted, w: Writer, grid: _Grid, form: Form) -> None:
+        self.found, self.w, self.grid, self.form = found, w, grid, form
+        self.tiled = found.channel is not None
+        self.line, self.position = grid.down.variable, grid.across.variable
+        order = [found.reductions.index(loop) for loop in grid.reductions]
+        self.pack = Weights(found, shared_by(found, (found.w, found.start)), order)
+        tile = ("rows", form.dtype, form.group) if self.tiled else ("taps", DType.I16, 2)
+        self.weights = self.pack.packed_matrix(w, *tile[:2], (1, tile[2]))
+        flip = flip_of(found) if self.tiled and form == DOT4_I8 else 0
+        self.bias = self.pack.packed_starts(w, flip)
+        self.result = self._requantized()
+
+    def _requantized(self) -> tuple[Requantization, Weighted] | None:
+        """The epilogue, where it is the same at all positions."""
+        result, own = requantized(self.found), self.found.own
+        for load in result[0].loads if result else ():
+            steps = [stride(load, name) for name in (self.line, self.position, own)]
+            if steps[0] != 0 or steps[1] != 0 or steps[2] not in (ZERO, ONE):
+                return None
+        return result
+
+    def emit(self) -> None:
+        w, loops = self.w, [*self.found.shared, *self.grid.outer]
+        with w.block() as body, w.nest(loops):
+            self.allocate()
+            _blocks(self)
+        _offsets(self)
+        w.add(*body)
+        w.in_place = _in_place(self, loops)
+
+    # Memory
+
+    def allocate(self) -> None:
+        """How many lines and positions are done at once, and the memory that they take."""
+        found, w, grid, across = self.found, self.w, self.grid, self.grid.across.positions
+        self.pitch = across if grid.direct else across + grid.across.overlap
+        self.wide = self._most()
+        self.lines = self._line_count()
+        longest = most_of(across, w.bounds.open)
+        self.whole = self.lines > 1 or longest <= self.wide
+        self.room = Dim.of(round_up(min(self.wide, longest), COLUMNS))
+        if self.lines > 1:
+            spare = EIGHT if self.result is None or not self.tiled else 0
+            several = (self.lines - 1) * self.pitch + across + spare
+            self.room = simplify(ceildiv(several, COLUMNS) * COLUMNS, w.bounds)
+        self.high = min(found.channels, MOST_CHANNELS)
+        bytes_ = self.tiled and self.result is not None
+        shape = (self.high, COLUMNS) if bytes_ else (found.channels, self.room)
+        self.sums = w.buffer("sums", DType.I32, *shape)
+        self.offsets = w.buffer("offsets", DType.I32, found.depth)
+        if self.tiled:
+            group = self.form.group
+            steps = round_up(found.depth, group) // group
+            self.panel = w.buffer("panel", self.form.dtype, steps, COLUMNS, group)
+        if not grid.direct:
+            size = prod(self.strip_shape(self.lines), start=ONE) + COLUMNS
+            self.strip = w.buffer("strip", found.x.dtype, size)
+
+    def _most(self) -> int:
+        """Positions that are done at once."""
+        direct = self.result is not None and self.grid.direct and direct_store(self.result[1])
+        if not self.tiled or direct:
+            return MOST_POSITIONS
+        kept = MOST_SUMS if self.result is None else MOST_BYTES
+        most = min(kept // self.found.channels // COLUMNS * COLUMNS, MOST_POSITIONS)
+        return max(most, COLUMNS)
+
+    def _line_count(self) -> int:
+        """As few lines at once as need hardly more tiles than the best number does."""
+        grid, bounds = self.grid, self.w.bounds
+        longest, widest = (most_of(dim, bounds) for dim in (self.pitch, grid.across.positions))
+        tallest = most_of(grid.down.positions, bounds)
+        most = max(1, min(tallest, self.wide // longest))
+        if grid.direct:
+            return most
+
+        def work(lines: int) -> int:
+            """The cost of an image, about in instructions."""
+            tiles = -(-((lines - 1) * longest + widest) // COLUMNS)
+            tiles = tiles * self.found.depth * (5 * self.found.channels + 8) // 2
+            *planes, high, _ = self.strip_shape(lines)
+            strip = prod(planes, start=high).constant * (20 + longest // 4)
+            return -(-tallest // lines) * (tiles + strip)
+
+        best = min(map(work, range(1, most + 1)))
+        return next(lines for lines in range(1, most + 1) if 20 * work(lines) <= 21 * best)
+
+    def strip_shape(self, high: int) -> tuple[Dim, ...]:
+        """Planes, phases of rows and of columns, lines, positions; for `high` lines."""
+        grid, down = self.grid, self.grid.down
+        lines = high + down.overlap
+        return (*map(Dim.of, (grid.planes, down.phases, grid.across.phases, lines)), self.pitch)
+
+    # Sums
+
+    def _source(self, block: _Block, first: Dim) -> tuple[Load, Dim]:
+        """The first tap of position `first` of a block, and how much may be read there."""
+        grid, found, at = self.grid, self.found, block.first + first
+        if not grid.direct:
+            return Load(self.strip, (at,)), self.strip.shape[0] - at
+        origin = {loop.variable: ZERO for loop in found.reductions}
+        origin |= {grid.down.variable: block.line, grid.across.variable: at}
+        rest = (grid.down.positions - block.line - 1) * self.pitch + grid.across.positions - at
+        return moved(found.x, origin), rest + grid.plane_step * (grid.planes - 1)
+
+    def sums_of(self, block: _Block) -> None:
+        if self.tiled:
+            with self.panels(block) as (first, columns):
+                self.multiply(ZERO, Dim.of(self.found.channels), first, columns)
+            return
+        source, extent = self._source(block, ZERO)
+        self.w.micro(
+            f"raot_depthwise_positions_{self.found.suffix}", sums=self.sums, strip=source,
+            offsets=self.offsets, weights=self.pack.first(self.weights),
+            bias=self.pack.first(self.bias), taps=self.found.depth,
+            positions=simplify(block.count, self.w.bounds), extent=extent,
+        )  # fmt: skip
+
+    @contextmanager
+    def panels(self, block: _Block) -> Iterator[tuple[Dim, Dim]]:
+        """Panels of the positions of a block, gathered."""
+        with self.w.tiles(("tile", "columns"), block.count, COLUMNS) as (first, columns):
+            source, extent = self._source(block, first)
+            self.w.micro(
+                f"raot_panel_{self.form.suffix}_{self.found.suffix}", panel=self.panel,
+                image=source, offsets=self.offsets, depth=self.found.depth, columns=columns,
+                extent=extent,
+            )  # fmt: skip
+            yield first, columns
+
+    def multiply(self, channel: Dim, channels: Dim, first: Dim, columns: Dim) -> None:
+        """Sums of some channels at the positions of the panel, from position `first` on."""
+        self.w.micro(
+            f"raot_{self.form.suffix}", sums=Load(self.sums, (ZERO, first)),
+            left=self.pack.first(self.weights, channel), right=self.panel,
+            bias=self.pack.first(self.bias, channel), rows=channels, columns=columns,
+            depth=round_up(self.found.depth, self.form.group), sum_step=self.sums.shape[1],
+            bias_row=ONE, bias_column=ZERO,
+        )  # fmt: skip
+
+    @contextmanager
+    def channels(self) -> Iterator[tuple[Dim, dict[str, Dim]]]:
+        """A loop over channels, if any; yields the channel and the variable's value."""
+        own = self.found.channel
+        if own is None:
+            yield ZERO, {}
+            return
+        with self.w.range(own.variable, own.stop) as channel:
+            yield channel, {own.variable: channel}
+
+    def begin(self, block: _Block, channel: Dim = ZERO) -> dict[str, Dim]:
+        """The values of the nest's variables at the first position of a block."""
+        return {self.position: block.first, self.line: block.line, self.found.own: channel}
+
+
+def _in_place(p: _Positions, loops: list[For]) -> tuple[tuple[str, str], ...]:
     """For windows that are the position itself, or a strip of whole images."""
-    down, bounds = p.grid.down, p.w.bounds.open
-    if p.grid.direct:
-        own = [axis.loop for axis in p.grid.axes]
+    grid, down = p.grid, p.grid.down
+    if grid.direct:
+        own = (down.loop, grid.across.loop)
         return in_place(p.found, [*loops, *(loop for loop in own if loop is not None)])
-    whole = down is not None and interval(down.positions, bounds)[1] <= p.lines
-    return in_place(p.found, loops) if whole else ()
+    rows = interval(down.positions, p.w.bounds.open)[1]
+    return in_place(p.found, loops) if down.loop and rows <= p.lines else ()
 
 
-def _offsets(p: Positions) -> None:
+def _offsets(p: _Positions) -> None:
     """The distance of each tap of a window from its first element."""
     grid, down, across = p.grid, p.grid.down, p.grid.across
-    shape = strip_shape(p, p.lines)
-    rows, columns = (1, 1, 1), (1, 1, 1)
-    steps = [step_of(p.found.x, grid.deep.variable) if grid.deep else ZERO, *[ZERO] * 3]
-    if not grid.direct:
-        columns = (across.taps, across.dilation, across.stride)
+    shape = p.strip_shape(p.lines)
+    steps = [grid.plane_step, ZERO, ZERO, ZERO]
+    if grid.direct:
+        down = across = LINE
+    else:
         steps = [prod(shape[at + 1 :], start=ONE) for at in range(4)]
-        if down is not None:
-            rows = (down.taps, down.dilation, down.stride)
     p.w.micro(
-        "raot_tap_offsets", offsets=p.offsets, channels=shape[0], rows=rows[0],
-        columns=columns[0], row_dilation=rows[1], column_dilation=columns[1],
-        row_stride=rows[2], column_stride=columns[2], channel_step=steps[0],
+        "raot_tap_offsets", offsets=p.offsets, channels=shape[0], rows=down.taps,
+        columns=across.taps, row_dilation=down.dilation, column_dilation=across.dilation,
+        row_stride=down.stride, column_stride=across.stride, channel_step=steps[0],
         row_phase_step=steps[1], column_phase_step=steps[2], line_step=steps[3],
     )  # fmt: skip
 
@@ -134,270 +307,153 @@ def _offsets(p: Positions) -> None:
 # Loops
 
 
-def _blocks(p: Positions) -> None:
-    down, w = p.grid.down, p.w
-    if down is None:
-        _pieces(p, ZERO, ONE)
-        return
-    with w.tiles(("block", "high"), down.positions, p.lines) as (line, high):
-        _pieces(p, line, high)
+def _blocks(p: _Positions) -> None:
+    """Some lines at a time: all of them, or pieces of one."""
+    w, across = p.w, p.grid.across.positions
+    with w.tiles(("block", "high"), p.grid.down.positions, p.lines) as (line, high):
+        if not p.grid.direct:
+            _fill_strip(p, line)
+        if p.whole:
+            count = (high - 1) * p.pitch + across
+            _emit_block(p, _Block(line, high, ZERO, across, count))
+            return
+        with w.tiles(("piece", "wide"), across, p.wide) as (first, wide):
+            _emit_block(p, _Block(line, ONE, first, wide, wide))
 
 
-def _pieces(p: Positions, line: Dim, high: Dim) -> None:
-    """All of some lines, or pieces of one."""
-    across, w = p.grid.across.positions, p.w
-    if not p.grid.direct:
-        _fill_strip(p, line)
-    if p.lines > 1 or p.widest <= p.wide:
-        _block(p, _Block(line, high, ZERO, across, p.pitch))
-        return
-    with w.tiles(("piece", "wide"), across, p.wide) as (first, wide):
-        _block(p, _Block(line, ONE, first, wide, p.pitch))
-
-
-def _fill_strip(p: Positions, line: Dim) -> None:
+def _fill_strip(p: _Positions, line: Dim) -> None:
     """Copies the lines of the windows of some lines of positions, with their border."""
     found, grid, down, across = p.found, p.grid, p.grid.down, p.grid.across
     names = ("channels", "row_phases", "column_phases", "lines", "positions")
-    top = ZERO if down is None else line * down.stride - down.before
     p.w.micro(
-        f"raot_padded_rows_{found.suffix}", strip=p.strip, image=_image(p), zero=found.x_zero,
-        row_stride=1 if down is None else down.stride, column_stride=across.stride,
-        top=simplify(top, p.w.bounds), left=-across.before,
-        image_rows=ONE if down is None else down.size, image_columns=across.size,
-        channel_step=step_of(found.x, grid.deep.variable) if grid.deep else ZERO,
-        row_step=ZERO if down is None else down.step, column_step=across.step,
-        **dict(zip(names, strip_shape(p, p.lines), strict=True)),
+        f"raot_padded_rows_{found.suffix}", strip=p.strip, image=image_of(found, (down, across)),
+        zero=found.x_zero, row_stride=down.stride, column_stride=across.stride,
+        top=simplify(line * down.stride - down.before, p.w.bounds), left=-across.before,
+        image_rows=down.size, image_columns=across.size, channel_step=grid.plane_step,
+        row_step=down.step, column_step=across.step,
+        **dict(zip(names, p.strip_shape(p.lines), strict=True)),
     )  # fmt: skip
 
 
-def _image(p: Positions) -> Load:
-    """The first element of the image that the positions lie in."""
-    own = {axis.dimension for axis in p.grid.axes}
-    load = moved(p.found.x, {loop.variable: ZERO for loop in p.found.reductions})
-    index = (ZERO if at in own else dim for at, dim in enumerate(load.index))
-    return Load(load.buffer, tuple(index))
-
-
-def _source(p: Positions, block: _Block, first: Dim) -> tuple[Load, Dim]:
-    """The first tap of position `first` of a block, and how much may be read there."""
-    grid, found = p.grid, p.found
-    if not grid.direct:
-        at = block.first + first
-        return Load(p.strip, (at,)), p.strip.shape[0] - at
-    origin = {loop.variable: ZERO for loop in found.reductions}
-    origin[grid.across.variable] = block.first + first
-    rest = grid.across.positions - block.first - first
-    if grid.down is not None:
-        origin[grid.down.variable] = block.line
-        rest = rest + (grid.down.positions - block.line - 1) * p.pitch
-    if grid.deep is not None:
-        count = found.counts[found.reductions.index(grid.deep)]
-        rest = rest + step_of(found.x, grid.deep.variable) * (count - 1)
-    return moved(found.x, origin), rest
-
-
-def _block(p: Positions, block: _Block) -> None:
-    if p.result is not None:
-        _bytes(p, block, *p.result)
-        return
-    _sums_of(p, block)
-    single = block.high == 1 and p.lines == 1
-    longest = interval(block.pitch, p.w.bounds)[1]
-    store = _uniform(p)
-    if single or store is None or longest >= NARROW:
-        _finish(p, block, p.found, p.sums)
+def _emit_block(p: _Positions, block: _Block) -> None:
+    if p.result is None:
+        p.sums_of(block)
+        store = _uniform(p)
+        if store is not None and p.lines > 1 and interval(p.pitch, p.w.bounds)[1] < NARROW:
+            _finish_lines(p, block, store)
+        else:
+            _finish(p, block, p.found, p.sums)
     else:
-        _finish_lines(p, block, store)
-
-
-# Sums
-
-
-def _sums_of(p: Positions, block: _Block) -> None:
-    if p.tiled:
-        with _panels(p, block) as (first, columns):
-            _multiply(p, ZERO, Dim.of(p.found.channels), first, columns)
-        return
-    source, extent = _source(p, block, ZERO)
-    p.w.micro(
-        f"raot_depthwise_positions_{p.found.suffix}", sums=p.sums, strip=source,
-        offsets=p.offsets, weights=p.pack.first(p.weights),
-        bias=p.pack.first(p.bias), taps=p.found.depth,
-        positions=simplify(block.positions, p.w.bounds), extent=extent,
-    )  # fmt: skip
-
-
-@contextmanager
-def _panels(p: Positions, block: _Block) -> Iterator[tuple[Dim, Dim]]:
-    """Panels of the positions of a block, gathered."""
-    with p.w.tiles(("tile", "columns"), block.positions, COLUMNS) as (first, columns):
-        source, extent = _source(p, block, first)
-        p.w.micro(
-            f"raot_panel_{p.form.suffix}_{p.found.suffix}", panel=p.panel,
-            image=source, offsets=p.offsets, depth=p.found.depth, columns=columns,
-            extent=extent,
-        )  # fmt: skip
-        yield first, columns
-
-
-def _multiply(p: Positions, channel: Dim, channels: Dim, first: Dim, columns: Dim) -> None:
-    """Sums of some channels at the positions of the panel, from position `first` on."""
-    p.w.micro(
-        f"raot_{p.form.suffix}", sums=Load(p.sums, (ZERO, first)),
-        left=p.pack.first(p.weights, channel), right=p.panel,
-        bias=p.pack.first(p.bias, channel), rows=channels, columns=columns,
-        depth=round_up(p.found.depth, p.form.group), sum_step=p.sums.shape[1],
-        bias_row=ONE, bias_column=ZERO,
-    )  # fmt: skip
+        _bytes(p, block, *p.result)
 
 
 # The 8-bit epilogue
 
 
-def _bytes(p: Positions, block: _Block, one: Requantization, rest: Weighted) -> None:
+def _bytes(p: _Positions, block: _Block, one: Requantization, rest: Weighted) -> None:
     """Straight to the result, or staged for the statements that follow."""
-    store, down = direct_store(rest), p.grid.down
-    loops = (p.found.channel, down.loop if down else None, p.grid.across.loop)
-    known = [stride(store, lp.variable) if store and lp else ZERO for lp in loops]
-    apart, line_step = known[0], known[1]
-    if store is None or known[2] != 1 or apart is None or line_step is None:
-        staged = _staged(p, block, one)
-        _finish(p, block, rest, staged)
-        return
-    if p.lines > 1 and not line_step == block.wide == block.pitch:
-        _bytes_by_line(p, block, one, store, line_step)
-        return
+    store, names = direct_store(rest), (p.found.own, p.line, p.position)
+    steps = [stride(store, name) if store else None for name in names]
+    if store is None or steps[0] is None or steps[1] is None or steps[2] != 1:
+        _finish(p, block, rest, _staged(p, block, one))
+    elif p.lines > 1 and not steps[1] == block.wide == p.pitch:
+        _bytes_by_line(p, block, one, store, steps[1])
+    else:
 
-    def out(channel: Dim, position: Dim) -> Load:
-        at = _begin(p, block, channel)
-        line = position // block.pitch if p.lines > 1 else ZERO
-        at[p.grid.across.variable] += position - line * block.pitch
-        if down is not None:
-            at[down.variable] += line
-        return moved(store, at)
+        def out(channel: Dim, at: Dim) -> Load:
+            begin = p.begin(block, channel)
+            lines = at // p.pitch if p.lines > 1 else ZERO
+            begin[p.position] += at - lines * p.pitch
+            begin[p.line] += lines
+            return moved(store, begin)
 
-    _rescale(p, block, one, out, apart)
+        _rescale(p, block, one, out, steps[0])
 
 
-def _begin(p: Positions, block: _Block, channel: Dim) -> dict[str, Dim]:
-    """The values of the nest's variables at the first position of a block."""
-    at = {p.grid.across.variable: block.first}
-    if p.grid.down is not None:
-        at[p.grid.down.variable] = block.line
-    if p.found.channel is not None:
-        at[p.found.channel.variable] = channel
-    return at
-
-
-def _staged(p: Positions, block: _Block, one: Requantization) -> Buffer:
+def _staged(p: _Positions, block: _Block, one: Requantization) -> Buffer:
     staged = p.w.buffer("staged", one.dtype, p.found.channels, p.room)
     _rescale(p, block, one, lambda channel, at: Load(staged, (channel, at)), p.room)
     return staged
 
 
 def _rescale(
-    p: Positions,
-    block: _Block,
-    one: Requantization,
-    out: Callable[[Dim, Dim], Load],
-    apart: Dim,
+    p: _Positions, block: _Block, one: Requantization, out: Callable[[Dim, Dim], Load], apart: Dim
 ) -> None:
     """The bytes of a block. `out`: where that of a channel at a position goes; those of the
     next channel lie `apart` from it."""
-    w, found = p.w, p.found
+    w = p.w
     if not p.tiled:
-        _sums_of(p, block)
-        extents = (ONE, simplify(block.positions, w.bounds))
-        at, none = _begin(p, block, ZERO), (ZERO, ZERO)
-        rescale(w, one, out(ZERO, ZERO), p.sums, extents, none, at, ZERO)
+        p.sums_of(block)
+        extents, steps = (ONE, simplify(block.count, w.bounds)), (ZERO, ZERO)
+        rescale(w, one, out(ZERO, ZERO), p.sums, extents, steps, p.begin(block), ZERO)
         return
-    assert found.channel is not None
-    own = step_of(one.scale_load, found.channel.variable)
-    names = ("group", "channels")
+    own, names = step_of(one.scale_load, p.found.own), ("group", "channels")
     with (
-        _panels(p, block) as (first, columns),
-        w.tiles(names, found.channels, p.high) as (channel, channels),
+        p.panels(block) as (first, columns),
+        w.tiles(names, p.found.channels, p.high) as (channel, channels),
     ):
-        _multiply(p, channel, channels, ZERO, columns)
-        at, steps = _begin(p, block, channel), (apart, Dim.of(COLUMNS))
+        p.multiply(channel, channels, ZERO, columns)
+        at, steps = p.begin(block, channel), (apart, Dim.of(COLUMNS))
         to = out(channel, first)
         rescale(w, one, to, p.sums, (channels, columns), steps, at, own)
 
 
 def _bytes_by_line(
-    p: Positions, block: _Block, one: Requantization, store: Store, line_step: Dim
+    p: _Positions, block: _Block, one: Requantization, store: Store, line_step: Dim
 ) -> None:
     """Lines that are not adjacent in the result."""
-    w, extents, steps = p.w, (block.high, block.wide), (line_step, block.pitch)
-    if not p.tiled:
-        _sums_of(p, block)
-        at = _begin(p, block, ZERO)
-        rescale(w, one, moved(store, at), p.sums, extents, steps, at, ZERO)
+    if p.tiled:
+        staged = _staged(p, block, one)
+        with p.channels() as (channel, _):
+            _copy(p, block, store, channel, Load(staged, (channel, ZERO)))
         return
-    staged = _staged(p, block, one)
-    with _channels(p) as (channel, _):
-        to, source = moved(store, _begin(p, block, channel)), Load(staged, (channel, ZERO))
-        copy_lines(p.w, to, source, extents, steps)
+    p.sums_of(block)
+    at, extents, steps = p.begin(block), (block.high, block.wide), (line_step, p.pitch)
+    rescale(p.w, one, moved(store, at), p.sums, extents, steps, at, ZERO)
 
 
 # Other epilogues
 
 
-@contextmanager
-def _channels(p: Positions) -> Iterator[tuple[Dim, dict[str, Dim]]]:
-    """A loop over channels, if any; yields the channel and the variable's value."""
-    own = p.found.channel
-    if own is None:
-        yield ZERO, {}
-        return
-    with p.w.range(own.variable, own.stop) as channel:
-        yield channel, {own.variable: channel}
-
-
-def _finish(p: Positions, block: _Block, found: Weighted, values: Buffer) -> None:
+def _finish(p: _Positions, block: _Block, found: Weighted, values: Buffer) -> None:
     """The statements that follow, for each of the numbers in a buffer."""
-    w, down, across = p.w, p.grid.down, p.grid.across
-    several = down is not None and p.lines > 1
-    with _channels(p) as (channel, at), ExitStack() as loops:
+    w = p.w
+    with p.channels() as (channel, at), ExitStack() as loops:
         x, y = w.names.fresh("x"), w.names.fresh("y")
-        line = loops.enter_context(w.loop(y, 0, block.high)) if several else ZERO
+        line = loops.enter_context(w.loop(y, 0, block.high)) if p.lines > 1 else ZERO
         place = loops.enter_context(w.loop(x, 0, block.wide))
-        at[across.variable] = block.first + place
-        if down is not None:
-            at[down.variable] = block.line + line
-        value = Load(values, (channel, place + line * block.pitch))
+        at |= {p.position: block.first + place, p.line: block.line + line}
+        value = Load(values, (channel, place + line * p.pitch))
         w.finish(found.after, found.sum, value, at)
 
 
-def _uniform(p: Positions) -> Store | None:
+def _uniform(p: _Positions) -> Store | None:
     """The store of a byte that differs between positions by its sum alone."""
-    names = {axis.variable for axis in p.grid.axes}
-    stores = [stmt for stmt in p.found.after if isinstance(stmt, Store)]
-    if len(stores) != 1 or p.found.after[-1] != stores[0]:
+    *others, store = p.found.after
+    if not isinstance(store, Store) or any(isinstance(stmt, Store) for stmt in others):
         return None
-    read = (expr for stmt in p.found.after for expr in expressions(stmt))
-    if any(isinstance(e, Load) and any(d.symbols & names for d in e.index) for e in read):
-        return None
-    fits = stores[0].buffer.dtype in BYTES and stride(stores[0], p.grid.across.variable) == 1
-    return stores[0] if fits else None
+    values = (stmt.value for stmt in p.found.after if isinstance(stmt, Declare | Store))
+    depends = any(indexed_by(value) & {p.line, p.position} for value in values)
+    fits = store.buffer.dtype in BYTES and stride(store, p.position) == 1
+    return store if fits and not depends else None
 
 
-def _finish_lines(p: Positions, block: _Block, store: Store) -> None:
+def _finish_lines(p: _Positions, block: _Block, store: Store) -> None:
     """All positions of some lines as one row, those between lines included."""
-    w, down, across = p.w, p.grid.down, p.grid.across
-    assert down is not None
-    staged = w.buffer("staged", store.buffer.dtype, p.room)
-    with _channels(p) as (channel, at):
-        with w.range("p", simplify(block.positions, w.bounds)) as at_p:
+    w, staged = p.w, p.w.buffer("staged", store.buffer.dtype, p.room)
+    with p.channels() as (channel, at):
+        with w.range("p", simplify(block.count, w.bounds)) as at_p:
             flat = [Store(staged, (at_p,), s.value) if s is store else s for s in p.found.after]
             w.finish(flat, p.found.sum, Load(p.sums, (channel, at_p)), at)
-        step = step_of(store, down.variable)
-        to = moved(store, {**at, down.variable: block.line, across.variable: ZERO})
-        extents, steps = (block.high, block.wide), (step, block.pitch)
-        if step == block.wide == block.pitch:
-            extents, steps = (ONE, block.high * block.wide), (ZERO, ZERO)
-        copy_lines(p.w, to, Load(staged, (ZERO,)), extents, steps)
+        _copy(p, block, store, channel, Load(staged, (ZERO,)))
+
+
+def _copy(p: _Positions, block: _Block, store: Store, channel: Dim, source: Load) -> None:
+    """The staged lines of a channel to the result."""
+    extents, steps = (block.high, block.wide), (step_of(store, p.line), p.pitch)
+    if steps[0] == block.wide == p.pitch:
+        extents, steps = (ONE, block.high * block.wide), (ZERO, ZERO)
+    copy_lines(p.w, moved(store, p.begin(block, channel)), source, extents, steps)
 
 
 EXAMPLES = (

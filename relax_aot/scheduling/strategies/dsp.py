@@ -237,7 +237,7 @@ class _Depthwise:
         across = columns.positions
         w.micro(
             f"raot_pad_{found.suffix}", plane=self.plane,
-            image=image_of(found.x, (rows, columns)), zero=found.x_zero,
+            image=image_of(found, (rows, columns)), zero=found.x_zero,
             rows=(height - 1) * rows.stride + 3, width=self.width,
             top=first * rows.stride - rows.before, left=-columns.before, image_rows=rows.size,
             image_columns=columns.size, row_step=rows.step, step=columns.step,

@@ -21,7 +21,7 @@ from relax_aot.scheduling.contraction import Contraction
 from relax_aot.scheduling.packing import panels_of
 from relax_aot.scheduling.strategies._texts import CHANNELS_LAST, MATMUL
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.windows import Axis, axis_at
+from relax_aot.scheduling.windows import LINE, Axis, axis_at
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
 GREATEST = (1 << 15) - 1
@@ -102,7 +102,7 @@ def _shape(found: Contraction, last: bool) -> _Shape | None:
     extents = {weights.buffer.shape[0].constant, store.buffer.shape[channel].constant}
     if {_extent(filters)} != extents or store.index[channel] != Dim.of(filters.variable):
         return None
-    lines, pixels = (_LINE, *known)[-2:]
+    lines, pixels = (LINE, *known)[-2:]
     shape = _Shape(filters, depth, lines, pixels)
     return shape if _is_whole(found, filters, weights.index[1:], store) else None
 
@@ -130,9 +130,6 @@ def _depthwise(found: Contraction, last: bool) -> _Shape | None:
     if lines is None or pixels is None or not _is_whole(found, filters, taps, store):
         return None
     return _Shape(filters, _extent(filters), lines, pixels)
-
-
-_LINE = Axis(0, None, None, 1, 1, 1, 0, ONE, ONE)
 
 
 def _sized(*places: Load | Store) -> bool:
@@ -244,8 +241,8 @@ class _Call:
             return None
         if shape.dense:  # lines are one after another
             pixels = prod((axis.size for axis in shape.axes), start=ONE)
-            line = replace(_LINE, loop=For("", ZERO, pixels, ()), size=pixels)
-            shape = replace(shape, lines=_LINE, pixels=line)
+            line = replace(LINE, loop=For("", ZERO, pixels, ()), size=pixels)
+            shape = replace(shape, lines=LINE, pixels=line)
         weights = found.left
         taps = {
             loop.variable: size

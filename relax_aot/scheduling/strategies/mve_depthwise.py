@@ -128,7 +128,7 @@ class _Windows:
         blocks = ceildiv(height, axes.outs)
         w.micro(
             f"raot_interleave4_{found.suffix}", rows4=self.interleaved,
-            image=image_of(found.x, (lines, along)),
+            image=image_of(found, (lines, along)),
             flip=flip_of(found), blocks=blocks, length=self.length,
             top=first * lines.stride - lines.before, left=-along.before, lines=lines.size,
             columns=along.size, line_step=lines.step, step=along.step,
