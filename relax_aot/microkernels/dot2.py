@@ -14,8 +14,7 @@ GATHER, DEPTHWISE = "gather.h", "depthwise_lanes.h"
 
 
 def dot_products(tile: str, gather: str, operands: Parameters) -> tuple[MicroKernel, ...]:
-    """Tiles of dot products of `group` steps, and the gathers of their right and left operands,
-    which subtract `panel_offset` and `row_offset` from bytes."""
+    """Tiles of dot products, and the gathers of their operands, which subtract an offset."""
     return (
         *micro_kernels(
             tile,

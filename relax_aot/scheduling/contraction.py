@@ -282,6 +282,11 @@ class Weighted:
         return self.x.dtype is DType.U8
 
     @property
+    def flip(self) -> int:
+        """The offset that makes signed bytes of x: 128 if they are unsigned."""
+        return 128 if self.unsigned else 0
+
+    @property
     def suffix(self) -> str:
         """Of micro-kernels that read x."""
         return "u8" if self.unsigned else "s8"

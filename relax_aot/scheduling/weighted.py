@@ -23,8 +23,6 @@ from relax_aot.scheduling.writer import ONE, ZERO, Value, Writer
 
 LEAST_DEPTH = 4
 """Shorter sums are not worth gathering."""
-FLIP = 128
-"""Between an unsigned byte and the signed one of the same bits but the highest."""
 
 
 def fits_bytes(found: Weighted) -> bool:
@@ -36,11 +34,6 @@ def fits_bytes(found: Weighted) -> bool:
 def of_bytes(found: Weighted) -> bool:
     """As `fits_bytes`, by a zero point that is the middle of the type."""
     return (found.w.dtype, found.w_zero) in ((DType.I8, 0), (DType.U8, 128))
-
-
-def flip_of(found: Weighted) -> int:
-    """The offset that makes signed bytes of x."""
-    return FLIP if found.unsigned else 0
 
 
 def has_depth(found: Weighted, constants: frozenset[str]) -> bool:

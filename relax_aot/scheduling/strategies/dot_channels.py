@@ -25,7 +25,6 @@ from relax_aot.scheduling.weighted import (
     Span,
     Tile,
     Weights,
-    flip_of,
     has_depth,
     in_place,
     joined,
@@ -59,7 +58,7 @@ class Form:
 
     def offset(self, found: Weighted) -> int:
         """What gathering subtracts from x: all of its zero point, or what makes bytes of it."""
-        return found.x_zero if self.dtype is DType.I16 else flip_of(found)
+        return found.x_zero if self.dtype is DType.I16 else found.flip
 
 
 DOT2_I16 = Form("dot2_i16", DType.I16, 2)

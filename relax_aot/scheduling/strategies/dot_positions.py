@@ -35,7 +35,6 @@ from relax_aot.scheduling.targets import Context, Emit, Strategy
 from relax_aot.scheduling.weighted import (
     Weights,
     copy_lines,
-    flip_of,
     has_depth,
     in_place,
     most_of,
@@ -130,18 +129,9 @@ class _Positions:
         self.pack = Weights(found, shared_by(found, (found.w, found.start)), order)
         tile = ("rows", form.dtype, form.group) if self.tiled else ("taps", DType.I16, 2)
         self.weights = self.pack.packed_matrix(w, *tile[:2], (1, tile[2]))
-        flip = flip_of(found) if self.tiled and form == DOT4_I8 else 0
+        flip = found.flip if self.tiled and form == DOT4_I8 else 0
         self.bias = self.pack.packed_starts(w, flip)
-        self.result = self._requantized()
-
-    def _requantized(self) -> tuple[Requantization, Weighted] | None:
-        """The epilogue, where it is the same at all positions."""
-        result, own = requantized(self.found), self.found.own
-        for load in result[0].loads if result else ():
-            steps = [stride(load, name) for name in (self.line, self.position, own)]
-            if steps[0] != 0 or steps[1] != 0 or steps[2] not in (ZERO, ONE):
-                return None
-        return result
+        self.result = _requantized(found, grid)
 
     def emit(self) -> None:
         w, loops = self.w, [*self.found.shared, *self.grid.outer]
@@ -275,6 +265,16 @@ class _Positions:
     def begin(self, block: _Block, channel: Dim = ZERO) -> dict[str, Dim]:
         """The values of the nest's variables at the first position of a block."""
         return {self.position: block.first, self.line: block.line, self.found.own: channel}
+
+
+def _requantized(found: Weighted, grid: _Grid) -> tuple[Requantization, Weighted] | None:
+    """The epilogue, where it is the same at all positions."""
+    result, names = requantized(found), (grid.down.variable, grid.across.variable, found.own)
+    for load in result[0].loads if result else ():
+        steps = [stride(load, name) for name in names]
+        if steps[:2] != [ZERO, ZERO] or steps[2] not in (ZERO, ONE):
+            return None
+    return result
 
 
 def _in_place(p: _Positions, loops: list[For]) -> tuple[tuple[str, str], ...]:

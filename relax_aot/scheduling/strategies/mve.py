@@ -8,7 +8,8 @@ windows reuse their overlapping columns. Other sums come from up to eight gather
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -37,7 +38,6 @@ from relax_aot.scheduling.weighted import (
     Weights,
     copy_lines,
     fits_bytes,
-    flip_of,
     has_depth,
     joined,
     position_tiles,
@@ -60,10 +60,10 @@ MOST_APART = 9362
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class _Roles:
     """The reduction loops by what windows do along them: `across` is the axis of the last loop
     over positions, where `column` moves and may be clipped; `line` may be clipped elsewhere;
-    `channel` is never clipped."""
+    `channel` is never clipped. Without a column, `across` counts positions themselves."""
 
     across: Axis
     column: int | None
@@ -74,19 +74,35 @@ class Roles:
     def inner(self) -> list[int]:
         return [level for level in (self.line, self.channel) if level is not None]
 
+    def image(
+        self, w: Writer, found: Weighted, at: Mapping[str, Dim]
+    ) -> tuple[Span, Span, Load, Dim]:
+        """Lines and channels of the window at a position, the element that its columns count
+        from, and its first column."""
+        spans, first = window(w, found, self.inner, at)
+        known: dict[int | None, Span] = dict(zip(self.inner, spans, strict=True))
+        line, channel = (known.get(level, WHOLE) for level in (self.line, self.channel))
+        if self.column is None:
+            return line, channel, first, ZERO
+        axis = self.across
+        index = (ZERO if n == axis.dimension else dim for n, dim in enumerate(first.index))
+        lead = at[axis.variable] * axis.stride - axis.before
+        return line, channel, Load(first.buffer, tuple(index)), lead
 
-def roles_of(found: Weighted) -> Roles | None:
+
+def _roles_of(found: Weighted) -> _Roles | None:
     if not found.positions or len(found.reductions) > 3:
         return None
     last = found.positions[-1]
     axis = axis_of(found.x, last, found.reductions, found.counts)
     if axis is None:
         return None
-    column = None
-    if axis.reduction is not None:
-        column = found.reductions.index(axis.reduction)
-        if clipped(axis.reduction) and axis.clips != (True, True):
-            return None
+    column = None if axis.reduction is None else found.reductions.index(axis.reduction)
+    if axis.reduction is None:
+        step = step_of(found.x, last.variable)
+        axis = replace(axis, stride=1, dilation=0, size=Dim.of(ROWS), step=step)
+    elif clipped(axis.reduction) and axis.clips != (True, True):
+        return None
     rest = [at for at in range(len(found.reductions)) if at != column]
     if any(last.variable in symbols_of((found.reductions[at],)) for at in rest):
         return None
@@ -96,38 +112,7 @@ def roles_of(found: Weighted) -> Roles | None:
         return None
     # Channels innermost: contiguous ones are copied in one go.
     line = cut[0] if cut else (others.pop(0) if len(others) > 1 else None)
-    return Roles(axis, column, line, others[0] if others else None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Image:
-    """A window: its lines and channels, the element that its columns count from, the first
-    column (`lead`), columns from position to position and from tap to tap, and the axis."""
-
-    line: Span
-    channel: Span
-    first: Load
-    lead: Dim
-    pitch: int
-    dilation: int
-    width: Dim
-    step: Dim
-
-
-def _image_at(w: Writer, found: Weighted, roles: Roles, at: Mapping[str, Dim], rows: int) -> _Image:
-    """The window at one position; `rows`: the width where it has no columns."""
-    axis = roles.across
-    spans, first = window(w, found, roles.inner, at)
-    known = dict(zip(roles.inner, spans, strict=True))
-    levels = (roles.line, roles.channel)
-    line, channel = (WHOLE if level is None else known[level] for level in levels)
-    if roles.column is None:
-        step = step_of(found.x, axis.variable)
-        return _Image(line, channel, first, ZERO, 1, 0, Dim.of(rows), step)
-    index = (ZERO if n == axis.dimension else dim for n, dim in enumerate(first.index))
-    lead = at[axis.variable] * axis.stride - axis.before
-    first = Load(first.buffer, tuple(index))
-    return _Image(line, channel, first, lead, axis.stride, axis.dilation, axis.size, axis.step)
+    return _Roles(axis, column, line, others[0] if others else None)
 
 
 # Rows of bytes
@@ -135,52 +120,38 @@ def _image_at(w: Writer, found: Weighted, roles: Roles, at: Mapping[str, Dim], r
 
 def rows(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Up to eight positions, a gathered row of bytes each."""
-    if found.channel is None or not fits_bytes(found):
+    if found.channel is None or not fits_bytes(found) or not has_depth(found, context.constants):
         return None
-    roles = roles_of(found)
-    if roles is None or not has_depth(found, context.constants):
-        return None
-    return _Rows(found, w, roles).emit
+    roles = _roles_of(found)
+    return None if roles is None else lambda: _emit_rows(found, w, roles)
 
 
-@dataclass
-class _Rows:
-    found: Weighted
-    w: Writer
-    roles: Roles
-
-    def emit(self) -> None:
-        found, w, roles = self.found, self.w, self.roles
-        order = [at for at in (roles.line, roles.column, roles.channel) if at is not None]
-        assert found.channel is not None
-        pack = Weights(found, shared_by(found, (found.w, found.start)), order)
-        self.depth, channels = round_up(found.depth, BLOCK), round_up(found.channels, 4)
-        weights = pack.packed_matrix(w, "blocks", DType.I8, (4, BLOCK))
-        bias = pack.packed_starts(w, flip_of(found), 4)
-        self.rows = w.buffer("rows", DType.I8, ROWS, self.depth)
-        sums = w.buffer("sums", DType.I32, channels, ROWS)
-        own, joint = found.channel.variable, roles.column is None and joined(found, found.x)
-        with position_tiles(w, found, ROWS, joint) as tile:
-            self._gather(tile.at(w), tile.count)
-            w.micro(
-                "raot_multiply_rows_s8", sums=sums, weights=pack.first(weights), rows=self.rows,
-                bias=pack.first(bias), channels=channels, depth=self.depth, positions=tile.count,
-            )  # fmt: skip
-            with w.range(own, found.channel.stop) as channel, w.range("p", tile.count) as p:
-                at = {**tile.at(w, p), own: channel}
-                w.finish(found.after, found.sum, Load(sums, (channel, p)), at)
-
-    def _gather(self, at: Mapping[str, Dim], count: Dim) -> None:
-        found, taps, flip = self.found, self.roles.across.taps, flip_of(self.found)
-        image = _image_at(self.w, found, self.roles, at, ROWS)
-        line, depth = image.line, image.channel.count
-        self.w.micro(
-            f"raot_im2col_{found.suffix}", rows=self.rows, image=image.first,
-            zero=found.x_zero - flip, flip=flip, depth=self.depth, positions=count, count0=depth,
-            step0=image.channel.step, to0=1, count1=line.count, first1=line.first,
-            last1=line.last, step1=line.step, to1=depth * taps, count2=taps, step2=image.step,
-            to2=depth, lead=image.lead, apart=image.pitch, tap=image.dilation, width=image.width,
+def _emit_rows(found: Weighted, w: Writer, roles: _Roles) -> None:
+    order = [at for at in (roles.line, roles.column, roles.channel) if at is not None]
+    pack = Weights(found, shared_by(found, (found.w, found.start)), order)
+    depth, channels = round_up(found.depth, BLOCK), round_up(found.channels, 4)
+    weights = pack.packed_matrix(w, "blocks", DType.I8, (4, BLOCK))
+    bias = pack.packed_starts(w, found.flip, 4)
+    gathered = w.buffer("rows", DType.I8, ROWS, depth)
+    sums = w.buffer("sums", DType.I32, channels, ROWS)
+    axis, joint = roles.across, roles.column is None and joined(found, found.x)
+    with position_tiles(w, found, ROWS, joint) as tile:
+        line, channel, image, lead = roles.image(w, found, tile.at(w))
+        w.micro(
+            f"raot_im2col_{found.suffix}", rows=gathered, image=image,
+            zero=found.x_zero - found.flip, flip=found.flip, depth=depth, positions=tile.count,
+            count0=channel.count, step0=channel.step, to0=1, count1=line.count,
+            first1=line.first, last1=line.last, step1=line.step, to1=channel.count * axis.taps,
+            count2=axis.taps, step2=axis.step, to2=channel.count, lead=lead, apart=axis.stride,
+            tap=axis.dilation, width=axis.size,
         )  # fmt: skip
+        w.micro(
+            "raot_multiply_rows_s8", sums=sums, weights=pack.first(weights), rows=gathered,
+            bias=pack.first(bias), channels=channels, depth=depth, positions=tile.count,
+        )  # fmt: skip
+        with w.range(found.own, Dim.of(found.channels)) as c, w.range("p", tile.count) as p:
+            at = {**tile.at(w, p), found.own: c}
+            w.finish(found.after, found.sum, Load(sums, (c, p)), at)
 
 
 # Two positions and four channels
@@ -188,231 +159,188 @@ class _Rows:
 
 def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Two positions and four channels at a time, where sums become bytes."""
-    if found.channel is None or not fits_bytes(found):
+    if found.channel is None or not fits_bytes(found) or not has_depth(found, context.constants):
         return None
-    if not has_depth(found, context.constants):
+    order, roles = _in_place_order(found), None
+    if order is None:
+        roles = _roles_of(found)
+        if roles is None or (roles.column is not None and roles.across.dilation != 1):
+            return None
+        levels = (roles.column, roles.line, roles.channel)
+        order = [at for at in levels if at is not None]
+    parts = by_channel(found, context.constants)
+    if parts is None or stride(parts[1].store, found.own) is None:
         return None
-    access, parts = _access(found), by_channel(found, context.constants)
-    if access is None or parts is None or stride(parts[1].store, found.channel.variable) is None:
+    return lambda: _Pairs(found, w, order, roles, *parts).emit()
+
+
+def _in_place_order(found: Weighted) -> list[int] | None:
+    """The order of the reductions in windows of contiguous signed bytes."""
+    if found.clipped or found.unsigned:
         return None
-    return lambda: _emit_pairs(w, found, access, *parts)
+    steps = [stride(found.x, loop.variable) for loop in found.reductions]
+    known = [step.constant if step is not None and step.is_constant else 0 for step in steps]
+    order = sorted(range(len(known)), key=lambda at: -known[at])
+    expected = 1
+    for at in reversed(order):
+        if known[at] != expected and found.counts[at] > 1:
+            return None
+        expected *= found.counts[at]
+    return order
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """`order` of the reductions in a window; `roles` of them where a strip is needed."""
-
-    order: tuple[int, ...]
-    roles: Roles | None
-
-
-def _access(found: Weighted) -> _Access | None:
-    if not found.clipped and not found.unsigned:
-        steps = [stride(found.x, loop.variable) for loop in found.reductions]
-        known = [step.constant if step is not None and step.is_constant else 0 for step in steps]
-        order = sorted(range(len(known)), key=lambda at: -known[at])
-        expected = 1
-        for at in reversed(order):
-            if known[at] != expected and found.counts[at] > 1:
-                break
-            expected *= found.counts[at]
-        else:
-            return _Access(tuple(order), None)
-    roles = roles_of(found)
-    if roles is None or (roles.column is not None and roles.across.dilation != 1):
-        return None
-    levels = (roles.column, roles.line, roles.channel)
-    return _Access(tuple(at for at in levels if at is not None), roles)
-
-
-@dataclass(frozen=True, slots=True)
 class _Pairs:
-    """`lanes`: the channel of each lane of four, -1 for none; `size`: positions of a tile;
-    `apart`: from channel to channel of the result; `joined`: rows follow each other."""
+    """`roles` where windows are read from a strip. `lanes`: the channel of each lane of four, -1
+    for none; `size`: positions of a tile; `part`: groups of four channels at once; `apart`: from
+    channel to channel of the result; `joint`: rows of positions follow each other."""
 
-    w: Writer
-    found: Weighted
-    access: _Access
-    one: Requantization
-    rest: Weighted
-    pack: Weights
-    lanes: list[int]
-    apart: Dim
-    joined: bool
-    size: int
+    def __init__(
+        self,
+        found: Weighted,
+        w: Writer,
+        order: list[int],
+        roles: _Roles | None,
+        one: Requantization,
+        rest: Weighted,
+    ) -> None:
+        self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
+        self.pack = Weights(found, shared_by(found, (found.w, found.start, *one.loads)), order)
+        self.lanes = channel_order(found.channels)
+        self.groups = len(self.lanes) // 4
+        self.last = found.positions[-1].variable if found.positions else ""
+        self.column = roles is not None and roles.column is not None
+        self.joint = not self.column and joined(found, found.x, rest.store)
+        positions = found.positions if self.joint else found.positions[-1:]
+        count = interval(prod((loop.stop for loop in positions), start=ONE), w.bounds)[1]
+        copied = found.depth if roles is not None and not self.column else 0
+        most = max(SUMS // (len(self.lanes) * 4 + copied) // 2 * 2, 2)
+        self.size = max(1, min(most, POSITIONS, count))
+        self.part = self._part(copied * self.size)
+        self.apart = step_of(rest.store, found.own)
 
-    @property
-    def groups(self) -> int:
-        return len(self.lanes) // 4
-
-    @property
-    def last(self) -> str:
-        """The variable of the last loop over positions."""
-        return self.found.positions[-1].variable if self.found.positions else ""
-
-    def part(self) -> int:
-        """How many groups of channels at once have sums that are not too large: an even number,
-        or all."""
+    def _part(self, copied: int) -> int:
+        """As many groups as have sums that are not too large: an even number, or all."""
         pair = (self.size + 1) // 2 * 32
-        copied = _copied(self.found, self.access) * self.size
         most = max((SUMS - copied) // pair // 2 * 2, LEAST_GROUPS)
         if self.groups <= most:
             return self.groups
         return round_up(-(-self.groups // -(-self.groups // most)), 2)
 
+    def emit(self) -> None:
+        found, w, pack, roles, one = self.found, self.w, self.pack, self.roles, self.one
+        words, width = 8 + round_up(found.depth, BLOCK), self.groups * 4 * one.parts
+        self.weights = pack.buffer(w, "groups", DType.I32, (*pack.lead, self.groups, words))
+        self.scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, width))
+        w.constant(Packed(self.weights, partial(_stream, self)))
+        w.constant(Packed(self.scales, partial(_scales, self)))
+        self.sums = w.buffer("sums", DType.I32, (self.size + 1) // 2 * self.part * 8)
+        if roles is not None:
+            columns = self.size
+            if self.column:
+                columns = (self.size - 1) * roles.across.stride + roles.across.taps
+            inner = prod(found.counts[at] for at in roles.inner)
+            self.strip = w.buffer("strip", DType.I8, columns * inner)
+        with position_tiles(w, found, self.size, self.joint) as tile:
+            at = tile.at(w)
+            self._tile(tile, at, *self._windows(at, tile.count))
 
-def _copied(found: Weighted, access: _Access) -> int:
-    """Bytes of the strip for each position, where positions share none."""
-    return found.depth if access.roles and access.roles.column is None else 0
-
-
-def _emit_pairs(
-    w: Writer, found: Weighted, access: _Access, one: Requantization, rest: Weighted
-) -> None:
-    assert found.channel is not None
-    pack = Weights(found, shared_by(found, (found.w, found.start, *one.loads)), access.order)
-    lanes, roles = channel_order(found.channels), access.roles
-    column = roles is not None and roles.column is not None
-    joint = not column and joined(found, found.x, rest.store)
-    positions = found.positions if joint else found.positions[-1:]
-    count = prod((loop.stop for loop in positions), start=ONE)
-    most = max(SUMS // (len(lanes) * 4 + _copied(found, access)) // 2 * 2, 2)
-    size = max(1, min(most, POSITIONS, interval(count, w.bounds)[1]))
-    apart = step_of(rest.store, found.channel.variable)
-    p = _Pairs(w, found, access, one, rest, pack, lanes, apart, joint, size)
-    words, width = 8 + round_up(found.depth, BLOCK), p.groups * 4 * one.parts
-    stream = pack.buffer(w, "groups", DType.I32, (*pack.lead, p.groups, words))
-    scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, width))
-    w.constant(Packed(stream, lambda data: _stream(p, data)))
-    w.constant(Packed(scales, lambda data: _scales(p, data)))
-    sums = w.buffer("sums", DType.I32, (size + 1) // 2 * p.part() * 8)
-    strip = None
-    if roles is not None:
-        columns = (size - 1) * roles.across.stride + roles.across.taps if column else size
-        inner = prod(found.counts[at] for at in roles.inner)
-        strip = w.buffer("strip", DType.I8, columns * inner)
-    with position_tiles(w, found, size, joint) as tile:
-        at = tile.at(w)
-        rows, step = _window_rows(p, at, tile.count, strip)
-        _emit_tile(p, tile, at, _Operands(stream, scales, sums, rows, step))
-
-
-def _window_rows(
-    p: _Pairs, at: Mapping[str, Dim], count: Dim, strip: Buffer | None
-) -> tuple[Load, Dim]:
-    """The window of the first position, and the distance of the next one."""
-    w, found, roles = p.w, p.found, p.access.roles
-    if roles is None or strip is None:
-        origin = {**at, **{loop.variable: ZERO for loop in found.reductions}}
-        return moved(found.x, origin), step_of(found.x, p.last) if p.last else ZERO
-    image, flip = _image_at(w, found, roles, at, 0), flip_of(found)
-    line, channel, column = image.line, image.channel, roles.column is not None
-    columns = (count - 1) * image.pitch + roles.across.taps if column else count
-    w.micro(
-        f"raot_im2col_nhwc_{found.suffix}", strip=strip, image=image.first,
-        zero=found.x_zero - flip,
-        flip=flip, channels=channel.count, lines=line.count, first1=line.first, last1=line.last,
-        channel_step=ONE if roles.channel is None else channel.step, line_step=line.step,
-        columns=columns, first=image.lead, width=image.width if column else count,
-        column_step=image.step,
-    )  # fmt: skip
-    return strip[(ZERO,)], Dim.of(image.pitch * channel.count * line.count)
-
-
-@dataclass(frozen=True, slots=True)
-class _Operands:
-    weights: Buffer
-    scales: Buffer
-    sums: Buffer
-    rows: Load
-    step: Dim
-
-
-def _emit_tile(p: _Pairs, tile: Tile, at: Mapping[str, Dim], operands: _Operands) -> None:
-    w, found, rest = p.w, p.found, p.rest
-    assert found.channel is not None
-    own, store, channels = found.channel.variable, direct_store(rest), Dim.of(found.channels)
-    at = {**at, own: ZERO}
-    near = p.apart.is_constant and 0 < p.apart.constant <= MOST_APART
-    if store is not None and near:
-        moves = (step_of(store, p.last) if p.last else channels, p.apart)
-        _multiply(p, tile, operands, lambda c: moved(store, {**at, own: c}), moves)
-        return
-    by_position = p.apart == 1
-    shape = (p.size, found.channels) if by_position else (found.channels, p.size)
-    staged = w.buffer("staged", p.one.dtype, *shape)
-
-    def staged_at(channel: Dim, position: Dim = ZERO) -> Load:
-        return staged[(position, channel) if by_position else (channel, position)]
-
-    moves = (channels, ONE) if by_position else (ONE, Dim.of(p.size))
-    _multiply(p, tile, operands, staged_at, moves)
-    if store is not None and p.last and stride(store, p.last) == 1:
-        copy_lines(
-            w, moved(store, at), staged_at(ZERO), (channels, tile.count), (p.apart, moves[1])
-        )
-    elif not _add_quantized(p, staged, at, tile.count):
-        with w.range("p", tile.count) as position:
-            place = tile.at(w, position)
-            with w.range(own, channels) as channel:
-                value = staged_at(channel, position)
-                w.finish(rest.after, rest.sum, value, {**place, own: channel})
-
-
-def _multiply(
-    p: _Pairs,
-    tile: Tile,
-    operands: _Operands,
-    out: Callable[[Dim], Load],
-    moves: tuple[Dim, Dim],
-) -> None:
-    """The sums of a tile and their bytes, some groups of channels at a time. `out`: where the
-    byte of a channel goes; `moves`: from position to position and from channel to channel."""
-    w, one, part, channels = p.w, p.one, p.part(), Dim.of(p.found.channels)
-    with w.tiles(("part", "groups"), p.groups, part) as (first, groups):
-        if part < p.groups:
-            channels = w.short("channels", dim_min(channels - first * 4, part * 4))
+    def _windows(self, at: Mapping[str, Dim], count: Dim) -> tuple[Load, Dim]:
+        """The window of the first position, and the distance of the next one."""
+        w, found, roles = self.w, self.found, self.roles
+        if roles is None:
+            origin = {**at, **{loop.variable: ZERO for loop in found.reductions}}
+            return moved(found.x, origin), step_of(found.x, self.last)
+        line, channel, image, lead = roles.image(w, found, at)
+        axis, columns, width = roles.across, count, count
+        if self.column:
+            columns, width = (count - 1) * axis.stride + axis.taps, axis.size
         w.micro(
-            "raot_multiply_nhwc_s8", sums=operands.sums, rows=operands.rows, groups=groups,
-            weights=p.pack.first(operands.weights, first), depth=p.found.depth,
-            positions=tile.count, row_step=operands.step,
+            f"raot_im2col_nhwc_{found.suffix}", strip=self.strip, image=image,
+            zero=found.x_zero - found.flip, flip=found.flip, channels=channel.count,
+            lines=line.count, first1=line.first, last1=line.last, line_step=line.step,
+            channel_step=ONE if roles.channel is None else channel.step, columns=columns,
+            first=lead, width=width, column_step=axis.step,
         )  # fmt: skip
-        w.micro(
-            f"raot_requantize_nhwc_{one.form}{one.suffix}", out=out(first * 4), sums=operands.sums,
-            scales=p.pack.first(operands.scales, first * (4 * one.parts)), channels=channels,
-            positions=tile.count, out_step=moves[0], channel_step=moves[1], zero=one.zero,
-            low=one.low, high=one.high,
-        )  # fmt: skip
+        return self.strip[(ZERO,)], Dim.of(axis.stride * channel.count * line.count)
+
+    def _tile(self, tile: Tile, at: Mapping[str, Dim], windows: Load, step: Dim) -> None:
+        w, found, rest = self.w, self.found, self.rest
+        store, channels, apart = direct_store(rest), Dim.of(found.channels), self.apart
+
+        def multiply(out: Callable[[Dim], Load], moves: tuple[Dim, Dim]) -> None:
+            self._multiply(tile.count, windows, step, out, moves)
+
+        if store is not None and apart.is_constant and 0 < apart.constant <= MOST_APART:
+            moves = (step_of(store, self.last) if self.last else channels, apart)
+            multiply(lambda c: moved(store, {**at, found.own: c}), moves)
+            return
+        at, by_position = {**at, found.own: ZERO}, apart == 1
+        shape = (self.size, found.channels) if by_position else (found.channels, self.size)
+        staged = w.buffer("staged", self.one.dtype, *shape)
+
+        def staged_at(channel: Dim, position: Dim = ZERO) -> Load:
+            return staged[(position, channel) if by_position else (channel, position)]
+
+        moves = (channels, ONE) if by_position else (ONE, Dim.of(self.size))
+        multiply(staged_at, moves)
+        if store is not None and self.last and stride(store, self.last) == 1:
+            extents, steps = (channels, tile.count), (apart, moves[1])
+            copy_lines(w, moved(store, at), staged_at(ZERO), extents, steps)
+        elif not _add_quantized(self, staged, at, tile.count):
+            with w.range("p", tile.count) as position:
+                place = tile.at(w, position)
+                with w.range(found.own, channels) as channel:
+                    value = staged_at(channel, position)
+                    w.finish(rest.after, rest.sum, value, {**place, found.own: channel})
+
+    def _multiply(
+        self,
+        positions: Dim,
+        windows: Load,
+        step: Dim,
+        out: Callable[[Dim], Load],
+        moves: tuple[Dim, Dim],
+    ) -> None:
+        """The sums of a tile and their bytes, some groups of channels at a time. `out`: where
+        the byte of a channel goes; `moves`: from position to position, from channel to channel."""
+        w, one, part, channels = self.w, self.one, self.part, Dim.of(self.found.channels)
+        with w.tiles(("part", "groups"), self.groups, part) as (first, groups):
+            if part < self.groups:
+                channels = w.short("channels", dim_min(channels - first * 4, part * 4))
+            w.micro(
+                "raot_multiply_nhwc_s8", sums=self.sums, rows=windows, groups=groups,
+                weights=self.pack.first(self.weights, first), depth=self.found.depth,
+                positions=positions, row_step=step,
+            )  # fmt: skip
+            w.micro(
+                f"raot_requantize_nhwc_{one.form}{one.suffix}", out=out(first * 4),
+                sums=self.sums, scales=self.pack.first(self.scales, first * (4 * one.parts)),
+                channels=channels, positions=positions, out_step=moves[0],
+                channel_step=moves[1], zero=one.zero, low=one.low, high=one.high,
+            )  # fmt: skip
 
 
 def _add_quantized(p: _Pairs, staged: Buffer, at: Mapping[str, Dim], count: Dim) -> bool:
     """Adds another quantized value to the staged ones, as the result."""
-    found, added = p.found, quantized_add(p.rest)
-    if added is None or not p.last or found.channel is None:
+    found, added, by_position = p.found, quantized_add(p.rest), p.apart == 1
+    if added is None or not p.last:
         return False
-    positions = (added.store, added.other)
-    steps = [
-        [stride(place, name) for name in (found.channel.variable, p.last)] for place in positions
-    ]
-    inner, outer = (0, 1) if p.apart == 1 else (1, 0)
-    if any(step[inner] != 1 for step in steps):
+    places, channels = (added.store, added.other), Dim.of(found.channels)
+    names = (p.last, found.own) if by_position else (found.own, p.last)
+    (out, near), (other, near_too) = ([stride(place, name) for name in names] for place in places)
+    if near != 1 or near_too != 1 or out is None or other is None:
         return False
-    if p.joined and not all(rows_follow(found, place) for place in positions):
+    if p.joint and not all(rows_follow(found, place) for place in places):
         return False
-    out, other = steps[0][outer], steps[1][outer]
-    if out is None or other is None:
-        return False
-    channels = Dim.of(found.channels)
     sizes: tuple[Dim, ...] = (count, channels, out, channels, other)
-    if p.apart != 1:
+    if not by_position:
         sizes = (channels, count, out, Dim.of(p.size), other)
     elif out == channels == other:
         sizes = (ONE, count * channels, ZERO, ZERO, ZERO)
-    names = ("rows", "columns", "out_step", "a_step", "b_step")
     p.w.micro(
         "raot_qadd_s8", out=moved(added.store, at), a=staged, b=moved(added.other, at),
         by_a=added.by, by_b=added.by_other, more=added.more, shift=added.shift,
-        **dict(zip(names, sizes, strict=True)),
+        **dict(zip(("rows", "columns", "out_step", "a_step", "b_step"), sizes, strict=True)),
     )  # fmt: skip
     return True
 
@@ -427,20 +355,20 @@ def _in_lanes(p: _Pairs, values: Array) -> Array:
 
 def _stream(p: _Pairs, data: Arrays) -> Array:
     """Of each four channels: their starts, twice, and blocks of their weights."""
-    lead, depth = p.pack.lead, -(-p.found.depth // BLOCK)
+    shape, steps = (*p.pack.lead, p.groups), -(-p.found.depth // BLOCK)
     matrix = _in_lanes(p, p.pack.matrix(data)).astype(np.int8)
-    layout = blocked(lead, (p.groups, depth), (4, BLOCK))
-    blocks = layout.pack(padded(matrix, (*lead, p.groups * 4, depth * BLOCK)))
-    starts = _in_lanes(p, p.pack.starts(data, flip_of(p.found)))
-    starts_of_lanes = starts.astype(np.int32).reshape(*lead, p.groups, 4)
-    weights = blocks.view(np.int32).reshape(*lead, p.groups, -1)
-    return np.concatenate([starts_of_lanes, starts_of_lanes, weights], axis=-1)
+    layout = blocked(p.pack.lead, (p.groups, steps), (4, BLOCK))
+    blocks = layout.pack(padded(matrix, (*matrix.shape[:-1], steps * BLOCK)))
+    starts = _in_lanes(p, p.pack.starts(data, p.found.flip))
+    parts = [starts.astype(np.int32), starts.astype(np.int32), blocks.view(np.int32)]
+    return np.concatenate([part.reshape(*shape, -1) for part in parts], axis=-1)
 
 
 def _scales(p: _Pairs, data: Arrays) -> Array:
     """Multipliers and shifts as micro-kernels read them: four of each in turn."""
     table = _in_lanes(p, scale_table(p.one, p.pack.loops, data))
-    return permuted(p.pack.lead, (p.groups, table.shape[-1], 4), (0, 2, 1)).pack(table)
+    layout = permuted(p.pack.lead, (p.groups, table.shape[-1], 4), (0, 2, 1))
+    return layout.pack(table)
 
 
 EXAMPLES = (

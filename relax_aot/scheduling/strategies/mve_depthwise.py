@@ -28,7 +28,7 @@ from relax_aot.scheduling.epilogue import (
 from relax_aot.scheduling.packing import Arrays, Packed
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, LONG_WINDOWS
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.weighted import Weights, fits_bytes, flip_of, shared_by
+from relax_aot.scheduling.weighted import Weights, fits_bytes, shared_by
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
 from relax_aot.scheduling.writer import ZERO, Writer
 
@@ -96,7 +96,7 @@ class _Windows:
         pack = self.pack = Weights(found, outer, order)
         weights = pack.buffer(w, "interleaved", DType.I8, (*pack.lead, axes.outs * WINDOW))
         self.weights = w.constant(Packed(weights, self._windows))
-        self.start = pack.packed_starts(w, flip_of(found))
+        self.start = pack.packed_starts(w, found.flip)
         scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, one.parts))
         self.scales = w.constant(Packed(scales, lambda data: scale_table(one, pack.loops, data)))
         loops = [*found.shared, *found.positions[:-2]]
@@ -119,7 +119,7 @@ class _Windows:
         w.add(*body)
 
     def _border(self, size: Dim) -> None:
-        zero = self.found.x_zero - flip_of(self.found)
+        zero = self.found.x_zero - self.found.flip
         self.w.micro("raot_fill_interleaved4", rows4=self.interleaved, zero=zero, count=size)
 
     def _band(self, first: Dim, height: Dim) -> None:
@@ -129,7 +129,7 @@ class _Windows:
         w.micro(
             f"raot_interleave4_{found.suffix}", rows4=self.interleaved,
             image=image_of(found, (lines, along)),
-            flip=flip_of(found), blocks=blocks, length=self.length,
+            flip=found.flip, blocks=blocks, length=self.length,
             top=first * lines.stride - lines.before, left=-along.before, lines=lines.size,
             columns=along.size, line_step=lines.step, step=along.step,
         )  # fmt: skip
