@@ -120,7 +120,7 @@ class LoadOptions(TypedDict, total=False):
 
 
 class CompileOptions(LoadOptions, total=False):
-    """What `compile` takes beside the model."""
+    """Options of `compile`, in addition to the model."""
 
     board: str
     name: str | None

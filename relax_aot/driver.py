@@ -59,7 +59,7 @@ OPTIMIZE = ("speed", "size", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user chooses, beside the model and the board."""
+    """The user's options, in addition to the model and the board."""
 
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     fix: Mapping[str, Any] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Options:
     weights: str = "auto"
     """How weights reach the program: one of emit.weights.FORMS."""
     stepwise: bool = False
-    """Whether there is a form of the run beside it that returns between kernels."""
+    """Generate also a run that returns between kernels."""
     quantize: quantization.Choice | None = None
     calibrate: Mapping[str, Any] = field(default_factory=dict)
     """Sample inputs by name, with a leading axis of samples."""
@@ -232,7 +232,7 @@ def load_entries(sources: Mapping[str, Any], options: Options) -> Entries:
 
 
 def read_entries(path: Path, options: Options) -> Entries:
-    """The text of several entries, with the data of large constants beside it."""
+    """The text of several entries, with the data of large constants."""
     data = data_beside(path)
     read = frontends_entries.read_entries(text_of(path), data, imported(options))
     return _with_numbers(read)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def data_dir(name: str) -> Path:
-    """The wheel carries the folders in `_data/`; a checkout has them beside the package."""
+    """The wheel carries the folders in `_data/`; a checkout has them next to the package."""
     package = Path(__file__).resolve().parent
     packed = package / "_data" / name
     return packed if packed.is_dir() else package.parent / name

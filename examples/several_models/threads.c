@@ -15,7 +15,7 @@
 #include "gesture_sample.h"
 #include "smooth.h"
 
-enum { THREADS = 8, TURNS = 40 };
+enum { THREADS = 8, RUNS = 40 };
 
 struct context {
     union {
@@ -25,7 +25,7 @@ struct context {
     } arena;
     RAOT_ALIGNAS(SMOOTH_ALIGNMENT) unsigned char state[SMOOTH_STATE_BYTES];
     float smoothed[SMOOTH_SMOOTHED_BYTES / sizeof(float)];
-    float scores[TURNS][GESTURE_CLASSES];
+    float scores[RUNS][GESTURE_CLASSES];
     float frames[GESTURE_FRAMES_BYTES / sizeof(float)];
     uint8_t moving;
     int failed;
@@ -33,8 +33,8 @@ struct context {
 
 static struct context contexts[THREADS];
 
-/* Turn after turn at another length; the state goes on from turn to turn. */
-static enum raot_status turn_of(struct context *own, int32_t n, float *scores)
+/* Each run has another length; the state is kept between runs. */
+static enum raot_status run_of(struct context *own, int32_t n, float *scores)
 {
     const struct smooth_memory memory = {
         .arena = &own->arena, .arena_bytes = sizeof own->arena, .state = own->state};
@@ -65,10 +65,10 @@ static void *work(void *given)
         .arena = &own->arena, .arena_bytes = sizeof own->arena, .state = own->state};
 
     own->failed = smooth_init(&memory, &(struct smooth_dims){.n = 1}) != RAOT_OK;
-    for (int32_t turn = 0; turn < TURNS && !own->failed; turn++) {
-        const int32_t n = 1 + turn * (GESTURE_SAMPLE_N - 1) / (TURNS - 1);
+    for (int32_t run = 0; run < RUNS && !own->failed; run++) {
+        const int32_t n = 1 + run * (GESTURE_SAMPLE_N - 1) / (RUNS - 1);
 
-        own->failed = turn_of(own, n, own->scores[turn]) != RAOT_OK;
+        own->failed = run_of(own, n, own->scores[run]) != RAOT_OK;
     }
     return NULL;
 }
@@ -88,6 +88,6 @@ int main(void)
         wrong += contexts[i].failed ||
                  memcmp(contexts[i].scores, contexts[0].scores, sizeof contexts[0].scores) != 0;
     }
-    printf("%d threads, %d turns each, %d differ\n", (int)THREADS, (int)TURNS, wrong);
+    printf("%d threads, %d runs each, %d differ\n", (int)THREADS, (int)RUNS, wrong);
     return wrong == 0 ? 0 : 1;
 }

@@ -68,7 +68,7 @@ def worst_stack(files: Sequence[Path], root: str, image: Path | None = None) -> 
 
 
 def call_graph(files: Sequence[Path]) -> CallGraph:
-    """Of what the compiler wrote beside its objects, else of these."""
+    """Stack figures that the compiler wrote next to its objects, else those of the machine code."""
     texts = [path for path in sorted(files) if path.suffix == ".ci"]
     return _of_texts(texts) if texts else _of_objects(sorted(files))
 

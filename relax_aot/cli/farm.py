@@ -141,7 +141,7 @@ def _files(path: Path) -> dict[str, bytes]:
 
 
 def _external(path: Path) -> list[str]:
-    """Names of files beside the model; others are the compiler's matter to refuse."""
+    """Names of files next to the model; the compiler refuses other names."""
     import onnx
 
     decode_error: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError

@@ -147,7 +147,7 @@ def computed(dtype: DType) -> DType:
 
 
 def _encoded(dtype: DType) -> bool:
-    """Memory holds a code that is not the value itself."""
+    """Memory holds an encoding of the value."""
     return dtype in HALF or dtype.is_storage
 
 

@@ -34,7 +34,7 @@ from relax_aot.ir.loops import (
 )
 
 MOST_TURNS = 4096
-"""Turns that are looked at one by one. A loop that has fewer ends earlier."""
+"""Iterations that are analyzed separately. A loop with fewer iterations ends earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def clipped(dim: Dim) -> frozenset[str]:
 
 
 def one_by_one(kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> Apart:
-    """Sizes of a kernel that are looked at one by one, and variables of loops that are beside
+    """Sizes of a kernel that are analyzed separately, and further variables of loops than
     those of `Turns`."""
     turns = Turns(reserved_names(kernel.body))
     loops = (stmt for stmt in walk(kernel.body) if isinstance(stmt, For))

@@ -1,8 +1,8 @@
-"""Indices of which intervals alone do not tell that they lie inside their buffer.
+"""Indices that interval arithmetic alone cannot prove to be inside their buffer.
 
-An analysis that knows of each number only its least and greatest value loses how sizes and
-turns of loops hang together: of `n - 1 - i` that i is less than n. Which sizes and loops such an
-index rests on is found here by the same arithmetic, so that they can be looked at one by one.
+An interval analysis loses relations between sizes and loop variables: for `n - 1 - i`, that i is
+less than n. This file evaluates the same arithmetic to find the sizes and loops of such an index,
+which a prover then analyzes value by value.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class _Place:
         return NOTHING.union(*(self.rests.get(name, NOTHING) for name in names))
 
     def inside(self, loop: For) -> _Place | None:
-        """In a turn of a loop; None where it has none."""
+        """In an iteration of a loop; None without one."""
         start, stop = span(loop.start, self.spans), span(loop.stop, self.spans)
         if start[0] >= stop[1]:
             return None

@@ -20,7 +20,7 @@ HEADER = "window.h"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`to` and `source` are where turn 0 writes and reads."""
+    """`to` and `source` are the elements that iteration 0 writes and reads."""
 
     to: Load
     count: Dim

@@ -40,7 +40,7 @@ from relax_aot.planning.regions import Region, place_constants
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One entry: its name, its plan, and the formulas of inputs and results that are codes."""
+    """One entry: its name, its plan, and the formulas of quantized inputs and results."""
 
     name: str
     plan: Plan

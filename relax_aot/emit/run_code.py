@@ -245,7 +245,7 @@ def _repeat(context: RunContext, node: Repeat, depth: int) -> Iterator[str]:
 
 
 def before_loop(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
-    """Carried values of the first turn, and their sizes."""
+    """Carried values of the first iteration, and their sizes."""
     for transfer in node.first:
         yield from _moved(context, transfer, pad)
     for name, first, _, most in node.loop.sizes:
@@ -254,7 +254,7 @@ def before_loop(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
 
 
 def going(context: RunContext, node: Repeat) -> str:
-    """A C condition: there is a turn more."""
+    """A C condition: another iteration follows."""
     turns = f"{context.symbols[node.loop.turn]} < {context.dim(node.loop.trips)}"
     if node.condition is None:
         return turns
@@ -262,8 +262,8 @@ def going(context: RunContext, node: Repeat) -> str:
 
 
 def end_of_turn(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
-    """Rows to their places; carried values of the next turn, and their sizes: first it is seen
-    that they fit."""
+    """Copy rows to the results, then carried values of the next iteration and their sizes, after
+    the check that they fit."""
     turn = context.symbols[node.loop.turn]
     for transfer in node.rows:
         row = transfer.type.elements
@@ -279,7 +279,7 @@ def end_of_turn(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
 
 
 def after_loop(context: RunContext, node: Repeat, pad: str) -> Iterator[str]:
-    """A turn that memory was not planned for is an error; the turns are counted."""
+    """An iteration without planned memory is an error; the iterations are counted."""
     loop, turn = node.loop, context.symbols[node.loop.turn]
     if loop.capped and node.condition is not None:
         condition = _pointer(context, node.condition)

@@ -169,7 +169,7 @@ def _branch(context: RunContext, node: Branch, blocks: list[_Block], at: int) ->
 
 
 def _repeat(context: RunContext, node: Repeat, blocks: list[_Block], at: int) -> _End:
-    """The question whether there is a turn more stands before the first and behind each."""
+    """The condition of the loop is checked before the first iteration and after each."""
     turn, going = context.symbols[node.loop.turn], run_code.going(context, node)
     body = _open(blocks)
     end = _follow(context, node.nodes, blocks, body)

@@ -195,7 +195,7 @@ class Evaluation:
             self.sizes |= dict(later)
             iteration += 1
         if loop.capped and iteration >= trips and loop.conditional and carried[0].reshape(()):
-            raise EvaluationError(f"the loop of {call.origin} makes more than {trips} turns")
+            raise EvaluationError(f"the loop of {call.origin} makes more than {trips} iterations")
         if loop.count:
             self.sizes[loop.count] = iteration
         stacked = [self.stacked(o, r) for o, r in zip(call.outs[loop.carried :], rows, strict=True)]

@@ -57,7 +57,7 @@ def _check_files(tables: Sequence[TableFile]) -> None:
             other = first.setdefault(name, table)
             if other.files[name] != content:
                 raise ExternError(
-                    f"{table.path}: {name} differs from the file of that name beside {other.path};"
+                    f"{table.path}: {name} differs from the file of that name next to {other.path};"
                     " a generated project holds one of each name, so rename one"
                 )
 

@@ -91,8 +91,8 @@ def check_entry_names(names: list[str]) -> None:
         for other in names:
             if name.startswith(f"{other}_"):
                 raise EntryError(
-                    f"the entry {name!r} begins as {other!r} does, so their C names could be "
-                    "equal; rename one of them"
+                    f"the name of the entry {name!r} begins with {other!r}, so their C names"
+                    " could be equal; rename one of them"
                 )
 
 

@@ -86,7 +86,7 @@ def close_loop(
     if rows and iterations.conditional:
         symbol = builder.inner_name(f"{names[len(params)]}_0")
         high = max(interval(iterations.trips, builder.bounds)[1], 0)
-        count = builder.symbol(Symbol(symbol, 0, high, f"turns of {origin}", inner=True))
+        count = builder.symbol(Symbol(symbol, 0, high, f"iterations of {origin}", inner=True))
     types = [param.type for param in params]
     types += [TensorType(row.type.dtype, (count, *row.type.shape)) for row in rows]
     outs = tuple(Var(builder.unique(name), type_) for name, type_ in zip(names, types, strict=True))

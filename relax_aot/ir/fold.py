@@ -280,7 +280,7 @@ def absorbed(expr: Expr, known: Known) -> Expr | None:
 
 
 def associated(expr: Expr, known: Known) -> Expr | None:
-    """`(x + a) + b` is `x + (a + b)`, and so are differences and products: both wrap alike."""
+    """`(x + a) + b` is `x + (a + b)`, and so are differences and products: both wrap equally."""
     match expr:
         case Binary(("+" | "*") as op, Lit() as lit, right) if expr.dtype.is_int and not isinstance(
             right, Lit

@@ -87,7 +87,7 @@ class Call:
 
 
 FORMS = ("call_kernel", "call_extern", "view", "if", "define", "check", "loop")
-"""What a call may name beside ops."""
+"""What a call may name, in addition to ops."""
 
 BODIES = {"if": ("then", "else"), "loop": ("body",)}
 """The attributes of a form that name functions of the module."""
@@ -110,25 +110,25 @@ class Loop:
     """The attributes of `loop`, whose arguments are `carried` values and then captured ones.
 
     The body takes the carried values and the captured ones; it returns the carried values
-    of the next turn, and one row for each further result of the loop. Results are the last
-    carried values, and the rows of all turns one above the other.
+    of the next iteration, and one row for each further result of the loop. Results are the last
+    carried values, and the rows of all iterations, concatenated.
     """
 
     body: str
     turn: str
-    """The number of the turn, an inner symbol that the body may use."""
+    """The number of the iteration, an inner symbol that the body may use."""
     trips: Dim
-    """No more turns than this."""
+    """The maximum number of iterations."""
     count: str
-    """The inner symbol that is worth the number of turns in the end; empty if not needed."""
+    """The inner symbol for the final number of iterations; empty if not needed."""
     carried: int
     conditional: bool
-    """The first carried value says whether there is a next turn."""
+    """The first carried value is the condition of the next iteration."""
     capped: bool
-    """`trips` is a bound of memory: a turn beyond it is an error, not the end."""
+    """`trips` is a bound of memory: an iteration beyond it is an error, not the end."""
     sizes: tuple[tuple[str, Dim, Dim, Dim], ...]
-    """Inner symbols that shape carried values: name, value before the first turn, value
-    after a turn, and the greatest that memory is planned for."""
+    """Inner symbols in shapes of carried values: name, value before the first iteration, value
+    after an iteration, and the maximum for which memory is planned."""
 
     @staticmethod
     def of(call: Call) -> Loop:

@@ -12,7 +12,7 @@ Attributes that are sizes may be symbolic (`Dim`) in `deduce`, `lower` and `cond
 in `reference` they are plain integers.
 
 Shape arithmetic: an op with `symbolic` takes part in it at compile time. Its arguments
-are then object arrays whose elements are int, `Dim`, bool, or a `Condition` (a truth that
+are then object arrays whose elements are int, `Dim`, bool, or a `Condition` (a boolean that
 depends on sizes); it returns such an array, or None where it cannot tell.
 """
 

@@ -133,6 +133,6 @@ class Form:
 
 
 def _less(value: Expr, zero: Buffer | None) -> Expr:
-    """A code less its zero point."""
+    """A quantized value minus its zero point."""
     number = Cast(value, DType.I32)
     return number if zero is None else number - Cast(zero[(Dim.of(0),) * zero.rank], DType.I32)

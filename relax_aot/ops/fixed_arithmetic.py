@@ -51,7 +51,7 @@ def less(value: Expr, zero: int) -> Expr:
 
 
 def stored(value: Expr, zero: int, limits: Sequence[int], to: DType) -> Expr:
-    """A number in steps of the result as a code within limits."""
+    """A number in units of the result's scale as a quantized value within limits."""
     code = value + Lit(zero, I32) if zero else value
     low, high = limits
     return Cast(apply("min", apply("max", code, Lit(low, I32)), Lit(high, I32)), to)

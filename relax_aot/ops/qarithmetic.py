@@ -3,7 +3,7 @@
 qadd       (x * left + y * right + offset) >> shift, all of it in 32 bits; whoever makes
                 one has shown for all quantized values that it is what is meant
 qbinary   the same numbers as dequantize, an operator of floats, quantize
-lookup          what stands in a table of 256 for each code
+lookup          the entry of a table of 256 for each quantized value
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _check_limits(limits: Sequence[int], to: DType) -> None:
 
 
 def clamped(value: Expr, to: DType, limits: Sequence[int]) -> Expr:
-    """An i32 within limits, as a code."""
+    """An i32 within limits, as a quantized value."""
     if tuple(limits) == to.limits:
         return Cast(value, to, "saturate")
     inside = apply("min", apply("max", value, limits[0]), limits[1])

@@ -50,8 +50,8 @@ def _check(name: str, x: TensorType, to: DType, scales: Sequence[float]) -> None
 
 
 def _number(k: KernelBuilder, x: Expr, zero: int, scale: float | None) -> Expr:
-    """A code as an exact integer, or with a scale as the f32 that dequantize gives: rounded by
-    itself, before it is added."""
+    """A quantized value as an exact integer, or with a scale as the f32 result of dequantize,
+    which is rounded before it is added."""
     whole: Expr = Cast(x, DType.I32)
     whole = whole - zero if zero else whole
     if scale is None:

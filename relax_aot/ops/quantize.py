@@ -92,7 +92,8 @@ def _number(value: Expr, dtype: DType) -> Expr:
 
 
 def coded(value: Expr, zero: Expr | None, to: DType, saturate: bool) -> Expr:
-    """A quotient as a code. f32 holds the sum with the zero point wherever `to` can."""
+    """A quotient as a quantized value. f32 represents the sum with the zero point exactly if
+    `to` does."""
     if to.is_stored_float:
         return Cast(value, to, "saturate" if saturate else "wrap")
     whole: Expr = apply("rint", value)

@@ -109,7 +109,7 @@ def _lower(
 
 
 def within(code: Expr, to: DType, limits: Sequence[int]) -> Expr:
-    """A code between limits; those of the element type itself cost nothing."""
+    """A quantized value clamped to limits; those of the element type itself cost nothing."""
     if not limits:
         return code
     low, high = limits
@@ -269,7 +269,7 @@ def _scale_limits(call: Call, _value: Any) -> Limits:
 
 
 def _zero_limits(call: Call, value: Any) -> Limits | None:
-    """The lowest code, as it is behind a relu, is a limit of its own: no clamp is needed then."""
+    """The lowest quantized value, as after a relu, is the limit of the type: no clamp is needed."""
     low, _ = call.out.type.dtype.limits
     return (low, low) if np.all(value == low) else code_limits(call, value)
 

@@ -3,7 +3,7 @@
 `sizes` are the result's. The scale of an axis is, in this order: the number in `scales`
 (0 means none), the element of the argument `factors`, the least or largest ratio of `wanted`
 to the input (`policy`), or the ratio of the sizes. Coordinates are f32, in the order of
-operations of ONNX Runtime, so that ties of `nearest` fall alike. Where ONNX's text, its reference
+operations of ONNX Runtime, so that ties of `nearest` are equal. Where ONNX's text, its reference
 evaluator and ONNX Runtime disagree, this op follows ONNX Runtime:
 
 - `align_corners` and `tf_crop_and_resize` divide by the integral length of the result;

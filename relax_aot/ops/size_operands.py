@@ -1,6 +1,6 @@
 """Shape operands as sizes: each op computes the sizes that `define` then makes symbols.
 
-Each op here turns an operand as ONNX spells it (negative numbers, clamping, 0 and -1, a list
+Each op here converts an operand of ONNX (negative numbers, clamping, 0 and -1, a list
 of axes) into plain sizes, one for each axis, as int64. An operand that makes no sense ends the
 run with a status.
 """

@@ -34,7 +34,7 @@ class Job:
     reads: frozenset[int]
     writes: frozenset[int]
     within: int = 0
-    """Bytes that are alive only while it runs, beside what it reads and writes."""
+    """Bytes that are alive only while it runs, in addition to its operands and results."""
     in_place: tuple[tuple[int, int], ...] = ()
     """A written value may take the memory of a read one that is of no use any more."""
 

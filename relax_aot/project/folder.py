@@ -1,6 +1,6 @@
 """A folder is written whole or not at all, whatever interrupts it.
 
-All files are written beside it first; then the new folder and the old one change places in
+All files are first written to a folder next to it; then the new and the old folder are exchanged in
 one step of the file system. Where a file system cannot do that, the old one is moved away
 first, and back if the new one cannot take its place.
 """

@@ -68,7 +68,7 @@ def _kept(module: Module, names: Sequence[str]) -> Collection[str]:
         }
         if not found:
             shown = ", ".join(call.outs[0].name for call in calls[:SHOWN])
-            raise QuantizeError(f"nothing of the model is called {name!r}; layers are {shown}, ...")
+            raise QuantizeError(f"the model has no layer {name!r}; layers are {shown}, ...")
         kept |= found
     return kept
 

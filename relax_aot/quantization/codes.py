@@ -17,14 +17,14 @@ MOST_BIAS = 2.0**30
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A number is (code - zero) * scale."""
+    """The real value is (quantized - zero) * scale."""
 
     scale: np.float32
     zero: int
 
 
 def step_of(covered: Range, *, symmetric: bool = False) -> Step:
-    """Codes of i8 for a range that holds 0, which has a code of its own."""
+    """The i8 quantization of a range that includes 0; 0 is a quantized value."""
     if symmetric:
         most = max(-covered.low, covered.high)
         return Step(np.float32(max(most / 127, LEAST_SCALE)), 0)

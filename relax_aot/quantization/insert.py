@@ -46,7 +46,7 @@ class _Facts:
     seen: dict[str, Var] = field(default_factory=dict)
     """What stands for a value from here on."""
     steps: dict[str, Step] = field(default_factory=dict)
-    """Codes of a value, by its name."""
+    """The quantization of a value, by its name."""
     quantized: list[str] = field(default_factory=list)
     readers: dict[str, list[Call]] = field(default_factory=dict)
     makers: dict[str, Call] = field(default_factory=dict)

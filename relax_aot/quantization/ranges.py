@@ -110,7 +110,7 @@ def _entropy(counts: Array, whole: Range) -> Range:
     (Kullback and Leibler) of the histogram from what its quantized values give back."""
     edges = np.linspace(whole.low, whole.high, BINS + 1)
     middles = (edges[1:] + edges[:-1]) / 2
-    # 0 has a code of its own in every range, and what relu leaves there would outweigh the rest.
+    # 0 is a quantized value in every range, and the zeros after a relu would outweigh the rest.
     counts = np.where((edges[:-1] <= 0) & (edges[1:] > 0), 0, counts)
     best, least = whole, np.inf
     for fraction in FRACTIONS:

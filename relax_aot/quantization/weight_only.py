@@ -72,7 +72,7 @@ class _Work:
         return decode, replace(call, args=(call.args[0], out, *call.args[2:]))
 
     def _packed(self, call: Call, scales: Array, codes: Array) -> tuple[Call, ...]:
-        """Two quantized values to a byte, the first in the low half; the middle code is 8."""
+        """Two quantized values per byte, the first in the low half; 8 represents 0."""
         rows, size = codes.shape
         blocks = -(-size // GROUP)
         places = np.full((rows, blocks * GROUP), 8, np.uint8)

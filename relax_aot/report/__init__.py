@@ -106,7 +106,7 @@ def write_report(
     counted: Profile | None = None,
 ) -> Path:
     """Write the report in one of FORMATS. `at`: the sizes to show, else lowest, middle and
-    highest. `counted`: instructions to show beside the costs."""
+    highest. `counted`: instructions to show next to the costs."""
     path = Path(path)
     text = report_text(project, at, form, counted)
     try:

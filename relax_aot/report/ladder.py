@@ -1,5 +1,5 @@
 """The graph before and after fusion in one drawing: calls before it are rows on the left, the
-calls that they became are boxes beside them, values are arcs from writer to reader."""
+calls that they became are boxes to their right, values are arcs from writer to reader."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Choices for a target: sums of products fused, contractions in blocks of registers.
 
-With `--optimize size` code weighs more than time, and kernels are made alike, so that they can
+With `--optimize size` code counts more than time, and kernels are unified, so that they can
 share functions. Whatever is chosen, each result has the bits of the plain loops on the same
 target.
 """

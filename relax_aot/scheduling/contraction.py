@@ -1,4 +1,4 @@
-"""Contractions: sums of products, float and integer alike, as loops write them.
+"""Contractions: sums of products of floats or integers in loops.
 
 Recognized is what is added up, not the op that it came from. A float contraction adds
 `fma(left, right, sum)`; an integer one adds `(x - a) * (w - b)` of 8-bit values, where the

@@ -56,7 +56,7 @@ def version() -> str:
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """What it builds for a target is kept beside our own builds."""
+    """Its builds for a target are cached next to those of relax_aot."""
     folder = str(cache_dir() / "zig")
     return (("ZIG_GLOBAL_CACHE_DIR", folder), ("ZIG_LOCAL_CACHE_DIR", folder))
 

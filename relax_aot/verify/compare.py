@@ -1,7 +1,7 @@
 """How far two results are apart, and whether that is too far.
 
 Two rules: a tolerance that the user gives, or the error model's bound of each element
-(error_model.py). Integers and truth values are equal or wrong under both.
+(error_model.py). Integers and booleans are compared exactly under both.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ STRICT_FLAGS = (
     "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Wdouble-promotion",
     "-Werror",
 )  # fmt: skip
-# What turns loops into vectors: nothing is fused unless it says so, and no operation traps.
+# Flags of vectorization: FMA contraction is explicit, and no operation traps.
 OPTIMISE_FLAGS = (
     "-O3", "-march=native", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fno-trapping-math",
     "-fno-strict-aliasing",

@@ -5,7 +5,7 @@ double precision; with a random generator it also disturbs operands and results 
 roundings would. The disturbances follow the probabilistic bounds of Higham and Mary (2019): a sum
 of n terms in a row has an error of about sqrt(n) roundings.
 
-Discrete decisions (integers, truth values, rounded numbers) are those of the recorded evaluation
+Discrete decisions (integers, booleans, rounded numbers) are those of the recorded evaluation
 at the declared element types, so that all evaluations take the same path.
 """
 

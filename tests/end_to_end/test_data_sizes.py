@@ -264,7 +264,7 @@ def test_a_project_says_which_sizes_data_decide(tmp_path: Path) -> None:
     assert "/* 1 to FOUND_N_MAX: input x, axis 0 */" in header
     assert "need not be set" in header
     assert "including the data-dependent ones" in readme
-    assert "| size | out_1: axis 1 of out, 0..5, determined by data" in readme
+    assert "| size | out_1: axis 1 of out, 0..5, data-dependent" in readme
     assert "| output | `out`: int64[1, out_1]" in readme
     table = project.report(tmp_path / "r.txt", format="txt").read_text()
     assert " <= " in table and " <= 0 " not in table, table

@@ -210,7 +210,7 @@ def test_an_edit_of_the_bounds_is_kept_or_refused(package: str, tmp_path: Path) 
     for more in ((), ("--optimize", "size")):
         again = compiled(64, *more)
         assert again.exit_code == 0 and config.read_text() == edited
-        assert "gesture_config.h: kept your edit" in again.output
+        assert "gesture_config.h: your edit is kept" in again.output
     other = compiled(128)
     assert isinstance(other.exception, OutputError) and config.read_text() == edited
     for part in ("was edited", "N_MAX 32", "N_MAX 128", "delete"):

@@ -289,7 +289,7 @@ def test_each_has_a_readme_for_this_model_board_and_build(kind: str, tmp_path: P
 def test_what_cannot_be_packed_is_said(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="choose --weights c or --weights blob"):
         project("asm").write(tmp_path / "out", "arduino")
-    with pytest.raises(PackageError, match="no packaging 'mbed'; known are: zephyr"):
+    with pytest.raises(PackageError, match="unknown packaging 'mbed'; known are: zephyr"):
         project().write(tmp_path / "out", "mbed")
     assert not (tmp_path / "out").exists()
 

@@ -81,7 +81,7 @@ def _matmul_integer(node: Node) -> Results:
 
 def _moved_by_data(node: Node, zero: Var | None, other: Var | None) -> Var | None:
     """The effect of a dynamic zero point on the products with constant weights:
-    itself times the sum of each column. Both wrap alike."""
+    itself times the sum of each column. Both wrap equally."""
     weights = node.builder.numeric(node.arg(1))
     less = np.zeros((), np.int64) if other is None else node.builder.numeric(other)
     if zero is None or weights is None or less is None or node.builder.numeric(zero) is not None:
@@ -144,7 +144,7 @@ def _qlinear_conv(node: Node) -> Results:
 
 
 def dynamic_codes(node: Node, x: Var) -> tuple[Var, Var, Var]:
-    """Codes of u8, their scale and their zero point; the range holds 0."""
+    """Quantized u8 values, their scale and their zero point; the range includes 0."""
     if x.type.dtype is not DType.F32:
         raise ModelError(f"only f32 is quantized by its range, got {x.type}")
     axes = tuple(range(x.type.rank))

@@ -1,4 +1,4 @@
-"""Operators over images beside convolutions: blocks, regions, deformed taps, maps of places."""
+"""Image operators other than convolutions: blocks, regions, deformable taps, index maps."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _grid_size(node: Node, theta: Var) -> tuple[Dim, ...]:
 
 
 def _center_crop_pad(node: Node) -> Results:
-    """An axis is cut or padded on both sides alike; the odd element goes to the end."""
+    """Crop or pad an axis equally on both sides; an odd element goes to the end."""
     x = node.arg(0)
     rank = x.type.rank
     axes = [normal_axis(int(a), rank) for a in node.attr("axes") or range(rank)]

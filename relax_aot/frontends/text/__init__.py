@@ -1,6 +1,6 @@
 """The compiler's own text form, at any level: ops, kernels, externs, or a mixture.
 
-The bytes of large constants lie beside the text: `model.npz` for `model.raot`, or
+The bytes of large constants are next to the text: `model.npz` for `model.raot`, or
 `constants.npz` for every text of the folder, by the constant's name or digest.
 """
 
@@ -107,7 +107,7 @@ def _again(module: Module, options: ImportOptions) -> Module:
 
 
 def save(module: Module | Entries, path: str | os.PathLike[str]) -> Path:
-    """The text into `path`, the data of large constants into the .npz beside it: of several
+    """Write the text to `path`, and the data of large constants to the .npz next to it: of several
     entries by their digests, each once."""
     target = Path(path)
     several = [one for _, one in module.modules] if isinstance(module, Entries) else []

@@ -49,7 +49,7 @@ def _range(node: Node, x: Var, kind: str) -> Var:
 
 
 def _symmetric(node: Node, x: Var) -> tuple[Var, Var]:
-    """Codes of -127..127, and what one is worth; both are 0 where all is 0."""
+    """Quantized values in -127..127 and their scale; both are 0 where all inputs are 0."""
     reach = _range(node, node.emit("abs", x), "max")
     empty = node.emit("equal", reach, node.scalar(0.0, F32))
     most = node.scalar(127.0, F32)
@@ -65,8 +65,8 @@ def _rounded(node: Node, x: Var, low: int, high: int) -> Var:
 
 
 def _asymmetric(node: Node, x: Var) -> tuple[Var, Var]:
-    """Codes of -128..127 less their zero point, and what one is worth. The range holds 0; the
-    zero point is that of the end which it is nearer to."""
+    """Quantized values in -128..127 minus their zero point, and their scale. The range includes
+    0; the zero point is derived from the end of the range that is closer to 0."""
     zero = node.scalar(0.0, F32)
     low, high = (
         node.cast(node.emit(kind, _range(node, x, kind), zero), F64) for kind in ("min", "max")

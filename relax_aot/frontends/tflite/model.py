@@ -23,7 +23,7 @@ GREATEST_RANK = 8
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """real = (code - zero) * scale, one pair for all or one per place of `axis`."""
+    """real = (quantized - zero) * scale; one pair for all, or one per element of `axis`."""
 
     scales: Array
     zeros: Array

@@ -1,4 +1,4 @@
-"""Operators that move elements. Codes move as they are; where a tensor has another scale than
+"""Operators that move elements. Quantized values are copied; where a tensor has another scale than
 the one it goes into, the quantized values are rescaled first."""
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _mirror_pad(node: Node) -> Results:
         raise ModelError(f"its mode has the number {mode}")
     if mode == 0:
         return node.emit("pad", x, before=before, after=after, mode="reflect")
-    # SYMMETRIC repeats the edge: axis by axis the mirrored pieces are put beside x.
+    # SYMMETRIC repeats the edge: the mirrored pieces are concatenated with x, axis by axis.
     for axis, (left, right) in enumerate(zip(before, after, strict=True)):
         if left == 0 and right == 0:
             continue

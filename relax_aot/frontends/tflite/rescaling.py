@@ -1,4 +1,4 @@
-"""Codes as numbers of another scale, and back."""
+"""Conversion of quantized values to another scale, and back."""
 
 from __future__ import annotations
 

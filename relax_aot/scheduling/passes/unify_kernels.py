@@ -1,4 +1,4 @@
-"""Kernels made alike, so that they can share a function.
+"""Kernel unification: equal structures share a function.
 
 Where some tiles are clipped from below when they are stored, as by Relu, those of the other
 kernels are clipped at minus infinity, which changes no bit.

@@ -147,7 +147,7 @@ def _extent(loop: For) -> int:
 
 
 def _sums_channels(found: Contraction, at: int, depth: int) -> bool:
-    """Whether all channels are summed up, in weights and image alike."""
+    """Whether weights and image are both reduced over all channels."""
     ends = (found.right.index[at], found.left.index[at])
     if found.left.buffer.shape[at].constant != depth:
         return False
