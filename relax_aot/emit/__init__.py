@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from relax_aot.emit.contexts import make_contexts
 from relax_aot.emit.extern_code import check_macros
 from relax_aot.emit.header import HeaderView, header_view
-from relax_aot.emit.includes import render_source
+from relax_aot.emit.includes import RUNTIME
 from relax_aot.emit.interface import STEP_FUNCTIONS, Interface, interface_of
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView, model_view, unsigned
@@ -71,9 +71,10 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
     """The files of a model, or of what `entries` share and of each of them."""
     name, entries = view.name, tuple(entries)
     bare = [unsigned(entry) for entry in entries]
-    code = render_source(unsigned(view), bare)
+    headers = _headers(view)
+    code = render("model.c.j2", model=unsigned(view), entries=bare, headers=headers)
     view = replace(view, weights=view.weights.packed(code))
-    code = render_source(view, entries)
+    code = render("model.c.j2", model=view, entries=entries, headers=headers)
     template = "entries/example.c.j2" if entries else "project/example.c.j2"
     example = render(template, model=view, entries=entries)
     sizes = [size for one in (view, *entries) for size in one.sizes]
@@ -91,3 +92,13 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
         files[f"{name}_config.h"] = render("config.h.j2", model=view)
     blocks = {f"{name}_weights.bin": view.weights.block} if view.weights.block else {}
     return Sources(files, blocks, view.interface, view, header, entries)
+
+
+def _headers(view: ModelView) -> list[str]:
+    """All that the C file of a model may use."""
+    found = {f"raot/{name}" for name in RUNTIME} | {f"raot/{name}" for name in view.includes.micro}
+    if not view.bounds:
+        found.add(f"{view.name}_layout.h")
+    if view.weights.constants and not view.weights.apart:
+        found.add(f"{view.name}_weights.h")
+    return sorted(found.union(view.includes.externs))

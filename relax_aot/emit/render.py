@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from relax_aot.emit.includes import without_unused
 from relax_aot.emit.wrap import wrapped
 from relax_aot.resources import data_dir
 
@@ -27,11 +28,11 @@ def environment() -> jinja2.Environment:
 
 def render(template: str, **view: Any) -> str:
     """The text of `template` without blank lines at its start or end; C without long lines
-    and without two blank lines in a row."""
+    and without two blank lines in a row or unused headers."""
     text = environment().get_template(template).render(**view).strip("\n") + "\n"
     if not template.endswith((".c.j2", ".h.j2")):
         return text
-    text = re.sub(r" +$", "", text, flags=re.MULTILINE)
+    text = re.sub(r" +$", "", without_unused(text), flags=re.MULTILINE)
     return wrapped(re.sub(r"\n{3,}", "\n\n", text))
 
 

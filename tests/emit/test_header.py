@@ -87,7 +87,7 @@ def test_stated_sizes_are_those_of_the_code(name: str, tmp_path: Path) -> None:
     fixed = dict(re.findall(rf"^#define ({prefix}_[A-Z0-9_]+) +(\d+)", header, re.M))
     bounded = dict(re.findall(rf"^ \*   ({prefix}_[A-Z0-9_]+) +(\d+)  ", header, re.M))
     assert f"{prefix}_ARENA_BYTES" in fixed | bounded
-    lines = [f'#include "{built.name}.h"']
+    lines = [f'#include "{built.name}.h"', '#include "raot/index.h"']
     lines += [f"#if {macro} != {n}\n#error\n#endif" for macro, n in fixed.items()]
     sizes = [m for m in fixed | bounded if m.endswith("_COUNT")]
     assert sizes

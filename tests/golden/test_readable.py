@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from tests.golden.subjects import PROJECTS
 
 FOLDER = Path(__file__).parent
+RUNTIME = FOLDER.parents[1] / "runtime_c" / "include"
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 NUMBER = r"-?(?:\d[\w.]*|U?INT(?:8|16|32|64)_C\(-?\d+\))"
 FAULTS = {
     "a helper with literal operands": rf"raot_(?:add|sub|mul|shl|shr|div|mod|and|or|xor|neg)_"
@@ -53,6 +56,62 @@ def test_clang_format_changes_nothing(name: str) -> None:
         [program, "--dry-run", *files], capture_output=True, text=True, check=True
     )
     assert not done.stderr
+
+
+STANDARD = {
+    "<stddef.h>": {"NULL", "offsetof", "ptrdiff_t", "size_t"},
+    "<stdint.h>": {
+        f"{start}{bits}{end}"
+        for bits in (8, 16, 32, 64)
+        for start, end in (("int", "_t"), ("uint", "_t"))
+    }
+    | {f"{kind}{bits}_{end}" for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)
+       for end in ("MIN", "MAX", "C")},
+    "<stdio.h>": {"printf", "puts"},
+    "<stdlib.h>": {"malloc", "free"},
+    "<string.h>": {"memcpy", "memset", "memcmp", "memmove"},
+}  # fmt: skip
+INCLUDE = re.compile(r"^# *include ([<\"].*[>\"])", re.MULTILINE)
+DECLARATION = re.compile(
+    r"^# *define +(\w+)|^(?:struct|enum) (\w+) \{|^[^\s#].*?(\w+)\([^()]*\)\s*[;{]"
+    r"|^[^\s#}].*?(\w+)(?:\[.*\])?;|^    ([A-Z]\w+)(?: = .*)?,?$",
+    re.MULTILINE,
+)
+
+
+@cache
+def declared(path: Path) -> set[str]:
+    """What a header declares; one that declares nothing stands for those that it includes."""
+    text = COMMENT.sub("", path.read_text())
+    expanded = subprocess.run(  # functions that macros define have their names only here
+        ["gcc", "-E", f"-I{RUNTIME}", path], capture_output=True, text=True, check=False
+    ).stdout
+    own = re.findall(
+        rf'^# \d+ "{re.escape(str(path))}".*\n((?:[^#\n].*\n|\n)*)', expanded, re.MULTILINE
+    )
+    found = DECLARATION.findall("\n".join([text, *own]))
+    names = {word for groups in found for word in groups if word}
+    if len(names) > 1:  # besides the guard
+        return names
+    return set().union(*(declared(path.parent / one.strip('"')) for one in INCLUDE.findall(text)))
+
+
+def names_of(header: str, folder: Path) -> set[str]:
+    if header in STANDARD:
+        return STANDARD[header]
+    path = folder / header.strip('"')
+    return declared(path if path.exists() else RUNTIME / header.strip('"'))
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_every_included_header_is_used(name: str) -> None:
+    idle = []
+    for path in sorted(path for path in (FOLDER / name).rglob("*") if path.suffix in (".c", ".h")):
+        text = COMMENT.sub("", path.read_text())
+        words = set(re.findall(r"\w+", INCLUDE.sub("", text)))
+        headers = INCLUDE.findall(text)
+        idle += [f"{path.name}: {one}" for one in headers if not names_of(one, path.parent) & words]
+    assert not idle
 
 
 def test_the_faults_are_found() -> None:

@@ -7,8 +7,6 @@
 #ifndef ATTEND_WEIGHTS_H
 #define ATTEND_WEIGHTS_H
 
-#include <stdint.h>
-
 extern const float attend_wq_packed_506488e6[64]; /* f32[64] */
 extern const float attend_wk_packed_5624b02c[64]; /* f32[64] */
 extern const float attend_wv_packed_307b14e8[64]; /* f32[64] */

@@ -7,8 +7,6 @@
 #ifndef IMAGE_WEIGHTS_H
 #define IMAGE_WEIGHTS_H
 
-#include <stdint.h>
-
 extern const float image_w1[216];     /* f32[8, 3, 3, 3] */
 extern const float image_scale[8];    /* f32[8] */
 extern const float image_bias[8];     /* f32[8] */

@@ -51,7 +51,6 @@
 #define PLANES_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "raot/arena.h"
 #include "raot/status.h"
@@ -71,8 +70,6 @@
 #define PLANES_Y_BYTES 480       /* bytes of out->y */
 #define PLANES_Y_COUNT 120       /* elements of out->y */
 #define PLANES_ARENA_BYTES 20352 /* bytes of memory.arena */
-
-#include "planes_layout.h"
 
 /* Declares an arena with the correct size and alignment: PLANES_ARENA(static, arena); */
 #define PLANES_ARENA(storage, name) \

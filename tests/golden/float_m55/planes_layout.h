@@ -8,8 +8,6 @@
 #ifndef PLANES_LAYOUT_H
 #define PLANES_LAYOUT_H
 
-#include <stdint.h>
-
 #include "raot/index.h"
 
 enum {

@@ -7,8 +7,6 @@
 #ifndef PLANES_WEIGHTS_H
 #define PLANES_WEIGHTS_H
 
-#include <stdint.h>
-
 extern const float planes_a[216]; /* f32[8, 3, 3, 3] */
 extern const float planes_b[72];  /* f32[8, 1, 3, 3] */
 extern const float planes_c[128]; /* f32[16, 8, 1, 1] */

@@ -25,6 +25,7 @@
  */
 #include "lite.h"
 
+#include "lite_layout.h"
 #include "lite_weights.h"
 #include "raot/check.h"
 #include "raot/convert.h"

@@ -8,8 +8,6 @@
 #ifndef LITE_LAYOUT_H
 #define LITE_LAYOUT_H
 
-#include <stdint.h>
-
 #include "raot/index.h"
 
 enum {

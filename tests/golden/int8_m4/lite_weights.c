@@ -7,7 +7,6 @@
 #include "lite_weights.h"
 
 #include "raot/arena.h"
-#include "raot/math.h"
 
 /* clang-format off */
 

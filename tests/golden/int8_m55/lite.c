@@ -23,6 +23,7 @@
  */
 #include "lite.h"
 
+#include "lite_layout.h"
 #include "lite_weights.h"
 #include "raot/check.h"
 #include "raot/depthwise_interleaved4.h"

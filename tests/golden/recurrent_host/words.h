@@ -61,8 +61,6 @@
 #include "raot/arena.h"
 #include "raot/status.h"
 
-#include "words_config.h"
-
 /* The version of the generator, and of the interface that this header describes. */
 #define WORDS_VERSION "0.1.0"
 #ifndef RAOT_INTERFACE_VERSION

@@ -7,8 +7,6 @@
 #ifndef WORDS_WEIGHTS_H
 #define WORDS_WEIGHTS_H
 
-#include <stdint.h>
-
 extern const float words_embedding[400];  /* f32[40, 10] */
 extern const float words_weight[560];     /* f32[2, 28, 10] */
 extern const float words_recurrence[392]; /* f32[2, 28, 7] */

@@ -7,8 +7,6 @@
 #ifndef TAGGER_WEIGHTS_H
 #define TAGGER_WEIGHTS_H
 
-#include <stdint.h>
-
 extern const float tagger_weight1[126];     /* f32[1, 21, 6] */
 extern const float tagger_recurrence1[147]; /* f32[1, 21, 7] */
 extern const float tagger_bias1[42];        /* f32[1, 42] */

@@ -68,8 +68,6 @@
 #include "raot/arena.h"
 #include "raot/status.h"
 
-#include "branch_config.h"
-
 /* The version of the generator, and of the interface that this header describes. */
 #define BRANCH_VERSION "0.1.0"
 #ifndef RAOT_INTERFACE_VERSION

@@ -7,8 +7,6 @@
 #ifndef BRANCH_WEIGHTS_H
 #define BRANCH_WEIGHTS_H
 
-#include <stdint.h>
-
 extern const float branch_w[12]; /* f32[4, 3] */
 
 #endif

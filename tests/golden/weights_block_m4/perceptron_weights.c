@@ -6,9 +6,6 @@
  */
 #include "perceptron_weights.h"
 
-#include "raot/arena.h"
-#include "raot/math.h"
-
 /*
  * perceptron_weights.bin, 3360 bytes, little-endian. The assembler looks for it in the
  * current folder and in those given with -Wa,-I; or say where it is:

@@ -7,8 +7,6 @@
 #ifndef PERCEPTRON_WEIGHTS_H
 #define PERCEPTRON_WEIGHTS_H
 
-#include <stdint.h>
-
 /*
  * perceptron_weights.bin where it is linked in: compile perceptron_weights.c, or load the file
  * elsewhere.
