@@ -1,7 +1,7 @@
 """Attributes of ops: names, kinds, defaults and values, as the op's rules declare them.
 
-An attribute is a keyword-only parameter of a rule. The record of the op lists the values of
-attributes that are one of several words.
+An attribute is a keyword-only parameter of a rule, or a field of the record that the rules take.
+The op lists the values of attributes that are one of several words.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from relax_aot.ir.dims import Dim
@@ -65,6 +66,44 @@ def attributes_of(
                 words = tuple(values.get(name, ()))
                 found[name] = Attribute(name, _kind(parameter), parameter.default, words)
     return tuple(found.values())
+
+
+def with_attributes(rule: Callable[..., Any], record: type[Any]) -> Callable[..., Any]:
+    """A rule that takes a record of attributes first, as one with keyword-only attributes. One
+    that takes any arguments stays as it is."""
+    own = inspect.signature(rule)
+    first, *others = own.parameters.values()
+    if first.kind is inspect.Parameter.VAR_POSITIONAL or getattr(rule, "record", None) is record:
+        return rule
+
+    def given(*args: Any, **attrs: Any) -> Any:
+        return rule(record(**attrs), *args)
+
+    parameters = [*others, *inspect.signature(record).parameters.values()]
+    given.__dict__.update(record=record, __signature__=own.replace(parameters=parameters))
+    return given
+
+
+def with_optional(lower: Callable[..., Any], deduce: Callable[..., Any]) -> Callable[..., Any]:
+    """`lower`, which is given None for optional arguments that a call leaves out at the end."""
+    takes, gives = (_positional(rule) for rule in (deduce, lower))
+    if takes is None or gives is None:
+        return lower
+    results = gives - 1 - takes
+
+    @wraps(lower)
+    def given(k: Any, /, *buffers: Any, **attrs: Any) -> Any:
+        inputs = len(buffers) - results
+        absent = [None] * (takes - inputs)
+        return lower(k, *buffers[:inputs], *absent, *buffers[inputs:], **attrs)
+
+    return given
+
+
+def _positional(rule: Callable[..., Any]) -> int | None:
+    kinds = [p.kind for p in inspect.signature(rule).parameters.values()]
+    variadic = inspect.Parameter.VAR_POSITIONAL in kinds
+    return None if variadic else kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def problem_of(op: str, attributes: Iterable[Attribute], given: Mapping[str, object]) -> str:

@@ -8,6 +8,9 @@ parameters. An absent optional argument is None.
     reference(*arrays, **attrs)             -> array, or a tuple of them (NumPy)
     conditions(*types, **attrs)             -> what must hold of run-time sizes
 
+An op with a `record`, a dataclass of its attributes, has rules that take one before the other
+arguments: deduce(attrs, *types), lower(attrs, k, *inputs, *outputs) and so on.
+
 Attributes that are sizes may be symbolic (`Dim`) in `deduce`, `lower` and `conditions`;
 in `reference` they are plain integers.
 
@@ -31,7 +34,13 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Call, Condition
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._attributes import Attribute, attributes_of, problem_of
+from relax_aot.ops._attributes import (
+    Attribute,
+    attributes_of,
+    problem_of,
+    with_attributes,
+    with_optional,
+)
 
 POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
@@ -162,10 +171,16 @@ class Op:
     exact_where: Callable[..., bool] | None = None
     value_range: Callable[..., Range] | None = None
     quantization: Mapping[str, ParameterLimits] = field(default_factory=dict)
+    record: type[Any] | None = None
     attributes: tuple[Attribute, ...] = field(init=False)
     """In the order in which its rules declare them."""
 
     def __post_init__(self) -> None:
+        for name in ("deduce", "lower", "reference", "conditions"):
+            if self.record is not None:
+                rule = with_attributes(getattr(self, name), self.record)
+                object.__setattr__(self, name, rule)
+        object.__setattr__(self, "lower", with_optional(self.lower, self.deduce))
         rules = (self.lower, self.deduce, self.reference, *self.rules)
         object.__setattr__(self, "attributes", attributes_of(rules, self.values))
 

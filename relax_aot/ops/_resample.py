@@ -1,17 +1,39 @@
-"""Coordinates and weights of resize in NumPy, one axis at a time. See resize.py."""
+"""The attributes of resize; coordinates and weights in NumPy, one axis at a time. See resize.py."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from relax_aot.ir.dims import Dim
 from relax_aot.ops._op import Array
 
 REACH = {"linear": 1, "cubic": 2}
 """Samples on each side that a kernel of interpolation mixes."""
 TIE = 1e-6
 """A fraction this close to one half is a tie of `nearest`, as in ONNX Runtime."""
+
+
+Sizes = Sequence[int | Dim]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize:
+    sizes: Sizes
+    scales: Sequence[float]
+    mode: str
+    transform: str
+    rounding: str
+    wanted: Sizes = ()
+    policy: str = ""
+    roi: Sequence[float] = ()
+    cubic_a: float
+    exclude_outside: bool
+    antialias: bool
+    extrapolation: float
 
 
 def centers(before: int, after: int, scale: Any, transform: str, ends: tuple[Any, Any]) -> Array:
@@ -56,16 +78,9 @@ def rounded(centers: Array, size: int, scale: Any, rounding: str) -> Array:
     return np.clip(value, 0, size - 1).astype(np.int64)
 
 
-def matrix_of(
-    centers: Array,
-    before: int,
-    scale: Any,
-    mode: str,
-    a: float,
-    exclude_outside: bool,
-    antialias: bool,
-) -> Array:
+def matrix_of(attrs: Resize, centers: Array, before: int, scale: Any) -> Array:
     """Row o holds the weights with which element o mixes the input."""
+    mode, a, antialias = attrs.mode, attrs.cubic_a, attrs.antialias
     matrix = np.zeros((len(centers), before))
     shrink = min(float(scale), 1.0) if antialias else 1.0
     for row, center in enumerate(centers.astype(np.float64)):
@@ -80,9 +95,9 @@ def matrix_of(
             near = ((a + 2) * s - (a + 3)) * s * s + 1
             far = ((a * s - 5 * a) * s + 8 * a) * s - 4 * a
             weights = np.where(s <= 1, near, np.where(s < 2, far, 0))
-        if exclude_outside:
+        if attrs.exclude_outside:
             weights = np.where((places >= 0) & (places < before), weights, 0)
-        if exclude_outside or antialias:
+        if attrs.exclude_outside or antialias:
             total = weights.sum()
             weights = weights / (1.0 if antialias and total == 0 else total)
         np.add.at(matrix[row], np.clip(places, 0, before - 1), weights)

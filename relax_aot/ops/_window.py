@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,42 +18,58 @@ from relax_aot.ops._op import Array
 Sizes = Sequence[int | Dim]
 
 
-def output_sizes(
-    sizes: Shape,
-    kernel: Sizes,
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    *,
-    ceil_mode: bool = False,
-) -> Shape:
-    """ONNX's output size of a window per spatial axis; `pads` holds begins, then ends."""
-    rank = len(sizes)
-    result = []
-    for axis, size in enumerate(sizes):
-        begin, end = Dim.of(pads[axis]), Dim.of(pads[axis + rank])
-        room = size + begin + end - (Dim.of(kernel[axis]) - 1) * dilations[axis] - 1
-        stride = strides[axis]
-        if ceil_mode:
-            # The last window must begin inside the input or the padding before it.
-            fitting = ceildiv(room, stride) + 1
-            result.append(dim_min(fitting, ceildiv(size + begin, stride)))
-        else:
-            result.append(room // stride + 1)
-    return tuple(result)
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """A window over the spatial axes; `pads` holds begins, then ends."""
+
+    kernel: Sizes
+    strides: Sequence[int]
+    pads: Sizes
+    dilations: Sequence[int]
+
+    def sizes(self, sizes: Shape, *, ceil_mode: bool = False) -> Shape:
+        """ONNX's output size per spatial axis."""
+        rank = len(sizes)
+        result = []
+        for axis, size in enumerate(sizes):
+            begin, end = Dim.of(self.pads[axis]), Dim.of(self.pads[axis + rank])
+            reach = (Dim.of(self.kernel[axis]) - 1) * self.dilations[axis]
+            room = size + begin + end - reach - 1
+            stride = self.strides[axis]
+            if ceil_mode:
+                # The last window must begin inside the input or the padding before it.
+                fitting = ceildiv(room, stride) + 1
+                result.append(dim_min(fitting, ceildiv(size + begin, stride)))
+            else:
+                result.append(room // stride + 1)
+        return tuple(result)
+
+    def counts(self, sizes: Sequence[int], *, ceil_mode: bool = False) -> list[int]:
+        """The same of sizes that are numbers."""
+        found = self.sizes(tuple(map(Dim.of, sizes)), ceil_mode=ceil_mode)
+        return [size.constant for size in found]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strides:
+    """Attributes of a convolution, whose kernel is that of its filters."""
+
+    strides: Sequence[int]
+    pads: Sizes
+    dilations: Sequence[int]
+
+    def window(self, kernel: Sizes) -> Window:
+        return Window(kernel=kernel, strides=self.strides, pads=self.pads, dilations=self.dilations)
+
+
+def usual(rank: int, **attrs: Any) -> dict[str, Any]:
+    """Attributes of samples over `rank` axes."""
+    return {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank, **attrs}
 
 
 @contextmanager
-def window(
-    k: KernelBuilder,
-    at: At,
-    sizes: Shape,
-    kernel: Sizes,
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    *,
-    always: bool = False,
+def taps_of(
+    k: KernelBuilder, at: At, sizes: Shape, window: Window, *, always: bool = False
 ) -> Iterator[tuple[At, At]]:
     """Loops over the taps that lie inside the input: yields (tap, place in the input).
 
@@ -63,11 +80,11 @@ def window(
     places: list[Dim] = []
     with ExitStack() as stack:
         for axis, size in enumerate(sizes):
-            start = at[axis] * strides[axis] - Dim.of(pads[axis])
-            dilation = dilations[axis]
-            ends = (Dim.of(pads[axis]), Dim.of(pads[axis + len(sizes)]))
-            padded = always or ends != (Dim.of(0), Dim.of(0))
-            width = Dim.of(kernel[axis])
+            begin, end = Dim.of(window.pads[axis]), Dim.of(window.pads[axis + len(sizes)])
+            start = at[axis] * window.strides[axis] - begin
+            dilation = window.dilations[axis]
+            padded = always or (begin, end) != (Dim.of(0), Dim.of(0))
+            width = Dim.of(window.kernel[axis])
             low, high = Dim.of(0), width
             if padded:
                 low = k.let(f"first{axis}", dim_max(ceildiv(-start, dilation), 0))
@@ -79,26 +96,19 @@ def window(
 
 
 @contextmanager
-def reaching(
-    k: KernelBuilder,
-    at: At,
-    sizes: Shape,
-    kernel: Sizes,
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-) -> Iterator[tuple[At, At]]:
+def reaching(k: KernelBuilder, at: At, sizes: Shape, window: Window) -> Iterator[tuple[At, At]]:
     """Loops over the taps that reach an element of the padded side: yields (tap, window).
 
-    The inverse of `window`: `sizes` counts the windows per axis. With a stride or a dilation
+    The inverse of `taps_of`: `sizes` counts the windows per axis. With a stride or a dilation
     of 1 the range of taps is known before each loop; else each tap is tested.
     """
     taps: list[Dim] = []
     places: list[Dim] = []
     with ExitStack() as stack:
         for axis, size in enumerate(sizes):
-            stride, dilation, width = strides[axis], dilations[axis], Dim.of(kernel[axis])
-            start = at[axis] + Dim.of(pads[axis])
+            stride, dilation = window.strides[axis], window.dilations[axis]
+            width = Dim.of(window.kernel[axis])
+            start = at[axis] + Dim.of(window.pads[axis])
             if stride == 1:
                 low = k.let(f"first{axis}", dim_max(ceildiv(start - size + 1, dilation), 0))
                 high = k.let(f"last{axis}", dim_min(start // dilation + 1, width))
@@ -122,22 +132,15 @@ def reaching(
         yield tuple(taps), tuple(places)
 
 
-def windows_of(
-    x: Array,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    fill: Any,
-    outputs: Sequence[int],
-) -> Array:
+def windows_of(x: Array, window: Window, fill: Any, outputs: Sequence[int]) -> Array:
     """NumPy: every window of the trailing spatial axes, kernel axes last."""
+    kernel, strides, dilations = [int(n) for n in window.kernel], window.strides, window.dilations
     spatial = len(kernel)
     lead = x.ndim - spatial
     widths = [(0, 0)] * lead
     for axis in range(spatial):
         reach = (outputs[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
-        begin = int(pads[axis])
+        begin = int(window.pads[axis])
         widths.append((begin, max(reach - begin - x.shape[lead + axis], 0)))
     padded = np.pad(x, widths, constant_values=fill)
     if any(o <= 0 for o in outputs):

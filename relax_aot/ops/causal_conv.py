@@ -17,6 +17,7 @@ from relax_aot.ops._op import (
     must_not_exceed,
     require,
 )
+from relax_aot.ops._samples import normals
 
 # causal_conv: each channel by its own taps, over what came before and what is there
 
@@ -53,10 +54,15 @@ def _conditions(
     return found
 
 
-def _lower(k: KernelBuilder, x: Buffer, w: Buffer, *rest: Buffer | None) -> None:
-    *optional, y, last = rest
-    bias, past = (*optional, None, None)[:2]
-    assert y is not None and last is not None
+def _lower(
+    k: KernelBuilder,
+    x: Buffer,
+    w: Buffer,
+    bias: Buffer | None,
+    past: Buffer | None,
+    y: Buffer,
+    last: Buffer,
+) -> None:
     width = w.shape[2]
     zero = Lit(0.0, x.dtype)
 
@@ -93,9 +99,7 @@ def _reference(
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape)).astype(np.float32)
-
+    normal = normals(rng)
     return [
         Sample((normal(2, 3, 5), normal(3, 1, 4)), fixed=(4,)),
         Sample((normal(2, 3, 5), normal(3, 1, 4), normal(3), normal(2, 3, 3)), symbolic=False),

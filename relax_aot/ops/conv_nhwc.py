@@ -8,7 +8,7 @@ the bias's type, 32 or 64 bits; padding stands for the zero point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,49 +17,39 @@ from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
-from relax_aot.ir.types import DType, Shape, TensorType
+from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import Array, Sample, is_float, must_equal, must_not_exceed, require
 from relax_aot.ops._products import Form, Tap
-from relax_aot.ops._window import Sizes, output_sizes, window, windows_of
-
-
-def _space(x: TensorType, kernel: Shape, attrs: dict[str, Any]) -> Shape:
-    return output_sizes(
-        x.shape[1:-1], kernel, attrs["strides"], attrs["pads"], attrs["dilations"]
-    )  # fmt: skip
-
+from relax_aot.ops._samples import integers, normals
+from relax_aot.ops._window import Strides, Window, taps_of, usual, windows_of
 
 # conv_nhwc
 
 
-def _type(
-    x: TensorType,
-    w: TensorType,
-    b: TensorType | None = None,
-    *,
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    group: int = 1,
-) -> TensorType:
+@dataclass(frozen=True, kw_only=True)
+class Conv(Strides):
+    group: int = 1
+
+
+def _type(attrs: Conv, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
     require(x.rank >= 3 and w.rank == x.rank, f"conv_nhwc: x and w of one rank, got {x} and {w}")
     require(x.dtype is w.dtype, f"conv_nhwc needs equal element types, got {x} and {w}")
-    channels, per_group, filters = x.shape[-1], w.shape[-1], w.shape[0]
+    channels, per_group, filters, group = x.shape[-1], w.shape[-1], w.shape[0], attrs.group
     if channels.is_constant and per_group.is_constant:
         fits = channels == per_group * group
         require(fits, f"conv_nhwc: {channels} channels are not {group} groups of {per_group}")
     split = not filters.is_constant or filters.constant % group == 0
     require(split, f"conv_nhwc: {filters} filters are not a multiple of {group} groups")
-    attrs = {"strides": strides, "pads": pads, "dilations": dilations}
-    return TensorType(x.dtype, (x.shape[0], *_space(x, w.shape[1:-1], attrs), filters))
+    space = attrs.window(w.shape[1:-1]).sizes(x.shape[1:-1])
+    return TensorType(x.dtype, (x.shape[0], *space, filters))
 
 
 def _conditions(
-    x: TensorType, w: TensorType, b: TensorType | None = None, **attrs: Any
+    attrs: Conv, x: TensorType, w: TensorType, b: TensorType | None = None
 ) -> list[Condition]:
-    sizes = _space(x, w.shape[1:-1], attrs)
+    sizes = attrs.window(w.shape[1:-1]).sizes(x.shape[1:-1])
     conditions = [must_not_exceed(0, size, "conv_nhwc's output size") for size in sizes]
-    total = w.shape[-1] * attrs.get("group", 1)
+    total = w.shape[-1] * attrs.group
     conditions.append(must_equal(x.shape[-1], total, "conv_nhwc's channels"))
     if b is not None:
         conditions.append(must_equal(b.shape[0], w.shape[0], "conv_nhwc's bias"))
@@ -67,19 +57,9 @@ def _conditions(
 
 
 def _nest(
-    k: KernelBuilder,
-    x: Buffer,
-    w: Buffer,
-    b: Buffer | None,
-    y: Buffer,
-    tap: Tap,
-    *,
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    group: int = 1,
+    attrs: Conv, k: KernelBuilder, x: Buffer, w: Buffer, b: Buffer | None, y: Buffer, tap: Tap
 ) -> None:
-    per_group = w.shape[-1]
+    per_group, group = w.shape[-1], attrs.group
     filters = w.shape[0] // group
     start = 0.0 if y.dtype.is_float else 0
     groups = [group, filters] if group > 1 else [w.shape[0]]
@@ -91,31 +71,22 @@ def _nest(
             first = k.let("first", outer[-2] * per_group)
             channel = k.let("channel", outer[-2] * filters + outer[-1])
         total = k.local("total", y.dtype, start if b is None else b[(channel,)])
-        taps = window(k, at, x.shape[1:-1], w.shape[1:-1], strides, pads, dilations)
+        taps = taps_of(k, at, x.shape[1:-1], attrs.window(w.shape[1:-1]))
         with taps as (offset, place), k.loops(per_group) as (c,):
             added = tap((image, *place, first + c), (channel, *offset, c))
             k.assign(total, total + added)
         k.store(y[(image, *at, channel)], total)
 
 
-def _windows(x: Array, kernel: Sequence[int], attrs: dict[str, Any]) -> Array:
+def _windows(x: Array, window: Window) -> Array:
     """[n, c, *outputs, *kernel]"""
-    sizes = _space(
-        TensorType(DType.F32, tuple(Dim.of(n) for n in x.shape)), tuple(map(Dim.of, kernel)), attrs
-    )
-    outputs = [size.constant for size in sizes]
-    first = np.moveaxis(x, -1, 1)
-    return windows_of(
-        first, kernel, attrs["strides"], attrs["pads"], attrs["dilations"], 0, outputs
-    )
+    return windows_of(np.moveaxis(x, -1, 1), window, 0, window.counts(x.shape[1:-1]))
 
 
-def _reference(
-    x: Array, w: Array, b: Array | None = None, *, group: int = 1, **attrs: Any
-) -> Array:
-    spatial = x.ndim - 2
+def _reference(attrs: Conv, x: Array, w: Array, b: Array | None = None) -> Array:
+    spatial, group = x.ndim - 2, attrs.group
     wide = x.astype(np.float64) if is_float(x) else x
-    view = _windows(wide, w.shape[1:-1], attrs)
+    view = _windows(wide, attrs.window(w.shape[1:-1]))
     n, outputs, kernel = x.shape[0], view.shape[2 : 2 + spatial], w.shape[1:-1]
     grouped = view.reshape(n, group, x.shape[-1] // group, *outputs, *kernel)
     weights = w.astype(wide.dtype).reshape(group, w.shape[0] // group, *w.shape[1:])
@@ -129,13 +100,7 @@ def _reference(
 
 
 def _depth_type(
-    x: TensorType,
-    w: TensorType,
-    b: TensorType | None = None,
-    *,
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
+    attrs: Strides, x: TensorType, w: TensorType, b: TensorType | None = None
 ) -> TensorType:
     fits = x.rank >= 3 and w.rank == x.rank - 1
     require(fits, f"depthwise_nhwc: w has one axis less than x, got {x} and {w}")
@@ -144,14 +109,14 @@ def _depth_type(
     require(x.shape[-1].is_constant, f"depthwise_nhwc: the channels of {x} must be known")
     whole = known and w.shape[-1].constant % x.shape[-1].constant == 0
     require(whole, f"depthwise_nhwc: {w.shape[-1]} places for {x.shape[-1]} channels")
-    attrs = {"strides": strides, "pads": pads, "dilations": dilations}
-    return TensorType(x.dtype, (x.shape[0], *_space(x, w.shape[:-1], attrs), w.shape[-1]))
+    space = attrs.window(w.shape[:-1]).sizes(x.shape[1:-1])
+    return TensorType(x.dtype, (x.shape[0], *space, w.shape[-1]))
 
 
 def _depth_conditions(
-    x: TensorType, w: TensorType, b: TensorType | None = None, **attrs: Any
+    attrs: Strides, x: TensorType, w: TensorType, b: TensorType | None = None
 ) -> list[Condition]:
-    sizes = _space(x, w.shape[:-1], attrs)
+    sizes = attrs.window(w.shape[:-1]).sizes(x.shape[1:-1])
     conditions = [must_not_exceed(0, size, "depthwise_nhwc's output size") for size in sizes]
     if b is not None:
         conditions.append(must_equal(b.shape[0], w.shape[-1], "depthwise_nhwc's bias"))
@@ -159,32 +124,24 @@ def _depth_conditions(
 
 
 def _depth_nest(
-    k: KernelBuilder,
-    x: Buffer,
-    w: Buffer,
-    b: Buffer | None,
-    y: Buffer,
-    tap: Tap,
-    *,
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
+    attrs: Strides, k: KernelBuilder, x: Buffer, w: Buffer, b: Buffer | None, y: Buffer, tap: Tap
 ) -> None:
     many = w.shape[-1] // x.shape[-1]
     start = 0.0 if y.dtype.is_float else 0
     with k.loops(*y.shape[:-1], x.shape[-1], many) as (image, *at, c, copy):
         channel = k.let("channel", c * many + copy)
         total = k.local("total", y.dtype, start if b is None else b[(channel,)])
-        taps = window(k, tuple(at), x.shape[1:-1], w.shape[:-1], strides, pads, dilations)
+        taps = taps_of(k, tuple(at), x.shape[1:-1], attrs.window(w.shape[:-1]))
         with taps as (offset, place):
             k.assign(total, total + tap((image, *place, c), (*offset, channel)))
         k.store(y[(image, *at, channel)], total)
 
 
-def _depth_reference(x: Array, w: Array, b: Array | None = None, **attrs: Any) -> Array:
+def _depth_reference(attrs: Strides, x: Array, w: Array, b: Array | None = None) -> Array:
     spatial = x.ndim - 2
     wide = x.astype(np.float64) if is_float(x) else x
-    view = np.repeat(_windows(wide, w.shape[:-1], attrs), w.shape[-1] // x.shape[-1], axis=1)
+    view = _windows(wide, attrs.window(w.shape[:-1]))
+    view = np.repeat(view, w.shape[-1] // x.shape[-1], axis=1)
     out_axes, tap_axes = "uvw"[:spatial], "xyz"[:spatial]
     y = np.einsum(f"nc{out_axes}{tap_axes},{tap_axes}c->n{out_axes}c", view, w.astype(wide.dtype))
     return np.asarray(y if b is None else y + b).astype(x.dtype)
@@ -193,79 +150,56 @@ def _depth_reference(x: Array, w: Array, b: Array | None = None, **attrs: Any) -
 # Samples
 
 
-def _usual(x: Array, attrs: dict[str, Any]) -> dict[str, Any]:
-    rank = x.ndim - 2
-    return {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank, **attrs}
+def _case(x: Array, *rest: Array | None, **attrs: Any) -> Sample:
+    return Sample((x, *rest), usual(x.ndim - 2, **attrs), symbolic=False)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape)).astype(np.float32)
-
-    def case(x: Array, w: Array, b: Array | None, **attrs: Any) -> Sample:
-        return Sample((x, w, b), _usual(x, attrs), symbolic=False)
-
+    normal = normals(rng)
     return [
-        case(normal(1, 7, 3), normal(4, 3, 3), normal(4)),
-        case(normal(2, 7, 3), normal(4, 3, 3), None, pads=(1, 2), strides=(2,)),
-        case(normal(1, 5, 6, 2), normal(4, 3, 2, 2), normal(4), pads=(1, 0, 1, 1)),
-        case(normal(1, 9, 6, 4), normal(6, 3, 3, 2), normal(6), group=2, dilations=(2, 1)),
-        case(normal(1, 3, 4, 5, 2), normal(3, 2, 2, 2, 2), None),
-        case(normal(0, 5, 2), normal(3, 3, 2), normal(3)),
+        _case(normal(1, 7, 3), normal(4, 3, 3), normal(4)),
+        _case(normal(2, 7, 3), normal(4, 3, 3), None, pads=(1, 2), strides=(2,)),
+        _case(normal(1, 5, 6, 2), normal(4, 3, 2, 2), normal(4), pads=(1, 0, 1, 1)),
+        _case(normal(1, 9, 6, 4), normal(6, 3, 3, 2), normal(6), group=2, dilations=(2, 1)),
+        _case(normal(1, 3, 4, 5, 2), normal(3, 2, 2, 2, 2), None),
+        _case(normal(0, 5, 2), normal(3, 3, 2), normal(3)),
     ]
 
 
 def _depth_samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape)).astype(np.float32)
-
-    def case(x: Array, w: Array, b: Array | None, **attrs: Any) -> Sample:
-        return Sample((x, w, b), _usual(x, attrs), symbolic=False)
-
+    normal = normals(rng)
     return [
-        case(normal(1, 7, 3), normal(3, 3), normal(3)),
-        case(normal(2, 7, 5, 3), normal(3, 2, 6), normal(6), pads=(1, 0, 1, 1), strides=(2, 1)),
-        case(normal(1, 9, 6, 1), normal(3, 3, 4), None, dilations=(2, 1)),
+        _case(normal(1, 7, 3), normal(3, 3), normal(3)),
+        _case(normal(2, 7, 5, 3), normal(3, 2, 6), normal(6), pads=(1, 0, 1, 1), strides=(2, 1)),
+        _case(normal(1, 9, 6, 1), normal(3, 3, 4), None, dilations=(2, 1)),
     ]
 
 
 def _integer_samples(rng: np.random.Generator) -> list[Sample]:
-    def random(kind: Any, *shape: int) -> Array:
-        info = np.iinfo(kind)
-        return rng.integers(info.min, info.max + 1, shape).astype(kind)
-
-    def case(*args: Array | None, **attrs: Any) -> Sample:
-        assert args[0] is not None
-        return Sample(args, _usual(args[0], attrs), symbolic=False)
-
+    random = integers(rng)
     i8, u8, i16 = np.int8, np.uint8, np.int16
     bias = rng.integers(-9999, 9999, 4)
     return [
-        case(random(i8, 1, 7, 3), random(i8, 4, 3, 3), random(i8), None, bias.astype(np.int32)),
-        case(random(u8, 2, 7, 5, 3), random(u8, 4, 3, 2, 3), random(u8), random(u8),
-             pads=(1, 0, 1, 1), strides=(2, 1)),
-        case(random(i16, 1, 5, 6, 4), random(i8, 4, 3, 3, 2), None, None, bias, group=2),
+        _case(random(i8, 1, 7, 3), random(i8, 4, 3, 3), random(i8), None, bias.astype(np.int32)),
+        _case(random(u8, 2, 7, 5, 3), random(u8, 4, 3, 2, 3), random(u8), random(u8),
+              pads=(1, 0, 1, 1), strides=(2, 1)),
+        _case(random(i16, 1, 5, 6, 4), random(i8, 4, 3, 3, 2), None, None, bias, group=2),
     ]  # fmt: skip
 
 
 def _depth_integer_samples(rng: np.random.Generator) -> list[Sample]:
-    def random(kind: Any, *shape: int) -> Array:
-        info = np.iinfo(kind)
-        return rng.integers(info.min, info.max + 1, shape).astype(kind)
-
+    random = integers(rng)
     x, w = random(np.int8, 1, 7, 5, 2), random(np.int8, 3, 3, 4)
     bias = rng.integers(-9999, 9999, 4)
-    args = (x, w, random(np.int8), None, bias.astype(np.int32))
-    wide = (random(np.int16, 1, 7, 5, 2), w, None, None, bias)
     return [
-        Sample(args, _usual(x, {"pads": (1, 1, 1, 1)}), symbolic=False),
-        Sample(wide, _usual(x, {"strides": (2, 2)}), symbolic=False),
+        _case(x, w, random(np.int8), None, bias.astype(np.int32), pads=(1, 1, 1, 1)),
+        _case(random(np.int16, 1, 7, 5, 2), w, None, None, bias, strides=(2, 2)),
     ]
 
 
-_DEPTHWISE = Form("depthwise_nhwc", _depth_type, _depth_conditions, _depth_nest, _depth_reference,
-                  former="depthwise_last")  # fmt: skip
-_DENSE = Form("conv_nhwc", _type, _conditions, _nest, _reference, former="conv_last")
+_DEPTHWISE = Form("depthwise_nhwc", Strides, _depth_type, _depth_conditions, _depth_nest,
+                  _depth_reference, "depthwise_last")  # fmt: skip
+_DENSE = Form("conv_nhwc", Conv, _type, _conditions, _nest, _reference, "conv_last")
 OPS = (
     _DENSE.plain(_samples),
     _DENSE.integer(_integer_samples),

@@ -5,7 +5,7 @@ Output o takes input i through tap t where o + pad == i * stride + t * dilation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,37 +16,41 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, binary
 from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, require
-from relax_aot.ops._window import Sizes, reaching
+from relax_aot.ops._samples import normals
+from relax_aot.ops._window import Sizes, Strides, reaching, usual
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvTranspose(Strides):
+    output_padding: Sizes
+    group: int
 
 
 def _type(
-    x: TensorType,
-    w: TensorType,
-    b: TensorType | None = None,
-    *,
-    strides: Sequence[int],
-    pads: Sizes,
-    output_padding: Sizes,
-    dilations: Sequence[int],
-    group: int,
+    attrs: ConvTranspose, x: TensorType, w: TensorType, b: TensorType | None = None
 ) -> TensorType:
     both = f"{x} and {w}"
     require(x.rank >= 3 and w.rank == x.rank, f"conv_transpose needs one rank, got {both}")
     require(x.dtype is w.dtype, f"conv_transpose needs equal element types, got {both}")
-    rank = x.rank - 2
-    spatial = []
-    for axis in range(rank):
-        reach = (w.shape[axis + 2] - 1) * dilations[axis] + 1
-        begin, end = Dim.of(pads[axis]), Dim.of(pads[axis + rank])
-        full = (x.shape[axis + 2] - 1) * strides[axis] + Dim.of(output_padding[axis]) + reach
-        spatial.append(full - begin - end)
-    return TensorType(x.dtype, (x.shape[0], w.shape[1] * group, *spatial))
+    spatial = _sizes(attrs, x.shape[2:], w.shape[2:])
+    return TensorType(x.dtype, (x.shape[0], w.shape[1] * attrs.group, *spatial))
+
+
+def _sizes(attrs: ConvTranspose, sizes: Sizes, kernel: Sizes) -> list[Dim]:
+    found = []
+    for axis, size in enumerate(sizes):
+        reach = (Dim.of(kernel[axis]) - 1) * attrs.dilations[axis] + 1
+        begin, end = Dim.of(attrs.pads[axis]), Dim.of(attrs.pads[axis + len(sizes)])
+        padding = Dim.of(attrs.output_padding[axis])
+        full = (Dim.of(size) - 1) * attrs.strides[axis] + padding + reach
+        found.append(full - begin - end)
+    return found
 
 
 def _conditions(
-    x: TensorType, w: TensorType, b: TensorType | None = None, **attrs: Any
+    attrs: ConvTranspose, x: TensorType, w: TensorType, b: TensorType | None = None
 ) -> list[Condition]:
-    y = _type(x, w, b, **attrs)
+    y = _type(attrs, x, w, b)
     conditions = [must_not_exceed(0, n, "conv_transpose's output size") for n in y.shape[2:]]
     conditions.append(must_equal(x.shape[1], w.shape[0], "conv_transpose's channels"))
     if b is not None:
@@ -55,59 +59,36 @@ def _conditions(
 
 
 def _lower(
-    k: KernelBuilder,
-    x: Buffer,
-    w: Buffer,
-    *rest: Buffer | None,
-    strides: Sequence[int],
-    pads: Sizes,
-    output_padding: Sizes,
-    dilations: Sequence[int],
-    group: int,
+    attrs: ConvTranspose, k: KernelBuilder, x: Buffer, w: Buffer, b: Buffer | None, y: Buffer
 ) -> None:
-    *optional, y = rest
-    b = optional[0] if optional else None
-    assert y is not None
-    filters, per_group = w.shape[1], w.shape[0] // group
+    filters, per_group = w.shape[1], w.shape[0] // attrs.group
     zero = 0.0 if y.dtype.is_float else 0
-    with k.loops(y.shape[0], group, filters, *y.shape[2:]) as (image, part, filter_, *at):
+    with k.loops(y.shape[0], attrs.group, filters, *y.shape[2:]) as (image, part, filter_, *at):
         channel = part * filters + filter_
         total = k.local("total", y.dtype, zero if b is None else b[(channel,)])
         with k.loops(per_group) as (c,):
             source = part * per_group + c
-            taps = reaching(k, tuple(at), x.shape[2:], w.shape[2:], strides, pads, dilations)
+            taps = reaching(k, tuple(at), x.shape[2:], attrs.window(w.shape[2:]))
             with taps as (tap, place):
                 left = x[(image, source, *place)]
                 k.assign(total, total + binary("*", left, w[(source, filter_, *tap)]))
         k.store(y[(image, channel, *at)], total)
 
 
-def _reference(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    output_padding: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
-) -> Array:
+def _reference(attrs: ConvTranspose, x: Array, w: Array, b: Array | None = None) -> Array:
     """Every input scatters its taps into the unpadded output, which is then cut."""
-    rank = x.ndim - 2
+    rank, group = x.ndim - 2, attrs.group
+    strides, dilations = attrs.strides, attrs.dilations
+    begins = [int(pad) for pad in attrs.pads[:rank]]
     wide = x.astype(np.float64) if x.dtype.kind == "f" else x
     n, channels = x.shape[:2]
     filters = w.shape[1]
-    sizes = [
-        (x.shape[a + 2] - 1) * strides[a] + output_padding[a] + (w.shape[a + 2] - 1) * dilations[a]
-        + 1 - int(pads[a]) - int(pads[a + rank])
-        for a in range(rank)
-    ]  # fmt: skip
+    sizes = [size.constant for size in _sizes(attrs, x.shape[2:], w.shape[2:])]
     room = [
         (x.shape[a + 2] - 1) * strides[a] + (w.shape[a + 2] - 1) * dilations[a] + 1
         for a in range(rank)
     ]
-    full = [max(r, s + int(pads[a]), 0) for a, (r, s) in enumerate(zip(room, sizes, strict=True))]
+    full = [max(r, s + pad, 0) for r, s, pad in zip(room, sizes, begins, strict=True)]
     y = np.zeros((n, group * filters, *full), wide.dtype)
     weights = w.astype(wide.dtype)
     per_group = channels // group
@@ -122,8 +103,8 @@ def _reference(
             )
             if piece.size:
                 y[(slice(None), slice(part * filters, (part + 1) * filters), *where)] += piece
-    cut = tuple(slice(max(int(pads[a]), 0), int(pads[a]) + sizes[a]) for a in range(rank))
-    widths = [(0, 0), (0, 0)] + [(max(-int(pads[a]), 0), 0) for a in range(rank)]
+    cut = tuple(slice(max(pad, 0), pad + size) for pad, size in zip(begins, sizes, strict=True))
+    widths = [(0, 0), (0, 0)] + [(max(-pad, 0), 0) for pad in begins]
     y = np.pad(y[(slice(None), slice(None), *cut)], widths)
     if b is not None:
         y = y + b.reshape(1, -1, *[1] * rank)
@@ -131,16 +112,12 @@ def _reference(
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape)).astype(np.float32)
+    normal = normals(rng)
 
     def case(x: Array, w: Array, b: Array | None = None, **attrs: Any) -> Sample:
         rank = x.ndim - 2
-        usual = {
-            "strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank,
-            "output_padding": (0,) * rank, "group": 1,
-        }  # fmt: skip
-        return Sample((x, w, b), {**usual, **attrs}, symbolic=x.shape[1] == 7)
+        given = usual(rank, **{"output_padding": (0,) * rank, "group": 1, **attrs})
+        return Sample((x, w, b), given, symbolic=x.shape[1] == 7)
 
     return [
         case(normal(1, 3, 5), normal(3, 2, 3), normal(2)),
@@ -155,4 +132,5 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("conv_transpose", _type, _lower, _reference, _samples, conditions=_conditions)
+OP = Op("conv_transpose", _type, _lower, _reference, _samples, conditions=_conditions,
+        record=ConvTranspose)  # fmt: skip

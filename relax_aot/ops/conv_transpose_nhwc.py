@@ -8,7 +8,7 @@ does."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,26 +19,29 @@ from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import Array, Sample, is_float, must_equal, require
 from relax_aot.ops._products import Form, Tap
-from relax_aot.ops._window import Sizes, reaching
+from relax_aot.ops._samples import normals
+from relax_aot.ops._window import Sizes, Window, reaching
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvTranspose:
+    sizes: Sizes
+    strides: Sequence[int]
+    pads: Sizes
 
 
 def _type(
-    x: TensorType,
-    w: TensorType,
-    b: TensorType | None = None,
-    *,
-    sizes: Sizes,
-    strides: Sequence[int],
-    pads: Sizes,
+    attrs: ConvTranspose, x: TensorType, w: TensorType, b: TensorType | None = None
 ) -> TensorType:
     fits = x.rank >= 3 and w.rank == x.rank and x.dtype is w.dtype
     require(fits, f"conv_transpose_nhwc: x and w of one rank and type, got {x} and {w}")
-    require(len(sizes) == x.rank - 2 == len(pads), f"conv_transpose_nhwc: sizes for {x}")
+    sizes = attrs.sizes
+    require(len(sizes) == x.rank - 2 == len(attrs.pads), f"conv_transpose_nhwc: sizes for {x}")
     return TensorType(x.dtype, (x.shape[0], *map(Dim.of, sizes), w.shape[0]))
 
 
 def _conditions(
-    x: TensorType, w: TensorType, b: TensorType | None = None, **_attrs: Any
+    attrs: ConvTranspose, x: TensorType, w: TensorType, b: TensorType | None = None
 ) -> list[Condition]:
     conditions = [must_equal(x.shape[-1], w.shape[-1], "conv_transpose_nhwc's channels")]
     if b is not None:
@@ -47,36 +50,30 @@ def _conditions(
 
 
 def _nest(
+    attrs: ConvTranspose,
     k: KernelBuilder,
     x: Buffer,
     w: Buffer,
     b: Buffer | None,
     y: Buffer,
     tap: Tap,
-    *,
-    sizes: Sizes,
-    strides: Sequence[int],
-    pads: Sizes,
 ) -> None:
     start = 0.0 if y.dtype.is_float else 0
-    ones = (1,) * len(strides)
+    ones = (1,) * len(attrs.strides)
+    window = Window(
+        kernel=w.shape[1:-1], strides=attrs.strides, pads=attrs.pads, dilations=ones
+    )  # fmt: skip
     with k.loops(*y.shape) as (image, *at, channel):
         total = k.local("total", y.dtype, start if b is None else b[(channel,)])
-        taps = reaching(k, tuple(at), x.shape[1:-1], w.shape[1:-1], strides, pads, ones)
+        taps = reaching(k, tuple(at), x.shape[1:-1], window)
         with taps as (offset, place), k.loops(x.shape[-1]) as (c,):
             k.assign(total, total + tap((image, *place, c), (channel, *offset, c)))
         k.store(y[(image, *at, channel)], total)
 
 
-def _reference(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int],
-) -> Array:
+def _reference(attrs: ConvTranspose, x: Array, w: Array, b: Array | None = None) -> Array:
+    strides = attrs.strides
+    sizes, pads = [int(n) for n in attrs.sizes], [int(n) for n in attrs.pads]
     wide = np.float64 if is_float(x) else x.dtype
     reach = [
         max((n - 1) * s + k, p + m)
@@ -89,15 +86,12 @@ def _reference(
         for offset in np.ndindex(*w.shape[1:-1]):
             at = tuple(p * s + o for p, s, o in zip(place, strides, offset, strict=True))
             y[(slice(None), *at)] += x[(slice(None), *place)] @ w[(slice(None), *offset)].T
-    cut = tuple(slice(int(p), int(p) + int(m)) for p, m in zip(pads, sizes, strict=True))
-    y = y[(slice(None), *cut)]
+    y = y[(slice(None), *(slice(p, p + m) for p, m in zip(pads, sizes, strict=True)))]
     return np.asarray(y if b is None else y + b).astype(x.dtype)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape)).astype(np.float32)
-
+    normal = normals(rng)
     x, w, b = normal(2, 3, 4, 2), normal(3, 3, 2, 2), normal(3)
     attrs = {"sizes": (6, 8), "strides": (2, 2), "pads": (0, 0)}
     return [
@@ -119,6 +113,6 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-_FORM = Form("conv_transpose_nhwc", _type, _conditions, _nest, _reference,
-             former="conv_transpose_last")  # fmt: skip
+_FORM = Form("conv_transpose_nhwc", ConvTranspose, _type, _conditions, _nest, _reference,
+             "conv_transpose_last")  # fmt: skip
 OPS = (_FORM.plain(_samples), _FORM.integer(_integer_samples))

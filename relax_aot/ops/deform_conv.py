@@ -6,6 +6,7 @@ Outside the image lies zero. The places of taps are shared by the channels of an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -18,50 +19,53 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, require
-from relax_aot.ops._window import output_sizes
+from relax_aot.ops._samples import normals
+from relax_aot.ops._window import Strides, usual
 
 FAR = 1 << 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeformConv(Strides):
+    pads: Sequence[int]
+    group: int
+    offset_group: int
+
+
 def _type(
+    attrs: DeformConv,
     x: TensorType,
     w: TensorType,
     offset: TensorType,
     b: TensorType | None = None,
     mask: TensorType | None = None,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
-    offset_group: int,
 ) -> TensorType:
     same = x.rank == w.rank == offset.rank and x.rank >= 3
     require(same, f"deform_conv needs one rank, got {x}, {w} and {offset}")
     require(x.dtype in (DType.F32, DType.F64), f"deform_conv cannot take {x}")
     given = (w, offset, b, mask)
     require(all(t is None or t.dtype is x.dtype for t in given), "deform_conv needs one type")
-    spatial = output_sizes(x.shape[2:], w.shape[2:], strides, pads, dilations)
+    spatial = attrs.window(w.shape[2:]).sizes(x.shape[2:])
     return TensorType(x.dtype, (x.shape[0], w.shape[0], *spatial))
 
 
 def _conditions(
+    attrs: DeformConv,
     x: TensorType,
     w: TensorType,
     offset: TensorType,
     b: TensorType | None = None,
     mask: TensorType | None = None,
-    **attrs: Any,
 ) -> list[Condition]:
-    y = _type(x, w, offset, b, mask, **attrs)
-    taps = prod(w.shape[2:], start=Dim.of(attrs["offset_group"]))
+    y = _type(attrs, x, w, offset, b, mask)
+    taps = prod(w.shape[2:], start=Dim.of(attrs.offset_group))
     conditions = [must_not_exceed(0, n, "deform_conv's output size") for n in y.shape[2:]]
     outs = w.shape[0]
     conditions += [
-        must_equal(x.shape[1], w.shape[1] * attrs["group"], "deform_conv's channels"),
-        must_equal(outs // attrs["group"] * attrs["group"], outs, "deform_conv's groups"),
+        must_equal(x.shape[1], w.shape[1] * attrs.group, "deform_conv's channels"),
+        must_equal(outs // attrs.group * attrs.group, outs, "deform_conv's groups"),
         must_equal(
-            x.shape[1] // attrs["offset_group"] * attrs["offset_group"], x.shape[1],
+            x.shape[1] // attrs.offset_group * attrs.offset_group, x.shape[1],
             "deform_conv's offset groups",
         ),
     ]  # fmt: skip
@@ -76,24 +80,19 @@ def _conditions(
 
 
 def _lower(
+    attrs: DeformConv,
     k: KernelBuilder,
     x: Buffer,
     w: Buffer,
     offset: Buffer,
-    *rest: Buffer | None,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
-    offset_group: int,
+    b: Buffer | None,
+    mask: Buffer | None,
+    y: Buffer,
 ) -> None:
-    *optional, y = rest
-    assert y is not None
-    b = optional[0] if optional else None
-    mask = optional[1] if len(optional) > 1 else None
     spatial, per_group = x.rank - 2, w.shape[1]
-    filters, shared = w.shape[0] // group, x.shape[1] // offset_group
-    with k.loops(y.shape[0], group, filters, *y.shape[2:]) as (image, part, filter_, *at):
+    strides, pads, dilations = attrs.strides, attrs.pads, attrs.dilations
+    filters, shared = w.shape[0] // attrs.group, x.shape[1] // attrs.offset_group
+    with k.loops(y.shape[0], attrs.group, filters, *y.shape[2:]) as (image, part, filter_, *at):
         out = part * filters + filter_
         total = k.local("total", y.dtype, 0.0 if b is None else b[(out,)])
         with k.loops(per_group, *w.shape[2:]) as (c, *tap):
@@ -145,27 +144,23 @@ def _mixed(
 
 
 def _reference(
+    attrs: DeformConv,
     x: Array,
     w: Array,
     offset: Array,
     b: Array | None = None,
     mask: Array | None = None,
-    *,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
-    offset_group: int,
 ) -> Array:
     spatial = x.ndim - 2
+    strides, pads, dilations = attrs.strides, attrs.pads, attrs.dilations
     n, outs, taps = x.shape[0], w.shape[0], w.shape[2:]
     at = offset.shape[2:]
-    moved = offset.reshape(n, offset_group, *taps, spatial, *at).astype(np.float64)
-    weight = np.ones((n, offset_group, *taps, *at))
+    moved = offset.reshape(n, attrs.offset_group, *taps, spatial, *at).astype(np.float64)
+    weight = np.ones((n, attrs.offset_group, *taps, *at))
     if mask is not None:
         weight = mask.reshape(weight.shape).astype(np.float64)
     y = np.zeros((n, outs, *at))
-    per_out, shared = outs // group, x.shape[1] // offset_group
+    per_out, shared = outs // attrs.group, x.shape[1] // attrs.offset_group
     for image, out, c, tap, place in product(
         range(n), range(outs), range(w.shape[1]), np.ndindex(*taps), np.ndindex(*at)
     ):
@@ -188,21 +183,16 @@ def _reference(
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int, scale: float = 1.0) -> Array:
-        return np.asarray(rng.normal(size=shape) * scale).astype(np.float32)
+    normal, spread = normals(rng), normals(rng, 1.5)
 
     def case(
         x: tuple[int, ...], w: tuple[int, ...], *, masked: bool = False, **attrs: Any
     ) -> Sample:
         rank = len(x) - 2
-        usual = {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank}
-        full = {**usual, "group": 1, "offset_group": 1, **attrs}
-        sizes = output_sizes(
-            tuple(map(Dim.of, x[2:])), w[2:], full["strides"], full["pads"], full["dilations"]
-        )
-        at = [size.constant for size in sizes]
+        full = usual(rank, **{"group": 1, "offset_group": 1, **attrs})
+        at = DeformConv(**full).window(w[2:]).counts(x[2:])
         taps = prod(w[2:]) * full["offset_group"]
-        offset = normal(x[0], taps * rank, *at, scale=1.5)
+        offset = spread(x[0], taps * rank, *at)
         b, mask = (normal(w[0]), normal(x[0], taps, *at)) if masked else (None, None)
         args = (normal(*x), normal(*w), offset, b, mask)
         return Sample(args, full, symbolic=False, rtol=1e-4, atol=1e-4)
@@ -216,4 +206,6 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("deform_conv", _type, _lower, _reference, _samples, conditions=_conditions)
+OP = Op(
+    "deform_conv", _type, _lower, _reference, _samples, conditions=_conditions, record=DeformConv
+)

@@ -12,6 +12,7 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, apply, binary, equal
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, require
+from relax_aot.ops._samples import normals
 
 
 def deduce(x: TensorType) -> TensorType:
@@ -61,9 +62,7 @@ def reference(x: Array) -> Array:
 
 
 def samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape)).astype(np.float32)
-
+    normal = normals(rng)
     swapped = np.array([[0, 2, 1], [3, 0, 0], [1, 1, 5]], np.float32)
     singular = np.array([[1, 2], [2, 4]], np.float32)
     return [

@@ -22,96 +22,83 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, normal_axis, require
+from relax_aot.ops._samples import normals
 from relax_aot.ops.gather import wrapped_index
 
 Sizes = Sequence[int | Dim]
 
 
-def _type(
-    x: TensorType,
-    along: TensorType | None = None,
-    *,
-    axis: int = 1,
-    length: int | Dim,
-    inverse: bool = False,
-    onesided: bool = False,
-    shape: Sizes = (),
-) -> TensorType:
+@dataclass(frozen=True, kw_only=True)
+class Dft:
+    axis: int = 1
+    length: int | Dim
+    inverse: bool = False
+    onesided: bool = False
+    shape: Sizes = ()
+
+
+def _type(attrs: Dft, x: TensorType, along: TensorType | None = None) -> TensorType:
     parts = x.shape[-1]
     require(x.dtype.is_float and x.rank >= 2, f"dft needs a float signal, got {x}")
     known = not parts.is_constant or parts in (Dim.of(1), Dim.of(2))
     require(known, f"dft: the last size is 1 or 2, not {parts}")
-    at = normal_axis(axis, x.rank)
+    at = normal_axis(attrs.axis, x.rank)
     require(at < x.rank - 1, "dft along the axis of real and imaginary parts")
     if along is not None:
-        last = Dim.of(1 if onesided and inverse else 2)
-        sizes = shape_of(*shape) or (*x.shape[:-1], last)
-        require(len(sizes) == x.rank and sizes[-1] == last, f"dft of {x} gives no {shape}")
+        last = Dim.of(1 if attrs.onesided and attrs.inverse else 2)
+        sizes = shape_of(*attrs.shape) or (*x.shape[:-1], last)
+        require(len(sizes) == x.rank and sizes[-1] == last, f"dft of {x} gives no {attrs.shape}")
         return TensorType(x.dtype, sizes)
-    size = Dim.of(length)
-    half = onesided and not inverse
+    size = Dim.of(attrs.length)
+    half = attrs.onesided and not attrs.inverse
     count = size // 2 + 1 if half else size
-    last = Dim.of(1 if onesided and inverse else 2)
+    last = Dim.of(1 if attrs.onesided and attrs.inverse else 2)
     return TensorType(x.dtype, (*x.shape[:at], count, *x.shape[at + 1 : -1], last))
 
 
-def _conditions(
-    x: TensorType, along: TensorType | None = None, *, length: int | Dim, **_attrs: object
-) -> list[Condition]:
+def _conditions(attrs: Dft, x: TensorType, along: TensorType | None = None) -> list[Condition]:
     parts = x.shape[-1]
     found = [must_not_exceed(1, parts, "parts of a number"), must_not_exceed(parts, 2, "parts")]
     # Along an axis from data 0 stands for the length that the axis asks for.
-    if along is None or Dim.of(length) != Dim.of(0):
-        found.append(must_not_exceed(1, Dim.of(length), "length of a dft"))
+    if along is None or Dim.of(attrs.length) != Dim.of(0):
+        found.append(must_not_exceed(1, Dim.of(attrs.length), "length of a dft"))
     return found
 
 
-def _lower(
-    k: KernelBuilder,
-    x: Buffer,
-    *rest: Buffer | None,
-    axis: int = 1,
-    length: int | Dim,
-    inverse: bool = False,
-    onesided: bool = False,
-    shape: Sizes = (),
-) -> None:
-    *optional, y = rest
-    along = optional[0] if optional else None
-    assert y is not None
+def _lower(attrs: Dft, k: KernelBuilder, x: Buffer, along: Buffer | None, y: Buffer) -> None:
     if along is None:
-        at = normal_axis(axis, x.rank)
-        _nest(k, x, y, at, Dim.of(length), inverse, onesided)
+        at = normal_axis(attrs.axis, x.rank)
+        _nest(attrs, k, x, y, at, Dim.of(attrs.length))
         return
     # -1 is the axis of the parts, and no axis of the signal.
     chosen = wrapped_index(k, "axis", along[(Dim.of(0),) * along.rank], Dim.of(x.rank))
     kept = k.index("kept", Index(chosen), 0, x.rank - 2)
     for number in range(x.rank - 1):
-        folded = onesided and inverse
+        folded = attrs.onesided and attrs.inverse
         turn = (x.shape[number] - 1) * 2 if folded else x.shape[number]
-        whole = turn if Dim.of(length) == Dim.of(0) else Dim.of(length)
+        whole = turn if Dim.of(attrs.length) == Dim.of(0) else Dim.of(attrs.length)
         with k.when(same(kept, number)):
             if not folded:
-                _nest(k, x, y, number, whole, inverse, onesided)
+                _nest(attrs, k, x, y, number, whole)
                 continue
             # Of one element there is no half: no length could be told from it.
             valid = k.index("valid", Index(dim_min(whole, 1)) - 1, 0, 0)
             if whole == Dim.of(0):
                 k.store(y[(valid,) * y.rank], Lit(0.0, y.dtype))
             else:
-                _nest(k, x, y, number, whole, inverse, onesided, valid)
+                _nest(attrs, k, x, y, number, whole, valid)
 
 
 def _nest(
+    attrs: Dft,
     k: KernelBuilder,
     x: Buffer,
     y: Buffer,
     axis: int,
     length: Dim,
-    inverse: bool,
-    onesided: bool,
     part_from: Dim | int = 0,
 ) -> None:
+    inverse, onesided = attrs.inverse, attrs.onesided
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
     table = k.scratch("table", wide, (length, 2))
     row = k.scratch("row", wide, (length, 2))
@@ -278,29 +265,21 @@ def _fill_table(k: KernelBuilder, table: Buffer, length: Dim, inverse: bool) -> 
         k.store(table[(step, Dim.of(1))], turned)
 
 
-def _reference(
-    x: Array,
-    along: Array | None = None,
-    *,
-    axis: int = 1,
-    length: int,
-    inverse: bool = False,
-    onesided: bool = False,
-    shape: Sizes = (),
-) -> Array:
+def _reference(attrs: Dft, x: Array, along: Array | None = None) -> Array:
+    axis, length = attrs.axis, int(attrs.length)
     if along is not None:
         axis = int(along.reshape(()))
-        folded = onesided and inverse
-        length = int(length) or ((x.shape[axis] - 1) * 2 if folded else x.shape[axis])
+        folded = attrs.onesided and attrs.inverse
+        length = length or ((x.shape[axis] - 1) * 2 if folded else x.shape[axis])
     at = normal_axis(axis, x.ndim)
     wide = x.astype(np.float64)
     signal = wide[..., 0] + (1j * wide[..., 1] if x.shape[-1] == 2 else 0)
-    if onesided and inverse:
-        return np.fft.irfft(signal, n=int(length), axis=at)[..., None].astype(x.dtype)
-    function = np.fft.ifft if inverse else np.fft.fft
-    found = function(signal, n=int(length), axis=at)
-    if onesided:
-        found = found.take(range(int(length) // 2 + 1), axis=at)
+    if attrs.onesided and attrs.inverse:
+        return np.fft.irfft(signal, n=length, axis=at)[..., None].astype(x.dtype)
+    function = np.fft.ifft if attrs.inverse else np.fft.fft
+    found = function(signal, n=length, axis=at)
+    if attrs.onesided:
+        found = found.take(range(length // 2 + 1), axis=at)
     return np.stack([found.real, found.imag], axis=-1).astype(x.dtype)
 
 
@@ -310,8 +289,7 @@ def _near(x: Array, *rest: Array, symbolic: bool = False, **attrs: object) -> Sa
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape)).astype(np.float32)
+    normal = normals(rng)
 
     def case(x: Array, *rest: Array, length: int = 1, **attrs: object) -> Sample:
         return _near(x, *rest, symbolic=True, length=length, **attrs)
@@ -364,11 +342,14 @@ def _frame_conditions(
 
 
 def _frame_lower(
-    k: KernelBuilder, x: Buffer, *rest: Buffer | None, step: int | Dim, length: int | Dim
+    k: KernelBuilder,
+    x: Buffer,
+    window: Buffer | None,
+    y: Buffer,
+    *,
+    step: int | Dim,
+    length: int | Dim,
 ) -> None:
-    *optional, y = rest
-    window = optional[0] if optional else None
-    assert y is not None
     with k.loops(*y.shape) as at:
         batch, frame, place, part = at
         value: Expr = x[(batch, frame * Dim.of(step) + place, part)]
@@ -395,7 +376,7 @@ def _frame_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 OPS = (
-    Op("dft", _type, _lower, _reference, _samples, conditions=_conditions),
+    Op("dft", _type, _lower, _reference, _samples, conditions=_conditions, record=Dft),
     Op(
         "frame", _frame_type, _frame_lower, _frame_reference, _frame_samples,
         conditions=_frame_conditions,

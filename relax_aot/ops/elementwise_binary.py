@@ -32,6 +32,7 @@ from relax_aot.ops._op import (
     spread,
 )
 from relax_aot.ops._ranges import corners, ratio
+from relax_aot.ops._samples import normals
 
 
 def _binary(
@@ -88,10 +89,7 @@ def _kind(dtype: DType) -> str:
 def _usual(rng: np.random.Generator, kinds: str) -> list[tuple[Array, Array]]:
     pairs: list[tuple[Array, Array]] = []
     if "f" in kinds:
-
-        def normal(*shape: int) -> Array:
-            return np.asarray(rng.normal(size=shape)).astype(np.float32)
-
+        normal = normals(rng)
         special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32)
         pairs += [(normal(3, 5), normal(3, 5)), (normal(2, 1, 4), normal(3, 1))]
         pairs += [(normal(5), normal()), (normal(), normal(7)), (normal(0, 3), normal(3))]

@@ -11,6 +11,7 @@ The real value is (value - zero) * scale; scales are integers (`_fixed.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from relax_aot.ops._op import (
     require,
     spread,
 )
+from relax_aot.ops._samples import integers
 
 CODES = (DType.I8, DType.U8, DType.I16)
 I32 = DType.I32
@@ -65,56 +67,44 @@ def _stored(value: Array, zero: int, limits: Sequence[int], to: Any) -> Array:
 # fixed_add
 
 
-def _sum_type(x: TensorType, y: TensorType, **_attrs: Any) -> TensorType:
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    zeros: Sequence[int]
+    factors: Sequence[int]
+    shifts: Sequence[int]
+    left: int
+    limits: Sequence[int]
+    sign: int = 1
+
+
+def _sum_type(attrs: Sum, x: TensorType, y: TensorType) -> TensorType:
     return _pair_type("fixed_add", x, y)
 
 
-def _sum_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    y: Buffer,
-    z: Buffer,
-    *,
-    zeros: Sequence[int],
-    factors: Sequence[int],
-    shifts: Sequence[int],
-    left: int,
-    limits: Sequence[int],
-    sign: int = 1,
-) -> None:
+def _sum_lower(attrs: Sum, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:
     with k.loops(*z.shape) as at:
         parts = []
-        for part, zero, factor, shift in zip((x, y), zeros, factors, shifts, strict=False):
+        scales = zip(attrs.zeros, attrs.factors, attrs.shifts, strict=True)
+        for part, (zero, factor, shift) in zip((x, y), scales, strict=False):
             code = less(part[spread(at, part.shape)], zero)
-            parts.append(k.local("part", I32, times(k, shifted(code, left), factor, shift)))
-        raw = binary("+" if sign > 0 else "-", parts[0], parts[1])
-        value = times(k, raw, factors[2], shifts[2])
-        k.store(z[at], stored(value, zeros[2], limits, z.dtype))
+            parts.append(k.local("part", I32, times(k, shifted(code, attrs.left), factor, shift)))
+        raw = binary("+" if attrs.sign > 0 else "-", parts[0], parts[1])
+        value = times(k, raw, attrs.factors[2], attrs.shifts[2])
+        k.store(z[at], stored(value, attrs.zeros[2], attrs.limits, z.dtype))
 
 
-def _sum_reference(
-    x: Array,
-    y: Array,
-    *,
-    zeros: Sequence[int],
-    factors: Sequence[int],
-    shifts: Sequence[int],
-    left: int,
-    limits: Sequence[int],
-    sign: int = 1,
-) -> Array:
+def _sum_reference(attrs: Sum, x: Array, y: Array) -> Array:
     wide = [
-        (part.astype(np.int64) - zero) << left for part, zero in zip((x, y), zeros, strict=False)
+        (part.astype(np.int64) - zero) << attrs.left
+        for part, zero in zip((x, y), attrs.zeros, strict=False)
     ]
-    a, b = (np_times(p, f, s) for p, f, s in zip(wide, factors, shifts, strict=False))
-    return _stored(np_times(a + sign * b, factors[2], shifts[2]), zeros[2], limits, x.dtype)
+    a, b = (np_times(p, f, s) for p, f, s in zip(wide, attrs.factors, attrs.shifts, strict=False))
+    total = np_times(a + attrs.sign * b, attrs.factors[2], attrs.shifts[2])
+    return _stored(total, attrs.zeros[2], attrs.limits, x.dtype)
 
 
 def _sum_samples(rng: np.random.Generator) -> list[Sample]:
-    def codes(kind: Any, *shape: int) -> Array:
-        info = np.iinfo(kind)
-        return rng.integers(info.min, info.max + 1, shape).astype(kind)
-
+    codes = integers(rng)
     attrs = {
         "zeros": (-3, 17, 5), "factors": (1879048192, 1100000003, 1999999999),
         "shifts": (-1, 0, -18), "left": 20, "limits": (-100, 127),
@@ -136,22 +126,29 @@ def _shift(call: Call, shift: Any) -> Limits | None:
 # fixed_rescale
 
 
-def _scale_type(x: TensorType, **_attrs: Any) -> TensorType:
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    zero: int
+    left: int
+    factor: int
+    shift: int
+
+
+def _scale_type(attrs: Scale, x: TensorType) -> TensorType:
     require(x.dtype in (*CODES, I32), f"fixed_rescale does not take {x}")
     return TensorType(I32, x.shape)
 
 
-def _scale_lower(
-    k: KernelBuilder, x: Buffer, y: Buffer, *, zero: int, left: int, factor: int, shift: int
-) -> None:
+def _scale_lower(attrs: Scale, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
     with k.loops(*y.shape) as at:
         value = x[at] if x.dtype is I32 else Cast(x[at], I32)
-        number = value - Lit(zero, I32) if zero else value
-        k.store(y[at], times(k, shifted(number, left), factor, shift))
+        number = value - Lit(attrs.zero, I32) if attrs.zero else value
+        k.store(y[at], times(k, shifted(number, attrs.left), attrs.factor, attrs.shift))
 
 
-def _scale_reference(x: Array, *, zero: int, left: int, factor: int, shift: int) -> Array:
-    return np_times((x.astype(np.int64) - zero) << left, factor, shift).astype(np.int32)
+def _scale_reference(attrs: Scale, x: Array) -> Array:
+    wide = (x.astype(np.int64) - attrs.zero) << attrs.left
+    return np_times(wide, attrs.factor, attrs.shift).astype(np.int32)
 
 
 def _scale_samples(rng: np.random.Generator) -> list[Sample]:
@@ -168,35 +165,32 @@ def _scale_samples(rng: np.random.Generator) -> list[Sample]:
 # fixed_mul
 
 
-def _product_type(x: TensorType, y: TensorType, **_attrs: Any) -> TensorType:
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    zeros: Sequence[int]
+    factor: int
+    shift: int
+    limits: Sequence[int]
+
+
+def _product_type(attrs: Product, x: TensorType, y: TensorType) -> TensorType:
     return _pair_type("fixed_mul", x, y)
 
 
-def _product_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    y: Buffer,
-    z: Buffer,
-    *,
-    zeros: Sequence[int],
-    factor: int,
-    shift: int,
-    limits: Sequence[int],
-) -> None:
+def _product_lower(attrs: Product, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:
     with k.loops(*z.shape) as at:
         a, b = (
             less(part[spread(at, part.shape)], zero)
-            for part, zero in zip((x, y), zeros, strict=False)
+            for part, zero in zip((x, y), attrs.zeros, strict=False)
         )
-        value = times(k, binary("*", a, b), factor, shift)
-        k.store(z[at], stored(value, zeros[2], limits, z.dtype))
+        value = times(k, binary("*", a, b), attrs.factor, attrs.shift)
+        k.store(z[at], stored(value, attrs.zeros[2], attrs.limits, z.dtype))
 
 
-def _product_reference(
-    x: Array, y: Array, *, zeros: Sequence[int], factor: int, shift: int, limits: Sequence[int]
-) -> Array:
-    product = (x.astype(np.int64) - zeros[0]) * (y.astype(np.int64) - zeros[1])
-    return _stored(np_times(product, factor, shift), zeros[2], limits, x.dtype)
+def _product_reference(attrs: Product, x: Array, y: Array) -> Array:
+    product = (x.astype(np.int64) - attrs.zeros[0]) * (y.astype(np.int64) - attrs.zeros[1])
+    scaled = np_times(product, attrs.factor, attrs.shift)
+    return _stored(scaled, attrs.zeros[2], attrs.limits, x.dtype)
 
 
 def _product_samples(rng: np.random.Generator) -> list[Sample]:
@@ -210,16 +204,17 @@ def _product_samples(rng: np.random.Generator) -> list[Sample]:
 OPS = (
     Op(
         "fixed_add", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-        conditions=broadcast_conditions, former=("fixed_sum",), traits=Trait.QUANTIZED
+        conditions=broadcast_conditions, former=("fixed_sum",), traits=Trait.QUANTIZED,
+        record=Sum,
     ),
     Op(
         "fixed_rescale", _scale_type, _scale_lower, _scale_reference, _scale_samples,
-        former=("fixed_scale",),
+        former=("fixed_scale",), record=Scale,
         quantization={"zero": WORDS, "factor": WORDS, "shift": _shift},
     ),
     Op(
         "fixed_mul", _product_type, _product_lower, _product_reference, _product_samples,
-        conditions=broadcast_conditions, former=("fixed_product",),
+        conditions=broadcast_conditions, former=("fixed_product",), record=Product,
         quantization={
             "zeros": code_limits, "factor": WORDS, "shift": _shift, "limits": clamp_limits,
         },

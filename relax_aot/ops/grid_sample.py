@@ -43,33 +43,29 @@ class _Tap:
     weight: Expr | None
 
 
-def _type(
-    x: TensorType, grid: TensorType, *, mode: str, padding: str, align_corners: bool
-) -> TensorType:
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    mode: str
+    padding: str
+    align_corners: bool
+
+
+def _type(attrs: Sampling, x: TensorType, grid: TensorType) -> TensorType:
     spatial = x.rank - 2
     fits = spatial >= 1 and grid.rank == x.rank and may_equal(grid.shape[-1], spatial)
     require(fits, f"grid_sample cannot take {x} at {grid}")
     require(grid.dtype.is_float, f"grid_sample needs a float grid, got {grid}")
-    require(x.dtype.is_float or mode == "nearest", f"grid_sample cannot mix elements of {x}")
+    require(x.dtype.is_float or attrs.mode == "nearest", f"grid_sample cannot mix elements of {x}")
     return TensorType(x.dtype, (*x.shape[:2], *grid.shape[1:-1]))
 
 
-def _conditions(x: TensorType, grid: TensorType, **_attrs: Any) -> list[Condition]:
+def _conditions(attrs: Sampling, x: TensorType, grid: TensorType) -> list[Condition]:
     there = [must_not_exceed(1, size, "grid_sample of an empty image") for size in x.shape[2:]]
     there.append(must_equal(grid.shape[-1], x.rank - 2, "grid_sample's places"))
     return [must_equal(grid.shape[0], x.shape[0], "grid_sample's batch"), *there]
 
 
-def _lower(
-    k: KernelBuilder,
-    x: Buffer,
-    grid: Buffer,
-    y: Buffer,
-    *,
-    mode: str,
-    padding: str,
-    align_corners: bool,
-) -> None:
+def _lower(attrs: Sampling, k: KernelBuilder, x: Buffer, grid: Buffer, y: Buffer) -> None:
     spatial = x.rank - 2
     work = DType.F64 if grid.dtype is DType.F64 else DType.F32
     value_type = x.dtype if x.dtype.is_float and x.dtype.bytes >= 4 else DType.F32
@@ -78,10 +74,10 @@ def _lower(
         for axis in range(spatial):
             given = grid[(image, *at, Dim.of(spatial - 1 - axis))]
             size = x.shape[axis + 2]
-            center = _center(k, given, size, work, mode, padding, align_corners)
-            axes.append(_taps(k, center, size, value_type, mode, padding, align_corners))
+            center = _center(attrs, k, given, size, work)
+            axes.append(_taps(attrs, k, center, size, value_type))
         with k.loops(y.shape[1]) as (channel,):
-            if mode == "nearest":
+            if attrs.mode == "nearest":
                 value = _element(x, (image, channel), tuple(taps[0] for taps in axes))
             else:
                 total = k.local("total", value_type, 0.0)
@@ -112,33 +108,25 @@ def _number(size: Dim, work: DType) -> Expr:
     return Lit(float(size.constant), work) if size.is_constant else Cast(Index(size), work)
 
 
-def _center(
-    k: KernelBuilder,
-    given: Expr,
-    size: Dim,
-    work: DType,
-    mode: str,
-    padding: str,
-    align_corners: bool,
-) -> Local:
+def _center(attrs: Sampling, k: KernelBuilder, given: Expr, size: Dim, work: DType) -> Local:
     """The place in elements; one outside is brought inside as `padding` says. With cubic
     mixing only the neighbors are kept at the border, as PyTorch and ONNX Runtime do."""
     place = given if given.dtype is work else Cast(given, work)
     length = _number(size, work)
-    if align_corners:
+    if attrs.align_corners:
         value: Expr = (place + 1.0) / 2.0 * (length - 1.0)
         low, high = Lit(0.0, work), length - 1.0
     else:
         value = ((place + 1.0) * length - 1.0) / 2.0
         low, high = Lit(-0.5, work), length - 0.5
     center = k.local("center", work, value)
-    if mode == "nearest":
+    if attrs.mode == "nearest":
         k.assign(center, apply("rint", center))
     outside = binary("||", binary("<", center, low), binary("<", high, center))
-    if padding == "border" and mode != "cubic":
+    if attrs.padding == "border" and attrs.mode != "cubic":
         with k.when(outside):
             k.assign(center, apply("max", apply("min", center, length - 1.0), 0.0))
-    if padding == "reflection":
+    if attrs.padding == "reflection":
         range_ = k.local("range", work, high - low)
         away = k.local("away", work, apply("abs", center - low))
         turns = k.local("turns", work, apply("floor", away / range_))
@@ -152,25 +140,19 @@ def _center(
 
 
 def _taps(
-    k: KernelBuilder,
-    center: Local,
-    size: Dim,
-    value_type: DType,
-    mode: str,
-    padding: str,
-    align_corners: bool,
+    attrs: Sampling, k: KernelBuilder, center: Local, size: Dim, value_type: DType
 ) -> list[_Tap]:
     left = apply("floor", center)
-    single = size == Dim.of(1) and padding != "zeros"
+    single = size == Dim.of(1) and attrs.padding != "zeros"
     first = Dim.of(0) if single else k.clamped("from", left, -FAR, FAR)
-    if mode == "nearest":
-        return [_tap(k, first, size, None, padding, align_corners)]
+    if attrs.mode == "nearest":
+        return [_tap(attrs, k, first, size, None)]
     offset = center - left
     ratio: Expr = offset if offset.dtype is value_type else Cast(offset, value_type)
     t = k.local("t", value_type, ratio)
-    start, weights = (0, (1.0 - t, t)) if mode == "linear" else (-1, _cubic(t))
+    start, weights = (0, (1.0 - t, t)) if attrs.mode == "linear" else (-1, _cubic(t))
     return [
-        _tap(k, first + start + i, size, k.local("weight", value_type, w), padding, align_corners)
+        _tap(attrs, k, first + start + i, size, k.local("weight", value_type, w))
         for i, w in enumerate(weights)
     ]
 
@@ -185,38 +167,29 @@ def _cubic(t: Local) -> tuple[Expr, ...]:
     return far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)
 
 
-def _tap(
-    k: KernelBuilder,
-    place: Dim,
-    size: Dim,
-    weight: Expr | None,
-    padding: str,
-    align_corners: bool,
-) -> _Tap:
-    inside: Expr | None = None
-    if padding == "zeros":
+def _tap(attrs: Sampling, k: KernelBuilder, place: Dim, size: Dim, weight: Expr | None) -> _Tap:
+    if attrs.padding == "zeros":
         named = k.let("tap", place)
         inside = binary("&&", less_equal(0, named), less(named, size))
         return _Tap(named, inside, weight)
-    if padding == "border":
+    if attrs.padding == "border":
         return _Tap(k.let("tap", dim_min(dim_max(place, 0), size - 1)), None, weight)
     # The mirrors stand at the centers of the outer elements, or at their outer edges.
-    period = dim_max((size - 1) * 2, 1) if align_corners else size * 2
+    period = dim_max((size - 1) * 2, 1) if attrs.align_corners else size * 2
     turned = k.let("turned", place % period)
-    back = period - turned if align_corners else period - 1 - turned
+    back = period - turned if attrs.align_corners else period - 1 - turned
     folded = dim_min(dim_max(dim_min(turned, back), 0), size - 1)
     return _Tap(k.let("tap", folded), None, weight)
 
 
-def _reference(x: Array, grid: Array, *, mode: str, padding: str, align_corners: bool) -> Array:
+def _reference(attrs: Sampling, x: Array, grid: Array) -> Array:
     spatial = x.ndim - 2
     y = np.zeros((*x.shape[:2], *grid.shape[1:-1]), np.float64)
     for at in np.ndindex(grid.shape[0], *grid.shape[1:-1]):
         axes = [
-            _axis(float(grid[(*at, spatial - 1 - axis)]), x.shape[axis + 2], mode, padding,
-                  align_corners)
+            _axis(attrs, float(grid[(*at, spatial - 1 - axis)]), x.shape[axis + 2])
             for axis in range(spatial)
-        ]  # fmt: skip
+        ]
         for chosen in product(*axes):
             if any(place is None for place, _ in chosen):
                 continue
@@ -226,10 +199,9 @@ def _reference(x: Array, grid: Array, *, mode: str, padding: str, align_corners:
     return y.astype(x.dtype)
 
 
-def _axis(
-    given: float, size: int, mode: str, padding: str, align_corners: bool
-) -> list[tuple[int | None, float]]:
+def _axis(attrs: Sampling, given: float, size: int) -> list[tuple[int | None, float]]:
     """Neighbors along one axis as (place or None, weight)."""
+    mode, padding, align_corners = attrs.mode, attrs.padding, attrs.align_corners
     if align_corners:
         center, low, high = (given + 1) / 2 * (size - 1), 0.0, size - 1.0
     else:
@@ -300,5 +272,5 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("grid_sample", _type, _lower, _reference, _samples, conditions=_conditions,
+OP = Op("grid_sample", _type, _lower, _reference, _samples, conditions=_conditions, record=Sampling,
         values={"mode": MODES, "padding": PADDING})  # fmt: skip

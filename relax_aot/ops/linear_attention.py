@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,25 +19,31 @@ from relax_aot.ops._op import (
     must_equal,
     require,
 )
+from relax_aot.ops._samples import normals
 
 # linear_attention
 
 
+@dataclass(frozen=True, kw_only=True)
+class Heads:
+    heads: int
+    kv_heads: int
+    scale: float
+
+
 def _type(
+    attrs: Heads,
     q: TensorType,
     key: TensorType,
     value: TensorType,
     state: TensorType | None = None,
     decay: TensorType | None = None,
     beta: TensorType | None = None,
-    *,
-    heads: int,
-    kv_heads: int,
-    scale: float,
 ) -> tuple[TensorType, TensorType]:
     parts = [p for p in (q, key, value, decay, beta) if p is not None]
     same = all(p.rank == 3 and p.dtype is q.dtype for p in parts) and q.dtype.is_float
     require(same, "linear_attention needs float tensors [batch, time, heads * size]")
+    heads, kv_heads = attrs.heads, attrs.kv_heads
     require(kv_heads > 0 and heads % kv_heads == 0, f"{heads} heads for {kv_heads}")
     rows, columns = key.shape[2] // kv_heads, value.shape[2] // kv_heads
     kept = TensorType(q.dtype if state is None else state.dtype,
@@ -46,17 +53,15 @@ def _type(
 
 
 def _conditions(
+    attrs: Heads,
     q: TensorType,
     key: TensorType,
     value: TensorType,
     state: TensorType | None = None,
     decay: TensorType | None = None,
     beta: TensorType | None = None,
-    *,
-    heads: int,
-    kv_heads: int,
-    scale: float,
 ) -> list[Condition]:
+    heads, kv_heads = attrs.heads, attrs.kv_heads
     rows, columns = key.shape[2] // kv_heads, value.shape[2] // kv_heads
     why = "sizes of a linear attention"
     found = [
@@ -82,20 +87,20 @@ def _conditions(
 
 
 def _lower(
+    attrs: Heads,
     k: KernelBuilder,
     q: Buffer,
     key: Buffer,
     value: Buffer,
-    *rest: Buffer | None,
-    heads: int,
-    kv_heads: int,
-    scale: float,
+    state: Buffer | None,
+    decay: Buffer | None,
+    beta: Buffer | None,
+    y: Buffer,
+    last: Buffer,
 ) -> None:
-    *optional, y, last = rest
-    state, decay, beta = (*optional, None, None, None)[:3]
-    assert y is not None and last is not None
     rows, columns = last.shape[2:]
-    group = heads // kv_heads
+    kv_heads = attrs.kv_heads
+    group = attrs.heads // kv_heads
     wide = DType.F64 if q.dtype is DType.F64 else DType.F32
 
     def load(x: Buffer, at: tuple[Dim, ...]) -> Expr:
@@ -130,7 +135,7 @@ def _lower(
                     with k.loops(rows) as (d,):
                         asked = load(q, (*here, reader * rows + d))
                         k.assign(found, found + asked * memory[(d, m)])
-                    result: Expr = found * _scale(scale, rows, wide)
+                    result: Expr = found * _scale(attrs.scale, rows, wide)
                     if q.dtype is not wide:
                         result = Cast(result, q.dtype)
                     k.store(y[(*here, reader * columns + m)], result)
@@ -158,22 +163,20 @@ def _scale(scale: float, size: Dim, dtype: DType) -> Expr:
 
 
 def _reference(
+    attrs: Heads,
     q: Array,
     key: Array,
     value: Array,
     state: Array | None = None,
     decay: Array | None = None,
     beta: Array | None = None,
-    *,
-    heads: int,
-    kv_heads: int,
-    scale: float,
 ) -> tuple[Array, Array]:
     batch, steps = q.shape[:2]
 
     def split(x: Array, count: int) -> Array:
         return x.astype(np.float64).reshape(batch, steps, count, -1)
 
+    heads, kv_heads = attrs.heads, attrs.kv_heads
     queries, keys, values = split(q, heads), split(key, kv_heads), split(value, kv_heads)
     rows, columns = keys.shape[-1], values.shape[-1]
     memory = np.zeros((batch, kv_heads, rows, columns))
@@ -189,14 +192,13 @@ def _reference(
             new = rate * (new - np.einsum("bhdm,bhd->bhm", memory, keys[:, t]))
         memory = memory + keys[:, t][..., None] * new[..., None, :]
         shared = np.repeat(memory, heads // kv_heads, axis=1)
-        y[:, t] = (scale or rows**-0.5) * np.einsum("bhd,bhdm->bhm", queries[:, t], shared)
+        y[:, t] = (attrs.scale or rows**-0.5) * np.einsum("bhd,bhdm->bhm", queries[:, t], shared)
     kind = q.dtype if state is None else state.dtype
     return y.reshape(batch, steps, -1).astype(q.dtype), memory.astype(kind)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape) * 0.5).astype(np.float32)
+    normal = normals(rng, 0.5)
 
     def case(heads: int, kv: int, *rest: Array | None, scale: float = 0.6) -> Sample:
         x = normal(2, 5, heads * 3), normal(2, 5, kv * 3), normal(2, 5, kv * 4)
@@ -217,6 +219,5 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
 
 
 OP = Op(
-    "linear_attention", _type, _lower, _reference, _samples,
-    conditions=_conditions,
-)  # fmt: skip
+    "linear_attention", _type, _lower, _reference, _samples, conditions=_conditions, record=Heads
+)

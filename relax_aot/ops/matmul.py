@@ -4,7 +4,7 @@ subtracts zero points, accumulates in 32 bits and optionally adds a bias per col
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from relax_aot.ops._op import (
     require,
     spread,
 )
+from relax_aot.ops._samples import integers, normals
 
 
 def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
@@ -80,23 +81,19 @@ def _matmul_reference(a: Array, b: Array) -> Array:
     return np.asarray(np.matmul(a.astype(wide), b.astype(wide))).astype(a.dtype)
 
 
-def _normal(rng: np.random.Generator, *shape: int) -> Array:
-    return np.asarray(rng.normal(size=shape)).astype(np.float32)
-
-
 MATMUL = Op(
     "matmul",
     _matmul_type,
     _matmul_lower,
     _matmul_reference,
     lambda rng: [
-        Sample((_normal(rng, 3, 5), _normal(rng, 5, 4))),
-        Sample((_normal(rng, 2, 3, 5), _normal(rng, 5, 4))),
-        Sample((_normal(rng, 2, 1, 3, 5), _normal(rng, 4, 5, 6))),
-        Sample((_normal(rng, 5), _normal(rng, 5, 4))),
-        Sample((_normal(rng, 3, 5), _normal(rng, 5))),
-        Sample((_normal(rng, 5), _normal(rng, 5))),
-        Sample((_normal(rng, 3, 0), _normal(rng, 0, 4))),
+        Sample((normals(rng)(3, 5), normals(rng)(5, 4))),
+        Sample((normals(rng)(2, 3, 5), normals(rng)(5, 4))),
+        Sample((normals(rng)(2, 1, 3, 5), normals(rng)(4, 5, 6))),
+        Sample((normals(rng)(5), normals(rng)(5, 4))),
+        Sample((normals(rng)(3, 5), normals(rng)(5))),
+        Sample((normals(rng)(5), normals(rng)(5))),
+        Sample((normals(rng)(3, 0), normals(rng)(0, 4))),
         Sample((rng.integers(-9, 9, (3, 5)).astype(np.int32),
                 rng.integers(-9, 9, (5, 2)).astype(np.int32))),
     ],
@@ -104,27 +101,26 @@ MATMUL = Op(
 )  # fmt: skip
 
 
-def _gemm_shapes(
-    a: TensorType, b: TensorType, trans_a: bool, trans_b: bool
-) -> tuple[Dim, Dim, Dim, Dim]:
-    m, k = a.shape[::-1] if trans_a else a.shape
-    k2, n = b.shape[::-1] if trans_b else b.shape
+def _gemm_shapes(attrs: Gemm, a: TensorType, b: TensorType) -> tuple[Dim, Dim, Dim, Dim]:
+    m, k = a.shape[::-1] if attrs.trans_a else a.shape
+    k2, n = b.shape[::-1] if attrs.trans_b else b.shape
     return m, k, k2, n
 
 
+@dataclass(frozen=True, kw_only=True)
+class Gemm:
+    alpha: float = 1.0
+    beta: float = 1.0
+    trans_a: bool = False
+    trans_b: bool = False
+
+
 def _gemm_type(
-    a: TensorType,
-    b: TensorType,
-    c: TensorType | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    trans_a: bool = False,
-    trans_b: bool = False,
+    attrs: Gemm, a: TensorType, b: TensorType, c: TensorType | None = None
 ) -> TensorType:
     require(a.rank == 2 and b.rank == 2, f"gemm needs matrices, got {a} and {b}")
     require(a.dtype is b.dtype, f"gemm needs equal element types, got {a} and {b}")
-    m, inner_a, inner_b, n = _gemm_shapes(a, b, trans_a, trans_b)
+    m, inner_a, inner_b, n = _gemm_shapes(attrs, a, b)
     both = inner_a.is_constant and inner_b.is_constant
     require(not both or inner_a == inner_b, f"gemm needs equal inner sizes, got {a} and {b}")
     if c is not None:
@@ -133,11 +129,9 @@ def _gemm_type(
 
 
 def _gemm_conditions(
-    a: TensorType, b: TensorType, c: TensorType | None = None, **attrs: Any
+    attrs: Gemm, a: TensorType, b: TensorType, c: TensorType | None = None
 ) -> list[Condition]:
-    m, inner_a, inner_b, n = _gemm_shapes(
-        a, b, attrs.get("trans_a", False), attrs.get("trans_b", False)
-    )
+    m, inner_a, inner_b, n = _gemm_shapes(attrs, a, b)
     conditions = [must_equal(inner_a, inner_b, "gemm's inner sizes")]
     if c is not None:
         conditions += broadcast_conditions(c, TensorType(a.dtype, (m, n)))
@@ -145,54 +139,35 @@ def _gemm_conditions(
 
 
 def _gemm_lower(
-    k: KernelBuilder,
-    a: Buffer,
-    b: Buffer,
-    *rest: Buffer | None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    trans_a: bool = False,
-    trans_b: bool = False,
+    attrs: Gemm, k: KernelBuilder, a: Buffer, b: Buffer, c: Buffer | None, y: Buffer
 ) -> None:
-    *optional, y = rest
-    c = optional[0] if optional else None
-    assert y is not None
-    depth = a.shape[0] if trans_a else a.shape[1]
+    depth = a.shape[0] if attrs.trans_a else a.shape[1]
     float_ = y.dtype.is_float
     with k.loops(*y.shape) as at:
         i, j = at[:1], at[1:]
         total = k.local("total", y.dtype, 0.0 if float_ else 0)
         with k.loops(depth) as p:
-            left = a[p + i] if trans_a else a[i + p]
-            right = b[j + p] if trans_b else b[p + j]
+            left = a[p + i] if attrs.trans_a else a[i + p]
+            right = b[j + p] if attrs.trans_b else b[p + j]
             k.assign(total, total + binary("*", left, right))
         value: Expr = total
-        if alpha != 1.0:
-            value = binary("*", value, alpha if float_ else int(alpha))
-        if c is not None and beta != 0.0:
+        if attrs.alpha != 1.0:
+            value = binary("*", value, attrs.alpha if float_ else int(attrs.alpha))
+        if c is not None and attrs.beta != 0.0:
             addend: Expr = c[spread(at, c.shape)]
-            if beta != 1.0:
-                addend = binary("*", addend, beta if float_ else int(beta))
+            if attrs.beta != 1.0:
+                addend = binary("*", addend, attrs.beta if float_ else int(attrs.beta))
             value = binary("+", value, addend)
         k.store(y[at], value)
 
 
-def _gemm_reference(
-    a: Array,
-    b: Array,
-    c: Array | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    trans_a: bool = False,
-    trans_b: bool = False,
-) -> Array:
+def _gemm_reference(attrs: Gemm, a: Array, b: Array, c: Array | None = None) -> Array:
     wide = np.float64 if is_float(a) else a.dtype
-    left = (a.T if trans_a else a).astype(wide)
-    right = (b.T if trans_b else b).astype(wide)
-    value = left @ right * (alpha if is_float(a) else int(alpha))
+    left = (a.T if attrs.trans_a else a).astype(wide)
+    right = (b.T if attrs.trans_b else b).astype(wide)
+    value = left @ right * (attrs.alpha if is_float(a) else int(attrs.alpha))
     if c is not None:
-        value = value + c.astype(wide) * (beta if is_float(a) else int(beta))
+        value = value + c.astype(wide) * (attrs.beta if is_float(a) else int(attrs.beta))
     return np.asarray(value).astype(a.dtype)
 
 
@@ -202,12 +177,12 @@ GEMM = Op(
     _gemm_lower,
     _gemm_reference,
     lambda rng: [
-        Sample((_normal(rng, 3, 5), _normal(rng, 5, 4), _normal(rng, 4))),
-        Sample((_normal(rng, 5, 3), _normal(rng, 4, 5), _normal(rng, 3, 1)),
+        Sample((normals(rng)(3, 5), normals(rng)(5, 4), normals(rng)(4))),
+        Sample((normals(rng)(5, 3), normals(rng)(4, 5), normals(rng)(3, 1)),
                {"trans_a": True, "trans_b": True, "alpha": 0.5, "beta": 2.0}),
-        Sample((_normal(rng, 3, 5), _normal(rng, 5, 4), None)),
+        Sample((normals(rng)(3, 5), normals(rng)(5, 4), None)),
     ],
-    conditions=_gemm_conditions, traits=Trait.CONTRACTION
+    conditions=_gemm_conditions, traits=Trait.CONTRACTION, record=Gemm
 )  # fmt: skip
 
 
@@ -255,11 +230,15 @@ def _integer_conditions(
     return conditions
 
 
-def _integer_lower(k: KernelBuilder, a: Buffer, b: Buffer, *rest: Buffer | None) -> None:
-    *optional, c = rest
-    a_zero, b_zero, bias = (*optional, None, None, None)[:3]
-    assert c is not None
-
+def _integer_lower(
+    k: KernelBuilder,
+    a: Buffer,
+    b: Buffer,
+    a_zero: Buffer | None,
+    b_zero: Buffer | None,
+    bias: Buffer | None,
+    c: Buffer,
+) -> None:
     def less(x: Buffer, at: At, zero: Buffer | None, axis: int) -> Expr:
         """One zero point, one per row of a or column of b, or the same per matrix."""
         wide = Cast(x[at], DType.I32)
@@ -300,9 +279,7 @@ def _integer_reference(
 
 
 def _integer_samples(rng: np.random.Generator) -> list[Sample]:
-    def random(kind: type, *shape: int) -> Array:
-        info = np.iinfo(kind)
-        return rng.integers(info.min, info.max + 1, shape).astype(kind)
+    random = integers(rng)
 
     def bias(size: int) -> Array:
         return rng.integers(-9999, 9999, size).astype(np.int32)

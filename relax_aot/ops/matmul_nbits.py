@@ -9,6 +9,8 @@ summed in f32.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
@@ -19,15 +21,20 @@ from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, require
 
 
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    bits: int
+    block: int
+
+
 def deduce(
+    attrs: Packing,
     a: TensorType,
     b: TensorType,
     scales: TensorType,
     zeros: TensorType | None = None,
-    *,
-    bits: int,
-    block: int,
 ) -> TensorType:
+    bits, block = attrs.bits, attrs.block
     require(bits in (2, 4, 8), f"matmul_nbits of {bits} bits")
     require(a.dtype.is_float and a.rank >= 1, f"matmul_nbits of {a}")
     require(b.dtype is DType.U8 and b.rank == 3, f"matmul_nbits: packed weights, got {b}")
@@ -39,15 +46,14 @@ def deduce(
 
 
 def conditions(
+    attrs: Packing,
     a: TensorType,
     b: TensorType,
     scales: TensorType,
     zeros: TensorType | None = None,
-    *,
-    bits: int,
-    block: int,
 ) -> list[Condition]:
     why = "sizes of packed weights"
+    bits, block = attrs.bits, attrs.block
     blocks = ceildiv(a.shape[-1], block)
     found = [
         must_equal(b.shape[1], blocks, why), must_equal(b.shape[2], block * bits // 8, why),
@@ -63,18 +69,15 @@ def conditions(
 
 
 def lower(
+    attrs: Packing,
     k: KernelBuilder,
     a: Buffer,
     b: Buffer,
     scales: Buffer,
-    *rest: Buffer | None,
-    bits: int,
-    block: int,
+    zeros: Buffer | None,
+    y: Buffer,
 ) -> None:
-    *optional, y = rest
-    zeros = optional[0] if optional else None
-    assert y is not None
-    depth, per_byte = a.shape[-1], 8 // bits
+    depth, per_byte = a.shape[-1], 8 // attrs.bits
     wide = DType.F64 if a.dtype is DType.F64 else DType.F32
 
     def number(value: Expr) -> Expr:
@@ -82,25 +85,25 @@ def lower(
 
     def unpacked(byte: Expr, place: Dim) -> Expr:
         """The number at a place among those of a row, as an integer."""
-        if bits == 8:
+        if attrs.bits == 8:
             return Cast(byte, DType.I32)
-        shift = Cast(Index((place % per_byte) * bits), DType.U8)
-        low = binary("&", binary(">>", byte, shift), Lit(2**bits - 1, DType.U8))
+        shift = Cast(Index((place % per_byte) * attrs.bits), DType.U8)
+        low = binary("&", binary(">>", byte, shift), Lit(2**attrs.bits - 1, DType.U8))
         return Cast(low, DType.I32)
 
     with k.loops(*y.shape) as at:
         *row, column = at
         total = k.local("total", wide, 0.0)
         with k.loops(b.shape[1]) as (part,):
-            zero: Expr = Lit(2 ** (bits - 1), DType.I32)
+            zero: Expr = Lit(2 ** (attrs.bits - 1), DType.I32)
             if zeros is not None and zeros.dtype is DType.U8:
                 zero = unpacked(zeros[(column, part // per_byte)], part)
             elif zeros is not None:
                 zero = zeros[(column, part)]
             least = k.local("least", wide, number(zero))
             sum_ = k.local("sum", wide, 0.0)
-            start = k.let("start", part * block)
-            with k.loops(dim_min(Dim.of(block), depth - start)) as (j,):
+            start = k.let("start", part * attrs.block)
+            with k.loops(dim_min(Dim.of(attrs.block), depth - start)) as (j,):
                 code = unpacked(b[(column, part, j // per_byte)], j)
                 left = number(a[(*row, start + j)])
                 k.assign(sum_, sum_ + left * (Cast(code, wide) - least))
@@ -116,13 +119,13 @@ def _unpacked(rows: Array, bits: int) -> Array:
 
 
 def reference(
-    a: Array, b: Array, scales: Array, zeros: Array | None = None, *, bits: int, block: int
+    attrs: Packing, a: Array, b: Array, scales: Array, zeros: Array | None = None
 ) -> Array:
-    codes = _unpacked(b, bits).astype(np.float64)
-    least = np.full(scales.shape, 2.0 ** (bits - 1))
+    codes = _unpacked(b, attrs.bits).astype(np.float64)
+    least = np.full(scales.shape, 2.0 ** (attrs.bits - 1))
     if zeros is not None:
         packed = zeros.dtype == np.uint8
-        least = (_unpacked(zeros, bits) if packed else zeros).astype(np.float64)
+        least = (_unpacked(zeros, attrs.bits) if packed else zeros).astype(np.float64)
         least = least[:, : scales.shape[1]]
     weights = (codes - least[..., None]) * scales.astype(np.float64)[..., None]
     matrix = weights.reshape(b.shape[0], -1)[:, : a.shape[-1]]
@@ -151,4 +154,4 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     ]  # fmt: skip
 
 
-OP = Op("matmul_nbits", deduce, lower, reference, samples, conditions=conditions)
+OP = Op("matmul_nbits", deduce, lower, reference, samples, conditions=conditions, record=Packing)

@@ -7,6 +7,8 @@ which the first `lengths` elements mean something; its count is added to column 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder, less, same
@@ -17,54 +19,47 @@ from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, require
 
 
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    columns: int
+    skips: int = 1
+
+
 def deduce(
-    x: TensorType,
-    pool: TensorType,
-    lengths: TensorType,
-    places: TensorType,
-    *,
-    columns: int,
-    skips: int = 1,
+    attrs: Columns, x: TensorType, pool: TensorType, lengths: TensorType, places: TensorType
 ) -> TensorType:
     require(x.rank == 2 and x.dtype.is_int, f"ngram_counts needs rows of integers, got {x}")
     tables = pool.rank == 2 and pool.dtype is x.dtype and lengths.rank == places.rank == 1
     require(tables, f"ngram_counts of {x} with the tables {pool}, {lengths}, {places}")
     kinds = lengths.dtype is places.dtype is DType.I64
     require(kinds, f"ngram_counts needs tables of i64, got {lengths} and {places}")
-    require(columns >= 0 and skips >= 1, f"ngram_counts: {columns} columns, {skips} skips")
-    return TensorType(DType.F32, (x.shape[0], Dim.of(columns)))
+    counts = attrs.columns >= 0 and attrs.skips >= 1
+    require(counts, f"ngram_counts: {attrs.columns} columns, {attrs.skips} skips")
+    return TensorType(DType.F32, (x.shape[0], Dim.of(attrs.columns)))
 
 
 def conditions(
-    x: TensorType,
-    pool: TensorType,
-    lengths: TensorType,
-    places: TensorType,
-    *,
-    columns: int,
-    skips: int = 1,
+    attrs: Columns, x: TensorType, pool: TensorType, lengths: TensorType, places: TensorType
 ) -> list[Condition]:
     return [must_equal(t.shape[0], pool.shape[0], "a table of n-grams") for t in (lengths, places)]
 
 
 def lower(
+    attrs: Columns,
     k: KernelBuilder,
     x: Buffer,
     pool: Buffer,
     lengths: Buffer,
     places: Buffer,
     y: Buffer,
-    *,
-    columns: int,
-    skips: int = 1,
 ) -> None:
     with k.loops(*y.shape) as at:
         k.store(y[at], 0.0)
     with k.loops(x.shape[0], pool.shape[0]) as (row, gram):
         length = k.index("length", lengths[(gram,)], 1, pool.shape[1])
-        place = k.index("place", places[(gram,)], 0, columns - 1)
+        place = k.index("place", places[(gram,)], 0, attrs.columns - 1)
         count = k.local("count", DType.I64, 0)
-        with k.loops(skips, x.shape[1]) as (skip, start):
+        with k.loops(attrs.skips, x.shape[1]) as (skip, start):
             last = start + (length - 1) * (skip + 1)
             fits = less(last, x.shape[1]) & (less(1, length) | same(skip, 0))
             with k.when(fits):
@@ -76,14 +71,12 @@ def lower(
         k.store(y[(row, place)], y[(row, place)] + Cast(count, DType.F32))
 
 
-def reference(
-    x: Array, pool: Array, lengths: Array, places: Array, *, columns: int, skips: int = 1
-) -> Array:
-    y = np.zeros((len(x), columns), np.float32)
+def reference(attrs: Columns, x: Array, pool: Array, lengths: Array, places: Array) -> Array:
+    y = np.zeros((len(x), attrs.columns), np.float32)
     for gram, length, place in zip(pool, lengths, places, strict=True):
-        if not (1 <= length <= len(gram) and 0 <= place < columns):
+        if not (1 <= length <= len(gram) and 0 <= place < attrs.columns):
             raise IndexError(f"an n-gram of {length} for column {place}")
-        for step in range(1, skips + 1 if length > 1 else 2):
+        for step in range(1, attrs.skips + 1 if length > 1 else 2):
             for start in range(x.shape[1] - (int(length) - 1) * step):
                 found = x[:, start : start + (int(length) - 1) * step + 1 : step]
                 y[:, place] += (found == gram[: int(length)]).all(1)
@@ -107,4 +100,4 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("ngram_counts", deduce, lower, reference, samples, conditions=conditions)
+OP = Op("ngram_counts", deduce, lower, reference, samples, conditions=conditions, record=Columns)

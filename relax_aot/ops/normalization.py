@@ -20,15 +20,12 @@ from relax_aot.ops._op import (
     require,
     spread,
 )
+from relax_aot.ops._samples import normals
 
 
 def _same(x: TensorType, *_rest: TensorType | None, **_attrs: Any) -> TensorType:
     require(x.dtype.is_float, f"a normalization needs a float tensor, got {x}")
     return x
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> Array:
-    return np.asarray(rng.normal(size=shape)).astype(np.float32)
 
 
 # layer_norm and rms_norm: over the last axes
@@ -103,9 +100,9 @@ LAYER_NORM = Op(
     _layer_lower,
     _layer_reference,
     lambda rng: [
-        Sample((_normal(rng, 3, 7), _normal(rng, 7), _normal(rng, 7)),
+        Sample((normals(rng)(3, 7), normals(rng)(7), normals(rng)(7)),
                {"axis": -1, "epsilon": 1e-5}),
-        Sample((_normal(rng, 2, 3, 5), _normal(rng, 3, 5), None), {"axis": 1, "epsilon": 1e-3}),
+        Sample((normals(rng)(2, 3, 5), normals(rng)(3, 5), None), {"axis": 1, "epsilon": 1e-3}),
     ],
     conditions=_layer_conditions,
 )  # fmt: skip
@@ -138,7 +135,7 @@ RMS_NORM = Op(
     _same,
     _rms_lower,
     _rms_reference,
-    lambda rng: [Sample((_normal(rng, 3, 7), _normal(rng, 7)), {"axis": -1, "epsilon": 1e-5})],
+    lambda rng: [Sample((normals(rng)(3, 7), normals(rng)(7)), {"axis": -1, "epsilon": 1e-5})],
     conditions=_layer_conditions,
 )
 
@@ -179,7 +176,7 @@ def _batch_reference(
 
 def _statistics(rng: np.random.Generator, channels: int) -> tuple[Array, ...]:
     spread_ = rng.uniform(0.5, 2, channels).astype(np.float32)
-    return (*(_normal(rng, channels) for _ in range(3)), spread_)
+    return (*(normals(rng)(channels) for _ in range(3)), spread_)
 
 
 BATCH_NORM = Op(
@@ -188,8 +185,8 @@ BATCH_NORM = Op(
     _batch_lower,
     _batch_reference,
     lambda rng: [
-        Sample((_normal(rng, 2, 3, 5), *_statistics(rng, 3)), {"epsilon": 1e-5}),
-        Sample((_normal(rng, 4, 3), *_statistics(rng, 3)), {"epsilon": 1e-3}),
+        Sample((normals(rng)(2, 3, 5), *_statistics(rng, 3)), {"epsilon": 1e-5}),
+        Sample((normals(rng)(4, 3), *_statistics(rng, 3)), {"epsilon": 1e-3}),
     ],
     conditions=_channel_conditions,
 )
@@ -255,9 +252,9 @@ GROUP_NORM = Op(
     _group_lower,
     _group_reference,
     lambda rng: [
-        Sample((_normal(rng, 2, 6, 5), _normal(rng, 6), _normal(rng, 6)),
+        Sample((normals(rng)(2, 6, 5), normals(rng)(6), normals(rng)(6)),
                {"groups": 3, "epsilon": 1e-5}, symbolic=False),
-        Sample((_normal(rng, 1, 4, 3, 2), _normal(rng, 4), _normal(rng, 4)),
+        Sample((normals(rng)(1, 4, 3, 2), normals(rng)(4), normals(rng)(4)),
                {"groups": 4, "epsilon": 1e-5}, ("groups",)),
     ],
     conditions=_group_conditions,

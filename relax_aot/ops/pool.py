@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -14,172 +15,118 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Index, maximum
 from relax_aot.ir.types import Shape, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, is_float, must_not_exceed, require
-from relax_aot.ops._window import Sizes, output_sizes, window, windows_of
+from relax_aot.ops._samples import normals
+from relax_aot.ops._window import Window, taps_of, usual, windows_of
 
 
-def deduce(
-    x: TensorType,
-    *,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    ceil_mode: bool,
-    **_attrs: Any,
-) -> TensorType:
-    require(x.rank == len(kernel) + 2, f"a pool over {len(kernel)} axes does not take {x}")
-    spatial = output_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode=ceil_mode)
+@dataclass(frozen=True, kw_only=True)
+class Pool(Window):
+    kernel: Sequence[int]
+    ceil_mode: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragePool(Pool):
+    count_include_pad: bool
+
+
+def deduce(attrs: Pool, x: TensorType) -> TensorType:
+    axes = len(attrs.kernel)
+    require(x.rank == axes + 2, f"a pool over {axes} axes does not take {x}")
+    spatial = attrs.sizes(x.shape[2:], ceil_mode=attrs.ceil_mode)
     return TensorType(x.dtype, (*x.shape[:2], *spatial))
 
 
-def conditions(x: TensorType, **attrs: Any) -> list[Condition]:
-    return [must_not_exceed(0, n, "pool's output size") for n in deduce(x, **attrs).shape[2:]]
+def conditions(attrs: Pool, x: TensorType) -> list[Condition]:
+    return [must_not_exceed(0, n, "pool's output size") for n in deduce(attrs, x).shape[2:]]
 
 
-def _lower_max(
-    k: KernelBuilder,
-    x: Buffer,
-    y: Buffer,
-    *,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    ceil_mode: bool,
-) -> None:
+def _lower_max(attrs: Pool, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
     start = -inf if x.dtype.is_float else int(np.iinfo(x.dtype.numpy).min)
     with k.loops(*y.shape) as at:
         peak = k.local("peak", x.dtype, start)
-        taps = window(k, at[2:], x.shape[2:], kernel, strides, pads, dilations, always=ceil_mode)
-        with taps as (_, place):
+        with taps_of(k, at[2:], x.shape[2:], attrs, always=attrs.ceil_mode) as (_, place):
             k.assign(peak, maximum(peak, x[at[:2] + place]))
         k.store(y[at], peak)
 
 
-def _lower_average(
-    k: KernelBuilder,
-    x: Buffer,
-    y: Buffer,
-    *,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-) -> None:
+def _lower_average(attrs: AveragePool, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
     with k.loops(*y.shape) as at:
         total = k.local("total", x.dtype, 0.0)
         count = k.local("count", x.dtype, 0.0)
-        taps = window(k, at[2:], x.shape[2:], kernel, strides, pads, dilations, always=ceil_mode)
-        with taps as (_, place):
+        with taps_of(k, at[2:], x.shape[2:], attrs, always=attrs.ceil_mode) as (_, place):
             k.assign(total, total + x[at[:2] + place])
-            if not count_include_pad:
+            if not attrs.count_include_pad:
                 k.assign(count, count + 1.0)
-        if count_include_pad:
-            cells = _padded_taps(k, at[2:], x.shape[2:], kernel, strides, pads, dilations)
+        if attrs.count_include_pad:
+            cells = _padded_taps(attrs, k, at[2:], x.shape[2:])
             k.assign(count, Cast(Index(cells), x.dtype))
         k.store(y[at], total / count)
 
 
-def _padded_taps(
-    k: KernelBuilder,
-    at: At,
-    sizes: Shape,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-) -> Dim:
+def _padded_taps(attrs: Window, k: KernelBuilder, at: At, sizes: Shape) -> Dim:
     """Taps inside the input and its padding; those beyond (ceil_mode) do not count."""
     cells = Dim.of(1)
     for axis, size in enumerate(sizes):
-        start = at[axis] * strides[axis]
-        end = size + Dim.of(pads[axis]) + Dim.of(pads[axis + len(sizes)])
-        inside = (end - start + dilations[axis] - 1) // dilations[axis]
-        cells = cells * k.let(f"cells{axis}", dim_min(inside, kernel[axis]))
+        start, dilation = at[axis] * attrs.strides[axis], attrs.dilations[axis]
+        end = size + Dim.of(attrs.pads[axis]) + Dim.of(attrs.pads[axis + len(sizes)])
+        inside = (end - start + dilation - 1) // dilation
+        cells = cells * k.let(f"cells{axis}", dim_min(inside, attrs.kernel[axis]))
     return cells
 
 
-def count(
-    k: KernelBuilder,
-    at: At,
-    sizes: Shape,
-    *,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-) -> Dim:
+def count(attrs: AveragePool, k: KernelBuilder, at: At, sizes: Shape) -> Dim:
     """How many taps a window divides by."""
-    if not ceil_mode and (count_include_pad or not any(Dim.of(p) != Dim.of(0) for p in pads)):
-        return Dim.of(int(np.prod(kernel)))
-    if count_include_pad:
-        return _padded_taps(k, at, sizes, kernel, strides, pads, dilations)
+    padded = any(Dim.of(p) != Dim.of(0) for p in attrs.pads)
+    if not attrs.ceil_mode and (attrs.count_include_pad or not padded):
+        return Dim.of(int(np.prod([int(n) for n in attrs.kernel])))
+    if attrs.count_include_pad:
+        return _padded_taps(attrs, k, at, sizes)
     cells = Dim.of(1)
     for axis, size in enumerate(sizes):
-        start = at[axis] * strides[axis] - Dim.of(pads[axis])
-        low = dim_max(ceildiv(-start, dilations[axis]), 0)
-        high = dim_min(ceildiv(size - start, dilations[axis]), kernel[axis])
+        start, dilation = at[axis] * attrs.strides[axis] - attrs.pads[axis], attrs.dilations[axis]
+        low = dim_max(ceildiv(-start, dilation), 0)
+        high = dim_min(ceildiv(size - start, dilation), attrs.kernel[axis])
         cells = cells * k.let(f"taps{axis}", high - low)
     return cells
 
 
-def _outputs(x: Array, attrs: dict[str, Any]) -> list[int]:
-    sizes = output_sizes(
-        tuple(Dim.of(n) for n in x.shape[2:]),
-        attrs["kernel"], attrs["strides"], attrs["pads"], attrs["dilations"],
-        ceil_mode=attrs["ceil_mode"],
-    )  # fmt: skip
-    return [size.constant for size in sizes]
-
-
-def views(x: Array, fill: Any, attrs: dict[str, Any]) -> Array:
-    outputs = _outputs(x, attrs)
-    kernel, strides, pads, dilations = (
-        attrs[name] for name in ("kernel", "strides", "pads", "dilations")
-    )
-    view = windows_of(x, kernel, strides, pads, dilations, fill, outputs)
+def views(attrs: Pool, x: Array, fill: Any) -> Array:
+    """The taps of each window as the last axis."""
+    view = windows_of(x, attrs, fill, attrs.counts(x.shape[2:], ceil_mode=attrs.ceil_mode))
     return view.reshape(*view.shape[: x.ndim], int(np.prod(view.shape[x.ndim :])))
 
 
-def _max_reference(x: Array, **attrs: Any) -> Array:
+def _max_reference(attrs: Pool, x: Array) -> Array:
     low = -np.inf if is_float(x) else np.iinfo(x.dtype).min
-    return np.asarray(views(x, low, attrs).max(axis=-1))
+    return np.asarray(views(attrs, x, low).max(axis=-1))
 
 
-def _average_reference(x: Array, *, count_include_pad: bool, **attrs: Any) -> Array:
-    total = views(x.astype(np.float64), 0.0, attrs).sum(axis=-1)
-    return np.asarray(total / counts(x, count_include_pad=count_include_pad, **attrs)).astype(
-        x.dtype
-    )
+def _average_reference(attrs: AveragePool, x: Array) -> Array:
+    total = views(attrs, x.astype(np.float64), 0.0).sum(axis=-1)
+    return np.asarray(total / counts(attrs, x)).astype(x.dtype)
 
 
-def counts(x: Array, *, count_include_pad: bool, **attrs: Any) -> Array:
+def counts(attrs: AveragePool, x: Array) -> Array:
     """The same of all windows of an array."""
     rank = x.ndim - 2
     ones = np.ones((1, 1, *x.shape[2:]))
-    if count_include_pad:
-        pads = attrs["pads"]
-        widths = [(0, 0), (0, 0)] + [(int(pads[i]), int(pads[i + rank])) for i in range(rank)]
-        ones = np.pad(ones, widths, constant_values=1.0)
-        outputs = _outputs(x, attrs)
-        zero = (0,) * 2 * rank
-        view = windows_of(
-            ones, attrs["kernel"], attrs["strides"], zero, attrs["dilations"], 0.0, outputs
-        )
-        return np.asarray(view.reshape(*view.shape[: x.ndim], -1).sum(axis=-1))
-    return np.asarray(views(ones, 0.0, attrs).sum(axis=-1))
+    if not attrs.count_include_pad:
+        return np.asarray(views(attrs, ones, 0.0).sum(axis=-1))
+    pads = [int(pad) for pad in attrs.pads]
+    widths = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+    ones = np.pad(ones, widths, constant_values=1.0)
+    outputs = attrs.counts(x.shape[2:], ceil_mode=attrs.ceil_mode)
+    view = windows_of(ones, replace(attrs, pads=(0,) * 2 * rank), 0.0, outputs)
+    return np.asarray(view.reshape(*view.shape[: x.ndim], -1).sum(axis=-1))
 
 
 def cases(rng: np.random.Generator) -> list[tuple[Array, dict[str, Any]]]:
+    normal = normals(rng)
+
     def case(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> Any:
-        rank = len(kernel)
-        x = np.asarray(rng.normal(size=shape)).astype(np.float32)
-        usual = {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank}
-        return x, {"kernel": kernel, **usual, "ceil_mode": False, **attrs}
+        given = {"kernel": kernel, "ceil_mode": False, **attrs}
+        return normal(*shape), usual(len(kernel), **given)
 
     return [
         case((1, 2, 7), (3,)),
@@ -188,6 +135,8 @@ def cases(rng: np.random.Generator) -> list[tuple[Array, dict[str, Any]]]:
         case((1, 1, 6, 6), (3, 3), strides=(2, 2), ceil_mode=True),
         case((1, 1, 8), (3,), strides=(3,), pads=(1, 1), ceil_mode=True),
         case((1, 1, 9), (3,), dilations=(2,)),
+        case((1, 1, 9, 9), (3, 2), dilations=(2, 3)),
+        case((1, 2, 4, 5, 6), (2, 2, 2)),
     ]
 
 
@@ -205,9 +154,9 @@ def _average_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("max_pool", deduce, _lower_max, _max_reference, _max_samples, conditions=conditions,
-       traits=Trait.MOVES),
+       traits=Trait.MOVES, record=Pool),
     Op(
         "average_pool", deduce, _lower_average, _average_reference, _average_samples,
-        conditions=conditions, traits=Trait.QUANTIZABLE
+        conditions=conditions, traits=Trait.QUANTIZABLE, record=AveragePool,
     ),
 )  # fmt: skip

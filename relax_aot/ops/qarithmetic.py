@@ -9,6 +9,7 @@ lookup          the entry of a table of 256 for each quantized value
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from relax_aot.ops._op import (
     require,
     spread,
 )
+from relax_aot.ops._samples import integers
 from relax_aot.ops.quantize import code_of, coded
 
 EIGHT = (DType.I8, DType.U8)
@@ -63,23 +65,23 @@ def clamped(value: Expr, to: DType, limits: Sequence[int]) -> Expr:
 # qadd
 
 
-def _sum_type(
-    x: TensorType,
-    y: TensorType,
-    *,
-    left: int,
-    right: int,
-    offset: int,
-    shift: int,
-    to: DType,
-    limits: Sequence[int],
-) -> TensorType:
-    _check_limits(limits, to)
-    require(0 <= shift < 62, f"qadd: a shift of {shift}")
-    wide = _sum_dtype(x, y, left, right, offset)
-    fits = all(abs(w) < 2**31 for w in (left, right)) and wide is not None
-    require(fits, f"qadd: weights {left} and {right}, offset {offset}")
-    return _pair_type("qadd", x, y, to)
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    left: int
+    right: int
+    offset: int
+    shift: int
+    to: DType
+    limits: Sequence[int]
+
+
+def _sum_type(attrs: Sum, x: TensorType, y: TensorType) -> TensorType:
+    _check_limits(attrs.limits, attrs.to)
+    require(0 <= attrs.shift < 62, f"qadd: a shift of {attrs.shift}")
+    wide = _sum_dtype(x, y, attrs.left, attrs.right, attrs.offset)
+    fits = all(abs(w) < 2**31 for w in (attrs.left, attrs.right)) and wide is not None
+    require(fits, f"qadd: weights {attrs.left} and {attrs.right}, offset {attrs.offset}")
+    return _pair_type("qadd", x, y, attrs.to)
 
 
 def _sum_dtype(x: TensorType, y: TensorType, left: int, right: int, offset: int) -> DType | None:
@@ -93,60 +95,34 @@ def _sum_dtype(x: TensorType, y: TensorType, left: int, right: int, offset: int)
     return None
 
 
-def _sum_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    y: Buffer,
-    z: Buffer,
-    *,
-    left: int,
-    right: int,
-    offset: int,
-    shift: int,
-    to: DType,
-    limits: Sequence[int],
-) -> None:
-    wide = _sum_dtype(x.type, y.type, *map(plain, (left, right, offset)))
+def _sum_lower(attrs: Sum, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:
+    wide = _sum_dtype(x.type, y.type, *map(plain, (attrs.left, attrs.right, attrs.offset)))
     assert wide is not None
     with k.loops(*z.shape) as at:
         parts = [
             binary("*", Cast(Cast(b[spread(at, b.shape)], DType.I32), wide), Lit(weight, wide))
-            for b, weight in ((x, left), (y, right))
+            for b, weight in ((x, attrs.left), (y, attrs.right))
         ]
-        total = binary("+", binary("+", parts[0], parts[1]), Lit(offset, wide))
-        whole = Cast(binary(">>", total, shift), DType.I32, "saturate")
-        k.store(z[at], clamped(whole, to, limits))
+        total = binary("+", binary("+", parts[0], parts[1]), Lit(attrs.offset, wide))
+        whole = Cast(binary(">>", total, attrs.shift), DType.I32, "saturate")
+        k.store(z[at], clamped(whole, attrs.to, attrs.limits))
 
 
-def _sum_reference(
-    x: Array,
-    y: Array,
-    *,
-    left: int,
-    right: int,
-    offset: int,
-    shift: int,
-    to: DType,
-    limits: Sequence[int],
-) -> Array:
-    total = x.astype(np.int64) * left + y.astype(np.int64) * right + offset
-    return np.asarray(np.clip(total >> shift, limits[0], limits[1]).astype(to.numpy))
-
-
-def _random(rng: np.random.Generator, kind: type, *shape: int) -> Array:
-    info = np.iinfo(kind)
-    return rng.integers(info.min, info.max + 1, shape).astype(kind)
+def _sum_reference(attrs: Sum, x: Array, y: Array) -> Array:
+    low, high = attrs.limits
+    total = x.astype(np.int64) * attrs.left + y.astype(np.int64) * attrs.right + attrs.offset
+    return np.asarray(np.clip(total >> attrs.shift, low, high).astype(attrs.to.numpy))
 
 
 def _sum_samples(rng: np.random.Generator) -> list[Sample]:
     attrs = {"left": 700000, "right": -500000, "offset": 3 << 18, "shift": 20}
     i8, u8 = np.int8, np.uint8
     return [
-        Sample((_random(rng, i8, 3, 50), _random(rng, i8, 3, 50)),
+        Sample((integers(rng)(i8, 3, 50), integers(rng)(i8, 3, 50)),
                {**attrs, "to": DType.I8, "limits": (-128, 127)}),
-        Sample((_random(rng, u8, 2, 1, 9), _random(rng, i8, 3, 1)),
+        Sample((integers(rng)(u8, 2, 1, 9), integers(rng)(i8, 3, 1)),
                {**attrs, "to": DType.U8, "limits": (3, 200)}),
-        Sample((_random(rng, i8, 3, 50), _random(rng, u8, 3, 50)),
+        Sample((integers(rng)(i8, 3, 50), integers(rng)(u8, 3, 50)),
                {"left": 2**31 - 5, "right": 1 << 30, "offset": 3 << 38, "shift": 31,
                 "to": DType.I8, "limits": (-128, 127)}),
     ]  # fmt: skip
@@ -163,44 +139,33 @@ def _word(call: Call, _value: Any) -> Limits | None:
 # qbinary
 
 
-def _combine_type(
-    x: TensorType,
-    y: TensorType,
-    *,
-    kind: str,
-    scales: Sequence[float],
-    zeros: Sequence[int],
-    to: DType,
-    limits: Sequence[int],
-) -> TensorType:
-    three = len(scales) == 3 and len(zeros) == 3
+@dataclass(frozen=True, kw_only=True)
+class Combination:
+    kind: str
+    scales: Sequence[float]
+    zeros: Sequence[int]
+    to: DType
+    limits: Sequence[int]
+
+
+def _combine_type(attrs: Combination, x: TensorType, y: TensorType) -> TensorType:
+    three = len(attrs.scales) == 3 and len(attrs.zeros) == 3
     require(three, "qbinary takes scales and zeros of two operands and the result")
-    _check_limits(limits, to)
-    return _pair_type("qbinary", x, y, to)
+    _check_limits(attrs.limits, attrs.to)
+    return _pair_type("qbinary", x, y, attrs.to)
 
 
-def _combine_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    y: Buffer,
-    z: Buffer,
-    *,
-    kind: str,
-    scales: Sequence[float],
-    zeros: Sequence[int],
-    to: DType,
-    limits: Sequence[int],
-) -> None:
+def _combine_lower(attrs: Combination, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:
     with k.loops(*z.shape) as at:
         parts = []
-        for buffer, scale, zero in zip((x, y), scales, zeros, strict=False):
+        for buffer, scale, zero in zip((x, y), attrs.scales, attrs.zeros, strict=False):
             whole: Expr = Cast(buffer[spread(at, buffer.shape)], DType.I32)
             whole = whole - zero if zero else whole
             parts.append(binary("*", Cast(whole, DType.F32), Lit(scale, DType.F32)))
-        value = binary(KINDS[kind], parts[0], parts[1])
-        quotient = binary("/", value, Lit(scales[2], DType.F32))
-        wide = coded(quotient, Lit(zeros[2], DType.I32), DType.I32, saturate=True)
-        k.store(z[at], clamped(wide, to, limits))
+        value = binary(KINDS[attrs.kind], parts[0], parts[1])
+        quotient = binary("/", value, Lit(attrs.scales[2], DType.F32))
+        wide = coded(quotient, Lit(attrs.zeros[2], DType.I32), DType.I32, saturate=True)
+        k.store(z[at], clamped(wide, attrs.to, attrs.limits))
 
 
 def combined(
@@ -214,18 +179,10 @@ def combined(
     return code_of(np.asarray(value / step), np.asarray(zeros[2]), to, saturate=True)
 
 
-def _combine_reference(
-    x: Array,
-    y: Array,
-    *,
-    kind: str,
-    scales: Sequence[float],
-    zeros: Sequence[int],
-    to: DType,
-    limits: Sequence[int],
-) -> Array:
-    codes = combined(x, y, kind, scales, zeros, to)
-    return np.asarray(np.clip(codes, limits[0], limits[1]).astype(to.numpy))
+def _combine_reference(attrs: Combination, x: Array, y: Array) -> Array:
+    low, high = attrs.limits
+    codes = combined(x, y, attrs.kind, attrs.scales, attrs.zeros, attrs.to)
+    return np.asarray(np.clip(codes, low, high).astype(attrs.to.numpy))
 
 
 def _combine_samples(rng: np.random.Generator) -> list[Sample]:
@@ -233,9 +190,9 @@ def _combine_samples(rng: np.random.Generator) -> list[Sample]:
     for kind in KINDS:
         attrs = {"kind": kind, "scales": (0.125, 0.5, 0.25), "zeros": (-3, 7, 5)}
         samples += [
-            Sample((_random(rng, np.int8, 4, 30), _random(rng, np.uint8, 4, 30)),
+            Sample((integers(rng)(np.int8, 4, 30), integers(rng)(np.uint8, 4, 30)),
                    {**attrs, "to": DType.I8, "limits": (-128, 127)}),
-            Sample((_random(rng, np.int8, 30), _random(rng, np.int8)),
+            Sample((integers(rng)(np.int8, 30), integers(rng)(np.int8)),
                    {**attrs, "to": DType.U8, "limits": (5, 255)}),
         ]  # fmt: skip
     return samples
@@ -263,7 +220,7 @@ def _lookup_reference(x: Array, table: Array) -> Array:
 
 def _lookup_samples(rng: np.random.Generator) -> list[Sample]:
     return [
-        Sample((_random(rng, kind, 3, 40), _random(rng, to, 256)), fixed=(256,))
+        Sample((integers(rng)(kind, 3, 40), integers(rng)(to, 256)), fixed=(256,))
         for kind in (np.int8, np.uint8)
         for to in (np.int8, np.uint8, np.int16)
     ]
@@ -271,12 +228,12 @@ def _lookup_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("qadd", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-       conditions=broadcast_conditions, former=("sum_codes",), traits=Trait.QUANTIZED,
+       conditions=broadcast_conditions, former=("sum_codes",), traits=Trait.QUANTIZED, record=Sum,
        quantization={"left": _word, "right": _word, "offset": _word, "limits": clamp_limits,
                    "shift": lambda call, value: None if _word(call, value) is None else (1, 31)}),
     Op("qbinary", _combine_type, _combine_lower, _combine_reference, _combine_samples,
        conditions=broadcast_conditions, former=("combine_codes",),
-       values={"kind": KINDS}, traits=Trait.QUANTIZED,
+       record=Combination, values={"kind": KINDS}, traits=Trait.QUANTIZED,
        quantization={"scales": Single(), "zeros": code_limits, "limits": clamp_limits}),
     Op("lookup", _lookup_type, _lookup_lower, _lookup_reference, _lookup_samples),
 )  # fmt: skip

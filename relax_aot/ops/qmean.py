@@ -12,13 +12,13 @@ between two quantized values may be met and that order therefore decides:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, binary, maximum
 from relax_aot.ir.parameters import quotient_of
 from relax_aot.ir.types import DType, TensorType
@@ -34,7 +34,7 @@ from relax_aot.ops._op import (
     normal_axis,
     require,
 )
-from relax_aot.ops._window import Sizes, window
+from relax_aot.ops._window import Window, taps_of
 from relax_aot.ops.qarithmetic import EIGHT
 from relax_aot.ops.quantize import code_of, coded
 
@@ -89,114 +89,65 @@ def _codes(
 # qaverage_pool
 
 
-def _pool_type(
-    x: TensorType,
-    *,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sizes,
-    dilations: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    order: str,
-    scales: Sequence[float],
-    zeros: Sequence[int],
-    to: DType,
-) -> TensorType:
-    _check("qaverage_pool", x, to, scales)
-    known = order in POOL_ORDERS and (order != "columns" or len(kernel) == 2)
-    require(known, f"qaverage_pool: order {order!r} over {len(kernel)} axes")
-    windows: dict[str, Any] = {"kernel": kernel, "strides": strides, "pads": pads}
-    shape = pool.deduce(x, **windows, dilations=dilations, ceil_mode=ceil_mode).shape
-    return TensorType(to, shape)
+@dataclass(frozen=True, kw_only=True)
+class QuantizedPool(pool.AveragePool):
+    order: str
+    scales: Sequence[float]
+    zeros: Sequence[int]
+    to: DType
 
 
-def _windows(attrs: dict[str, Any]) -> dict[str, Any]:
-    names = ("kernel", "strides", "pads", "dilations", "ceil_mode")
-    return {name: attrs[name] for name in names}
+def _pool_type(attrs: QuantizedPool, x: TensorType) -> TensorType:
+    _check("qaverage_pool", x, attrs.to, attrs.scales)
+    axes = len(attrs.kernel)
+    known = attrs.order in POOL_ORDERS and (attrs.order != "columns" or axes == 2)
+    require(known, f"qaverage_pool: order {attrs.order!r} over {axes} axes")
+    return TensorType(attrs.to, pool.deduce(attrs, x).shape)
 
 
-def _pool_conditions(x: TensorType, **attrs: Any) -> list[Condition]:
-    return pool.conditions(x, **_windows(attrs))
-
-
-def _pool_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    y: Buffer,
-    *,
-    order: str,
-    scales: Sequence[float],
-    zeros: Sequence[int],
-    to: DType,
-    count_include_pad: bool,
-    **attrs: Any,
-) -> None:
-    exact = order == "exact"
-    kind = DType.I32 if exact else DType.F32
-    scale = None if exact else scales[0]
+def _pool_lower(attrs: QuantizedPool, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
+    exact = attrs.order == "exact"
+    zero, scale = attrs.zeros[0], None if exact else attrs.scales[0]
     with k.loops(*y.shape) as at:
-        total = k.local("total", kind, 0 if exact else 0.0)
-        if order == "columns":
-            _columns(k, x, at, total, zeros[0], scales[0], attrs)
+        total = k.local("total", DType.I32 if exact else DType.F32, 0 if exact else 0.0)
+        if attrs.order == "columns":
+            with _taps(attrs, k, x, at, slice(1, 2)) as (_, across):
+                column = k.local("column", DType.F32, 0.0)
+                with _taps(attrs, k, x, at, slice(0, 1)) as (_, down):
+                    number = _number(k, x[at[:2] + down + across], zero, attrs.scales[0])
+                    k.assign(column, column + number)
+                k.assign(total, total + column)
         else:
-            with _taps(k, x, at, attrs, slice(None)) as (_, place):
-                k.assign(total, total + _number(k, x[at[:2] + place], zeros[0], scale))
-        taps = pool.count(k, at[2:], x.shape[2:], count_include_pad=count_include_pad, **attrs)
-        count = Cast(Index(taps), DType.F32)
-        k.store(y[at], _code(total, count, scales, zeros[1], to, exact))
+            with _taps(attrs, k, x, at, slice(None)) as (_, place):
+                k.assign(total, total + _number(k, x[at[:2] + place], zero, scale))
+        count = Cast(Index(pool.count(attrs, k, at[2:], x.shape[2:])), DType.F32)
+        k.store(y[at], _code(total, count, attrs.scales, attrs.zeros[1], attrs.to, exact))
 
 
-def _taps(k: KernelBuilder, x: Buffer, at: At, attrs: dict[str, Any], which: slice) -> Any:
+def _taps(attrs: QuantizedPool, k: KernelBuilder, x: Buffer, at: At, which: slice) -> Any:
     """The loops over some of a window's axes."""
-    spatial, rank = at[2:], len(attrs["kernel"])
-    begins, ends = attrs["pads"][:rank], attrs["pads"][rank:]
-    return window(
-        k, spatial[which], x.shape[2:][which], attrs["kernel"][which], attrs["strides"][which],
-        (*begins[which], *ends[which]), attrs["dilations"][which], always=attrs["ceil_mode"],
+    rank = len(attrs.kernel)
+    window = Window(
+        kernel=attrs.kernel[which], strides=attrs.strides[which],
+        pads=(*attrs.pads[:rank][which], *attrs.pads[rank:][which]),
+        dilations=attrs.dilations[which],
     )  # fmt: skip
+    return taps_of(k, at[2:][which], x.shape[2:][which], window, always=attrs.ceil_mode)
 
 
-def _columns(
-    k: KernelBuilder,
-    x: Buffer,
-    at: At,
-    total: Local,
-    zero: int,
-    scale: float,
-    attrs: dict[str, Any],
-) -> None:
-    with _taps(k, x, at, attrs, slice(1, 2)) as (_, across):
-        column = k.local("column", DType.F32, 0.0)
-        with _taps(k, x, at, attrs, slice(0, 1)) as (_, down):
-            k.assign(column, column + _number(k, x[at[:2] + down + across], zero, scale))
-        k.assign(total, total + column)
-
-
-def _pool_reference(
-    x: Array,
-    *,
-    order: str,
-    scales: Sequence[float],
-    zeros: Sequence[int],
-    to: DType,
-    count_include_pad: bool,
-    **attrs: Any,
-) -> Array:
-    whole = x.astype(np.int32) - np.int32(zeros[0])
-    exact = order == "exact"
-    taps = pool.views(
-        whole if exact else whole.astype(np.float32) * np.float32(scales[0]), 0, attrs
-    )
+def _pool_reference(attrs: QuantizedPool, x: Array) -> Array:
+    whole = x.astype(np.int32) - np.int32(attrs.zeros[0])
+    exact = attrs.order == "exact"
+    numbers = whole if exact else whole.astype(np.float32) * np.float32(attrs.scales[0])
+    taps = pool.views(attrs, numbers, 0)
     if exact:
         total = taps.sum(axis=-1)
-    elif order == "rows":
+    elif attrs.order == "rows":
         total = _one_by_one(taps)
     else:
-        grid = taps.reshape(*taps.shape[:-1], *attrs["kernel"])
+        grid = taps.reshape(*taps.shape[:-1], *map(int, attrs.kernel))
         total = _one_by_one(_one_by_one(np.moveaxis(grid, -2, -1)))
-    count = pool.counts(x, count_include_pad=count_include_pad, **attrs)
-    return _codes(total, count, scales, zeros[1], to, exact)
+    return _codes(total, pool.counts(attrs, x), attrs.scales, attrs.zeros[1], attrs.to, exact)
 
 
 def _one_by_one(x: Array) -> Array:
@@ -223,35 +174,32 @@ def _pool_samples(rng: np.random.Generator) -> list[Sample]:
 # qmean
 
 
-def _mean_type(
-    x: TensorType, *, order: str, scales: Sequence[float], zeros: Sequence[int], to: DType
-) -> TensorType:
-    _check("qmean", x, to, scales)
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    order: str
+    scales: Sequence[float]
+    zeros: Sequence[int]
+    to: DType
+
+
+def _mean_type(attrs: Mean, x: TensorType) -> TensorType:
+    _check("qmean", x, attrs.to, attrs.scales)
     require(x.rank >= 1, f"qmean of {x}")
-    return TensorType(to, x.shape[:-1])
+    return TensorType(attrs.to, x.shape[:-1])
 
 
-def _mean_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    y: Buffer,
-    *,
-    order: str,
-    scales: Sequence[float],
-    zeros: Sequence[int],
-    to: DType,
-) -> None:
-    exact = order == "exact"
+def _mean_lower(attrs: Mean, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
+    exact = attrs.order == "exact"
     length = x.shape[-1]
     count = Cast(Index(length), DType.F32)
     with k.loops(*y.shape) as at:
         if exact:
             total = k.local("total", DType.I32, 0)
             with k.loops(length) as j:
-                k.assign(total, total + _number(k, x[at + j], zeros[0], None))
+                k.assign(total, total + _number(k, x[at + j], attrs.zeros[0], None))
         else:
-            total = _lanes(k, x, at, zeros[0], scales[0])
-        k.store(y[at], _code(total, count, scales, zeros[1], to, exact))
+            total = _lanes(k, x, at, attrs.zeros[0], attrs.scales[0])
+        k.store(y[at], _code(total, count, attrs.scales, attrs.zeros[1], attrs.to, exact))
 
 
 def _lanes(k: KernelBuilder, x: Buffer, at: At, zero: int, scale: float) -> Local:
@@ -268,14 +216,13 @@ def _lanes(k: KernelBuilder, x: Buffer, at: At, zero: int, scale: float) -> Loca
     return total
 
 
-def _mean_reference(
-    x: Array, *, order: str, scales: Sequence[float], zeros: Sequence[int], to: DType
-) -> Array:
-    whole = x.astype(np.int32) - np.int32(zeros[0])
+def _mean_reference(attrs: Mean, x: Array) -> Array:
+    whole = x.astype(np.int32) - np.int32(attrs.zeros[0])
     length = x.shape[-1]
-    if order == "exact":
-        return _codes(whole.sum(axis=-1), np.asarray(length), scales, zeros[1], to, True)
-    numbers = whole.astype(np.float32) * np.float32(scales[0])
+    count, result = np.asarray(length), (attrs.scales, attrs.zeros[1], attrs.to)
+    if attrs.order == "exact":
+        return _codes(whole.sum(axis=-1), count, *result, True)
+    numbers = whole.astype(np.float32) * np.float32(attrs.scales[0])
     aligned = length // 4 * 4
     total = np.zeros(x.shape[:-1], np.float32)
     if aligned:
@@ -284,7 +231,7 @@ def _mean_reference(
         total = (sums[..., 0] + sums[..., 2]) + (sums[..., 1] + sums[..., 3])
     for j in range(aligned, length):
         total = total + numbers[..., j]
-    return _codes(total, np.asarray(length), scales, zeros[1], to, False)
+    return _codes(total, count, *result, False)
 
 
 def _mean_samples(rng: np.random.Generator) -> list[Sample]:
@@ -299,29 +246,25 @@ def _mean_samples(rng: np.random.Generator) -> list[Sample]:
 # qsoftmax
 
 
-def _softmax_type(
-    x: TensorType, table: TensorType, *, axis: int, scale: float, zero: int, to: DType
-) -> TensorType:
-    require(x.dtype in EIGHT and to in EIGHT, f"qsoftmax of {x} to {to.value}")
+@dataclass(frozen=True, kw_only=True)
+class Softmax:
+    axis: int
+    scale: float
+    zero: int
+    to: DType
+
+
+def _softmax_type(attrs: Softmax, x: TensorType, table: TensorType) -> TensorType:
+    require(x.dtype in EIGHT and attrs.to in EIGHT, f"qsoftmax of {x} to {attrs.to.value}")
     fits = table.shape == (Dim.of(256),) and table.dtype is DType.F32
     require(fits, f"qsoftmax with {table}, not a table of 256 f32")
-    normal_axis(axis, x.rank)
-    return TensorType(to, x.shape)
+    normal_axis(attrs.axis, x.rank)
+    return TensorType(attrs.to, x.shape)
 
 
-def _softmax_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    table: Buffer,
-    y: Buffer,
-    *,
-    axis: int,
-    scale: float,
-    zero: int,
-    to: DType,
-) -> None:
+def _softmax_lower(attrs: Softmax, k: KernelBuilder, x: Buffer, table: Buffer, y: Buffer) -> None:
     """`table[d]` is exp of d steps below the largest."""
-    at = normal_axis(axis, x.rank)
+    at = normal_axis(attrs.axis, x.rank)
     length = x.shape[at]
 
     def power(place: At, peak: Local) -> Expr:
@@ -340,17 +283,17 @@ def _softmax_lower(
             k.assign(total, total + power(before + j + after, peak))
         with k.loops(length) as j:
             place = before + j + after
-            share = binary("/", binary("/", power(place, peak), total), Lit(scale, DType.F32))
-            k.store(y[place], coded(share, Lit(zero, DType.I32), to, saturate=True))
+            share = binary("/", binary("/", power(place, peak), total), Lit(attrs.scale, DType.F32))
+            code = coded(share, Lit(attrs.zero, DType.I32), attrs.to, saturate=True)
+            k.store(y[place], code)
 
 
-def _softmax_reference(
-    x: Array, table: Array, *, axis: int, scale: float, zero: int, to: DType
-) -> Array:
-    wide = x.astype(np.int64)
+def _softmax_reference(attrs: Softmax, x: Array, table: Array) -> Array:
+    wide, axis = x.astype(np.int64), attrs.axis
     powers = table[wide.max(axis=axis, keepdims=True) - wide]
     share = powers / powers.sum(axis=axis, keepdims=True, dtype=np.float64)
-    return code_of(np.asarray(share / scale), np.asarray(zero), to, saturate=True)
+    quotient = np.asarray(share / attrs.scale)
+    return code_of(quotient, np.asarray(attrs.zero), attrs.to, saturate=True)
 
 
 def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
@@ -365,12 +308,12 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("qaverage_pool", _pool_type, _pool_lower, _pool_reference, _pool_samples,
-       conditions=_pool_conditions, former=("average_codes",),
+       conditions=pool.conditions, record=QuantizedPool, former=("average_codes",),
        values={"order": POOL_ORDERS}, traits=Trait.QUANTIZED, quantization=PARAMETERS),
     Op("qmean", _mean_type, _mean_lower, _mean_reference, _mean_samples,
-       former=("mean_codes",), values={"order": ("exact", "lanes")}, traits=Trait.QUANTIZED,
-       quantization=PARAMETERS),
+       record=Mean, former=("mean_codes",), values={"order": ("exact", "lanes")},
+       traits=Trait.QUANTIZED, quantization=PARAMETERS),
     Op("qsoftmax", _softmax_type, _softmax_lower, _softmax_reference, _softmax_samples,
-       former=("softmax_codes",), traits=Trait.QUANTIZED,
+       record=Softmax, former=("softmax_codes",), traits=Trait.QUANTIZED,
        quantization=PARAMETERS),
 )  # fmt: skip

@@ -6,6 +6,7 @@ places along it. quantize rounds to nearest, halves to even, and saturates.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from relax_aot.ops._op import (
     normal_axis,
     require,
 )
+from relax_aot.ops._samples import normals
 
 FLOATS = (DType.F32, DType.F16, DType.BF16)
 CODES = (
@@ -117,79 +119,61 @@ def code_of(quotient: Array, zero: Array | None, to: DType, saturate: bool) -> A
 # quantize
 
 
+@dataclass(frozen=True, kw_only=True)
+class Quantize:
+    to: DType
+    axis: int = 1
+    block: int = 0
+    saturate: bool = True
+    precision: DType = DType.F32
+
+
 def _quantize_type(
-    x: TensorType,
-    scale: TensorType,
-    zero: TensorType | None = None,
-    *,
-    to: DType,
-    axis: int = 1,
-    block: int = 0,
-    saturate: bool = True,
-    precision: DType = DType.F32,
+    attrs: Quantize, x: TensorType, scale: TensorType, zero: TensorType | None = None
 ) -> TensorType:
-    require(to in CODES, f"quantize to {to.value}")
+    require(attrs.to in CODES, f"quantize to {attrs.to.value}")
     require(x.dtype in (*FLOATS, DType.I32), f"quantize of {x}")
     require(scale.dtype in FLOATS, f"quantize by {scale}")
-    require(zero is None or zero.dtype is to, f"quantize to {to.value} with the zero point {zero}")
-    check_part(x, scale, "quantize", axis, block)
-    return TensorType(to, x.shape)
+    fits = zero is None or zero.dtype is attrs.to
+    require(fits, f"quantize to {attrs.to.value} with the zero point {zero}")
+    check_part(x, scale, "quantize", attrs.axis, attrs.block)
+    return TensorType(attrs.to, x.shape)
 
 
 def _quantize_conditions(
-    x: TensorType, scale: TensorType, zero: TensorType | None = None, **attrs: Any
+    attrs: Quantize | Dequantize, x: TensorType, scale: TensorType, zero: TensorType | None = None
 ) -> list[Condition]:
-    axis, block = attrs.get("axis", 1), attrs.get("block", 0)
+    axis, block = attrs.axis, attrs.block
     return [c for part in (scale, zero) for c in part_conditions(x, part, axis, block)]
 
 
 def _quantize_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    scale: Buffer,
-    *rest: Buffer | None,
-    to: DType,
-    axis: int = 1,
-    block: int = 0,
-    saturate: bool = True,
-    precision: DType = DType.F32,
+    attrs: Quantize, k: KernelBuilder, x: Buffer, scale: Buffer, zero: Buffer | None, y: Buffer
 ) -> None:
-    *optional, y = rest
-    zero = optional[0] if optional else None
-    assert y is not None
     with k.loops(*y.shape) as at:
         left, right = (
-            _number(_number(part, precision), DType.F32)
-            for part in (x[at], part_at(scale, at, axis, block))
+            _number(_number(part, attrs.precision), DType.F32)
+            for part in (x[at], part_at(scale, at, attrs.axis, attrs.block))
         )
         quotient: Expr = binary("/", left, right)
-        if precision is not DType.F32:
-            quotient = Cast(Cast(quotient, precision), DType.F32)
-        code = None if zero is None or to.is_stored_float else part_at(zero, at, axis, block)
-        k.store(y[at], coded(quotient, code, to, saturate))
+        if attrs.precision is not DType.F32:
+            quotient = Cast(Cast(quotient, attrs.precision), DType.F32)
+        given = None if attrs.to.is_stored_float else zero
+        code = None if given is None else part_at(given, at, attrs.axis, attrs.block)
+        k.store(y[at], coded(quotient, code, attrs.to, attrs.saturate))
 
 
 def _quantize_reference(
-    x: Array,
-    scale: Array,
-    zero: Array | None = None,
-    *,
-    to: DType,
-    axis: int = 1,
-    block: int = 0,
-    saturate: bool = True,
-    precision: DType = DType.F32,
+    attrs: Quantize, x: Array, scale: Array, zero: Array | None = None
 ) -> Array:
-    kind = precision.numpy
-    quotient = x.astype(kind) / spread_part(scale, x, axis, block).astype(kind)
-    code = None if zero is None else spread_part(zero, x, axis, block)
-    return code_of(np.asarray(quotient), code, to, saturate)
+    kind = attrs.precision.numpy
+    quotient = x.astype(kind) / spread_part(scale, x, attrs.axis, attrs.block).astype(kind)
+    code = None if zero is None else spread_part(zero, x, attrs.axis, attrs.block)
+    return code_of(np.asarray(quotient), code, attrs.to, attrs.saturate)
 
 
 def _quantize_samples(rng: np.random.Generator) -> list[Sample]:
-    def normal(*shape: int) -> Array:
-        return np.asarray(rng.normal(size=shape)).astype(np.float32)
-
+    normal = normals(rng)
     x, one = normal(3, 4, 5) * 20, np.array(0.25, np.float32)
     ties = np.array([0.5, 1.5, -0.5, -2.5, 0.0, 1e9, -1e9], np.float32)
     huge = np.array([1e30, -1e30, np.inf, -np.inf], np.float32)
@@ -218,7 +202,7 @@ def _quantize_samples(rng: np.random.Generator) -> list[Sample]:
 
 QUANTIZE = Op(
     "quantize", _quantize_type, _quantize_lower, _quantize_reference, _quantize_samples,
-    conditions=_quantize_conditions, any_type=True,
+    conditions=_quantize_conditions, any_type=True, record=Quantize,
     traits=Trait.QUANTIZED | Trait.ROUNDS, quantization=PARAMETERS,
 )  # fmt: skip
 
@@ -226,63 +210,49 @@ QUANTIZE = Op(
 # dequantize
 
 
+@dataclass(frozen=True, kw_only=True)
+class Dequantize:
+    to: DType = DType.F32
+    axis: int = 1
+    block: int = 0
+
+
 def _dequantize_type(
-    x: TensorType,
-    scale: TensorType,
-    zero: TensorType | None = None,
-    *,
-    to: DType = DType.F32,
-    axis: int = 1,
-    block: int = 0,
+    attrs: Dequantize, x: TensorType, scale: TensorType, zero: TensorType | None = None
 ) -> TensorType:
     require(x.dtype in (*CODES, DType.I32, DType.F8E8M0), f"dequantize of {x}")
     require(scale.dtype in (*FLOATS, DType.F8E8M0), f"dequantize by {scale}")
-    require(to in FLOATS, f"dequantize to {to.value}")
+    require(attrs.to in FLOATS, f"dequantize to {attrs.to.value}")
     require(zero is None or zero.dtype is x.dtype, f"dequantize: {x} with the zero point {zero}")
-    check_part(x, scale, "dequantize", axis, block)
-    return TensorType(to, x.shape)
+    check_part(x, scale, "dequantize", attrs.axis, attrs.block)
+    return TensorType(attrs.to, x.shape)
 
 
 def _dequantize_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    scale: Buffer,
-    *rest: Buffer | None,
-    to: DType = DType.F32,
-    axis: int = 1,
-    block: int = 0,
+    attrs: Dequantize, k: KernelBuilder, x: Buffer, scale: Buffer, zero: Buffer | None, y: Buffer
 ) -> None:
-    *optional, y = rest
-    zero = optional[0] if optional else None
-    assert y is not None
     with k.loops(*y.shape) as at:
         value: Expr = x[at]
         if not x.dtype.is_stored_float:
             value = _number(value, DType.I32)
             if zero is not None:
-                value = value - _number(part_at(zero, at, axis, block), DType.I32)
-        factor = _number(part_at(scale, at, axis, block), DType.F32)
+                value = value - _number(part_at(zero, at, attrs.axis, attrs.block), DType.I32)
+        factor = _number(part_at(scale, at, attrs.axis, attrs.block), DType.F32)
         product = binary("*", _number(value, DType.F32), factor)
-        k.store(y[at], _number(product, to))
+        k.store(y[at], _number(product, attrs.to))
 
 
 def _dequantize_reference(
-    x: Array,
-    scale: Array,
-    zero: Array | None = None,
-    *,
-    to: DType = DType.F32,
-    axis: int = 1,
-    block: int = 0,
+    attrs: Dequantize, x: Array, scale: Array, zero: Array | None = None
 ) -> Array:
     if DType.of(x.dtype).is_stored_float:
         whole = x.astype(np.float32)
     else:
         whole = x.astype(np.int32)
         if zero is not None:
-            whole = whole - spread_part(zero, x, axis, block).astype(np.int32)
-    factor = spread_part(scale, x, axis, block).astype(np.float32)
-    return np.asarray(whole.astype(np.float32) * factor).astype(to.numpy)
+            whole = whole - spread_part(zero, x, attrs.axis, attrs.block).astype(np.int32)
+    factor = spread_part(scale, x, attrs.axis, attrs.block).astype(np.float32)
+    return np.asarray(whole.astype(np.float32) * factor).astype(attrs.to.numpy)
 
 
 def _dequantize_samples(rng: np.random.Generator) -> list[Sample]:
@@ -314,7 +284,7 @@ def _dequantize_samples(rng: np.random.Generator) -> list[Sample]:
 
 DEQUANTIZE = Op(
     "dequantize", _dequantize_type, _dequantize_lower, _dequantize_reference,
-    _dequantize_samples, conditions=_quantize_conditions, any_type=True,
+    _dequantize_samples, conditions=_quantize_conditions, any_type=True, record=Dequantize,
     traits=Trait.QUANTIZED | Trait.ROUNDS, quantization=PARAMETERS,
 )  # fmt: skip
 

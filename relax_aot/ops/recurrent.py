@@ -43,6 +43,7 @@ from relax_aot.ops._recurrent import (
     reference_of,
     shared_activations,
 )
+from relax_aot.ops._samples import normals
 
 Buffers = dict[str, "Buffer | _Widened | None"]
 
@@ -379,9 +380,7 @@ def _samples(kind: str) -> Callable[[np.random.Generator], list[Sample]]:
         def case(
             seq: int, batch: int, size: int, hidden: int, ways: int = 1, **more: Any
         ) -> Sample:
-            def normal(*shape: int) -> Array:
-                return (rng.normal(size=shape) * 0.5).astype(np.float32)
-
+            normal = normals(rng, 0.5)
             args: list[Array | None] = [
                 normal(seq, batch, size),
                 normal(ways, gates * hidden, size),

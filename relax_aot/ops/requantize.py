@@ -21,6 +21,7 @@ Scales, shifts and zero points are one number, or one per place of an axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,17 +47,22 @@ ROUNDINGS = ("onnx", "nearest", "tflite", "twice")
 RESULTS = (DType.I8, DType.U8, DType.I16, DType.U16)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Requantize:
+    to: DType
+    axis: int = 1
+    rounding: str = "onnx"
+    limits: Sequence[int] = ()
+
+
 def _type(
+    attrs: Requantize,
     x: TensorType,
     scale: TensorType,
     zero: TensorType | None = None,
     shift: TensorType | None = None,
-    *,
-    to: DType,
-    axis: int = 1,
-    rounding: str = "onnx",
-    limits: Sequence[int] = (),
 ) -> TensorType:
+    to, rounding, limits = attrs.to, attrs.rounding, attrs.limits
     kind = DType.F32 if rounding == "onnx" else DType.I32
     sums = x.dtype is DType.I32 or (x.dtype is DType.I64 and rounding in ("nearest", "tflite"))
     require(sums and scale.dtype is kind, f"requantize of {x} by {scale}")
@@ -68,44 +74,39 @@ def _type(
     low, high = to.limits
     fits = not limits or (len(limits) == 2 and low <= limits[0] <= limits[1] <= high)
     require(fits, f"requantize: limits {tuple(limits)} in {to.value}")
-    check_part(x, scale, "requantize", axis, 0)
+    check_part(x, scale, "requantize", attrs.axis, 0)
     return TensorType(to, x.shape)
 
 
-def _conditions(x: TensorType, *parts: TensorType | None, **attrs: Any) -> list[Condition]:
-    axis = attrs.get("axis", 1)
-    return [c for part in parts for c in part_conditions(x, part, axis, 0)]
+def _conditions(attrs: Requantize, x: TensorType, *parts: TensorType | None) -> list[Condition]:
+    return [c for part in parts for c in part_conditions(x, part, attrs.axis, 0)]
 
 
 def _lower(
+    attrs: Requantize,
     k: KernelBuilder,
     x: Buffer,
     scale: Buffer,
-    *rest: Buffer | None,
-    to: DType,
-    axis: int = 1,
-    rounding: str = "onnx",
-    limits: Sequence[int] = (),
+    zero: Buffer | None,
+    shift: Buffer | None,
+    y: Buffer,
 ) -> None:
-    *optional, y = rest
-    zero, shift = (*optional, None, None)[:2]
-    assert y is not None
     with k.loops(*y.shape) as at:
-        code = None if zero is None else part_at(zero, at, axis, 0)
+        code = None if zero is None else part_at(zero, at, attrs.axis, 0)
         if shift is None:
-            product = binary("*", Cast(x[at], DType.F32), part_at(scale, at, axis, 0))
-            value: Expr = coded(product, code, to, saturate=True)
+            product = binary("*", Cast(x[at], DType.F32), part_at(scale, at, attrs.axis, 0))
+            value: Expr = coded(product, code, attrs.to, saturate=True)
         else:
-            factor, places = part_at(scale, at, axis, 0), part_at(shift, at, axis, 0)
-            if rounding == "nearest":
+            factor, places = part_at(scale, at, attrs.axis, 0), part_at(shift, at, attrs.axis, 0)
+            if attrs.rounding == "nearest":
                 value = _rounded_once(x[at], factor, places, code)
             else:
-                twice = _rounded_below if rounding == "twice" else _rounded_twice
+                twice = _rounded_below if attrs.rounding == "twice" else _rounded_twice
                 rounded = _rounded_wide if x.dtype is DType.I64 else twice
                 value = rounded(k, x[at], factor, places)
                 value = value if code is None else value + Cast(code, DType.I32)
-            value = Cast(value, to, "saturate")
-        k.store(y[at], within(value, to, limits))
+            value = Cast(value, attrs.to, "saturate")
+        k.store(y[at], within(value, attrs.to, attrs.limits))
 
 
 def within(code: Expr, to: DType, limits: Sequence[int]) -> Expr:
@@ -197,29 +198,21 @@ def _nearest(x: Array, factor: Array, shift: Array) -> Array:
 
 
 def _reference(
-    x: Array,
-    scale: Array,
-    zero: Array | None = None,
-    shift: Array | None = None,
-    *,
-    to: DType,
-    axis: int = 1,
-    rounding: str = "onnx",
-    limits: Sequence[int] = (),
+    attrs: Requantize, x: Array, scale: Array, zero: Array | None = None, shift: Array | None = None
 ) -> Array:
-    code = None if zero is None else spread_part(zero, x, axis, 0)
+    code = None if zero is None else spread_part(zero, x, attrs.axis, 0)
     if shift is None:
-        product = x.astype(np.float32) * spread_part(scale, x, axis, 0)
-        codes = code_of(np.asarray(product), code, to, saturate=True)
+        product = x.astype(np.float32) * spread_part(scale, x, attrs.axis, 0)
+        codes = code_of(np.asarray(product), code, attrs.to, saturate=True)
     else:
-        parts = (spread_part(part, x, axis, 0).astype(np.int64) for part in (scale, shift))
+        parts = (spread_part(part, x, attrs.axis, 0).astype(np.int64) for part in (scale, shift))
         twice = rescaled_wide if x.dtype == np.int64 else rescaled
-        formula = {"nearest": _nearest, "tflite": twice, "twice": _below}[rounding]
+        formula = {"nearest": _nearest, "tflite": twice, "twice": _below}[attrs.rounding]
         whole = formula(x.astype(np.int64), *parts).astype(np.int64)
         whole = whole if code is None else whole + code.astype(np.int64)
-        codes = np.clip(whole, *to.limits).astype(to.numpy)
-    low, high = limits or to.limits
-    return np.asarray(np.clip(codes, low, high).astype(to.numpy))
+        codes = np.clip(whole, *attrs.to.limits).astype(attrs.to.numpy)
+    low, high = attrs.limits or attrs.to.limits
+    return np.asarray(np.clip(codes, low, high).astype(attrs.to.numpy))
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
@@ -279,7 +272,7 @@ SHIFTS = {"nearest": (33, 62), "twice": (0, 30), "tflite": (-31, 31)}
 
 OP = Op(
     "requantize", _type, _lower, _reference, _samples, conditions=_conditions,
-    values={"rounding": ROUNDINGS}, traits=Trait.QUANTIZED,
+    record=Requantize, values={"rounding": ROUNDINGS}, traits=Trait.QUANTIZED,
     quantization={
         "scale": _scale_limits, "zero": _zero_limits, "limits": clamp_limits,
         "shift": lambda call, _: SHIFTS[str(call.attr("rounding"))],

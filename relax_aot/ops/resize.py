@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
 
 import numpy as np
 
@@ -41,10 +41,9 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, must_not_exceed, require
-from relax_aot.ops._resample import REACH, TIE, centers, matrix_of, rounded
+from relax_aot.ops._resample import REACH, TIE, Resize, centers, matrix_of, rounded
 from relax_aot.ops._resize_samples import ROUNDING, TRANSFORMS, samples_of
 
-Sizes = Sequence[int | Dim]
 VALUES = {
     "mode": ("nearest", *REACH), "transform": TRANSFORMS, "rounding": ROUNDING,
     "policy": ("", "not_larger", "not_smaller"),
@@ -70,28 +69,21 @@ class _Axis:
 
 
 def _type(
+    attrs: Resize,
     x: TensorType,
     factors: TensorType | None = None,
     region: TensorType | None = None,
-    *,
-    sizes: Sizes,
-    scales: Sequence[float],
-    mode: str,
-    transform: str,
-    rounding: str,
-    **attrs: Any,
 ) -> TensorType:
-    require(len(sizes) == x.rank == len(scales), f"resize needs one size per axis of {x}")
-    require(x.dtype is not DType.BOOL or mode == "nearest", f"resize cannot interpolate {x}")
-    return TensorType(x.dtype, tuple(Dim.of(n) for n in sizes))
+    fits = len(attrs.sizes) == x.rank == len(attrs.scales)
+    require(fits, f"resize needs one size per axis of {x}")
+    require(x.dtype is not DType.BOOL or attrs.mode == "nearest", f"resize cannot interpolate {x}")
+    return TensorType(x.dtype, tuple(Dim.of(n) for n in attrs.sizes))
 
 
-def _conditions(
-    x: TensorType, *_rest: TensorType | None, sizes: Sizes, **_attrs: Any
-) -> list[Condition]:
+def _conditions(attrs: Resize, x: TensorType, *_rest: TensorType | None) -> list[Condition]:
     """An axis without elements can only become an axis without elements."""
     changed = [
-        (before, Dim.of(after)) for before, after in zip(x.shape, sizes, strict=True)
+        (before, Dim.of(after)) for before, after in zip(x.shape, attrs.sizes, strict=True)
         if before != Dim.of(after)
     ]  # fmt: skip
     return [c for before, after in changed for c in (
@@ -105,28 +97,16 @@ def _f32(dim: Dim) -> Expr:
 
 
 def _lower(
+    attrs: Resize,
     k: KernelBuilder,
     x: Buffer,
-    *rest: Buffer | None,
-    sizes: Sizes,
-    scales: Sequence[float],
-    mode: str,
-    transform: str,
-    rounding: str,
-    wanted: Sizes = (),
-    policy: str = "",
-    roi: Sequence[float] = (),
-    cubic_a: float,
-    exclude_outside: bool,
-    antialias: bool,
-    extrapolation: float,
+    factors: Buffer | None,
+    region: Buffer | None,
+    y: Buffer,
 ) -> None:
-    *given, y = rest
-    assert y is not None
-    factors, region = (*given, None, None)[:2]
-    given_scales = [_scale(i, x, y, factors, scales, wanted, policy) for i in range(x.rank)]
-    exact = [not (scale or factors is not None or policy) for scale in scales]
-    axes = _resized(x, y, given_scales, exact, antialias=antialias)
+    given_scales = [_scale(attrs, i, x, y, factors) for i in range(x.rank)]
+    exact = [not (scale or factors is not None or attrs.policy) for scale in attrs.scales]
+    axes = _resized(x, y, given_scales, exact, antialias=attrs.antialias)
     work = x.dtype if x.dtype.is_float else DType.F32
     with ExitStack() as stack:
         places: list[Dim] = []
@@ -136,22 +116,19 @@ def _lower(
             places.append(at)
             for axis in axes:
                 if axis.number == i:
-                    bounds = _region(i, region, roi, x.rank)
-                    positions.append(_center(k, at, axis, mode, transform, bounds))
+                    bounds = _region(i, region, attrs.roi, x.rank)
+                    positions.append(_center(k, at, axis, attrs.mode, attrs.transform, bounds))
         with ExitStack() as taps:
-            crops = transform == "tf_crop_and_resize" and axes
+            crops = attrs.transform == "tf_crop_and_resize" and axes
             outside = _outside(axes, positions) if crops else None
             index = list(places)
             weight: Expr | None = None
-            total = None if mode == "nearest" else k.local("total", work, 0.0)
+            total = None if attrs.mode == "nearest" else k.local("total", work, 0.0)
             for axis, position in zip(axes, positions, strict=True):
-                if mode == "nearest":
-                    index[axis.number] = _nearest(k, position, axis, rounding)
+                if attrs.mode == "nearest":
+                    index[axis.number] = _nearest(k, position, axis, attrs.rounding)
                 else:
-                    found = _tap(
-                        k, taps, position, axis, mode, cubic_a, exclude_outside, antialias, work
-                    )
-                    index[axis.number], w = found
+                    index[axis.number], w = _tap(attrs, k, taps, position, axis, work)
                     weight = w if weight is None else k.local("weight", work, weight * w)
             value: Expr = x[tuple(index)]
             if total is not None:
@@ -160,7 +137,7 @@ def _lower(
         if total is not None:
             value = total if x.dtype is work else Cast(total, x.dtype, "saturate")
         if outside is not None:
-            fill = extrapolation if x.dtype.is_float else int(extrapolation)
+            fill = attrs.extrapolation if x.dtype.is_float else int(attrs.extrapolation)
             value = Select(outside, Lit(fill, x.dtype), value)
         k.store(y[tuple(places)], value)
 
@@ -199,28 +176,21 @@ def _one_where_equal(scale: Expr, before: Dim, after: Dim) -> Expr:
     return Select(binary("==", Index(before), Index(after)), one, scale)
 
 
-def _scale(
-    i: int,
-    x: Buffer,
-    y: Buffer,
-    factors: Buffer | None,
-    scales: Sequence[float],
-    wanted: Sizes,
-    policy: str,
-) -> Expr:
-    if scales[i]:
-        return Lit(float(np.float32(scales[i])), DType.F32)
+def _scale(attrs: Resize, i: int, x: Buffer, y: Buffer, factors: Buffer | None) -> Expr:
+    if attrs.scales[i]:
+        return Lit(float(np.float32(attrs.scales[i])), DType.F32)
     if factors is not None:
         return factors[(Dim.of(i),)]
-    if policy:
+    if attrs.policy:
         ratios = [
             binary("/", _f32(Dim.of(size)), _f32(x.shape[axis]))
-            for axis, size in enumerate(wanted)
+            for axis, size in enumerate(attrs.wanted)
             if Dim.of(size) != Dim.of(0)
         ]
+        function = "min" if attrs.policy == "not_larger" else "max"
         best: Expr = ratios[0]
         for ratio in ratios[1:]:
-            best = minimum(best, ratio) if policy == "not_larger" else maximum(best, ratio)
+            best = apply(function, best, ratio)
         return best
     return binary("/", _f32(y.shape[i]), _f32(x.shape[i]))
 
@@ -281,10 +251,7 @@ def _outside(axes: list[_Axis], positions: list[Local]) -> Expr:
         binary("||", binary("<", c, 0.0), binary("<", _f32(axis.before - 1), c))
         for axis, c in zip(axes, positions, strict=True)
     ]
-    whole: Expr = parts[0]
-    for part in parts[1:]:
-        whole = binary("||", whole, part)
-    return whole
+    return reduce(lambda whole, part: binary("||", whole, part), parts[1:], parts[0])
 
 
 def _nearest(k: KernelBuilder, position: Local, axis: _Axis, rounding: str) -> Dim:
@@ -306,17 +273,10 @@ def _nearest(k: KernelBuilder, position: Local, axis: _Axis, rounding: str) -> D
 
 
 def _tap(
-    k: KernelBuilder,
-    stack: ExitStack,
-    position: Local,
-    axis: _Axis,
-    mode: str,
-    cubic_a: float,
-    exclude_outside: bool,
-    antialias: bool,
-    work: DType,
+    attrs: Resize, k: KernelBuilder, stack: ExitStack, position: Local, axis: _Axis, work: DType
 ) -> tuple[Dim, Expr]:
     """A loop over the samples that one axis mixes: yields (place in x, weight)."""
+    mode, antialias = attrs.mode, attrs.antialias
     reach, last = REACH[mode], axis.before - 1
     shrink: Expr = Lit(1.0, DType.F32)
     start, count = Dim.of(1 - reach), Dim.of(2 * reach)
@@ -338,8 +298,8 @@ def _tap(
         distance = k.local(
             "distance", DType.F32, apply("abs", (_f32(start + tap) - ratio) * shrink)
         )
-        value = k.local("share", DType.F32, _kernel(mode, distance, cubic_a))
-        if not exclude_outside:
+        value = k.local("share", DType.F32, _kernel(mode, distance, attrs.cubic_a))
+        if not attrs.exclude_outside:
             return value
         place = first + start + tap
         inside = binary(
@@ -349,7 +309,7 @@ def _tap(
         return Select(inside, value, Lit(0.0, DType.F32))
 
     norm: Expr | None = None
-    if exclude_outside or antialias:
+    if attrs.exclude_outside or antialias:
         sum_ = k.local("norm", DType.F32, 0.0)
         with k.loops(count) as (tap,):
             k.assign(sum_, sum_ + weight(tap))
@@ -392,54 +352,39 @@ def _kernel(mode: str, s: Expr, a: float) -> Expr:
 
 
 def _reference(
-    x: Array,
-    factors: Array | None = None,
-    region: Array | None = None,
-    *,
-    sizes: Sequence[int],
-    scales: Sequence[float],
-    mode: str,
-    transform: str,
-    rounding: str,
-    wanted: Sequence[int] = (),
-    policy: str = "",
-    roi: Sequence[float] = (),
-    cubic_a: float,
-    exclude_outside: bool,
-    antialias: bool,
-    extrapolation: float,
+    attrs: Resize, x: Array, factors: Array | None = None, region: Array | None = None
 ) -> Array:
-    result = x if mode == "nearest" else x.astype(np.float64)
-    outside = np.zeros([int(n) for n in sizes], np.bool_)
-    spans = np.asarray(roi if region is None else region, np.float32)
+    result = x if attrs.mode == "nearest" else x.astype(np.float64)
+    outside = np.zeros([int(n) for n in attrs.sizes], np.bool_)
+    spans = np.asarray(attrs.roi if region is None else region, np.float32)
     for axis in range(x.ndim):
-        before, after = x.shape[axis], int(sizes[axis])
-        scale = np.float32(scales[axis])
+        before, after = x.shape[axis], int(attrs.sizes[axis])
+        scale = np.float32(attrs.scales[axis])
         if not scale and factors is not None:
             scale = factors[axis]
-        elif not scale and policy:
-            ratios = [
-                np.float32(w) / np.float32(n) for w, n in zip(wanted, x.shape, strict=True) if w
-            ]
-            scale = min(ratios) if policy == "not_larger" else max(ratios)
+        elif not scale and attrs.policy:
+            pairs = zip(attrs.wanted, x.shape, strict=True)
+            ratios = [np.float32(int(w)) / np.float32(n) for w, n in pairs if w]
+            scale = min(ratios) if attrs.policy == "not_larger" else max(ratios)
         elif not scale:
             scale = np.float32(after) / np.float32(max(before, 1))
-        crop = transform == "tf_crop_and_resize"
-        if scale == 1 or (antialias and before == after):
+        crop = attrs.transform == "tf_crop_and_resize"
+        if scale == 1 or (attrs.antialias and before == after):
             continue
         ends = (spans[axis], spans[axis + x.ndim]) if len(spans) else (np.float32(0), np.float32(1))
-        positions = centers(before, after, scale, transform, ends)
+        positions = centers(before, after, scale, attrs.transform, ends)
         if crop:
             lying = (positions < 0) | (positions > before - 1)
             outside |= lying.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-        if mode == "nearest":
-            result = np.take(result, rounded(positions, before, scale, rounding), axis=axis)
+        if attrs.mode == "nearest":
+            result = np.take(result, rounded(positions, before, scale, attrs.rounding), axis=axis)
         else:
-            matrix = matrix_of(positions, before, scale, mode, cubic_a, exclude_outside, antialias)
+            matrix = matrix_of(attrs, positions, before, scale)
             result = np.moveaxis(np.tensordot(matrix, result, (1, axis)), 0, axis)
-    if mode != "nearest" and x.dtype.kind in "iu":
+    if attrs.mode != "nearest" and x.dtype.kind in "iu":
         result = np.clip(np.trunc(result), np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
-    return np.where(outside, extrapolation, result).astype(x.dtype)
+    return np.where(outside, attrs.extrapolation, result).astype(x.dtype)
 
 
-OP = Op("resize", _type, _lower, _reference, samples_of, conditions=_conditions, values=VALUES)
+OP = Op("resize", _type, _lower, _reference, samples_of, conditions=_conditions, values=VALUES,
+        record=Resize)  # fmt: skip

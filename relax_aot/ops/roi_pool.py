@@ -5,6 +5,7 @@ The image of a region is an index from data: one outside the batch ends the run 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,27 +49,27 @@ def _number(size: Dim, dtype: DType) -> Expr:
 # roi_align
 
 
-def _align_type(
-    x: TensorType,
-    rois: TensorType,
-    images: TensorType,
-    *,
-    height: int,
-    width: int,
-    mode: str,
-    sampling: int,
-    scale: float,
-    half_pixel: bool,
-) -> TensorType:
+@dataclass(frozen=True, kw_only=True)
+class Align:
+    height: int
+    width: int
+    mode: str
+    sampling: int
+    scale: float
+    half_pixel: bool
+
+
+def _align_type(attrs: Align, x: TensorType, rois: TensorType, images: TensorType) -> TensorType:
     require(x.rank == 4 and rois.rank == 2 and images.rank == 1, f"roi_align cannot take {x}")
     require(may_equal(rois.shape[1], 4), f"roi_align needs four numbers a region, got {rois}")
     same = x.dtype is rois.dtype and x.dtype in (DType.F32, DType.F64)
     require(same, f"roi_align cannot take {x} at {rois}")
-    return TensorType(x.dtype, (rois.shape[0], x.shape[1], Dim.of(height), Dim.of(width)))
+    cells = (Dim.of(attrs.height), Dim.of(attrs.width))
+    return TensorType(x.dtype, (rois.shape[0], x.shape[1], *cells))
 
 
 def _align_conditions(
-    x: TensorType, rois: TensorType, images: TensorType, **_attrs: Any
+    attrs: Align, x: TensorType, rois: TensorType, images: TensorType
 ) -> list[Condition]:
     there = [must_not_exceed(1, size, "roi_align of an empty image") for size in x.shape[2:]]
     there.append(must_equal(rois.shape[1], 4, "roi_align's regions"))
@@ -76,41 +77,30 @@ def _align_conditions(
 
 
 def _align_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    rois: Buffer,
-    images: Buffer,
-    y: Buffer,
-    *,
-    height: int,
-    width: int,
-    mode: str,
-    sampling: int,
-    scale: float,
-    half_pixel: bool,
+    attrs: Align, k: KernelBuilder, x: Buffer, rois: Buffer, images: Buffer, y: Buffer
 ) -> None:
     work = x.dtype
     with k.loops(y.shape[0]) as (n,):
         image = k.index("image", images[(n,)], 0, x.shape[0] - 1)
         starts, bins, counts = [], [], []
-        for axis, cells in ((1, height), (0, width)):
-            offset = 0.5 if half_pixel else 0.0
-            ends = [rois[(n, Dim.of(axis + side))] * scale - offset for side in (0, 2)]
+        for axis, cells in ((1, attrs.height), (0, attrs.width)):
+            offset = 0.5 if attrs.half_pixel else 0.0
+            ends = [rois[(n, Dim.of(axis + side))] * attrs.scale - offset for side in (0, 2)]
             start = k.local("start", work, ends[0])
             length: Expr = ends[1] - start
-            if not half_pixel:
+            if not attrs.half_pixel:
                 length = maximum(length, 1.0)
             cell = k.local("cell", work, length / float(cells))
             starts.append(start)
             bins.append(cell)
-            if sampling > 0:
-                counts.append(Dim.of(sampling))
+            if attrs.sampling > 0:
+                counts.append(Dim.of(attrs.sampling))
             else:
                 requested = Cast(apply("ceil", cell), DType.I64, "saturate")
                 counts.append(k.index("samples", maximum(requested, 0), 0, MOST_SAMPLES))
         with k.loops(*y.shape[1:]) as (channel, *at):
             total = k.local("total", work, 0.0)
-            seen = k.local("seen", DType.BOOL, False) if mode == "max" else None
+            seen = k.local("seen", DType.BOOL, False) if attrs.mode == "max" else None
             with k.loops(*counts) as sample:
                 taps = []
                 for i in range(2):
@@ -130,7 +120,7 @@ def _align_lower(
                     k.assign(total, Select(seen, maximum(total, best), best))
                     k.assign(seen, True)
             value: Expr = total
-            if mode == "avg":
+            if attrs.mode == "avg":
                 value = total / _number(dim_max(counts[0] * counts[1], 1), work)
             k.store(y[(n, channel, *at)], value)
 
@@ -150,33 +140,22 @@ def _neighbors(k: KernelBuilder, place: Expr, size: Dim, work: DType) -> Neighbo
     return there, [(low, 1.0 - share), (k.let("high", dim_min(low + 1, size - 1)), share)]
 
 
-def _align_reference(
-    x: Array,
-    rois: Array,
-    images: Array,
-    *,
-    height: int,
-    width: int,
-    mode: str,
-    sampling: int,
-    scale: float,
-    half_pixel: bool,
-) -> Array:
-    y = np.zeros((len(rois), x.shape[1], height, width))
+def _align_reference(attrs: Align, x: Array, rois: Array, images: Array) -> Array:
+    y = np.zeros((len(rois), x.shape[1], attrs.height, attrs.width))
     sizes = x.shape[2:]
     for n, (roi, image) in enumerate(zip(rois.astype(np.float64), images, strict=True)):
-        roi = roi * scale - (0.5 if half_pixel else 0.0)
+        roi = roi * attrs.scale - (0.5 if attrs.half_pixel else 0.0)
         start = np.array([roi[1], roi[0]])
         length = np.array([roi[3], roi[2]]) - start
-        length = length if half_pixel else np.maximum(length, 1.0)
-        cell = length / (height, width)
-        counts = [sampling or max(int(np.ceil(c)), 0) for c in cell]
-        for at in np.ndindex(height, width):
+        length = length if attrs.half_pixel else np.maximum(length, 1.0)
+        cell = length / (attrs.height, attrs.width)
+        counts = [attrs.sampling or max(int(np.ceil(c)), 0) for c in cell]
+        for at in np.ndindex(attrs.height, attrs.width):
             values = []
             for sample in np.ndindex(*counts):
                 place = start + np.array(at) * cell + (np.array(sample) + 0.5) * cell / counts
                 values.append(_sampled(x[int(image)], place, sizes))
-            if values and mode == "avg":
+            if values and attrs.mode == "avg":
                 y[(n, slice(None), *at)] = np.mean(np.sum(values, axis=1), axis=0)
             elif values:
                 y[(n, slice(None), *at)] = np.max(values, axis=(0, 1))
@@ -214,7 +193,7 @@ def _align_samples(rng: np.random.Generator) -> list[Sample]:
 
 ALIGN = Op(
     "roi_align", _align_type, _align_lower, _align_reference, _align_samples,
-    conditions=_align_conditions, values={"mode": ("avg", "max")},
+    conditions=_align_conditions, record=Align, values={"mode": ("avg", "max")},
 )  # fmt: skip
 
 

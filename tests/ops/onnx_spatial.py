@@ -136,7 +136,7 @@ RUNTIME = {
     "grid_sample_15_1": "the implementation keeps places of a cubic at the border",
     "grid_sample_22_1": "the implementation takes no image of one element",
     **dict.fromkeys(
-        ("lp_pool_6_1", "lp_pool_7_1", "lp_pool_8_1"), "the implementation has no ceil_mode"
+        ("lp_pool_9_1", "lp_pool_10_1", "lp_pool_11_1"), "the implementation has no ceil_mode"
     ),
     **dict.fromkeys(
         (f"max_pool_with_indices_{n}_1" for n in (0, 1, 10, 11, 12, 13)),
