@@ -2,7 +2,7 @@
 
     def lower(k: KernelBuilder, x: Buffer, y: Buffer) -> None:
         with k.loops(*y.shape) as at:
-            k.store(y[at], exp(x[at]))
+            k.store(y[at], apply("exp", x[at]))
 
 Loop variables and names are made unique here, and never collide with shape symbols.
 """
@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Assign,
-    Binary,
     Bind,
     Buffer,
     Cast,
@@ -34,7 +33,6 @@ from relax_aot.ir.loops import (
     Store,
     apply,
     as_expr,
-    binary,
 )
 from relax_aot.ir.types import DType
 
@@ -188,32 +186,3 @@ class KernelBuilder:
             candidate = f"{name}_{count}"
         self._taken.add(candidate)
         return candidate
-
-
-def less(left: Size, right: Size) -> Binary:
-    """`left < right` of two index expressions, as a condition."""
-    return binary("<", Index(Dim.of(left)), Index(Dim.of(right)))
-
-
-def less_equal(left: Size, right: Size) -> Binary:
-    return binary("<=", Index(Dim.of(left)), Index(Dim.of(right)))
-
-
-def same(left: Size, right: Size) -> Binary:
-    return binary("==", Index(Dim.of(left)), Index(Dim.of(right)))
-
-
-def exp(x: Operand) -> Expr:
-    return apply("exp", x)
-
-
-def sqrt(x: Operand) -> Expr:
-    return apply("sqrt", x)
-
-
-def tanh(x: Operand) -> Expr:
-    return apply("tanh", x)
-
-
-def sigmoid(x: Operand) -> Expr:
-    return apply("sigmoid", x)

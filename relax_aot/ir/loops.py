@@ -215,7 +215,12 @@ def as_expr(value: Operand, dtype: DType) -> Expr:
     return _expr(value)
 
 
-def binary(op: str, left: Operand, right: Operand) -> Binary:
+def binary(op: str, left: Operand | Dim, right: Operand | Dim) -> Binary:
+    """Sizes count as their values; a Python number takes the other side's type."""
+    if isinstance(left, Dim) or isinstance(right, Dim):
+        left, right = (
+            Index(Dim.of(side)) if isinstance(side, Dim | int) else side for side in (left, right)
+        )
     side = left if isinstance(left, _Arithmetic) else right
     assert isinstance(side, _Arithmetic)
     dtype = _expr(side).dtype
@@ -224,22 +229,10 @@ def binary(op: str, left: Operand, right: Operand) -> Binary:
     return Binary(op, a, b)
 
 
-def equal(left: Operand, right: Operand) -> Binary:
-    return binary("==", left, right)
-
-
 def apply(function: str, *args: Operand) -> Apply:
     assert FUNCTIONS[function] == len(args), function
     dtype = next(_expr(a).dtype for a in args if isinstance(a, _Arithmetic))
     return Apply(function, tuple(as_expr(a, dtype) for a in args))
-
-
-def maximum(left: Operand, right: Operand) -> Apply:
-    return apply("max", left, right)
-
-
-def minimum(left: Operand, right: Operand) -> Apply:
-    return apply("min", left, right)
 
 
 @dataclass(frozen=True, slots=True)

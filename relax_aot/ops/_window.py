@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import At, KernelBuilder, less, less_equal, same
+from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min
 from relax_aot.ir.loops import binary
 from relax_aot.ir.types import Shape
@@ -125,8 +125,8 @@ def reaching(k: KernelBuilder, at: At, sizes: Shape, window: Window) -> Iterator
                 tap = stack.enter_context(k.span(0, width))
                 offset = k.let(f"offset{axis}", start - tap * dilation)
                 place = k.let(f"place{axis}", offset // stride)
-                inside = binary("&&", less_equal(0, place), less(place, size))
-                stack.enter_context(k.when(binary("&&", same(offset % stride, 0), inside)))
+                inside = binary("&&", binary("<=", 0, place), binary("<", place, size))
+                stack.enter_context(k.when(binary("&&", binary("==", offset % stride, 0), inside)))
             taps.append(tap)
             places.append(place)
         yield tuple(taps), tuple(places)

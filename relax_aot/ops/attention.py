@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, less, less_equal
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Expr, Index, Lit, Select, binary
@@ -64,8 +64,8 @@ def _mask_lower(
         seen: list[Expr] = []
         if lengths is None:
             place = row + Dim.of(attrs.shift)
-            seen += [less_equal(place, column + attrs.left)] if attrs.left >= 0 else []
-            seen += [less_equal(column, place + attrs.right)] if attrs.right >= 0 else []
+            seen += [binary("<=", place, column + attrs.left)] if attrs.left >= 0 else []
+            seen += [binary("<=", column, place + attrs.right)] if attrs.right >= 0 else []
         else:
             length = lengths[(at[0],)]
             # How far the key lies before the end of what is there, and the query likewise.
@@ -167,9 +167,9 @@ def _update_lower(
             if attrs.circular:
                 row = (row + size) % size
             new = update[(*at[:along], row, *at[along + 1 :])]
-            value: Expr = Select(less(row, length), new, cache[at])
+            value: Expr = Select(binary("<", row, length), new, cache[at])
             if not attrs.circular and starts is not None:
-                value = Select(less(row, 0), cache[at], value)
+                value = Select(binary("<", row, 0), cache[at], value)
             k.store(y[at], value)
 
 

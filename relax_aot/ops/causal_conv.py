@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, less
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Expr, Lit, Select
+from relax_aot.ir.loops import Buffer, Expr, Lit, Select, binary
 from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import (
     Array,
@@ -70,7 +70,7 @@ def _lower(
         """The element at `place`, counted from the first of the past."""
         earlier: Expr = zero if past is None else past[(batch, channel, place)]
         now = x[(batch, channel, place - (width - 1))]
-        return Select(less(place, width - 1), earlier, now)
+        return Select(binary("<", place, width - 1), earlier, now)
 
     with k.loops(*y.shape) as at:
         batch, channel, step = at

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, same
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import Buffer, Expr, as_expr
+from relax_aot.ir.loops import Buffer, Expr, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, is_float, normal_axis, require
 from relax_aot.ops.gather import wrapped_index
@@ -57,7 +57,7 @@ def _running(name: str, start: int, step: Step, ufunc: np.ufunc) -> Op:
             return
         chosen = wrapped_index(k, "axis", along[(Dim.of(0),) * along.rank], Dim.of(x.rank))
         for number in range(x.rank):
-            with k.when(same(chosen, number)):
+            with k.when(binary("==", chosen, number)):
                 nest(number)
 
     def reference(

@@ -14,20 +14,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import (
-    Binary,
-    Buffer,
-    Cast,
-    Expr,
-    Index,
-    Lit,
-    Load,
-    Select,
-    apply,
-    binary,
-    maximum,
-    minimum,
-)
+from relax_aot.ir.loops import Binary, Buffer, Cast, Expr, Index, Lit, Load, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
     Array,
@@ -313,7 +300,7 @@ def _edges(k: KernelBuilder, boxes: Buffer, image: Dim, i: Dim, center: bool) ->
     if center:
         pairs = [(b - d / 2.0, b + d / 2.0), (a - c / 2.0, a + c / 2.0)]
     else:
-        pairs = [(minimum(a, c), maximum(a, c)), (minimum(b, d), maximum(b, d))]
+        pairs = [(apply("min", a, c), apply("max", a, c)), (apply("min", b, d), apply("max", b, d))]
     low, high, left, right = (
         k.local(name, boxes.dtype, value)
         for name, value in zip(
@@ -324,8 +311,8 @@ def _edges(k: KernelBuilder, boxes: Buffer, image: Dim, i: Dim, center: bool) ->
 
 
 def _overlaps(k: KernelBuilder, one: Edges, two: Edges, limit: Expr) -> Expr:
-    height = maximum(minimum(one[1], two[1]) - maximum(one[0], two[0]), 0.0)
-    width = maximum(minimum(one[3], two[3]) - maximum(one[2], two[2]), 0.0)
+    height = apply("max", apply("min", one[1], two[1]) - apply("max", one[0], two[0]), 0.0)
+    width = apply("max", apply("min", one[3], two[3]) - apply("max", one[2], two[2]), 0.0)
     areas = [(edges[1] - edges[0]) * (edges[3] - edges[2]) for edges in (one, two)]
     common = k.local("common", limit.dtype, height * width)
     whole = k.local("whole", limit.dtype, areas[0] + areas[1] - common)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, less, less_equal
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, Select, apply, binary
@@ -125,7 +125,7 @@ def _corners(k: KernelBuilder, center: Expr, size: Dim, work: DType) -> list[Cor
     share = k.local("share", work, where - left)
     weights: tuple[Expr, Expr] = (1.0 - share, share)
     return [
-        (first + i, binary("&&", less_equal(0, first + i), less(first + i, size)), weight)
+        (first + i, binary("&&", binary("<=", 0, first + i), binary("<", first + i, size)), weight)
         for i, weight in enumerate(weights)
     ]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, less
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, Index, apply, binary, equal
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, require
 from relax_aot.ops._samples import normals
@@ -42,14 +42,14 @@ def lower(k: KernelBuilder, x: Buffer, y: Buffer) -> None:
                     k.assign(peak, found)
                     k.assign(best, Index(row))
             pivot = k.index("pivot", best, 0, size - 1)
-            with k.when(less(step, pivot)):
+            with k.when(binary("<", step, pivot)):
                 k.assign(det, -det)
                 with k.loops(size) as (column,):
                     upper = k.local("upper", wide, rest[(step, column)])
                     k.store(rest[(step, column)], rest[(pivot, column)])
                     k.store(rest[(pivot, column)], upper)
             k.assign(det, det * rest[(step, step)])
-            with k.when(~equal(rest[(step, step)], 0.0)), k.span(step + 1, size) as row:
+            with k.when(~binary("==", rest[(step, step)], 0.0)), k.span(step + 1, size) as row:
                 factor = k.local("factor", wide, rest[(row, step)] / rest[(step, step)])
                 with k.span(step + 1, size) as column:
                     taken = binary("*", factor, rest[(step, column)])

@@ -16,7 +16,7 @@ from math import pi
 
 import numpy as np
 
-from relax_aot.ir.builder import At, KernelBuilder, less, same
+from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim, dim_min
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, binary
@@ -77,7 +77,7 @@ def _lower(attrs: Dft, k: KernelBuilder, x: Buffer, along: Buffer | None, y: Buf
         folded = attrs.onesided and attrs.inverse
         turn = (x.shape[number] - 1) * 2 if folded else x.shape[number]
         whole = turn if Dim.of(attrs.length) == Dim.of(0) else Dim.of(attrs.length)
-        with k.when(same(kept, number)):
+        with k.when(binary("==", kept, number)):
             if not folded:
                 _nest(attrs, k, x, y, number, whole)
                 continue
@@ -110,7 +110,7 @@ def _nest(
         if length.is_constant:
             _transform(k, row, table, result, length, _halvings(length.constant))
             return
-        with k.when(same(length % 2, 0)):
+        with k.when(binary("==", length % 2, 0)):
             _transform(k, row, table, result, length, 1)
         with k.otherwise():
             _transform(k, row, table, result, length, 0)
@@ -147,8 +147,8 @@ class _Result:
             value = binary("/", value, Cast(Index(self.length), value.dtype))
         if part == 1 and self.given != Dim.of(2):
             # Of a real signal the ends of the half are real: no rounding may say otherwise.
-            end = same(place, 0) | same(place * 2, self.length)
-            real = end if self.given.is_constant else end & less(self.given, 2)
+            end = binary("==", place, 0) | binary("==", place * 2, self.length)
+            real = end if self.given.is_constant else end & binary("<", self.given, 2)
             value = Select(real, Lit(0.0, value.dtype), value)
         y = self.y
         where = y[(*self.before, place, *self.after, Dim.of(self.part_from) + part)]
@@ -171,7 +171,7 @@ def _fill_row(
         value = value if x.dtype is wide else Cast(value, wide)
         if part == 0 or parts.is_constant:
             return value
-        return Select(less(part, parts), value, Lit(0.0, wide))
+        return Select(binary("<", part, parts), value, Lit(0.0, wide))
 
     if folded or size != length:
         with k.loops(length, 2) as at:
@@ -248,7 +248,7 @@ def _fill_table(k: KernelBuilder, table: Buffer, length: Dim, inverse: bool) -> 
     wide = table.dtype
     whole = Index(length)
     with k.loops(length) as (step,):
-        lower = less(length, step * 2)
+        lower = binary("<", length, step * 2)
         half = k.local("half", DType.I64, Select(lower, Index(length - step), Index(step)))
         left = k.local("left", DType.BOOL, whole < half * 4)
         quarter = k.local("quarter", DType.I64, Select(left, whole - half * 2, half * 2))

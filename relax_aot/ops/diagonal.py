@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, less_equal, same
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Index, Select, as_expr
+from relax_aot.ir.loops import Buffer, Index, Select, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, require
 
@@ -38,7 +38,7 @@ def _trilu_lower(
     with builder.loops(*y.shape) as at:
         if offset is None:
             diagonal, column = at[-2] + Dim.of(k), at[-1]
-            kept = less_equal(diagonal, column) if upper else less_equal(column, diagonal)
+            kept = binary("<=", diagonal, column) if upper else binary("<=", column, diagonal)
         else:
             # column - row is small, so that no offset overflows.
             apart, far = Index(at[-1] - at[-2]), offset[(Dim.of(0),) * offset.rank]
@@ -90,7 +90,7 @@ def _eye_lower(
     dtype: DType,
 ) -> None:
     with builder.loops(*y.shape) as (row, column):
-        hot = same(row + Dim.of(k), column)
+        hot = binary("==", row + Dim.of(k), column)
         builder.store(y[(row, column)], Select(hot, as_expr(1, dtype), as_expr(0, dtype)))
 
 

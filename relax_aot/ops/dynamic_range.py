@@ -8,16 +8,7 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import (
-    Buffer,
-    Cast,
-    Index,
-    Load,
-    Select,
-    apply,
-    binary,
-    maximum,
-)
+from relax_aot.ir.loops import Buffer, Cast, Index, Load, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, is_float, require
 from relax_aot.ops._ranges import steps
@@ -49,13 +40,13 @@ def _range_lower(k: KernelBuilder, start: Buffer, limit: Buffer, delta: Buffer, 
             for v in (_only(start), _only(limit), _only(delta))
         )
         trips = apply("ceil", (end - begin) / apart)
-        k.store(y[(Dim.of(0),)], maximum(Cast(trips, DType.I64, "saturate"), ZERO))
+        k.store(y[(Dim.of(0),)], apply("max", Cast(trips, DType.I64, "saturate"), ZERO))
         return
     first, last, step = (wide(_only(buffer)) for buffer in (start, limit, delta))
     named = k.local("step", DType.I64, step)
     valid = require_valid(k, binary("!=", named, 0))
     reach = Select(binary("<", ZERO, named), last - first + named - 1, first - last - named - 1)
-    k.store(y[(valid,)], maximum(reach / apply("abs", named), ZERO))
+    k.store(y[(valid,)], apply("max", reach / apply("abs", named), ZERO))
 
 
 def _range_reference(start: Array, limit: Array, delta: Array) -> Array:

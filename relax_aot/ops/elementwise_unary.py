@@ -24,8 +24,6 @@ from relax_aot.ir.loops import (
     apply,
     as_expr,
     binary,
-    maximum,
-    minimum,
 )
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Range, Sample, Trait, require
@@ -118,7 +116,7 @@ def _sign(x: Load) -> Expr:
 
 def _softplus(x: Load) -> Operand:
     # log(1 + exp(x)) without overflow: max(x, 0) + log1p(exp(-|x|)).
-    return maximum(x, 0.0) + apply("log1p", apply("exp", -apply("abs", x)))
+    return apply("max", x, 0.0) + apply("log1p", apply("exp", -apply("abs", x)))
 
 
 def _select(condition: Expr, then: Operand, otherwise: Operand, dtype: DType) -> Select:
@@ -142,7 +140,7 @@ def _selu(x: Load, *, alpha: float, gamma: float) -> Operand:
 
 
 def _hard_sigmoid(x: Load, *, alpha: float = 0.2, beta: float = 0.5) -> Operand:
-    return maximum(minimum(x * alpha + beta, 1.0), 0.0)
+    return apply("max", apply("min", x * alpha + beta, 1.0), 0.0)
 
 
 def _shrink(x: Load, *, lambd: float = 0.5, bias: float = 0.0) -> Operand:
@@ -187,7 +185,7 @@ def _np64(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _relu(x: Load) -> Operand:
-    return maximum(x, 0.0 if x.dtype.is_float else 0)
+    return apply("max", x, 0.0 if x.dtype.is_float else 0)
 
 
 def _round_away(x: Array) -> Array:

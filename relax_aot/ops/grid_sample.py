@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, less, less_equal
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim, dim_max, dim_min
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, Select, apply, binary
@@ -170,7 +170,7 @@ def _cubic(t: Local) -> tuple[Expr, ...]:
 def _tap(attrs: Sampling, k: KernelBuilder, place: Dim, size: Dim, weight: Expr | None) -> _Tap:
     if attrs.padding == "zeros":
         named = k.let("tap", place)
-        inside = binary("&&", less_equal(0, named), less(named, size))
+        inside = binary("&&", binary("<=", 0, named), binary("<", named, size))
         return _Tap(named, inside, weight)
     if attrs.padding == "border":
         return _Tap(k.let("tap", dim_min(dim_max(place, 0), size - 1)), None, weight)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, exp, sqrt
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, binary
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
     Array,
@@ -150,7 +150,7 @@ def _decay(k: KernelBuilder, memory: Buffer, width: Dim, gate: Callable[[Dim], E
     rows, columns = memory.shape
     with k.loops(rows) as (d,):
         row = d if width == rows else d % width
-        factor = k.local("factor", memory.dtype, exp(gate(row)))
+        factor = k.local("factor", memory.dtype, apply("exp", gate(row)))
         with k.loops(columns) as (m,):
             k.store(memory[(d, m)], binary("*", memory[(d, m)], factor))
 
@@ -159,7 +159,7 @@ def _scale(scale: float, size: Dim, dtype: DType) -> Expr:
     """0 stands for 1 / sqrt(size)."""
     if scale:
         return Lit(scale, dtype)
-    return binary("/", 1.0, sqrt(Cast(Index(size), dtype)))
+    return binary("/", 1.0, apply("sqrt", Cast(Index(size), dtype)))
 
 
 def _reference(

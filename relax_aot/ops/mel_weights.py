@@ -10,7 +10,7 @@ from math import log
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, less, less_equal, same
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
@@ -70,10 +70,10 @@ def lower(
         ]
         left, center, right = edges
         with k.loops(rows) as (row,):
-            up = less_equal(left, row) & less_equal(row, center)
+            up = binary("<=", left, row) & binary("<=", row, center)
             rising = _share(row - left, center - left)
-            rising = Select(same(left, center), Lit(1.0, WIDE), rising)
-            down = less_equal(center, row) & less(row, right)
+            rising = Select(binary("==", left, center), Lit(1.0, WIDE), rising)
+            down = binary("<=", center, row) & binary("<", row, right)
             falling = Select(down, _share(right - row, right - center), Lit(0.0, WIDE))
             k.store(y[(row, column)], Select(up & ~down, rising, falling))
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import At, KernelBuilder, less, less_equal
+from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim, Proof, dim_max, dim_min, prove, prove_le
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Binary, Buffer, Expr, Lit, Select
+from relax_aot.ir.loops import Binary, Buffer, Expr, Lit, Select, binary
 from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import (
     Array,
@@ -396,8 +396,8 @@ def _pad_source(
         match mode:
             case "constant":
                 if source != index:
-                    inside.append(less_equal(0, source))
-                inside.append(less(source, size))
+                    inside.append(binary("<=", 0, source))
+                inside.append(binary("<", source, size))
             case "edge":
                 source = dim_max(dim_min(source, size - 1), 0)
             case "wrap":

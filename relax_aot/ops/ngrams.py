@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, less, same
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Lit, Select, equal
+from relax_aot.ir.loops import Buffer, Cast, Lit, Select, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, require
 
@@ -61,12 +61,12 @@ def lower(
         count = k.local("count", DType.I64, 0)
         with k.loops(attrs.skips, x.shape[1]) as (skip, start):
             last = start + (length - 1) * (skip + 1)
-            fits = less(last, x.shape[1]) & (less(1, length) | same(skip, 0))
+            fits = binary("<", last, x.shape[1]) & (binary("<", 1, length) | binary("==", skip, 0))
             with k.when(fits):
                 matches = k.local("matches", DType.BOOL, Lit(True, DType.BOOL))
                 with k.loops(length) as (j,):
                     here = x[(row, start + j * (skip + 1))]
-                    k.assign(matches, matches & equal(here, pool[(gram, j)]))
+                    k.assign(matches, matches & binary("==", here, pool[(gram, j)]))
                 k.assign(count, count + Select(matches, Lit(1, DType.I64), Lit(0, DType.I64)))
         k.store(y[(row, place)], y[(row, place)] + Cast(count, DType.F32))
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, sqrt
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, Index, binary
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, apply, binary
 from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import (
     Array,
@@ -69,7 +69,7 @@ def _layer_lower(
         with k.loops(*inner) as j:
             apart = k.local("apart", x.dtype, x[row + j] - mean)
             k.assign(squares, squares + apart * apart)
-        factor = k.local("factor", x.dtype, 1.0 / sqrt(squares / count + epsilon))
+        factor = k.local("factor", x.dtype, 1.0 / apply("sqrt", squares / count + epsilon))
         with k.loops(*inner) as j:
             value: Expr = (x[row + j] - mean) * factor
             k.store(y[row + j], _scaled(value, j, scale, bias))
@@ -118,7 +118,7 @@ def _rms_lower(
         squares = k.local("squares", x.dtype, 0.0)
         with k.loops(*inner) as j:
             k.assign(squares, squares + x[row + j] * x[row + j])
-        factor = k.local("factor", x.dtype, 1.0 / sqrt(squares / count + epsilon))
+        factor = k.local("factor", x.dtype, 1.0 / apply("sqrt", squares / count + epsilon))
         with k.loops(*inner) as j:
             k.store(y[row + j], _scaled(x[row + j] * factor, j, scale, None))
 
@@ -160,7 +160,9 @@ def _batch_lower(
 ) -> None:
     with k.loops(*x.shape[:2]) as (n, c):
         channel = (c,)
-        factor = k.local("factor", x.dtype, scale[channel] / sqrt(variance[channel] + epsilon))
+        factor = k.local(
+            "factor", x.dtype, scale[channel] / apply("sqrt", variance[channel] + epsilon)
+        )
         shift = k.local("shift", x.dtype, bias[channel] - mean[channel] * factor)
         with k.loops(*x.shape[2:]) as at:
             k.store(y[(n, c, *at)], x[(n, c, *at)] * factor + shift)
@@ -230,7 +232,7 @@ def _group_lower(
         with k.loops(*inner) as (c, *at):
             apart = k.local("apart", x.dtype, x[(n, first + c, *at)] - mean)
             k.assign(squares, squares + apart * apart)
-        factor = k.local("factor", x.dtype, 1.0 / sqrt(squares / count + epsilon))
+        factor = k.local("factor", x.dtype, 1.0 / apply("sqrt", squares / count + epsilon))
         with k.loops(*inner) as (c, *at):
             where = (n, first + c, *at)
             value = (x[where] - mean) * factor * scale[(first + c,)] + bias[(first + c,)]

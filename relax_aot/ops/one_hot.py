@@ -11,7 +11,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Index, Lit, Select, equal
+from relax_aot.ir.loops import Buffer, Cast, Index, Lit, Select, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, normal_axis, require
 
@@ -45,7 +45,7 @@ def lower(
     with k.loops(*y.shape) as at:
         raw = Cast(indices[(*at[:along], *at[along + 1 :])], DType.I64)
         index = Select(raw < Lit(0, DType.I64), raw + Index(Dim.of(depth)), raw)
-        k.store(y[at], Select(equal(index, Index(at[along])), on, off))
+        k.store(y[at], Select(binary("==", index, Index(at[along])), on, off))
 
 
 def reference(indices: Array, values: Array, *, depth: int, axis: int = -1) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Index, maximum
+from relax_aot.ir.loops import Buffer, Cast, Index, apply
 from relax_aot.ir.types import Shape, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, is_float, must_not_exceed, require
 from relax_aot.ops._samples import normals
@@ -46,7 +46,7 @@ def _lower_max(attrs: Pool, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
     with k.loops(*y.shape) as at:
         peak = k.local("peak", x.dtype, start)
         with taps_of(k, at[2:], x.shape[2:], attrs, always=attrs.ceil_mode) as (_, place):
-            k.assign(peak, maximum(peak, x[at[:2] + place]))
+            k.assign(peak, apply("max", peak, x[at[:2] + place]))
         k.store(y[at], peak)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Lit, Local, Select, binary, maximum
+from relax_aot.ir.loops import Buffer, Cast, Lit, Local, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, is_float, must_not_exceed, require
 from relax_aot.ops._samples import normals
@@ -55,7 +55,7 @@ def _lower_max(attrs: Pool, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
     with k.loops(*y.shape) as at:
         peak = k.local("peak", x.dtype, start)
         with taps_of(k, at[1:-1], x.shape[1:-1], attrs.window, always=True) as (_, place):
-            k.assign(peak, maximum(peak, x[(at[0], *place, at[-1])]))
+            k.assign(peak, apply("max", peak, x[(at[0], *place, at[-1])]))
         k.store(y[at], peak)
 
 

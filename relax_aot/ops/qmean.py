@@ -19,7 +19,7 @@ import numpy as np
 
 from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, binary, maximum
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, apply, binary
 from relax_aot.ir.parameters import quotient_of
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import pool
@@ -277,7 +277,7 @@ def _softmax_lower(attrs: Softmax, k: KernelBuilder, x: Buffer, table: Buffer, y
         before, after = row[:at], row[at:]
         peak = k.local("peak", DType.I32, -128)
         with k.loops(length) as j:
-            k.assign(peak, maximum(peak, Cast(x[before + j + after], DType.I32)))
+            k.assign(peak, apply("max", peak, Cast(x[before + j + after], DType.I32)))
         total = k.local("total", DType.F32, 0.0)
         with k.loops(length) as j:
             k.assign(total, total + power(before + j + after, peak))

@@ -14,22 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.builder import At, KernelBuilder, less, tanh
+from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import (
-    Buffer,
-    Cast,
-    Expr,
-    Local,
-    Operand,
-    Select,
-    apply,
-    as_expr,
-    binary,
-    maximum,
-    minimum,
-)
+from relax_aot.ir.loops import Buffer, Cast, Expr, Local, Operand, Select, apply, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, require
 from relax_aot.ops._recurrent import (
@@ -110,10 +98,10 @@ def _conditions(kind: str) -> Callable[..., list[Condition]]:
 
 PLAIN: dict[str, Callable[[Expr], Expr]] = {
     "sigmoid": lambda x: apply("sigmoid", x),
-    "tanh": tanh,
-    "relu": lambda x: maximum(x, 0.0),
+    "tanh": lambda x: apply("tanh", x),
+    "relu": lambda x: apply("max", x, 0.0),
     "softsign": lambda x: binary("/", x, apply("abs", x) + 1.0),
-    "softplus": lambda x: maximum(x, 0.0) + apply("log1p", apply("exp", -apply("abs", x))),
+    "softplus": lambda x: apply("max", x, 0.0) + apply("log1p", apply("exp", -apply("abs", x))),
 }
 ACTIVATIONS = (*PLAIN, *PARAMETERS)
 
@@ -135,11 +123,11 @@ def _parametric(name: str, x: Expr, alpha: float, beta: float) -> Expr:
         case "elu":
             return Select(x < 0.0, binary("*", apply("expm1", x), alpha), x)
         case "hardsigmoid":
-            return maximum(minimum(binary("*", x, alpha) + beta, 1.0), 0.0)
+            return apply("max", apply("min", binary("*", x, alpha) + beta, 1.0), 0.0)
         case "leakyrelu":
             return Select(x < 0.0, binary("*", x, alpha), x)
         case "scaledtanh":
-            return binary("*", tanh(binary("*", x, beta)), alpha)
+            return binary("*", apply("tanh", binary("*", x, beta)), alpha)
         case "thresholdedrelu":
             return Select(x < alpha, as_expr(0.0, x.dtype), x)
     raise AssertionError(name)
@@ -220,7 +208,7 @@ def _direction(
             _step(k, kind, cell, given, y, held, gates, way, place, n)
             return
         length = k.index("length", Cast(lens[(n,)], DType.I64), 0, seq)
-        with k.when(less(t, length)):
+        with k.when(binary("<", t, length)):
             place = k.let("t", length - 1 - t) if reverse else t
             _step(k, kind, cell, given, y, held, gates, way, place, n)
         with k.otherwise(), k.loops(cell.hidden) as (j,):
@@ -287,7 +275,7 @@ def _step(
 
 
 def _clipped(value: Expr, cell: Cell) -> Expr:
-    return value if cell.clip <= 0 else maximum(minimum(value, cell.clip), -cell.clip)
+    return value if cell.clip <= 0 else apply("max", apply("min", value, cell.clip), -cell.clip)
 
 
 def _lstm(
@@ -319,7 +307,7 @@ def _lstm(
     fresh = k.local("fresh", c.dtype, g(gate(3, None, before)))
     value: Expr = forget * before + enter * fresh
     if cell.cell_clip > 0:
-        value = maximum(minimum(value, cell.cell_clip), -cell.cell_clip)
+        value = apply("max", apply("min", value, cell.cell_clip), -cell.cell_clip)
     after = k.local("after", c.dtype, value)
     k.store(c[at], after)
     return binary("*", f(gate(1, 1, after)), h(after))

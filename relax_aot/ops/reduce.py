@@ -13,20 +13,7 @@ import numpy as np
 from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import (
-    Apply,
-    Binary,
-    Buffer,
-    Cast,
-    Expr,
-    Index,
-    Lit,
-    Local,
-    apply,
-    binary,
-    maximum,
-    minimum,
-)
+from relax_aot.ir.loops import Apply, Binary, Buffer, Cast, Expr, Index, Lit, Local, apply, binary
 from relax_aot.ir.types import DType, Shape, TensorType
 from relax_aot.ops._op import Array, Op, Sample, is_float, must_not_exceed, normal_axis, require
 
@@ -95,11 +82,11 @@ def _step(kind: str, total: Local, value: Expr) -> Expr:
         case "max" | "log_sum_exp":
             if value.dtype is DType.BOOL:
                 return Binary("||", total, value)
-            return maximum(total, value)
+            return apply("max", total, value)
         case "min":
             if value.dtype is DType.BOOL:
                 return Binary("&&", total, value)
-            return minimum(total, value)
+            return apply("min", total, value)
         case "prod":
             return total * value
         case "l1":

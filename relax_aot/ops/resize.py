@@ -26,19 +26,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim, dim_max, dim_min
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import (
-    Buffer,
-    Cast,
-    Expr,
-    Index,
-    Lit,
-    Local,
-    Select,
-    apply,
-    binary,
-    maximum,
-    minimum,
-)
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, must_not_exceed, require
 from relax_aot.ops._resample import REACH, TIE, Resize, centers, matrix_of, rounded
@@ -283,10 +271,12 @@ def _tap(
     base: Expr = apply("floor", position)
     if mode == "linear" and not antialias:
         # Beyond the edge lies the edge: no sample outside is mixed in.
-        position = k.local("inner", DType.F32, maximum(minimum(position, _f32(last)), 0.0))
+        position = k.local(
+            "inner", DType.F32, apply("max", apply("min", position, _f32(last)), 0.0)
+        )
         base = apply("floor", position)
     if antialias:
-        shrink = k.local("shrink", DType.F32, minimum(axis.scale, Lit(1.0, DType.F32)))
+        shrink = k.local("shrink", DType.F32, apply("min", axis.scale, Lit(1.0, DType.F32)))
         start = _first(k, axis, reach, shrink)
         count = 2 - start * 2
         base = apply("ceil", position) - 1.0
@@ -341,7 +331,7 @@ def _first(k: KernelBuilder, axis: _Axis, reach: int, shrink: Expr) -> Dim:
 def _kernel(mode: str, s: Expr, a: float) -> Expr:
     """The weight at distance s >= 0: a triangle, or the cubic of Keys with parameter a."""
     if mode == "linear":
-        return maximum(1.0 - s, 0.0)
+        return apply("max", 1.0 - s, 0.0)
     near = ((a + 2.0) * s - (a + 3.0)) * s * s + 1.0
     far = ((a * s - 5.0 * a) * s + 8.0 * a) * s - 4.0 * a
     zero = Lit(0.0, DType.F32)

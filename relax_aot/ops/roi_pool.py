@@ -13,18 +13,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim, dim_max, dim_min
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import (
-    Buffer,
-    Cast,
-    Expr,
-    Index,
-    Lit,
-    Local,
-    Select,
-    apply,
-    binary,
-    maximum,
-)
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
     Array,
@@ -89,7 +78,7 @@ def _align_lower(
             start = k.local("start", work, ends[0])
             length: Expr = ends[1] - start
             if not attrs.half_pixel:
-                length = maximum(length, 1.0)
+                length = apply("max", length, 1.0)
             cell = k.local("cell", work, length / float(cells))
             starts.append(start)
             bins.append(cell)
@@ -97,7 +86,7 @@ def _align_lower(
                 counts.append(Dim.of(attrs.sampling))
             else:
                 requested = Cast(apply("ceil", cell), DType.I64, "saturate")
-                counts.append(k.index("samples", maximum(requested, 0), 0, MOST_SAMPLES))
+                counts.append(k.index("samples", apply("max", requested, 0), 0, MOST_SAMPLES))
         with k.loops(*y.shape[1:]) as (channel, *at):
             total = k.local("total", work, 0.0)
             seen = k.local("seen", DType.BOOL, False) if attrs.mode == "max" else None
@@ -116,8 +105,10 @@ def _align_lower(
                 if seen is None:
                     k.assign(total, total + (weighted[0] + weighted[1] + weighted[2] + weighted[3]))
                 else:
-                    best = maximum(maximum(weighted[0], weighted[1]), maximum(*weighted[2:]))
-                    k.assign(total, Select(seen, maximum(total, best), best))
+                    best = apply(
+                        "max", apply("max", weighted[0], weighted[1]), apply("max", *weighted[2:])
+                    )
+                    k.assign(total, Select(seen, apply("max", total, best), best))
                     k.assign(seen, True)
             value: Expr = total
             if attrs.mode == "avg":
@@ -132,7 +123,7 @@ def _neighbors(k: KernelBuilder, place: Expr, size: Dim, work: DType) -> Neighbo
     """Whether the place is at the image at all, and its two neighbors with weights."""
     where = k.local("where", work, place)
     there = ~binary("||", binary("<", where, -1.0), binary("<", _number(size, work), where))
-    inner = k.local("inner", work, maximum(where, 0.0))
+    inner = k.local("inner", work, apply("max", where, 0.0))
     last = _number(size - 1, work)
     k.assign(inner, apply("min", inner, last))
     low = k.clamped("low", apply("floor", inner), 0, size - 1)
@@ -241,7 +232,7 @@ def _pool_lower(
             seen: Local = k.local("seen", DType.BOOL, False)
             with k.span(*spans[0]) as row, k.span(*spans[1]) as column:
                 value = x[(image, channel, row, column)]
-                k.assign(peak, Select(seen, maximum(peak, value), value))
+                k.assign(peak, Select(seen, apply("max", peak, value), value))
                 k.assign(seen, True)
             k.store(y[(n, channel, *at)], peak)
 

@@ -15,7 +15,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Load, Operand, maximum, minimum
+from relax_aot.ir.loops import Buffer, Load, Operand, apply
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
     Array,
@@ -33,8 +33,8 @@ REDUCTIONS: dict[str, Callable[[Operand, Operand], Operand]] = {
     "none": lambda _old, new: new,
     "add": lambda old, new: old + new,
     "mul": lambda old, new: old * new,
-    "max": maximum,
-    "min": minimum,
+    "max": lambda old, new: apply("max", old, new),
+    "min": lambda old, new: apply("min", old, new),
 }
 NUMPY = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 

@@ -10,7 +10,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, maximum, minimum
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
     Array,
@@ -81,9 +81,9 @@ def _clip_lower(
     with k.loops(*y.shape) as at:
         value: Expr = x[at]
         if low is not None:
-            value = maximum(value, low[(Dim.of(0),) * low.rank])
+            value = apply("max", value, low[(Dim.of(0),) * low.rank])
         if high is not None:
-            value = minimum(value, high[(Dim.of(0),) * high.rank])
+            value = apply("min", value, high[(Dim.of(0),) * high.rank])
         k.store(y[at], value)
 
 

@@ -14,18 +14,7 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import (
-    Buffer,
-    Cast,
-    Expr,
-    Index,
-    Lit,
-    Select,
-    apply,
-    binary,
-    maximum,
-    minimum,
-)
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, require
 from relax_aot.ops._size_lists import (
@@ -88,14 +77,17 @@ def _slice_lower(
             # Backwards, the end may lie before the first element.
             least = ZERO if name == "start" else Select(forward, ZERO, Lit(-1, DType.I64))
             most = Select(forward, size, size - 1)
-            k.assign(place, maximum(minimum(place, most), least))
+            k.assign(place, apply("max", apply("min", place, most), least))
             ends_of.append(place)
         start, end = ends_of
         # No step is longer than the axis, as far as anybody can tell.
-        k.assign(step, maximum(minimum(step, maximum(size, ONE)), -maximum(size, ONE)))
+        k.assign(
+            step,
+            apply("max", apply("min", step, apply("max", size, ONE)), -apply("max", size, ONE)),
+        )
         reach = Select(forward, end - start + step - 1, start - end - step - 1)
-        length = maximum(reach / apply("abs", step), ZERO)
-        k.store(y[(axis + valid,)], maximum(start, ZERO))
+        length = apply("max", reach / apply("abs", step), ZERO)
+        k.store(y[(axis + valid,)], apply("max", start, ZERO))
         k.store(y[(axis + rank,)], length)
         k.store(y[(axis + 2 * rank,)], step)
 

@@ -11,8 +11,8 @@ from math import inf
 
 import numpy as np
 
-from relax_aot.ir.builder import KernelBuilder, exp
-from relax_aot.ir.loops import Buffer, Cast, Expr, Local, Select, as_expr, equal, maximum
+from relax_aot.ir.builder import KernelBuilder
+from relax_aot.ir.loops import Buffer, Cast, Expr, Local, Select, apply, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, normal_axis, require
 
@@ -33,15 +33,15 @@ def lower(k: KernelBuilder, x: Buffer, y: Buffer, *, axis: int = -1, masked: boo
         before, after = row[:at], row[at:]
         peak = k.local("peak", x.dtype, -inf)
         with k.loops(length) as j:
-            k.assign(peak, maximum(peak, x[before + j + after]))
+            k.assign(peak, apply("max", peak, x[before + j + after]))
         if masked:
-            k.assign(peak, Select(equal(peak, -inf), as_expr(0.0, x.dtype), peak))
+            k.assign(peak, Select(binary("==", peak, -inf), as_expr(0.0, x.dtype), peak))
         total = k.local("total", x.dtype, 0.0)
         with k.loops(length) as j:
-            k.store(y[before + j + after], exp(x[before + j + after] - peak))
+            k.store(y[before + j + after], apply("exp", x[before + j + after] - peak))
             k.assign(total, total + y[before + j + after])
         if masked:
-            k.assign(total, Select(equal(total, 0.0), as_expr(1.0, x.dtype), total))
+            k.assign(total, Select(binary("==", total, 0.0), as_expr(1.0, x.dtype), total))
         if x.dtype is DType.F16:
             k.assign(total, _half(total))
         with k.loops(length) as j:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from relax_aot.emit.c_reach import NONE, Apart, apart, span
-from relax_aot.ir.builder import KernelBuilder, less, less_equal
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min
-from relax_aot.ir.loops import Buffer, For, Kernel, Load, Select, Store
+from relax_aot.ir.loops import Buffer, For, Kernel, Load, Select, Store, binary
 from relax_aot.ir.types import DType
 
 N, M, TURN = Dim.of("n"), Dim.of("m"), Dim.of("i")
@@ -60,7 +60,7 @@ def test_a_condition_narrows_what_stands_in_it(named: bool) -> None:
     k = KernelBuilder("k", [x], [y])
     with k.loops(N) as (i,):
         before = k.let("before", i - 1) if named else i - 1
-        here = Select(less_equal(0, i - 1), Load(x, (before,)), Load(x, (i,)))
+        here = Select(binary("<=", 0, i - 1), Load(x, (before,)), Load(x, (i,)))
         k.store(y[(i,)], here)
     found = apart(k.finish(), NONE, BOUNDS)
     assert (len(found.loops), found.sizes) == (int(named), frozenset())
@@ -72,7 +72,7 @@ def test_a_length_from_data_is_clear_turn_by_turn() -> None:
     k = KernelBuilder("k", [x, lengths], [y])
     with k.loops(N) as (i,):
         length = k.index("length", lengths[(Dim.of(0),)], 0, N)
-        with k.when(less(i, length)):
+        with k.when(binary("<", i, length)):
             k.store(y[(i,)], Load(x, (length - 1 - i,)))
     found = apart(k.finish(), NONE, BOUNDS)
     assert found.loops == i.symbols and not found.sizes

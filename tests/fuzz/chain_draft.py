@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.ir.builder import KernelBuilder, less
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim, dim_max, dim_min
 from relax_aot.ir.evaluate import evaluate_all
 from relax_aot.ir.loops import (
@@ -30,7 +30,6 @@ from relax_aot.ir.loops import (
     Unary,
     apply,
     binary,
-    equal,
 )
 from relax_aot.ir.types import DType
 
@@ -326,9 +325,9 @@ class Draft:
         if draw < 0.3 and self.loops:
             name, stop = self.random.choice(self.loops)
             choices = (stop // 2, stop - 1, Dim.of(1), Dim.of(2))
-            condition: Expr = less(Dim.of(name), self.random.choice(choices))
+            condition: Expr = binary("<", Dim.of(name), self.random.choice(choices))
             if self.chance(0.3):
-                condition = equal(Index(Dim.of(name) % 2), Index(Dim.of(0)))
+                condition = binary("==", Index(Dim.of(name) % 2), Index(Dim.of(0)))
             return Unary("!", condition) if self.chance(0.2) else condition
         if draw < 0.4 and depth > 1:
             return Binary(self.random.choice(("&&", "||")), self.truth(1), self.truth(1))

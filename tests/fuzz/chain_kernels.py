@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from relax_aot.ir.builder import KernelBuilder, less
+from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Binary, Buffer, Expr, Index, Kernel, Lit, Local, apply, binary
 from relax_aot.ir.types import DType
@@ -56,7 +56,7 @@ def in_parts(d: Draft, y: Buffer) -> None:
         case 2:
             with d.nest((size + 1) // 2, *rest) as at, d.nest(Dim.of(2)) as (j,):
                 where = at[0] * 2 + j
-                with d.when(less(where, size)):
+                with d.when(binary("<", where, size)):
                     d.store(y, (where, *at[1:]), d.expr(y.dtype, 1))
             return
         case _:
@@ -203,7 +203,7 @@ def running(d: Draft, y: Buffer) -> None:
             d.store(y, (i, *others), d.expr(y.dtype, 1))
             if i.is_constant:
                 return
-            with d.when(less(0, i)):
+            with d.when(binary("<", 0, i)):
                 earlier, now = y[(i - 1, *others)], y[(i, *others)]
                 if y.dtype is DType.BOOL:
                     d.store(y, (i, *others), (Binary("||", earlier, now), 1.0))

@@ -139,7 +139,7 @@ RUNTIME = {
         ("lp_pool_9_1", "lp_pool_10_1", "lp_pool_11_1"), "the implementation has no ceil_mode"
     ),
     **dict.fromkeys(
-        (f"max_pool_with_indices_{n}_1" for n in (0, 1, 10, 11, 12, 13)),
+        (f"max_pool_with_indices_{n}_1" for n in (0, 1, 14, 15, 16, 17)),
         "the implementation numbers the elements of each channel again",
     ),
     **dict.fromkeys(

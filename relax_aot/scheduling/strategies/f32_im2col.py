@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
-from relax_aot.ir.builder import less, less_equal
 from relax_aot.ir.dims import Dim, dim_max, dim_min
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
@@ -232,7 +231,7 @@ class _Pixels:
                 if part == 1:
                     place = self._pixel(block.line + g, block.first + x)
                     value = moved(self.found.right, {**place, **at})
-                    reached = binary("&&", less_equal(first, x), less(x, last))
+                    reached = binary("&&", binary("<=", first, x), binary("<", x, last))
                     value = Select(reached, value, NOTHING)
                 store = Store(panel, (*where.values(), g * block.wide + x), value)
                 line = For(str(x), ZERO, block.wide, (store,))

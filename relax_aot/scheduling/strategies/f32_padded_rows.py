@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from relax_aot.ir.builder import less, less_equal
 from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
@@ -161,7 +160,7 @@ class _Rows:
                 index = list(load.index)
                 index[down.dimension] = top + g * down.stride
                 index[across.dimension] = left + x * across.stride
-                reached = binary("&&", less_equal(first, x), less(x, last))
+                reached = binary("&&", binary("<=", first, x), binary("<", x, last))
                 value = Select(reached, Load(load.buffer, tuple(index)), NOTHING)
             where = self._place(row_phase, phase, g, x)
             self.w.add(Store(self.strip, (where,), value))

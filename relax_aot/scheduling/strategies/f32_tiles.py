@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from relax_aot.ir.builder import less
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Buffer, For, If, Load, Multiply, Reserve, Stmt, Store
+from relax_aot.ir.loops import Buffer, For, If, Load, Multiply, Reserve, Stmt, Store, binary
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import (
     Contraction,
@@ -263,7 +262,7 @@ class _Tiles:
         first, line = 0, replace(one, loops=(across,)).over(store)
         for last in _parts(self.tile_rows):
             part: Stmt = For(name, Dim.of(first), Dim.of(last), (line,))
-            self.w.add(If(less(first, place.height), (part,)) if first else part)
+            self.w.add(If(binary("<", first, place.height), (part,)) if first else part)
             first = last
 
     def _filled(self, extent: Dim, most: int, loop: For) -> Dim:
