@@ -7,38 +7,16 @@ makes of its arguments is asked of `deduce`, since this level knows no op.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.ir.bounds import GREATEST
+from relax_aot.ir.check_kernel import kernel_problems, outside
 from relax_aot.ir.dims import Bounds, Dim, Relation, assume, prove_eq
 from relax_aot.ir.extern import extern_problems
-from relax_aot.ir.graph import BODIES, Attr, Call, Function, Loop, Module, Var
+from relax_aot.ir.graph import CONTROL, Attr, Call, Function, Loop, Module, Var
 from relax_aot.ir.lexer import WORD, string_text
-from relax_aot.ir.loops import (
-    Assign,
-    Bind,
-    Declare,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    Local,
-    Micro,
-    Multiply,
-    Reserve,
-    Stmt,
-    Store,
-    expressions,
-    index_dims,
-    walk,
-)
-from relax_aot.ir.ranges import outside
 from relax_aot.ir.text import call_text
-from relax_aot.ir.types import DType, Ref, TensorType
-
-GREATEST = 2**31 - 1
-"""Sizes are int32 in the C interface."""
+from relax_aot.ir.types import Ref, TensorType
 
 Deduce = Callable[
     [str, Sequence[TensorType | None], Mapping[str, Attr]], tuple[TensorType, ...] | None
@@ -74,7 +52,7 @@ def problems(module: Module, deduce: Deduce) -> Iterator[str]:
     # A branch may run for some sizes only, and its kernels with it.
     always = {_target(call, "kernel", module.kernel_table) for call in module.main.body}
     for kernel in module.kernels:
-        found = list(_kernel(kernel, frozenset(symbol.name for symbol in module.symbols)))
+        found = list(kernel_problems(kernel, frozenset(symbol.name for symbol in module.symbols)))
         if not found and kernel.name in always:
             found += outside(module, kernel)
         for problem in found:
@@ -112,13 +90,17 @@ def _symbols(module: Module) -> Iterator[str]:
             yield f"symbol {symbol.name} in {symbol.low}..{symbol.high} contains no size"
     for condition in module.conditions:
         yield from _declared(module, condition.left.symbols | condition.right.symbols, condition)
-        inner = {s.name for s in module.symbols if s.inner}
+        inner = _inner_names(module)
         for name in sorted((condition.left.symbols | condition.right.symbols) & inner):
             yield f"require {condition}: {name} is not known on entry"
     main = module.main
     for var in main.params:
-        for name in sorted(var.type.symbols & {s.name for s in module.symbols if s.inner}):
+        for name in sorted(var.type.symbols & _inner_names(module)):
             yield f"input %{var.name}: {var.type}: {name} is an inner symbol, not known on entry"
+
+
+def _inner_names(module: Module) -> set[str]:
+    return {symbol.name for symbol in module.symbols if symbol.inner}
 
 
 def _declared(module: Module, symbols: frozenset[str], what: object) -> Iterator[str]:
@@ -203,11 +185,11 @@ def _call(
 
 def _definitions(module: Module, function: Function, known: set[str]) -> Iterator[str]:
     """Inner symbols are defined, by a call above, before anything has a size of them."""
-    inner = {symbol.name for symbol in module.symbols if symbol.inner}
+    inner = _inner_names(module)
     for call in function.body:
         names = dict(call.attrs).get("defines")
         known = known | set(map(str, names if isinstance(names, tuple) else ()))
-        found = [target for name in BODIES.get(call.op, ()) if (target := _ref(call, name))]
+        found = [target for name in CONTROL.get(call.op, ()) if (target := _ref(call, name))]
         for target in found:
             if target in module.function_table and target != function.name:
                 yield from _definitions(module, module.function_table[target], known)
@@ -307,7 +289,7 @@ def _view(call: Call, bounds: Bounds) -> Iterator[str]:
 
 def _inner(module: Module, call: Call) -> Iterator[str]:
     """What a call defines are inner symbols."""
-    inner = {symbol.name for symbol in module.symbols if symbol.inner}
+    inner = _inner_names(module)
     names = dict(call.attrs).get("defines")
     if not isinstance(names, tuple):
         yield f"{call.op} lists the sizes that it defines"
@@ -370,111 +352,6 @@ def _if(module: Module, call: Call) -> Iterator[str]:
         ]
         if not _same_types([r.type for r in branch.results], given, module.bounds):
             yield f"@{name} gives {_types(branch.results)}, not {_types(given)}"
-
-
-# Kernels
-
-
-def _kernel(kernel: Kernel, symbols: frozenset[str]) -> Iterator[str]:
-    names = [buffer.name for buffer in kernel.buffers]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"two buffers are called %{name}"
-    bound = {
-        stmt.variable if isinstance(stmt, For) else stmt.name
-        for stmt in walk(kernel.body)
-        if isinstance(stmt, For | Let | Bind)
-    }
-    # A name of the kernel's own hides a symbol of the module that no buffer shows.
-    shaped = (symbols - bound).union(*(buffer.type.symbols for buffer in kernel.buffers))
-    readonly = {buffer.name for buffer in kernel.inputs}
-    outputs = {buffer.name for buffer in kernel.outputs}
-    for read, written in kernel.in_place:
-        if read not in readonly or written not in outputs:
-            yield f"in_place (%{read} = %{written}) is not a pair of an input and an output"
-    yield from _block(kernel.body, kernel, {}, set(), shaped, readonly)
-
-
-def _block(
-    body: tuple[Stmt, ...],
-    kernel: Kernel,
-    locals_: Mapping[str, Local],
-    indices: set[str],
-    shaped: frozenset[str],
-    readonly: set[str],
-) -> Iterator[str]:
-    """Statements in order; names made in a block end with it."""
-    locals_, indices = dict(locals_), set(indices)
-    buffers = {buffer.name: buffer for buffer in kernel.buffers}
-    for stmt in body:
-        for dim in index_dims(stmt):
-            for name in sorted(dim.symbols - shaped - indices):
-                yield f"{dim}: unknown size {name}"
-        for expr in expressions(stmt):
-            if isinstance(expr, Local) and locals_.get(expr.name) != expr:
-                yield f"the scalar {expr.name} is not declared above"
-            if isinstance(expr, Load):
-                if buffers.get(expr.buffer.name) != expr.buffer:
-                    yield f"%{expr.buffer.name} is no buffer of the kernel"
-                elif len(expr.index) != expr.buffer.rank:
-                    yield f"%{expr.buffer.name}: {len(expr.index)} indices for {expr.buffer.type}"
-        match stmt:
-            case For():
-                if stmt.variable in indices | shaped:
-                    yield f"the loop variable {stmt.variable} has the name of another size"
-                inner = indices | {stmt.variable}
-                yield from _block(stmt.body, kernel, locals_, inner, shaped, readonly)
-            case If():
-                for side in (stmt.then, stmt.otherwise):
-                    yield from _block(side, kernel, locals_, indices, shaped, readonly)
-            case Store():
-                if stmt.buffer.name in readonly:
-                    yield f"%{stmt.buffer.name} is an input, and is written"
-                elif buffers.get(stmt.buffer.name) != stmt.buffer:
-                    yield f"%{stmt.buffer.name} is no buffer of the kernel"
-                elif len(stmt.index) != stmt.buffer.rank:
-                    yield f"%{stmt.buffer.name}: {len(stmt.index)} indices for {stmt.buffer.type}"
-                if stmt.value.dtype is not stmt.buffer.dtype:
-                    yield f"a {stmt.value.dtype.value} is stored into {stmt.buffer.type}"
-            case Declare():
-                locals_[stmt.local.name] = stmt.local
-                if stmt.value.dtype is not stmt.local.dtype:
-                    yield f"{stmt.local.name} is {stmt.local.dtype.value}, not its value's type"
-            case Assign():
-                if locals_.get(stmt.local.name) != stmt.local:
-                    yield f"the scalar {stmt.local.name} is not declared above"
-                if stmt.value.dtype is not stmt.local.dtype:
-                    yield f"{stmt.local.name} is {stmt.local.dtype.value}, not its value's type"
-            case Let() | Bind():
-                if stmt.name in indices | shaped:
-                    yield f"{stmt.name} has the name of another size"
-                if isinstance(stmt, Bind) and not (stmt.value.dtype.is_int):
-                    yield f"{stmt.name} is bound to a {stmt.value.dtype.value}, not to an integer"
-                indices = indices | {stmt.name}
-            case Reserve():
-                if stmt.buffer.name in buffers:
-                    yield f"two buffers are called %{stmt.buffer.name}"
-                if not stmt.buffer.type.elements.is_constant:
-                    yield f"%{stmt.buffer.name}: {stmt.buffer.type} is no number of elements"
-                kernel = replace(kernel, scratch=(*kernel.scratch, stmt.buffer))
-                buffers[stmt.buffer.name] = stmt.buffer
-            case Multiply():
-                if buffers.get(stmt.sums.name) != stmt.sums or stmt.sums.name in readonly:
-                    yield f"%{stmt.sums.name} is no buffer that the kernel writes"
-                if {stmt.sums.dtype, stmt.left.dtype, stmt.right.dtype} != {DType.F32}:
-                    yield f"%{stmt.sums.name}: tiles are of f32 alone"
-            case Micro():
-                yield from _micro(stmt, readonly)
-
-
-def _micro(stmt: Micro, readonly: set[str]) -> Iterator[str]:
-    """Operands are buffers of the types that the micro-kernel takes."""
-    if len(stmt.sizes) != len(stmt.kernel.sizes):
-        yield f"{stmt.name} takes {len(stmt.kernel.sizes)} sizes, not {len(stmt.sizes)}"
-    for wanted, load in zip(stmt.kernel.operands, stmt.operands, strict=True):
-        if load.dtype is not wanted.dtype:
-            yield f"{stmt.name}: {wanted.name} is {wanted.dtype.value}, not {load.dtype.value}"
-        if wanted.name in stmt.kernel.written and load.buffer.name in readonly:
-            yield f"%{load.buffer.name} is an input, and is written"
 
 
 # States

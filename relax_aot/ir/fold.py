@@ -37,7 +37,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_expr, map_exprs, map_index_dims
 from relax_aot.ir.types import DType
-from relax_aot.ir.value_ranges import Known, Range, type_range, value_range, within
+from relax_aot.ir.value_ranges import Known, compared, type_range, value_range, within
 
 TRUE, FALSE = Lit(True, DType.BOOL), Lit(False, DType.BOOL)
 
@@ -159,35 +159,14 @@ def one_value(expr: Expr, known: Known) -> Expr | None:
     """An integer whose range is one value; comparisons of ranges and of equal sides."""
     if isinstance(expr, Lit) or type_range(expr.dtype) is None:
         return None
-    if isinstance(expr, Binary) and (compared := _compared(expr, known)) is not None:
-        return TRUE if compared else FALSE
+    if isinstance(expr, Binary) and (known_result := compared(expr, known)) is not None:
+        return TRUE if known_result else FALSE
     if isinstance(expr, Index):
         return None
     found = value_range(expr, known)
     if found is None or found[0] != found[1]:
         return None
     return Lit(bool(found[0]) if expr.dtype is DType.BOOL else found[0], expr.dtype)
-
-
-def _compared(expr: Binary, known: Known) -> bool | None:
-    """What a comparison gives whatever the data are; None where that is not known."""
-    if expr.left == expr.right:
-        if expr.op == "<":
-            return False
-        if not expr.left.dtype.is_float:
-            return {"<=": True, "==": True, "!=": False}.get(expr.op)
-    a, b = value_range(expr.left, known), value_range(expr.right, known)
-    return None if a is None or b is None else _ordered(expr.op, a, b)
-
-
-def _ordered(op: str, a: Range, b: Range) -> bool | None:
-    if op == "<":
-        return True if a[1] < b[0] else False if a[0] >= b[1] else None
-    if op == "<=":
-        return True if a[1] <= b[0] else False if a[0] > b[1] else None
-    if op in ("==", "!=") and (a[1] < b[0] or b[1] < a[0]):
-        return op == "!="
-    return None
 
 
 def constants(expr: Expr, known: Known) -> Expr | None:

@@ -89,13 +89,13 @@ class Call:
 FORMS = ("call_kernel", "call_extern", "view", "if", "define", "check", "loop")
 """What a call may name, in addition to ops."""
 
-BODIES = {"if": ("then", "else"), "loop": ("body",)}
+CONTROL = {"if": ("then", "else"), "loop": ("body",)}
 """The attributes of a form that name functions of the module."""
 
 
 def bodies(call: Call) -> tuple[str, ...]:
     """Names of the functions that a call of control flow runs."""
-    return tuple(call.ref(name) for name in BODIES.get(call.op, ()))
+    return tuple(call.ref(name) for name in CONTROL.get(call.op, ()))
 
 
 def attr_symbols(value: Attr) -> frozenset[str]:

@@ -10,8 +10,10 @@ Integer arithmetic wraps; integer division truncates and gives 0 for a divisor o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from operator import is_
+from typing import Any, TypeVar
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.microkernel import MicroKernel
@@ -133,8 +135,8 @@ class Unary(_Arithmetic):
 
 COMPARISONS = ("<", "<=", "==", "!=")
 LOGICAL = ("&&", "||")
-BITWISE = ("&", "|", "^", "<<", ">>")
 ARITHMETIC = ("+", "-", "*", "/", "%")
+OPERATORS = (*ARITHMETIC, "&", "|", "^", "<<", ">>", *COMPARISONS, *LOGICAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +378,9 @@ def call_micro(kernel: MicroKernel, **arguments: Load | Dim | int) -> Micro:
 
 
 Stmt = For | Store | Declare | Assign | Let | Bind | If | Reserve | Multiply | Micro
+Node = Expr | Stmt
+Fields = Mapping[type[Any], tuple[str, ...]]
+Some = TypeVar("Some", bound=Node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,32 +405,65 @@ class Kernel:
         return any(isinstance(stmt, Bind) and not stmt.trusted for stmt in walk(self.body))
 
 
+# Traversal: which fields of a node hold statements, expressions and sizes, in their order
+
+BODIES: Fields = {For: ("body",), If: ("then", "otherwise")}
+PARTS: Fields = {
+    Unary: ("value",), Cast: ("value",), Binary: ("left", "right"), Apply: ("args",),
+    Select: ("condition", "then", "otherwise"), Store: ("value",), Declare: ("value",),
+    Assign: ("value",), Bind: ("value",), If: ("condition",), Multiply: ("left", "right"),
+    Micro: ("operands",),
+}  # fmt: skip
+DIMS: Fields = {
+    Load: ("index",), Index: ("dim",), For: ("start", "stop"), Store: ("index",), Let: ("value",),
+    Bind: ("low", "high"), Multiply: ("rows", "columns", "left_row", "levels"), Micro: ("sizes",),
+}  # fmt: skip
+
+
+def held(node: Node, fields: Fields) -> Iterator[Any]:
+    """What these fields of a node hold, one by one."""
+    names = fields.get(type(node), ())
+    ahead = [getattr(node, name) for name in reversed(names)]
+    while ahead:
+        value = ahead.pop()
+        if isinstance(value, tuple):
+            ahead += value[::-1]
+        else:
+            yield value
+
+
+def mapped(node: Some, fields: Fields, rule: Callable[[Any], Any]) -> Some:
+    """The node with `rule` applied to what these fields hold; itself where nothing changes."""
+    changed = {}
+    for name in fields.get(type(node), ()):
+        old = getattr(node, name)
+        new = _mapped(old, rule)
+        if new is not old:
+            changed[name] = new
+    return replace(node, **changed) if changed else node
+
+
+def _mapped(value: Any, rule: Callable[[Any], Any]) -> Any:
+    if not isinstance(value, tuple):
+        return rule(value)
+    new = tuple(_mapped(part, rule) for part in value)
+    return value if all(map(is_, new, value)) else new
+
+
 def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
     """Every statement, outer ones first."""
     ahead = [*body][::-1]
     while ahead:
         stmt = ahead.pop()
         yield stmt
-        if isinstance(stmt, For):
-            ahead += stmt.body[::-1]
-        elif isinstance(stmt, If):
-            ahead += stmt.otherwise[::-1] + stmt.then[::-1]
+        if isinstance(stmt, For | If):
+            ahead += [*held(stmt, BODIES)][::-1]
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
     """Every expression in one statement (not in its body), parts included."""
-    match stmt:
-        case Store() | Declare() | Assign() | Bind():
-            yield from parts(stmt.value)
-        case If():
-            yield from parts(stmt.condition)
-        case Multiply():
-            yield stmt.left
-            yield stmt.right
-        case Micro():
-            yield from stmt.operands
-        case For() | Let() | Reserve():
-            return
+    for expr in held(stmt, PARTS):
+        yield from parts(expr)
 
 
 def parts(expr: Expr) -> Iterator[Expr]:
@@ -434,61 +472,30 @@ def parts(expr: Expr) -> Iterator[Expr]:
     while ahead:
         expr = ahead.pop()
         yield expr
-        match expr:
-            case Lit() | Local() | Index() | Load():
-                pass
-            case Binary():
-                ahead += (expr.right, expr.left)
-            case Unary() | Cast():
-                ahead.append(expr.value)
-            case Apply():
-                ahead += expr.args[::-1]
-            case Select():
-                ahead += (expr.otherwise, expr.then, expr.condition)
+        ahead += [*held(expr, PARTS)][::-1]
 
 
 def index_dims(stmt: Stmt) -> Iterator[Dim]:
     """Every index expression that a statement itself holds."""
+    yield from held(stmt, DIMS)
+    for expr in expressions(stmt):
+        yield from held(expr, DIMS)
+
+
+def bound_name(stmt: Stmt) -> str:
+    """The index name that a statement defines."""
     match stmt:
         case For():
-            yield stmt.start
-            yield stmt.stop
-        case Store():
-            yield from stmt.index
-        case Let():
-            yield stmt.value
-        case Bind():
-            yield stmt.low
-            yield stmt.high
-        case Multiply():
-            yield from (stmt.rows, stmt.columns, stmt.left_row)
-            for level in stmt.levels:
-                yield from level
-        case Micro():
-            yield from stmt.sizes
-        case Declare() | Assign() | If() | Reserve():
-            pass
-    for expr in expressions(stmt):
-        if isinstance(expr, Load):
-            yield from expr.index
-        elif isinstance(expr, Index):
-            yield expr.dim
+            return stmt.variable
+        case Let() | Bind():
+            return stmt.name
+        case _:
+            return ""
 
 
 def free_symbols(kernel: Kernel) -> tuple[str, ...]:
     """The shape symbols that a kernel must be given, sorted."""
-    bound: set[str] = set()
-    used: set[str] = set()
-    for buffer in kernel.buffers:
-        used |= buffer.type.symbols
-    for stmt in walk(kernel.body):
-        for dim in index_dims(stmt):
-            used |= dim.symbols
-        match stmt:
-            case For():
-                bound.add(stmt.variable)
-            case Let() | Bind():
-                bound.add(stmt.name)
-            case _:
-                pass
-    return tuple(sorted(used - bound))
+    used = set[str]().union(*(buffer.type.symbols for buffer in kernel.buffers))
+    body = [*walk(kernel.body)]
+    used.update(*(dim.symbols for stmt in body for dim in index_dims(stmt)))
+    return tuple(sorted(used.difference(map(bound_name, body))))

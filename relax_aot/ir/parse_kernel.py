@@ -12,11 +12,8 @@ from relax_aot.ir.dim_text import dim
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.lexer import Cursor
 from relax_aot.ir.loops import (
-    ARITHMETIC,
-    BITWISE,
-    COMPARISONS,
     FUNCTIONS,
-    LOGICAL,
+    OPERATORS,
     Apply,
     Assign,
     Binary,
@@ -45,8 +42,6 @@ from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parse_values import DTYPES, at_number, dims, dtype, number, tensor_type
 from relax_aot.ir.types import DType
 
-OPERATORS = ARITHMETIC + COMPARISONS + LOGICAL + BITWISE
-STATEMENTS = ("for", "if", "local", "let", "bind", "reserve", "multiply", "micro")
 CASTS = ("wrap", "saturate", "bits")
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.folded_comparison import folded_comparison
 from relax_aot.ir.graph import Call, Module
 from relax_aot.ir.loops import (
     Assign,
@@ -24,13 +23,11 @@ from relax_aot.ir.loops import (
     Expr,
     For,
     If,
-    Index,
     Kernel,
     Let,
     Lit,
     Load,
     Local,
-    Micro,
     Multiply,
     Reserve,
     Select,
@@ -43,6 +40,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
 from relax_aot.ir.types import DType
+from relax_aot.ir.value_ranges import compared
 
 
 def without_unused_module(module: Module) -> Module:
@@ -83,7 +81,7 @@ def swept(body: tuple[Stmt, ...], scratch: Sequence[str] = ()) -> tuple[Stmt, ..
     """Without definitions that nothing asks for, and without stores to `scratch` that nothing
     reads."""
     while True:
-        smaller = _Sweep(_live(body, scratch), scratch).body(body)
+        smaller = _Sweep(live=_live(body, scratch)).body(body, _outermost(scratch))
         if smaller == body:
             return body
         body = smaller
@@ -95,7 +93,7 @@ def _settled(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     def on_expr(expr: Expr) -> Expr:
         match expr:
             case Binary():
-                known = folded_comparison(expr)
+                known = compared(expr)
                 return expr if known is None else Lit(known, DType.BOOL)
             case Select(condition=Lit() as condition):
                 return expr.then if condition.value else expr.otherwise
@@ -114,13 +112,9 @@ def _settled(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _buffers(stmt: Stmt) -> Iterator[str]:
     """The buffers that a statement itself reads or writes."""
-    for expr in expressions(stmt):
-        if isinstance(expr, Load):
-            yield expr.buffer.name
-    if isinstance(stmt, Store):
-        yield stmt.buffer.name
-    if isinstance(stmt, Multiply):
-        yield stmt.sums.name
+    yield from (expr.buffer.name for expr in expressions(stmt) if isinstance(expr, Load))
+    if isinstance(stmt, Store | Multiply):
+        yield (stmt.buffer if isinstance(stmt, Store) else stmt.sums).name
 
 
 # A definition is the number of the statement that makes a name, in the order of a walk, so that
@@ -128,6 +122,34 @@ def _buffers(stmt: Stmt) -> Iterator[str]:
 Definition = int | str
 _LOCAL, _INDEX, _BUFFER = "local", "index", "buffer"
 Scope = Mapping[tuple[str, str], Definition]
+
+
+def _defined(stmt: Stmt) -> tuple[str, str] | None:
+    """Kind and name of what a statement defines for those after it."""
+    match stmt:
+        case Declare():
+            return _LOCAL, stmt.local.name
+        case Let() | Bind():
+            return _INDEX, stmt.name
+        case Reserve():
+            return _BUFFER, stmt.buffer.name
+        case _:
+            return None
+
+
+def _made(stmt: Stmt, scope: Scope) -> Definition | None:
+    """The definition whose value or memory a statement sets; None for what stays in any case:
+    memory that is not the kernel's own is a result."""
+    match stmt:
+        case Assign():
+            key: tuple[str, str] | None = (_LOCAL, stmt.local.name)
+        case Store():
+            key = (_BUFFER, stmt.buffer.name)
+        case Bind() if not stmt.trusted:
+            key = None
+        case _:
+            key = _defined(stmt)
+    return None if key is None else scope.get(key)
 
 
 @dataclass
@@ -138,15 +160,9 @@ class _Walk:
 
     def define(self, stmt: Stmt, scope: Scope) -> Scope:
         """The scope for the statements after this one."""
-        match stmt:
-            case Declare():
-                key = (_LOCAL, stmt.local.name)
-            case Let() | Bind():
-                key = (_INDEX, stmt.name)
-            case Reserve():
-                key = (_BUFFER, stmt.buffer.name)
-            case _:
-                return scope
+        key = _defined(stmt)
+        if key is None:
+            return scope
         self.count += 1
         return {**scope, key: self.count}
 
@@ -158,21 +174,14 @@ def _inside(loop: For, scope: Scope) -> Scope:
 
 def _names(stmt: Stmt, scope: Scope) -> frozenset[Definition]:
     """The definitions that a statement itself reads."""
-    return _used(expressions(stmt), index_dims(stmt), scope)
-
-
-def _used(exprs: Iterable[Expr], dims: Iterable[Dim], scope: Scope) -> frozenset[Definition]:
-    keys = {(_INDEX, symbol) for dim in dims for symbol in dim.symbols}
-    for expr in exprs:
-        match expr:
-            case Local():
-                keys.add((_LOCAL, expr.name))
-            case Load():
-                keys.add((_BUFFER, expr.buffer.name))
-            case Index():
-                keys |= {(_INDEX, symbol) for symbol in expr.dim.symbols}
-            case _:
-                pass
+    keys = {(_INDEX, symbol) for dim in index_dims(stmt) for symbol in dim.symbols}
+    for expr in expressions(stmt):
+        if isinstance(expr, Local):
+            keys.add((_LOCAL, expr.name))
+        elif isinstance(expr, Load):
+            keys.add((_BUFFER, expr.buffer.name))
+    if isinstance(stmt, Multiply):
+        keys.add((_BUFFER, stmt.sums.name))
     return frozenset(scope[key] for key in keys if key in scope)
 
 
@@ -187,37 +196,17 @@ class _Needs(_Walk):
         """`around`: what decides whether the statements are reached."""
         for stmt in body:
             needed = _names(stmt, scope) | around
-            before, scope = scope, self.define(stmt, scope)
-            match stmt:
-                case For():
-                    self.body(stmt.body, _inside(stmt, scope), needed)
-                case If():
-                    self.body(stmt.then, scope, needed)
-                    self.body(stmt.otherwise, scope, needed)
-                case Declare():
-                    self._edge(scope[_LOCAL, stmt.local.name], needed)
-                case Let():
-                    self._edge(scope[_INDEX, stmt.name], needed)
-                case Assign():
-                    self._edge(before[_LOCAL, stmt.local.name], needed)
-                case Bind() if stmt.trusted:
-                    self._edge(scope[_INDEX, stmt.name], needed)
-                case Store() if (_BUFFER, stmt.buffer.name) in scope:
-                    self._edge(scope[_BUFFER, stmt.buffer.name], needed)
-                case Reserve():
-                    pass
-                case Multiply():
-                    self.roots |= needed | _written(stmt, scope)
-                case Store() | Bind() | Micro():
-                    self.roots |= needed
-
-    def _edge(self, made: Definition, needed: frozenset[Definition]) -> None:
-        self.edges.setdefault(made, set()).update(needed)
-
-
-def _written(stmt: Multiply, scope: Scope) -> frozenset[Definition]:
-    key = (_BUFFER, stmt.sums.name)
-    return frozenset([scope[key]]) if key in scope else frozenset()
+            scope = self.define(stmt, scope)
+            made = _made(stmt, scope)
+            if isinstance(stmt, For):
+                self.body(stmt.body, _inside(stmt, scope), needed)
+            elif isinstance(stmt, If):
+                self.body(stmt.then, scope, needed)
+                self.body(stmt.otherwise, scope, needed)
+            elif made is None:
+                self.roots |= needed
+            else:
+                self.edges.setdefault(made, set()).update(needed)
 
 
 def _live(body: tuple[Stmt, ...], scratch: Iterable[str]) -> frozenset[Definition]:
@@ -237,44 +226,26 @@ def _outermost(scratch: Iterable[str]) -> Scope:
     return {(_BUFFER, name): name for name in scratch}
 
 
-class _Sweep:
+@dataclass
+class _Sweep(_Walk):
     """Rebuilds a body without definitions that are not live."""
 
-    def __init__(self, live: frozenset[Definition], scratch: Iterable[str]) -> None:
-        self._live = live
-        self._outermost = _outermost(scratch)
-        self._walk = _Walk()
+    live: frozenset[Definition] = frozenset()
 
-    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return self._body(body, self._outermost)
-
-    def _body(self, body: tuple[Stmt, ...], scope: Scope) -> tuple[Stmt, ...]:
+    def body(self, body: tuple[Stmt, ...], scope: Scope) -> tuple[Stmt, ...]:
         kept: list[Stmt] = []
         for stmt in body:
-            scope = self._walk.define(stmt, scope)
-            match stmt:
-                case For():
-                    inner = self._body(stmt.body, _inside(stmt, scope))
-                    kept += [replace(stmt, body=inner)] if inner else []
-                case If():
-                    then = self._body(stmt.then, scope)
-                    kept += _branches(stmt.condition, then, self._body(stmt.otherwise, scope))
-                case Declare() | Assign() if scope[_LOCAL, stmt.local.name] not in self._live:
-                    pass
-                case Let() if scope[_INDEX, stmt.name] not in self._live:
-                    pass
-                case Bind(trusted=True) if scope[_INDEX, stmt.name] not in self._live:
-                    pass
-                case Reserve() | Store() if not self._asked(stmt.buffer.name, scope):
-                    pass
-                case _:
-                    kept.append(stmt)
+            scope = self.define(stmt, scope)
+            made = _made(stmt, scope)
+            if isinstance(stmt, For):
+                inner = self.body(stmt.body, _inside(stmt, scope))
+                kept += [replace(stmt, body=inner)] if inner else []
+            elif isinstance(stmt, If):
+                then = self.body(stmt.then, scope)
+                kept += _branches(stmt.condition, then, self.body(stmt.otherwise, scope))
+            elif made is None or made in self.live:
+                kept.append(stmt)
         return tuple(kept)
-
-    def _asked(self, buffer: str, scope: Scope) -> bool:
-        """Memory that is not the kernel's own is a result."""
-        key = (_BUFFER, buffer)
-        return key not in scope or scope[key] in self._live
 
 
 def _branches(condition: Expr, then: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> list[Stmt]:

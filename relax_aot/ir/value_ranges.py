@@ -104,6 +104,27 @@ def within(inner: Range, outer: Range) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
+def compared(expr: Binary, known: Known | None = None) -> bool | None:
+    """What a comparison gives whatever the data are; None where that is not known. A float is not
+    less than itself, and equals itself unless it is NaN."""
+    if expr.left == expr.right:
+        if expr.op == "<":
+            return False
+        if not expr.left.dtype.is_float:
+            return {"<=": True, "==": True, "!=": False}.get(expr.op)
+    known = Known(Bounds.of({})) if known is None else known
+    a, b = value_range(expr.left, known), value_range(expr.right, known)
+    if a is None or b is None:
+        return None
+    if expr.op == "<":
+        return True if a[1] < b[0] else False if a[0] >= b[1] else None
+    if expr.op == "<=":
+        return True if a[1] <= b[0] else False if a[0] > b[1] else None
+    if expr.op in ("==", "!=") and (a[1] < b[0] or b[1] < a[0]):
+        return expr.op == "!="
+    return None
+
+
 def exact(expr: Binary, known: Known) -> bool:
     """The sum, difference or product of two integers never wraps."""
     whole, found = type_range(expr.dtype), _exact(expr, known)
@@ -118,7 +139,8 @@ def _exact(expr: Expr, known: Known) -> Range | None:
         case Local():
             return known.scalars.get(expr.name)
         case Index():
-            return known.dim(expr.dim)
+            inside = all(name in known.bounds for name in expr.dim.symbols)
+            return known.dim(expr.dim) if inside else None
         case Unary("-", value):
             found = value_range(value, known)
             return None if found is None else (-found[1], -found[0])
@@ -163,11 +185,8 @@ def _binary(expr: Binary, known: Known) -> Range | None:
         ends = [EXACT[expr.op](x, y) for x in a for y in b]
         return min(ends), max(ends)
     bits = expr.dtype.bits
-    if expr.op == ">>" and within(b, (0, bits - 1)):
-        ends = [x >> y for x in a for y in b]
-        return min(ends), max(ends)
-    if expr.op == "<<" and within(b, (0, bits - 1)):
-        ends = [x << y for x in a for y in b]
+    if expr.op in (">>", "<<") and within(b, (0, bits - 1)):
+        ends = [x >> y if expr.op == ">>" else x << y for x in a for y in b]
         return min(ends), max(ends)
     if expr.op == "/" and b[0] == b[1] > 0:
         return _towards_zero(a[0], b[0]), _towards_zero(a[1], b[0])

@@ -27,11 +27,8 @@ from relax_aot.ir.graph import (
     attrs_of,
 )
 from relax_aot.ir.loops import (
-    ARITHMETIC,
-    BITWISE,
-    COMPARISONS,
     FUNCTIONS,
-    LOGICAL,
+    OPERATORS,
     Apply,
     Assign,
     Binary,
@@ -134,9 +131,8 @@ def _expr(draw: st.DrawFn, scope: _Scope, depth: int = 2) -> Expr:
             return Unary(draw(st.sampled_from("-!")), _expr(draw, scope, depth - 1))
         case "binary":
             left = _expr(draw, scope, depth - 1)
-            operators = ARITHMETIC + COMPARISONS + LOGICAL + BITWISE
             right: Expr = Cast(_expr(draw, scope, depth - 1), left.dtype)
-            return Binary(draw(st.sampled_from(operators)), left, right)
+            return Binary(draw(st.sampled_from(OPERATORS)), left, right)
         case "apply":
             function, count = draw(st.sampled_from(sorted(FUNCTIONS.items())))
             return Apply(function, tuple(_expr(draw, scope, depth - 1) for _ in range(count)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.ir.example import Example
-from relax_aot.ir.folded_comparison import folded_comparison
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Binary, Expr, Kernel, Lit
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
 from relax_aot.ir.unused import swept
+from relax_aot.ir.value_ranges import compared
 from relax_aot.scheduling.targets import Target
 
 EXAMPLES = (
@@ -42,7 +42,7 @@ def fold_comparisons(kernel: Kernel) -> Kernel:
     """With what they give in their place, and without locals that nothing else asks for."""
 
     def rule(expr: Expr) -> Expr:
-        known = folded_comparison(expr) if isinstance(expr, Binary) else None
+        known = compared(expr) if isinstance(expr, Binary) else None
         return expr if known is None else Lit(known, DType.BOOL)
 
     body = map_exprs(kernel.body, rule)

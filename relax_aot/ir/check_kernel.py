@@ -1,0 +1,287 @@
+"""The invariants of a kernel, and its accesses that are certainly out of bounds. Part of check.py.
+
+Certain means: there are sizes within the bounds for which the access is reached. What a
+condition or data guard is not looked at, so a kernel that passes is not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Condition, Module
+from relax_aot.ir.loops import (
+    LOGICAL,
+    PARTS,
+    Apply,
+    Assign,
+    Binary,
+    Bind,
+    Buffer,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Micro,
+    Multiply,
+    Reserve,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    bound_name,
+    expressions,
+    free_symbols,
+    held,
+    index_dims,
+    walk,
+)
+from relax_aot.ir.types import DType
+
+
+def kernel_problems(kernel: Kernel, symbols: frozenset[str]) -> Iterator[str]:
+    names = [buffer.name for buffer in kernel.buffers]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"two buffers are called %{name}"
+    bound = set(map(bound_name, walk(kernel.body)))
+    # A name of the kernel's own hides a symbol of the module that no buffer shows.
+    shaped = (symbols - bound).union(*(buffer.type.symbols for buffer in kernel.buffers))
+    readonly = {buffer.name for buffer in kernel.inputs}
+    outputs = {buffer.name for buffer in kernel.outputs}
+    for read, written in kernel.in_place:
+        if read not in readonly or written not in outputs:
+            yield f"in_place (%{read} = %{written}) is not a pair of an input and an output"
+    yield from _block(kernel.body, kernel, {}, set(), shaped, readonly)
+
+
+def _block(
+    body: tuple[Stmt, ...],
+    kernel: Kernel,
+    locals_: Mapping[str, Local],
+    indices: set[str],
+    shaped: frozenset[str],
+    readonly: set[str],
+) -> Iterator[str]:
+    """Statements in order; names made in a block end with it."""
+    locals_, indices = dict(locals_), set(indices)
+    for stmt in body:
+        buffers = {buffer.name: buffer for buffer in kernel.buffers}
+        for dim in index_dims(stmt):
+            for name in sorted(dim.symbols - shaped - indices):
+                yield f"{dim}: unknown size {name}"
+        for expr in expressions(stmt):
+            if isinstance(expr, Local) and locals_.get(expr.name) != expr:
+                yield f"the scalar {expr.name} is not declared above"
+            if isinstance(expr, Load):
+                yield from _access(expr, buffers)
+        name = bound_name(stmt)
+        if name in indices | shaped:
+            what = "the loop variable " if isinstance(stmt, For) else ""
+            yield f"{what}{name} has the name of another size"
+        yield from _stmt(stmt, buffers, locals_, readonly)
+        match stmt:
+            case For():
+                inner = indices | {stmt.variable}
+                yield from _block(stmt.body, kernel, locals_, inner, shaped, readonly)
+            case If():
+                for side in (stmt.then, stmt.otherwise):
+                    yield from _block(side, kernel, locals_, indices, shaped, readonly)
+            case Declare():
+                locals_[stmt.local.name] = stmt.local
+            case Let() | Bind():
+                indices = indices | {stmt.name}
+            case Reserve():
+                kernel = replace(kernel, scratch=(*kernel.scratch, stmt.buffer))
+            case _:
+                pass
+
+
+def _stmt(
+    stmt: Stmt, buffers: Mapping[str, Buffer], locals_: Mapping[str, Local], readonly: set[str]
+) -> Iterator[str]:
+    """What is wrong with a statement itself, where its expressions are right."""
+    match stmt:
+        case Store():
+            if stmt.buffer.name in readonly:
+                yield f"%{stmt.buffer.name} is an input, and is written"
+            else:
+                yield from _access(Load(stmt.buffer, stmt.index), buffers)
+            if stmt.value.dtype is not stmt.buffer.dtype:
+                yield f"a {stmt.value.dtype.value} is stored into {stmt.buffer.type}"
+        case Declare() | Assign():
+            if isinstance(stmt, Assign) and locals_.get(stmt.local.name) != stmt.local:
+                yield f"the scalar {stmt.local.name} is not declared above"
+            if stmt.value.dtype is not stmt.local.dtype:
+                yield f"{stmt.local.name} is {stmt.local.dtype.value}, not its value's type"
+        case Bind() if not stmt.value.dtype.is_int:
+            yield f"{stmt.name} is bound to a {stmt.value.dtype.value}, not to an integer"
+        case Reserve():
+            if stmt.buffer.name in buffers:
+                yield f"two buffers are called %{stmt.buffer.name}"
+            if not stmt.buffer.type.elements.is_constant:
+                yield f"%{stmt.buffer.name}: {stmt.buffer.type} is no number of elements"
+        case Multiply():
+            if buffers.get(stmt.sums.name) != stmt.sums or stmt.sums.name in readonly:
+                yield f"%{stmt.sums.name} is no buffer that the kernel writes"
+            if {stmt.sums.dtype, stmt.left.dtype, stmt.right.dtype} != {DType.F32}:
+                yield f"%{stmt.sums.name}: tiles are of f32 alone"
+        case Micro():
+            yield from _micro(stmt, readonly)
+        case _:
+            return
+
+
+def _access(load: Load, buffers: Mapping[str, Buffer]) -> Iterator[str]:
+    buffer = load.buffer
+    if buffers.get(buffer.name) != buffer:
+        yield f"%{buffer.name} is no buffer of the kernel"
+    elif len(load.index) != buffer.rank:
+        yield f"%{buffer.name}: {len(load.index)} indices for {buffer.type}"
+
+
+def _micro(stmt: Micro, readonly: set[str]) -> Iterator[str]:
+    """Operands are buffers of the types that the micro-kernel takes."""
+    if len(stmt.sizes) != len(stmt.kernel.sizes):
+        yield f"{stmt.name} takes {len(stmt.kernel.sizes)} sizes, not {len(stmt.sizes)}"
+    for wanted, load in zip(stmt.kernel.operands, stmt.operands, strict=True):
+        if load.dtype is not wanted.dtype:
+            yield f"{stmt.name}: {wanted.name} is {wanted.dtype.value}, not {load.dtype.value}"
+        if wanted.name in stmt.kernel.written and load.buffer.name in readonly:
+            yield f"%{load.buffer.name} is an input, and is written"
+
+
+# Accesses outside
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """`index` is free of names that `let` gave; `loops` are those around it, outer first."""
+
+    buffer: Buffer
+    index: tuple[Dim, ...]
+    loops: tuple[For, ...]
+
+
+def outside(module: Module, kernel: Kernel) -> Iterator[str]:
+    """For kernels that run whatever the data; told for the first sizes where it is so."""
+    used = set(free_symbols(kernel)).union(*(b.type.symbols for b in kernel.buffers))
+    used = used.union(*(c.left.symbols | c.right.symbols for c in module.conditions))
+    inner = {symbol.name for symbol in module.symbols if symbol.inner}
+    if used & inner or not used <= set(module.bounds):
+        return
+    accesses = list(_reached(kernel.body, (), {}, set()))
+    for step in range(9):  # from the least to the greatest sizes
+        ranges = {name: module.bounds.range(name) for name in sorted(used)}
+        sizes = {name: low + (high - low) * step // 8 for name, (low, high) in ranges.items()}
+        if any(_broken(condition, sizes) for condition in module.conditions):
+            continue
+        found = [line for access in accesses for line in _at(access, sizes)]
+        yield from found
+        if found:
+            return
+
+
+def _at(access: _Access, sizes: dict[str, int]) -> Iterator[str]:
+    buffer = access.buffer
+    for axis, dim in enumerate(access.index):
+        for value in _extremes(dim, access.loops, sizes):
+            if not 0 <= value < buffer.shape[axis].evaluate(sizes):
+                index = ", ".join(map(str, access.index))
+                at = ", ".join(f"{name}={size}" for name, size in sizes.items())
+                where = f"{value} on axis {axis}" + (f" for {at}" if at else "")
+                yield f"%{buffer.name}[{index}] is outside {buffer.type}: {where}"
+
+
+def _broken(condition: Condition, sizes: Mapping[str, int]) -> bool:
+    left, right = condition.left.evaluate(sizes), condition.right.evaluate(sizes)
+    return left != right if condition.relation == "==" else left > right
+
+
+def _reached(
+    body: Sequence[Stmt], loops: tuple[For, ...], lets: dict[str, Dim], data: set[str]
+) -> Iterator[_Access]:
+    """Accesses that no condition guards, and whose index does not depend on data."""
+    lets, data = dict(lets), set(data)
+
+    def access(
+        buffer: Buffer, index: tuple[Dim, ...], counts: tuple[Dim, ...] = ()
+    ) -> Iterator[_Access]:
+        plain = tuple(dim.substitute(lets) for dim in index)
+        turns = tuple(
+            For(f"turn {n}", Dim.of(0), count.substitute(lets), ())
+            for n, count in enumerate(counts)
+        )
+        symbols = (dim.symbols for dim in (*plain, *(turn.stop for turn in turns)))
+        if not any(names & data for names in symbols):
+            yield _Access(buffer, plain, (*loops, *turns))
+
+    for stmt in body:
+        if isinstance(stmt, Multiply):
+            # With no steps, or no sums, it reads nothing.
+            counts = (stmt.rows, stmt.columns, *(count for count, _, _ in stmt.levels))
+            for load in (stmt.left, stmt.right):
+                yield from access(load.buffer, load.index, counts)
+            continue
+        for whole in [*held(stmt, PARTS)][:1]:
+            for load in _certain(whole):
+                yield from access(load.buffer, load.index)
+        match stmt:
+            case Store():
+                yield from access(stmt.buffer, stmt.index)
+            case For():
+                start, stop = (dim.substitute(lets) for dim in (stmt.start, stmt.stop))
+                if not (start.symbols | stop.symbols) & data:
+                    loop = For(stmt.variable, start, stop, ())
+                    yield from _reached(stmt.body, (*loops, loop), lets, data)
+            case Let():
+                lets[stmt.name] = stmt.value.substitute(lets)
+            case Bind():
+                data.add(stmt.name)
+            case _:
+                pass
+
+
+def _certain(expr: Expr) -> Iterator[Load]:
+    """Loads that happen whenever the expression is evaluated."""
+    match expr:
+        case Load():
+            yield expr
+        case Unary() | Cast():
+            yield from _certain(expr.value)
+        case Binary():
+            yield from _certain(expr.left)
+            if expr.op not in LOGICAL:
+                yield from _certain(expr.right)
+        case Apply():
+            for arg in expr.args:
+                yield from _certain(arg)
+        case Select():
+            yield from _certain(expr.condition)
+        case _:
+            return
+
+
+def _extremes(dim: Dim, loops: Sequence[For], sizes: dict[str, int]) -> Iterator[int]:
+    """Greatest and least value of an index where the loops reach them."""
+    for upwards in (True, False):
+        rest, values = dim, []
+        for loop in reversed(loops):
+            step = rest.substitute({loop.variable: Dim.of(loop.variable) + 1}) - rest
+            if not step.is_constant:
+                return
+            last = (step.constant > 0) == upwards and step != 0
+            values.append(loop.stop - 1 if last else loop.start)
+            rest = rest.substitute({loop.variable: values[-1]})
+        point = dict(sizes)
+        for loop, value in zip(loops, reversed(values), strict=True):
+            point[loop.variable] = value.evaluate(point)
+            if not loop.start.evaluate(point) <= point[loop.variable] < loop.stop.evaluate(point):
+                break
+        else:
+            yield dim.evaluate(point)
