@@ -17,8 +17,6 @@ from relax_aot.ir.simplify import solve_for
 
 NEVER = constant_dim(-1)
 """A fact, that this is 0 or more, which no size makes true."""
-TRIED = 4000
-"""Boxes that are looked at before the question whether any size is left is given up."""
 
 
 class Contradiction(RelaxAotError):
@@ -128,9 +126,10 @@ def any_size(bounds: Bounds, relations: Sequence[Relation]) -> bool:
     if any(_never(fact, assumed) for fact in facts):
         return False
     wanted = [(r, (b - a).substitute(assumed.spelling)) for r, a, b in relations]
-    names = frozenset[str]().union(*(apart.symbols for _, apart in wanted), *_symbols(facts))
+    dims = (*(apart for _, apart in wanted), *facts)
+    names = frozenset[str]().union(*(dim.symbols for dim in dims))
     boxes = [Bounds.of({name: assumed.range(name) for name in names})]
-    for _ in range(TRIED):
+    for _ in range(4000):  # boxes that are looked at before the question is given up
         if not boxes:
             return False
         box = boxes.pop()
@@ -149,10 +148,6 @@ def any_size(bounds: Bounds, relations: Sequence[Relation]) -> bool:
             half = (low + high) // 2
             boxes += [box.with_range(name, half + 1, high), box.with_range(name, low, half)]
     return True
-
-
-def _symbols(facts: Iterable[Dim]) -> list[frozenset[str]]:
-    return [fact.symbols for fact in facts]
 
 
 def _never(fact: Dim, assumed: Bounds) -> bool:

@@ -161,13 +161,8 @@ class Bounds:
 
 
 GREATEST = 2**31 - 1
-ENUMERATED = 4096
-ROUNDS = 8
-"""How often facts are gone round to tighten ranges."""
 CASES = 64
 """So many combinations of remainders may be looked at in one proof."""
-STEPS = 3
-"""How many facts may follow from each other in one proof."""
 
 
 def _ends(least: Dim, most: Dim, bounds: Bounds) -> tuple[int, int]:
@@ -206,7 +201,7 @@ def _related(dim: Dim, bounds: Bounds) -> tuple[int, int]:
 
 def _inside(bounds: Bounds) -> Bounds:
     ranges = {n: r for n, r in bounds.ranges if n not in bounds.spelling}
-    for _ in range(ROUNDS):
+    for _ in range(8):  # how often facts are gone round to tighten ranges
         before = dict(ranges)
         box = Bounds.of(ranges)
         for fact in bounds.all_facts:
@@ -265,7 +260,7 @@ def _interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
         at_high = {n: bounds.range(n)[1 if signs[n] > 0 else 0] for n in names}
         return dim.evaluate(at_low), dim.evaluate(at_high)
     ranges = [bounds.range(name) for name in names]
-    small = prod(stop - start + 1 for start, stop in ranges) <= ENUMERATED
+    small = prod(stop - start + 1 for start, stop in ranges) <= 4096
     greatest = {n: max(map(abs, bounds.range(n))) for n in names}
     if small and magnitude(dim, greatest) < 2**63:
         return _least_and_most(dim, names, ranges)
@@ -452,7 +447,7 @@ def _plainly_nonnegative(dim: Dim, bounds: Bounds) -> bool:
     if interval(dim, bounds)[0] >= 0 or _divided(dim, bounds.inside):
         return True
     facts = bounds.all_facts
-    return bool(facts) and _implied(dim, facts, bounds.inside, STEPS)
+    return bool(facts) and _implied(dim, facts, bounds.inside, steps=3)
 
 
 Rule = Callable[[Dim, Bounds], bool]
@@ -540,8 +535,3 @@ def _divided(dim: Dim, bounds: Bounds) -> bool:
             if _interval(rest * k + bound * c, bounds)[0] >= 0:
                 return True
     return False
-
-
-def is_multiple(dim: Dim, k: int, bounds: Bounds) -> bool:
-    dim = dim.substitute(bounds.spelling)
-    return all(c % k == 0 for c, _ in dim.terms) or interval(dim % k, bounds.open) == (0, 0)

@@ -7,9 +7,6 @@ import re
 from relax_aot.ir.dim_expr import Dim, dim_max, dim_min
 from relax_aot.ir.lexer import Cursor, TextError
 
-MOST_TERMS = 10_000
-"""A size of more terms is a mistake or an attack: products of sums grow without end."""
-
 
 class DimSyntaxError(TextError):
     """Text that is not a size expression; says where."""
@@ -48,7 +45,8 @@ def _product(cursor: Cursor) -> Dim:
     while sign := cursor.take("*", "//", "%"):
         right = _unary(cursor)
         if sign == "*":
-            if len(total.terms) * len(right.terms) > MOST_TERMS:
+            # More terms are a mistake or an attack: products of sums grow without end.
+            if len(total.terms) * len(right.terms) > 10_000:
                 cursor.fail("a smaller product")
             total = total * right
         elif right == 0:

@@ -4,8 +4,7 @@ A `Dim` is a sum of products of atoms; an atom is a symbol or an opaque floor di
 modulo, minimum or maximum. `==` means equal for all values of the symbols, as far as the
 normal form sees; what it does not see is asked with `prove_eq`. There is no `<`:
 `prove_le` answers True or "not proven". Expressions are in dim_expr.py, their text in
-dim_text.py, proofs in bounds.py,
-simplification in shorten.py.
+dim_text.py, proofs in bounds.py, simplification in simplify.py.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from relax_aot.ir.bounds import (
     Proof,
     Relation,
     interval,
-    is_multiple,
     prove,
     prove_eq,
     prove_le,
@@ -54,7 +52,6 @@ __all__ = [
     "dim_max",
     "dim_min",
     "interval",
-    "is_multiple",
     "maximize",
     "minimize",
     "parse_dim",

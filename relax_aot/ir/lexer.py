@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from relax_aot.errors import RelaxAotError
 
@@ -25,6 +26,9 @@ _TOKEN = re.compile(
     |(?P<mark>\.\.|//|->|<=|>=|==|!=|&&|\|\||<<|>>|[-+*/%()\[\]{}<>=:,@!&|^?])""",
     re.VERBOSE,
 )
+
+
+Item = TypeVar("Item")
 
 
 class TextError(RelaxAotError):
@@ -137,6 +141,25 @@ class Cursor:
 
     def take_word(self, *words: str) -> str:
         return self.advance().text if self.at_word(*words) else ""
+
+    def expect_word(self, word: str, expected: str) -> None:
+        if not self.take_word(word):
+            self.fail(expected)
+
+    def one_of(self, words: Collection[str], what: str) -> str:
+        """The next word, which is one of these."""
+        if not self.at_word(*words):
+            self.fail(f"{what} ({', '.join(words)})")
+        return self.advance().text
+
+    def listed(self, closing: str, item: Callable[[], Item]) -> tuple[Item, ...]:
+        """Items and commas up to the closing mark; the opening one is taken already."""
+        items: list[Item] = []
+        while not self.take(closing):
+            if items:
+                self.expect(",")
+            items.append(item())
+        return tuple(items)
 
     def name(self, what: str) -> str:
         if self.token.kind not in ("name", "quoted"):

@@ -42,11 +42,10 @@ from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parse_values import DTYPES, at_number, dims, dtype, number, tensor_type
 from relax_aot.ir.types import DType
 
-CASTS = ("wrap", "saturate", "bits")
-
 
 def kernel(cursor: Cursor, micro_kernels: Mapping[str, MicroKernel] | None = None) -> Kernel:
-    """A kernel; the word `kernel` is taken already. `micro_kernels`: those that it may call."""
+    """A kernel, from its word on. `micro_kernels`: those that it may call."""
+    cursor.expect_word("kernel", "`kernel`")
     cursor.expect("@")
     name = cursor.name("the kernel's name")
     inputs = _buffers(cursor)
@@ -64,156 +63,39 @@ def kernel(cursor: Cursor, micro_kernels: Mapping[str, MicroKernel] | None = Non
 
 def _pairs(cursor: Cursor) -> tuple[tuple[str, str], ...]:
     """`(%x = %y)`: an input and an output that may be the same memory."""
-    cursor.expect("(")
-    pairs: list[tuple[str, str]] = []
-    while not cursor.take(")"):
-        if pairs:
-            cursor.expect(",")
+
+    def pair() -> tuple[str, str]:
         cursor.expect("%")
         read = cursor.name("the name of an input")
         cursor.expect("=")
         cursor.expect("%")
-        pairs.append((read, cursor.name("the name of an output")))
-    return tuple(pairs)
+        return read, cursor.name("the name of an output")
+
+    cursor.expect("(")
+    return cursor.listed(")", pair)
 
 
 def _buffers(cursor: Cursor) -> tuple[Buffer, ...]:
     cursor.expect("(")
-    found: list[Buffer] = []
-    while not cursor.take(")"):
-        if found:
-            cursor.expect(",")
-        cursor.expect("%")
-        name = cursor.name("the name of a buffer")
-        cursor.expect(":")
-        type_ = tensor_type(cursor)
-        found.append(Buffer(name, type_.dtype, type_.shape))
-    return tuple(found)
+    return cursor.listed(")", lambda: _buffer(cursor))
 
 
-class _Body:
+def _buffer(cursor: Cursor) -> Buffer:
+    cursor.expect("%")
+    name = cursor.name("the name of a buffer")
+    cursor.expect(":")
+    type_ = tensor_type(cursor)
+    return Buffer(name, type_.dtype, type_.shape)
+
+
+class _Expressions:
+    """Every compound expression stands in parentheses."""
+
     def __init__(self, cursor: Cursor, micro_kernels: Mapping[str, MicroKernel]) -> None:
         self.cursor = cursor
         self.micro_kernels = micro_kernels
         self.buffers: dict[str, Buffer] = {}
         self.locals: dict[str, Local] = {}
-
-    def block(self) -> tuple[Stmt, ...]:
-        """`{ ... }`; scalars declared inside are unknown behind it."""
-        outer, buffers = dict(self.locals), dict(self.buffers)
-        self.cursor.expect("{")
-        self.cursor.skip_lines()
-        body: list[Stmt] = []
-        while not self.cursor.take("}"):
-            body.append(self.statement())
-            self.cursor.end_line()
-        self.locals, self.buffers = outer, buffers
-        return tuple(body)
-
-    def statement(self) -> Stmt:
-        cursor = self.cursor
-        if cursor.take_word("for"):
-            variable = cursor.name("a loop variable")
-            if not cursor.take_word("in"):
-                cursor.fail("`in`")
-            start = dim(cursor)
-            cursor.expect("..")
-            return For(variable, start, dim(cursor), self.block())
-        if cursor.take_word("if"):
-            condition, then = self.expr(), self.block()
-            return If(condition, then, self.block() if cursor.take_word("else") else ())
-        if cursor.take_word("local"):
-            return self.declare()
-        if cursor.take_word("let"):
-            name = cursor.name("a name")
-            cursor.expect("=")
-            return Let(name, dim(cursor))
-        if cursor.at_word("bind", "clamped"):
-            return self.bind()
-        if cursor.take_word("reserve"):
-            return self.reserve()
-        if cursor.take_word("multiply"):
-            return self.multiply()
-        if cursor.take_word("micro"):
-            return self.micro()
-        if cursor.take("%"):
-            where = self.load()
-            cursor.expect("=")
-            return Store(where.buffer, where.index, self.expr())
-        local = self.local(
-            "a statement (for, if, local, let, bind, reserve, multiply, micro, a store or an"
-            " assignment)"
-        )
-        cursor.expect("=")
-        return Assign(local, self.expr())
-
-    def declare(self) -> Declare:
-        name = self.cursor.name("the name of a scalar")
-        self.cursor.expect(":")
-        local = Local(name, dtype(self.cursor))
-        self.cursor.expect("=")
-        value = self.expr()
-        self.locals[name] = local
-        return Declare(local, value)
-
-    def bind(self) -> Bind:
-        cursor = self.cursor
-        trusted = cursor.advance().text == "clamped"
-        name = cursor.name("a name")
-        if not cursor.take_word("in"):
-            cursor.fail("`in`")
-        low = dim(cursor)
-        cursor.expect("..")
-        high = dim(cursor)
-        cursor.expect("=")
-        return Bind(name, self.expr(), low, high, trusted)
-
-    def reserve(self) -> Reserve:
-        self.cursor.expect("%")
-        name = self.cursor.name("the name of a buffer")
-        self.cursor.expect(":")
-        type_ = tensor_type(self.cursor)
-        self.buffers[name] = Buffer(name, type_.dtype, type_.shape)
-        return Reserve(self.buffers[name])
-
-    def multiply(self) -> Multiply:
-        cursor = self.cursor
-        sums = self.operand("=")
-        left = self.operand(",")
-        row = dim(cursor)
-        cursor.expect(",")
-        right = self.operand(",")
-        levels: list[tuple[Dim, Dim, Dim]] = []
-        while not levels or cursor.take(","):
-            cursor.expect("[")
-            level, start = dims(cursor), cursor.token
-            if len(level) != 3:
-                raise cursor.error(start, f"a level is three numbers, got {len(level)}")
-            levels.append((level[0], level[1], level[2]))
-        rows, columns = sums.index
-        return Multiply(sums.buffer, rows, columns, tuple(levels), left, row, right)
-
-    def micro(self) -> Micro:
-        cursor, start = self.cursor, self.cursor.token
-        name = cursor.name("the name of a micro-kernel")
-        if name not in self.micro_kernels:
-            raise cursor.error(start, f"unknown micro-kernel {name}")
-        kernel = self.micro_kernels[name]
-        cursor.expect("(")
-        marks = "," * (len(kernel.operands) - 1) + ")"
-        operands = tuple(self.operand(mark) for mark in marks)
-        start = cursor.token
-        cursor.expect("[")
-        sizes = dims(cursor)
-        if len(sizes) != len(kernel.sizes):
-            raise cursor.error(start, f"{name} takes {len(kernel.sizes)} sizes, got {len(sizes)}")
-        return Micro(kernel, operands, sizes)
-
-    def operand(self, mark: str) -> Load:
-        self.cursor.expect("%")
-        where = self.load()
-        self.cursor.expect(mark)
-        return where
 
     def load(self) -> Load:
         cursor, start = self.cursor, self.cursor.token
@@ -221,7 +103,6 @@ class _Body:
         if name not in self.buffers:
             known = ", ".join(f"%{buffer}" for buffer in self.buffers)
             raise cursor.error(start, f"the kernel has no buffer %{name}, only {known}")
-        cursor.expect("[")
         index = dims(cursor)
         buffer = self.buffers[name]
         if len(index) != buffer.rank:
@@ -234,8 +115,6 @@ class _Body:
         if name not in self.locals:
             raise self.cursor.error(start, f"expected {expected}, got `{name}`, no scalar here")
         return self.locals[name]
-
-    # Expressions: every compound one stands in parentheses.
 
     def expr(self) -> Expr:
         cursor = self.cursor
@@ -296,6 +175,118 @@ class _Body:
         self.cursor.expect(",")
         kind: DType = dtype(self.cursor)
         self.cursor.expect(",")
-        if not self.cursor.at_word(*CASTS):
-            self.cursor.fail(f"one of {', '.join(CASTS)}")
+        if not self.cursor.at_word("wrap", "saturate", "bits"):
+            self.cursor.fail("one of wrap, saturate, bits")
         return Cast(value, kind, self.cursor.advance().text)
+
+
+class _Body(_Expressions):
+    """Statements of a kernel."""
+
+    def block(self) -> tuple[Stmt, ...]:
+        """`{ ... }`; scalars declared inside are unknown behind it."""
+        outer, buffers = dict(self.locals), dict(self.buffers)
+        self.cursor.expect("{")
+        self.cursor.skip_lines()
+        body: list[Stmt] = []
+        while not self.cursor.take("}"):
+            body.append(self.statement())
+            self.cursor.end_line()
+        self.locals, self.buffers = outer, buffers
+        return tuple(body)
+
+    def statement(self) -> Stmt:
+        cursor = self.cursor
+        if cursor.take_word("for"):
+            variable = cursor.name("a loop variable")
+            start, stop = self.range()
+            return For(variable, start, stop, self.block())
+        if cursor.take_word("if"):
+            condition, then = self.expr(), self.block()
+            return If(condition, then, self.block() if cursor.take_word("else") else ())
+        if cursor.take_word("local"):
+            return self.declare()
+        if cursor.take_word("let"):
+            name = cursor.name("a name")
+            cursor.expect("=")
+            return Let(name, dim(cursor))
+        if cursor.at_word("bind", "clamped"):
+            return self.bind()
+        if cursor.take_word("reserve"):
+            buffer = _buffer(cursor)
+            self.buffers[buffer.name] = buffer
+            return Reserve(buffer)
+        if cursor.take_word("multiply"):
+            return self.multiply()
+        if cursor.take_word("micro"):
+            return self.micro()
+        if cursor.take("%"):
+            where = self.load()
+            cursor.expect("=")
+            return Store(where.buffer, where.index, self.expr())
+        local = self.local(
+            "a statement (for, if, local, let, bind, reserve, multiply, micro, a store or an"
+            " assignment)"
+        )
+        cursor.expect("=")
+        return Assign(local, self.expr())
+
+    def declare(self) -> Declare:
+        name = self.cursor.name("the name of a scalar")
+        self.cursor.expect(":")
+        local = Local(name, dtype(self.cursor))
+        self.cursor.expect("=")
+        value = self.expr()
+        self.locals[name] = local
+        return Declare(local, value)
+
+    def bind(self) -> Bind:
+        cursor = self.cursor
+        trusted = cursor.advance().text == "clamped"
+        name = cursor.name("a name")
+        low, high = self.range()
+        cursor.expect("=")
+        return Bind(name, self.expr(), low, high, trusted)
+
+    def range(self) -> tuple[Dim, Dim]:
+        self.cursor.expect_word("in", "`in`")
+        low = dim(self.cursor)
+        self.cursor.expect("..")
+        return low, dim(self.cursor)
+
+    def multiply(self) -> Multiply:
+        cursor = self.cursor
+        sums = self.operand("=")
+        left = self.operand(",")
+        row = dim(cursor)
+        cursor.expect(",")
+        right = self.operand(",")
+        levels: list[tuple[Dim, Dim, Dim]] = []
+        while not levels or cursor.take(","):
+            level, start = dims(cursor), cursor.token
+            if len(level) != 3:
+                raise cursor.error(start, f"a level is three numbers, got {len(level)}")
+            levels.append((level[0], level[1], level[2]))
+        rows, columns = sums.index
+        return Multiply(sums.buffer, rows, columns, tuple(levels), left, row, right)
+
+    def micro(self) -> Micro:
+        cursor, start = self.cursor, self.cursor.token
+        name = cursor.name("the name of a micro-kernel")
+        if name not in self.micro_kernels:
+            raise cursor.error(start, f"unknown micro-kernel {name}")
+        kernel = self.micro_kernels[name]
+        cursor.expect("(")
+        marks = "," * (len(kernel.operands) - 1) + ")"
+        operands = tuple(self.operand(mark) for mark in marks)
+        start = cursor.token
+        sizes = dims(cursor)
+        if len(sizes) != len(kernel.sizes):
+            raise cursor.error(start, f"{name} takes {len(kernel.sizes)} sizes, got {len(sizes)}")
+        return Micro(kernel, operands, sizes)
+
+    def operand(self, mark: str) -> Load:
+        self.cursor.expect("%")
+        where = self.load()
+        self.cursor.expect(mark)
+        return where

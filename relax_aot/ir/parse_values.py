@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -28,42 +29,27 @@ WORDS = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 
 
 def dtype(cursor: Cursor) -> DType:
-    if not cursor.at_word(*DTYPES):
-        cursor.fail(f"an element type ({', '.join(DTYPES)})")
-    return DTYPES[cursor.advance().text]
+    return DTYPES[cursor.one_of(DTYPES, "an element type")]
 
 
-def dims(cursor: Cursor, closing: str = "]") -> tuple[Dim, ...]:
-    """Sizes up to and with the closing mark; the opening one is taken already."""
-    sizes: list[Dim] = []
-    while not cursor.take(closing):
-        if sizes:
-            cursor.expect(",")
-        sizes.append(dim(cursor))
-    return tuple(sizes)
+def dims(cursor: Cursor) -> tuple[Dim, ...]:
+    """`[n, 4]`."""
+    cursor.expect("[")
+    return cursor.listed("]", lambda: dim(cursor))
 
 
 def tensor_type(cursor: Cursor) -> TensorType:
-    kind = dtype(cursor)
-    cursor.expect("[")
-    return TensorType(kind, dims(cursor))
+    return TensorType(dtype(cursor), dims(cursor))
 
 
 def annotation(cursor: Cursor) -> Annotation:
     """A type, or what is known of one: `f32[?, 4]`, `f32`, `?`, `shape[n]`, `scalar[n]`,
     `(f32[n], i64[])`, `(f32[n]) -> f32[n]`."""
     if cursor.take("("):
-        parts: list[Annotation] = []
-        while not cursor.take(")"):
-            if parts:
-                cursor.expect(",")
-            parts.append(annotation(cursor))
-        if cursor.take("->"):
-            return FunctionType(tuple(parts), annotation(cursor))
-        return TupleType(tuple(parts))
+        parts = cursor.listed(")", lambda: annotation(cursor))
+        return FunctionType(parts, annotation(cursor)) if cursor.take("->") else TupleType(parts)
     if cursor.at_word("shape", "scalar"):
         start = cursor.advance()
-        cursor.expect("[")
         sizes = dims(cursor)
         if start.text == "shape":
             return ShapeType(sizes)
@@ -73,14 +59,10 @@ def annotation(cursor: Cursor) -> Annotation:
     kind = None if cursor.take("?") else dtype(cursor)
     if not cursor.take("["):
         return CoarseType(kind)
-    shape: list[Dim | None] = []
-    while not cursor.take("]"):
-        if shape:
-            cursor.expect(",")
-        shape.append(None if cursor.take("?") else dim(cursor))
+    shape = cursor.listed("]", lambda: None if cursor.take("?") else dim(cursor))
     exact = tuple(size for size in shape if size is not None)
     if kind is None or len(exact) < len(shape):
-        return CoarseType(kind, tuple(shape))
+        return CoarseType(kind, shape)
     return TensorType(kind, exact)
 
 
@@ -115,11 +97,7 @@ def inline_data(cursor: Cursor, type_: TensorType) -> Array | None:
     start = cursor.token
     if not cursor.take("["):
         return None
-    values: list[Number] = []
-    while not cursor.take("]"):
-        if values:
-            cursor.expect(",")
-        values.append(_element(cursor, type_.dtype))
+    values = cursor.listed("]", lambda: _element(cursor, type_.dtype))
     if len(values) != prod(shape):
         raise cursor.error(start, f"{type_} has {prod(shape)} elements, got {len(values)}")
     return _array(cursor, values, type_.dtype).reshape(shape)
@@ -142,7 +120,7 @@ def _element(cursor: Cursor, kind: DType) -> Number:
     return value
 
 
-def _array(cursor: Cursor, values: list[Number], kind: DType) -> Array:
+def _array(cursor: Cursor, values: Sequence[Number], kind: DType) -> Array:
     try:
         with np.errstate(all="ignore"):
             return array_of(values, kind)
@@ -154,7 +132,7 @@ def _is_whole(kind: DType) -> bool:
     return kind.is_int or kind.is_stored_int
 
 
-def array_of(values: list[Number], kind: DType) -> Array:
+def array_of(values: Sequence[Number], kind: DType) -> Array:
     """The array that a list of numbers in text means."""
     exact = kind is DType.BOOL or kind.is_int
     return np.array(values, kind.numpy if exact else np.float64).astype(kind.numpy)

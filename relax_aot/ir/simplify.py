@@ -66,17 +66,13 @@ def _long_division(a: Dim, b: Dim, bounds: Bounds) -> tuple[Dim, Dim]:
     if b.is_constant or not prove_lt(0, b, bounds):
         return whole, a
     (factor, lead), *_ = b.terms
-    for _ in range(DIVISIONS):
+    for _ in range(16):  # a divisor of several terms may leave more terms than it takes
         steps = (_term_quotient(c, m, factor, lead) for c, m in a.terms)
         step = next((found for found in steps if found is not None), None)
         if step is None:
             break
         whole, a = whole + step, a - step * b
     return whole, a
-
-
-DIVISIONS = 16
-"""Steps at most: a divisor of several terms may leave more terms than it takes."""
 
 
 def _term_quotient(c: int, monomial: Monomial, factor: int, lead: Monomial) -> Dim | None:

@@ -37,10 +37,6 @@ class Solved:
     """Symbols that no values within their bounds satisfy."""
 
 
-NEVER = constant_dim(1)
-"""An equation without solutions: it is not 0."""
-
-
 class _GivenUp(Exception):
     """A search has used up its boxes."""
 
@@ -134,7 +130,8 @@ def _one_unknown_each(zeros: Sequence[Dim], known: Sizes) -> list[Dim]:
             known[symbol] = solved[0].constant
             rest = [other.substitute({symbol: known[symbol]}) for other in rest]
             position = 0
-    return [dim for dim in rest if dim != 0] + [NEVER] * never
+    # An equation without solutions is that of another number and 0.
+    return [dim for dim in rest if dim != 0] + [constant_dim(1)] * never
 
 
 def _together(zeros: Sequence[Dim]) -> Sizes:

@@ -69,7 +69,7 @@ def _rows(parameters: Parameters) -> list[dict[str, str]]:
 def _micro_kernel(header: str, text: str, struct: str, table: str, source: str) -> MicroKernel:
     sizes, word, meaning = expanded(re.sub(r"->\s+", "-> ", text)).partition("kernel ")
     assert word, text
-    body = kernel(Cursor(meaning))
+    body = kernel(Cursor(word + meaning))
     parts = _split(" ".join(sizes.split()), ",")
     ranges = {
         name: _range(text) for name, _, text in (part.strip().partition(" ") for part in parts)

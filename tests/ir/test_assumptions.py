@@ -21,7 +21,6 @@ from relax_aot.ir.dims import (
     dim_max,
     dim_min,
     interval,
-    is_multiple,
     prove,
     prove_eq,
     prove_le,
@@ -66,7 +65,7 @@ def test_an_equation_spells_a_symbol() -> None:
     assert prove_eq(n * m, m * m * 2, bounds)
     assert prove_eq(k, m * 2 + 1, bounds)
     assert interval(m, bounds) == (1, 49)
-    assert is_multiple(n * 3, 6, bounds)
+    assert prove_eq(n * 3 % 6, 0, bounds)
 
 
 def test_congruences() -> None:
@@ -75,12 +74,12 @@ def test_congruences() -> None:
     assert prove_eq(n % 4, 0, bounds)
     assert prove_eq(ceildiv(n, 8), n // 8, bounds)
     assert prove_le(8, n, bounds)
-    assert is_multiple(n, 4, bounds)
-    assert not is_multiple(n, 16, bounds)
+    assert prove_eq(n % 4, 0, bounds)
+    assert not prove_eq(n % 16, 0, bounds)
     odd = known(("==", n % 2, Dim.of(1)), ("==", (n + m) % 2, Dim.of(0)))
     assert prove_eq(n // 2 * 2 + 1, n, odd)
     both = known(("==", n % 8, Dim.of(0)), ("==", n % 6, Dim.of(0)))
-    assert is_multiple(n, 24, both)
+    assert prove_eq(n % 24, 0, both)
     assert interval(n, both) == (24, 96)
 
 
@@ -156,7 +155,7 @@ def test_what_is_proved_holds(
     assert not prove_le(a, b, bounds) or all(x <= y for x, y in pairs)
     assert not prove_lt(a, b, bounds) or all(x < y for x, y in pairs)
     assert not prove_eq(a, b, bounds) or all(x == y for x, y in pairs)
-    assert not is_multiple(a, factor, bounds) or all(x % factor == 0 for x, _ in pairs)
+    assert not prove_eq(a % factor, 0, bounds) or all(x % factor == 0 for x, _ in pairs)
     low, high = interval(a, bounds)
     assert low <= min(x for x, _ in pairs) and max(x for x, _ in pairs) <= high
     simple = simplify(a, bounds)

@@ -15,11 +15,12 @@ from relax_aot import fusion, scheduling
 from relax_aot.fusion import Policy
 from relax_aot.inference.refine import refine
 from relax_aot.ir.check import check
-from relax_aot.ir.example import Example, agrees, example_module, shown
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ops import deduce
 from relax_aot.scheduling.targets import all_targets
 from relax_aot.transforms import PIPELINE
+from tests.transforms.examples import agrees, example_module, shown
 
 TARGETS = {target.name: target for target in all_targets()}
 Run = Callable[[ModuleType, Module, Example], tuple[Module, str]]
