@@ -6,7 +6,7 @@ the opposite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -25,7 +25,7 @@ from relax_aot.ir.dim_expr import (
     Value,
     atom_dim,
     atom_parts,
-    constant_dim,
+    linear,
     quotient,
     substitute_atom,
 )
@@ -61,11 +61,8 @@ class Bounds:
         return dict(self.ranges)
 
     @cached_property
-    def _cache(self) -> dict[Dim, tuple[int, int]]:
-        return {}
-
-    @cached_property
-    def _cases(self) -> dict[tuple[Dim, bool], bool]:
+    def _cache(self) -> dict[Any, Any]:
+        """Intervals by size, and what holds by relation and size."""
         return {}
 
     @cached_property
@@ -177,12 +174,10 @@ def interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
         return dim.constant, dim.constant
     while (before := bounds._before) and before[0] not in dim.symbols:
         bounds = before[1]
-    cached = bounds._cache.get(dim)
+    cached: tuple[int, int] | None = bounds._cache.get(dim)
     if cached is None:
-        cached = (
-            _related(dim, bounds) if bounds.facts or bounds.equalities else _interval(dim, bounds)
-        )
-        bounds._cache[dim] = cached
+        found = _related if bounds.facts or bounds.equalities else _interval
+        cached = bounds._cache[dim] = found(dim, bounds)
     return cached
 
 
@@ -217,14 +212,10 @@ def _inside(bounds: Bounds) -> Bounds:
 def _narrowed(fact: Dim, name: str, box: Bounds) -> tuple[int, int]:
     """What `fact >= 0` leaves of a symbol that occurs in it once, by itself."""
     low, high = box.range(name)
-    coefficient, rest = 0, constant_dim(0)
-    for c, monomial in fact.terms:
-        if monomial == ((name, 1),):
-            coefficient = c
-        else:
-            rest = rest + Dim(((c, monomial),))
-    if coefficient == 0 or name in rest.symbols:
+    split = linear(fact, name)
+    if split is None:
         return low, high
+    coefficient, rest = split
     most = _interval(rest, box)[1]
     if coefficient > 0:  # the symbol is at least -most / coefficient
         return max(low, -(most // coefficient)), high
@@ -276,13 +267,9 @@ def _least_and_most(dim: Dim, names: list[str], ranges: list[tuple[int, int]]) -
 
 def _trivial(dim: Dim) -> bool:
     """Natural interval arithmetic is exact: each symbol occurs once, in no atom."""
-    seen: set[Atom] = set()
-    for _, monomial in dim.terms:
-        for atom, power in monomial:
-            if not isinstance(atom, str) or atom in seen or power > 1:
-                return False
-            seen.add(atom)
-    return True
+    factors = [factor for _, monomial in dim.terms for factor in monomial]
+    names = {atom for atom, power in factors if isinstance(atom, str) and power == 1}
+    return len(names) == len(factors)
 
 
 def direction(dim: Dim, name: str, bounds: Bounds) -> int:
@@ -336,8 +323,6 @@ def _natural(dim: Dim, bounds: Bounds) -> tuple[int, int]:
             for _ in range(power):
                 corners = [x * y for x in term for y in base]
                 term = (min(corners), max(corners))
-            if power % 2 == 0 and base[0] < 0 < base[1]:
-                pass  # still sound, only wider
         low, high = low + term[0], high + term[1]
     return low, high
 
@@ -347,7 +332,7 @@ def atom_interval(atom: Atom, bounds: Bounds) -> tuple[int, int]:
         case str():
             return bounds.range(atom)
         case FloorDiv():
-            a, b = interval(atom.numerator, bounds), interval(atom.denominator, bounds)
+            a, b = (interval(part, bounds) for part in atom_parts(atom))
             if b[0] <= 0 <= b[1]:
                 widest = max(abs(a[0]), abs(a[1]))
                 return -widest - 1, widest + 1
@@ -361,25 +346,23 @@ def atom_interval(atom: Atom, bounds: Bounds) -> tuple[int, int]:
             if a[0] >= 0:
                 return (0 if a[1] >= b[0] else a[0]), min(a[1], b[1] - 1)
             return 0, b[1] - 1
-        case Min():
-            parts = [interval(a, bounds) for a in atom.args]
-            return min(p[0] for p in parts), min(p[1] for p in parts)
-        case Max():
-            parts = [interval(a, bounds) for a in atom.args]
-            return max(p[0] for p in parts), max(p[1] for p in parts)
+        case Min() | Max():
+            best = min if isinstance(atom, Min) else max
+            lows, highs = zip(*(interval(arg, bounds) for arg in atom.args), strict=True)
+            return best(lows), best(highs)
 
 
 def prove_le(a: Value, b: Value, bounds: Bounds) -> bool:
     """a <= b for all values in bounds, however highs are raised; False: "not proven"."""
-    return _nonnegative(Dim.of(b) - a, bounds.open)
+    return _holds("<=", Dim.of(b) - a, bounds.open)
 
 
 def prove_lt(a: Value, b: Value, bounds: Bounds) -> bool:
-    return _nonnegative(Dim.of(b) - a - 1, bounds.open)
+    return _holds("<=", Dim.of(b) - a - 1, bounds.open)
 
 
 def prove_eq(a: Value, b: Value, bounds: Bounds) -> bool:
-    return _zero(Dim.of(b) - a, bounds.open)
+    return _holds("==", Dim.of(b) - a, bounds.open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,66 +388,45 @@ def prove(left: Value, relation: str, right: Value, bounds: Bounds) -> Proof:
     """`left == right`, `left <= right` or `left < right`, for these highs if it does not follow
     for raised ones."""
     a, b = Dim.of(left) + (relation == "<"), Dim.of(right)
-    holds = _zero if relation == "==" else _nonnegative
-    if holds(b - a, bounds.open):
+    relation = "==" if relation == "==" else "<="
+    if _holds(relation, b - a, bounds.open):
         return Proof(True)
-    if not bounds.raisable or not holds(b - a, bounds.closed):
+    if not bounds.raisable or not _holds(relation, b - a, bounds.closed):
         return Proof(False)
-    return Proof(True, (("==" if relation == "==" else "<=", a, b),))
+    return Proof(True, ((relation, a, b),))
 
 
-def _zero(apart: Dim, bounds: Bounds) -> bool:
-    if apart == 0:
-        return True
+def _holds(relation: str, apart: Dim, bounds: Bounds) -> bool:
+    """`apart` is 0, or it is 0 or more: as it stands, or for each remainder that divisors leave
+    of the symbols. With `n = 4*q + r`, what divides n by 4 or 2 has no division left."""
+    if apart.is_constant:
+        return apart.constant == 0 if relation == "==" else apart.constant >= 0
     if not all(name in bounds for name in apart.symbols):
         return False
-    if interval(apart, bounds) == (0, 0):
+    low, high = interval(apart, bounds)
+    if low == high == 0 or (low >= 0 and relation != "=="):
         return True
     if bounds.equalities:
         apart = apart.substitute(bounds.spelling)
-    return _in_cases(apart, bounds, _plainly_zero)
+    key = (relation, apart)
+    if key not in bounds._cache:
+        plainly = _plainly(relation, apart, bounds)
+        bounds._cache[key] = plainly or _case_by_case(relation, apart, bounds)
+    return bool(bounds._cache[key])
 
 
-def _plainly_zero(apart: Dim, bounds: Bounds) -> bool:
-    if apart == 0 or interval(apart, bounds) == (0, 0):
-        return True
-    return _plainly_nonnegative(apart, bounds) and _plainly_nonnegative(-apart, bounds)
-
-
-def _nonnegative(dim: Dim, bounds: Bounds) -> bool:
-    if dim.is_constant:
-        return dim.constant >= 0
-    if not all(name in bounds for name in dim.symbols):
-        return False
-    if interval(dim, bounds)[0] >= 0:
-        return True
-    if bounds.equalities:
-        dim = dim.substitute(bounds.spelling)
-    return _in_cases(dim, bounds, _plainly_nonnegative)
-
-
-def _plainly_nonnegative(dim: Dim, bounds: Bounds) -> bool:
-    if interval(dim, bounds)[0] >= 0 or _divided(dim, bounds.inside):
+def _plainly(relation: str, apart: Dim, bounds: Bounds) -> bool:
+    low, high = interval(apart, bounds)
+    if relation == "==":
+        both = low == high == 0 or _plainly("<=", apart, bounds)
+        return both and (low == high == 0 or _plainly("<=", -apart, bounds))
+    if low >= 0 or _divided(apart, bounds.inside):
         return True
     facts = bounds.all_facts
-    return bool(facts) and _implied(dim, facts, bounds.inside, steps=3)
+    return bool(facts) and _implied(apart, facts, bounds.inside, steps=3)
 
 
-Rule = Callable[[Dim, Bounds], bool]
-
-
-def _in_cases(dim: Dim, bounds: Bounds, proof: Rule) -> bool:
-    """A proof as it stands, or one for each remainder that divisors leave of the symbols:
-    with `n = 4*q + r`, what divides n by 4 or 2 has no division left."""
-    if proof(dim, bounds):
-        return True
-    key = (dim, proof is _plainly_zero)
-    if key not in bounds._cases:
-        bounds._cases[key] = _case_by_case(dim, bounds, proof)
-    return bounds._cases[key]
-
-
-def _case_by_case(dim: Dim, bounds: Bounds, proof: Rule) -> bool:
+def _case_by_case(relation: str, dim: Dim, bounds: Bounds) -> bool:
     names, period = _divided_symbols(dim)
     if not names or period == 1 or period ** len(names) > CASES:
         return False
@@ -482,7 +444,7 @@ def _case_by_case(dim: Dim, bounds: Bounds, proof: Rule) -> bool:
         else:
             facts = tuple(fact.substitute(parts) for fact in bounds.all_facts)
             inner = replace(inner, facts=facts, equalities=())
-            if not proof(dim.substitute(parts), inner):
+            if not _plainly(relation, dim.substitute(parts), inner):
                 return False
     return True
 

@@ -8,10 +8,11 @@ normal form sees; what it does not see is asked with `prove_eq`. There is no `<`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeAlias
+from operator import floordiv, mod
+from typing import Any, TypeAlias
 
 from relax_aot.ir.lexer import quoted
 from relax_aot.ir.parameters import Parameter
@@ -177,13 +178,7 @@ class Dim:
         return total
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        total = 0
-        for c, monomial in self.terms:
-            term = c
-            for atom, power in monomial:
-                term *= _evaluate_atom(atom, values) ** power
-            total += term
-        return total
+        return int(evaluated(self, values, PLAIN))
 
     def __str__(self) -> str:
         return self.text
@@ -279,6 +274,14 @@ def quotient(left: Monomial, right: Monomial) -> Monomial | None:
     if any(power < 0 for power in powers.values()):
         return None
     return tuple((atom, power) for atom, power in powers.items() if power)
+
+
+def linear(dim: Dim, symbol: str) -> tuple[int, Dim] | None:
+    """(c, rest) where `dim` is `c * symbol + rest`, c is not 0 and the rest is without it."""
+    terms = {monomial: c for c, monomial in dim.terms}
+    coefficient = terms.pop(((symbol, 1),), 0)
+    rest = _normal(terms)
+    return None if coefficient == 0 or symbol in rest.symbols else (coefficient, rest)
 
 
 def atom_dim(atom: Atom) -> Dim:
@@ -402,32 +405,37 @@ def _fold(kind: type[Min] | type[Max], dims: Iterable[Value]) -> Dim:
     return atom_dim(kind(tuple(sorted(set(kept), key=str))))
 
 
+MAKE: Mapping[type, Callable[..., Dim]] = {
+    FloorDiv: floordiv, Mod: mod, Min: dim_min, Max: dim_max,
+}  # fmt: skip
+"""What makes the size of an atom from its parts."""
+PLAIN: Mapping[type, Callable[..., Any]] = {FloorDiv: floordiv, Mod: mod, Min: min, Max: max}
+"""What computes an atom of numbers."""
+
+
 def substitute_atom(atom: Atom, values: Mapping[str, Value]) -> Dim:
-    match atom:
-        case str():
-            return Dim.of(values[atom]) if atom in values else atom_dim(atom)
-        case FloorDiv():
-            return atom.numerator.substitute(values) // atom.denominator.substitute(values)
-        case Mod():
-            return atom.numerator.substitute(values) % atom.denominator.substitute(values)
-        case Min():
-            return dim_min(*(a.substitute(values) for a in atom.args))
-        case Max():
-            return dim_max(*(a.substitute(values) for a in atom.args))
+    if isinstance(atom, str):
+        return Dim.of(values[atom]) if atom in values else atom_dim(atom)
+    return MAKE[type(atom)](*(part.substitute(values) for part in atom_parts(atom)))
 
 
-def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
-    match atom:
-        case str():
-            return values[atom]
-        case FloorDiv():
-            return atom.numerator.evaluate(values) // atom.denominator.evaluate(values)
-        case Mod():
-            return atom.numerator.evaluate(values) % atom.denominator.evaluate(values)
-        case Min():
-            return min(a.evaluate(values) for a in atom.args)
-        case Max():
-            return max(a.evaluate(values) for a in atom.args)
+def evaluated(
+    dim: Dim, values: Mapping[str, Any], functions: Mapping[type, Callable[..., Any]]
+) -> Any:
+    """The value of a size, with `functions` in the place of atoms."""
+    total: Any = 0
+    for c, monomial in dim.terms:
+        term: Any = c
+        for atom, power in monomial:
+            if isinstance(atom, str):
+                base = values[atom]
+            else:
+                parts = (evaluated(part, values, functions) for part in atom_parts(atom))
+                base = functions[type(atom)](*parts)
+            for _ in range(power):
+                term = term * base
+        total = total + term
+    return total
 
 
 # Text

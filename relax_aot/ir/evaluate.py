@@ -8,34 +8,15 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.ir.dim_expr import Atom, Dim, FloorDiv, Max, Min, Mod
+from relax_aot.ir.dim_expr import PLAIN, Atom, Dim, FloorDiv, Max, Min, Mod, atom_parts, evaluated
 
 
 def evaluate_all(dim: Dim, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
     """`Dim.evaluate` for many values of the symbols at once."""
-    total = np.zeros((), np.int64)
-    for c, monomial in dim.terms:
-        term = np.asarray(c, np.int64)
-        for atom, power in monomial:
-            base = _evaluate_atom_at_all(atom, values)
-            for _ in range(power):
-                term = term * base
-        total = total + term
-    return total
-
-
-def _evaluate_atom_at_all(atom: Atom, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    match atom:
-        case str():
-            return values[atom]
-        case FloorDiv():
-            return evaluate_all(atom.numerator, values) // evaluate_all(atom.denominator, values)
-        case Mod():
-            return evaluate_all(atom.numerator, values) % evaluate_all(atom.denominator, values)
-        case Min():
-            return reduce(np.minimum, (evaluate_all(a, values) for a in atom.args))
-        case Max():
-            return reduce(np.maximum, (evaluate_all(a, values) for a in atom.args))
+    least, most = np.minimum, np.maximum
+    functions = dict(PLAIN)
+    functions[Min], functions[Max] = (lambda *a: reduce(least, a)), (lambda *a: reduce(most, a))
+    return np.asarray(evaluated(dim, values, functions), np.int64)
 
 
 def magnitude(dim: Dim, greatest: Mapping[str, int]) -> int:
@@ -51,10 +32,7 @@ def magnitude(dim: Dim, greatest: Mapping[str, int]) -> int:
 
 
 def _atom_magnitude(atom: Atom, greatest: Mapping[str, int]) -> int:
-    match atom:
-        case str():
-            return greatest[atom]
-        case FloorDiv() | Mod():
-            return 2 * (magnitude(atom.numerator, greatest) + magnitude(atom.denominator, greatest))
-        case Min() | Max():
-            return max(magnitude(arg, greatest) for arg in atom.args)
+    if isinstance(atom, str):
+        return greatest[atom]
+    parts = [magnitude(part, greatest) for part in atom_parts(atom)]
+    return 2 * sum(parts) if isinstance(atom, FloorDiv | Mod) else max(parts)

@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 )
 
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 class TextError(RelaxAotError):
@@ -152,9 +152,9 @@ class Cursor:
             self.fail(f"{what} ({', '.join(words)})")
         return self.advance().text
 
-    def listed(self, closing: str, item: Callable[[], Item]) -> tuple[Item, ...]:
+    def listed(self, closing: str, item: Callable[[], _Item]) -> tuple[_Item, ...]:
         """Items and commas up to the closing mark; the opening one is taken already."""
-        items: list[Item] = []
+        items: list[_Item] = []
         while not self.take(closing):
             if items:
                 self.expect(",")

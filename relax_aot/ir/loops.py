@@ -378,9 +378,8 @@ def call_micro(kernel: MicroKernel, **arguments: Load | Dim | int) -> Micro:
 
 
 Stmt = For | Store | Declare | Assign | Let | Bind | If | Reserve | Multiply | Micro
-Node = Expr | Stmt
 Fields = Mapping[type[Any], tuple[str, ...]]
-Some = TypeVar("Some", bound=Node)
+_Node = TypeVar("_Node", bound=Expr | Stmt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +419,7 @@ DIMS: Fields = {
 }  # fmt: skip
 
 
-def held(node: Node, fields: Fields) -> Iterator[Any]:
+def held(node: Expr | Stmt, fields: Fields) -> Iterator[Any]:
     """What these fields of a node hold, one by one."""
     names = fields.get(type(node), ())
     ahead = [getattr(node, name) for name in reversed(names)]
@@ -432,7 +431,7 @@ def held(node: Node, fields: Fields) -> Iterator[Any]:
             yield value
 
 
-def mapped(node: Some, fields: Fields, rule: Callable[[Any], Any]) -> Some:
+def mapped(node: _Node, fields: Fields, rule: Callable[[Any], Any]) -> _Node:
     """The node with `rule` applied to what these fields hold; itself where nothing changes."""
     changed = {}
     for name in fields.get(type(node), ()):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from relax_aot.ir.dim_text import dim, integer
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.lexer import Cursor
+from relax_aot.ir.loops import Number
 from relax_aot.ir.types import (
     Annotation,
     CoarseType,
@@ -22,8 +23,6 @@ from relax_aot.ir.types import (
     TupleType,
 )
 
-Number = int | float | bool
-Array = NDArray[np.generic]
 DTYPES = {dtype.value: dtype for dtype in DType}
 WORDS = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 
@@ -89,7 +88,7 @@ def at_number(cursor: Cursor) -> bool:
     return token.kind == "number" or (token.kind == "name" and token.text in WORDS)
 
 
-def inline_data(cursor: Cursor, type_: TensorType) -> Array | None:
+def inline_data(cursor: Cursor, type_: TensorType) -> NDArray[np.generic] | None:
     """`[1.0, 2.0]` (all elements, row-major) or `splat 0.0`; None where neither stands here."""
     shape = [size.constant for size in type_.shape]
     if cursor.take_word("splat"):
@@ -120,7 +119,7 @@ def _element(cursor: Cursor, kind: DType) -> Number:
     return value
 
 
-def _array(cursor: Cursor, values: Sequence[Number], kind: DType) -> Array:
+def _array(cursor: Cursor, values: Sequence[Number], kind: DType) -> NDArray[np.generic]:
     try:
         with np.errstate(all="ignore"):
             return array_of(values, kind)
@@ -132,13 +131,13 @@ def _is_whole(kind: DType) -> bool:
     return kind.is_int or kind.is_stored_int
 
 
-def array_of(values: Sequence[Number], kind: DType) -> Array:
+def array_of(values: Sequence[Number], kind: DType) -> NDArray[np.generic]:
     """The array that a list of numbers in text means."""
     exact = kind is DType.BOOL or kind.is_int
     return np.array(values, kind.numpy if exact else np.float64).astype(kind.numpy)
 
 
-def numbers_of(array: Array, kind: DType) -> list[Number]:
+def numbers_of(array: NDArray[np.generic], kind: DType) -> list[Number]:
     """The elements as Python's numbers, row-major."""
     read: type[Number] = bool if kind is DType.BOOL else int if _is_whole(kind) else float
     return [read(value) for value in array.reshape(-1)]

@@ -15,6 +15,7 @@ from relax_aot.ir.dim_expr import (
     constant_dim,
     dim_max,
     dim_min,
+    linear,
     quotient,
 )
 
@@ -96,14 +97,10 @@ def _useful(args: tuple[Dim, ...], bounds: Bounds, *, keep_least: bool) -> list[
 
 def solve_for(dim: Dim, symbol: str, value: Dim) -> tuple[Dim, Dim] | None:
     """`dim == value` for one symbol: (solution, expression that must be 0), or None."""
-    coefficient, rest = 0, constant_dim(0)
-    for c, monomial in dim.terms:
-        if monomial == ((symbol, 1),):
-            coefficient = c
-        else:
-            rest = rest + Dim(((c, monomial),))
-    if coefficient == 0 or symbol in rest.symbols:
+    split = linear(dim, symbol)
+    if split is None:
         return None
+    coefficient, rest = split
     target = value - rest
     if coefficient < 0:
         target, coefficient = -target, -coefficient

@@ -16,9 +16,6 @@ from relax_aot.ir.bounds import Bounds, Relation, interval
 from relax_aot.ir.dim_expr import Dim, Monomial, constant_dim
 from relax_aot.ir.simplify import solve_for
 
-Sizes = dict[str, int]
-Ranges = Mapping[str, tuple[int, int]]
-
 BOXES = 20_000
 """So many boxes of sizes are searched for one component before the search gives up."""
 
@@ -27,11 +24,11 @@ BOXES = 20_000
 class Solved:
     """What is known of the symbols, and why the others are not."""
 
-    sizes: Sizes
+    sizes: dict[str, int]
     """Symbols that have the same value in every solution."""
     ambiguous: tuple[str, ...] = ()
     """Symbols that differ between two solutions, or whose search was given up."""
-    examples: tuple[Sizes, ...] = ()
+    examples: tuple[dict[str, int], ...] = ()
     """Two solutions that differ in the ambiguous symbols, unless a search was given up."""
     impossible: tuple[str, ...] = ()
     """Symbols that no values within their bounds satisfy."""
@@ -44,11 +41,11 @@ class _GivenUp(Exception):
 def solve(
     equations: Sequence[tuple[Dim, int]],
     relations: Sequence[Relation],
-    ranges: Ranges,
+    ranges: Mapping[str, tuple[int, int]],
     given: Mapping[str, int],
 ) -> Solved:
     """The symbols of `ranges` that satisfy `equations` (an expression and its value each) and
-    `relations`. Sizes in `given` are taken as they are. An equation that the known symbols
+    `relations`. dict[str, int] in `given` are taken as they are. An equation that the known symbols
     contradict is not reported: the caller evaluates its shapes."""
     zeros = [dim - value for dim, value in equations]
     zeros += [left - right for relation, left, right in relations if relation == "=="]
@@ -62,7 +59,7 @@ def solve(
     unknown = {name: ends for name, ends in ranges.items() if name not in known}
     ambiguous: list[str] = []
     impossible: list[str] = []
-    examples: tuple[Sizes, Sizes] | None = ({}, {})
+    examples: tuple[dict[str, int], dict[str, int]] | None = ({}, {})
     for names in _components(unknown, [*zeros, *positive]):
         box = {name: unknown[name] for name in names}
         try:
@@ -89,7 +86,7 @@ def _about(dims: Iterable[Dim], names: Sequence[str]) -> list[Dim]:
     return [dim for dim in dims if not dim.symbols.isdisjoint(names)]
 
 
-def _components(unknown: Ranges, dims: Sequence[Dim]) -> list[list[str]]:
+def _components(unknown: Mapping[str, tuple[int, int]], dims: Sequence[Dim]) -> list[list[str]]:
     """Symbols that stand together in an expression, in the order of `unknown`."""
     groups = [[name] for name in unknown]
     for dim in dims:
@@ -103,7 +100,7 @@ def _components(unknown: Ranges, dims: Sequence[Dim]) -> list[list[str]]:
 # Equations that determine a symbol without its bounds
 
 
-def _eliminate(zeros: Sequence[Dim], known: Sizes) -> list[Dim]:
+def _eliminate(zeros: Sequence[Dim], known: dict[str, int]) -> list[Dim]:
     """Adds to `known` what the equations determine; the rest of them, with that put in."""
     while True:
         zeros = _one_unknown_each(zeros, known)
@@ -113,7 +110,7 @@ def _eliminate(zeros: Sequence[Dim], known: Sizes) -> list[Dim]:
         known |= found
 
 
-def _one_unknown_each(zeros: Sequence[Dim], known: Sizes) -> list[Dim]:
+def _one_unknown_each(zeros: Sequence[Dim], known: dict[str, int]) -> list[Dim]:
     rest = [dim.substitute(known) for dim in zeros]
     never = False
     position = 0
@@ -134,7 +131,7 @@ def _one_unknown_each(zeros: Sequence[Dim], known: Sizes) -> list[Dim]:
     return [dim for dim in rest if dim != 0] + [constant_dim(1)] * never
 
 
-def _together(zeros: Sequence[Dim]) -> Sizes:
+def _together(zeros: Sequence[Dim]) -> dict[str, int]:
     """Symbols that Gaussian elimination leaves alone in a row; every other monomial, such as a
     product, is an unknown like any other."""
     monomials = dict.fromkeys(m for dim in zeros for _, m in dim.terms if m)
@@ -145,7 +142,7 @@ def _together(zeros: Sequence[Dim]) -> Sizes:
     for dim in zeros:
         table = {monomial: Fraction(c) for c, monomial in dim.terms}
         rows.append([table.get(column, Fraction(0)) for column in [*columns, ()]])
-    found: Sizes = {}
+    found: dict[str, int] = {}
     for row in _reduced(rows, len(columns)):
         places = [place for place, value in enumerate(row[:-1]) if value]
         symbol = _symbol_of(columns[places[0]]) if len(places) == 1 else None
@@ -186,9 +183,11 @@ def _reduced(rows: list[list[Fraction]], columns: int) -> list[list[Fraction]]:
 # Search within bounds
 
 
-def _two_solutions(zeros: Sequence[Dim], positive: Sequence[Dim], box: Ranges) -> list[Sizes]:
+def _two_solutions(
+    zeros: Sequence[Dim], positive: Sequence[Dim], box: Mapping[str, tuple[int, int]]
+) -> list[dict[str, int]]:
     """At most two solutions: the first is alone only if there is no other."""
-    found: list[Sizes] = []
+    found: list[dict[str, int]] = []
     for sizes in _solutions(zeros, positive, box):
         found.append(sizes)
         if len(found) == 2:
@@ -196,7 +195,9 @@ def _two_solutions(zeros: Sequence[Dim], positive: Sequence[Dim], box: Ranges) -
     return found
 
 
-def _solutions(zeros: Sequence[Dim], positive: Sequence[Dim], start: Ranges) -> Iterator[Sizes]:
+def _solutions(
+    zeros: Sequence[Dim], positive: Sequence[Dim], start: Mapping[str, tuple[int, int]]
+) -> Iterator[dict[str, int]]:
     boxes: list[tuple[list[Dim], list[Dim], dict[str, tuple[int, int]]]]
     boxes = [(list(zeros), list(positive), dict(start))]
     for _ in range(BOXES):
@@ -226,7 +227,9 @@ def _solutions(zeros: Sequence[Dim], positive: Sequence[Dim], start: Ranges) -> 
     raise _GivenUp
 
 
-def _excluded(zeros: Sequence[Dim], positive: Sequence[Dim], box: Ranges) -> bool:
+def _excluded(
+    zeros: Sequence[Dim], positive: Sequence[Dim], box: Mapping[str, tuple[int, int]]
+) -> bool:
     bounds = Bounds.of(box)
     for dim in zeros:
         low, high = _interval(dim, bounds)
@@ -242,7 +245,7 @@ def _interval(dim: Dim, bounds: Bounds) -> tuple[float, float]:
         return float("-inf"), float("inf")
 
 
-def _satisfied(zeros: Sequence[Dim], positive: Sequence[Dim], sizes: Sizes) -> bool:
+def _satisfied(zeros: Sequence[Dim], positive: Sequence[Dim], sizes: dict[str, int]) -> bool:
     try:
         return all(dim.evaluate(sizes) == 0 for dim in zeros) and all(
             dim.evaluate(sizes) >= 0 for dim in positive

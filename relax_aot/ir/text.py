@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """Of the text form; texts without a version line are of version 1."""
-INLINE_ELEMENTS = 8
-STATEMENTS = ("for", "if", "local", "let", "bind", "clamped", "reserve", "multiply")
 
 
 def to_text(module: Module) -> str:
@@ -91,7 +89,7 @@ def _data(constant: Constant) -> str:
     data, dtype = constant.data, constant.type.dtype
     if constant.absent:
         return f"sha256:{constant.absent}"
-    if data.size <= INLINE_ELEMENTS:
+    if data.size <= 8:
         values = numbers_of(data, dtype)
         if array_of(values, dtype).tobytes() == data.tobytes():
             return f"[{', '.join(map(number_text, values))}]"
@@ -245,7 +243,8 @@ def expr_text(expr: Expr) -> str:
 
 
 def _local(local: Local) -> str:
-    reserved = local.name in STATEMENTS or local.name in WORDS
+    statements = ("for", "if", "local", "let", "bind", "clamped", "reserve", "multiply")
+    reserved = local.name in statements or local.name in WORDS
     return f"`{local.name}`" if reserved else quoted(local.name)
 
 

@@ -6,12 +6,8 @@ from collections.abc import Iterable
 
 from relax_aot.ir.dims import Dim, solve_for
 
-Pair = tuple[Dim, Dim]
-UNKNOWN = "\0"
-"""Stands for the symbol in question, which the caller's sizes cannot contain."""
 
-
-def solve(pairs: Iterable[Pair], known: dict[str, Dim]) -> None:
+def solve(pairs: Iterable[tuple[Dim, Dim]], known: dict[str, Dim]) -> None:
     """Add to `known` what follows from `pattern == actual`. Symbols of patterns are those of
     the signature, symbols of actual sizes those of the caller, also where they share names.
 
@@ -25,8 +21,9 @@ def solve(pairs: Iterable[Pair], known: dict[str, Dim]) -> None:
             unknown = pattern.symbols - known.keys()
             if len(unknown) == 1:
                 (symbol,) = unknown
-                shown = pattern.substitute({**known, symbol: Dim.of(UNKNOWN)})
-                solution = solve_for(shown, UNKNOWN, actual)
+                # The caller's sizes cannot contain this name.
+                shown = pattern.substitute({**known, symbol: Dim.of("\0")})
+                solution = solve_for(shown, "\0", actual)
                 if solution is not None:
                     known[symbol] = solution[0]
         if len(known) == before:

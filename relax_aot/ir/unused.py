@@ -119,9 +119,8 @@ def _buffers(stmt: Stmt) -> Iterator[str]:
 
 # A definition is the number of the statement that makes a name, in the order of a walk, so that
 # names which are used again in another block stay apart. Scratch has its name in its place.
-Definition = int | str
 _LOCAL, _INDEX, _BUFFER = "local", "index", "buffer"
-Scope = Mapping[tuple[str, str], Definition]
+Scope = Mapping[tuple[str, str], int | str]
 
 
 def _defined(stmt: Stmt) -> tuple[str, str] | None:
@@ -137,7 +136,7 @@ def _defined(stmt: Stmt) -> tuple[str, str] | None:
             return None
 
 
-def _made(stmt: Stmt, scope: Scope) -> Definition | None:
+def _made(stmt: Stmt, scope: Scope) -> int | str | None:
     """The definition whose value or memory a statement sets; None for what stays in any case:
     memory that is not the kernel's own is a result."""
     match stmt:
@@ -172,7 +171,7 @@ def _inside(loop: For, scope: Scope) -> Scope:
     return {key: made for key, made in scope.items() if key != (_INDEX, loop.variable)}
 
 
-def _names(stmt: Stmt, scope: Scope) -> frozenset[Definition]:
+def _names(stmt: Stmt, scope: Scope) -> frozenset[int | str]:
     """The definitions that a statement itself reads."""
     keys = {(_INDEX, symbol) for dim in index_dims(stmt) for symbol in dim.symbols}
     for expr in expressions(stmt):
@@ -189,10 +188,10 @@ def _names(stmt: Stmt, scope: Scope) -> frozenset[Definition]:
 class _Needs(_Walk):
     """What results need, and what each definition needs once it is needed."""
 
-    roots: set[Definition] = field(default_factory=set)
-    edges: dict[Definition, set[Definition]] = field(default_factory=dict)
+    roots: set[int | str] = field(default_factory=set)
+    edges: dict[int | str, set[int | str]] = field(default_factory=dict)
 
-    def body(self, body: tuple[Stmt, ...], scope: Scope, around: frozenset[Definition]) -> None:
+    def body(self, body: tuple[Stmt, ...], scope: Scope, around: frozenset[int | str]) -> None:
         """`around`: what decides whether the statements are reached."""
         for stmt in body:
             needed = _names(stmt, scope) | around
@@ -209,10 +208,10 @@ class _Needs(_Walk):
                 self.edges.setdefault(made, set()).update(needed)
 
 
-def _live(body: tuple[Stmt, ...], scratch: Iterable[str]) -> frozenset[Definition]:
+def _live(body: tuple[Stmt, ...], scratch: Iterable[str]) -> frozenset[int | str]:
     needs = _Needs()
     needs.body(body, _outermost(scratch), frozenset())
-    live: set[Definition] = set()
+    live: set[int | str] = set()
     ahead = [*needs.roots]
     while ahead:
         made = ahead.pop()
@@ -230,7 +229,7 @@ def _outermost(scratch: Iterable[str]) -> Scope:
 class _Sweep(_Walk):
     """Rebuilds a body without definitions that are not live."""
 
-    live: frozenset[Definition] = frozenset()
+    live: frozenset[int | str] = frozenset()
 
     def body(self, body: tuple[Stmt, ...], scope: Scope) -> tuple[Stmt, ...]:
         kept: list[Stmt] = []
