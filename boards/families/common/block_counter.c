@@ -1,11 +1,11 @@
 /*
- * block_counter.c - counts the instructions of one function, with all that it calls, for
- * every time it is called, as a hook of the emulator Unicorn on the blocks that it runs.
+ * block_counter.c - a Unicorn hook on basic blocks that counts the instructions of each call of
+ * one function, including its callees.
  *
- * Counts what instruction_counter.c counts under QEMU: from the block at `start` to the first
- * block inside `stop`, by block, so that an instruction that a Thumb IT block skips counts as
- * run. All memory is the caller's, and nothing of a C library is used, so that any compiler of
- * this machine will do. relax_aot/emulation/unicorn_machine.py is the other end.
+ * The counts equal those of instruction_counter.c under QEMU: from the block at `start` to the
+ * first block inside `stop`, by block, so an instruction that a Thumb IT block skips is counted.
+ * The caller provides all memory, and no C library is used, so any host compiler works.
+ * relax_aot/emulation/unicorn_machine.py uses it.
  */
 #include <stdint.h>
 
@@ -24,8 +24,8 @@ struct counter {
     uint64_t code_bytes;
     const uint8_t *code; /* what is loaded at `code_start` */
     struct block *blocks;
-    uint64_t block_mask; /* the number of entries, a power of two, less one */
-    uint64_t lost;       /* blocks that found no entry: counts are then not given */
+    uint64_t block_mask; /* the number of entries, a power of two, minus one */
+    uint64_t lost;       /* blocks without a free entry: counts are then invalid */
     uint64_t total;
     uint64_t counting;
     void (*finished)(void); /* called when control is back in the caller */
@@ -51,8 +51,7 @@ static uint32_t thumb_instructions(const struct counter *counter, uint64_t addre
 static struct block *block_of(struct counter *counter, uint64_t address, uint32_t bytes)
 {
     for (uint64_t step = 0; step <= counter->block_mask; step++) {
-        struct block *const block =
-            &counter->blocks[(address / 2u + step) & counter->block_mask];
+        struct block *const block = &counter->blocks[(address / 2u + step) & counter->block_mask];
 
         if (block->bytes == 0u) {
             block->address = address;

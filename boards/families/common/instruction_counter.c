@@ -1,19 +1,18 @@
 /*
- * instruction_counter.c - a QEMU TCG plugin that counts the instructions of one function,
- * with all that it calls, for every time it is called.
+ * instruction_counter.c - a QEMU TCG plugin that counts the instructions of each call of one
+ * function, including its callees.
  *
  * Counting starts where the block at `start` runs and stops at the first block inside
- * `stop`, the address range of the caller. So the caller's own instructions are not counted
- * and nothing needs to be subtracted. Counts are by block: an instruction that a Thumb IT
- * block skips counts as run.
+ * `stop`, the address range of the caller. The caller's own instructions are therefore not
+ * counted. Counts are by block: an instruction that a Thumb IT block skips is counted.
  *
  *     -plugin counter.so,out=FILE,start=0x...,stop=0x...-0x...,blocks=0|1
  *
- * FILE gets a line `call COUNT` for each call, with blocks=1 preceded by a line
- * `block PC COUNT` for each block that ran in it.
+ * FILE gets a line `call COUNT` for each call. With blocks=1, a line `block PC COUNT` for each
+ * executed block precedes it.
  *
- * Distributions do not package QEMU's plugin header, so the few entry points that are
- * needed are declared here. They are the same in plugin interfaces 1 to 4.
+ * Distributions do not package QEMU's plugin header, so this file declares the required
+ * functions. They are equal in plugin interfaces 1 to 4.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -46,7 +45,7 @@ EXPORTED int qemu_plugin_version = PLUGIN_INTERFACE;
 EXPORTED int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int count,
                                  char **arguments);
 
-/* A block may be translated more than once: it is known by address and length. */
+/* A block may be translated more than once; address and length identify it. */
 struct block {
     uint64_t address;
     uint64_t length;

@@ -1,11 +1,10 @@
 /*
- * raot_harness.c - runs one model on the calls of a request file and writes what happened.
+ * raot_harness.c - runs a model on the calls of a request file and writes the responses.
  *
- * Calls are read, run and answered one at a time, so memory need is that of one call. All
- * files are little-endian words; relax_aot/emulation/harness.py is the other end.
+ * Calls are read, run and answered one at a time, in the memory of one call. All files are
+ * little-endian words; relax_aot/emulation/harness.py writes and reads them.
  *
- * The harness calls nothing of the C library: what the library adds to an image is the
- * model's.
+ * The harness calls no C library, so library functions in an image belong to the model.
  */
 #include <stdint.h>
 
@@ -20,7 +19,7 @@ _Static_assert(RAOT_MODEL_ALIGNMENT <= GUARD_BYTES, "guards keep the alignment o
 
 enum {
     FILL_GUARD = 0xA5,
-    FILL_ARENA = 0x7F, /* as floats these are huge, so a read before a write shows */
+    FILL_ARENA = 0x7F, /* huge as floats, so a read of uninitialized memory is visible */
     FILL_STATE = 0x6E,
     FILL_OUTPUT = 0x5A,
     UNUSED_SIZE = -1
@@ -28,8 +27,8 @@ enum {
 
 enum call_flag {
     CALL_INIT = 1,        /* call init before run */
-    CALL_ARENA_GIVEN = 2, /* the arena is `arena_bytes` long */
-    CALL_ARENA_NEED = 4   /* the arena is what arena_need says for these dims */
+    CALL_ARENA_GIVEN = 2, /* the arena has `arena_bytes` bytes */
+    CALL_ARENA_NEED = 4   /* the arena has the bytes of arena_need for these dims */
 };
 
 enum broken_bit {
@@ -65,7 +64,7 @@ struct answer {
     uint32_t changed;
 };
 
-/* A function of its own, which the compiler may neither join to its caller nor see through. */
+/* Not inlined and opaque to the compiler. */
 #if defined(__clang__)
 #define KEPT_APART __attribute__((noinline))
 #else
@@ -105,7 +104,7 @@ static int is_filled(const unsigned char *start, size_t bytes, unsigned char val
     return 1;
 }
 
-/* FNV-1a. A change of one byte always shows. */
+/* FNV-1a. It detects every change of one byte. */
 static uint32_t digest(const unsigned char *start, size_t bytes, uint32_t hash)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -169,7 +168,7 @@ static uint32_t state_digest(void)
     return digest(state + GUARD_BYTES, RAOT_MODEL_STATE_BYTES, 2166136261u);
 }
 
-/* The arena ends where the caller says: all that follows is guard. */
+/* All bytes after the requested size of the arena are guard bytes. */
 static void prepare(size_t arena_bytes)
 {
     fill(arena, GUARD_BYTES, FILL_GUARD);
@@ -239,14 +238,14 @@ static uint32_t changed_buffers(size_t arena_bytes)
 }
 
 /*
- * Emulators read the table, and the functions in it, from the image. Link-time optimization removes
- * both where it knows the table, so that the run is called through a pointer that it does not know.
+ * Emulators read the table and its functions from the image. Link-time optimization removes both
+ * if it knows the table, so the run is called through an opaque pointer.
  */
 static const struct raot_model *const volatile the_model = &raot_model;
 
 /*
- * Runs the model on a painted stack. Nothing below this frame is in use while it paints,
- * and the emulator's instruction counter knows this function by its name.
+ * Fills the unused stack with a pattern and runs the model. The instruction counter of the
+ * emulator refers to this function by name.
  */
 KEPT_APART enum raot_status raot_call(volatile uint32_t *limit, uint32_t *stack_bytes)
 {

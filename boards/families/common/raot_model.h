@@ -1,7 +1,7 @@
 /*
- * raot_model.h - one uniform table for every generated model, so that one harness runs them all.
+ * raot_model.h - a uniform table for every generated model, used by the test harness.
  *
- * Made for verification: firmware calls <name>_run directly.
+ * For verification only: firmware calls <name>_run directly.
  */
 #ifndef RAOT_MODEL_H
 #define RAOT_MODEL_H
@@ -15,8 +15,8 @@
 struct raot_buffers {
     void *arena;
     size_t arena_bytes;
-    void *state;         /* null where the model keeps none */
-    const void *weights; /* null where the weights are linked in */
+    void *state;         /* null for a model without state */
+    const void *weights; /* null for linked weights */
 };
 
 struct raot_model {
@@ -28,8 +28,8 @@ struct raot_model {
     int32_t input_count;
     int32_t output_count;
     int32_t result_count;       /* sizes that the model computes */
-    const size_t *input_bytes;  /* greatest sizes, one per input */
-    const size_t *output_bytes; /* greatest sizes, one per output: their capacity in every call */
+    const size_t *input_bytes;  /* maximum sizes, one per input */
+    const size_t *output_bytes; /* maximum sizes, one per output: the capacity in every call */
     size_t (*arena_need)(const int32_t *dims);
     enum raot_status (*init)(const struct raot_buffers *memory, const int32_t *dims); /* or null */
     enum raot_status (*run)(const struct raot_buffers *memory, const int32_t *dims,

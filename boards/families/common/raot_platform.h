@@ -1,21 +1,21 @@
 /*
- * raot_platform.h - what the harness needs from the place where it runs.
+ * raot_platform.h - the platform interface of the harness.
  *
- * A family implements these; its start-up code calls raot_harness on the stack that the
- * model is to use.
+ * Each family implements these functions. Its start-up code calls raot_harness on the stack of
+ * the model.
  */
 #ifndef RAOT_PLATFORM_H
 #define RAOT_PLATFORM_H
 
 #include <stddef.h>
 
-/* How a run ended: the exit code of the emulator. */
+/* The result of a run: the exit code of the emulator. */
 enum raot_exit {
     RAOT_EXIT_DONE = 0,
     RAOT_EXIT_FILES = 96,   /* a file could not be opened, read or written */
     RAOT_EXIT_REQUEST = 97, /* the request does not fit the model */
-    RAOT_EXIT_LIBRARY = 98, /* the C library ended the program: exit or abort */
-    RAOT_EXIT_FAULT = 99    /* a fault; fault.bin says which */
+    RAOT_EXIT_LIBRARY = 98, /* the C library called exit or abort */
+    RAOT_EXIT_FAULT = 99    /* a fault; fault.bin describes it */
 };
 
 #define RAOT_REQUEST_FILE "request.bin"
@@ -28,16 +28,16 @@ enum raot_exit {
 #define RAOT_CORTEX_M_FAULT_MAGIC 0x43464152u
 #define RAOT_LINUX_FAULT_MAGIC 0x4c464152u
 
-/* Read and write exactly `bytes`, or end the program with RAOT_EXIT_FILES. */
+/* Read and write exactly `bytes` bytes, or end the program with RAOT_EXIT_FILES. */
 void raot_read(void *to, size_t bytes);
 void raot_write(const void *from, size_t bytes);
 
 _Noreturn void raot_exit(int code);
 
-/* The lowest address that belongs to the current stack. */
+/* The lowest address of the current stack. */
 void *raot_stack_limit(void);
 
-/* Answers the calls of the request, one after the other. */
+/* Runs the calls of the request in order. */
 void raot_harness(void);
 
 #endif

@@ -9,15 +9,15 @@
 
 enum frame_kind {
     FRAME_START = 'S', /* host: begin a session */
-    FRAME_POLL = 'P',  /* host: say again what you said last */
-    FRAME_GO = 'G',    /* host: the model is the right one */
+    FRAME_POLL = 'P',  /* host: repeat the last frame */
+    FRAME_GO = 'G',    /* host: the model matches */
     FRAME_DATA = 'D',  /* host: bytes of the request */
-    FRAME_ACK = 'A',   /* host: what you said has arrived */
+    FRAME_ACK = 'A',   /* host: the frame was received */
     FRAME_HELLO = 'H', /* board: version and digest of the model's table, its name */
-    FRAME_READ = 'R',  /* board: wants so many bytes of the request */
+    FRAME_READ = 'R',  /* board: number of bytes of the request to send */
     FRAME_WRITE = 'W', /* board: bytes of the response */
     FRAME_FAULT = 'F', /* board: bytes of the record of a fault */
-    FRAME_EXIT = 'E'   /* board: the session is over, with this code */
+    FRAME_EXIT = 'E'   /* board: end of the session, with this code */
 };
 
 #define VERSION 1u
@@ -26,7 +26,7 @@ enum frame_kind {
 #define CHECK_BYTES 4u
 #define FRAME_BYTES_MAX (HEAD_BYTES + PAYLOAD_BYTES_MAX + CHECK_BYTES)
 
-/* A frame with its checksum is shorter than 254 bytes, so one byte more encodes it. */
+/* A frame with its checksum is shorter than 254 bytes, so COBS adds one byte. */
 _Static_assert(FRAME_BYTES_MAX < 254u, "a frame is one block of COBS");
 
 struct frame {
@@ -38,7 +38,7 @@ static struct frame sent;
 static struct frame received;
 static unsigned char sequence;
 
-/* CRC-32 as of Ethernet and zlib, bit by bit: small, and the line is slower. */
+/* CRC-32 as in Ethernet and zlib, bit by bit: small, and faster than the line. */
 static uint32_t checksum(const unsigned char *from, size_t bytes, uint32_t crc)
 {
     crc = ~crc;
@@ -68,7 +68,7 @@ static uint32_t get_word(const unsigned char *from)
     return word;
 }
 
-/* COBS: each run without zeros goes after its length; a zero ends the frame. */
+/* COBS: each run without zeros follows its length; a zero ends the frame. */
 static void send_frame(void)
 {
     const size_t bytes = HEAD_BYTES + sent.bytes + CHECK_BYTES;
@@ -89,7 +89,7 @@ static void send_frame(void)
     raot_line_put(0);
 }
 
-/* One frame, up to the zero that ends it. 0 where it is damaged. */
+/* Receives one frame, up to its final zero. 0 for a damaged frame. */
 static int receive_frame(void)
 {
     size_t bytes = 0;
@@ -125,7 +125,7 @@ static int receive_frame(void)
     return good;
 }
 
-/* Says `kind` until the host has answered it by `wanted`; the answer is then in `received`. */
+/* Sends `kind` until the host answers with `wanted`; the answer is then in `received`. */
 static void exchange(enum frame_kind kind, const void *payload, size_t bytes,
                      enum frame_kind wanted)
 {
@@ -153,7 +153,7 @@ static void exchange(enum frame_kind kind, const void *payload, size_t bytes,
                 sequence++;
                 return;
             }
-            /* Else it answers something older. */
+            /* Otherwise it answers an earlier request. */
         }
     }
 }
@@ -169,13 +169,13 @@ static uint32_t digest_words(const size_t *words, int32_t count, uint32_t crc)
     return crc;
 }
 
-/* What a request has to fit: serial_line.py makes the same of the image. */
+/* The digest of the model's table; serial_line.py computes the same from the image. */
 static uint32_t model_digest(void)
 {
     const size_t words[] = {
-        raot_model.arena_bytes,           raot_model.state_bytes,
-        (size_t)raot_model.dim_count,     (size_t)raot_model.input_count,
-        (size_t)raot_model.output_count,  (size_t)raot_model.result_count,
+        raot_model.arena_bytes,          raot_model.state_bytes,
+        (size_t)raot_model.dim_count,    (size_t)raot_model.input_count,
+        (size_t)raot_model.output_count, (size_t)raot_model.result_count,
     };
     uint32_t crc = digest_words(words, 6, 0);
 

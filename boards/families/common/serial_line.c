@@ -1,7 +1,7 @@
 /*
- * line.c - what a firmware of yours adds to the runner: its serial line. Fill in the three
- * functions that say so; clocks, pins and the line's speed (115200 unless you say otherwise)
- * are set up before raot_runner() is called, interrupts off.
+ * line.c - the serial line of your firmware. Implement the three functions marked below. Set up
+ * clocks, pins and the speed of the line (115200 by default) and disable interrupts before you
+ * call raot_runner().
  */
 #include <stdint.h>
 
@@ -9,7 +9,7 @@
 #include "raot_platform.h"
 #include "serial.h"
 
-/* How much of the stack the model may use: it is painted to see how much it did. */
+/* The stack of the model in bytes; it is filled with a pattern to measure its use. */
 #ifndef RAOT_RUNNER_STACK_BYTES
 #define RAOT_RUNNER_STACK_BYTES 2048u
 #endif
@@ -18,17 +18,17 @@ _Noreturn void raot_runner(void);
 
 void raot_line_open(void)
 {
-    /* Yours, where the line is not open yet. */
+    /* Yours: open the line, if it is not open yet. */
 }
 
 void raot_line_put(unsigned char byte)
 {
-    (void)byte; /* Yours: wait until there is room, then send. */
+    (void)byte; /* Yours: wait until the transmitter is free, then send. */
 }
 
 unsigned char raot_line_get(void)
 {
-    return 0; /* Yours: wait until a byte is here. */
+    return 0; /* Yours: wait for a byte and return it. */
 }
 
 _Noreturn void raot_restart(void)

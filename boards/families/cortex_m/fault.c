@@ -1,8 +1,8 @@
 /*
  * fault.c - reports a fault: registers, fault status, and the words on the stack.
  *
- * Where the core could not push its registers (a stack overflow), the return addresses on
- * the stack still tell where it was. relax_aot/emulation/faults.py reads the record.
+ * If the core could not push its registers (stack overflow), the return addresses on the stack
+ * show the location. relax_aot/emulation/faults.py reads the record.
  */
 #include "fault.h"
 

@@ -1,4 +1,4 @@
-/* fault.h - every exception ends here: it is written to fault.bin and ends the run. */
+/* fault.h - the handler of all exceptions: writes fault.bin and ends the run. */
 #ifndef RAOT_FAULT_H
 #define RAOT_FAULT_H
 

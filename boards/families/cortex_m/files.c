@@ -1,4 +1,4 @@
-/* files.c - the harness's request, response and record of a fault as files, by semihosting. */
+/* files.c - request, response and fault record of the harness as semihosting files. */
 #include <stdint.h>
 
 #include "raot_outside.h"

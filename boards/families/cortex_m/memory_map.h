@@ -1,4 +1,4 @@
-/* memory_map.h - what the linker script says. Addresses of these symbols are the values. */
+/* memory_map.h - symbols of the linker script. Their addresses are the values. */
 #ifndef RAOT_MEMORY_MAP_H
 #define RAOT_MEMORY_MAP_H
 
@@ -17,7 +17,7 @@ extern uint32_t __ram_end[];
 extern uint32_t __flash_start[];
 extern uint32_t __flash_end[];
 
-/* Addresses below and above the RAM where nothing is: bytes, a power of two, or 0. */
+/* Sizes of the unmapped address ranges below and above the RAM: a power of two, or 0. */
 extern uint32_t __fence_below_bytes[];
 extern uint32_t __fence_above_bytes[];
 

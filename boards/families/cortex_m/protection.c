@@ -51,9 +51,10 @@ static void add_regions(uint32_t flash, uint32_t flash_bytes)
 
 #define NO_ACCESS ((1u << 28) | (0u << 24))
 #define READ_ONLY ((6u << 24) | (1u << 17))
-#define NULL_BYTES 1024u /* vectors alone lie here where flash is at 0; the core still finds them */
+#define NULL_BYTES 1024u /* vectors alone lie here where flash is at 0; the core still finds them \
+                          */
 
-/* Regions are powers of two at multiples of themselves; others are left out. */
+/* The size of a region is a power of two and its address a multiple of it; others are skipped. */
 static void add_region(uint32_t number, uint32_t start, uint32_t bytes, uint32_t access)
 {
     uint32_t log2_bytes = 0;

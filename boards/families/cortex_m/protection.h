@@ -1,11 +1,11 @@
-/* protection.h - makes the core report what would otherwise go unseen. */
+/* protection.h - makes the core report invalid accesses. */
 #ifndef RAOT_PROTECTION_H
 #define RAOT_PROTECTION_H
 
 /*
- * Turns on the fault handlers, traps for division by zero, and, where the core has an MPU:
- * flash is read-only, addresses next to the RAM and (Armv7-M) the first 1 KB of the address
- * space are out of bounds.
+ * Enables the fault handlers and the trap for division by zero. On cores with an MPU, flash is
+ * read-only, and addresses next to the RAM and (Armv7-M) the first 1 KB of the address space are
+ * inaccessible.
  */
 void raot_protect(void);
 

@@ -1,4 +1,4 @@
-/* semihosting.h - the few semihosting calls that the harness needs, by BKPT 0xAB. */
+/* semihosting.h - the semihosting calls of the harness (BKPT 0xAB). */
 #ifndef RAOT_SEMIHOSTING_H
 #define RAOT_SEMIHOSTING_H
 
@@ -41,7 +41,7 @@ static inline void semihosting_close(int32_t handle)
     (void)semihosting(SYS_CLOSE, arguments);
 }
 
-/* Both answer the number of bytes that were not transferred. */
+/* Both return the number of bytes that were not transferred. */
 static inline int32_t semihosting_write(int32_t handle, const void *from, size_t bytes)
 {
     const uint32_t arguments[] = {(uint32_t)handle, (uint32_t)from, bytes};

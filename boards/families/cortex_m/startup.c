@@ -1,8 +1,8 @@
 /*
- * startup.c - from reset to the harness, for Cortex-M.
+ * startup.c - start-up code of Cortex-M: from reset to the harness.
  *
- * The harness runs on PSP, handlers on MSP, so that a stack overflow can still be reported.
- * Compiled so that loops are not turned into calls of the C library.
+ * The harness runs on PSP and handlers on MSP, so a stack overflow can be reported. Compile it so
+ * that loops do not become calls of the C library.
  */
 #include <stdint.h>
 
@@ -24,20 +24,20 @@ union vector {
 };
 
 __attribute__((section(".vectors"), used)) static const union vector vectors[16] = {
-    {.stack = __handler_stack_top},
-    {.handler = raot_reset},
+    {.stack = __handler_stack_top}, {.handler = raot_reset},
     {.handler = raot_fault_entry}, /* NMI */
     {.handler = raot_fault_entry}, /* HardFault */
     {.handler = raot_fault_entry}, /* MemManage */
     {.handler = raot_fault_entry}, /* BusFault */
     {.handler = raot_fault_entry}, /* UsageFault */
     {.handler = raot_fault_entry}, /* SecureFault */
-    {.handler = raot_fault_entry}, {.handler = raot_fault_entry}, {.handler = raot_fault_entry},
-    {.handler = raot_fault_entry}, {.handler = raot_fault_entry}, {.handler = raot_fault_entry},
-    {.handler = raot_fault_entry}, {.handler = raot_fault_entry},
+    {.handler = raot_fault_entry},  {.handler = raot_fault_entry},
+    {.handler = raot_fault_entry},  {.handler = raot_fault_entry},
+    {.handler = raot_fault_entry},  {.handler = raot_fault_entry},
+    {.handler = raot_fault_entry},  {.handler = raot_fault_entry},
 };
 
-/* In assembly, so that no floating-point instruction comes before the FPU is on. */
+/* In assembly, so that no floating-point instruction precedes the enabling of the FPU. */
 __attribute__((naked)) void raot_reset(void)
 {
     __asm__ volatile(
@@ -81,7 +81,7 @@ __attribute__((used)) void raot_start(void)
     raot_exit(RAOT_EXIT_DONE);
 }
 
-/* By the system's own reset request, so that it may be called from a handler too. */
+/* A system reset request, so that handlers can call it too. */
 void raot_restart(void)
 {
     *(volatile uint32_t *)0xE000ED0Cu = 0x05FA0004u; /* AIRCR: key, SYSRESETREQ */
@@ -95,14 +95,14 @@ void *raot_stack_limit(void)
     return __stack_limit;
 }
 
-/* Where exit and abort of the C library end. */
+/* The end of exit and abort of the C library. */
 void _exit(int code)
 {
     (void)code;
     raot_exit(RAOT_EXIT_LIBRARY);
 }
 
-/* libgcc's division names it in its unwind tables; the real one would bring the unwinder. */
+/* The unwind tables of libgcc's division refer to it; the real one would link the unwinder. */
 void __aeabi_unwind_cpp_pr0(void)
 {
 }

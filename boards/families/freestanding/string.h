@@ -1,7 +1,7 @@
 /*
- * string.h - what generated code takes from the C library, for compilers that bring none.
+ * string.h - the C library functions of generated code, for compilers without a C library.
  *
- * The functions are the compiler's own run-time's.
+ * The compiler's run-time library implements them.
  */
 #ifndef RAOT_FREESTANDING_STRING_H
 #define RAOT_FREESTANDING_STRING_H
@@ -13,7 +13,7 @@ void *memmove(void *to, const void *from, size_t bytes);
 void *memset(void *to, int value, size_t bytes);
 int memcmp(const void *left, const void *right, size_t bytes);
 
-/* A freestanding target makes a call of each of these unless it is told what they do. */
+/* The macros select the builtins; a freestanding target calls the functions otherwise. */
 #define memcpy(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #define memmove(to, from, bytes) __builtin_memmove(to, from, bytes)
 #define memset(to, value, bytes) __builtin_memset(to, value, bytes)

@@ -1,8 +1,8 @@
 /*
  * platform.c - the harness as a Linux program.
  *
- * The model runs on a stack of RAOT_STACK_BYTES with an unreadable gap below, so that an
- * overflow is a fault at once. Faults are written to fault.bin.
+ * The model runs on a stack of RAOT_STACK_BYTES with an inaccessible guard area below, so that an
+ * overflow is an immediate fault. Faults are written to fault.bin.
  */
 #define _GNU_SOURCE
 #include "raot_platform.h"
@@ -137,8 +137,8 @@ static void catch_faults(void)
 
 int main(void)
 {
-    unsigned char *const block = mmap(NULL, GAP_BYTES + RAOT_STACK_BYTES, PROT_NONE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *const block =
+        mmap(NULL, GAP_BYTES + RAOT_STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     request = open(RAOT_REQUEST_FILE, O_RDONLY);
     response = open(RAOT_RESPONSE_FILE, O_WRONLY | O_CREAT | O_TRUNC, 0600);

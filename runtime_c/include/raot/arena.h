@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena.h - places inside memory that the caller owns. */
+/* arena.h - addresses inside memory that the caller owns. */
 #ifndef RAOT_ARENA_H
 #define RAOT_ARENA_H
 
@@ -21,19 +21,19 @@ static inline void *raot_at(void *base, size_t offset)
     return (unsigned char *)base + offset;
 }
 
-/* The same in a block that is only read. */
+/* The same for a read-only block. */
 static inline const void *raot_at_const(const void *base, size_t offset)
 {
     return (const unsigned char *)base + offset;
 }
 
-/* 1 where the address is a multiple of `alignment`, a power of two. */
+/* 1 if the address is a multiple of `alignment`, a power of two. */
 static inline int raot_is_aligned(const void *address, size_t alignment)
 {
     return ((uintptr_t)address & (alignment - 1u)) == 0u;
 }
 
-/* 1 where two blocks share a byte. A block of no bytes shares none. */
+/* 1 if two blocks overlap. An empty block overlaps nothing. */
 static inline int raot_overlaps(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
     const uintptr_t a_start = (uintptr_t)a;

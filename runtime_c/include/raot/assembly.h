@@ -2,9 +2,9 @@
 /*
  * assembly.h - where instruction intrinsics and assembly may be used.
  *
- * Micro-kernels are plain C or ACLE intrinsics, which define their results. Where an instruction
- * sequence that compilers do not generate gains more than 8 %, there is an assembly form as well;
- * both give the same bits. These macros select the form:
+ * Micro-kernels are plain C or ACLE intrinsics, which define their results. If an instruction
+ * sequence that compilers do not generate saves more than 8 %, there is also a variant in
+ * assembly with the same results. These macros select the variant:
  *
  *     RAOT_SAT         intrinsics of the saturating instructions (arm_acle.h) are available
  *     RAOT_DSP         intrinsics of the 32-bit SIMD instructions (arm_acle.h) are available
@@ -13,8 +13,8 @@
  *     RAOT_ASM_THUMB   naked functions of Thumb-2 assembly are available on this M-profile core:
  *                      arguments by the AAPCS, every callee-saved register restored, r9 untouched
  *
- * To switch them off: -DRAOT_NO_ASSEMBLY leaves the intrinsics, -DRAOT_NO_INTRINSICS plain C too.
- * A compiler has assembly where its builds are tested: GCC from version 8, Clang, Arm Compiler 6.
+ * -DRAOT_NO_ASSEMBLY selects intrinsics instead of assembly, -DRAOT_NO_INTRINSICS plain C.
+ * Assembly is used with the tested compilers: GCC from version 8, Clang, Arm Compiler 6.
  * r9 is never written: it may be fixed (-ffixed-r9) or hold the static base (RWPI).
  */
 #ifndef RAOT_ASSEMBLY_H
@@ -39,7 +39,7 @@
 #if defined(__ARM_FEATURE_SAT)
 #define RAOT_SAT 1
 #endif
-/* Pairs in a word are in the order of their addresses. */
+/* The halfwords of a word are in the order of their addresses. */
 #if defined(__ARM_FEATURE_DSP) && !defined(__ARM_BIG_ENDIAN)
 #define RAOT_DSP 1
 #endif
@@ -61,7 +61,7 @@
 #endif
 #endif
 
-/* A parameter of a naked function, which its assembly alone reads. */
+/* A parameter of a naked function, which only its assembly reads. */
 #if defined(RAOT_ASM_THUMB)
 #define RAOT_ARGUMENT __attribute__((unused))
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.h - checks of a caller's memory, before anything is written. */
+/* check.h - checks of the caller's memory before the first write. */
 #ifndef RAOT_CHECK_H
 #define RAOT_CHECK_H
 
@@ -11,14 +11,14 @@
 /* Marks a state block that init has prepared. */
 #define RAOT_STATE_MARK 0x54524f41
 
-/* Memory from `start`, `bytes` long. */
+/* `bytes` bytes of memory from `start`. */
 struct raot_span {
     const void *start;
     size_t bytes;
 };
 
 /*
- * 1 where no span of `writes` overlaps another of `writes` or one of `reads`, else 0.
+ * 1 if no span of `writes` overlaps another span of `writes` or a span of `reads`, else 0.
  * Spans of `reads` may overlap each other.
  */
 static inline int raot_disjoint(const struct raot_span *writes, int32_t write_count,

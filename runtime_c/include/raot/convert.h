@@ -2,18 +2,17 @@
 /*
  * convert.h - conversions between element types, defined for all values.
  *
- * From float or double to an integer type, x being truncated, and NaN giving 0:
+ * From float or double to an integer type: x is truncated, and NaN gives 0:
  *
- *     raot_f32_to_i8_sat(x)      the nearest value of the type where x is outside it
+ *     raot_f32_to_i8_sat(x)      saturated to the range of the type
  *     raot_f32_to_i8_wrap(x)     the low bits of the nearest int64 (uint64 for u64)
  *     raot_f32_to_i8_nearest(x)  as sat, but rounded to nearest, halves to even
  *
- *     raot_quantize_i8(x, zero)  x rounded as by nearest, plus a whole number, then as sat
+ *     raot_quantize_i8(x, zero)  x rounded as by nearest, plus an integer, then saturated
  *
- * From integers, raot_sat_i8(x) is the nearest value of the type, raot_satu_i8(x) that of an
- * uint64, and raot_clamp_i8(x) that of an int32. Half precision (f16) and
- * bfloat16 (bf16) are kept as their bits; conversion to them rounds to nearest, halves to even,
- * and NaN stays NaN.
+ * From integers, raot_sat_i8(x) saturates an int64, raot_satu_i8(x) a uint64, and
+ * raot_clamp_i8(x) an int32 to the range of the type. Half precision (f16) and bfloat16 (bf16)
+ * are stored as bits; conversion to them rounds to nearest, halves to even, and NaN stays NaN.
  */
 #ifndef RAOT_CONVERT_H
 #define RAOT_CONVERT_H
@@ -24,7 +23,7 @@
 #include "ieee.h"
 #include "rounding.h"
 
-/* x within low..high. */
+/* x clamped to low..high. */
 static inline int32_t raot_clamp_i32(int32_t x, int32_t low, int32_t high)
 {
     return x < low ? low : x > high ? high : x;
@@ -32,7 +31,7 @@ static inline int32_t raot_clamp_i32(int32_t x, int32_t low, int32_t high)
 
 /* clang-format off */
 #if defined(RAOT_SAT)
-/* One instruction. Of GCC 12, the macros of arm_acle.h convert between signs, and warn of it. */
+/* One instruction. The macros of arm_acle.h in GCC 12 cause -Wsign-conversion warnings. */
 #if defined(__GNUC__)
 #define RAOT_SSAT(x, bits) (int32_t)__builtin_arm_ssat(x, bits)
 #define RAOT_USAT(x, bits) (uint32_t)__builtin_arm_usat(x, bits)
@@ -149,7 +148,7 @@ static inline uint64_t raot_f64_to_u64_wrap(double x)
     return x < 0.0 ? (uint64_t)raot_f64_to_i64_sat(x) : raot_f64_to_u64_sat(x);
 }
 
-/* The low 32 bits of the nearest int64; 64-bit conversion, often a library call, is rare. */
+/* The low 32 bits of the nearest int64; the 64-bit conversion, often a library call, is rare. */
 static inline uint32_t raot_f32_low_bits(float x)
 {
     if (x != x) {
@@ -239,7 +238,7 @@ RAOT_FROM_FLOAT_WRAP(u16, uint16_t)
 RAOT_FROM_FLOAT_WRAP(u32, uint32_t)
 
 #if defined(RAOT_ASM_INLINE) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4)
-/* VCVTR rounds to nearest, halves to even, saturates, and makes 0 of NaN. */
+/* VCVTR rounds to nearest, halves to even, saturates, and converts NaN to 0. */
 static inline int32_t raot_f32_to_i32_nearest(float x)
 {
     int32_t y;
@@ -304,7 +303,8 @@ static inline uint32_t raot_drop_bits(uint32_t bits, uint32_t drop)
     return kept + (rest > half || (rest == half && (kept & 1u) != 0u) ? 1u : 0u);
 }
 
-/* bfloat16 is the upper half of a float. Rounding up may carry into the exponent, as it ought. */
+/* bfloat16 is the upper half of a float. Rounding up may carry into the exponent, which is
+ * correct. */
 static inline uint16_t raot_f32_to_bf16(float x)
 {
     const uint32_t bits = raot_bitsf(x);
@@ -354,7 +354,7 @@ static inline float raot_f16_to_f32(uint16_t x)
                          ((magnitude << 13) + (magnitude < 0x7c00u ? 0x38000000u : 0x70000000u)));
 }
 
-/* x as the nearest number of the type. */
+/* x saturated to the range of the type. */
 static inline float raot_bf16_round(float x)
 {
     return raot_bf16_to_f32(raot_f32_to_bf16(x));

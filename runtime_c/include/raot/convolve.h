@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convolve.h - convolutions of images as one function each, for programs that shall be small.
+ * convolve.h - image convolutions as one function each, for --optimize size.
  *
  *     out[f, i, j] = clip(start[f] + sum of image * weights over channels and taps + other[f, i,
  * j])
  *
- * where line i * line_step - line_pad + y * line_apart and pixel j * ... + x * ... of the image
- * meet tap (y, x). Each sum is added up by raot_fmaf. raot_convolve_nchw_f32: channels, lines,
- * pixels, taps in the order channel, y, x, weights so for each filter; where taps reach beyond the
- * image zeros count, and `panel` holds taps of `tile` pixels, unless `dense` says that pixels lie
- * as such a panel. raot_convolve_nhwc_f32: lines, pixels, channels, taps in the order y, x,
- * channel; weights so for each RAOT_TILE_COLUMNS filters, which are contiguous, the last ones
- * without padding; taps beyond the image do not count, and taps of a line are not `apart`.
+ * where tap (y, x) reads line i * line_step - line_pad + y * line_apart and pixel j * ... + x *
+ * ... of the image. Sums are accumulated by raot_fmaf. raot_convolve_nchw_f32: NCHW image, taps
+ * in the order channel, y, x, weights in the same order for each filter; taps outside the image
+ * are zeros, and `panel` holds the taps of `tile` pixels (im2col), unless `dense` states that the
+ * image already has the layout of such a panel. raot_convolve_nhwc_f32: NHWC image, taps in the
+ * order y, x, channel; weights in the same order for blocks of RAOT_TILE_COLUMNS adjacent
+ * filters, the last block without padding; taps outside the image are skipped, and taps of a line
+ * are not dilated.
  *
- * raot_depthwise_nhwc_f32: the same image, one filter for each channel, weights in the order y, x,
- * channel. raot_depthwise_nchw_f32: one filter for each channel, channels first in image and
- * weights; taps beyond the image do not count.
+ * raot_depthwise_nhwc_f32: NHWC image, one filter for each channel, weights in the order y, x,
+ * channel. raot_depthwise_nchw_f32: NCHW image, one filter for each channel, weights in the order
+ * channel, y, x; taps outside the image are skipped.
  *
  * `out` and `other` may be the same.
  */
@@ -41,10 +42,10 @@ struct raot_convolve {
     int16_t pixel_pad;
     int16_t line_apart;
     int16_t pixel_apart;
-    /* Upper halves of floats. */
+    /* The upper 16 bits of floats (bfloat16). */
     int16_t low;
     int16_t high;
-    /* Whether sums begin with `start`, and `other` is added. */
+    /* 1 if sums start with `start`, and if `other` is added. */
     int16_t starts;
     int16_t adds;
     int16_t dense;
@@ -62,7 +63,7 @@ struct raot_inside {
     int32_t last;
 };
 
-/* Of 0 <= k < count, those with 0 <= at + k * step < extent. */
+/* The range of 0 <= k < count with 0 <= at + k * step < extent. */
 __attribute__((noinline, unused)) static struct raot_inside
 raot_inside(int32_t at, int32_t step, int32_t count, int32_t extent)
 {
@@ -79,7 +80,7 @@ raot_inside(int32_t at, int32_t step, int32_t count, int32_t extent)
     return found;
 }
 
-/* What sums start with: of each row, or of each column. */
+/* The initial values of the sums: one per row, or one per column. */
 __attribute__((noinline, unused)) static void raot_start_sums(float *sums, int32_t rows,
                                                               int32_t columns, const float *start,
                                                               int32_t row, int32_t column)
@@ -91,7 +92,7 @@ __attribute__((noinline, unused)) static void raot_start_sums(float *sums, int32
     }
 }
 
-/* What becomes of sums: `row` elements lie between rows of results. */
+/* Clamps and stores the sums; rows of results are `row` elements apart. */
 __attribute__((noinline, unused)) static void raot_keep_sums(float *out, const float *other,
                                                              const float *sums, int32_t rows,
                                                              int32_t columns, int32_t row,
@@ -112,7 +113,7 @@ __attribute__((noinline, unused)) static void raot_keep_sums(float *out, const f
     }
 }
 
-/* One tap of `count` pixels from number `at` on. */
+/* One tap of `count` pixels, starting at pixel `at`. */
 __attribute__((noinline, unused)) static void raot_gather_tap(float *to, const float *channel,
                                                               int32_t at, int32_t count, int32_t y,
                                                               int32_t x,
@@ -174,7 +175,7 @@ raot_convolve_nchw_f32(float *out, const float *image, const float *weights, con
     }
 }
 
-/* How many pixels from j on have windows that are cut off alike. */
+/* The number of pixels from j with equally clipped windows. */
 static inline int32_t raot_alike(int32_t j, struct raot_inside inside,
                                  const struct raot_convolve *is)
 {
@@ -336,7 +337,7 @@ static inline void raot_add_scaled(float *sums, const float *from, int32_t step,
 #endif
 }
 
-/* Some lines of one plane, `columns` of each at once. */
+/* Some lines of one channel, `columns` pixels of each at once. */
 __attribute__((noinline, unused)) static void
 raot_add_plane(float *sums, const float *plane, const float *taps, int32_t i, int32_t high,
                int32_t j, int32_t columns, const struct raot_convolve *is)

@@ -2,8 +2,8 @@
 /*
  * copy.h - copies of a few bytes between objects of any alignment.
  *
- * RAOT_COPY(to, from, bytes) is memcpy; with a constant number of bytes it is load and store
- * instructions, in freestanding builds (-ffreestanding, -fno-builtin) as well.
+ * RAOT_COPY(to, from, bytes) is memcpy. A constant number of bytes compiles to load and store
+ * instructions, also in freestanding builds (-ffreestanding, -fno-builtin).
  */
 #ifndef RAOT_COPY_H
 #define RAOT_COPY_H

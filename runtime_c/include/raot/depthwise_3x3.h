@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * depthwise_3x3.h - convolutions of one channel by 3 x 3 weights, two products at a time.
+ * depthwise_3x3.h - 3 x 3 convolutions of one channel, two products at a time.
  *
- * Some rows of the image are copied into a plane with a frame around them, so that no window is
- * cut off. Sums wrap.
+ * Some rows of the image are copied to a padded buffer, the plane, so no window is clipped. Sums
+ * wrap.
  */
 #ifndef RAOT_DEPTHWISE_3X3_H
 #define RAOT_DEPTHWISE_3X3_H
@@ -15,7 +15,7 @@
 
 #include "mve.h"
 
-/* Four bytes from one position to another, neither of which need be aligned. */
+/* Copies four bytes; both addresses may be unaligned. */
 static inline void raot_copy_four(void *to, const void *from)
 {
     uint32_t four;
@@ -23,7 +23,7 @@ static inline void raot_copy_four(void *to, const void *from)
     RAOT_COPY(to, &four, sizeof four);
 }
 
-/* Bytes from `to` on, in words of four. */
+/* Fills bytes from `to`, four at a time. */
 static inline void raot_fill(void *to, int32_t byte, int32_t count)
 {
     const uint32_t four = ((uint32_t)byte & 0xffu) * 0x01010101u;
@@ -39,9 +39,10 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
 }
 
 /*
- * Copies rows top.. and columns left.. of an image, which may begin above and left of it, into a
- * plane of `rows` rows of `width`; what the image lacks is `zero`. Rows of the image are
- * `row_step` elements apart, columns `step`. The plane has room for a multiple of four bytes.
+ * Copies the part of an image that starts at row `top` and column `left`, which may be negative,
+ * to a plane of `rows` rows of `width`; elements outside the image are `zero`. Rows of the image
+ * are `row_step` elements apart, columns `step`. The size of the plane is a multiple of four
+ * bytes.
  */
 /* clang-format off */
 #define RAOT_PAD(N, T) \
@@ -81,9 +82,9 @@ RAOT_PAD(u8, uint8_t)
 
 /*
  * sums[r * sum_step + c] = bias + the 3 x 3 window at row r * stride, column c * stride of the
- * plane, for `rows` rows and `columns` columns. Weights lie as (0,0) (0,2), (1,0) (1,2), (2,0)
- * (2,2), (0,1) (1,1), (2,1) 0. There is room for one sum more, and for 16 bytes at the first
- * column of the last row of each window; what is there changes no sum.
+ * plane, for `rows` rows and `columns` columns. The order of the weights is (0,0) (0,2), (1,0)
+ * (1,2), (2,0) (2,2), (0,1) (1,1), (2,1) 0. `sums` has space for one additional sum, and 16 bytes
+ * are readable at the first column of the last row of each window; their values change no sum.
  */
 #define RAOT_TAP_ORDER            \
     {                             \
@@ -119,7 +120,7 @@ RAOT_DEPTHWISE(u8, uint8_t, vldrbq_gather_offset_z_u32)
 RAOT_DEPTHWISE(wide, int8_t, vldrbq_gather_offset_z_s32)
 #undef RAOT_DEPTHWISE
 
-/* A plane this narrow has two rows of a window in one vector. */
+/* In a plane this narrow, one vector covers two rows of a window. */
 #define RAOT_NARROW 13
 
 __attribute__((noinline, unused)) static void
@@ -154,7 +155,7 @@ raot_depthwise_3x3_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t
         lines[3][k] = center;
         lines[3][width + k] = lower;
     }
-    /* Two rows of sums share what they read: rows r and r + 1 of the plane, and the next two. */
+    /* Two rows of sums share their loads: rows r and r + 1 of the plane, and the next two. */
     const int8x16_t a = vld1q_s8(lines[0]);
     const int8x16_t b = vld1q_s8(lines[1]);
     const int8x16_t c = vld1q_s8(lines[2]);
@@ -163,7 +164,7 @@ raot_depthwise_3x3_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t
         const int8_t *at = plane + r * width;
         const int8_t *below = at + 2 * width;
         int32_t *to = sums + r * sum_step;
-        /* A row that is not wanted comes where the one that is follows it. */
+        /* An unneeded row of sums is overwritten by the next row. */
         int32_t *next = r + 1 < rows ? to + sum_step : to;
         for (int32_t n = 0; n < columns; n++) {
             const int8x16_t x = vld1q_s8(at++);
@@ -177,7 +178,7 @@ raot_depthwise_3x3_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t
 #if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_UNALIGNED)
 /*
  * r0 x, r1 window, r2 and r3 sums, r4 to r8 weights, r10 output, r11 y, r12 width, lr its end.
- * Of a row: the middle weight is in the lower or the upper half.
+ * The middle weight of a row is in the lower or the upper half.
  */
 #define RAOT_ROW_OF_TWO(EXTEND, FROM, OUTER, MIDDLE, HALF)              \
     "ldr r0, " FROM "\n" EXTEND " r11, r0, ror #8\n" EXTEND " r0, r0\n" \
@@ -214,7 +215,7 @@ raot_depthwise_3x3_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t
             "ldr r4, [r3]\n strd r4, r1, [sp]\n str r0, [sp, #8]\n" \
             "ldrd r12, r4, [sp, #64]\n mul r5, r12, r4\n ldr r6, [sp, #72]\n lsls r6, r6, #2\n" \
             "strd r5, r6, [sp, #12]\n" \
-            /* Of two sums at a time there may be one more than columns. */ \
+            /* Two sums at a time may write one sum more than columns. */ \
             "ldrd r6, r5, [sp, #56]\n lsls r5, r5, #2\n cmp r4, #1\n bne 1f\n" \
             "adds r5, #4\n bic r5, r5, #7\n" \
             "1: str r5, [sp, #20]\n" \

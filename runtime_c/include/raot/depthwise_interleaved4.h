@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * depthwise_interleaved4.h - convolutions of one channel for cores with vectors of bytes.
+ * depthwise_interleaved4.h - depthwise convolutions for cores with byte vectors (Helium).
  *
- * An image is laid out as blocks of four lines, byte by byte in turn: rows4[(b * length + c) * 4 +
- * j] is column c of line 2 * b + j, with a frame around the image. What a window of at most four
- * columns covers then lies in 16 bytes, and serves two lines of the output, whose weights differ by
- * position.
+ * The padded image is stored as blocks of four interleaved lines: rows4[(b * length + c) * 4 + j]
+ * is column c of line 2 * b + j. A window of at most four columns is then 16 contiguous bytes,
+ * which serve two lines of the output with differently placed weights.
  */
 #ifndef RAOT_DEPTHWISE_INTERLEAVED4_H
 #define RAOT_DEPTHWISE_INTERLEAVED4_H
@@ -17,7 +16,7 @@
 #include "convert.h"
 #include "mve.h"
 
-/* All bytes of the blocks, so that a frame is there. */
+/* Fills all bytes of the blocks, including the padding. */
 __attribute__((noinline, unused)) static void raot_fill_interleaved4(int8_t *rows4, int32_t zero,
                                                                      int32_t count)
 {
@@ -25,7 +24,8 @@ __attribute__((noinline, unused)) static void raot_fill_interleaved4(int8_t *row
 }
 
 #if defined(RAOT_MVE)
-/* `count` bytes, 16 at a time, to every fourth byte of two positions; `jump` lies between sixteens.
+/* Copies `count` bytes to every fourth byte of two destinations, 16 at a time; blocks of 16 are
+ * `jump` apart.
  */
 static inline void raot_interleave4_line_8(uint8_t *to, uint8_t *before, const uint8_t *from,
                                            uint8x16_t apart, uint8_t flip, int32_t count,
@@ -50,7 +50,7 @@ static inline void raot_interleave4_line_8(uint8_t *to, uint8_t *before, const u
     }
 }
 
-/* The same by eights, for bytes that are further apart. */
+/* The same for strided bytes, eight at a time. */
 static inline void raot_interleave4_line_16(uint8_t *to, uint8_t *before, const uint8_t *from,
                                             uint16x8_t apart, uint16_t flip, int32_t count,
                                             int32_t jump)
@@ -76,9 +76,9 @@ static inline void raot_interleave4_line_16(uint8_t *to, uint8_t *before, const 
 #endif
 
 /*
- * What of an image lies in blocks whose first line is `top` and whose first column is `left`; the
- * frame stays. `image` is line 0 and column 0. `flip` is 0, or 128 where the image has unsigned
- * bytes: they become signed. Seven columns are at most 65535 bytes apart.
+ * Copies an image to blocks whose first line is `top` and whose first column is `left`; the
+ * padding is unchanged. `image` is line 0 and column 0. `flip` is 0, or 128 for unsigned bytes,
+ * which become signed. Seven columns are at most 65535 bytes apart.
  */
 __attribute__((noinline, unused)) static void
 raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, int32_t blocks,
@@ -101,7 +101,7 @@ raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, 
     for (int32_t y = top > 0 ? top : 0; y < end; y++) {
         const uint8_t *from = image + y * line_step + first * step;
         const int32_t b = (y - top) / 2;
-        /* In a block of its own, and as the third or fourth line of the one before. */
+        /* Each line is in its own block, and is the third or fourth line of the previous block. */
         int8_t *to = rows4 + (b * length + first - left) * 4 + (y - top) % 2;
         int8_t *before = to - length * 4 + 2;
 
@@ -132,14 +132,14 @@ raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, 
     raot_interleave4_u8_unpacked(rows4, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
- * sums[(b * outs + n) * count + p]: the products of 16 weights, those of n, and the 16 bytes at
- * column p * stride of block b, for `outs` of one or two and a stride of one or two.
+ * sums[(b * outs + n) * count + p] is the dot product of the 16 weights of n and the 16 bytes at
+ * column p * stride of block b, for one or two `outs` and a stride of one or two.
  */
 #if defined(RAOT_MVE)
 #if defined(RAOT_ASM_INLINE)
 /*
- * Pairs of sums: compilers neither store two at once nor keep the address in one register, which
- * costs four instructions of thirteen.
+ * Two sums per iteration: compilers neither store two sums at once nor keep the address in one
+ * register, which costs four of thirteen instructions.
  */
 /* clang-format off */
 #define RAOT_INTERLEAVED4_LOOP(first, second, third)                                           \
@@ -158,7 +158,7 @@ raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, 
 /* clang-format on */
 #endif
 
-/* `count` sums of one line of the output, or of two. */
+/* `count` sums of one or two lines of the output. */
 __attribute__((always_inline)) static inline void
 raot_interleave4_sums(int32_t *a, int32_t *b, const int8_t *x, int8x16_t w, int8x16_t v,
                       int32_t count, const int32_t outs, const int32_t step)
@@ -175,7 +175,7 @@ raot_interleave4_sums(int32_t *a, int32_t *b, const int8_t *x, int8x16_t w, int8
     }
 #else
     for (int32_t pairs = count / 2; pairs > 0; pairs--) {
-        /* In this order, since GCC 12 makes a copy of the address in the other. */
+        /* In this order, because GCC 12 copies the address otherwise. */
         const int8x16_t second = vldrbq_s8(x + step);
         const int8x16_t first = vldrbq_s8(x);
         x += 2 * step;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * depthwise_lanes.h - integer convolutions of each channel by itself, for cores with vectors.
+ * depthwise_lanes.h - integer depthwise convolutions for cores with vectors.
  *
- * raot_depthwise_positions: of one channel, positions side by side in a strip (gather.h):
+ * raot_depthwise_positions: one channel, contiguous positions in a strip (gather.h):
  *
  *     sums[p] = bias[0] + strip[offsets[t] + p] * weights[t]      for p < positions
  *
- * summed over t < taps. Of the strip `extent` bytes may be read, sums are written in sixteens;
- * there is one weight more where taps are odd, which is 0.
+ * summed over t < taps. `extent` bytes of the strip are readable, and sums are written in blocks
+ * of 16; an odd number of taps is padded with a weight of 0.
  *
- * raot_depthwise_channels: of one position, channels side by side:
+ * raot_depthwise_channels: one position, contiguous channels:
  *
  *     sums[c] = bias[c] + (image[i * step0 + j * step1 + c] - zero) * weights[tap][c]
  *
- * summed over the taps i, j of a window of count1 columns of which rows first0..last0 and columns
- * first1..last1 lie inside the image, which begins there. Sums wrap.
+ * summed over the taps i, j of a window with count1 columns. Rows first0..last0 and columns
+ * first1..last1 are inside the image; `image` is the first of them. Sums wrap.
  */
 #ifndef RAOT_DEPTHWISE_LANES_H
 #define RAOT_DEPTHWISE_LANES_H
@@ -41,9 +41,9 @@ raot_depthwise_positions(int32_t *sums, const uint8_t *strip, const int32_t *off
         __m256i high = low;
         for (int32_t t = 0; t < taps; t += 2) {
             const int32_t here = offsets[t] + p;
-            const int32_t beside = offsets[t + 1 < taps ? t + 1 : t] + p;
+            const int32_t next_offset = offsets[t + 1 < taps ? t + 1 : t] + p;
             const __m128i a = raot_bytes(strip + here, whole ? 16 : extent - here);
-            const __m128i b = raot_bytes(strip + beside, whole ? 16 : extent - beside);
+            const __m128i b = raot_bytes(strip + next_offset, whole ? 16 : extent - next_offset);
             const __m256i x = raot_i16_values(_mm_unpacklo_epi8(a, b), sign);
             const __m256i y = raot_i16_values(_mm_unpackhi_epi8(a, b), sign);
             int32_t pair;
@@ -89,7 +89,7 @@ raot_depthwise_positions_u8(int32_t *sums, const uint8_t *strip, const int32_t *
 }
 
 #if defined(__AVX2__)
-/* Sixteen channels of a tap, as numbers less `less`. */
+/* Sixteen channels of a tap, widened, minus `less`. */
 __attribute__((always_inline)) static inline __m256i
 raot_sixteen_values(const uint8_t *from, __m256i less, const int32_t sign)
 {
@@ -108,7 +108,8 @@ raot_depthwise_channels(int32_t *sums, const uint8_t *image, const int16_t *weig
 #if defined(__AVX2__)
     const __m256i less = _mm256_set1_epi16((int16_t)zero);
     for (; c + 16 <= channels; c += 16) {
-        /* Sums of channels 0..3 and 8..11, and of the others: as pairs are made. */
+        /* Sums of channels 0..3 and 8..11, and of the others: the order of the unpack
+         * instructions. */
         const __m256i start = _mm256_loadu_si256((const __m256i *)(const void *)(bias + c));
         const __m256i rest = _mm256_loadu_si256((const __m256i *)(const void *)(bias + c + 8));
         __m256i low = _mm256_permute2x128_si256(start, rest, 0x20);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dot2_i16.h - sums of products of 16-bit numbers, for cores with vectors that multiply pairs.
+ * dot2_i16.h - matrix products of 16-bit integers by dual multiply-add instructions (PMADDWD).
  *
  *     sums[r * sum_step + c] = bias[r * bias_row + c * bias_column]
  *                            + left[r * depth + k] * right[c / 16][k / 2][c % 16][k % 2]
  *
- * summed over k < depth, which is even, for r < rows and c < columns. Sums wrap. The sum of the two
- * products of a pair fits 32 bits. Of `bias`, where bias_column is 1, and of each row of `sums`
- * there are multiples of 16; what is written there beyond `columns` is undefined.
+ * summed over k < depth, which is even, for r < rows and c < columns. Sums wrap. The sum of two
+ * adjacent products fits 32 bits. Each row of `sums`, and `bias` if bias_column is 1, has a
+ * multiple of 16 elements; the values of `sums` beyond `columns` are undefined.
  */
 #ifndef RAOT_DOT2_I16_H
 #define RAOT_DOT2_I16_H
@@ -24,8 +24,8 @@
 #define RAOT_DOT2_COLUMNS 16
 
 /*
- * RAOT_DOT2_LANES sums in a vector, RAOT_DOT2_WIDE vectors (RAOT_DOT2_STEP sums) and RAOT_DOT2_HIGH
- * rows of sums in registers.
+ * Sums in registers: RAOT_DOT2_LANES per vector, RAOT_DOT2_WIDE vectors per row (RAOT_DOT2_STEP
+ * sums), RAOT_DOT2_HIGH rows.
  */
 #if defined(__AVX512BW__)
 #define RAOT_DOT2_LANES 16
@@ -118,7 +118,7 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 #endif
 
 #if defined(RAOT_DOT2_LANES)
-/* Sums stay in their registers, and in their order, for which compilers have too few otherwise. */
+/* Keeps the sums in registers and in order; compilers spill them otherwise. */
 #if !defined(RAOT_ASM_INLINE)
 #define RAOT_DOT2_STAYS(sum) (void)(sum)
 #elif defined(__AVX512BW__)
@@ -132,7 +132,7 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
 #define RAOT_DOT2_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* `rows` and `wide` are constants where this is called, so that the sums are registers. */
+/* `rows` and `wide` are constants in every call, so the sums are in registers. */
 __attribute__((always_inline)) static inline void
 raot_dot2_block(const int32_t rows, const int32_t wide, int32_t *sums, const int16_t *left,
                 const int16_t *right, const int32_t *bias, int32_t depth, int32_t sum_step,
@@ -231,7 +231,7 @@ raot_dot2_i16_unpacked(int32_t *sums, const int16_t *left, const int16_t *right,
         const int16_t *const x = right + (c - inside) * depth + 2 * inside;
         int32_t r = 0;
         while (r < rows) {
-            /* Rows that are left over are shared out: 8 are 4 and 4, not 6 and 2. */
+            /* Remaining rows are split evenly: 8 rows are 4 and 4, not 6 and 2. */
             const int32_t left_over = rows - r;
             int32_t high = left_over < RAOT_DOT2_HIGH ? left_over : RAOT_DOT2_HIGH;
             if (left_over > RAOT_DOT2_HIGH && left_over < 2 * RAOT_DOT2_HIGH) {

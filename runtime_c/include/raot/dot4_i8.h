@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dot4_i8.h - sums of products of signed bytes, for cores with dot products of four bytes, and
- * what such tiles are made of.
+ * dot4_i8.h - matrix products of signed bytes by four-byte dot product instructions (SDOT, VNNI),
+ * and the packing of their operands.
  *
  *     sums[r * sum_step + c] = bias[r * bias_row + c * bias_column]
  *                            + left[r * depth + k] * right[c / 16][k / 4][c % 16][k % 4]
  *
- * summed over k < depth, a multiple of four, for r < rows and c < columns. Sums wrap. Of `bias`,
- * where bias_column is 1, and of each row of `sums` there are multiples of 16; what is written
- * there beyond `columns` is undefined.
+ * summed over k < depth, a multiple of four, for r < rows and c < columns. Sums wrap. Each row of
+ * `sums`, and `bias` if bias_column is 1, has a multiple of 16 elements; the values of `sums`
+ * beyond `columns` are undefined.
  */
 #ifndef RAOT_DOT4_I8_H
 #define RAOT_DOT4_I8_H
@@ -34,7 +34,7 @@
 #define RAOT_DOT4_HIGH 4
 #endif
 
-/* Sums stay in their registers, and in their order. */
+/* Keeps the sums in registers and in order. */
 #if defined(RAOT_ASM_INLINE)
 #define RAOT_DOT4_STAYS(sum) __asm__("" : "+w"(sum))
 #else
@@ -46,7 +46,7 @@
 #define RAOT_DOT4_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* One four of each row, number `lane` of sixteen bytes, times those of sixteen columns. */
+/* Dot products of group `lane` of four bytes of each row with those of sixteen columns. */
 #define RAOT_DOT4_STEP(lane)                                              \
     {                                                                     \
         RAOT_DOT4_UNROLL                                                  \
@@ -60,7 +60,7 @@
         }                                                                 \
     }
 
-/* `rows` is a constant where this is called, so that the sums are registers. */
+/* `rows` is a constant in every call, so the sums are in registers. */
 __attribute__((always_inline)) static inline void
 raot_dot4_block(const int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
                 const int32_t *bias, int32_t depth, int32_t sum_step, int32_t bias_row,
@@ -111,9 +111,9 @@ raot_dot4_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
 
 #if defined(RAOT_DOT4_BY_TWOS)
 #if defined(RAOT_ASM_INLINE)
-/* What is read afterwards is not read before, when registers are wanted for sums. */
+/* Keeps later loads from moving before this point, where registers are needed for sums. */
 #define RAOT_DOT4_THEN __asm__ volatile("" : : : "memory")
-/* A pointer of its own, which moves as it reads. */
+/* A separate pointer that advances with the loads. */
 #define RAOT_DOT4_MOVES(position) __asm__("" : "+r"(position))
 #else
 #define RAOT_DOT4_THEN (void)0
@@ -129,7 +129,7 @@ raot_dot4_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
         }                                                                            \
     }
 
-/* Eight numbers of each row times those of sixteen columns: zips make vectors of two columns. */
+/* Eight elements of each row times those of sixteen columns; ZIP builds vectors of two columns. */
 #define RAOT_DOT4_EIGHTS(next)                                                           \
     {                                                                                    \
         RAOT_DOT4_UNROLL                                                                 \
@@ -146,15 +146,15 @@ raot_dot4_block(const int32_t rows, int32_t *sums, const int8_t *left, const int
         }                                                                                \
     }
 
-/* Two numbers of each of two vectors, the first of them or the last. */
+/* The first or the last two elements of each of two vectors. */
 #define RAOT_DOT4_FIRST(one, two) \
     vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(one), vreinterpretq_s64_s32(two)))
 #define RAOT_DOT4_LAST(one, two) \
     vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(one), vreinterpretq_s64_s32(two)))
 
 /*
- * Rows by twos, the last of which may be one row twice. SMMLA multiplies eight numbers of two
- * rows by eight of two columns: a vector of sums is two rows of two columns.
+ * Two rows at a time; an odd last row is processed twice. SMMLA multiplies eight elements of two
+ * rows by eight elements of two columns: a vector of sums is a 2 x 2 block.
  */
 __attribute__((always_inline)) static inline void
 raot_dot4_pairs(const int32_t pairs, int32_t rows, int32_t *sums, const int8_t *left,
@@ -197,7 +197,7 @@ raot_dot4_pairs(const int32_t pairs, int32_t rows, int32_t *sums, const int8_t *
         right += 128;
     }
     if (k < depth) {
-        /* Four numbers and zeros: what those are multiplied by does not matter. */
+        /* Four elements and zeros; the factors of the zeros do not matter. */
         int8x16_t x[3];
         RAOT_DOT4_UNROLL
         for (int32_t p = 0; p < pairs; p++) {
@@ -257,8 +257,9 @@ raot_dot4_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *ri
 #define RAOT_DOT4_HIGH 2
 
 /*
- * Two rows of sixteen columns without dot products: groups of four are multiplied in 16 bits, and
- * pairs of products are added up in 32: each sum is two until the end.
+ * Two rows of sixteen columns without dot product instructions: groups of four are multiplied in
+ * 16 bits, and adjacent products are accumulated in 32 bits. Each sum is kept as two partial
+ * sums.
  */
 __attribute__((noinline, unused)) static void
 raot_dot4_rows(int32_t rows, int32_t *sums, const int8_t *left, const int8_t *right,
@@ -303,7 +304,7 @@ raot_dot4_i8_unpacked(int32_t *sums, const int8_t *left, const int8_t *right, co
             const int32_t rest = rows - r;
             int32_t high = rest < RAOT_DOT4_HIGH ? rest : RAOT_DOT4_HIGH;
 #if !defined(RAOT_DOT4_BY_TWOS)
-            /* Rows that are left over are shared out: 6 are 3 and 3, not 4 and 2. */
+            /* Remaining rows are split evenly: 6 rows are 3 and 3, not 4 and 2. */
             if (rest > RAOT_DOT4_HIGH && rest < 2 * RAOT_DOT4_HIGH) {
                 high = (rest + 1) / 2;
             }
@@ -330,12 +331,12 @@ raot_dot4_i8_unpacked(int32_t *sums, const int8_t *left, const int8_t *right, co
 }
 
 /*
- * The right operand of a tile, of bytes that lie side by side in an image:
+ * Packs the right operand of a tile from contiguous bytes of an image:
  *
  *     panel[k / 4][c][k % 4] = image[offsets[k] + c]      for k < depth, c < columns <= 16
  *
- * as signed bytes: those of _u8 are 128 less. What fills a depth up to a multiple of four, and
- * columns beyond the last, are undefined. Of the image `extent` bytes may be read.
+ * as signed bytes: _u8 subtracts 128. Padding of the depth to a multiple of four, and columns
+ * beyond the last, are undefined. `extent` bytes of the image are readable.
  */
 __attribute__((always_inline)) static inline void
 raot_panel_dot4(uint8_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
@@ -384,13 +385,13 @@ raot_panel_dot4_i8_u8(int8_t *panel, const uint8_t *image, const int32_t *offset
 }
 
 /*
- * The left operand of a tile: windows of `rows` positions, row_step elements apart, one row of
- * `depth` signed bytes each. Level l of a window has steps first..last of `count` inside the
- * image, which begins there; what is cut off is `zero`, what `depth` is filled up with undefined:
+ * Packs the left operand of a tile (im2col): the windows of `rows` positions, row_step elements
+ * apart, as one row of `depth` signed bytes each. Loop l of a window has `count` steps, of which
+ * first..last are inside the image; elements outside are `zero`, padding of `depth` is undefined:
  *
  *     to[r * depth + (i * count1 + j) * count2 + t] = image[...]
  *
- * Those of _u8 are 128 less.
+ * _u8 subtracts 128.
  */
 __attribute__((always_inline)) static inline void
 raot_rows_dot4(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, int32_t row_step,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dsp.h - pairs of 16-bit numbers in a word, by intrinsics of Arm's 32-bit SIMD instructions.
+ * dsp.h - two 16-bit integers in a word, by intrinsics of Arm's 32-bit SIMD instructions.
  *
- * Functions exist where assembly.h defines RAOT_DSP. A word of four bytes extends to two pairs:
- * "even" of bytes 0 and 2, "odd" of bytes 1 and 3. Multiplications add to a sum, which wraps.
+ * Functions exist where assembly.h defines RAOT_DSP. A word of four bytes extends to two words:
+ * "even" from bytes 0 and 2, "odd" from bytes 1 and 3. Products are added to a sum, which wraps.
  */
 #ifndef RAOT_DSP_H
 #define RAOT_DSP_H
@@ -14,7 +14,7 @@
 #include "copy.h"
 
 #if defined(RAOT_DSP)
-/* Four bytes at any address. */
+/* Loads four bytes from any address. */
 static inline uint32_t raot_dsp_load(const void *from)
 {
     uint32_t word;
@@ -33,7 +33,7 @@ static inline int16x2_t raot_dsp_odd_s8(uint32_t four)
     return __sxtb16((int8x4_t)(four >> 8 | four << 24));
 }
 
-/* Clang's header has the signed types. */
+/* Clang's header declares signed types. */
 static inline int16x2_t raot_dsp_even_u8(uint32_t four)
 {
 #if defined(__clang__)

@@ -2,9 +2,9 @@
 /*
  * exponential.h - powers, logarithms, hyperbolic functions, sigmoid and erf in float.
  *
- * The same bits on every target; the errors are those of the table in
- * docs/reference/math_functions.md. NaN gives NaN. Only float and integer arithmetic is used, so
- * that a core with a single-precision unit, or with none, does not pay for double.
+ * Results are bit-identical on every target; docs/reference/math_functions.md lists the errors.
+ * NaN gives NaN. The functions use only float and integer arithmetic, because cores with a
+ * single-precision FPU or without FPU compute double slowly.
  */
 #ifndef RAOT_EXPONENTIAL_H
 #define RAOT_EXPONENTIAL_H
@@ -19,7 +19,7 @@
 #define RAOT_LN2_HIGHF 0.693145751953125f
 #define RAOT_LN2_LOWF 1.428606765330187e-06f
 
-/* The nearest integer, for |x| < 2^22; in *whole too: the low bits of the sum are it. */
+/* The nearest integer, for |x| < 2^22, also in *whole: the low bits of the sum. */
 static inline float raot_nearestf(float x, int32_t *whole)
 {
     const float sum = raot_apartf(x + 12582912.0f);
@@ -34,7 +34,7 @@ static inline float raot_powerf(int32_t n)
     return raot_of_bitsf(((uint32_t)n + 127u) << 23);
 }
 
-/* x * 2^n for x of about 1 and |n| <= 252; rounded once. */
+/* x * 2^n for x near 1 and |n| <= 252; rounded once. */
 static inline float raot_scalef(float x, int32_t n)
 {
     const int32_t half = n / 2;
@@ -68,7 +68,7 @@ static inline int32_t raot_exp_partsf(float x, struct raot_pairf *part)
     return whole;
 }
 
-/* exp(x) * 2^shift for |x| < 40 as a pair, for |shift| <= 1. */
+/* exp(x) * 2^shift as a pair, for |x| < 40 and |shift| <= 1. */
 static inline struct raot_pairf raot_exp_pairf(float x, int32_t shift)
 {
     struct raot_pairf part;
@@ -82,7 +82,7 @@ static inline struct raot_pairf raot_exp_pairf(float x, int32_t shift)
     return part;
 }
 
-/* Without branches, so that loops of it become vectors: beyond 105 it is 0 or infinite. */
+/* Without branches, so that loops vectorize: above 105 the result is 0 or infinite. */
 static inline float raot_expf(float x)
 {
     const float above = x > -105.0f ? x : -105.0f;
@@ -111,7 +111,7 @@ static inline float raot_exp2f(float x)
     return raot_scalef(1.0f + r.high, whole);
 }
 
-/* exp(x) - 1, without loss where x is small. */
+/* exp(x) - 1, accurate for small x. */
 static inline float raot_expm1f(float x)
 {
     struct raot_pairf part;
@@ -211,7 +211,7 @@ static inline float raot_log1p_pairf(struct raot_pairf x)
     return raot_log_sumf(u.high, (u.low + x.low) / u.high, 0);
 }
 
-/* log(1 + x), without loss where x is small. */
+/* log(1 + x), accurate for small x. */
 static inline float raot_log1pf(float x)
 {
     struct raot_pairf pair;
@@ -315,7 +315,7 @@ static inline float raot_tanhf(float x)
     if (!(a < 9.1f)) {
         return raot_isnanf(x) ? RAOT_NAN : raot_copysignf(1.0f, x);
     }
-    /* 1 - 2 / (exp(2a) + 1), with what is lost in the sums and after. */
+    /* 1 - 2 / (exp(2a) + 1), with the rounding errors of the sums added. */
     e = raot_exp_pairf(2.0f * a, 0);
     sum = raot_pair_sumf(e.high, 1.0f);
     q = 2.0f / sum.high;
@@ -350,7 +350,8 @@ static inline float raot_sigmoidf(float x)
         q = 1.0f / sum.high;
         e.low = -raot_mulf(q, sum.low);
     }
-    /* What is added is half a unit of q or so: 1 / sum within 4 % will do, and no division. */
+    /* The correction is about half a unit of q, so 1 / sum within 4 % suffices, without a
+     * division. */
     return raot_madf(e.low, raot_madf(sum.high, -0.5f, 1.457f), q);
 }
 
@@ -432,7 +433,8 @@ static inline float raot_erf_nearf(float x)
     return raot_madf(x, p, x);
 }
 
-/* erf(a) for 1 <= a < 3.93, as 1 - exp(-P(a)); 0 <= a will do without a useful result. */
+/* erf(a) = 1 - exp(-P(a)) for 1 <= a < 3.93; other a >= 0 are allowed, but the result is not
+ * used. */
 static inline float raot_erf_farf(float a)
 {
     struct raot_pairf part;
@@ -456,7 +458,7 @@ static inline float raot_erff(float x)
     const float a = raot_absf(x);
 
 #if defined(__SSE2__) || defined(__aarch64__)
-    /* Both ways and a choice, so that loops of it become vectors. */
+    /* Both formulas and a selection, so that loops vectorize. */
     const float inside = raot_erf_nearf(x);
     const float outside = raot_erf_farf(a < 3.93f ? a : 3.93f);
     const float large = raot_copysignf(a < 3.93f ? outside : 1.0f, x);
@@ -474,7 +476,7 @@ static inline float raot_erff(float x)
 #endif
 }
 
-/* The logarithm to base 2 of a positive finite number, to some 2^-40 of itself. */
+/* The logarithm to base 2 of a positive finite number, with a relative error of about 2^-40. */
 static inline struct raot_pairf raot_log2_pairf(float x)
 {
     const struct raot_pairf third = {0.33333334f, -9.934108e-09f};
@@ -507,7 +509,7 @@ static inline struct raot_pairf raot_log2_pairf(float x)
     return raot_pair_sumf(s.high, s.low);
 }
 
-/* 2 where y is an even integer, 1 where it is an odd one, else 0. */
+/* 2 if y is an even integer, 1 if y is an odd integer, else 0. */
 static inline int raot_parityf(float y)
 {
     const float half = 0.5f * y;
@@ -518,7 +520,7 @@ static inline int raot_parityf(float y)
     return raot_truncf(half) == half ? 2 : 1;
 }
 
-/* x^y for the x and y that C treats by itself: a zero, infinity, NaN or 1 among them. */
+/* x^y for the special cases of C: zero, infinity, NaN or 1 as x or y. */
 static inline float raot_pow_specialf(float x, float y)
 {
     float power;
@@ -538,7 +540,7 @@ static inline float raot_pow_specialf(float x, float y)
     return raot_parityf(y) == 1 ? raot_copysignf(power, x) : power;
 }
 
-/* x^y as in C: NaN where x is negative and y not an integer; 1 where x is 1 or y is 0. */
+/* x^y as in C: NaN if x is negative and y is not an integer; 1 if x is 1 or y is 0. */
 static inline float raot_powf(float x, float y)
 {
     float sign = 1.0f;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * function.h - how functions are compiled.
+ * function.h - function attributes.
  *
- * Kernels are functions of their own. Compilers put a function that is called once into its caller,
- * where loops that need all registers compete with everything else for them.
+ * Kernels are not inlined. Compilers inline a function that is called once, and its loops, which
+ * need all registers, then share them with the code of the caller.
  */
 #ifndef RAOT_FUNCTION_H
 #define RAOT_FUNCTION_H

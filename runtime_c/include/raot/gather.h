@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gather.h - bytes of images brought into the order in which tiles read them.
+ * gather.h - packing of image bytes into the order in which tiles read them.
  *
- * A strip holds lines of an image of several channels with a frame around them, so that no window
- * is cut off. Where windows are `row_stride` rows and `column_stride` columns apart, rows and
- * columns that are as far apart lie side by side:
+ * A strip contains padded lines of an image with several channels, so no window is clipped. For
+ * strided windows, the rows and columns of one phase of the stride are contiguous:
  *
  *     strip[channel][row phase][column phase][line][position]
  *
- * is the image at row top + line * row_stride + row phase and column
- * left + position * column_stride + column phase; `zero` outside of it.
+ * is the image at row top + line * row_stride + row phase and column left + position *
+ * column_stride + column phase, or `zero` outside the image.
  */
 #ifndef RAOT_GATHER_H
 #define RAOT_GATHER_H
@@ -23,7 +22,7 @@
 #include <immintrin.h>
 #endif
 
-/* Some bytes, mostly few: no call for them. */
+/* Copies bytes without a call, because there are mostly few. */
 static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count)
 {
     if (count > 32) {
@@ -55,7 +54,7 @@ static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count
     }
 }
 
-/* What a line has before `first` and from `last` on becomes `zero`; so may what is between. */
+/* Sets a line to `zero` before `first` and from `last`; may also overwrite the part between. */
 static inline void raot_fill_ends(uint8_t *line, int32_t zero, int32_t first, int32_t last,
                                   int32_t positions)
 {
@@ -74,7 +73,8 @@ static inline void raot_copy_apart(uint8_t *to, const uint8_t *from, int32_t cou
     int32_t i = 0;
 
 #if defined(__SSE2__)
-    /* Eight of fifteen bytes: those at even positions of the first, those at odd ones of the last.
+    /* Eight of fifteen bytes: the even positions of the first eight, the odd positions of the
+     * last eight.
      */
     for (; step == 2 && i + 8 <= count; i += 8) {
         const uint8_t *const at = from + 2 * i;
@@ -106,7 +106,7 @@ raot_padded_rows_u8_unpacked(uint8_t *strip, const uint8_t *image, int32_t zero,
         for (int32_t phase = 0; phase < row_phases * column_phases; phase++) {
             const int32_t row = top + phase / column_phases;
             const int32_t column = left + phase % column_phases;
-            /* Places first..last lie inside. */
+            /* Elements first..last are inside the image. */
             const int32_t first = column < 0 ? (-column + column_stride - 1) / column_stride : 0;
             int32_t last = (image_columns - column + column_stride - 1) / column_stride;
             last = image_columns <= column ? 0 : last;
@@ -136,7 +136,7 @@ raot_padded_rows_u8_unpacked(uint8_t *strip, const uint8_t *image, int32_t zero,
 #define raot_padded_rows_s8_unpacked(strip, image, ...) \
     raot_padded_rows_u8_unpacked((uint8_t *)(strip), (const uint8_t *)(image), __VA_ARGS__)
 
-/* Where each tap of a window begins in a strip: for channels, rows and columns, the last fastest.
+/* The offset of each tap of a window in a strip, in the order channels, rows, columns.
  */
 __attribute__((unused)) static void
 raot_offsets_unpacked(int32_t *offsets, int32_t channels, int32_t rows, int32_t columns,
@@ -160,7 +160,7 @@ raot_offsets_unpacked(int32_t *offsets, int32_t channels, int32_t rows, int32_t 
     }
 }
 
-/* Rows of bytes, from `from_step` to `to_step` apart. */
+/* Copies rows of bytes; their distance is `from_step` in the source and `to_step` in the target. */
 __attribute__((unused)) static void raot_copy_rows_u8(uint8_t *to, const uint8_t *from,
                                                       int32_t rows, int32_t columns,
                                                       int32_t to_step, int32_t from_step)
@@ -175,7 +175,7 @@ __attribute__((unused)) static void raot_copy_rows_u8(uint8_t *to, const uint8_t
     raot_copy_rows_u8((uint8_t *)(to), (const uint8_t *)(from), __VA_ARGS__)
 
 #if defined(__AVX2__)
-/* Fewer than sixteen bytes. */
+/* Loads fewer than sixteen bytes. */
 __attribute__((noinline, unused)) static __m128i raot_few_bytes(const uint8_t *from, int32_t count)
 {
     uint8_t some[16] = {0};
@@ -184,7 +184,7 @@ __attribute__((noinline, unused)) static __m128i raot_few_bytes(const uint8_t *f
     return _mm_loadu_si128((const __m128i *)(const void *)some);
 }
 
-/* Sixteen bytes, of which `inside` may be read. */
+/* Loads sixteen bytes, of which `inside` are readable. */
 static inline __m128i raot_bytes(const uint8_t *from, int32_t inside)
 {
     if (__builtin_expect(inside < 16, 0) != 0) {
@@ -193,7 +193,7 @@ static inline __m128i raot_bytes(const uint8_t *from, int32_t inside)
     return _mm_loadu_si128((const __m128i *)(const void *)from);
 }
 
-/* Sixteen bytes as numbers. */
+/* Widens sixteen bytes to 16 bits. */
 __attribute__((always_inline)) static inline __m256i raot_i16_values(__m128i bytes,
                                                                      const int32_t sign)
 {
@@ -201,19 +201,19 @@ __attribute__((always_inline)) static inline __m256i raot_i16_values(__m128i byt
 }
 #endif
 
-/* A byte as a number: `sign` is 128 where its upper bit is a sign, else 0. */
+/* Widens a byte: `sign` is 128 for signed bytes, else 0. */
 static inline int32_t raot_i16_value(uint8_t byte, int32_t sign)
 {
     return (int32_t)(byte ^ (uint32_t)sign) - sign;
 }
 
 /*
- * The right operand of a tile of raot_dot2_i16 (dot2_i16.h):
+ * Packs the right operand of a tile of raot_dot2_i16 (dot2_i16.h):
  *
  *     panel[k / 2][c][k % 2] = image[offsets[k] + c]      for k < depth, c < columns <= 16
  *
- * An odd depth is filled up with zeros; columns beyond the last are undefined. Of the image
- * `extent` bytes may be read.
+ * An odd depth is padded with zeros; columns beyond the last are undefined. `extent` bytes of the
+ * image are readable.
  */
 __attribute__((always_inline)) static inline void
 raot_panel_dot2_i16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
@@ -263,9 +263,9 @@ raot_panel_dot2_i16_u8(int16_t *panel, const uint8_t *image, const int32_t *offs
 }
 
 /*
- * The left operand of a tile: windows of `rows` positions, row_step elements apart, one row of
- * `depth` numbers each. Level l of a window has steps first..last of `count` inside the image,
- * which begins there; what is cut off is zero, and so is what `depth` is filled up with:
+ * Packs the left operand of a tile (im2col): the windows of `rows` positions, row_step elements
+ * apart, as one row of `depth` integers each. Loop l of a window has `count` steps, of which
+ * first..last are inside the image; elements outside and the padding of `depth` are zero:
  *
  *     to[r * depth + (i * count1 + j) * count2 + t] = image[...] - zero
  */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ieee.h - what floating-point numbers are made of: bits, classes, signs; steps of arithmetic
- * that give the same bits on every target.
+ * ieee.h - bits, classes and signs of floating-point numbers, and arithmetic that is
+ * bit-identical on every target.
  *
  * Names end in f for float, as in C. Compilers may fuse a * b + c into one instruction that
- * rounds once, and whether they do depends on target, language mode and option. What must give
- * the same bits everywhere says raot_mulf or raot_madf, which are never fused; what may be fused
- * where that is fast says raot_fmaf. Rounding is to nearest (the default of every target), and
- * options such as -ffast-math, which give up IEEE arithmetic, are refused.
+ * rounds once, depending on target, language mode and options. raot_mulf and raot_madf are never
+ * fused and give the same bits everywhere; raot_fmaf is fused on targets where this is fast.
+ * Rounding is to nearest (the default of every target). Options such as -ffast-math, which
+ * disable IEEE arithmetic, are an error.
  */
 #ifndef RAOT_IEEE_H
 #define RAOT_IEEE_H
@@ -22,11 +22,11 @@
 #error "build without -ffast-math and -Ofast: NaN, infinity and stated errors depend on it"
 #endif
 
-/* C leaves it to the compiler; fixed-point numbers and bits of floats are shifted so. */
+/* The compiler defines this; shifts of fixed-point numbers and bits of floats depend on it. */
 _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sign");
 
 #if defined(__GNUC__)
-/* Equal means equal, as in the models: zeros, infinities and whole numbers are told by it. */
+/* Exact comparison, as in the models; it detects zeros, infinities and integers. */
 #pragma GCC diagnostic ignored "-Wfloat-equal"
 #define RAOT_INFINITY (__builtin_inff())
 #define RAOT_NAN (__builtin_nanf(""))
@@ -36,10 +36,10 @@ _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sig
 #endif
 
 /*
- * How a product is kept from being fused: not at all where nothing can fuse, by an empty
- * instruction that says "this register may have changed", else by way of memory. A build that
- * turns fusing off for the whole (-ffp-contract=off) may say so by RAOT_CONTRACTION_OFF: then
- * loops with such products can become vectors.
+ * Prevents FMA contraction of a product: nothing is needed on targets without FMA; otherwise an
+ * empty asm statement marks the register as changed, or the value is stored to memory. A build
+ * with -ffp-contract=off may define RAOT_CONTRACTION_OFF, so that loops with such products
+ * vectorize.
  */
 #define RAOT_FUSE_NEVER 0
 #define RAOT_FUSE_REGISTER 1
@@ -150,7 +150,7 @@ static inline int raot_isinf(double x)
     return (raot_bits(x) & UINT64_C(0x7fffffffffffffff)) == UINT64_C(0x7ff0000000000000);
 }
 
-/* 1 where the sign bit is set, zeros and NaN included. */
+/* 1 if the sign bit is set, also for zeros and NaN. */
 static inline int raot_signbitf(float x)
 {
     return (int)(raot_bitsf(x) >> 31);
@@ -183,7 +183,7 @@ static inline double raot_copysign(double x, double y)
                         (raot_bits(y) & 0x8000000000000000u));
 }
 
-/* The larger one; NaN where either is NaN. Zeros are equal: of 0 and -0 either may come. */
+/* The larger operand; NaN if either is NaN. For 0 and -0, the result is either of them. */
 static inline float raot_maxf(float a, float b)
 {
     return a > b || raot_isnanf(a) ? a : b;
@@ -194,7 +194,7 @@ static inline double raot_max(double a, double b)
     return a > b || raot_isnan(a) ? a : b;
 }
 
-/* The smaller one; NaN where either is NaN. */
+/* The smaller operand; NaN if either is NaN. */
 static inline float raot_minf(float a, float b)
 {
     return a < b || raot_isnanf(a) ? a : b;
@@ -205,7 +205,7 @@ static inline double raot_min(double a, double b)
     return a < b || raot_isnan(a) ? a : b;
 }
 
-/* x, but not below low or above high, which are no NaN; NaN stays. One comparison. */
+/* x clamped to low..high, which are not NaN; NaN stays. One comparison. */
 static inline float raot_at_leastf(float x, float low)
 {
     return x <= low ? low : x;
@@ -226,7 +226,7 @@ static inline double raot_at_most(double x, double high)
     return x >= high ? high : x;
 }
 
-/* The larger or smaller one; the other one where one is NaN, as C's fmaxf and fminf. */
+/* The larger or smaller operand; if one operand is NaN, the other one, as C's fmaxf and fminf. */
 static inline float raot_fmaxf(float a, float b)
 {
     return a > b || raot_isnanf(b) ? a : b;
@@ -238,8 +238,8 @@ static inline float raot_fminf(float a, float b)
 }
 
 /*
- * a * b + c, rounded once where the target has an instruction for it, else twice: fast, with
- * last bits that depend on the target.
+ * a * b + c, rounded once if the target has an FMA instruction, else twice. Fast; the last bits
+ * depend on the target.
  */
 static inline float raot_fmaf(float a, float b, float c)
 {
@@ -260,7 +260,7 @@ static inline double raot_fma(double a, double b, double c)
 #endif
 }
 
-/* x itself, with what is computed from it not fused with what it was computed by. */
+/* Returns x; prevents FMA contraction across it. */
 static inline float raot_apartf(float x)
 {
 #if RAOT_FUSE == RAOT_FUSE_REGISTER
@@ -289,7 +289,7 @@ static inline double raot_apart(double x)
 #endif
 }
 
-/* a * b, rounded whatever follows. */
+/* a * b, always rounded. */
 static inline float raot_mulf(float a, float b)
 {
     return raot_apartf(a * b);

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* Refuses to compile where the condition does not hold. */
+/* A compile-time error if the condition is false. */
 #ifdef __cplusplus
 #define RAOT_STATIC_ASSERT(condition, text) static_assert(condition, text)
 #else
@@ -36,7 +36,7 @@ static inline int32_t raot_floor_div(int32_t a, int32_t b)
     return (a % b != 0 && (a < 0) != (b < 0)) ? quotient - 1 : quotient;
 }
 
-/* What raot_floor_div leaves: it has the sign of b. b is not 0. */
+/* The remainder of raot_floor_div: it has the sign of b. b is not 0. */
 static inline int32_t raot_floor_mod(int32_t a, int32_t b)
 {
     const int32_t rest = a % b;

@@ -3,8 +3,8 @@
  * integer.h - integer arithmetic that is defined for all values.
  *
  * Results wrap modulo 2^bits. Division truncates towards zero and gives 0 for a divisor
- * of 0; the remainder has the sign of the divisor. Shifts by the width or more leave no bit
- * but copies of the sign. A power with a negative exponent is truncated: 1, -1 or 0.
+ * of 0; the remainder has the sign of the divisor. Shifts by the width or more give 0, or -1 for
+ * right shifts of negative numbers. A power with a negative exponent is truncated: 1, -1 or 0.
  */
 #ifndef RAOT_INTEGER_H
 #define RAOT_INTEGER_H

@@ -2,8 +2,8 @@
 /*
  * math.h - elementary functions in float, without libm.
  *
- * What each function does at the edges stands where it is declared; how exact it is stands in
- * docs/reference/math_functions.md.
+ * The declaration of each function states its special cases; docs/reference/math_functions.md
+ * lists the errors.
  */
 #ifndef RAOT_MATH_H
 #define RAOT_MATH_H

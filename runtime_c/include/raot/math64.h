@@ -2,7 +2,7 @@
 /*
  * math64.h - elementary functions in double precision, without libm.
  *
- * Errors are those of the table in docs/reference/math_functions.md.
+ * docs/reference/math_functions.md lists the errors.
  */
 #ifndef RAOT_MATH64_H
 #define RAOT_MATH64_H
@@ -130,7 +130,7 @@ static inline double raot_atanh(double x)
     return raot_copysign(0.5 * raot_log1p(2.0 * a / (1.0 - a)), x);
 }
 
-/* erf by its series below 2.5, by the continued fraction of erfc above. */
+/* erf by its series below 2.5, and by the continued fraction of erfc above. */
 static inline double raot_erf(double x)
 {
     const struct raot_pair two_over_root_pi = {1.1283791670955126, 1.533545961316588e-17};

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply.h - sums of products, a tile at a time.
+ * multiply.h - tiles of float contractions.
  *
  *     sums[r][c] = fma(left[r * left_row + i], right[c + j], sums[r][c])
  *
- * for all r < rows, c < columns, and for (i, j) at every step of three loops, outer ones first:
- * level l takes `count` steps of `left` and `right` elements. Each sum is added up in the order
- * of the steps by raot_fmaf, so that a vector unit changes no bit.
+ * for all r < rows, c < columns, and for (i, j) of three nested loops, the outermost first: level
+ * l has `count` iterations with steps of `left` and `right` elements. Each sum is accumulated in
+ * this order by raot_fmaf, so a vector unit gives the same bits.
  *
- * rows is 1..RAOT_TILE_ROWS and columns 1..RAOT_TILE_COLUMNS. `sums` holds rows of
- * RAOT_TILE_COLUMNS; what lies beyond `columns` in a row of it is undefined afterwards. Of
- * `right` nothing beyond `columns` is read.
+ * rows is 1..RAOT_TILE_ROWS and columns 1..RAOT_TILE_COLUMNS. `sums` has rows of
+ * RAOT_TILE_COLUMNS; elements beyond `columns` are undefined afterwards. Elements of `right`
+ * beyond `columns` are not read.
  */
 #ifndef RAOT_MULTIPLY_H
 #define RAOT_MULTIPLY_H
@@ -46,11 +46,11 @@ struct raot_level {
 #endif
 
 /*
- * RAOT_LANES floats in a vector; RAOT_HIGH rows of RAOT_WIDE vectors are sums that stay in
- * registers; rows up to RAOT_LOW take all columns at once, for sums that do not wait for each
- * other. RAOT_STEPS steps of the innermost loop go together where the left operand has them side
- * by side and the right one RAOT_NEXT apart: raot_steps loads them, raot_lanes_step multiplies by
- * one of them. RAOT_APART keeps the compiler from mixing steps, for which registers are too few.
+ * RAOT_LANES floats are a vector. RAOT_HIGH rows of RAOT_WIDE vectors are sums in registers. Up
+ * to RAOT_LOW rows take all columns at once, so that sums do not wait for each other. RAOT_STEPS
+ * iterations of the innermost loop are unrolled if the left operand is contiguous and the right
+ * one has the step RAOT_NEXT: raot_steps loads them, raot_lanes_step multiplies by one of them.
+ * RAOT_APART keeps the compiler from interleaving iterations, which needs too many registers.
  */
 #if defined(__AVX512F__)
 #define RAOT_LANES 16
@@ -172,7 +172,7 @@ static inline raot_lanes raot_lanes_step(raot_steps a, const int32_t step, raot_
 }
 
 #elif defined(RAOT_MVE_F32) && !defined(RAOT_SMALL_MVE)
-/* Helium's floating point takes subnormal numbers for zero (Arm DDI 0553, StandardFPSCRValue). */
+/* Helium's floating point flushes subnormal numbers to zero (Arm DDI 0553, StandardFPSCRValue). */
 #define RAOT_LANES 4
 #define RAOT_WIDE 2
 #define RAOT_HIGH 3
@@ -213,7 +213,7 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
 #define RAOT_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* One step: a row of the right operand times each row's factor. */
+/* One iteration: a row of the right operand times the factor of each row. */
 #define RAOT_STEP(b, factor_of)                                                            \
     do {                                                                                   \
         raot_lanes factor[RAOT_TILE_COLUMNS / RAOT_LANES];                                 \
@@ -234,8 +234,8 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
 
 #if defined(RAOT_MVE_ROWS)
 /*
- * `count` steps of a tile whose rows of `left` are contiguous. The second vector of `right` is
- * loaded first, since GCC 12 makes a post-increment and a copy of the other order.
+ * `count` iterations of a tile with contiguous rows of `left`. The second vector of `right` is
+ * loaded first, because GCC 12 generates a post-increment and a copy for the other order.
  */
 __attribute__((always_inline)) static inline void
 raot_tile_mve_rows(const int32_t rows, const int32_t wide, const int32_t some, int32_t count,
@@ -270,7 +270,7 @@ raot_tile_mve_rows(const int32_t rows, const int32_t wide, const int32_t some, i
 }
 #endif
 
-/* `rows` and `wide` are constants where this is called, so that the sums are registers. */
+/* `rows` and `wide` are constants in every call, so the sums are in registers. */
 __attribute__((always_inline)) static inline void
 raot_tile_f32(const int32_t rows, const int32_t wide, const int32_t some,
               const struct raot_level *levels, const float *left, int32_t left_row,
@@ -294,8 +294,8 @@ raot_tile_f32(const int32_t rows, const int32_t wide, const int32_t some,
             int32_t k = levels[2].count;
 #if defined(RAOT_STEPS)
             const int32_t next = RAOT_NEXT(right_step);
-            const int32_t turns = left_step == 1 && right_step == next ? k / RAOT_STEPS : 0;
-            for (int32_t turn = 0; turn < turns; turn++) {
+            const int32_t blocks = left_step == 1 && right_step == next ? k / RAOT_STEPS : 0;
+            for (int32_t block = 0; block < blocks; block++) {
                 raot_steps steps[RAOT_HIGH];
                 RAOT_UNROLL
                 for (int32_t r = 0; r < rows; r++) {
@@ -309,7 +309,7 @@ raot_tile_f32(const int32_t rows, const int32_t wide, const int32_t some,
                 }
                 a += RAOT_STEPS;
             }
-            k -= turns * RAOT_STEPS;
+            k -= blocks * RAOT_STEPS;
 #elif defined(RAOT_MVE_ROWS)
             if (left_step == 1) {
                 raot_tile_mve_rows(rows, wide, some, k, kept, a, left_row, b, right_step);
@@ -339,7 +339,7 @@ raot_tile_rows_f32(int32_t rows, const int32_t wide, const int32_t some,
                    const float *right, float *sums)
 {
 #if defined(RAOT_MVE_ROWS)
-    /* Two are seldom: each by itself, since code weighs more. */
+    /* Two rows are rare: one at a time, to save code. */
     if (rows < RAOT_HIGH) {
         for (int32_t r = 0; r < rows; r++) {
             raot_tile_f32(1, wide, some, levels, left + r * left_row, 0, right,
@@ -437,7 +437,8 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
     for (int32_t r = 0; r < rows; r += high) {
         high = rows - r < RAOT_HIGH ? rows - r : RAOT_HIGH;
 #if RAOT_LOW > 0
-        /* Rows that are left over are shared out: 8 are 4 and 4, since two alone would wait. */
+        /* Remaining rows are split evenly: 8 rows are 4 and 4, because two rows alone would
+         * stall. */
         if (rows - r > RAOT_HIGH && rows - r < 2 * RAOT_HIGH) {
             high = (rows - r + 1) / 2;
         }

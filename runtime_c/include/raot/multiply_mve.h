@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply_mve.h - multiply.h for Cortex-M with Helium where code is made small: 3 x 8 or 1 x 8
- * sums in vectors; fewer columns than four are summed up one by one.
+ * multiply_mve.h - multiply.h for Cortex-M with Helium and --optimize size: 3 x 8 or 1 x 8 sums
+ * in vectors; fewer than four columns are computed one by one.
  */
 #ifndef RAOT_MULTIPLY_MVE_H
 #define RAOT_MULTIPLY_MVE_H
@@ -11,10 +11,10 @@
 
 #if defined(RAOT_ASM_THUMB)
 /*
- * All steps of a block: three rows and eight columns, or one row of as many; `some` of the columns
- * exist, at least four. GCC makes no low-overhead loop where it optimizes for size. In the loops
- * r1, r3 and r6, r7 are where the two outer ones stand, r8 and r10 the innermost; r2 is between
- * rows; the steps of the outermost loop that are left are on the stack.
+ * All iterations of a block of three rows or one row and eight columns, of which `some` exist, at
+ * least four. GCC generates no low-overhead loop at -Os. Pointers of the two outer loops are in
+ * r1, r3 and r6, r7, those of the innermost in r8 and r10; r2 is the distance of rows; the
+ * remaining iterations of the outermost loop are on the stack.
  */
 /* clang-format off */
 #define RAOT_BLOCK_MVE(LOAD, FURTHER, STORE)                                                  \
@@ -113,7 +113,7 @@ __attribute__((noinline, unused)) static void raot_block_f32(const struct raot_l
     vst1q_f32(last_sums + 4, sum5);
 }
 
-/* One row of as many. */
+/* One row and eight columns. */
 __attribute__((noinline, unused)) static void raot_row_f32(const struct raot_level *levels,
                                                            const float *left, const float *right,
                                                            int32_t some, float *sums)

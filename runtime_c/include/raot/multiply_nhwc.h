@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply_nhwc.h - integer contractions whose channels lie side by side.
+ * multiply_nhwc.h - channels-last integer contractions (Helium).
  *
- * Windows of positions are rows of `depth` signed bytes, `row_step` apart. The sums of four
- * channels and two positions are worked on at once. Weights come four channels at a time: what
- * their sums start with, for both positions, then 16 bytes of each channel in turn, zeros behind
- * the last. Channels go by eights: 0 2 4 6, then 1 3 5 7; the last four or less of all in their own
- * order. Sums wrap.
+ * The windows of the positions are rows of `depth` signed bytes, `row_step` apart. The sums of
+ * four channels and two positions are computed together. Weights are packed for four channels:
+ * the initial sums for both positions, then 16 bytes of each channel, repeated and padded with
+ * zeros. Channels are interleaved in groups of eight: 0 2 4 6, then 1 3 5 7; the last four or
+ * fewer are in natural order. Sums wrap.
  */
 #ifndef RAOT_MULTIPLY_NHWC_H
 #define RAOT_MULTIPLY_NHWC_H
@@ -46,7 +46,7 @@ static inline void raot_fill_s8(int8_t *to, int32_t byte, int32_t count)
 }
 
 #if defined(RAOT_MVE)
-/* `count` bytes that are `step` apart, as `apart` tells eight of them, each xor `flip`. */
+/* `count` bytes, `step` apart, each xor `flip`; `apart` are the offsets of eight of them. */
 static inline void raot_apart_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t step,
                                  uint16x8_t apart, int32_t flip)
 {
@@ -64,7 +64,7 @@ static inline void raot_apart_s8(int8_t *to, const uint8_t *from, int32_t count,
     }
 }
 
-/* `count` bytes that are `step` apart to positions `to_step` apart, each xor `flip`. */
+/* Copies `count` bytes, `step` apart, to addresses `to_step` apart, each xor `flip`. */
 static inline void raot_across_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t step,
                                   int32_t to_step, int32_t flip)
 {
@@ -82,10 +82,10 @@ static inline void raot_across_s8(int8_t *to, const uint8_t *from, int32_t count
 #endif
 
 /*
- * Columns first..first + columns of some lines of an image, one after the other: of each column,
- * `channels` bytes of every line. Lines first1..last1 of `lines` and columns 0..width lie inside
- * the image; what is outside is `zero`. `image` is column 0 of the first line inside. `flip` is 0,
- * or 128 where the image has unsigned bytes: they become signed.
+ * Copies columns first..first + columns of some lines of an image, column by column: `channels`
+ * bytes of every line. Lines first1..last1 of `lines` and columns 0..width are inside the image;
+ * elements outside are `zero`. `image` is column 0 of the first line inside. `flip` is 0, or 128
+ * for unsigned bytes, which become signed.
  */
 __attribute__((noinline, unused)) static void
 raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, int32_t flip,
@@ -182,10 +182,10 @@ raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, 
  */
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
 /*
- * VMLADAVA needs sums in registers with even numbers: eight of them leave r1, r3, r5, r7 and r11,
- * more than compilers find room for. x, y, weights and sums are in r1, r3, r7 and r11. What a group
- * begins with is kept on the stack: end, x, y and the number of blocks, which r5 counts down: twice
- * the blocks of 16 bytes, plus one where bytes are left over, less eight.
+ * VMLADAVA needs sums in even-numbered registers. With eight sums, r1, r3, r5, r7 and r11 remain,
+ * too few for compilers. x, y, weights and sums are in r1, r3, r7 and r11. The initial values of
+ * a group are on the stack: end, x, y and the number of blocks, which r5 counts down: twice the
+ * blocks of 16 bytes, plus one for remaining bytes, minus eight.
  */
 #define RAOT_SUMS_TWO "{r0, r2, r4, r6, r8, r10, r12, r14}"
 
@@ -206,7 +206,7 @@ RAOT_NAKED static void raot_multiply_two_s8(
         "cmp r5, #0\n blt 3f\n"
         "2:\n" RAOT_MVE_BLOCK RAOT_MVE_BLOCK RAOT_MVE_BLOCK RAOT_MVE_BLOCK
         "subs r5, #8\n bge 2b\n"
-        /* Bit 2 becomes the carry flag: two blocks more; bit 1 the sign: one more. */
+        /* Bit 2 becomes the carry flag: two more blocks; bit 1 the sign: one more. */
         "3:\n lsls r5, r5, #30\n bcc 4f\n" RAOT_MVE_BLOCK RAOT_MVE_BLOCK
         "4:\n beq 6f\n bpl 5f\n" RAOT_MVE_BLOCK
         "5:\n lsls r5, r5, #1\n bpl 6f\n"
@@ -300,7 +300,7 @@ static inline void raot_multiply_two_s8(int32_t *to, const int32_t *w, const int
 }
 #endif
 
-/* The same for one position: the sums of each group twice. */
+/* The same for one position; the sums of each group are stored twice. */
 #if defined(RAOT_MVE)
 #define RAOT_BLOCK_ONE(first)                                   \
     {                                                           \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply_one.h - one sum of multiply.h, where tiles leave a few over.
+ * multiply_one.h - single sums of multiply.h, for the remainders of tiles.
  */
 #ifndef RAOT_MULTIPLY_ONE_H
 #define RAOT_MULTIPLY_ONE_H

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply_s16.h - integer contractions for cores that multiply pairs of 16-bit numbers.
+ * multiply_s16.h - integer contractions by dual 16-bit multiply-add instructions (SMLAD).
  *
- * Two positions of the output are worked on at once. `columns` holds what their windows cover, as
- * 16-bit numbers: element k of position p is columns[4 * (k / 2) + 2 * p + k % 2], so that two
- * products are one SMLAD and the elements of four products of both positions are one LDM.
- * Weights of two channels lie side by side, four k at a time: weights[n / 2][k / 4][n % 2][k % 4];
- * 8-bit ones with the two in the middle exchanged, as SXTB16 takes bytes apart. Sums wrap.
- * `columns` and `weights` are at multiples of four bytes.
+ * Two output positions are computed together. `columns` contains their windows as 16-bit
+ * integers: element k of position p is columns[4 * (k / 2) + 2 * p + k % 2], so that two products
+ * are one SMLAD and the elements of four products of both positions are one LDM. Weights of two
+ * channels are interleaved, four k at a time: weights[n / 2][k / 4][n % 2][k % 4]; in 8-bit
+ * weights the middle two of four are exchanged, because SXTB16 extracts bytes 0 and 2, then 1 and
+ * 3. Sums wrap. `columns` and `weights` are aligned to four bytes.
  */
 #ifndef RAOT_MULTIPLY_S16_H
 #define RAOT_MULTIPLY_S16_H
@@ -18,7 +18,7 @@
 #include "copy.h"
 #include "dsp.h"
 
-/* Two neighboring 16-bit numbers. */
+/* Two adjacent 16-bit integers. */
 static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
 {
 #if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
@@ -31,10 +31,10 @@ static inline void raot_store_pair(int16_t *to, int32_t low, int32_t high)
 }
 
 /*
- * Gathers what a window covers into one of two columns. Level l has `count` elements, of which
- * first..last lie inside the image, `step` elements apart; `image` is the first one inside. What
- * is cut off is `zero`. Pairs go along level 2: element (i, j, k, t) of the levels comes at
- * 4 * (((i * count1 + j) * half + k / 2) * count3 + t) + k % 2, where half is count2 / 2, up.
+ * Packs a window into one of two columns (im2col). Loop l has `count` elements, `step` apart, of
+ * which first..last are inside the image; `image` is the first one inside. Elements outside are
+ * `zero`. Adjacent elements of loop 2 share a word: element (i, j, k, t) is stored at 4 * (((i *
+ * count1 + j) * half + k / 2) * count3 + t) + k % 2, where half is count2 / 2, rounded up.
  */
 /* clang-format off */
 #define RAOT_COLUMN(N, T) \
@@ -92,8 +92,8 @@ RAOT_COLUMN(u8, uint8_t)
 #if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP) && \
     defined(__ARM_FEATURE_UNALIGNED)
 /*
- * Three neighbors for each of two neighboring positions, of `pairs` pairs of elements `step`
- * apart: four bytes of each hold them all. EXTEND is SXTB16 or UXTB16.
+ * Three adjacent taps for each of two adjacent positions, for 2 * `pairs` elements `step` apart:
+ * four bytes of each contain all taps. EXTEND is SXTB16 or UXTB16.
  */
 #define RAOT_COLUMNS_OF_THREE(N, T, EXTEND)                                                        \
     static inline int16_t *raot_three_##N(int16_t *to, const T *from, int32_t pairs, int32_t step) \
@@ -155,7 +155,7 @@ RAOT_COLUMNS_OF_THREE(s8, int8_t, "sxtb16")
 RAOT_COLUMNS_OF_THREE(u8, uint8_t, "uxtb16")
 #undef RAOT_COLUMNS_OF_THREE
 
-/* Both columns at once, of windows that lie inside their images. */
+/* Packs both columns at once, for windows completely inside the image. */
 /* clang-format off */
 #define RAOT_COLUMNS(N, T) \
     __attribute__((noinline, unused)) static void raot_columns_##N##_unpacked( \
@@ -207,8 +207,8 @@ RAOT_COLUMNS(u8, uint8_t)
 
 #if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP)
 /*
- * Four products of two channels at two positions: r0, r2 and r3, r11 sums, r1 weights, r12 columns,
- * lr blocks left.
+ * Four products of two channels and two positions: r0, r2 and r3, r11 sums, r1 weights, r12
+ * columns, lr blocks left.
  */
 #define RAOT_FOUR_STEPS_S16          \
     "ldmia r12!, {r4, r5, r6, r7}\n" \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply_s8.h - integer contractions for cores with vectors of bytes.
+ * multiply_s8.h - integer contractions for cores with byte vectors (Helium).
  *
- * Up to RAOT_ROWS positions of the output are worked on at once. What the window of each covers
- * is gathered into a row of `depth` signed bytes, a multiple of 16. Weights of four channels lie
- * side by side, 16 k at a time: weights[n / 4][k / 16][n % 4][k % 16]. Sums wrap.
+ * Up to RAOT_ROWS output positions are computed together. Their windows are packed into rows of
+ * `depth` signed bytes, a multiple of 16 (im2col). Weights of four channels are interleaved, 16 k
+ * at a time: weights[n / 4][k / 16][n % 4][k % 16]. Sums wrap.
  */
 #ifndef RAOT_MULTIPLY_S8_H
 #define RAOT_MULTIPLY_S8_H
@@ -17,7 +17,7 @@
 
 #define RAOT_ROWS 8
 
-/* 16 bytes, four at a time. */
+/* Copies 16 bytes, four at a time. */
 static inline void raot_fill_16(int8_t *to, uint32_t four)
 {
 #if defined(RAOT_MVE)
@@ -30,12 +30,12 @@ static inline void raot_fill_16(int8_t *to, uint32_t four)
 }
 
 /*
- * Gathers the windows of `positions` positions, which lie side by side in a row of the output.
- * Element (i, j, t) of a window comes at i * to0 + j * to1 + t * to2 of its row: i < count0 are
- * channels, first1..last1 of count1 are rows of the image, and t < count2 are columns, of which
- * position p has lead + p * apart + t * tap; those outside 0..width are cut off. `image` is column
- * 0 of the first row inside, columns are step2 elements apart. What is cut off is `zero`.
- * `flip` is 0, or 128 where the image has unsigned bytes: they become signed.
+ * Packs the windows of `positions` adjacent positions of a row of the output. Element (i, j, t)
+ * of a window is stored at i * to0 + j * to1 + t * to2 of its row: i < count0 are channels, j of
+ * count1 are rows, of which first1..last1 are inside the image, and t < count2 are columns:
+ * position p reads column lead + p * apart + t * tap. Elements outside the rows or outside
+ * columns 0..width are `zero`. `image` is column 0 of the first row inside; columns are step2
+ * elements apart. `flip` is 0, or 128 for unsigned bytes, which become signed.
  */
 __attribute__((noinline, unused)) static void
 raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_t flip,
@@ -53,7 +53,7 @@ raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_
         }
     }
     if (count0 == 1) {
-        /* Of one channel, lines are what the innermost loop runs over. */
+        /* With one channel, the innermost loop iterates over lines. */
         rows += first1 * to1;
         count0 = last1 - first1;
         step0 = step1;
@@ -66,7 +66,7 @@ raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_
     const uint16x8_t position = vidupq_n_u16(0, 1);
     const uint16x8_t offsets = vmulq_n_u16(position, (uint16_t)(apart * step2));
     const uint16x8_t at = vmulq_n_u16(position, (uint16_t)depth);
-    const int beside = apart * step2 == 1 && flip == 0;
+    const int contiguous = apart * step2 == 1 && flip == 0;
 #endif
     /*@ loop unroll 4096; */
     for (int32_t j = first1; j < last1; j++) {
@@ -75,7 +75,7 @@ raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_
             const int32_t column = lead + t * tap;
             const uint8_t *const line = image + (j - first1) * step1;
             int8_t *const to = rows + j * to1 + t * to2;
-            /* Places low..high have this column. */
+            /* Positions low..high read this column. */
             int32_t low = 0;
             int32_t high = positions;
             if (apart == 1) {
@@ -91,7 +91,7 @@ raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_
                     high--;
                 }
             } else {
-                /* all positions have it */
+                /* all positions read it */
             }
             if (step0 == 1 && to0 == 1 && count0 >= 8) {
                 for (int32_t p = low; p < high; p++) {
@@ -107,7 +107,7 @@ raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_
                 const uint8_t *source = line + column * step2;
                 uint8_t *target = (uint8_t *)to;
                 int32_t i = 0;
-                if (high - low == RAOT_ROWS && beside) {
+                if (high - low == RAOT_ROWS && contiguous) {
                     for (; i + 2 <= count0; i += 2) {
                         const uint16x8_t x = vldrbq_u16(source);
                         const uint16x8_t y = vldrbq_u16(source + step0);
@@ -145,15 +145,15 @@ raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_
     raot_im2col_u8_unpacked(rows, (const uint8_t *)(image), __VA_ARGS__)
 
 /*
- * sums[n * RAOT_ROWS + p] = bias[n] + the products of row p and the weights of channel n, for
- * `positions` positions, one at least (and one more where that is odd), and `channels` channels, a
- * multiple of four.
+ * sums[n * RAOT_ROWS + p] = bias[n] + the dot product of row p and the weights of channel n, for
+ * at least one position (an odd number is rounded up), and for `channels` channels, a multiple of
+ * four.
  */
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
 /*
- * Four channels of all pairs of rows. Sums go to r11; on the stack are the number of blocks of 16,
- * the bytes of weights, those of a row, the pairs that are left, and what sums start with. The row
- * behind the second one is the first of the next pair.
+ * Four channels of all rows, two rows at a time. r11 points to the sums; on the stack are the
+ * number of blocks of 16, the bytes of weights, the bytes of a row, the remaining row pairs, and
+ * the initial sums. The next pair of rows follows the second row.
  */
 /* clang-format off */
 RAOT_NAKED static void raot_rows_by_four_s8(

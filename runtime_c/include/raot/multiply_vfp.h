@@ -2,8 +2,8 @@
 /*
  * multiply_vfp.h - multiply.h for Cortex-M with a single-precision FPU: 4 x 4 sums in s0..s15.
  *
- * A load of several registers is one instruction; compilers load floats one by one. Where code is
- * made small, what is left over is summed up one by one.
+ * Several registers are loaded with one instruction; compilers load floats one by one. With
+ * --optimize size, remainders are computed one sum at a time.
  */
 #ifndef RAOT_MULTIPLY_VFP_H
 #define RAOT_MULTIPLY_VFP_H
@@ -208,8 +208,8 @@ __attribute__((noinline, unused)) static void raot_column_f32(const struct raot_
 }
 
 /*
- * Four rows and the last two or three columns after others: a block that ends where they end. What
- * it adds to columns that are done is taken back.
+ * Four rows and the last two or three columns: a block that ends at the last column. Its
+ * additions to finished columns are undone.
  */
 __attribute__((noinline, unused)) static void raot_ending_f32(int32_t columns,
                                                               const struct raot_level *levels,

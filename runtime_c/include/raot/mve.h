@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mve.h - whether micro-kernels use Helium (ACLE intrinsics of arm_mve.h).
+ * mve.h - macros that select Helium micro-kernels (ACLE intrinsics of arm_mve.h).
  *
  *     RAOT_MVE      integer vectors
  *     RAOT_MVE_F32  floating-point vectors as well
  *
- * -DRAOT_NO_INTRINSICS leaves plain C.
+ * -DRAOT_NO_INTRINSICS selects plain C.
  */
 #ifndef RAOT_MVE_H
 #define RAOT_MVE_H
@@ -21,8 +21,8 @@
 #endif
 
 /*
- * An empty statement after which the address is in a register: GCC 12 else folds it into addresses
- * that loads do not have, or into post-increments for which it copies registers.
+ * An empty statement that keeps the address in a register. Otherwise GCC 12 folds it into
+ * addressing modes that the loads do not have, or into post-increments that need register copies.
  */
 #if defined(__GNUC__) && !defined(__clang__) && !defined(RAOT_OTHER_COMPILER)
 #define RAOT_KEEP_ADDRESS(address) __asm("" : "+r"(address))
@@ -32,8 +32,8 @@
 
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
 /*
- * The products of 16 bytes of two rows and of four channels, for naked functions. VMLADAVA needs
- * sums in registers with even numbers: those of the first row are in r0, r2, r4 and r6, of the
+ * The products of 16 bytes of two rows and four channels, for naked functions. VMLADAVA needs
+ * sums in even-numbered registers: those of the first row are in r0, r2, r4 and r6, those of the
  * second in r8, r10, r12 and r14. Rows and weights are read from r1, r3 and r7.
  */
 #define RAOT_MVE_BLOCK                                                           \

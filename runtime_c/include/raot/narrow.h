@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * narrow.h - element types of 8, 4 and 2 bits that are stored but not computed with.
+ * narrow.h - storage element types of 8, 4 and 2 bits.
  *
- * An element is a byte whose low bits count. Integers i4, u4, i2 and u2 are two's complement:
+ * An element is the low bits of a byte. Integers i4, u4, i2 and u2 are two's complement:
  *
  *     raot_i4_to_i32(x), raot_i32_to_i4(x)     the low bits
  *
@@ -10,12 +10,11 @@
  * "uz" has no negative zero and one NaN:
  *
  *     raot_f8e5m2_to_f32(x)         exact
- *     raot_f32_to_f8e5m2(x)         to nearest, halves to even; beyond the greatest number it
- *                                   is infinity or, where the type has none, NaN
- *     raot_f32_to_f8e5m2_sat(x)     the same, but no finite or infinite x becomes more than
- *                                   the greatest number
+ *     raot_f32_to_f8e5m2(x)         to nearest, halves to even; overflow gives infinity, or NaN
+ * if the type has no infinity
+ *     raot_f32_to_f8e5m2_sat(x)     the same, saturated to the largest finite number
  *
- * f8e8m0 holds powers of two alone; conversion to it rounds up, down or to nearest.
+ * f8e8m0 represents only powers of two; conversion to it rounds up, down or to nearest.
  */
 #ifndef RAOT_NARROW_H
 #define RAOT_NARROW_H
@@ -48,7 +47,7 @@ RAOT_NARROW_SIGNED(i2, 2)
 RAOT_NARROW_UNSIGNED(u4, 4)
 RAOT_NARROW_UNSIGNED(u2, 2)
 
-/* The magnitude of a finite x in a format of `mantissa` bits and this bias; it may be greater
+/* The magnitude of a finite x in a format of `mantissa` bits and this bias; it may be larger
    than the format's greatest. */
 static inline uint32_t raot_narrow_code(float x, uint32_t mantissa, uint32_t bias)
 {
@@ -58,7 +57,7 @@ static inline uint32_t raot_narrow_code(float x, uint32_t mantissa, uint32_t bia
     if (exponent >= 128u - bias) {
         return raot_drop_bits(magnitude - ((127u - bias) << 23), 23u - mantissa);
     }
-    /* Multiples of the least number; what is below a half of it becomes 0. */
+    /* Multiples of the smallest number; values below half of it become 0. */
     if (exponent + mantissa + bias < 127u) {
         return 0u;
     }
@@ -118,7 +117,7 @@ static inline float raot_f4e2m1_to_f32(uint8_t x)
     return (x & 8u) != 0u ? -value : value;
 }
 
-/* It has neither infinities nor NaN, which becomes -0 as in the ONNX reference. */
+/* The type has neither infinities nor NaN; NaN becomes -0, as in the ONNX reference. */
 static inline uint8_t raot_f32_to_f4e2m1(float x)
 {
     const uint32_t sign = raot_signbitf(x) != 0 ? (uint32_t)8u : 0u;
@@ -153,15 +152,16 @@ static inline float raot_f8e8m0_to_f32(uint8_t x)
 }
 
 /*
- * x as a power of two, its sign left out. What is above the greatest, 2^127, becomes that where
- * `saturate`, else NaN; so does what is below the least, 2^-127, unless it is rounded up.
+ * |x| rounded to a power of two. Values above 2^127, the largest, become 2^127 with `saturate`,
+ * else NaN. Values below 2^-127, the smallest, become 2^-127 or NaN in the same way, unless they
+ * are rounded up.
  */
 enum raot_rounding { RAOT_ROUND_UP, RAOT_ROUND_DOWN, RAOT_ROUND_NEAREST };
 
 static inline uint8_t raot_f32_to_f8e8m0_by(float x, enum raot_rounding rounding, int saturate)
 {
     const uint32_t magnitude = raot_bitsf(x) & 0x7fffffffu;
-    /* In front of the fraction stands the exponent; 2^-127 is the half of the least normal. */
+    /* The exponent precedes the fraction; 2^-127 is half of the smallest normal number. */
     uint32_t code = magnitude >> 23;
     uint32_t rest = magnitude & 0x7fffffu;
 

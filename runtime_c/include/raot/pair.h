@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pair.h - numbers in twice the precision of float, as the sum of two: steps of the functions in
- * exponential.h and trigonometry.h.
+ * pair.h - double-float arithmetic (a number as the sum of two floats), for exponential.h and
+ * trigonometry.h.
  *
- * `high` is the sum rounded to float, `low` the rest. What is called exact is so unless it
- * overflows or falls among the subnormal numbers.
+ * `high` is the sum rounded to float, `low` the rest. Exact means exact unless a number overflows
+ * or is subnormal.
  */
 #ifndef RAOT_PAIR_H
 #define RAOT_PAIR_H
@@ -19,7 +19,7 @@ struct raot_pairf {
     float low;
 };
 
-/* a + b, exact where |a| >= |b| or a is 0. */
+/* a + b, exact if |a| >= |b| or a is 0. */
 static inline struct raot_pairf raot_pair_sumf(float a, float b)
 {
     struct raot_pairf sum;
@@ -35,7 +35,7 @@ static inline float raot_upperf(float x)
     return raot_of_bitsf(raot_bitsf(x) & 0xfffff000u);
 }
 
-/* a * b, exact. The two ways give the same bits, as each is exact. */
+/* a * b, exact. Both variants give the same bits, because each is exact. */
 static inline struct raot_pairf raot_pair_productf(float a, float b)
 {
     struct raot_pairf product;
@@ -59,7 +59,7 @@ static inline struct raot_pairf raot_pair_productf(float a, float b)
     return product;
 }
 
-/* a * b, to some 2^-44. */
+/* a * b, relative error about 2^-44. */
 static inline struct raot_pairf raot_pair_mulf(struct raot_pairf a, struct raot_pairf b)
 {
     const struct raot_pairf product = raot_pair_productf(a.high, b.high);
@@ -68,7 +68,7 @@ static inline struct raot_pairf raot_pair_mulf(struct raot_pairf a, struct raot_
     return raot_pair_sumf(product.high, product.low + cross);
 }
 
-/* a / b, to some 2^-44. b is neither 0 nor infinite. */
+/* a / b, relative error about 2^-44. b is neither 0 nor infinite. */
 static inline struct raot_pairf raot_pair_quotientf(struct raot_pairf a, struct raot_pairf b)
 {
     struct raot_pairf quotient;
@@ -83,7 +83,7 @@ static inline struct raot_pairf raot_pair_quotientf(struct raot_pairf a, struct 
     return quotient;
 }
 
-/* The square root of a, to some 2^-44. a is positive and finite. */
+/* The square root of a, relative error about 2^-44. a is positive and finite. */
 static inline struct raot_pairf raot_pair_sqrtf(struct raot_pairf a)
 {
     struct raot_pairf root;

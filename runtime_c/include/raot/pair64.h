@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pair64.h - numbers in twice the precision of double, as the sum of two: steps of the functions in
- * trigonometry64.h and power64.h. As pair.h, for double.
+ * pair64.h - double-double arithmetic for trigonometry64.h and power64.h; pair.h for double.
  */
 #ifndef RAOT_PAIR64_H
 #define RAOT_PAIR64_H
@@ -17,7 +16,7 @@ struct raot_pair {
     double low;
 };
 
-/* a + b, exact where |a| >= |b| or a is 0. */
+/* a + b, exact if |a| >= |b| or a is 0. */
 static inline struct raot_pair raot_pair_sum(double a, double b)
 {
     struct raot_pair sum;
@@ -27,7 +26,7 @@ static inline struct raot_pair raot_pair_sum(double a, double b)
     return sum;
 }
 
-/* a + b, exact whichever is larger. */
+/* a + b, exact in any order of magnitudes. */
 static inline struct raot_pair raot_pair_sum_any(double a, double b)
 {
     struct raot_pair sum;
@@ -45,7 +44,7 @@ static inline double raot_upper(double x)
     return raot_of_bits(raot_bits(x) & ~UINT64_C(0x7ffffff));
 }
 
-/* a * b, exact. The two ways give the same bits, as each is exact. */
+/* a * b, exact. Both variants give the same bits, because each is exact. */
 static inline struct raot_pair raot_pair_product(double a, double b)
 {
     struct raot_pair product;
@@ -69,7 +68,7 @@ static inline struct raot_pair raot_pair_product(double a, double b)
     return product;
 }
 
-/* a + b, to some 2^-102 where they do not cancel. */
+/* a + b, relative error about 2^-102 without cancellation. */
 static inline struct raot_pair raot_pair_add(struct raot_pair a, struct raot_pair b)
 {
     const struct raot_pair sum = raot_pair_sum_any(a.high, b.high);
@@ -77,7 +76,7 @@ static inline struct raot_pair raot_pair_add(struct raot_pair a, struct raot_pai
     return raot_pair_sum(sum.high, sum.low + (a.low + b.low));
 }
 
-/* a * b, to some 2^-102. */
+/* a * b, relative error about 2^-102. */
 static inline struct raot_pair raot_pair_mul(struct raot_pair a, struct raot_pair b)
 {
     const struct raot_pair product = raot_pair_product(a.high, b.high);
@@ -86,7 +85,7 @@ static inline struct raot_pair raot_pair_mul(struct raot_pair a, struct raot_pai
     return raot_pair_sum(product.high, product.low + cross);
 }
 
-/* a / b, to some 2^-102. b is neither 0 nor infinite. */
+/* a / b, relative error about 2^-102. b is neither 0 nor infinite. */
 static inline struct raot_pair raot_pair_quotient(struct raot_pair a, struct raot_pair b)
 {
     const double quotient = a.high / b.high;
@@ -97,7 +96,7 @@ static inline struct raot_pair raot_pair_quotient(struct raot_pair a, struct rao
     return raot_pair_sum(quotient, rest / b.high);
 }
 
-/* The square root of a, to some 2^-102. a is positive and finite. */
+/* The square root of a, relative error about 2^-102. a is positive and finite. */
 static inline struct raot_pair raot_pair_sqrt(struct raot_pair a)
 {
     const double root = raot_sqrt(a.high);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * power64.h - exp, log and pow in double, without libm: the same bits on every target.
+ * power64.h - exp, log and pow in double, without libm, bit-identical on every target.
  *
- * pow is exp(y * log(x)) with the logarithm and the product in twice the precision of double, so
- * that the error of neither shows in the result.
+ * pow is exp(y * log(x)); the logarithm and the product are computed in double-double precision,
+ * so their errors do not affect the result.
  */
 #ifndef RAOT_POWER64_H
 #define RAOT_POWER64_H
@@ -52,15 +52,15 @@ static inline double raot_exp_pair(struct raot_pair x)
     p = raot_mad(p, r.high, 4.1666666666666667e-02);
     p = raot_mad(p, r.high, 1.6666666666666667e-01);
     p = raot_mad(p, r.high, 0.5);
-    /* r.low matters where n is large: its own part of ln(2) is left out only below 2^-80. */
+    /* r.low matters for large n: its part of ln(2) is truncated only below 2^-80. */
     p = raot_mad(raot_mul(r.high, r.high), p, raot_mad(r.low, r.high, r.low));
     sum = raot_pair_sum(1.0, r.high);
-    /* The sum's lower bits are those of n. */
+    /* The low bits of the sum are n. */
     whole = (int32_t)(uint32_t)raot_bits(raot_apart(n + 6755399441055744.0));
     return raot_scale(sum.high + (sum.low + p), whole);
 }
 
-/* log(x) to some 2^-68, for positive finite x. */
+/* log(x) with a relative error of about 2^-68, for positive finite x. */
 static inline struct raot_pair raot_log_pair(double x)
 {
     const struct raot_pair ln2 = {0.6931471805599453, 2.3190468138462996e-17};
@@ -137,7 +137,7 @@ static inline double raot_log2(double x)
     return raot_pair_mul(raot_log_pair(x), per_ln2).high;
 }
 
-/* a^y for a that is neither 0, 1 nor infinite, and y that is not 0. */
+/* a^y for a other than 0, 1 and infinity, and y other than 0. */
 static inline double raot_power(double a, double y)
 {
     const struct raot_pair logarithm = raot_log_pair(a);

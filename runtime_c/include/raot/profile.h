@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profile.h - a hook around each kernel's call, for a board's cycle counter.
+ * profile.h - a hook around each call of a kernel, for a cycle counter.
  *
- * RAOT_PROFILE_HEADER, given to the compiler, names a header of yours that defines
- * RAOT_PROFILE_BEGIN(name) and RAOT_PROFILE_END(name); `name` is the kernel's name as a string.
- * Without it a call is a call, and nothing is added.
+ * Define RAOT_PROFILE_HEADER as the name of your header, which defines RAOT_PROFILE_BEGIN(name)
+ * and RAOT_PROFILE_END(name); `name` is the kernel's name as a string. Otherwise the hook is
+ * empty.
  */
 #ifndef RAOT_PROFILE_H
 #define RAOT_PROFILE_H

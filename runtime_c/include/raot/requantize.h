@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * requantize.h - sums to signed bytes.
+ * requantize.h - requantization of i32 sums to signed bytes.
  *
- * For r < rows and c < columns, out[r * out_step + c] is what becomes of sums[r * sum_step + c]
- * by number r * scale_step of `scale`, plus `zero`, the nearest byte where it is none. There is
- * at least one column, and columns of sums are read in eights:
+ * For r < rows and c < columns, out[r * out_step + c] is sums[r * sum_step + c] times scale[r *
+ * scale_step], plus `zero`, saturated to a signed byte. columns is at least 1; sums are read in
+ * blocks of eight columns:
  *
  *     raot_requantize_f32   the product in float, rounded to nearest, halves to even;
  *                           it is no NaN and its magnitude is less than 2^30
@@ -20,9 +20,9 @@
 
 #if defined(RAOT_MVE)
 /*
- * Eight sums: even and odd ones apart, then beside each other in 16 bits. Saturated there, a sum
- * is as far out of range as it was. The empty instruction keeps GCC 12 from an address that the
- * load does not have.
+ * Eight sums: even and odd sums separately, then interleaved in 16 bits. Saturation to 16 bits
+ * does not change the final result. The empty instruction keeps GCC 12 from an addressing mode
+ * that the load does not have.
  */
 #define RAOT_EIGHT(SCALED)                                              \
     const int32_t *at = sums + c;                                       \
@@ -100,7 +100,7 @@ raot_requantize_i32_unpacked(int8_t *out, const int32_t *sums, const int32_t *sc
         const int32_t by = scale[r * scale_step];
         int8_t *const to = out + r * out_step;
         const int32_t *const from = sums + r * sum_step;
-        /* Half a unit and `zero` are added at twice the scale: what is there is less than 2^30. */
+        /* Half a unit and `zero` are added at twice the scale; the magnitude is below 2^30. */
         for (int32_t c = 0; c < columns; c++) {
             const int32_t high = (int32_t)(((int64_t)from[c] * by) >> 32);
             to[c] = raot_clamp_i8(((high >> (shift - 33)) + odd) >> 1);
@@ -111,7 +111,7 @@ raot_requantize_i32_unpacked(int8_t *out, const int32_t *sums, const int32_t *sc
 
 /*
  * out[r * out_step + c] = (a[r * a_step + c] * by_a + b[r * b_step + c] * by_b + more) >> shift,
- * the nearest byte where it is none; 32-bit arithmetic that wraps, 0 < shift < 32. `out` may be b.
+ * saturated to a byte; 32-bit arithmetic that wraps, 0 < shift < 32. `out` may be b.
  */
 __attribute__((noinline, unused)) static void
 raot_qadd_s8_unpacked(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows, int32_t columns,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * requantize_channel.h - sums of one channel to bytes.
+ * requantize_channel.h - requantization of the i32 sums of one channel to bytes.
  *
- * out[r * line_step + c * step], for r < lines and c < count, is what becomes of the sum at
- * r * count + c plus `start`, plus `zero`, the nearest number of low..high. Sums are read in
- * eights. The forms are those of requantize_nhwc.h; `scale` is the multiplier, then (but for
- * floats) the shift. Results of seven columns are at most 65535 bytes apart.
+ * out[r * line_step + c * step], for r < lines and c < count, is the requantized sum r * count +
+ * c plus `start`, plus `zero`, clamped to low..high. Sums are read in blocks of eight. The
+ * variants are those of requantize_nhwc.h; `scale` is the multiplier, followed by the shift (not
+ * for floats). The results of seven columns are at most 65535 bytes apart.
  */
 #ifndef RAOT_REQUANTIZE_CHANNEL_H
 #define RAOT_REQUANTIZE_CHANNEL_H
@@ -15,7 +15,7 @@
 #include "requantize_nhwc.h"
 
 #if defined(RAOT_MVE_F32)
-/* Even and odd sums apart, then beside each other in 16 bits, where they saturate. */
+/* Even and odd sums separately, then interleaved in 16 bits, where they saturate. */
 #define RAOT_REQUANTIZE_CHANNEL(SCALED)                                       \
     const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step); \
     const int16x8_t least = vdupq_n_s16((int16_t)low);                        \
@@ -36,7 +36,7 @@
             int16x8_t y = vqmovnbq_s32(vreinterpretq_s16_s32(even), even);    \
             y = vqaddq_n_s16(vqmovntq_s32(y, odd), (int16_t)zero);            \
             y = vmaxq_s16(vminq_s16(y, most), least);                         \
-            if (beside) {                                                     \
+            if (contiguous) {                                                 \
                 vstrbq_p_s16(to, y, some);                                    \
             } else {                                                          \
                 vstrbq_scatter_offset_p_s16(to, apart, y, some);              \
@@ -74,10 +74,10 @@
     __attribute__((always_inline)) static inline void NAME##_of(                                   \
         int8_t *out, const int32_t *sums, int32_t start, const T by, int32_t shift, int32_t lines, \
         int32_t count, int32_t line_step, int32_t step, int32_t zero, int32_t low, int32_t high,   \
-        const int beside)                                                                          \
+        const int contiguous)                                                                      \
     {                                                                                              \
         RAOT_REQUANTIZE_CHANNEL(SCALED)                                                            \
-        (void)beside;                                                                              \
+        (void)contiguous;                                                                          \
         (void)shift;                                                                               \
     }                                                                                              \
     __attribute__((noinline, unused)) static void NAME(                                            \
@@ -102,7 +102,7 @@ RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_twice_unpacked, int32_t, sc
 RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_above_unpacked, int32_t, scale[1],
                              RAOT_REQUANTIZE_CHANNEL_ABOVE)
 
-/* Unsigned bytes lie as signed ones do. */
+/* Unsigned bytes are stored like signed ones. */
 #define raot_requantize_channel_f32_u8_unpacked(out, ...) \
     raot_requantize_channel_f32_unpacked((int8_t *)(out), __VA_ARGS__)
 #define raot_requantize_channel_nearest_u8_unpacked(out, ...) \

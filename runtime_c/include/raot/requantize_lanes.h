@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * requantize_lanes.h - sums to bytes, for cores with vectors.
+ * requantize_lanes.h - requantization of i32 sums to bytes, for cores with vectors.
  *
- * For r < rows and c < columns, out[r * out_step + c] is what becomes of sums[r * sum_step + c]
- * by number r * scale_row + c * scale_column of `scale`, plus `zero`, the nearest byte where it
- * is none. scale_column is 0 or 1, out_step at least columns, |zero| < 2^14:
+ * For r < rows and c < columns, out[r * out_step + c] is sums[r * sum_step + c] times scale[r *
+ * scale_row + c * scale_column], plus `zero`, saturated to a byte. scale_column is 0 or 1,
+ * out_step is at least columns, |zero| < 2^14:
  *
  *     raot_rescale_f32      the product in float, rounded to nearest, halves to even; no NaN
  *     raot_rescale_i32      the product in 64 bits, divided by 2^shift, halves up; shift > 32
- *     raot_rescale_shifts   the same, with the shift that stands where the scale does in `shifts`
+ *     raot_rescale_shifts   the same, with the shift at the same index of `shifts`
  *
- * Columns of sums are read in eights.
+ * Sums are read in blocks of eight columns.
  */
 #ifndef RAOT_REQUANTIZE_LANES_H
 #define RAOT_REQUANTIZE_LANES_H
@@ -158,7 +158,7 @@ raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const in
                     raot_eight_numbers(down + shift_column * c, shift_column, left));
             }
             const uint64_t bytes = raot_eight_bytes(sums + c, one, zero, exact, sign);
-            /* What comes after the row is written later, where rows follow each other. */
+            /* Bytes after the row are overwritten later by the next row. */
             if (left >= 8 || (out_step == columns && (rows - r) * columns - c >= 8)) {
                 RAOT_COPY(out + c, &bytes, sizeof bytes);
             } else {
@@ -191,7 +191,7 @@ raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const in
 #endif
 }
 
-/* `exact`: whether the scale is an integer; `sign`: whether bytes are signed. */
+/* `exact`: 1 for an integer scale; `sign`: 1 for signed bytes. */
 __attribute__((always_inline)) static inline void
 raot_rescale(uint8_t *out, const int32_t *sums, const void *scale, const int32_t *shifts,
              int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_row,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * requantize_nhwc.h - sums of multiply_nhwc.h to bytes, channels side by side.
+ * requantize_nhwc.h - requantization of the i32 sums of multiply_nhwc.h to bytes, channels-last.
  *
  * out[p * out_step + n * channel_step] is what becomes of the sum of position p and channel n, plus
  * `zero`, the nearest number of low..high. `scales` holds what belongs to each channel in the order
@@ -20,7 +20,7 @@
 #include "convert.h"
 #include "mve.h"
 
-/* Which group of four a channel belongs to, and where it stands there. */
+/* The group of four of a channel, and its position in the group. */
 static inline int32_t raot_requantize_nhwc_group(int32_t n, int32_t channels)
 {
     return channels - n / 8 * 8 > 4 ? n / 8 * 2 + n % 2 : n / 8 * 2;
@@ -33,8 +33,8 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
 
 #if defined(RAOT_MVE_F32)
 /*
- * Eight channels of a position: even and odd ones adjacent in 16 bits. Saturated there, a
- * number is as far out of range as it was.
+ * Eight channels of a position: even and odd ones adjacent in 16 bits. Saturation to 16 bits does
+ * not change the final result.
  */
 #define RAOT_REQUANTIZE_NHWC_EIGHT(EVEN, ODD)                                               \
     const int32x4_t even = EVEN;                                                            \
@@ -103,7 +103,7 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     }
 #endif
 
-/* Channels that lie side by side are stored at once: one body for them, one for others. */
+/* Contiguous channels are stored at once: one loop body for them, one for others. */
 #define RAOT_REQUANTIZE_NHWC_FORM(NAME, T, PER, PARTS, SCALED)                                   \
     __attribute__((always_inline)) static inline void NAME##_of(                                 \
         int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions,  \
@@ -135,7 +135,7 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
 #define RAOT_SCALED_ABOVE(AT, N) vrshlq_s32(vqrdmulhq_s32(vld1q_s32(AT), N), N##_shift)
 #define RAOT_SCALED_TWICE(AT, N) vrshlq_s32(raot_lower(vqrdmulhq_s32(vld1q_s32(AT), N)), N##_shift)
 
-/* Numbers below 0 are taken one lower, so that their halves go away from it. */
+/* Negative numbers are decremented, so that halves round away from zero. */
 static inline int32x4_t raot_lower(int32x4_t x)
 {
     return vaddq_s32(x, vshrq_n_s32(x, 31));
@@ -178,7 +178,7 @@ RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_twice_unpacked, int32_t, 8, RAOT_
 RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_above_unpacked, int32_t, 8, RAOT_PARTS_I32,
                           RAOT_SCALED_ABOVE)
 
-/* Unsigned bytes lie as signed ones do. */
+/* Unsigned bytes are stored like signed ones. */
 #define raot_requantize_nhwc_f32_u8_unpacked(out, ...) \
     raot_requantize_nhwc_f32_unpacked((int8_t *)(out), __VA_ARGS__)
 #define raot_requantize_nhwc_nearest_u8_unpacked(out, ...) \

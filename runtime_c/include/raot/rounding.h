@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rounding.h - to integral values, exact remainders, exact square roots.
+ * rounding.h - rounding to integers, remainders, square roots.
  *
- * All of it is exact or correctly rounded. NaN and infinities come back as they are unless said
- * otherwise; results keep the sign of x, that of zeros too.
+ * All results are exact or correctly rounded. NaN and infinities are returned unchanged unless
+ * stated otherwise; results have the sign of x, also for zeros.
  */
 #ifndef RAOT_ROUNDING_H
 #define RAOT_ROUNDING_H
@@ -12,7 +12,7 @@
 
 #include "ieee.h"
 
-/* From here on all numbers are integers. */
+/* All numbers of at least this magnitude are integers. */
 #define RAOT_INTEGRALF 8388608.0f
 #define RAOT_INTEGRAL 4503599627370496.0
 
@@ -104,17 +104,17 @@ static inline uint32_t raot_splitf(float magnitude, int32_t *exponent)
 {
     const uint32_t bits = raot_bitsf(magnitude);
     uint32_t mantissa = bits & 0x7fffffu;
-    int32_t turns = 0;
+    int32_t shift = 0;
 
     *exponent = (int32_t)(bits >> 23);
     if (*exponent != 0) {
         return mantissa | 0x800000u;
     }
-    while (mantissa != 0u && mantissa < 0x800000u && turns < 23) {
+    while (mantissa != 0u && mantissa < 0x800000u && shift < 23) {
         mantissa <<= 1;
-        turns++;
+        shift++;
     }
-    *exponent = 1 - turns;
+    *exponent = 1 - shift;
     return mantissa;
 }
 
@@ -123,23 +123,23 @@ static inline uint64_t raot_split(double magnitude, int32_t *exponent)
 {
     const uint64_t bits = raot_bits(magnitude);
     uint64_t mantissa = bits & UINT64_C(0xfffffffffffff);
-    int32_t turns = 0;
+    int32_t shift = 0;
 
     *exponent = (int32_t)(bits >> 52);
     if (*exponent != 0) {
         return mantissa | UINT64_C(0x10000000000000);
     }
-    while (mantissa != 0u && mantissa < UINT64_C(0x10000000000000) && turns < 52) {
+    while (mantissa != 0u && mantissa < UINT64_C(0x10000000000000) && shift < 52) {
         mantissa <<= 1;
-        turns++;
+        shift++;
     }
-    *exponent = 1 - turns;
+    *exponent = 1 - shift;
     return mantissa;
 }
 
 /*
- * What is left of x / y rounded towards zero, with the sign of x; exact. NaN where x is infinite
- * or y is 0. Long division, eight bits of the quotient at a time.
+ * The remainder of x / y rounded towards zero, with the sign of x; exact. NaN if x is infinite or
+ * y is 0. Long division, eight bits of the quotient at a time.
  */
 static inline float raot_fmodf(float x, float y)
 {
@@ -229,7 +229,7 @@ static inline double raot_fmod(double x, double y)
     return raot_copysign(raot_of_bits(rest), x);
 }
 
-/* Digit by digit, for targets without an instruction; of a positive finite number. */
+/* Digit by digit, for targets without a square root instruction; x is positive and finite. */
 static inline float raot_sqrt_digitsf(float x)
 {
     int32_t exponent;
@@ -238,7 +238,7 @@ static inline float raot_sqrt_digitsf(float x)
     uint32_t rest = 0u;
 
     left <<= (exponent & 1) == 0 ? 1 : 0;
-    /* The mantissa lies in 2^23..2^25; 25 bits of the root are 24 and one to round by. */
+    /* The mantissa is in 2^23..2^25; 25 bits of the root are 24 bits and a rounding bit. */
     left <<= 7;
     for (int32_t bit = 0; bit < 25; bit++) {
         const uint32_t trial = (root << 2) | 1u;
@@ -251,7 +251,7 @@ static inline float raot_sqrt_digitsf(float x)
             root |= 1u;
         }
     }
-    /* A root is never half way between two numbers. */
+    /* A root is never at the midpoint between two floats. */
     root = (root + 1u) >> 1;
     return raot_of_bitsf(((uint32_t)((exponent + 125) >> 1) << 23) + root);
 }

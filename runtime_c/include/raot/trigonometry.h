@@ -2,8 +2,8 @@
 /*
  * trigonometry.h - sines, tangents and their inverses in float, angles in radians.
  *
- * As in exponential.h: the same bits on every target, float and integer arithmetic only. Angles
- * of any size are reduced exactly.
+ * As in exponential.h, results are bit-identical on every target and use only float and integer
+ * arithmetic. Angles of any magnitude are reduced exactly.
  */
 #ifndef RAOT_TRIGONOMETRY_H
 #define RAOT_TRIGONOMETRY_H
@@ -18,18 +18,18 @@
 #define RAOT_HALF_PI_HIGHF 1.5707964f
 #define RAOT_HALF_PI_LOWF (-4.371139e-08f)
 
-/* 32 bits of two words, from bit `shift` < 32 of the first on. */
+/* 32 bits of two words, starting at bit `shift` < 32 of the first. */
 static inline uint32_t raot_windowf(uint32_t first, uint32_t second, uint32_t shift)
 {
     return (uint32_t)(((((uint64_t)first << 32) | second) << shift) >> 32);
 }
 
 /*
- * x less the nearest multiple of pi / 2, for finite x >= 0; returns that multiple modulo 4.
+ * x minus the nearest multiple of pi / 2, for finite x >= 0; returns that multiple modulo 4.
  *
- * x is an integer m < 2^24 times a power of 2. Of m * 2 / pi only the bits below 4 matter, so a
- * window of 96 bits of 2 / pi is enough: 64 bits of the product are right, and no float is
- * nearer than 2^-31 to a multiple.
+ * x is an integer m < 2^24 times a power of 2. Only the bits of m * 2 / pi below 4 matter, so a
+ * window of 96 bits of 2 / pi is enough: 64 bits of the product are correct, and no float is
+ * closer than 2^-31 to a multiple.
  */
 static inline int32_t raot_angle_reducef(float x, struct raot_pairf *angle)
 {
@@ -42,7 +42,7 @@ static inline int32_t raot_angle_reducef(float x, struct raot_pairf *angle)
     const uint32_t *word;
     uint32_t place;
     uint64_t product;
-    uint64_t turns;
+    uint64_t quarters;
     int64_t rest;
     int32_t upper;
     float whole;
@@ -58,16 +58,16 @@ static inline int32_t raot_angle_reducef(float x, struct raot_pairf *angle)
     product = (product >> 32) + (uint64_t)m * raot_windowf(word[1], word[2], place & 31u);
     product += (uint64_t)(m * raot_windowf(word[0], word[1], place & 31u)) << 32;
 
-    /* Now in quarter turns: 2 bits before the point, 62 after. */
-    turns = product + (UINT64_C(1) << 61);
-    rest = (int64_t)(turns & ((UINT64_C(1) << 62) - 1u)) - (INT64_C(1) << 61);
+    /* In units of pi / 2: 2 integer bits, 62 fraction bits. */
+    quarters = product + (UINT64_C(1) << 61);
+    rest = (int64_t)(quarters & ((UINT64_C(1) << 62) - 1u)) - (INT64_C(1) << 61);
     upper = (int32_t)(rest >> 32);
     whole = (float)upper;
     angle->high = whole * 9.3132257e-10f;
     angle->low = (float)(upper - (int32_t)whole) + (float)(uint32_t)rest * 2.3283064e-10f;
     angle->low *= 9.3132257e-10f;
     *angle = raot_pair_mulf(raot_pair_sumf(angle->high, angle->low), half_pi);
-    return (int32_t)(turns >> 62);
+    return (int32_t)(quarters >> 62);
 }
 
 /* sin(r) for |r| <= pi / 4. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trigonometry64.h - sines, tangents and their inverses in double, angles in radians. As in
- * trigonometry.h: the same
- * bits on every target, and angles of any size are reduced exactly.
+ * trigonometry.h, results are bit-identical on every target, and angles of any magnitude are
+ * reduced exactly.
  */
 #ifndef RAOT_TRIGONOMETRY64_H
 #define RAOT_TRIGONOMETRY64_H
@@ -15,11 +15,11 @@
 #include "trigonometry.h"
 
 /*
- * |x| less the nearest multiple of pi / 2, for finite x; returns that multiple modulo 4.
+ * |x| minus the nearest multiple of pi / 2, for finite x; returns that multiple modulo 4.
  *
- * |x| is an integer m < 2^53 times a power of 2. Of m * 2 / pi only the bits below 4 matter, so a
- * window of 192 bits of 2 / pi is enough: 137 bits of the fraction are right, and no double is
- * nearer than 2^-62 to a multiple.
+ * |x| is an integer m < 2^53 times a power of 2. Only the bits of m * 2 / pi below 4 matter, so a
+ * window of 192 bits of 2 / pi is enough: 137 bits of the fraction are correct, and no double is
+ * closer than 2^-62 to a multiple.
  */
 static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
 {
@@ -72,7 +72,7 @@ static inline int32_t raot_angle_reduce(double x, struct raot_pair *angle)
         carry >>= 32;
     }
 
-    /* Now in quarter turns: 2 bits before the point, 190 after. */
+    /* In units of pi / 2: 2 integer bits, 190 fraction bits. */
     quarter = (product[0] + 0x20000000u) >> 30;
     product[0] -= quarter << 30;
     negative = (product[0] >> 31) != 0u;
@@ -148,7 +148,7 @@ static inline double raot_quarter(struct raot_pair r, int32_t quarter)
     return (quarter & 2) == 0 ? sine : -sine;
 }
 
-/* NaN where x is infinite, as cos and tan. */
+/* NaN if x is infinite; the same for cos and tan. */
 static inline double raot_sin(double x)
 {
     struct raot_pair r;
@@ -320,7 +320,7 @@ static inline double raot_acos(double x)
     } else if (a >= 1e-8) {
         angle = raot_asin_near(a);
     } else {
-        /* what is added to a quarter turn is lost */
+        /* the difference from pi / 2 is below half a unit */
     }
     if (x > 0.0 || a > 0.5) {
         angle.high = -angle.high;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.h - the block that holds a model's weights apart from its code, and its checks. */
+/* weights.h - the separate block of a model's weights, and its checks. */
 #ifndef RAOT_WEIGHTS_H
 #define RAOT_WEIGHTS_H
 
@@ -18,14 +18,14 @@
  *     12  bytes of the whole block
  *     16  16 bytes: hash of the code that reads the block
  *     32  entries of the table
- *     36  where the data begin
+ *     36  offset of the data
  *     40  12 bytes of zeros
- *     52  CRC-32 of all behind the table
+ *     52  CRC-32 of the data
  *     56  CRC-32 of the table
  *     60  CRC-32 of the header before this word
  *
- * An entry is the constant's offset, its bytes, a number for its element type, and the CRC-32
- * of its bytes. What a program expects is the header up to its checksums.
+ * An entry is the constant's offset, its size in bytes, its element type as a number, and the
+ * CRC-32 of its bytes. A program expects a certain header up to the checksums.
  */
 #define RAOT_WEIGHTS_HEADER_BYTES 64u
 #define RAOT_WEIGHTS_ENTRY_BYTES 16u
@@ -54,7 +54,7 @@ static inline uint32_t raot_word_at(const unsigned char *data)
            (uint32_t)data[3] << 24;
 }
 
-/* 1 where the block says that it belongs to this program. Cheap: the data are not read. */
+/* 1 if the header of the block matches this program. Cheap: the data are not read. */
 static inline int raot_weights_match(const void *block, const unsigned char *identity)
 {
     const unsigned char *const bytes = block;
@@ -67,8 +67,8 @@ static inline int raot_weights_match(const void *block, const unsigned char *ide
 }
 
 /*
- * RAOT_OK where `block`, of which `bytes` may be read, is what the program expects and whole;
- * more bytes than the block has are no error, since a partition may be larger.
+ * RAOT_OK if `block` is complete, undamaged and for this program. `bytes` are readable; they may
+ * be more than the block, because a partition may be larger.
  */
 static inline enum raot_status raot_weights_check(const void *block, size_t bytes,
                                                   const unsigned char *identity)
@@ -95,8 +95,8 @@ static inline enum raot_status raot_weights_check(const void *block, size_t byte
 }
 
 /*
- * Code that takes quantization parameters from the block relies on their limits: `count` words
- * from `offset` on, signed, lie in `low..high`, both included. Of a positive float, the bits do.
+ * Limits of quantization parameters on which the code relies: `count` signed words from `offset`
+ * are in `low..high` (inclusive). For positive floats, the limits apply to the bits.
  */
 struct raot_weights_limit {
     uint32_t offset;
@@ -105,7 +105,7 @@ struct raot_weights_limit {
     int32_t high;
 };
 
-/* RAOT_OK where the numbers of a checked block are within all limits, else RAOT_ERR_LIMITS. */
+/* RAOT_OK if the parameters of a checked block are within all limits, else RAOT_ERR_LIMITS. */
 static inline enum raot_status
 raot_weights_limited(const void *block, const struct raot_weights_limit *limits, size_t count)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * window.h - a row of what windows hold: numbers of an image, zeros where it ends.
+ * window.h - a row of im2col: elements of an image, and zeros outside it.
  *
  *     to[i] = first <= i && i < last ? from[offset + i * step] : 0      for 0 <= i < count
  *
- * with 0 <= first <= last <= count. Nothing else is read or written. `to` and what is read do not
- * overlap.
+ * with 0 <= first <= last <= count. Nothing else is read or written. The elements read do not
+ * overlap `to`.
  */
 #ifndef RAOT_WINDOW_H
 #define RAOT_WINDOW_H
@@ -30,7 +30,7 @@ static inline __m256i raot_lanes_between(int32_t low, int32_t high)
     return _mm256_andnot_si256(below, _mm256_cmpgt_epi32(_mm256_set1_epi32(high), lane));
 }
 
-/* Fewer than eight; stores with a mask are slow on some cores. */
+/* Fewer than eight elements; masked stores are slow on some cores. */
 static inline void raot_store_some(float *to, __m256 value, int32_t count)
 {
     __m128 part = _mm256_castps256_ps128(value);
@@ -72,7 +72,7 @@ static inline void raot_window_side_by_side(float *to, int32_t count, int32_t fi
     }
 }
 
-/* Every second number: the first eight of fifteen. */
+/* Every second element: eight of fifteen. */
 static inline void raot_every_second(float *to, const float *from)
 {
     const __m256 a = _mm256_loadu_ps(from);
@@ -96,7 +96,7 @@ static inline void raot_window_copy(float *to, int32_t count, const float *from,
     } else if (step == 1) {
         const float32x4_t last = vld1q_f32(from + (count - 4));
         vst1q_f32(to + (count - 4), last);
-        for (uint32_t fours = (uint32_t)(count - 1) / 4u; fours > 0u; fours--) {
+        for (uint32_t groups = (uint32_t)(count - 1) / 4u; groups > 0u; groups--) {
             vst1q_f32(to, vld1q_f32(from));
             from += 4;
             to += 4;
@@ -105,7 +105,7 @@ static inline void raot_window_copy(float *to, int32_t count, const float *from,
         const uint32x4_t steps = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);
         const float *const end = from + (count - 4) * step;
         vst1q_f32(to + (count - 4), vldrwq_gather_shifted_offset_f32(end, steps));
-        for (uint32_t fours = (uint32_t)(count - 1) / 4u; fours > 0u; fours--) {
+        for (uint32_t groups = (uint32_t)(count - 1) / 4u; groups > 0u; groups--) {
             vst1q_f32(to, vldrwq_gather_shifted_offset_f32(from, steps));
             from += 4 * step;
             to += 4;
@@ -114,7 +114,7 @@ static inline void raot_window_copy(float *to, int32_t count, const float *from,
 }
 #endif
 
-/* Few as they are, they are written one by one: no call of memset. */
+/* A loop, because a call of memset costs more for a few elements. */
 static inline void raot_window_zeros(float *to, int32_t first, int32_t last)
 {
     for (int32_t i = first; i < last; i++) {
