@@ -203,7 +203,7 @@ class _Insertion(_Facts):
 
     def decoded(self, name: str, codes: Array, scale: Array, axis: int | None, call: Call) -> Var:
         attrs: dict[str, Any] = {"to": DType.F32} | ({} if axis is None else {"axis": axis})
-        stored = self.constant(f"{name}.codes", codes)
+        stored = self.constant(f"{name}.quantized", codes)
         scales = self.constant(f"{name}.scale", scale)
         out = Var(f"{name}.dq", TensorType(DType.F32, stored.type.shape))
         self.body.append(Call((out,), "dequantize", (stored, scales), attrs_of(attrs), call.origin))

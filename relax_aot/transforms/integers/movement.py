@@ -24,10 +24,10 @@ EXAMPLES = (
             }""",
         after="""
             ...
-            const %y.codes.scale: f32[] = [0.5]
+            const %y.quantized.scale: f32[] = [0.5]
             ...
-              %y.codes: i8[4, n] = transpose(%x) {perm=[1, 0]}
-              %y: f32[4, n] = dequantize(%y.codes, %y.codes.scale, _) {to=f32}
+              %y.quantized: i8[4, n] = transpose(%x) {perm=[1, 0]}
+              %y: f32[4, n] = dequantize(%y.quantized, %y.quantized.scale, _) {to=f32}
               return %y
             }""",
     ),
@@ -43,8 +43,8 @@ EXAMPLES = (
             }""",
         after="""
             ...
-              %y.codes: i8[n, 4] = quantize(%x, %s) {to=i8}
-              %y: i8[4, n] = transpose(%y.codes) {perm=[1, 0]}
+              %y.quantized: i8[n, 4] = quantize(%x, %s) {to=i8}
+              %y: i8[4, n] = transpose(%y.quantized) {perm=[1, 0]}
               return %y
             }""",
     ),

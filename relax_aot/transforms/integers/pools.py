@@ -32,8 +32,8 @@ EXAMPLES = (
             }""",
         after="""
             ...
-              %b.codes: i8[n, 4] = reshape(%x) {shape=[n, 4]}
-              %y: i8[n] = qmean(%b.codes) {order="exact", scales=[0.5, ...}
+              %b.quantized: i8[n, 4] = reshape(%x) {shape=[n, 4]}
+              %y: i8[n] = qmean(%b.quantized) {order="exact", scales=[0.5, ...}
               return %y
             }""",
     ),

@@ -156,7 +156,7 @@ class Work:
         if folded is not None:
             return self.constant(name or like.outs[0].name, folded)
         if out is None:
-            out = Var(self.fresh(name or f"{like.outs[0].name}.codes"), type_)
+            out = Var(self.fresh(name or f"{like.outs[0].name}.quantized"), type_)
         assert out.type.dtype is type_.dtype, f"{op}: {type_} in the place of {out.type}"
         self.add(Call((out,), op, args, attrs_of(attrs), like.origin))
         return out

@@ -9,12 +9,12 @@
  *       %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4]
  *           = call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118,
  *           %w.start_44ba67c0)  # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
- *       %gf.codes: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
- *       %g.codes: i8[n, 4] = call_kernel @qmean_g.codes(%gf.codes)  # /g/QuantizeLinear
- *       %g: i8[n, 4, 1, 1] = view(%g.codes)  # /g/QuantizeLinear
- *       %flat.codes: i8[n, 4] = view(%g)  # /flat/Flatten
+ *       %gf.quantized: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
+ *       %g.quantized: i8[n, 4] = call_kernel @qmean_g.quantized(%gf.quantized)  # /g/QuantizeLinear
+ *       %g: i8[n, 4, 1, 1] = view(%g.quantized)  # /g/QuantizeLinear
+ *       %flat.quantized: i8[n, 4] = view(%g)  # /flat/Flatten
  *       %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel
- *           @matmul_integer_requantize_q(%flat.codes, %m.blocks_aac75356, %m.start_3ec00a76)  #
+ *           @matmul_integer_requantize_q(%flat.quantized, %m.blocks_aac75356, %m.start_3ec00a76)  #
  *           /rows/MatMul + /q/QuantizeLinear
  *       %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)  # /y/QuantizeLinear
  *       return %y, %sum
@@ -85,11 +85,11 @@ conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8
 }
 
 /*
- * %g.codes: i8[n, 4] = call_kernel @qmean_g.codes(%gf.codes)
+ * %g.quantized: i8[n, 4] = call_kernel @qmean_g.quantized(%gf.quantized)
  * from /g/QuantizeLinear
  */
-RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_codes,
-                                        int8_t *restrict g_codes)
+RAOT_NOINLINE static void qmean_g_quantized(int32_t n, const int8_t *restrict gf_quantized,
+                                            int8_t *restrict g_quantized)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
@@ -97,16 +97,17 @@ RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_cod
             float lane1 = 0.0f;
             float lane2 = 0.0f;
             float lane3 = 0.0f;
-            const float number = (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12] - 3) * 0.0625f;
+            const float number =
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12] - 3) * 0.0625f;
             lane0 = lane0 + number;
             const float number_2 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 1] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 1] - 3) * 0.0625f;
             lane1 = lane1 + number_2;
             const float number_3 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 2] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 2] - 3) * 0.0625f;
             lane2 = lane2 + number_3;
             const float number_4 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 3] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 3] - 3) * 0.0625f;
             lane3 = lane3 + number_4;
             float total = lane0 + lane2 + (lane1 + lane3);
             float lane0_2 = 0.0f;
@@ -114,46 +115,45 @@ RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_cod
             float lane2_2 = 0.0f;
             float lane3_2 = 0.0f;
             const float number_5 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 6] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 6] - 3) * 0.0625f;
             lane0_2 = lane0_2 + number_5;
             const float number_6 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 7] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 7] - 3) * 0.0625f;
             lane1_2 = lane1_2 + number_6;
             const float number_7 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 8] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 8] - 3) * 0.0625f;
             lane2_2 = lane2_2 + number_7;
             const float number_8 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 9] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 9] - 3) * 0.0625f;
             lane3_2 = lane3_2 + number_8;
             float total_2 = lane0_2 + lane2_2 + (lane1_2 + lane3_2);
             const float number_9 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 4] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 4] - 3) * 0.0625f;
             total = total + number_9;
             const float number_10 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 10] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 10] - 3) * 0.0625f;
             total_2 = total_2 + number_10;
             const float number_11 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 5] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 5] - 3) * 0.0625f;
             total = total + number_11;
             const float number_12 =
-                (float)((int32_t)gf_codes[i0 * 24 + i1_tile * 12 + 11] - 3) * 0.0625f;
+                (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 11] - 3) * 0.0625f;
             total_2 = total_2 + number_12;
-            g_codes[i0 * 4 + i1_tile * 2] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
-            g_codes[i0 * 4 + i1_tile * 2 + 1] = raot_quantize_i8(total_2 / 6.0f / 0.0625f, 3);
+            g_quantized[i0 * 4 + i1_tile * 2] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
+            g_quantized[i0 * 4 + i1_tile * 2 + 1] = raot_quantize_i8(total_2 / 6.0f / 0.0625f, 3);
         }
     }
 }
 
 /*
  * %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel
- *     @matmul_integer_requantize_q(%flat.codes, %m.blocks_aac75356, %m.start_3ec00a76)
+ *     @matmul_integer_requantize_q(%flat.quantized, %m.blocks_aac75356, %m.start_3ec00a76)
  * from /rows/MatMul + /q/QuantizeLinear
  */
-RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_codes,
-                                                      const int8_t *restrict m_blocks,
-                                                      const int32_t *restrict m_start,
-                                                      int8_t *restrict q, int8_t *restrict rows,
-                                                      int32_t *restrict sums)
+RAOT_NOINLINE static void
+matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
+                            const int8_t *restrict m_blocks, const int32_t *restrict m_start,
+                            int8_t *restrict q, int8_t *restrict rows, int32_t *restrict sums)
 {
     for (int32_t tile = 0; tile < (n + 23) / 24; tile++) {
         const int32_t positions = raot_min_i32(24, n - tile * 24);
@@ -175,7 +175,7 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
             .last2 = 4,
             .step2 = 1,
         };
-        raot_rows_dot4_i8_s8(rows, &flat_codes[tile * 96], &sizes);
+        raot_rows_dot4_i8_s8(rows, &flat_quantized[tile * 96], &sizes);
         const struct raot_dot4_i8 sizes_2 = {
             .rows = positions,
             .columns = 5,
@@ -281,7 +281,7 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
     /* i32[4], at most 16 bytes */
     int32_t *const sum_offsets = raot_at(memory->arena, SUMS_OFFSET_SUM_OFFSETS);
     /* i8[n, 4], at most 32 bytes */
-    int8_t *const g_codes = raot_at(memory->arena, SUMS_OFFSET_G_CODES);
+    int8_t *const g_quantized = raot_at(memory->arena, SUMS_OFFSET_G_QUANTIZED);
     /* i8[min(24, n), 4], at most 32 bytes */
     int8_t *const q_rows = raot_at(memory->arena, SUMS_OFFSET_Q_ROWS);
 
@@ -289,9 +289,9 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
                  conv_integer_requantize_qadd_sum(n, in->x, sums_w_rows_6cff4118,
                                                   sums_w_start_44ba67c0, out->sum, sum_sums,
                                                   sum_offsets, sum_panel));
-    RAOT_PROFILE(qmean_g_codes, qmean_g_codes(n, out->sum, g_codes));
+    RAOT_PROFILE(qmean_g_quantized, qmean_g_quantized(n, out->sum, g_quantized));
     RAOT_PROFILE(matmul_integer_requantize_q,
-                 matmul_integer_requantize_q(n, g_codes, sums_m_blocks_aac75356,
+                 matmul_integer_requantize_q(n, g_quantized, sums_m_blocks_aac75356,
                                              sums_m_start_3ec00a76, out->y, q_rows, q_sums));
     RAOT_PROFILE(qsoftmax_y, qsoftmax_y(n, sums_y_powers, out->y));
     return RAOT_OK;

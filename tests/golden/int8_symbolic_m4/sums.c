@@ -9,12 +9,12 @@
  *       %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel
  *           @conv_integer_requantize_qadd_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)  # /cf/Conv
  *           + /c/QuantizeLinear + /sum/QuantizeLinear
- *       %gf.codes: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
- *       %g.codes: i8[n, 4] = call_kernel @qmean_g.codes(%gf.codes)  # /g/QuantizeLinear
- *       %g: i8[n, 4, 1, 1] = view(%g.codes)  # /g/QuantizeLinear
- *       %flat.codes: i8[n, 4] = view(%g)  # /flat/Flatten
+ *       %gf.quantized: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
+ *       %g.quantized: i8[n, 4] = call_kernel @qmean_g.quantized(%gf.quantized)  # /g/QuantizeLinear
+ *       %g: i8[n, 4, 1, 1] = view(%g.quantized)  # /g/QuantizeLinear
+ *       %flat.quantized: i8[n, 4] = view(%g)  # /flat/Flatten
  *       %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel
- *           @matmul_integer_requantize_q(%flat.codes, %m.pairs_6fac6b29, %m.start_cdd78389)  #
+ *           @matmul_integer_requantize_q(%flat.quantized, %m.pairs_6fac6b29, %m.start_cdd78389)  #
  *           /rows/MatMul + /q/QuantizeLinear
  *       %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)  # /y/QuantizeLinear
  *       return %y, %sum
@@ -81,11 +81,11 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
 }
 
 /*
- * %g.codes: i8[n, 4] = call_kernel @qmean_g.codes(%gf.codes)
+ * %g.quantized: i8[n, 4] = call_kernel @qmean_g.quantized(%gf.quantized)
  * from /g/QuantizeLinear
  */
-RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_codes,
-                                        int8_t *restrict g_codes)
+RAOT_NOINLINE static void qmean_g_quantized(int32_t n, const int8_t *restrict gf_quantized,
+                                            int8_t *restrict g_quantized)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < 4; i1++) {
@@ -93,35 +93,37 @@ RAOT_NOINLINE static void qmean_g_codes(int32_t n, const int8_t *restrict gf_cod
             float lane1 = 0.0f;
             float lane2 = 0.0f;
             float lane3 = 0.0f;
-            const float number = (float)((int32_t)gf_codes[i0 * 24 + i1 * 6] - 3) * 0.0625f;
+            const float number = (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6] - 3) * 0.0625f;
             lane0 = lane0 + number;
-            const float number_2 = (float)((int32_t)gf_codes[i0 * 24 + i1 * 6 + 1] - 3) * 0.0625f;
+            const float number_2 =
+                (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6 + 1] - 3) * 0.0625f;
             lane1 = lane1 + number_2;
-            const float number_3 = (float)((int32_t)gf_codes[i0 * 24 + i1 * 6 + 2] - 3) * 0.0625f;
+            const float number_3 =
+                (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6 + 2] - 3) * 0.0625f;
             lane2 = lane2 + number_3;
-            const float number_4 = (float)((int32_t)gf_codes[i0 * 24 + i1 * 6 + 3] - 3) * 0.0625f;
+            const float number_4 =
+                (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6 + 3] - 3) * 0.0625f;
             lane3 = lane3 + number_4;
             float total = lane0 + lane2 + (lane1 + lane3);
             for (int32_t i2 = 4; i2 < 6; i2++) {
                 const float number_5 =
-                    (float)((int32_t)gf_codes[i0 * 24 + i1 * 6 + i2] - 3) * 0.0625f;
+                    (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6 + i2] - 3) * 0.0625f;
                 total = total + number_5;
             }
-            g_codes[i0 * 4 + i1] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
+            g_quantized[i0 * 4 + i1] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
         }
     }
 }
 
 /*
  * %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel
- *     @matmul_integer_requantize_q(%flat.codes, %m.pairs_6fac6b29, %m.start_cdd78389)
+ *     @matmul_integer_requantize_q(%flat.quantized, %m.pairs_6fac6b29, %m.start_cdd78389)
  * from /rows/MatMul + /q/QuantizeLinear
  */
-RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_codes,
-                                                      const int8_t *restrict m_pairs,
-                                                      const int32_t *restrict m_start,
-                                                      int8_t *restrict q, int16_t *restrict columns,
-                                                      int32_t *restrict sums)
+RAOT_NOINLINE static void
+matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
+                            const int8_t *restrict m_pairs, const int32_t *restrict m_start,
+                            int8_t *restrict q, int16_t *restrict columns, int32_t *restrict sums)
 {
     for (int32_t two = 0; two < n / 2; two++) {
         const int32_t i0 = two * 2;
@@ -136,7 +138,7 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(columns, &flat_codes[i0 * 4], &flat_codes[i0_2 * 4], &sizes);
+        raot_columns_s8(columns, &flat_quantized[i0 * 4], &flat_quantized[i0_2 * 4], &sizes);
         raot_multiply_s8(sums, m_pairs, columns, m_start, 6, 1);
         for (int32_t i1 = 0; i1 < 5; i1++) {
             q[i0 * 5 + i1] = raot_clamp_i8(
@@ -165,7 +167,7 @@ RAOT_NOINLINE static void matmul_integer_requantize_q(int32_t n, const int8_t *r
             .last3 = 1,
             .step3 = 0,
         };
-        raot_column_s8(columns, &flat_codes[last * 4], &sizes_2);
+        raot_column_s8(columns, &flat_quantized[last * 4], &sizes_2);
         raot_multiply_s8(sums, m_pairs, columns, m_start, 6, 1);
         for (int32_t i1 = 0; i1 < 5; i1++) {
             q[last * 5 + i1] = raot_clamp_i8(
@@ -258,7 +260,7 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
     /* i16[2, 2, 2], at most 16 bytes */
     int16_t *const sum_columns = raot_at(memory->arena, SUMS_OFFSET_SUM_COLUMNS);
     /* i8[n, 4], at most 32 bytes */
-    int8_t *const g_codes = raot_at(memory->arena, SUMS_OFFSET_G_CODES);
+    int8_t *const g_quantized = raot_at(memory->arena, SUMS_OFFSET_G_QUANTIZED);
     /* i16[2, 2, 2], at most 16 bytes */
     int16_t *const q_columns = raot_at(memory->arena, SUMS_OFFSET_Q_COLUMNS);
 
@@ -266,9 +268,9 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
                  conv_integer_requantize_qadd_sum(n, in->x, sums_w_pairs_3c65270c,
                                                   sums_w_start_44ba67c0, out->sum, sum_columns,
                                                   sum_sums));
-    RAOT_PROFILE(qmean_g_codes, qmean_g_codes(n, out->sum, g_codes));
+    RAOT_PROFILE(qmean_g_quantized, qmean_g_quantized(n, out->sum, g_quantized));
     RAOT_PROFILE(matmul_integer_requantize_q,
-                 matmul_integer_requantize_q(n, g_codes, sums_m_pairs_6fac6b29,
+                 matmul_integer_requantize_q(n, g_quantized, sums_m_pairs_6fac6b29,
                                              sums_m_start_cdd78389, out->y, q_columns, q_sums));
     RAOT_PROFILE(qsoftmax_y, qsoftmax_y(n, sums_y_powers, out->y));
     return RAOT_OK;
