@@ -1,12 +1,12 @@
-"""Latency on this machine with one thread, beside ONNX Runtime in the same run.
+"""Latency on this machine with one thread, compared with ONNX Runtime in the same run.
 
     python benchmarks/host_latency.py [--runs 50] [--json FILE] [MODEL.onnx ...]
 
 Without models: a transformer encoder (width 256, 4 layers) at n = 1, 16, 64, 256, a layer of
 8-bit products with a dynamic scale, and the MLPerf Tiny models of ../shared/models that are
-there. Both sides are called in turns and each pair gives a ratio, so that a busy machine hits
+there. Both sides are called alternately and each pair gives a ratio, so that a busy machine hits
 both; the median of the ratios is what counts. Ours is the C function alone, theirs is `run` with
-bound inputs; a TensorFlow Lite model stands beside the QDQ model of its name. Published figures
+bound inputs; a TensorFlow Lite model is listed next to the QDQ model of its name. Published figures
 are of another machine (BASELINES): milliseconds of ONNX Runtime there.
 """
 

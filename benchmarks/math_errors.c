@@ -67,10 +67,10 @@ static void judge(struct worst *worst, long double found, long double exact, lon
     worst->inputs++;
     if (isnan(exact) || isinf(rounded) || isnan(found) || isinf(found)) {
         /* The greatest number and infinity are neighbors: either is half a unit away. */
-        const int beside =
+        const int adjacent =
             isinf(exact) == 0 && (isinf(rounded) || isinf(found)) &&
             fabsl(exact) > ldexpl(1.0L - ldexpl(1.0L, -digits + 1), 1 - least - digits - 1);
-        worst->wrong += !(isnan(exact) ? isnan(found) : found == rounded || beside);
+        worst->wrong += !(isnan(exact) ? isnan(found) : found == rounded || adjacent);
         return;
     }
     const long double error = units(found, exact, digits, least);
@@ -113,7 +113,7 @@ static inline void judge_float(struct worst *worst, float found, double exact, f
     judge(worst, found, exact, rounded, 24, -149, (double)x, (double)y);
 }
 
-/* The sign of f(-x) beside f(x): 0 where the one says nothing of the other. */
+/* The sign of f(-x) relative to f(x): 0 if f is neither even nor odd. */
 static double mirror_of(const char *name)
 {
     static const char *const odd[] = {"sin",  "tan",   "asin",  "atan", "sinh",
@@ -143,13 +143,13 @@ static int same_float(float a, float b)
         for (uint64_t bits = 0; bits < (uint64_t)1 << 31; bits += every) {         \
             const float x = float_of((uint32_t)bits);                              \
             const float found = raot_##name##f(x);                                 \
-            const float beside = raot_##name##f(-x);                               \
+            const float adjacent = raot_##name##f(-x);                               \
             const double exact = exact_##name((double)x);                          \
             judge_float(worst, found, exact, x, 0.0f);                             \
-            if (mirror != 0.0 && same_float(beside, (float)mirror * found)) {      \
+            if (mirror != 0.0 && same_float(adjacent, (float)mirror * found)) {      \
                 worst->inputs++;                                                   \
             } else {                                                               \
-                judge_float(worst, beside, exact_##name((double)-x), -x, 0.0f);    \
+                judge_float(worst, adjacent, exact_##name((double)-x), -x, 0.0f);    \
             }                                                                      \
         }                                                                          \
     }                                                                              \

@@ -1,9 +1,9 @@
-"""The memory planner on hard public tables, beside first fit: heights and times.
+"""The memory planner on hard public tables, compared with first fit: heights and times.
 
     python benchmarks/planner.py [--time 60] [--lowest] [FOLDER]
 
 The tables are those of MiniMalloc (Moffitt, ASPLOS 2023), `A.1048576.csv` to `K.1048576.csv`,
-in FOLDER (default: `shared/minimalloc` beside the checkout). By default the search ends when a
+in FOLDER (default: `shared/minimalloc` next to the checkout). By default the search ends when a
 table fits the capacity in its name; with --lowest it goes on until the time is up or the
 height is proved to be the lowest. Each row is one process of `relax-aot plan`, its start included.
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/sizes.py [--board aarch64-linux] [--json FILE] [--svg FILE]
 
-One program, compiled for n <= 256, is run at many sizes. Beside it stand programs compiled for
+One program, compiled for n <= 256, is run at many sizes and compared with programs compiled for
 one size alone. Instructions are counted under QEMU, on the host by Valgrind (callgrind), and
 repeatable to the instruction. The encoder has a width of 256 and 4 layers on Linux, a width of
 64 and one layer on a microcontroller.

@@ -143,7 +143,7 @@ def picture_of_orientation() -> str:
     floor = ROOM + rows * high
 
     def center(name: str) -> tuple[float, float]:
-        # Every other row is moved aside, so that arrows that skip a row pass beside its boxes.
+        # Every other row is moved aside, so that arrows that skip a row pass its boxes.
         x = ROOM + columns[name] * (wide + ROOM) + wide / 2 + level[name] % 2 * (wide + ROOM) / 2
         return x, floor - level[name] * high - 20
 

@@ -1,4 +1,4 @@
-"""Train the gesture classifier and write everything that is committed beside this script.
+"""Train the gesture classifier and write all files of this folder that are not scripts.
 
     python -m examples.gesture.train
 
@@ -26,7 +26,7 @@ BATCH = 64
 TRAINING_LONGEST = 160
 """Longer recordings bring nothing new but idle time: the GRU carries over."""
 FRAMES_SHARE = 0.5
-"""Weight of the loss of the frames beside that of the scores."""
+"""Weight of the loss of the frames relative to that of the scores."""
 SAMPLE_LENGTHS = (40, 48, 61, 33, 64, 96, 57, 250)
 """Lengths of the committed samples, one for each class."""
 EMBEDDED = "swipe_right"

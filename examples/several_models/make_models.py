@@ -1,4 +1,4 @@
-"""Writes the two small models that stand beside the gesture classifier.
+"""Writes the two small models that run with the gesture classifier.
 
 python -m examples.several_models.make_models build/several
 """

@@ -243,7 +243,7 @@ def _reversed(place: Dim, bits: int) -> Dim:
 
 
 def _fill_table(k: KernelBuilder, table: Buffer, length: Dim, inverse: bool) -> None:
-    """cos and sin of each part of a turn, from the first eighth of it alone: so what is 0 or 1
+    """cos and sin of each part of the circle, from its first eighth only: so what is 0 or 1
     is so exactly, and what cancels in theory cancels."""
     wide = table.dtype
     whole = Index(length)

@@ -61,7 +61,7 @@ int main(void)
     CHECK(raot_powf(-2.0f, 3.0f) == -8.0f && raot_powf(-2.0f, 2.0f) == 4.0f);
     CHECK(raot_isnanf(raot_powf(-2.0f, 0.5f)) && raot_powf(0.0f, -1.0f) == RAOT_INFINITY);
 
-    /* exp turns sums into products over the whole range. */
+    /* exp converts sums to products over the whole range. */
     for (int32_t i = -80; i < 80; i++) {
         const double product = (double)raot_expf((float)i) * 1.6487212707001282;
         CHECK(apart(raot_expf((float)i + 0.5f), product) <= 3);

@@ -1,4 +1,4 @@
-"""What is refused and why: kept beside the tests, shown as docs/reference/conformance.md.
+"""Refused cases and reasons: stored next to the tests, shown as docs/reference/conformance.md.
 
 `python -m tests.conformance.listing` tries every case again and writes both;
 `python -m tests.conformance.listing REGEX` only the cases whose names match.

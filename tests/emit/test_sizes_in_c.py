@@ -60,7 +60,7 @@ def fits(dim: Dim, highs: dict[str, int]) -> bool:
 
 
 def corners(lows: dict[str, int], highs: dict[str, int]) -> list[dict[str, int]]:
-    """The ends of the ranges and what lies beside them."""
+    """The ends of the ranges and their neighbors."""
     choices = [
         sorted({low, min(low + 1, high), (low + high) // 2, max(high - 1, low), high})
         for low, high in ((lows[n], highs[n]) for n in NAMES)

@@ -180,7 +180,7 @@ def test_equal_weights_are_stored_once(project: rx.EntriesProject) -> None:
 
 
 def test_equal_kernels_are_one_function() -> None:
-    """An entry beside itself under another name adds no kernel."""
+    """The same model as a second entry adds no kernel."""
     text = {}
     for names in (("decode",), ("decode", "again")):
         models = dict.fromkeys(names, DECODE)

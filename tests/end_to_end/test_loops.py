@@ -1,4 +1,4 @@
-"""Loop and Scan as loops of C: what ONNX Runtime computes, for any number of turns."""
+"""Loop and Scan as loops of C: the results of ONNX Runtime, for any number of iterations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check(host: Any, model: onnx.ModelProto, **arrays: Array) -> dict[str, Array
 
 
 HALVED = parsed("""
-agraph (float[n] x, float limit, int64 most) => (float[n] last, float[turns, n] all, float sum)
+agraph (float[n] x, float limit, int64 most) => (float[n] last, float[rounds, n] all, float sum)
 {
     true = Constant <value = bool {1}> ()
     zero = Constant <value = float {0.0}> ()
@@ -76,11 +76,11 @@ def test_more_turns_than_memory_was_planned_for_is_a_status(halved: Any) -> None
 
 
 GROWN = parsed("""
-agraph (float[n, 2] x, float[m] extra, int64 turns) => (float[k, 2] y, float total)
+agraph (float[n, 2] x, float[m] extra, int64 rounds) => (float[k, 2] y, float total)
 {
     true = Constant <value = bool {1}> ()
     zero = Constant <value = float {0.0}> ()
-    y, total = Loop (turns, true, x, zero) <body = body
+    y, total = Loop (rounds, true, x, zero) <body = body
         (int64 i, bool going, float[k, 2] a, float s) => (bool more, float[l, 2] b, float t)
     {
         more = Identity (going)
@@ -107,18 +107,18 @@ def grown() -> Any:
     return rx.compile(GROWN, bounds=bounds, name="grown").host(sanitize=True)
 
 
-@pytest.mark.parametrize("n, m, turns", [(1, 1, 0), (4, 3, 5), (2, 2, 3), (1, 3, 8)])
-def test_a_carried_value_grows(grown: Any, n: int, m: int, turns: int) -> None:
-    rng = np.random.default_rng(turns)
+@pytest.mark.parametrize("n, m, rounds", [(1, 1, 0), (4, 3, 5), (2, 2, 3), (1, 3, 8)])
+def test_a_carried_value_grows(grown: Any, n: int, m: int, rounds: int) -> None:
+    rng = np.random.default_rng(rounds)
     x, extra = (rng.uniform(0, 0.1, shape).astype(np.float32) for shape in ((n, 2), (m,)))
-    found = check(grown, GROWN, x=x, extra=extra, turns=np.array(turns, np.int64))
-    assert found["y"].shape == (n + turns, 2)
+    found = check(grown, GROWN, x=x, extra=extra, rounds=np.array(rounds, np.int64))
+    assert found["y"].shape == (n + rounds, 2)
 
 
 def test_a_value_that_outgrows_its_bound_is_a_status(grown: Any) -> None:
     x, extra = np.ones((4, 2), np.float32), np.ones(1, np.float32)
     with pytest.raises(StatusError, match="RAOT_ERR_CAPACITY"):
-        grown(x=x, extra=extra, turns=np.array(6, np.int64))
+        grown(x=x, extra=extra, rounds=np.array(6, np.int64))
 
 
 def test_a_loop_is_the_same_as_text() -> None:

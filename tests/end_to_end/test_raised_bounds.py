@@ -79,7 +79,7 @@ def outer() -> onnx.ModelProto:
 
 def codes() -> onnx.ModelProto:
     return model_of(
-        "codes (int8[1, 4, n, n] x) => (int8[1, 6, p, p] y)",
+        "model (int8[1, 4, n, n] x) => (int8[1, 6, p, p] y)",
         """
         c = QLinearConv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, s, z, w, s, zero, t, z)
         d = QLinearConv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 8>
@@ -131,7 +131,7 @@ KINDS = (strided, image, attention, outer, codes, code_lines, branches)
 @pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547", "aarch64-linux"])
 @pytest.mark.parametrize("make", KINDS)
 def test_what_held_all_of_a_size_holds_a_part(make: Any, board: str) -> None:
-    """On the host, by the C that micro-kernels have beside their intrinsics."""
+    """On the host, by the C that micro-kernels have in addition to their intrinsics."""
     model = make()
     project = driver.compile_model(
         model, board, driver.Options(bounds={"n": (1, LOW)}, name="raised")

@@ -24,7 +24,7 @@ STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The three projects beside each other."""
+    """The three projects in one folder."""
     folder = tmp_path_factory.mktemp("several")
     bounds = {"n": 128}
     rx.compile(smooth(), bounds=bounds, state={"last": "lastN"}, name="smooth").write(

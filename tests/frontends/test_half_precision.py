@@ -152,7 +152,7 @@ def test_a_size_may_be_a_number_of_half_precision() -> None:
 
 @pytest.mark.parametrize("op", ["rnn", "gru", "lstm"])
 def test_recurrent_kernels_of_half_precision_equal_their_reference(op: str) -> None:
-    """Gates and states of float32, beside operands of float16."""
+    """Gates and states of float32 with operands of float16."""
     for case in cases_of([all_ops()[op]]):
         args = tuple(
             a.astype(np.float16) if a is not None and a.dtype == np.float32 else a

@@ -198,11 +198,11 @@ BODIES = {
         spectrum = STFT <onesided = 1> (x, step, window)
         axes = Constant <value = int64[2] {2, 3}> ()
         y = ReduceSum <keepdims = 0> (spectrum, axes)""",
-    "small codes with a scale for each row": """
-        codes = Constant <value = int8[2, 3] {1, 2, 3, 4, 5, 6}> ()
+    "small integers with a scale for each row": """
+        stored = Constant <value = int8[2, 3] {1, 2, 3, 4, 5, 6}> ()
         scales = Constant <value = float[2] {0.5, 0.25}> ()
         zeros = Constant <value = int8[2] {0, 1}> ()
-        weights = DequantizeLinear <axis = 0> (codes, scales, zeros)
+        weights = DequantizeLinear <axis = 0> (stored, scales, zeros)
         total = ReduceSum <keepdims = 0> (weights)
         y = Add(x, total)""",
 }

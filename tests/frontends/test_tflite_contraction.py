@@ -1,6 +1,6 @@
 """Convolutions and products of matrices of TensorFlow Lite, against its own reference kernels.
 
-Sums that lie close to the middle between two codes tell one way of rounding from another; every
+Sums near the midpoint between two quantized values distinguish rounding modes; every
 case therefore runs with its sums on such places too, which biases put there.
 """
 

@@ -19,7 +19,7 @@ from tests.frontends.tflite_models import Maker, check_model, ours, truth
 
 
 def small(*, signature: tuple[int, ...] | None = (-1, 6, 5, 2), shape: object = (1, 40)) -> bytes:
-    """A convolution, a pool, a reshape and a product of matrices, in codes."""
+    """A convolution, a pool, a reshape and a matrix product, quantized."""
     rng, maker = np.random.default_rng(5), Maker()
     x = maker.tensor((1, 6, 5, 2), np.int8, 0.05, 3, signature=signature)
     w = maker.constant(rng.integers(-127, 128, (4, 3, 3, 2)).astype(np.int8), 0.01)

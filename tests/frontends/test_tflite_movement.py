@@ -24,7 +24,7 @@ from tests.frontends.test_tflite_operators import (
 def moved(
     name: str, inputs: list[T | None], shape: tuple[int, ...], table: str = "", **options: object
 ) -> list[Case]:
-    """The case in floats, and in codes where the values come first."""
+    """The case in floats, and quantized where the values come first."""
     first = next(i for i, t in enumerate(inputs) if t is not None and t.data is None)
     kinds = [T(S), q(I8)] if "DEPTH" in name else [T(S), q(I8), q(I16)]
     version = 2 if name == "BROADCAST_TO" else 1

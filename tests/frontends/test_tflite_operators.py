@@ -1,6 +1,6 @@
 """Every operator of TensorFlow Lite that is read, against its own reference kernels.
 
-Floats may differ in the last places; codes, integers and conditions must be equal.
+Floats may differ in the last places; quantized values, integers and booleans must be equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""External data is read from plain files beside the model, by no trick from anywhere else.
+"""External data is read only from plain files in the folder of the model.
 
 Every model here is one honest initializer away from compiling, which the first test shows.
 """
@@ -24,7 +24,7 @@ Place = Callable[[Path], None]
 
 
 def outside(folder: Path) -> Path:
-    """A file beside the model's folder, right in every respect but its place."""
+    """A file next to the model's folder, correct except for its location."""
     path = folder.parent / "secret.bin"
     path.write_bytes(SECRET.tobytes())
     return path

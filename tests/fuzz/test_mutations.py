@@ -1,7 +1,7 @@
 """Model files that are damaged or hostile: one clear error or a project, nothing else.
 
 No traceback, no hang, nothing written outside the folder that was asked for; and no trick
-makes the compiler read a file that does not lie beside the model.
+makes the compiler read a file outside the folder of the model.
 """
 
 from __future__ import annotations

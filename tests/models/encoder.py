@@ -23,7 +23,7 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What encoders differ in, beside their sizes."""
+    """Differences between encoders, except their sizes."""
 
     norm: Literal["pre", "post"] = "pre"
     mask: bool = False

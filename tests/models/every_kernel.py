@@ -99,7 +99,7 @@ def together(parts: Mapping[str, Convolution]) -> onnx.ModelProto:
 def codes_and_sums() -> onnx.ModelProto:
     """On 8-bit quantized values: a convolution, a residual sum, a product, and a softmax."""
     rng = np.random.default_rng(1)
-    # Powers of two: what lies between two codes is no matter of rounding.
+    # Powers of two: results do not depend on rounding.
     one = np.array(1 / 16, np.float32), np.array(3, np.int8)
     data: dict[str, Array] = {
         "s": one[0], "z": one[1], "ws": np.array(1 / 128, np.float32), "wz": np.array(0, np.int8),
@@ -133,7 +133,7 @@ def codes_and_sums() -> onnx.ModelProto:
 
 
 def lite(kind: type = np.int8, activation: int = 1) -> bytes:
-    """TensorFlow Lite, codes of 8 bits: convolutions, one by channel, a pool, a dense layer."""
+    """TensorFlow Lite, quantized to 8 bits: convolutions, depthwise, a pool, a dense layer."""
     rng = np.random.default_rng(2)
     made, unsigned = Maker(), kind is np.uint8
     info = np.iinfo(kind)

@@ -90,7 +90,7 @@ WRONG = {
     "pass with two places": (
         "passes", "AFTER = BEFORE = 'drop_noop'\ndef run(module): return module", "AFTER or BEFORE",
     ),
-    "pass beside nothing": (
+    "pass without a neighbor": (
         "passes", "AFTER = 'no'\ndef run(module): return module", "unknown pass 'no'",
     ),
     "frontend without load": (

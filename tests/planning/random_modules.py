@@ -1,6 +1,6 @@
 """Random modules with symbolic sizes, and what they compute, said in NumPy.
 
-A module has two to four symbols and shapes with awkward formulas. Beside each call stands
+A module has two to four symbols and shapes with awkward formulas. Next to each call is
 a function of arrays that says what the call means, written here and not taken from the ops.
 Values stay small, so that double precision and single precision agree closely.
 """

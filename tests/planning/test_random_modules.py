@@ -2,7 +2,7 @@
 
 The compiler's own checker looks at each plan while compiling. The C runs under ASan and UBSan
 with an arena that begins as NaN; its results are compared with functions of arrays that stand
-beside the generator and share nothing with the ops.
+next to the generator and share nothing with the ops.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def verify(modules: Mapping[int, RandomModule]) -> None:
 
 def verify_raised(modules: Mapping[int, RandomModule]) -> None:
     """Bounds are raised when the C is compiled, where the header allows it; code for boards
-    runs on the host, by the C that micro-kernels have beside their intrinsics."""
+    runs on the host, by the C that micro-kernels have in addition to their intrinsics."""
     runs = []
     for seed, made in modules.items():
         kind = driver.OPTIMIZE[seed % len(driver.OPTIMIZE)]

@@ -153,7 +153,7 @@ def test_sizes_beyond_the_integers_of_c_are_planned() -> None:
 def test_public_instances_fit(name: str) -> None:
     """Google's hard instances; first fit overshoots them by 17 to 41 %."""
     if not INSTANCES.is_dir():
-        pytest.skip("the public instances are not beside this checkout")
+        pytest.skip("the public instances are not next to this checkout")
     blocks = read_table(INSTANCES / f"{name}.{CAPACITY}.csv")
     found = pack(blocks, Budget(work=30_000_000_000), enough=CAPACITY)
     assert_packed(blocks, found.packing)

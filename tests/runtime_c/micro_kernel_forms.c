@@ -119,16 +119,16 @@ static uint32_t depthwise(int unsigned_bytes)
 
 static uint32_t multiply(int wide)
 {
-    const int32_t channels = 2 * (1 + below(5)), quads = below(30);
+    const int32_t channels = 2 * (1 + below(5)), blocks = below(30);
     int32_t bias[10];
 
     for (int32_t n = 0; n < channels; n++) {
         bias[n] = any();
     }
     if (wide) {
-        CALL6(raot_multiply_s16, sums, halves + 2 * below(9), halves + 500, bias, channels, quads);
+        CALL6(raot_multiply_s16, sums, halves + 2 * below(9), halves + 500, bias, channels, blocks);
     } else {
-        CALL6(raot_multiply_s8, sums, bytes + 4 * below(9), halves + 500, bias, channels, quads);
+        CALL6(raot_multiply_s8, sums, bytes + 4 * below(9), halves + 500, bias, channels, blocks);
     }
     return checksum(0, sums, 2 * (size_t)channels * sizeof *sums);
 }

@@ -1,4 +1,4 @@
-"""Double functions beside mpmath, which computes with as many bits as are asked for: over the whole
+"""Double functions compared with mpmath, which computes with any number of bits: over the whole
 range, at the hardest angles, and where IEEE 754 and C (annex F) say what comes."""
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def test_other_compilers_give_the_same_bits(function: str, programs: dict[str, P
 
 
 def test_powers_that_the_standard_fixes(programs: dict[str, Path]) -> None:
-    """C11 F.10.4.4, beside Python's own pow, which follows it."""
+    """C11 F.10.4.4, compared with Python's pow, which implements it."""
     special = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e300, -1e300, 5e-324]
     special += [math.inf, -math.inf, math.nan, 1025.0, -1075.0, 2.0**53, 2.0**53 + 2, 0.1]
     x, y = (a.ravel() for a in np.meshgrid(np.array(special), np.array(special)))

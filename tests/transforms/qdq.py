@@ -54,7 +54,7 @@ class Qdq:
         return self.node("DequantizeLinear", name, *self.parameters(scale, zero, self.kind))
 
     def requantized(self, x: str, scale: float | None = None, zero: int | None = None) -> str:
-        """Codes, and the numbers that they stand for."""
+        """Quantized values and their real values."""
         parts = self.parameters(scale, zero, self.kind)
         return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *parts), *parts)
 
@@ -72,7 +72,7 @@ class Qdq:
         return self.node("DequantizeLinear", *args, **attrs), scales
 
     def bias(self, channels: int, scales: Array) -> str:
-        """Codes of i32 in steps of the sums."""
+        """Quantized i32 values with the scale of the sums."""
         codes = self.rng.integers(-2000, 2000, channels).astype(np.int32)
         steps = np.asarray(scales, np.float32)
         one = steps.size == 1

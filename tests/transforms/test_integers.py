@@ -1,4 +1,4 @@
-"""QDQ models become integers that give the codes of ONNX Runtime without optimization."""
+"""QDQ models become integers with the results of ONNX Runtime without optimization."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def padded(q: Qdq) -> onnx.ModelProto:
 
 
 def two_layers(q: Qdq) -> onnx.ModelProto:
-    """A residual block: codes that two read, and nothing in floats between."""
+    """A residual block: quantized values with two readers, without floats between."""
     step = 0.05
     x = q.requantized(q.node("Relu", q.input(["n", 4, 6, 6], step)), step)
     w, scales = q.weights(4, 4, 3, 3, axis=0)

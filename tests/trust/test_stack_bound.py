@@ -1,5 +1,5 @@
 """The stack bound that users see and the measured stack on a board, for the model's
-run alone; and what is read from machine code beside the compiler's own figures."""
+run alone; and the figures from machine code, compared with those of the compiler."""
 
 from __future__ import annotations
 
