@@ -58,12 +58,12 @@ sizes before the C is called. The C returns `RAOT_ERR_SIZE` for sizes outside th
 
 
 MICRO_KERNELS = """\
-Schedules put loops around micro-kernels: C functions of the runtime that work on packed operands.
-Each is described by its meaning, a kernel of the [text form](text_form.md) whose symbols are the
-sizes. The shape of an operand is its access range: the elements that the C function may read or
-write, from the address of the operand on. What the kernel does not store is undefined afterwards,
-unless the kernel reads it. Tests compare every C form with the meaning, for random sizes and
-operands within the ranges given here."""
+Schedules write loops around micro-kernels: C functions that compute on packed operands. The meaning
+of each is a kernel of the [text form](text_form.md), whose symbols are the sizes. The shape of an
+operand is its access range: the elements that the C function may access, starting at the address
+of the operand. Elements of an output that the kernel neither stores nor reads are undefined
+afterwards. Tests compare every C variant with the meaning, for random sizes and operands within the
+ranges given here."""
 
 
 def cell(text: str) -> str:
@@ -189,6 +189,13 @@ def comment(text: str) -> str:
     return cell(re.sub(r"^ ?\* ?", "", text, flags=re.M))
 
 
+def description(text: str) -> str:
+    """The description of a header: paragraphs, and its indented lines as code."""
+    text = re.sub(r"^ ?\* ?", "", text[:1].upper() + text[1:], flags=re.M)
+    blocks = re.split(r"\n{2,}", text.strip())
+    return "\n\n".join(b if b.startswith("    ") else " ".join(b.split()) for b in blocks)
+
+
 def headers_page() -> str:
     lines = [
         "# Runtime headers", "", MADE, "",
@@ -199,7 +206,7 @@ def headers_page() -> str:
         _license, _, text = path.read_text(encoding="utf-8").partition("\n")
         top = TOP.match(text)
         assert top and top["file"] == path.name, f"{path.name} has no description"
-        lines += ["", f"## raot/{path.name}", "", comment(top["text"])]
+        lines += ["", f"## raot/{path.name}", "", description(top["text"])]
         rows = [
             f"| `{cell(found['signature'])}` | {comment(found['comment'] or '')} |"
             for found in FUNCTION.finditer(text)

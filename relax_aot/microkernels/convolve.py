@@ -1,5 +1,5 @@
-"""Float convolutions of whole images as one function each, for programs optimized for size: NCHW,
-NHWC with packed weights, and both depthwise. `low` and `high` are the upper halves of floats."""
+"""Whole float convolutions: one function each, for `--optimize size`. NCHW, NHWC with packed
+weights, and depthwise in both layouts. `low` and `high` are the upper halves of floats."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Cores with vectors of 16-bit integers (hosts: PMADDWD, VPDPWSSD): tiles of dot products of pairs,
-the gathers that make their operands, and the rescaling of their sums."""
+"""Hosts (PMADDWD, VPDPWSSD): matrix products of 16-bit integers, the packing of their operands,
+depthwise convolutions, and the requantization of sums."""
 
 from __future__ import annotations
 

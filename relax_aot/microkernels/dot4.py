@@ -1,5 +1,5 @@
-"""64-bit Arm (SDOT, SMMLA; else SMULL): the tiles of dot2.py by groups of four signed bytes.
-Unsigned bytes are moved by 128."""
+"""64-bit Arm (SDOT, SMMLA or SMULL): the matrix products of dot2.py with signed bytes. 128 is
+subtracted from unsigned bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arm's DSP extension (SMLAD): contractions of two output pixels from columns of 16-bit pairs, and
+"""Arm DSP extension (SMLAD): contractions of two output positions from packed 16-bit columns, and
 3 x 3 depthwise convolutions of padded rows."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arm's Helium (MVE): contractions by VMLADAVA, depthwise convolutions of interleaved rows, and the
+"""Arm Helium (MVE): contractions by VMLADAVA, depthwise convolutions of interleaved rows, and the
 requantization of their sums."""
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 /*
  * convolve.h - image convolutions as one function each, for --optimize size.
  *
- *     out[f, i, j] = clip(start[f] + sum of image * weights over channels and taps + other[f, i,
- * j])
+ *     out[f, i, j] = clip(start[f] + sum over channels and taps of image * weights
+ *                         + other[f, i, j])
  *
  * where tap (y, x) reads line i * line_step - line_pad + y * line_apart and pixel j * ... + x *
  * ... of the image. Sums are accumulated by raot_fmaf. raot_convolve_nchw_f32: NCHW image, taps

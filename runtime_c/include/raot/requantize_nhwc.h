@@ -2,15 +2,16 @@
 /*
  * requantize_nhwc.h - requantization of the i32 sums of multiply_nhwc.h to bytes, channels-last.
  *
- * out[p * out_step + n * channel_step] is what becomes of the sum of position p and channel n, plus
- * `zero`, the nearest number of low..high. `scales` holds what belongs to each channel in the order
- * of the groups: four multipliers, then (but for floats) four shifts, which are not positive.
+ * out[p * out_step + n * channel_step] is the requantized sum of position p and channel n, plus
+ * `zero`, clamped to low..high. `scales` contains the parameters of the channels in the order of
+ * the groups: four multipliers, followed by four shifts, which are not positive (not for floats).
  *
- *     raot_requantize_nhwc_f32      the product in float, rounded to nearest, halves to even; it is
- * no NaN and its magnitude is less than 2^30 raot_requantize_nhwc_nearest  the product in 64 bits,
- * divided by 2^(32 - shift), halves up raot_requantize_nhwc_twice    divided by 2^31, halves up,
- * then by 2^-shift, halves away from 0 raot_requantize_nhwc_above    the same, but halves up, where
- * numbers below 0 are cut off
+ *     raot_requantize_nhwc_f32      the product in float, rounded to nearest, halves to even; it
+ *                                   is not NaN and its magnitude is less than 2^30
+ *     raot_requantize_nhwc_nearest  the product in 64 bits, divided by 2^(32 - shift), halves up
+ *     raot_requantize_nhwc_twice    divided by 2^31, halves up, then by 2^-shift, halves away
+ *                                   from 0
+ *     raot_requantize_nhwc_above    the same, but halves up, if numbers below 0 are clamped
  */
 #ifndef RAOT_REQUANTIZE_NHWC_H
 #define RAOT_REQUANTIZE_NHWC_H
