@@ -30,6 +30,12 @@ from relax_aot.ir.types import Annotation, TensorType
 Rewritten = Call | Var
 
 
+def rewrite_calls(function: Function, rule: Callable[[Call], Rewritten]) -> Function:
+    """`rewrite_module` for one function, as passes of plugins use it (docs/how-to/extend.md). The
+    rule may not replace a value that a branch or the body of a loop names."""
+    return _rewritten(function, rule, {})
+
+
 def rewrite_module(module: Module, rule: Callable[[Function, Call], Rewritten]) -> Module:
     """Apply `rule` to each call in order; a `Var` in return replaces the call's result.
 
