@@ -24,8 +24,6 @@ from relax_aot.verify.figures import entries_memory
 from relax_aot.verify.host import StatusError
 from relax_aot.verify.job import (
     Answer,
-    NumpyReference,
-    Reference,
     Result,
     Run,
     Target,
@@ -34,7 +32,8 @@ from relax_aot.verify.job import (
     named_inputs,
 )
 from relax_aot.verify.judge import Judge
-from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
+from relax_aot.verify.onnx_reference import OnnxReference
+from relax_aot.verify.reference import NumpyReference, Reference, ReferenceFailed
 from relax_aot.verify.samples import (
     RANDOM_SIZES,
     TRIES,

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.emit.interface import Interface
 from relax_aot.emulation.serial_line import BAUD, on_port
-from relax_aot.evaluation.reference import KernelResults, evaluate
+from relax_aot.evaluation.reference import KernelResults
 from relax_aot.ir.graph import Module
 from relax_aot.progress import finished, step
 from relax_aot.project import Project
@@ -33,7 +33,8 @@ from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, StatusError, host_model
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.litert_reference import LitertReference
-from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
+from relax_aot.verify.onnx_reference import OnnxReference
+from relax_aot.verify.reference import NumpyReference, Reference, ReferenceFailed
 from relax_aot.verify.samples import Case, by_sample, cases_of
 from relax_aot.verify.sequences import sequences_of, states_of
 from relax_aot.verify.torch_reference import TorchReference
@@ -163,17 +164,6 @@ def _difference_json(difference: Difference) -> dict[str, Any]:
 def _finite(value: float) -> float | None:
     """JSON has no infinity."""
     return value if isfinite(value) else None
-
-
-class Reference(Protocol):
-    def __call__(
-        self,
-        inputs: Mapping[str, Array],
-        state_shapes: Mapping[str, tuple[int, ...]],
-        sizes: Mapping[str, int],
-    ) -> dict[str, Array]: ...
-
-    def reset(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,46 +369,3 @@ def _stored(path: str, interface: Interface, count: int) -> list[dict[str, Array
             sample = array[index] if array.ndim == port.type.rank + 1 else array
             results[index][port.source] = np.asarray(sample, port.type.dtype.numpy)
     return results
-
-
-class NumpyReference:
-    """The module itself, by the ops' NumPy references."""
-
-    def __init__(
-        self,
-        module: Module,
-        held: dict[str, Array] | None = None,
-        known: KernelResults | None = None,
-    ) -> None:
-        """`held` are states by the input's name, where several modules share them; `known` are
-        results of kernels, filled and used."""
-        self._module = module
-        self._known = known
-        self._held: dict[str, Array] = {} if held is None else held
-
-    def reset(self) -> None:
-        """Begin with states of zeros."""
-        self._held.clear()
-
-    def __call__(
-        self,
-        inputs: Mapping[str, Array],
-        state_shapes: Mapping[str, tuple[int, ...]],
-        sizes: Mapping[str, int],
-    ) -> dict[str, Array]:
-        """`sizes` are those of the entry, by symbol."""
-        module = self._module
-        named = {p.name: module.source_name(p.name) for p in module.main.params}
-        types = {p.name: p.type for p in module.main.params}
-        feed: dict[str, Array] = {}
-        for name, source in named.items():
-            if source in inputs:
-                feed[name] = inputs[source]
-            else:
-                zeros = np.zeros(state_shapes[source], types[name].dtype.numpy)
-                feed[name] = self._held.get(source, zeros)
-        results = evaluate(module, feed, sizes, self._known)
-        for state in module.states:
-            if state.output in results:
-                self._held[named[state.input]] = results[state.output]
-        return {module.source_name(name): value for name, value in results.items()}

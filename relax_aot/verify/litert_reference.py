@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from relax_aot.frontends.tflite import accepts
 from relax_aot.frontends.tflite.model import read_model
-from relax_aot.verify.onnx_reference import ReferenceFailed
+from relax_aot.verify.reference import Given, Reference, ReferenceFailed
 
 Array = NDArray[Any]
 
 
-class LitertReference:
-    """Runs the source model itself at the sizes of each call; states are filled in."""
+class LitertReference(Reference):
+    """Runs the source model itself, at the sizes of the given shapes."""
 
     def __init__(self, source: Any, fix: Mapping[str, Any], state: Mapping[str, str]) -> None:
+        super().__init__(fix, state)
         data = _bytes_of(source)
         try:
             from ai_edge_litert import interpreter
@@ -32,22 +33,14 @@ class LitertReference:
         graph = read_model(data)
         names = {i: graph.names.get(i) or graph.tensors[i].name for i in _ports(graph)}
         self._names: Mapping[int, str] = names
-        self._fix, self._state = dict(fix), dict(state)
-        self._held: dict[str, Array] = {}
         self._interpreter = _made(interpreter, data)
 
-    def reset(self) -> None:
-        """Begin with states of zeros."""
-        self._held.clear()
-
-    def __call__(
-        self,
-        inputs: Mapping[str, Array],
-        state_shapes: Mapping[str, tuple[int, ...]],
-        sizes: Mapping[str, int],
-    ) -> dict[str, Array]:
+    def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
         made = self._interpreter
-        feed = {d["index"]: self._input(d, inputs, state_shapes) for d in made.get_input_details()}
+        feed = {
+            d["index"]: given(self._names[d["index"]], d["dtype"], d["shape"])
+            for d in made.get_input_details()
+        }
         try:
             for index, array in feed.items():
                 made.resize_tensor_input(index, array.shape)
@@ -55,32 +48,12 @@ class LitertReference:
             for index, array in feed.items():
                 made.set_tensor(index, array)
             made.invoke()
-            found = {
+            return {
                 self._names[d["index"]]: np.array(made.get_tensor(d["index"]))
                 for d in made.get_output_details()
             }
         except (ValueError, RuntimeError) as error:
             raise ReferenceFailed(f"LiteRT cannot run these sizes: {error}") from None
-        for name, output in self._state.items():
-            if output in found:
-                self._held[name] = found[output]
-        return found
-
-    def _input(
-        self,
-        detail: Mapping[str, Any],
-        inputs: Mapping[str, Array],
-        state_shapes: Mapping[str, tuple[int, ...]],
-    ) -> Array:
-        name, dtype = self._names[detail["index"]], detail["dtype"]
-        if name in inputs:
-            return np.ascontiguousarray(inputs[name])
-        if name in self._state:
-            return self._held.get(name, np.zeros(state_shapes[name], dtype))
-        if name in self._fix:
-            value = np.asarray(float(str(self._fix[name]))).astype(dtype)
-            return np.broadcast_to(value, tuple(detail["shape"])).copy()
-        raise ReferenceFailed(f"LiteRT's input {name!r} is no input of the compiled model")
 
 
 def _bytes_of(source: Any) -> bytes:

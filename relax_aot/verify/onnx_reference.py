@@ -1,4 +1,4 @@
-"""ONNX Runtime as the reference, with states carried from call to call."""
+"""ONNX Runtime as the reference."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from relax_aot.errors import RelaxAotError
+from relax_aot.verify.reference import Given, Reference, ReferenceFailed
 
 Array = NDArray[Any]
 
 
-class ReferenceFailed(RelaxAotError):
-    """The reference is missing, or refused the model."""
-
-
-class OnnxReference:
-    """Runs the source model itself; inputs that were fixed and states are filled in."""
+class OnnxReference(Reference):
+    """Runs the source model itself, at the sizes of the given shapes."""
 
     def __init__(
         self,
@@ -30,7 +26,7 @@ class OnnxReference:
         state: Mapping[str, str],
         held: dict[str, Array] | None = None,
     ) -> None:
-        """`held` are states by the input's name, where several models share them."""
+        super().__init__(fix, state, held)
         try:
             import onnxruntime
         except ImportError:
@@ -56,37 +52,14 @@ class OnnxReference:
         except Exception as error:  # noqa: BLE001 - the binding's share no better base
             raise ReferenceFailed(f"ONNX Runtime refuses the model: {error}") from None
         self._source = source
-        self._fix = dict(fix)
-        self._state = dict(state)
-        self._held: dict[str, Array] = {} if held is None else held
 
-    def reset(self) -> None:
-        """Begin with states of zeros."""
-        self._held.clear()
-
-    def __call__(
-        self,
-        inputs: Mapping[str, Array],
-        state_shapes: Mapping[str, tuple[int, ...]],
-        sizes: Mapping[str, int] | None = None,
-    ) -> dict[str, Array]:
-        """ONNX Runtime takes sizes from shapes: `sizes` are for other references."""
-        del sizes
-        feed: dict[str, Array] = {}
-        for declared in self._session.get_inputs():
-            name = declared.name
-            dtype = _NUMPY.get(declared.type, np.float32)
-            if name in inputs:
-                feed[name] = inputs[name]
-            elif name in self._state:
-                shape = state_shapes[name]
-                feed[name] = self._held.get(name, np.zeros(shape, dtype))
-            elif name in self._fix:
-                fixed = [n if isinstance(n, int) else 1 for n in declared.shape]
-                value = np.asarray(self._fix[name])
-                if value.dtype.kind in "US":
-                    value = np.asarray(float(str(value)))
-                feed[name] = np.broadcast_to(value.astype(dtype), fixed).copy()
+    def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
+        feed = {
+            declared.name: given(
+                declared.name, _NUMPY.get(declared.type, np.float32), declared.shape
+            )
+            for declared in self._session.get_inputs()
+        }
         if any(array.size == 0 for array in feed.values()) and _aborts(self._source):
             raise ReferenceFailed(
                 "ONNX Runtime aborts for a GRU or LSTM with a size of 0: use --reference"
@@ -97,11 +70,7 @@ class OnnxReference:
         except Exception as error:  # noqa: BLE001 - as above
             raise ReferenceFailed(f"ONNX Runtime cannot run these sizes: {error}") from None
         names = [o.name for o in self._session.get_outputs()]
-        results = dict(zip(names, (np.asarray(v) for v in values), strict=True))
-        for name, output in self._state.items():
-            if output in results:
-                self._held[name] = results[output]
-        return results
+        return dict(zip(names, (np.asarray(v) for v in values), strict=True))
 
 
 _NUMPY: dict[str, Any] = {

@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 from relax_aot.frontends import torch as frontend
 from relax_aot.frontends.torch.program import Traced
 from relax_aot.ir.graph import Module
-from relax_aot.verify.onnx_reference import ReferenceFailed
+from relax_aot.verify.reference import Given, Reference, ReferenceFailed
 
 Array = NDArray[Any]
 
 
-class TorchReference:
-    """Runs the program itself; inputs that were fixed and states are filled in."""
+class TorchReference(Reference):
+    """Runs the program itself."""
 
     def __init__(
         self, source: Any, module: Module, fix: Mapping[str, Any], state: Mapping[str, str]
     ) -> None:
+        super().__init__(fix, state)
         program = source.program if isinstance(source, Traced) else source
         if not frontend.accepts(source) or not hasattr(program, "graph_signature"):
             raise ReferenceFailed(
@@ -32,27 +33,14 @@ class TorchReference:
             )
         self._program = program
         self._outputs = [module.source_name(result.name) for result in module.main.results]
-        self._fix, self._state = dict(fix), dict(state)
-        self._held: dict[str, Array] = {}
 
-    def reset(self) -> None:
-        """Begin with states of zeros."""
-        self._held.clear()
-
-    def __call__(
-        self,
-        inputs: Mapping[str, Array],
-        state_shapes: Mapping[str, tuple[int, ...]],
-        sizes: Mapping[str, int],
-    ) -> dict[str, Array]:
+    def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
         import torch
         from torch.utils import _pytree
 
-        given = [
-            _tensor(self._input(name, inputs, state_shapes))
-            for name in self._program.graph_signature.user_inputs
-        ]
-        args, kwargs = _pytree.tree_unflatten(given, self._program.call_spec.in_spec)
+        names = self._program.graph_signature.user_inputs
+        leaves = [_tensor(given(name, np.float32, ())) for name in names]
+        args, kwargs = _pytree.tree_unflatten(leaves, self._program.call_spec.in_spec)
         try:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
@@ -64,22 +52,7 @@ class TorchReference:
             raise ReferenceFailed(
                 f"the program has {len(arrays)} results, the compiled model {len(self._outputs)}"
             )
-        results = dict(zip(self._outputs, arrays, strict=True))
-        for name, output in self._state.items():
-            if output in results:
-                self._held[name] = results[output]
-        return results
-
-    def _input(
-        self, name: Any, inputs: Mapping[str, Array], state_shapes: Mapping[str, tuple[int, ...]]
-    ) -> Array:
-        if name in inputs:
-            return inputs[name]
-        if name in self._held:
-            return self._held[name]
-        if name in self._state:
-            return np.zeros(state_shapes[name], np.float32)
-        raise ReferenceFailed(f"the program's input {name!r} is no input of the compiled model")
+        return dict(zip(self._outputs, arrays, strict=True))
 
 
 def _tensor(array: Array) -> Any:

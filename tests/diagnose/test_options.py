@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from relax_aot.cli.main import cli
 from relax_aot.externs import ExternError
-from relax_aot.verify.onnx_reference import OnnxReference, ReferenceFailed
+from relax_aot.verify.onnx_reference import OnnxReference
+from relax_aot.verify.reference import ReferenceFailed
 from tests.diagnose.test_diagnose import with_wrong
 from tests.models.onnx_text import model_of
 

@@ -16,7 +16,7 @@ from relax_aot import driver
 from relax_aot.cli.main import cli
 from relax_aot.driver import Options
 from relax_aot.verify.job import Job, run_job
-from relax_aot.verify.onnx_reference import ReferenceFailed
+from relax_aot.verify.reference import ReferenceFailed
 from tests.frontends.tflite_models import Maker
 
 CLASSIFIER = """

@@ -1,0 +1,94 @@
+"""What a model is compared with: a computation that carries states from call to call."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.errors import RelaxAotError
+from relax_aot.evaluation.reference import KernelResults, evaluate
+from relax_aot.ir.graph import Module
+
+Array = NDArray[Any]
+Given = Callable[[str, Any, Sequence[Any]], Array]
+"""The value of an input by name; its element type and shape are for one that was fixed."""
+
+
+class ReferenceFailed(RelaxAotError):
+    """The reference is missing, or refused the model."""
+
+
+class Reference(ABC):
+    """Inputs that were fixed and states are filled in."""
+
+    def __init__(
+        self,
+        fix: Mapping[str, Any],
+        state: Mapping[str, str],
+        held: dict[str, Array] | None = None,
+    ) -> None:
+        """`state` maps inputs to outputs; `held` are states by the input's name, where several
+        models share them."""
+        self._fix, self._state = dict(fix), dict(state)
+        self._held: dict[str, Array] = {} if held is None else held
+
+    def reset(self) -> None:
+        """Begin with states of zeros."""
+        self._held.clear()
+
+    def __call__(
+        self,
+        inputs: Mapping[str, Array],
+        state_shapes: Mapping[str, tuple[int, ...]],
+        sizes: Mapping[str, int] | None = None,
+    ) -> dict[str, Array]:
+        """The outputs by name. `sizes` are those of the entry, by symbol."""
+
+        def given(name: str, dtype: Any, shape: Sequence[Any]) -> Array:
+            if name in inputs:
+                return np.asarray(inputs[name], order="C")
+            if name in self._state:
+                return self._held.get(name, np.zeros(state_shapes[name], dtype))
+            if name not in self._fix:
+                raise ReferenceFailed(f"{name!r} is no input of the compiled model")
+            value = np.asarray(self._fix[name])
+            if value.dtype.kind in "US":
+                value = np.asarray(float(str(value)))
+            fixed = [int(n) if isinstance(n, int | np.integer) else 1 for n in shape]
+            return np.broadcast_to(value.astype(dtype), fixed).copy()
+
+        results = self.run(given, sizes or {})
+        self._held |= {i: results[o] for i, o in self._state.items() if o in results}
+        return results
+
+    @abstractmethod
+    def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
+        """The outputs of one call by name."""
+
+
+class NumpyReference(Reference):
+    """The module itself, by the ops' NumPy references."""
+
+    def __init__(
+        self,
+        module: Module,
+        held: dict[str, Array] | None = None,
+        known: KernelResults | None = None,
+    ) -> None:
+        """`known` are results of kernels, filled and used."""
+        name = module.source_name
+        super().__init__({}, {name(s.input): name(s.output) for s in module.states}, held)
+        self._module, self._known = module, known
+
+    def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
+        module = self._module
+        feed = {
+            p.name: given(module.source_name(p.name), p.type.dtype.numpy, ())
+            for p in module.main.params
+        }
+        results = evaluate(module, feed, sizes, self._known)
+        return {module.source_name(name): value for name, value in results.items()}
