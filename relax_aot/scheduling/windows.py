@@ -29,42 +29,32 @@ class Interior:
 def interior(loop: For, reductions: Sequence[For]) -> Interior | None:
     """The interior of an output loop; the whole loop where no window depends on it, None
     where it cannot be solved."""
-    start, stop = loop.start, loop.stop
-    lows, highs = [start], [stop]
+    lows, highs = [loop.start], [loop.stop]
     full: list[tuple[str, tuple[Dim, Dim]]] = []
     for window in reductions:
         if loop.variable not in window.start.symbols | window.stop.symbols:
             continue
-        first = _unclipped(window.start, loop.variable, Max)
-        last = _unclipped(window.stop, loop.variable, Min)
+        first = _solved(window.start, loop.variable, Max)
+        last = _solved(window.stop, loop.variable, Min)
         if first is None or last is None:
             return None
         lows += first[1]
         highs += last[1]
         full.append((window.variable, (first[0], last[0])))
     if not full:
-        return Interior(start, stop, ())
-    low = dim_min(dim_max(*lows), stop)
+        return Interior(loop.start, loop.stop, ())
+    low = dim_min(dim_max(*lows), loop.stop)
     return Interior(low, dim_max(dim_min(*highs), low), tuple(full))
 
 
 def reaching(pixel: For, window: For, tap: Dim) -> tuple[Dim, Dim] | None:
     """The iterations of an output loop whose window holds `tap`, from the first to beyond the
     last: `interior` for one tap. None where that cannot be solved."""
-    lows, highs = [pixel.start], [pixel.stop]
-    for bound, kind, limits in ((window.start, Max, lows), (window.stop, Min, highs)):
-        if pixel.variable not in bound.symbols:
-            continue
-        parts = _moving(bound, pixel.variable, kind)
-        if parts is None:
-            return None
-        goal = tap if kind is Max else tap + 1
-        solved = [_limit(arg, pixel.variable, goal, kind) for arg in parts[1]]
-        found = [limit for limit in solved if limit is not None]
-        if len(found) < len(solved):
-            return None
-        limits += found
-    return dim_max(*lows), dim_min(*highs)
+    first = _solved(window.start, pixel.variable, Max, tap)
+    last = _solved(window.stop, pixel.variable, Min, tap + 1)
+    if first is None or last is None:
+        return None
+    return dim_max(pixel.start, *first[1]), dim_min(pixel.stop, *last[1])
 
 
 def whole(window: For, loops: Sequence[For], reductions: Sequence[For]) -> For | None:
@@ -80,29 +70,24 @@ def whole(window: For, loops: Sequence[For], reductions: Sequence[For]) -> For |
     return For(window.variable, start, stop, ())
 
 
-def _unclipped(bound: Dim, name: str, kind: type[Max] | type[Min]) -> tuple[Dim, list[Dim]] | None:
-    """(the bound where nothing of the window is cut off, limits of `name` for that)."""
+def _solved(
+    bound: Dim, name: str, kind: type[Max] | type[Min], goal: Dim | None = None
+) -> tuple[Dim, list[Dim]] | None:
+    """The goal, and the limits of `name` for the bound to reach it. Without a goal: the bound
+    where nothing of the window is cut off."""
     if name not in bound.symbols:
         return bound, []
-    parts = _moving(bound, name, kind)
-    if parts is None or not parts[0]:
-        return None
-    fixed, moving = parts
-    whole = dim_max(*fixed) if kind is Max else dim_min(*fixed)
-    limits = [_limit(arg, name, whole, kind) for arg in moving]
-    solved = [limit for limit in limits if limit is not None]
-    return (whole, solved) if len(solved) == len(limits) else None
-
-
-def _moving(
-    bound: Dim, name: str, kind: type[Max] | type[Min]
-) -> tuple[list[Dim], list[Dim]] | None:
-    """What a maximum or minimum is taken of: (what does not depend on `name`, what does)."""
     atom = bound.terms[0][1][0][0] if len(bound.terms) == 1 and bound.terms[0][1] else None
     if not isinstance(atom, kind) or bound.terms[0] != (1, ((atom, 1),)):
         return None
     fixed = [arg for arg in atom.args if name not in arg.symbols]
-    return fixed, [arg for arg in atom.args if name in arg.symbols]
+    if goal is None:
+        if not fixed:
+            return None
+        goal = dim_max(*fixed) if kind is Max else dim_min(*fixed)
+    limits = [_limit(arg, name, goal, kind) for arg in atom.args if arg not in fixed]
+    known = [limit for limit in limits if limit is not None]
+    return (goal, known) if len(known) == len(limits) else None
 
 
 def _limit(arg: Dim, name: str, whole: Dim, kind: type[Max] | type[Min]) -> Dim | None:
@@ -171,28 +156,11 @@ class Axis:
             return False, False
         start, stop = self.reduction.start, self.reduction.stop
         begin = self.before - Dim.of(self.variable) * self.stride
-        unit = self.dilation == 1
-        low = unit and start == dim_max(begin, 0)
-        high = unit and stop == dim_min(self.size + begin, self.taps)
+        low = start == dim_max(ceildiv(begin, self.dilation), 0)
+        high = stop == dim_min(ceildiv(self.size + begin, self.dilation), self.taps)
         if not (low or start == 0) or not (high or stop == self.taps):
             return None
         return low, high
-
-    @property
-    def clips_at_ends(self) -> bool:
-        """Whether the taps of each position are those inside the axis; all sizes are numbers."""
-        names = {self.variable} if self.loop is not None else set[str]()
-        taps = self.reduction or For("", Dim.of(0), Dim.of(self.taps), ())
-        if not taps.start.symbols | taps.stop.symbols <= names:
-            return False
-        for position in range(self.positions.constant):
-            at = dict.fromkeys(names, position)
-            found = range(taps.start.evaluate(at), taps.stop.evaluate(at))
-            first, size = position * self.stride - self.before, self.size.constant
-            inside = [k for k in range(self.taps) if 0 <= first + k * self.dilation < size]
-            if list(found) != inside:
-                return False
-        return True
 
 
 LINE = Axis(-1, None, None, 1, 1, 1, 0, Dim.of(1), Dim.of(0))

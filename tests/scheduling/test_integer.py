@@ -83,6 +83,9 @@ SUBJECTS = {
     "one channel": Subject((1, 1, "n", 10), (8, 1, 10, 4), "<pads = [4, 1, 5, 1], strides=[2, 2]>"),
     "strided": Subject((1, 4, 9, "n"), (6, 4, 3, 3), "<pads = [1, 1, 1, 1], strides = [2, 2]>"),
     "dilated": Subject((1, 2, "n"), (4, 2, 3), "<pads = [4, 2], dilations = [3]>"),
+    "strided dilated": Subject(
+        (1, 3, "n", 9), (5, 3, 3, 3), "<pads = [2, 2, 2, 2], dilations = [2, 2], strides = [2, 2]>"
+    ),
     "far padded": Subject(
         (1, 4, "n", 6), (4, 4, 2, 2), "<pads = [8, 8, 8, 8], dilations = [2, 2]>"
     ),

@@ -167,7 +167,7 @@ def _axis(found: Contraction, store: Store, at: int, tap_at: int) -> Axis | None
     taps = found.left.buffer.shape[tap_at].constant
     axis = axis_at(found.right, at, loop, reduction, taps)
     fits = positions > 0 and store.buffer.shape[at].constant == positions
-    return axis if axis is not None and fits and axis.clips_at_ends else None
+    return axis if axis is not None and fits and axis.clips is not None else None
 
 
 def _is_whole(found: Contraction, filters: For, taps: Sequence[Dim], store: Store) -> bool:

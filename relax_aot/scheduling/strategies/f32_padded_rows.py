@@ -85,7 +85,7 @@ def _axis(found: Contraction, loop: For) -> Axis | None:
         return None
     if axis.stride > MOST_STRIDE or not axis.positions.is_constant or not axis.size.is_constant:
         return None
-    return axis if axis.clips_at_ends else None
+    return axis if axis.clips is not None else None
 
 
 @dataclass
