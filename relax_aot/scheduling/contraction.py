@@ -39,6 +39,11 @@ from relax_aot.scheduling.nest import Nest, bounds_known, coefficient_dim, nest_
 BYTES = (DType.I8, DType.U8)
 
 
+def suffix_of(dtype: DType) -> str:
+    """Of micro-kernels for bytes of a type."""
+    return "u8" if dtype is DType.U8 else "s8"
+
+
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """`sum = start; for reductions { sum += left * right }; after`. Of what an integer
@@ -289,7 +294,7 @@ class Weighted:
     @property
     def suffix(self) -> str:
         """Of micro-kernels that read x."""
-        return "u8" if self.unsigned else "s8"
+        return suffix_of(self.x.dtype)
 
     @property
     def clipped(self) -> bool:

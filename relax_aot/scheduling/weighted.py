@@ -16,10 +16,10 @@ from relax_aot.ir.layout import Layout
 from relax_aot.ir.loops import Buffer, Expr, For, Load, Store, expressions
 from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
+from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, suffix_of
 from relax_aot.scheduling.epilogue import Requantization, known_by_channel, values_of
 from relax_aot.scheduling.packing import Arrays, Packed, blocked, elements, round_up
-from relax_aot.scheduling.writer import ONE, ZERO, Value, Writer
+from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
 LEAST_DEPTH = 4
 """Shorter sums are not worth gathering."""
@@ -39,6 +39,13 @@ def of_bytes(found: Weighted) -> bool:
 def has_depth(found: Weighted, constants: frozenset[str]) -> bool:
     """Whether sums are long enough, and start with numbers that are known for each channel."""
     return found.depth >= LEAST_DEPTH and known_by_channel(found.start, found, constants)
+
+
+def farthest_first(found: Weighted) -> list[int]:
+    """The reductions, those whose elements are closest last."""
+    steps = [stride(found.x, loop.variable) for loop in found.reductions]
+    known = [step.constant if step is not None and step.is_constant else 1 << 30 for step in steps]
+    return sorted(range(len(known)), key=lambda at: -known[at])
 
 
 def most_of(extent: Dim, bounds: Bounds) -> int:
@@ -268,18 +275,15 @@ def requantize(
     sums: Buffer,
     extents: tuple[Dim, Dim],
     steps: tuple[Dim, Dim, Dim],
-    scale: Load | None = None,
 ) -> None:
     """Rows and columns of sums to bytes, one multiplier per row; `steps`: from row to row of
     the result, of the sums and of the multipliers."""
-    names = ("rows", "columns", "out_step", "sum_step", "scale_step")
-    sizes: dict[str, Dim] = dict(zip(names, (*extents, *steps), strict=True))
-    sizes["zero"] = Dim.of(one.zero)
-    assert isinstance(one.shift, int)
-    if one.shift:
-        sizes["shift"] = Dim.of(one.shift)
-    name = f"raot_requantize_{'i32' if one.shift else 'f32'}"
-    w.micro(name, out=out, sums=sums, scale=scale or one.scale_load, **sizes)
+    shift = {"shift": one.shift} if one.shift else {}
+    w.micro(
+        f"raot_requantize_{'i32' if shift else 'f32'}", out=out, sums=sums, scale=one.scale_load,
+        rows=extents[0], columns=extents[1], out_step=steps[0], sum_step=steps[1],
+        scale_step=steps[2], zero=one.zero, **shift,
+    )  # fmt: skip
 
 
 def rescale(
@@ -293,16 +297,13 @@ def rescale(
     scale_row: Dim,
 ) -> None:
     """As `requantize`, by vectors along columns; `at`: the variables at the first element."""
-    form = "shifts" if isinstance(one.shift, Load) else "i32" if one.shift else "f32"
-    more: dict[str, Load | Value] = {}
+    form, shift = "i32" if one.shift else "f32", {"shift": one.shift} if one.shift else {}
     if isinstance(one.shift, Load):
-        more["shifts"] = moved(one.shift, at)
-    elif one.shift:
-        more["shift"] = one.shift
+        form, shift = "shifts", {"shifts": moved(one.shift, at)}
     w.micro(
-        f"raot_rescale_{form}_{'u8' if one.dtype is DType.U8 else 's8'}", out=out, sums=sums,
+        f"raot_rescale_{form}_{suffix_of(one.dtype)}", out=out, sums=sums,
         scale=moved(one.scale_load, at), rows=extents[0], columns=extents[1], out_step=steps[0],
-        sum_step=steps[1], scale_row=scale_row, scale_column=ZERO, zero=one.zero, **more,
+        sum_step=steps[1], scale_row=scale_row, scale_column=ZERO, zero=one.zero, **shift,
     )  # fmt: skip
 
 
@@ -310,7 +311,7 @@ def copy_lines(
     w: Writer, to: Load, source: Load, extents: tuple[Dim, Dim], steps: tuple[Dim, Dim]
 ) -> None:
     """Copies rows of bytes; `steps`: from row to row of the result and of the source."""
-    names = ("rows", "columns", "to_step", "from_step")
-    arguments: dict[str, Load | Value] = {"to": to, "from": source}
-    arguments |= zip(names, (*extents, *steps), strict=True)
-    w.micro(f"raot_copy_rows_{'u8' if to.dtype is DType.U8 else 's8'}", **arguments)
+    w.micro(
+        f"raot_copy_rows_{suffix_of(to.dtype)}", to=to, **{"from": source}, rows=extents[0],
+        columns=extents[1], to_step=steps[0], from_step=steps[1],
+    )  # fmt: skip

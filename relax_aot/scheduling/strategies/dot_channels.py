@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from relax_aot.ir.dims import Dim, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
@@ -23,8 +24,8 @@ from relax_aot.scheduling.targets import Context, Emit, Strategy
 from relax_aot.scheduling.weighted import (
     WHOLE,
     Span,
-    Tile,
     Weights,
+    farthest_first,
     has_depth,
     in_place,
     joined,
@@ -77,85 +78,57 @@ def channels_of(form: Form, *, strided: bool) -> Strategy:
     def match(found: Weighted, w: Writer, context: Context) -> Emit | None:
         if found.channel is None or found.channels < LEAST_CHANNELS or not form.takes(found):
             return None
-        order = _order(found)
-        if order is None or not has_depth(found, context.constants):
+        if len(found.reductions) > SPANS or not has_depth(found, context.constants):
             return None
         if not strided and not contiguous(found, found.channel):
             return None
-        return _Channels(found, w, form, order).emit
+        return lambda: _emit_channels(found, w, form)
 
     return match
 
 
-def _order(found: Weighted) -> list[int] | None:
-    """The reductions, those whose elements are closest last."""
-    far = [stride(found.x, loop.variable) for loop in found.reductions]
-    if len(far) > SPANS:
-        return None
-    known = [step.constant if step is not None and step.is_constant else 1 << 30 for step in far]
-    return sorted(range(len(far)), key=lambda at: -known[at])
+def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
+    order, joint = farthest_first(found), joined(found, found.x)
+    pack = Weights(found, shared_by(found, (found.w, found.start)), order)
+    depth, wide = round_up(found.depth, form.group), round_up(found.channels, COLUMNS)
+    weights = pack.packed_matrix(w, "blocks", form.dtype, (COLUMNS, form.group))
+    bias = pack.packed_starts(w, form.offset(found), COLUMNS)
+    one = form.dtype.bytes * depth + 4 * wide
+    high = next((high for high in ROWS if high * one <= MOST_BYTES), ROWS[-1])
+    last = found.positions[-1:]
+    count = position_count(found) if joint else prod((loop.stop for loop in last), start=ONE)
+    most = simplify(dim_max(dim_min(count, high), 1), w.bounds)
+    rows = w.buffer("rows", form.dtype, most, depth)
+    sums = w.buffer("sums", DType.I32, most, wide)
+    with position_tiles(w, found, high, joint) as tile:
 
-
-@dataclass
-class _Channels:
-    found: Weighted
-    w: Writer
-    form: Form
-    order: list[int]
-
-    def emit(self) -> None:
-        found, w, form = self.found, self.w, self.form
-        assert found.channel is not None
-        own = found.channel.variable
-        pack = Weights(found, shared_by(found, (found.w, found.start)), self.order)
-        self.depth, wide = round_up(found.depth, form.group), round_up(found.channels, COLUMNS)
-        weights = pack.packed_matrix(w, "blocks", form.dtype, (COLUMNS, form.group))
-        bias = pack.packed_starts(w, form.offset(found), COLUMNS)
-        one = form.dtype.bytes * self.depth + 4 * wide
-        high = next((high for high in ROWS if high * one <= MOST_BYTES), ROWS[-1])
-        joint = joined(found, found.x)
-        count = ONE
-        if found.positions:
-            count = position_count(found) if joint else found.positions[-1].stop
-        most = simplify(dim_max(dim_min(count, high), 1), w.bounds)
-        self.rows = w.buffer("rows", form.dtype, most, self.depth)
-        sums = w.buffer("sums", DType.I32, most, wide)
-        with position_tiles(w, found, high, joint) as tile:
-            self._gather(tile)
+        def gather(offset: Dim, count: Dim, step: Dim) -> None:
+            spans, image = window(w, found, order, tile.at(w, offset))
+            spans = [WHOLE] * (SPANS - len(spans)) + _merged(spans)
+            spans = [WHOLE] * (SPANS - len(spans)) + spans[-SPANS:]
             w.micro(
-                f"raot_{form.suffix}", sums=sums, left=self.rows, right=pack.first(weights),
-                bias=pack.first(bias), rows=tile.count, columns=found.channels, depth=self.depth,
-                sum_step=wide, bias_row=ZERO, bias_column=ONE,
+                f"raot_rows_{form.suffix}_{found.suffix}", to=Load(rows, (offset, ZERO)),
+                image=image, zero=found.x_zero, rows=count, row_step=step, depth=depth,
+                **sizes_of(spans, "count", "first", "last", "step"),
             )  # fmt: skip
+
+        if found.clipped:
             with w.range("p", tile.count) as p:
-                at = tile.at(w, p)
-                with w.range(own, found.channel.stop) as channel:
-                    value = Load(sums, (p, channel))
-                    w.finish(found.after, found.sum, value, {**at, own: channel})
-        w.in_place = in_place(found, [*found.shared, *found.positions])
-
-    def _gather(self, tile: Tile) -> None:
-        """One row per position; all of them at once where no window is clipped."""
-        found, w = self.found, self.w
-        if not found.clipped:
-            step = ZERO
-            if found.positions:
-                step = step_of(found.x, found.positions[-1].variable)
-            self._row(tile, ZERO, ZERO, tile.count, step)
-            return
-        with w.range("p", tile.count) as p:
-            self._row(tile, p, p, ONE, ZERO)
-
-    def _row(self, tile: Tile, offset: Dim, row: Dim, count: Dim, step: Dim) -> None:
-        found, w = self.found, self.w
-        spans, image = window(w, found, self.order, tile.at(w, offset))
-        spans = [WHOLE] * (SPANS - len(spans)) + _merged(spans)
-        spans = [WHOLE] * (SPANS - len(spans)) + spans[-SPANS:]
+                gather(p, ONE, ZERO)
+        else:
+            step = sum((step_of(found.x, loop.variable) for loop in last), start=ZERO)
+            gather(ZERO, tile.count, step)
         w.micro(
-            f"raot_rows_{self.form.suffix}_{found.suffix}", to=Load(self.rows, (row, ZERO)),
-            image=image, zero=found.x_zero, rows=count, row_step=step, depth=self.depth,
-            **sizes_of(spans, "count", "first", "last", "step"),
+            f"raot_{form.suffix}", sums=sums, left=rows, right=pack.first(weights),
+            bias=pack.first(bias), rows=tile.count, columns=found.channels, depth=depth,
+            sum_step=wide, bias_row=ZERO, bias_column=ONE,
         )  # fmt: skip
+        with w.range("p", tile.count) as p:
+            at = tile.at(w, p)
+            with w.range(found.own, found.channels) as channel:
+                at = {**at, found.own: channel}
+                w.finish(found.after, found.sum, Load(sums, (p, channel)), at)
+    w.in_place = in_place(found, [*found.shared, *found.positions])
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:

@@ -37,6 +37,7 @@ from relax_aot.scheduling.weighted import (
     Tile,
     Weights,
     copy_lines,
+    farthest_first,
     fits_bytes,
     has_depth,
     joined,
@@ -178,12 +179,10 @@ def _in_place_order(found: Weighted) -> list[int] | None:
     """The order of the reductions in windows of contiguous signed bytes."""
     if found.clipped or found.unsigned:
         return None
-    steps = [stride(found.x, loop.variable) for loop in found.reductions]
-    known = [step.constant if step is not None and step.is_constant else 0 for step in steps]
-    order = sorted(range(len(known)), key=lambda at: -known[at])
-    expected = 1
+    order, expected = farthest_first(found), 1
     for at in reversed(order):
-        if known[at] != expected and found.counts[at] > 1:
+        step = stride(found.x, found.reductions[at].variable)
+        if step != expected and found.counts[at] > 1:
             return None
         expected *= found.counts[at]
     return order
