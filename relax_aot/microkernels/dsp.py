@@ -7,8 +7,6 @@ from relax_aot.microkernels._describe import BYTES, Parameters, micro_kernels
 
 SLACK = 16
 """Elements that may be read at the last row of each 3 x 3 window."""
-ORDER = (0, 6, 1, 2, 7, 3, 4, 8, 5)
-"""Where each weight of a 3 x 3 window lies."""
 PRODUCTS: Parameters = {"S": ("s16", "s8"), "T": ("i16", "i8"), "at": ("2 * h + l", "2 * l + h")}
 """The two weights in the middle of four bytes are exchanged, as SXTB16 takes every second one."""
 

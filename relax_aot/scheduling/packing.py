@@ -1,7 +1,7 @@
 """Constants in the order in which micro-kernels read them, rearranged while compiling.
 
-Each packed constant is a logical array, its padded shape, and the layout of that shape. What
-pads an array is zero, and no result depends on it.
+The meaning of a micro-kernel says where it reads each value of an operand, and so how the operand
+is packed. What pads it is zero, and no result depends on it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from relax_aot.ir.dim_expr import PLAIN, evaluated
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Array
 from relax_aot.ir.layout import Layout
-from relax_aot.ir.loops import Buffer, For, Load
-from relax_aot.scheduling.nest import coefficient
+from relax_aot.ir.loops import Buffer, For, Load, expressions, walk
+from relax_aot.ir.microkernel import MicroKernel
+from relax_aot.scheduling.nest import coefficient, without_lets
 
 Arrays = Mapping[str, Array]
 """The data of the constants that a kernel reads, by the names of its inputs."""
@@ -26,21 +29,43 @@ GREATEST = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """`values` padded with zeros to the shape of `layout`'s logical array, as that lays it out.
-    Without a layout the values are in their final order. `origin`: the input that it replaces,
-    where it is a rearranged copy of one."""
+    """`values` in their final order. `origin`: the input that it replaces, where it is a rearranged
+    copy of one."""
 
     buffer: Buffer
     values: Callable[[Arrays], Array]
-    shape: tuple[int, ...] = ()
-    layout: Layout | None = None
     origin: str = ""
 
     def data(self, arrays: Arrays) -> Array:
         values = self.values(arrays).astype(self.buffer.dtype.numpy)
-        if self.layout is not None:
-            values = self.layout.pack(padded(values, self.shape))
         return np.ascontiguousarray(values).reshape([dim.constant for dim in self.buffer.shape])
+
+
+class Operand:
+    """How a micro-kernel reads an operand at given sizes, by its meaning."""
+
+    def __init__(self, kernel: MicroKernel, name: str, sizes: Mapping[str, int]) -> None:
+        body = without_lets(kernel.meaning.body)
+        exprs = (expr for stmt in walk(body) for expr in expressions(stmt))
+        loads = (expr for expr in exprs if isinstance(expr, Load))
+        self.load = next(load for load in loads if load.buffer.name == name)
+        used = frozenset[str]().union(*(dim.symbols for dim in self.load.index))
+        loops = [stmt for stmt in walk(body) if isinstance(stmt, For) and stmt.variable in used]
+        self.extents = [loop.stop.evaluate(sizes) for loop in loops]
+        self.shape = [dim.evaluate(sizes) for dim in self.load.buffer.shape]
+        self.values: dict[str, Any] = {**sizes}
+        grid = np.indices(self.extents, sparse=True)
+        self.values |= zip((loop.variable for loop in loops), grid, strict=True)
+
+    def pack(self, values: Array, axes: int) -> Array:
+        """Values behind some leading axes: at most one axis for the first loop, one for all
+        others. Zeros where the micro-kernel reads more."""
+        lead, first = values.shape[:axes], self.extents[: values.ndim - axes - 1]
+        values = padded(values, (*lead, *first, prod(self.extents[len(first) :])))
+        packed = np.zeros((*lead, *self.shape), self.load.dtype.numpy)
+        places = [evaluated(dim, self.values, PLAIN) for dim in self.load.index]
+        packed[(..., *places)] = values.reshape(*lead, *self.extents)
+        return packed
 
 
 def padded(values: Array, shape: Sequence[int]) -> Array:
@@ -61,27 +86,14 @@ def permuted(lead: Sequence[int], memory: Sequence[int], order: Sequence[int]) -
     return Layout.row_major((*lead, *memory)).permute((*lead, *memory), moves)
 
 
-def blocked(lead: Sequence[int], blocks: tuple[int, int], block: tuple[int, int]) -> Layout:
-    """A matrix behind the axes of `lead`, block by block, each block row-major."""
-    return permuted(lead, (*blocks, *block), (0, 2, 1, 3))
-
-
 def elements(load: Load, data: Array, names: Sequence[str], extents: Sequence[int]) -> Array:
     """What an affine load reads in loops from 0, one axis per loop."""
-    rank = len(names)
-    values: dict[str, Array] = {
-        name: np.arange(extent).reshape([-1 if at == axis else 1 for at in range(rank)])
-        for axis, (name, extent) in enumerate(zip(names, extents, strict=True))
-    }
-    index = []
-    for dim, size in zip(load.index, data.shape, strict=True):
-        place = np.asarray(dim.substitute(dict.fromkeys(names, 0)).constant)
-        for name in dim.symbols:
-            place = place + (coefficient(dim, name) or 0) * values[name]
-        if place.size and not 0 <= place.min() <= place.max() < size:
+    values = dict(zip(names, np.indices(extents, sparse=True), strict=True))
+    places = [evaluated(dim, values, PLAIN) for dim in load.index]
+    for dim, place, size in zip(load.index, places, data.shape, strict=True):
+        if prod(extents) and not 0 <= np.min(place) <= np.max(place) < size:
             raise IndexError(f"{dim} leaves 0..{size - 1}")
-        index.append(np.broadcast_to(place, extents))
-    return np.asarray(data[tuple(index)])
+    return np.asarray(data[tuple(np.broadcast_to(place, extents) for place in places)])
 
 
 @dataclass(frozen=True, slots=True)

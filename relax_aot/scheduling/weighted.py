@@ -3,7 +3,7 @@ windows at a position, and packed weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -12,13 +12,14 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Array
-from relax_aot.ir.layout import Layout
 from relax_aot.ir.loops import Buffer, Expr, For, Load, Store, expressions
+from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import all_micro_kernels
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, suffix_of
 from relax_aot.scheduling.epilogue import Requantization, known_by_channel, values_of
-from relax_aot.scheduling.packing import Arrays, Packed, blocked, elements, round_up
+from relax_aot.scheduling.packing import Arrays, Operand, Packed, elements, padded, round_up
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
 LEAST_DEPTH = 4
@@ -228,25 +229,27 @@ class Weights:
 
     # Packed, as buffers of the kernel
 
-    def packed_matrix(self, w: Writer, suffix: str, dtype: DType, block: tuple[int, int]) -> Buffer:
-        """The matrix of channels and steps in blocks, one after the other."""
-        rows, columns = -(-self.found.channels // block[0]), -(-self.found.depth // block[1])
-        layout = blocked(self.lead, (rows, columns), block)
-        shape = (*self.lead, rows * block[0], columns * block[1])
-        memory = (*self.lead, rows, columns, *block) if block[0] > 1 else shape
-        if self.found.channel is None:
-            shape = memory = (*self.lead, columns * block[1])
-        buffer = self.buffer(w, suffix, dtype, memory)
-        return w.constant(Packed(buffer, self.matrix, shape, layout))
+    def packed(
+        self,
+        w: Writer,
+        suffix: str,
+        kernel: str | MicroKernel,
+        operand: str,
+        sizes: Mapping[str, int],
+        values: Callable[[Arrays], Array] | None = None,
+    ) -> Buffer:
+        """The matrix of channels and steps, or `values`, as a micro-kernel reads its operand."""
+        kernel = all_micro_kernels()[kernel] if isinstance(kernel, str) else kernel
+        read, matrix = Operand(kernel, operand, sizes), values or self.matrix
+        buffer = self.buffer(w, suffix, read.load.dtype, (*self.lead, *read.shape))
+        return w.constant(Packed(buffer, lambda data: read.pack(matrix(data), len(self.lead))))
 
     def packed_starts(self, w: Writer, offset: int, multiple: int = 1) -> Buffer:
         """One number per channel, padded to a multiple."""
-        channel = self.found.channel
-        rows = () if channel is None else (round_up(self.found.channels, multiple),)
-        shape = (*self.lead, *rows)
+        channels = () if self.found.channel is None else (self.found.channels,)
+        shape = (*self.lead, *(round_up(count, multiple) for count in channels))
         buffer = self.buffer(w, "start", DType.I32, shape)
-        layout = Layout.row_major(shape) if multiple > 1 else None
-        return w.constant(Packed(buffer, lambda data: self.starts(data, offset), shape, layout))
+        return w.constant(Packed(buffer, lambda data: padded(self.starts(data, offset), shape)))
 
     def buffer(self, w: Writer, suffix: str, dtype: DType, shape: Sequence[int]) -> Buffer:
         name = w.names.fresh(f"{self.found.w.buffer.name}.{suffix}")

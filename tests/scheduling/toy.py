@@ -109,9 +109,9 @@ class _Rows:
         channel = found.channel
         assert channel is not None
         pack = Weights(found, shared_by(found, (found.w, found.start)), (0,))
-        weights = pack.packed_matrix(w, "toy", DType.I8, (LANES, 1))
-        start = pack.packed_starts(w, 0, LANES)
         blocks = -(-found.channels // LANES)
+        weights = pack.packed(w, "toy", ROWS, "weights", {"depth": found.depth, "blocks": blocks})
+        start = pack.packed_starts(w, 0, LANES)
         sums = w.buffer("sums", DType.I32, 1, blocks * LANES)
         (reduction,) = found.reductions
         step = step_of(found.x, found.positions[-1].variable)

@@ -91,7 +91,9 @@ def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
     order, joint = farthest_first(found), joined(found, found.x)
     pack = Weights(found, shared_by(found, (found.w, found.start)), order)
     depth, wide = round_up(found.depth, form.group), round_up(found.channels, COLUMNS)
-    weights = pack.packed_matrix(w, "blocks", form.dtype, (COLUMNS, form.group))
+    weights = pack.packed(
+        w, "blocks", f"raot_{form.suffix}", "right", {"columns": found.channels, "depth": depth}
+    )
     bias = pack.packed_starts(w, form.offset(found), COLUMNS)
     one = form.dtype.bytes * depth + 4 * wide
     high = next((high for high in ROWS if high * one <= MOST_BYTES), ROWS[-1])
@@ -166,9 +168,9 @@ def _emit_depthwise(found: Weighted, w: Writer, last: For) -> None:
     pack = Weights(found, outer, range(len(found.reductions)))
     *lead, channels = pack.lead
     index = pack.index[:-1]
-    layout = permuted(lead, (found.depth, channels), (1, 0))
     buffer = pack.buffer(w, "taps", DType.I16, (*lead, found.depth, channels))
-    weights = w.constant(Packed(buffer, pack.matrix, (*pack.lead, found.depth), layout))
+    layout = permuted(lead, (found.depth, channels), (1, 0))
+    weights = w.constant(Packed(buffer, lambda data: layout.pack(pack.matrix(data))))
     bias = pack.packed_starts(w, found.x_zero)
     sums = w.buffer("sums", DType.I32, last.stop)
     with w.nest([*found.shared[:-1], *found.positions]):

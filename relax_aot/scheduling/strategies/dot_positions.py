@@ -127,8 +127,13 @@ class _Positions:
         self.line, self.position = grid.down.variable, grid.across.variable
         order = [found.reductions.index(loop) for loop in grid.reductions]
         self.pack = Weights(found, shared_by(found, (found.w, found.start)), order)
-        tile = ("rows", form.dtype, form.group) if self.tiled else ("taps", DType.I16, 2)
-        self.weights = self.pack.packed_matrix(w, *tile[:2], (1, tile[2]))
+        self.depth = round_up(found.depth, form.group)
+        if self.tiled:
+            sizes = {"rows": found.channels, "depth": self.depth}
+            self.weights = self.pack.packed(w, "rows", f"raot_{form.suffix}", "left", sizes)
+        else:
+            name = f"raot_depthwise_positions_{found.suffix}"
+            self.weights = self.pack.packed(w, "taps", name, "weights", {"taps": found.depth})
         flip = found.flip if self.tiled and form == DOT4_I8 else 0
         self.bias = self.pack.packed_starts(w, flip)
         self.result = _requantized(found, grid)
@@ -164,8 +169,7 @@ class _Positions:
         self.offsets = w.buffer("offsets", DType.I32, found.depth)
         if self.tiled:
             group = self.form.group
-            steps = round_up(found.depth, group) // group
-            self.panel = w.buffer("panel", self.form.dtype, steps, COLUMNS, group)
+            self.panel = w.buffer("panel", self.form.dtype, self.depth // group, COLUMNS, group)
         if not grid.direct:
             size = prod(self.strip_shape(self.lines), start=ONE) + COLUMNS
             self.strip = w.buffer("strip", found.x.dtype, size)
@@ -248,7 +252,7 @@ class _Positions:
             f"raot_{self.form.suffix}", sums=Load(self.sums, (ZERO, first)),
             left=self.pack.first(self.weights, channel), right=self.panel,
             bias=self.pack.first(self.bias, channel), rows=channels, columns=columns,
-            depth=round_up(self.found.depth, self.form.group), sum_step=self.sums.shape[1],
+            depth=self.depth, sum_step=self.sums.shape[1],
             bias_row=ONE, bias_column=ZERO,
         )  # fmt: skip
 

@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-import numpy as np
-
 from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Binary, Buffer, Expr, If, Index, Load
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.dsp import ORDER, SLACK
+from relax_aot.microkernels.dsp import SLACK
 from relax_aot.scheduling.contraction import Weighted, moved, stride
 from relax_aot.scheduling.epilogue import direct_store, known_by_channel, requantized
-from relax_aot.scheduling.packing import Arrays, Packed, padded, permuted, round_up
+from relax_aot.scheduling.packing import Arrays, padded, permuted, round_up
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import (
@@ -158,12 +156,9 @@ class _Columns:
         """Two channels by four steps in turn; of 8-bit weights the middle two of four are
         exchanged, as the unpacking instructions want them."""
         pack, rows = self.pack, round_up(self.found.channels, 2)
-        memory = (rows // 2, self.blocks, 2, 2, 2)
-        layout = permuted(pack.lead, memory, (0, 2, 1, 3, 4) if self.wide else (0, 2, 1, 4, 3))
-        dtype = DType.I16 if self.wide else DType.I8
-        buffer = pack.buffer(self.w, "pairs", dtype, (*pack.lead, *memory[:3], 4))
-        shape = (*pack.lead, rows, 4 * self.blocks)
-        return self.w.constant(Packed(buffer, self._steps, shape, layout))
+        name = "raot_multiply_s16" if self.wide else "raot_multiply_s8"
+        sizes = {"channels": rows, "blocks": self.blocks}
+        return pack.packed(self.w, "pairs", name, "weights", sizes, self._steps)
 
     def _steps(self, data: Arrays) -> Array:
         """Weights in the order of columns: pairs side by side, then taps."""
@@ -222,9 +217,8 @@ class _Depthwise:
             height = max(1, min(highest, SUMS // longest))
             self.width = (across - 1) * self.columns.stride + 3
             self.pack = Weights(found, shared_by(found, (found.w, found.start)), (0, 1))
-            lead = self.pack.lead
-            buffer = self.pack.buffer(w, "windows", DType.I16, (*lead, 10))
-            self.weights = w.constant(Packed(buffer, self._windows))
+            name = f"raot_depthwise_3x3_{found.suffix}"
+            self.weights = self.pack.packed(w, "windows", name, "weights", {})
             self.bias = self.pack.packed_starts(w, 0)
             size = ceildiv(self.width * ((height - 1) * rows.stride + 3), 4) * 4 + SLACK - 3
             self.plane = w.buffer("plane", found.x.dtype, size)
@@ -272,12 +266,6 @@ class _Depthwise:
         out = moved(store, {names[0]: first, names[1]: ZERO})
         requantize(self.w, result[0], out, self.sums, extents, (steps[0], across, ZERO))
         return True
-
-    def _windows(self, data: Arrays) -> Array:
-        """Nine taps in the order of `ORDER`, and a zero."""
-        taps = self.pack.matrix(data)
-        order = np.argsort((*ORDER, 9))
-        return padded(taps, (*taps.shape[:-1], 10))[..., order]
 
 
 EXAMPLES = (

@@ -28,7 +28,7 @@ from relax_aot.scheduling.epilogue import (
     quantized_add,
     scale_table,
 )
-from relax_aot.scheduling.packing import Arrays, Packed, blocked, padded, permuted, round_up
+from relax_aot.scheduling.packing import Arrays, Packed, padded, permuted, round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import (
@@ -131,7 +131,9 @@ def _emit_rows(found: Weighted, w: Writer, roles: _Roles) -> None:
     order = [at for at in (roles.line, roles.column, roles.channel) if at is not None]
     pack = Weights(found, shared_by(found, (found.w, found.start)), order)
     depth, channels = round_up(found.depth, BLOCK), round_up(found.channels, 4)
-    weights = pack.packed_matrix(w, "blocks", DType.I8, (4, BLOCK))
+    weights = pack.packed(
+        w, "blocks", "raot_multiply_rows_s8", "weights", {"channels": channels, "depth": depth}
+    )
     bias = pack.packed_starts(w, found.flip, 4)
     gathered = w.buffer("rows", DType.I8, ROWS, depth)
     sums = w.buffer("sums", DType.I32, channels, ROWS)
@@ -356,7 +358,7 @@ def _stream(p: _Pairs, data: Arrays) -> Array:
     """Of each four channels: their starts, twice, and blocks of their weights."""
     shape, steps = (*p.pack.lead, p.groups), -(-p.found.depth // BLOCK)
     matrix = _in_lanes(p, p.pack.matrix(data)).astype(np.int8)
-    layout = blocked(p.pack.lead, (p.groups, steps), (4, BLOCK))
+    layout = permuted(p.pack.lead, (p.groups, steps, 4, BLOCK), (0, 2, 1, 3))
     blocks = layout.pack(padded(matrix, (*matrix.shape[:-1], steps * BLOCK)))
     starts = _in_lanes(p, p.pack.starts(data, p.found.flip))
     parts = [starts.astype(np.int32), starts.astype(np.int32), blocks.view(np.int32)]
