@@ -12,7 +12,7 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Buffer, Expr, For, Load, Store, expressions
+from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
@@ -168,36 +168,21 @@ def sizes_of(spans: Sequence[Span], *names: str) -> dict[str, Dim]:
 # Constants
 
 
-def shared_by(found: Weighted, loads: Sequence[Expr]) -> tuple[For, ...]:
-    """The shared loops that move one of the loads."""
-    return tuple(
-        loop
-        for loop in found.shared
-        if any(isinstance(load, Load) and stride(load, loop.variable) != 0 for load in loads)
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights and starts of the sums: axes of the loops `outer`, of the channel, and of the
-    reduction loops in `order`."""
+    """Weights and starts of sums: axes of the shared loops `outer` that move them or `loads`, of
+    the channel, and of the reduction loops in `order`."""
 
-    found: Weighted
-    outer: tuple[For, ...]
-    order: Sequence[int]
-
-    @property
-    def lead(self) -> tuple[int, ...]:
-        return tuple(loop.stop.constant for loop in self.outer)
-
-    @property
-    def index(self) -> tuple[Dim, ...]:
-        return tuple(Dim.of(loop.variable) for loop in self.outer)
-
-    @property
-    def loops(self) -> tuple[For, ...]:
-        channel = self.found.channel
-        return self.outer if channel is None else (*self.outer, channel)
+    def __init__(self, found: Weighted, order: Sequence[int], *loads: Load) -> None:
+        self.found, self.order = found, order
+        moved_by = [load for load in (found.w, found.start, *loads) if isinstance(load, Load)]
+        self.outer = tuple(
+            loop
+            for loop in found.shared
+            if any(stride(load, loop.variable) != 0 for load in moved_by)
+        )
+        self.lead = tuple(loop.stop.constant for loop in self.outer)
+        self.index = tuple(Dim.of(loop.variable) for loop in self.outer)
+        self.loops = self.outer if found.channel is None else (*self.outer, found.channel)
 
     def first(self, buffer: Buffer, *index: Dim) -> Load:
         """The first element of a packed constant at the current iteration of `outer`."""

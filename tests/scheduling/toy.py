@@ -13,7 +13,6 @@ from relax_aot.scheduling.weighted import (
     fits_bytes,
     has_depth,
     position_tiles,
-    shared_by,
 )
 from relax_aot.scheduling.writer import ZERO, Writer
 
@@ -108,7 +107,7 @@ class _Rows:
         found, w = self.found, self.w
         channel = found.channel
         assert channel is not None
-        pack = Weights(found, shared_by(found, (found.w, found.start)), (0,))
+        pack = Weights(found, (0,))
         blocks = -(-found.channels // LANES)
         weights = pack.packed(w, "toy", ROWS, "weights", {"depth": found.depth, "blocks": blocks})
         start = pack.packed_starts(w, 0, LANES)

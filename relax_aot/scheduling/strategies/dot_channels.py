@@ -32,7 +32,6 @@ from relax_aot.scheduling.weighted import (
     of_bytes,
     position_count,
     position_tiles,
-    shared_by,
     sizes_of,
     window,
 )
@@ -89,7 +88,7 @@ def channels_of(form: Form, *, strided: bool) -> Strategy:
 
 def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
     order, joint = farthest_first(found), joined(found, found.x)
-    pack = Weights(found, shared_by(found, (found.w, found.start)), order)
+    pack = Weights(found, order)
     depth, wide = round_up(found.depth, form.group), round_up(found.channels, COLUMNS)
     weights = pack.packed(
         w, "blocks", f"raot_{form.suffix}", "right", {"columns": found.channels, "depth": depth}
@@ -156,7 +155,7 @@ def depthwise_channels(found: Weighted, w: Writer, context: Context) -> Emit | N
     last = found.shared[-1]
     if stride(found.x, last.variable) != 1 or not last.stop.is_constant:
         return None
-    if last.stop.constant < LEAST_CHANNELS or last not in shared_by(found, (found.w,)):
+    if last.stop.constant < LEAST_CHANNELS or stride(found.w, last.variable) == 0:
         return None
     if not known_by_channel(found.start, found, context.constants) or not contiguous(found, last):
         return None
@@ -164,8 +163,7 @@ def depthwise_channels(found: Weighted, w: Writer, context: Context) -> Emit | N
 
 
 def _emit_depthwise(found: Weighted, w: Writer, last: For) -> None:
-    outer = shared_by(found, (found.w, found.start))
-    pack = Weights(found, outer, range(len(found.reductions)))
+    pack = Weights(found, range(len(found.reductions)))
     *lead, channels = pack.lead
     index = pack.index[:-1]
     buffer = pack.buffer(w, "taps", DType.I16, (*lead, found.depth, channels))

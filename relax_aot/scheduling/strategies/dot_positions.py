@@ -39,7 +39,6 @@ from relax_aot.scheduling.weighted import (
     in_place,
     most_of,
     rescale,
-    shared_by,
 )
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
@@ -126,7 +125,7 @@ class _Positions:
         self.tiled = found.channel is not None
         self.line, self.position = grid.down.variable, grid.across.variable
         order = [found.reductions.index(loop) for loop in grid.reductions]
-        self.pack = Weights(found, shared_by(found, (found.w, found.start)), order)
+        self.pack = Weights(found, order)
         self.depth = round_up(found.depth, form.group)
         if self.tiled:
             sizes = {"rows": found.channels, "depth": self.depth}

@@ -31,7 +31,6 @@ from relax_aot.scheduling.weighted import (
     position_at,
     position_count,
     requantize,
-    shared_by,
     sizes_of,
     window,
 )
@@ -77,7 +76,7 @@ class _Columns:
         found, w = self.found, self.w
         pair = found.counts[self.order[-2 if self.taps else -1]]
         self.blocks = -(-found.depth // pair * ((pair + 1) // 2) // 2)
-        self.pack = Weights(found, shared_by(found, (found.w, found.start)), self.order)
+        self.pack = Weights(found, self.order)
         self.weights = self._packed_weights()
         self.bias = self.pack.packed_starts(w, 0, 2)
         self.columns = w.buffer("columns", DType.I16, 2 * self.blocks, 2, 2)
@@ -216,7 +215,7 @@ class _Depthwise:
             highest = max(interval(rows.positions, w.bounds)[1], 1)
             height = max(1, min(highest, SUMS // longest))
             self.width = (across - 1) * self.columns.stride + 3
-            self.pack = Weights(found, shared_by(found, (found.w, found.start)), (0, 1))
+            self.pack = Weights(found, (0, 1))
             name = f"raot_depthwise_3x3_{found.suffix}"
             self.weights = self.pack.packed(w, "windows", name, "weights", {})
             self.bias = self.pack.packed_starts(w, 0)

@@ -43,7 +43,6 @@ from relax_aot.scheduling.weighted import (
     joined,
     position_tiles,
     rows_follow,
-    shared_by,
     window,
 )
 from relax_aot.scheduling.windows import Axis, axis_of
@@ -129,7 +128,7 @@ def rows(found: Weighted, w: Writer, context: Context) -> Emit | None:
 
 def _emit_rows(found: Weighted, w: Writer, roles: _Roles) -> None:
     order = [at for at in (roles.line, roles.column, roles.channel) if at is not None]
-    pack = Weights(found, shared_by(found, (found.w, found.start)), order)
+    pack = Weights(found, order)
     depth, channels = round_up(found.depth, BLOCK), round_up(found.channels, 4)
     weights = pack.packed(
         w, "blocks", "raot_multiply_rows_s8", "weights", {"channels": channels, "depth": depth}
@@ -205,7 +204,7 @@ class _Pairs:
         rest: Weighted,
     ) -> None:
         self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
-        self.pack = Weights(found, shared_by(found, (found.w, found.start, *one.loads)), order)
+        self.pack = Weights(found, order, *one.loads)
         self.lanes = channel_order(found.channels)
         self.groups = len(self.lanes) // 4
         self.last = found.positions[-1].variable if found.positions else ""
