@@ -61,7 +61,7 @@ def positions_of(form: Form) -> Strategy:
         grid = _grid_of(found)
         if grid is None or not form.takes(found) or not has_depth(found, context.constants):
             return None
-        return lambda: _Positions(found, w, grid, form).emit()
+        return lambda: _emit(_Positions(found, w, grid, form))
 
     return match
 
@@ -136,15 +136,6 @@ class _Positions:
         flip = found.flip if self.tiled and form == DOT4_I8 else 0
         self.bias = self.pack.packed_starts(w, flip)
         self.result = _requantized(found, grid)
-
-    def emit(self) -> None:
-        w, loops = self.w, [*self.found.shared, *self.grid.outer]
-        with w.block() as body, w.nest(loops):
-            self.allocate()
-            _blocks(self)
-        _offsets(self)
-        w.add(*body)
-        w.in_place = _in_place(self, loops)
 
     # Memory
 
@@ -268,6 +259,16 @@ class _Positions:
     def begin(self, block: _Block, channel: Dim = ZERO) -> dict[str, Dim]:
         """The values of the nest's variables at the first position of a block."""
         return {self.position: block.first, self.line: block.line, self.found.own: channel}
+
+
+def _emit(p: _Positions) -> None:
+    w, loops = p.w, [*p.found.shared, *p.grid.outer]
+    with w.block() as body, w.nest(loops):
+        p.allocate()
+        _blocks(p)
+    _offsets(p)
+    w.add(*body)
+    w.in_place = _in_place(p, loops)
 
 
 def _requantized(found: Weighted, grid: _Grid) -> tuple[Requantization, Weighted] | None:
