@@ -85,8 +85,8 @@ def minimize(
             return misread
     if whole is None:
         raise NothingWrong(
-            f"the model compiles for {board.name} and equals its reference, so there is no failure"
-            " to reproduce; add the options of the failure: --at, --board, --bound"
+            f"the model compiles for {board.name} and equals its reference, so it has no failure "
+            "to reproduce; add the options of the failure: --at, --board, --bound"
         )
     if whole.mistake is not None:
         raise whole.mistake

@@ -251,6 +251,6 @@ class _Session:
                 " fault without a handler, or a disconnected line"
             )
         return (
-            f"no answer from {self.board.name}: is the runner in its flash, the port the"
-            f" right one, and the speed the same ({BAUD} unless said otherwise)?"
+            f"no answer from {self.board.name}: check that the runner is in its flash, the port is "
+            f"correct, and the speed is the same ({BAUD} by default)"
         )

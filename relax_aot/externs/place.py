@@ -108,7 +108,7 @@ def _table_problems(extern: Extern, call: Call, table: ExternTable) -> Iterator[
     if extern.header not in {one.header for one in table.tables}:
         yield f"no table describes {extern.header}; give it with --extern"
     elif replace(extern, name="") not in known:
-        yield f"its record is not what the table of {extern.header} says of {extern.function}"
+        yield f"its record differs from the table of {extern.header} for {extern.function}"
     pairs = [*zip(extern.read, call.inputs, strict=True)]
     pairs += zip(extern.written, call.outs, strict=True)
     for param, var in pairs:
@@ -120,7 +120,7 @@ def _table_problems(extern: Extern, call: Call, table: ExternTable) -> Iterator[
             if param.c_type in FLOATS:
                 yield f"{param.name}: {value} is an integer, not a {param.c_type}"
         elif not isinstance(value, bool | int | float):
-            yield f"{param.name} is no number, but {value!r}"
+            yield f"{param.name} is not a number, but {value!r}"
         elif value_problem(value, param.c_type):
             yield f"{param.name}: {value_problem(value, param.c_type)}"
 
@@ -306,7 +306,7 @@ def _sizes(rule: Rule, match: Match, placing: _Placing) -> dict[str, Dim]:
             )
     for name in named:
         if name not in sizes and any(name in a.size.symbols for a in rule.arguments):
-            raise _Unfit(f"${name} is no size, but {match.attrs[name]!r}")
+            raise _Unfit(f"${name} is not a size, but {match.attrs[name]!r}")
     for requirement in rule.requires:
         difference = requirement.difference.substitute(sizes)
         if requirement.relation == "==0":
@@ -378,7 +378,7 @@ def _value(
     if isinstance(value, Dim):
         return _held(argument, value, placing)
     if not isinstance(value, bool | int | float):
-        raise _Unfit(f"{argument.param}: attribute {name!r} is no number, but {value!r}")
+        raise _Unfit(f"{argument.param}: attribute {name!r} is not a number, but {value!r}")
     return _number(argument, value)
 
 
@@ -414,7 +414,7 @@ def _constant(argument: Argument, match: Match, placing: _Placing) -> Attr:
     var = match.values[argument.name]
     constant = placing.module.constant_table.get(var.name)
     if constant is None or constant.data.size != 1:
-        raise _Unfit(f"{argument.param}: %{var.name}: {var.type} is no constant of one element")
+        raise _Unfit(f"{argument.param}: %{var.name}: {var.type} is not a constant of one element")
     value = constant.data.reshape(()).astype(constant.type.dtype.numpy)[()]
     return _number(argument, float(value) if constant.type.dtype.is_float else int(value))
 

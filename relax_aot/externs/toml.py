@@ -278,7 +278,7 @@ def value_problem(value: int | float | bool, c_type: str) -> str:
     if c_type in FLOATS:
         return ""
     if isinstance(value, float):
-        return f"{value!r} is no value for {c_type}"
+        return f"{value!r} is not a value of {c_type}"
     low, high = INTEGER_RANGES[c_type]
     return "" if low <= value <= high else f"{value} is outside {c_type} ({low}..{high})"
 

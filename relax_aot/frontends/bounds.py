@@ -23,8 +23,8 @@ def checked_range(name: str, low: int, high: int, said: str) -> tuple[int, int]:
     """Both ends of a bound, which the user wrote as `said`."""
     if high == 0 and low == 1:
         raise WrongBound(
-            f"the bound {said}: the greatest size is at least 1; a size that is always 0 is"
-            f" --bound {name}=0..0, in Python bounds={{{name!r}: (0, 0)}}"
+            f"the bound {said}: the maximum must be at least 1; for a size that is always 0 write "
+            f"--bound {name}=0..0, in Python bounds={{{name!r}: (0, 0)}}"
         )
     if low > high or low < 0:
         raise WrongBound(f"the bound {said}: the range {low}..{high} contains no size")

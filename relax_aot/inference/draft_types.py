@@ -79,7 +79,7 @@ class DraftTypes:
 
     def _tensor(self, value: Value | None) -> Var | None:
         if isinstance(value, tuple):
-            raise Unfit("an op takes tensors, not a tuple; `get` gives its parts")
+            raise Unfit("an op takes tensors, not a tuple; use `get` for its parts")
         return value
 
     def _attr(self, value: Attr, scope: Scope) -> Attr:
@@ -117,7 +117,7 @@ class DraftTypes:
         sizes = said.sizes if isinstance(said, ShapeType) else (said.value,)
         known = self.builder.dims(var)
         if known is None:
-            raise Unfit(f"the value of %{out.name} is not known as {said}: it is data-dependent")
+            raise Unfit(f"the value of %{out.name} is data-dependent, not {said}")
         requested = [scope.dim(size) for size in sizes]
         if not self.builder.same_sizes(known, requested):
             raise Unfit(f"%{out.name} is [{', '.join(map(str, known))}], not {said}")

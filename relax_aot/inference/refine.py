@@ -117,7 +117,7 @@ class _Matching(DraftTypes):
             self._bind(out, value, scope)
             return
         if not isinstance(said, TensorType | CoarseType):
-            raise Unfit(f"match_cast gives a tensor, not {said}")
+            raise Unfit(f"match_cast returns a tensor, not {said}")
         shape = self._matched(said, value, scope)
         name = self._define(out.name, scope)
         made = Var(name, TensorType(value.type.dtype, shape))
@@ -129,7 +129,7 @@ class _Matching(DraftTypes):
         (out,) = self._outs(call, 1)
         index = dict(call.attrs).get("index")
         if len(args) != 1 or not isinstance(args[0], tuple) or not isinstance(index, int):
-            raise Unfit("get takes a tuple, and which of its parts: get(%t) {index=0}")
+            raise Unfit("get takes a tuple and an index: get(%t) {index=0}")
         if not 0 <= index < len(args[0]):
             raise Unfit(f"the tuple has {len(args[0])} parts, no part {index}")
         self._bind(out, args[0][index], scope)
@@ -371,7 +371,7 @@ class _Refine(_Kernels):
         for side in ("then", "else"):
             branch = self._callee(Call((), "if", (), attrs_of(attrs)), side, scope)
             if len(branch.params) != len(captured):
-                raise Unfit(f"@{branch.name} takes {len(branch.params)} values from around it")
+                raise Unfit(f"@{branch.name} takes {len(branch.params)} values of its caller")
             function = self._body(branch, captured, scope)
             attrs[side] = Ref(function.name)
             found.append([result.type for result in function.results])
@@ -386,7 +386,10 @@ class _Refine(_Kernels):
         carried = attrs.get("carried")
         values = tuple(arg for arg in args if arg is not None)
         if not isinstance(carried, int) or len(body.params) != len(values):
-            raise Unfit(f"@{body.name} takes {len(body.params)} values: carried, and from around")
+            raise Unfit(
+                f"@{body.name} takes {len(body.params)} values: the carried ones and those of its"
+                " caller"
+            )
         own = []
         for param in body.params[:carried]:
             own.append(Var(self._define(param.name, scope), self._exact(param, None, scope)))

@@ -184,7 +184,8 @@ class Sizes:
             allowed = ", ".join(f"{s.name} is {s.low}..{s.high}" for s in used)
             bound = f"; {allowed} (--bound)" if used else ""
             raise SizeError(
-                f"{left} {condition.relation} {right} holds for no allowed size{why}{bound}"
+                f"{left} {condition.relation} {right} does not hold for any allowed size"
+                f"{why}{bound}"
             )
         found = Condition(condition.relation, left, right, condition.origin or origin)
         if computed:

@@ -322,7 +322,7 @@ def _loop(module: Module, call: Call) -> Iterator[str]:
     for param, result in zip(body.params[:count], body.results[:count], strict=True):
         shape = tuple(size.substitute(later) for size in param.type.shape)
         if not same_type(TensorType(param.type.dtype, shape), result.type, module.bounds):
-            yield f"@{body.name} makes {result.type} of %{param.name}: {param.type}"
+            yield f"@{body.name} changes %{param.name}: {param.type} to {result.type}"
 
 
 def _if(module: Module, call: Call) -> Iterator[str]:

@@ -114,7 +114,7 @@ def extern_problems(extern: Extern, reads: int, writes: int, names: set[str]) ->
     """What is wrong with a call that gives so many arguments and results, and these values."""
     wanted = len(extern.read)
     if reads != wanted:
-        yield f"extern @{extern.name} reads {wanted} values, the call gives {reads}"
+        yield f"extern @{extern.name} reads {wanted} values, the call passes {reads}"
     if writes != len(extern.written):
         yield f"extern @{extern.name} writes {len(extern.written)} values, the call has {writes}"
     values = {param.name for param in extern.of_role(Role.VALUE)}

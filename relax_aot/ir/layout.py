@@ -292,7 +292,7 @@ def _sorted(offset: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 def _exact(value: int, divisor: int) -> int:
     if value % divisor:
-        raise LayoutError(f"{value} is no multiple of {divisor}")
+        raise LayoutError(f"{value} is not a multiple of {divisor}")
     return value // divisor
 
 

@@ -115,7 +115,7 @@ def _element(cursor: Cursor, kind: DType) -> Number:
     if fits and _is_whole(kind):
         fits = kind.limits[0] <= value <= kind.limits[1]
     if not fits:
-        raise cursor.error(start, f"{number_text(value)} is no value of type {kind.value}")
+        raise cursor.error(start, f"{number_text(value)} is not a value of type {kind.value}")
     return value
 
 

@@ -47,7 +47,9 @@ def _type(attrs: Dft, x: TensorType, along: TensorType | None = None) -> TensorT
     if along is not None:
         last = Dim.of(1 if attrs.onesided and attrs.inverse else 2)
         sizes = shape_of(*attrs.shape) or (*x.shape[:-1], last)
-        require(len(sizes) == x.rank and sizes[-1] == last, f"dft of {x} gives no {attrs.shape}")
+        require(
+            len(sizes) == x.rank and sizes[-1] == last, f"dft of {x} does not give {attrs.shape}"
+        )
         return TensorType(x.dtype, sizes)
     size = Dim.of(attrs.length)
     half = attrs.onesided and not attrs.inverse

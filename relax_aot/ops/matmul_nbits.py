@@ -38,7 +38,9 @@ def deduce(
     require(bits in (2, 4, 8), f"matmul_nbits of {bits} bits")
     require(a.dtype.is_float and a.rank >= 1, f"matmul_nbits of {a}")
     require(b.dtype is DType.U8 and b.rank == 3, f"matmul_nbits: packed weights, got {b}")
-    require(block * bits % 8 == 0, f"matmul_nbits: {block} numbers of {bits} bits are no bytes")
+    require(
+        block * bits % 8 == 0, f"matmul_nbits: {block} numbers of {bits} bits do not fill bytes"
+    )
     require(scales.dtype is a.dtype and scales.rank == 2, f"matmul_nbits by {scales}")
     fits = zeros is None or (zeros.rank == 2 and zeros.dtype in (DType.U8, a.dtype))
     require(fits, f"matmul_nbits with the zero points {zeros}")

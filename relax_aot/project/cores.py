@@ -68,9 +68,9 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
     chosen = [flag.removeprefix("-mcpu=") for flag in named.flags if flag.startswith("-mcpu=")]
     for name in chosen:
         if name.partition("+")[0] not in same:
-            yield "compiler.flags", f"-mcpu={named.cpu} as the key cpu says, not -mcpu={name}"
+            yield "compiler.flags", f"-mcpu={named.cpu}, the value of the key cpu, not -mcpu={name}"
     if named.emulated_cpu and named.emulated_cpu not in same:
-        yield "emulator.cpu", f"{named.cpu} as the key cpu says"
+        yield "emulator.cpu", f"{named.cpu}, the value of the key cpu"
     if named.family == "cortex_m":
         yield from _cortex_m(named, bool(chosen))
 
@@ -89,4 +89,4 @@ def _cortex_m(named: Named, has_cpu: bool) -> Iterator[tuple[str, str]]:
     if core != named.cpu:
         machines = ", ".join(name for name, one in MACHINES.items() if one == named.cpu)
         way = f"one of {machines}" if machines else "no [emulator]"
-        yield "emulator.machine", f"a machine with a {named.cpu} ({way}); this one has a {core}"
+        yield "emulator.machine", f"a machine with a {named.cpu} ({way}); this machine has a {core}"

@@ -66,7 +66,9 @@ def new_board(name: str, cpu: str, folder: Path) -> Board:
         raise BoardError(f"no core is called {cpu!r}; {hint}known are: {', '.join(CORES)}")
     path = folder / f"{name}.toml"
     if path.name != f"{name}.toml" or not name:
-        raise BoardError(f"{name!r} is no name of a board: letters, digits, '.', '_' and '-'")
+        raise BoardError(
+            f"{name!r} is not a valid name of a board: letters, digits, '.', '_' and '-'"
+        )
     core = CORES[cpu]
     view = NewBoardView(
         name,

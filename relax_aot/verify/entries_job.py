@@ -174,7 +174,7 @@ def _calls(
 def _expected(job: EntriesJob, sequences: Sequence[Sequence[EntryCall]]) -> list[dict[str, Array]]:
     if job.reference is not None and job.reference.endswith(".npz"):
         raise ReferenceFailed(
-            "--reference FILE.npz holds the outputs of one model; entries are compared with"
+            "--reference FILE.npz contains the outputs of one model; entries are compared with"
             " onnxruntime or numpy"
         )
     if job.reference not in (None, "numpy", "onnxruntime"):

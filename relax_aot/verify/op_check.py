@@ -26,7 +26,7 @@ def _problems(case: Case, run: Run) -> Iterator[str]:
     ]
     actual = [(array.dtype, array.shape) for array in case.expected]
     if deduced != actual:
-        yield f"deduce says {deduced}, the reference gives {actual}"
+        yield f"deduce returns {deduced}, the reference {actual}"
         return
     for condition in case.conditions:
         left, right = condition.left.evaluate(case.sizes), condition.right.evaluate(case.sizes)

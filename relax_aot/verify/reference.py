@@ -54,7 +54,7 @@ class Reference(ABC):
             if name in self._state:
                 return self._held.get(name, np.zeros(state_shapes[name], dtype))
             if name not in self._fix:
-                raise ReferenceFailed(f"{name!r} is no input of the compiled model")
+                raise ReferenceFailed(f"{name!r} is not an input of the compiled model")
             value = np.asarray(self._fix[name])
             if value.dtype.kind in "US":
                 value = np.asarray(float(str(value)))

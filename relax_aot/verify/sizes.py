@@ -54,7 +54,7 @@ def as_array(value: object, what: str) -> Array:
     try:
         return np.asarray(value)
     except Exception as error:  # noqa: BLE001 - objects may raise anything while they convert
-        raise InputError(f"{what} is no array: {error}") from None
+        raise InputError(f"{what} is not an array: {error}") from None
 
 
 def by_name(positional: Sequence[object], named: Mapping[str, Array]) -> dict[str, Array]:
@@ -228,7 +228,7 @@ def require_shapes(interface: Interface, sizes: Mapping[str, int], inputs: Seque
         if isinstance(size, bool) or not isinstance(size, Integral):
             raise InputError(f"the size {field.source} must be a whole number, got {size!r}")
         if abs(int(size)) > GREATEST_SIZE:
-            raise InputError(f"the size {field.source} is {size}; C holds sizes in int32_t")
+            raise InputError(f"the size {field.source} is {size}; sizes in C are int32_t")
     if len(inputs) != len(interface.inputs):
         raise InputError(f"the model has {len(interface.inputs)} inputs, got {len(inputs)}")
     for port, array in zip(interface.inputs, inputs, strict=True):

@@ -212,9 +212,9 @@ def test_a_module_that_is_read_back_still_calls_the_routine(tmp_path: Path) -> N
         rx.compile(again, name="net")
     text = to_text(placed).replace("rows=b*n, ", "")
     other = parse(to_text(placed).replace("value int32_t", "value int16_t"), data)
-    with pytest.raises(ExternError, match=r"not what the table of rms\.h says of fast_rms"):
+    with pytest.raises(ExternError, match=r"record differs from the table of rms\.h for fast_rms"):
         rx.compile(other, name="net", externs=[path])
-    for wrong, said in (("1.5", "1.5 is no value for int32_t"), ('"a"', "rows is no number")):
+    for wrong, said in (("1.5", "1.5 is not a value of int32_t"), ('"a"', "rows is not a number")):
         changed = parse(to_text(placed).replace("rows=b*n", f"rows={wrong}"), data)
         with pytest.raises(ExternError, match=said):
             rx.compile(changed, name="net", externs=[path])

@@ -74,7 +74,7 @@ WRONG = {
         argument("epsilon", "{ value = 0.5 }"),
         "reads %e, which is not a C parameter",
     ),
-    "number for another type": (argument("width", "{ value = 0.5 }"), "0.5 is no value for uint16"),
+    "number for another type": (argument("width", "{ value = 0.5 }"), "not a value of uint16"),
     "number out of range": (argument("width", "{ value = 65536 }"), "65536 is outside uint16_t"),
     "number that is a text": (argument("width", '{ value = "a" }'), "expected a number, true"),
     "attribute without name": (
@@ -181,7 +181,7 @@ NEARLY = {
     "value too large": (argument("width", '{ size = "10000*m" }'), "10000*b*n is 10000..180000"),
     "no constant": (
         table(gain='{ input = "f32[]", of = "e" }', epsilon='{ constant = "gain" }'),
-        "gain: f32[10] is no constant of one element",
+        "gain: f32[10] is not a constant of one element",
     ),
 }  # fmt: skip
 
@@ -280,9 +280,9 @@ NO_FIT = {
     "another element": ({"kernel": "[4]", "k": "value = 1"}, "matches no call"),
     "another length": ({"kernel": "[$k, 1]"}, "matches no call"),
     "two values of one name": ({"kernel": "[$k]", "pads": "[$k, 1]"}, "matches no call"),
-    "a list as a size": ({"kernel": "$k"}, r"\$k is no size, but \(3,\)"),
+    "a list as a size": ({"kernel": "$k"}, r"\$k is not a size, but \(3,\)"),
     "no element": ({"kernel": "$k", "k": 'attribute = "k[1]"'}, "has no element 1"),
-    "no number": ({"kernel": "$k", "k": 'attribute = "k"'}, r"is no number, but \(3,\)"),
+    "no number": ({"kernel": "$k", "k": 'attribute = "k"'}, r"is not a number, but \(3,\)"),
     "an unused name": ({"kernel": "[$q]", "k": "value = 1"}, r"the attribute \$q"),
     "a requirement": ({"extra": 'requires = "k > 3"'}, "'k > 3' is not proven"),
     "no such attribute": ({"kernel": "[3]", "k": 'attribute = "kernels"'}, "known are: ceil_mode"),

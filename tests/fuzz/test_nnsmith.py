@@ -31,7 +31,7 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 PER_LIBRARY = 20
-MISMATCH, NEVER = -5, "holds for no allowed size"
+MISMATCH, NEVER = -5, "does not hold for any allowed size"
 GATE, LONG = 20, 600
 """Of these, well over 500 are valid for both oracles."""
 RELATIVE, ABSOLUTE = 2e-3, 1e-4

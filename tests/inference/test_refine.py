@@ -149,8 +149,8 @@ def test_what_match_cast_proves_leaves_no_check_and_no_copy() -> None:
         ("f64[n, m]", "match_cast keeps the element type"),
         ("f32[n]", "has another rank"),
         ("f32[p*q, m]", "does not define p"),
-        ("f32[n, 9]", "holds for no allowed size"),
-        ("(f32[n])", "match_cast gives a tensor"),
+        ("f32[n, 9]", "does not hold for any allowed size"),
+        ("(f32[n])", "match_cast returns a tensor"),
     ],
 )
 def test_what_match_cast_cannot_claim_is_refused(said: str, message: str) -> None:
@@ -359,13 +359,13 @@ def test_a_branch_may_name_what_it_uses_and_call_functions() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("slice(%x) {axes=[1], lengths=[5], starts=[0], steps=[1]}", "5 <= 4 holds for no"),
-        ("slice(%x) {axes=[1], lengths=[2], starts=[-1], steps=[1]}", "0 <= -1 holds for no"),
-        ("slice(%x) {axes=[1], lengths=[3], starts=[1], steps=[-1]}", "0 <= -1 holds for no"),
+        ("slice(%x) {axes=[1], lengths=[5], starts=[0], steps=[1]}", "5 <= 4 does not hold"),
+        ("slice(%x) {axes=[1], lengths=[2], starts=[-1], steps=[1]}", "0 <= -1 does not hold"),
+        ("slice(%x) {axes=[1], lengths=[3], starts=[1], steps=[-1]}", "0 <= -1 does not hold"),
         ("slice(%x) {axes=[1], lengths=[2], starts=[0], steps=[0]}", "step 0"),
         ("slice(%x) {axes=[7], lengths=[2], starts=[0], steps=[1]}", "axis 7"),
-        ("reshape(%x) {shape=[-1, 4]}", "holds for no allowed size"),
-        ("fill() {dtype=f32, shape=[-n], value=1.0}", "0 <= -n holds for no allowed size"),
+        ("reshape(%x) {shape=[-1, 4]}", "does not hold for any allowed size"),
+        ("fill() {dtype=f32, shape=[-n], value=1.0}", "0 <= -n does not hold for any allowed size"),
         ('pad(%x) {after=[0, 0], before=[0, 0], mode="bogus"}', 'mode is "constant" or "reflect"'),
         ('cast(%x) {to="f32"}', 'to is an element type, not "f32"'),
         ("tanh(%x) {alfa=1.0}", "tanh has no attribute alfa: it takes no attributes"),

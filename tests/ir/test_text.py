@@ -65,10 +65,10 @@ PLACES = [
     ("symbol n in 1..\n", 1, 16, "an integer"),
     ("symbol n in 4\n", 1, 14, "`..`"),
     ("symbol $ in 4\n", 1, 8, "unexpected '$'"),
-    ("const %c: u8[1] = [256]", 1, 20, "256 is no value of type u8"),
+    ("const %c: u8[1] = [256]", 1, 20, "256 is not a value of type u8"),
     ("const %c: u8[2] = [1]", 1, 19, "2 elements, got 1"),
     ("const %c: u8[n] = [1]", 1, 19, "sizes of a constant are numbers"),
-    ("const %c: u8[1] = [1.5]", 1, 20, "no value of type u8"),
+    ("const %c: u8[1] = [1.5]", 1, 20, "not a value of type u8"),
     ("kernel @k(%x: f32[n]) -> () {\n  %x[0, 0] = 1.0:f32\n}", 2, 4, "takes 1 indices"),
     ("kernel @k(%x: f32[n]) -> () {\n  %x[0] = z\n}", 2, 11, "expected an expression"),
     (

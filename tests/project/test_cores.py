@@ -15,7 +15,7 @@ WRONG = {
     "no such core": (M4, 'cpu = "cortex-m4"', 'cpu = "cortex-m44"', "cpu: .*such as 'cortex-m4'"),
     "no core of linux": (LINUX, 'cpu = "cortex-a72"', 'cpu = "cortex-m4"', "cpu: .*family linux"),
     "flag of another core": (
-        M4, "-mcpu=cortex-m4", "-mcpu=cortex-m7", "flags: expected -mcpu=cortex-m4 as the key cpu",
+        M4, "-mcpu=cortex-m4", "-mcpu=cortex-m7", "flags: expected -mcpu=cortex-m4, the value",
     ),
     "core of another flag": (
         LINUX, "-mcpu=cortex-a72", "-mcpu=cortex-a53", "flags: expected -mcpu=cortex-a72",
@@ -29,11 +29,11 @@ WRONG = {
     "feature of another core": (M4, '"dsp"', '"mve"', "features: .* which has no mve"),
     "machine of another core": (
         M4, 'machine = "mps2-an386"', 'machine = "microbit"',
-        r"machine: .*one of .*mps2-an386.*this one has a cortex-m0",
+        r"machine: .*one of .*mps2-an386.*this machine has a cortex-m0",
     ),
     "emulator of another core": (
         LINUX, 'qemu-aarch64"\ncpu = "cortex-a72"', 'qemu-aarch64"\ncpu = "cortex-a53"',
-        "cpu: expected cortex-a72 as the key",
+        "cpu: expected cortex-a72, the value",
     ),
 }  # fmt: skip
 

@@ -122,7 +122,7 @@ class Arguments:
         """An input that is a sequence."""
         found = self.scope.listed(self.proto.input[index])
         if found is None:
-            raise ModelError(f"its input {self.proto.input[index]!r} is no sequence")
+            raise ModelError(f"its input {self.proto.input[index]!r} is not a sequence")
         return found
 
     def tensor(self, tensor: TensorProto) -> Var:

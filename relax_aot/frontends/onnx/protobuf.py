@@ -89,7 +89,7 @@ def array_of(tensor: TensorProto, folder: Path | None) -> Array:
     if any(n < 0 for n in tensor.dims) or prod(tensor.dims) > GREATEST_ELEMENTS:
         raise ModelError(f"{where} has impossible sizes {list(tensor.dims)}")
     if tensor.data_type == TensorProto.STRING:
-        raise ModelError(f"{where} holds text")
+        raise ModelError(f"{where} contains strings")
     bits = _element_bits(tensor)
     try:
         if external_data_helper.uses_external_data(tensor):

@@ -51,7 +51,7 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ModelError(f"{path} is no text in UTF-8") from None
+        raise ModelError(f"{path} is not UTF-8 text") from None
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from None
 

@@ -134,8 +134,8 @@ def _with_bounds(module: Module, bounds: Mapping[str, tuple[int, int]]) -> Modul
         symbol = declared.get(name)
         if module.kernels and symbol and not (symbol.low <= low and high <= symbol.high):
             raise WrongBound(
-                f"the bound {name}={low}..{high}: the kernels of this text were made for"
-                f" {symbol.low}..{symbol.high}; a bound can only narrow that"
+                f"the bound {name}={low}..{high}: the kernels of this text are compiled for"
+                f" {symbol.low}..{symbol.high}; a bound can only be narrower"
             )
     symbols = [
         replace(s, low=bounds[s.name][0], high=bounds[s.name][1]) if s.name in bounds else s
@@ -161,7 +161,7 @@ def _with_fixed(module: Module, name: str, value: object) -> Module:
     param = _param(module, name, "--fix")
     said: Annotation = param.type
     if not isinstance(said, TensorType):
-        raise ModelError(f"--fix {name}: {said} is no tensor of known type and rank")
+        raise ModelError(f"--fix {name}: {said} is not a tensor of known type and rank")
     if any(state.input == name for state in module.states):
         raise ModelError(f"--fix {name}: a state cannot be fixed")
     shape = [s.constant if s.is_constant else str(s) for s in param.type.shape]

@@ -74,7 +74,7 @@ class _Interface:
     def _check_names(self) -> None:
         graph = self.graph
         if -1 in graph.inputs or -1 in graph.outputs or not graph.outputs:
-            raise ModelError(f"{self.name}: its inputs or outputs are no tensors")
+            raise ModelError(f"{self.name}: its inputs or outputs are not tensors")
         self.inputs = {self._public(i): graph.tensors[i] for i in graph.inputs}
         self.outputs = {self._public(i): graph.tensors[i] for i in graph.outputs}
         for kind, found, names in (

@@ -28,7 +28,7 @@ LIMITS: dict[str, str] = {
 def _pool(node: Node) -> dict[str, Any]:
     kernel = (node.number("filter_height"), node.number("filter_width"))
     if min(kernel) < 1:
-        raise ModelError(f"its window of {kernel} holds nothing")
+        raise ModelError(f"its window {kernel} is empty")
     attrs = windows(node, node.arg(0).type.shape[1:3], kernel, dilated=False)
     del attrs["dilations"]
     return {"kernel": kernel, **attrs}
