@@ -1,39 +1,77 @@
 """Kernels that the examples of strategies begin with."""
 
-INTEGER_MATMUL = """
+
+def _integer_matmul(depth: int, channels: int) -> str:
+    return f"""
     symbol n in 1..9
-    const %w: i8[2, 4] = [1, 2, 3, 4, 5, 6, 7, 8]
-    kernel @dot(%x: i8[n, 4], %w: i8[2, 4]) -> (%y: i32[n, 2]) {
-      for i in 0..n {
-        for c in 0..2 {
+    const %w: i8[{channels}, {depth}] = splat 5
+    kernel @dot(%x: i8[n, {depth}], %w: i8[{channels}, {depth}]) -> (%y: i32[n, {channels}]) {{
+      for i in 0..n {{
+        for c in 0..{channels} {{
           local sum: i32 = 0:i32
-          for k in 0..4 {
+          for k in 0..{depth} {{
             sum = (sum + ((cast(%x[i, k], i32, wrap) - 3:i32) * cast(%w[c, k], i32, wrap)))
-          }
+          }}
           %y[i, c] = sum
-        }
-      }
-    }"""
-SHORT_SUMS = INTEGER_MATMUL.replace("[2, 4]", "[2, 3]").replace(", 7, 8]", "]")
-SHORT_SUMS = SHORT_SUMS.replace("[n, 4]", "[n, 3]").replace("0..4", "0..3")
-WIDE_MATMUL = INTEGER_MATMUL.replace("[2, 4] = [1, 2, 3, 4, 5, 6, 7, 8]", "[4, 4] = splat 5")
-WIDE_MATMUL = WIDE_MATMUL.replace("[2, 4]", "[4, 4]").replace("[n, 2]", "[n, 4]")
-WIDE_MATMUL = WIDE_MATMUL.replace("c in 0..2", "c in 0..4")
-MATMUL = """
-    const %w: f32[4, 12] = splat 0.5
-    kernel @dot(%x: f32[9, 4], %w: f32[4, 12]) -> (%y: f32[9, 12]) {
-      for i in 0..9 {
-        for j in 0..12 {
+        }}
+      }}
+    }}"""
+
+
+def _matmul(rows: int, columns: int) -> str:
+    return f"""
+    const %w: f32[4, {columns}] = splat 0.5
+    kernel @dot(%x: f32[{rows}, 4], %w: f32[4, {columns}]) -> (%y: f32[{rows}, {columns}]) {{
+      for i in 0..{rows} {{
+        for j in 0..{columns} {{
           local sum: f32 = 0.0:f32
-          for k in 0..4 {
+          for k in 0..4 {{
             sum = fma(%x[i, k], %w[k, j], sum)
-          }
+          }}
           %y[i, j] = sum
-        }
-      }
-    }"""
-NARROW_MATMUL = MATMUL.replace("12]", "7]").replace("0..12", "0..7")
-NARROW_MATMUL = NARROW_MATMUL.replace("[9,", "[5,").replace("0..9", "0..5")
+        }}
+      }}
+    }}"""
+
+
+def _depthwise(kind: str, taps: int, start: str, added: str, result: str) -> str:
+    """Windows of 3 x `taps` on an image with a border."""
+    pad, image = taps // 2, f"{kind}[2, 6, 6]"
+    weights = f"%w: {kind}[2, 3, {taps}]"
+    return f"""
+    const {weights} = splat 5
+    const %scale: f32[2] = splat 0.5
+    kernel @conv(%x: {image}, {weights}, %scale: f32[2]) -> (%y: {image}) {{
+      for c in 0..2 {{
+        for i in 0..6 {{
+          for j in 0..6 {{
+            local sum: {start}
+            for k in max(-i + 1, 0)..min(-i + 7, 3) {{
+              for l in max(-j + {pad}, 0)..min(-j + {pad + 6}, {taps}) {{
+                sum = {added.replace("$x", f"%x[c, i + k - 1, j + l - {pad}]")}
+              }}
+            }}
+            %y[c, i, j] = {result}
+          }}
+        }}
+      }}
+    }}"""
+
+
+_TO_I32 = "cast(cast(rint((cast(sum, f32, wrap) * %scale[c])), i32, saturate), i32, wrap)"
+_BYTES = (
+    "i32 = 0:i32",
+    "(sum + (cast($x, i32, wrap) * cast(%w[c, k, l], i32, wrap)))",
+    f"cast({_TO_I32}, i8, saturate)",
+)
+INTEGER_MATMUL = _integer_matmul(4, 2)
+WIDE_MATMUL = _integer_matmul(4, 4)
+SHORT_SUMS = _integer_matmul(3, 2)
+MATMUL = _matmul(9, 12)
+NARROW_MATMUL = _matmul(5, 7)
+DEPTHWISE = _depthwise("f32", 3, "f32 = 0.0:f32", "fma($x, %w[c, k, l], sum)", "sum")
+DEPTHWISE_INTEGER = _depthwise("i8", 3, *_BYTES)
+LONG_WINDOWS = _depthwise("i8", 5, *_BYTES)
 CONVOLUTION = """
     const %w: f32[4, 2, 3] = splat 0.5
     kernel @conv(%x: f32[2, 40], %w: f32[4, 2, 3]) -> (%y: f32[4, 40]) {
@@ -46,23 +84,6 @@ CONVOLUTION = """
             }
           }
           %y[f, i] = sum
-        }
-      }
-    }"""
-DEPTHWISE = """
-    const %w: f32[2, 3, 3] = splat 0.5
-    kernel @conv(%x: f32[2, 6, 6], %w: f32[2, 3, 3]) -> (%y: f32[2, 6, 6]) {
-      for c in 0..2 {
-        for i in 0..6 {
-          for j in 0..6 {
-            local sum: f32 = 0.0:f32
-            for k in max(-i + 1, 0)..min(-i + 7, 3) {
-              for l in max(-j + 1, 0)..min(-j + 7, 3) {
-                sum = fma(%x[c, i + k - 1, j + l - 1], %w[c, k, l], sum)
-              }
-            }
-            %y[c, i, j] = sum
-          }
         }
       }
     }"""
@@ -81,31 +102,3 @@ CHANNELS_LAST = """
         }
       }
     }"""
-DEPTHWISE_INTEGER = """
-    const %w: i8[2, 3, 3] = splat 5
-    const %scale: f32[2] = splat 0.5
-    kernel @conv(%x: i8[2, 6, 6], %w: i8[2, 3, 3], %scale: f32[2]) -> (%y: i8[2, 6, 6]) {
-      for c in 0..2 {
-        for i in 0..6 {
-          for j in 0..6 {
-            local sum: i32 = 0:i32
-            for k in max(-i + 1, 0)..min(-i + 7, 3) {
-              for l in max(-j + 1, 0)..min(-j + 7, 3) {
-                sum = (sum + ($x * cast(%w[c, k, l], i32, wrap)))
-              }
-            }
-            %y[c, i, j] = $byte
-          }
-        }
-      }
-    }"""
-DEPTHWISE_INTEGER = DEPTHWISE_INTEGER.replace("$x", "cast(%x[c, i + k - 1, j + l - 1], i32, wrap)")
-DEPTHWISE_INTEGER = DEPTHWISE_INTEGER.replace(
-    "$byte",
-    "cast(cast(cast(rint((cast(sum, f32, wrap) * %scale[c])), i32, saturate), i32, wrap), "
-    "i8, saturate)",
-)
-LONG_WINDOWS = DEPTHWISE_INTEGER.replace("[2, 3, 3]", "[2, 3, 5]").replace(
-    "max(-j + 1, 0)..min(-j + 7, 3)", "max(-j + 2, 0)..min(-j + 8, 5)"
-)
-LONG_WINDOWS = LONG_WINDOWS.replace("j + l - 1", "j + l - 2")
