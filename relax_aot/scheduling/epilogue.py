@@ -28,6 +28,7 @@ from relax_aot.ir.loops import (
     Store,
     binary,
     expressions,
+    parts,
 )
 from relax_aot.ir.parameters import Parameter, surely, whole
 from relax_aot.ir.rewrite import map_expr, map_exprs
@@ -64,14 +65,14 @@ class Requantization:
         return "_u8" if self.dtype is DType.U8 else ""
 
     @property
-    def loads(self) -> list[Load]:
-        parts = (self.scale, *(() if self.down is None else (self.down,)))
-        return [load for part in parts for load in loads_of(part)]
+    def numbers(self) -> list[Expr]:
+        """The multiplier, and the shift of a product."""
+        return [self.scale] if self.down is None else [self.scale, self.down]
 
     @property
-    def parts(self) -> int:
-        """Numbers per channel in the table of a micro-kernel."""
-        return 1 if self.down is None else 2
+    def loads(self) -> list[Load]:
+        found = (part for number in self.numbers for part in parts(number))
+        return [part for part in found if isinstance(part, Load)]
 
     @property
     def table_type(self) -> DType:
@@ -118,8 +119,7 @@ def by_channel(
     if result is None:
         return None
     one, rest = result
-    parts = (one.scale, *(() if one.down is None else (one.down,)))
-    if not all(known_by_channel(part, found, constants) for part in parts):
+    if not all(known_by_channel(number, found, constants) for number in one.numbers):
         return None
     value, low, high = _limits(rest.store.value, one.dtype)
     if value == one.staged:
@@ -252,8 +252,8 @@ def _byte_of(expr: Expr, total: Local) -> Requantization | None:
                 continue
             zero = odd // 2
         if -GREATEST_ZERO < zero < GREATEST_ZERO:
-            parts = (found["scale"], found.get("shift"), zero, *expr.dtype.limits, expr.dtype)
-            return Requantization(form, *parts)
+            scale, down = found["scale"], found.get("shift")
+            return Requantization(form, scale, down, zero, *expr.dtype.limits, expr.dtype)
     return None
 
 
@@ -321,11 +321,6 @@ def known_by_channel(expr: Expr, found: Weighted, constants: frozenset[str]) -> 
     return False
 
 
-def loads_of(expr: Expr) -> list[Load]:
-    parts = expressions(Declare(Local("_", expr.dtype), expr))
-    return [part for part in parts if isinstance(part, Load)]
-
-
 def values_of(expr: Expr, loops: Sequence[For], data: Arrays) -> Array:
     """The values of a known expression, one axis per loop."""
     extents = [loop.stop.constant for loop in loops]
@@ -347,7 +342,7 @@ def scale_table(found: Requantization, loops: Sequence[For], data: Arrays) -> Ar
     """Multipliers and, where shifts are needed, negated whole shifts: one axis per loop and a
     last one of both."""
     kind = np.float32 if found.form == "f32" else np.int32
-    parts = [values_of(found.scale, loops, data).astype(kind)]
+    table = [values_of(found.scale, loops, data).astype(kind)]
     if found.down is not None:
-        parts.append((-1 - values_of(found.down, loops, data).astype(np.int64)).astype(kind))
-    return np.stack(parts, axis=-1)
+        table.append((-1 - values_of(found.down, loops, data).astype(np.int64)).astype(kind))
+    return np.stack(table, axis=-1)

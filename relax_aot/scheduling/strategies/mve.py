@@ -228,7 +228,7 @@ class _Pairs:
 
     def emit(self) -> None:
         found, w, pack, roles, one = self.found, self.w, self.pack, self.roles, self.one
-        words, width = 8 + round_up(found.depth, BLOCK), self.groups * 4 * one.parts
+        words, width = 8 + round_up(found.depth, BLOCK), self.groups * 4 * len(one.numbers)
         self.weights = pack.buffer(w, "groups", DType.I32, (*pack.lead, self.groups, words))
         self.scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, width))
         w.constant(Packed(self.weights, partial(_stream, self)))
@@ -314,7 +314,7 @@ class _Pairs:
             )  # fmt: skip
             w.micro(
                 f"raot_requantize_nhwc_{one.form}{one.suffix}", out=out(first * 4),
-                sums=self.sums, scales=self.pack.first(self.scales, first * (4 * one.parts)),
+                sums=self.sums, scales=self.pack.first(self.scales, first * (4 * len(one.numbers))),
                 channels=channels, positions=positions, out_step=moves[0],
                 channel_step=moves[1], zero=one.zero, low=one.low, high=one.high,
             )  # fmt: skip

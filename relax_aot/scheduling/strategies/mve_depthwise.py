@@ -72,7 +72,7 @@ class _Windows:
         weights = pack.buffer(w, "interleaved", DType.I8, (*pack.lead, self.outs * WINDOW))
         self.weights = w.constant(Packed(weights, self._windows))
         self.start = pack.packed_starts(w, found.flip)
-        scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, one.parts))
+        scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, len(one.numbers)))
         self.scales = w.constant(Packed(scales, lambda data: scale_table(one, pack.loops, data)))
 
     def emit(self) -> None:
