@@ -7,7 +7,7 @@ Kernels that differ by numbers alone can be one function that is given the numbe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.dim_expr import Atom, atom_dim
@@ -39,12 +39,12 @@ from relax_aot.ir.loops import (
     free_symbols,
     walk,
 )
-from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
+from relax_aot.ir.names import defined_name
+from relax_aot.ir.names import renamed as renamed_body
 from relax_aot.ir.types import DType
 
 AXES = ("columns", "rows", "planes")
 """Sizes of arrays, the innermost first."""
-_LEVEL = ("steps", "left_step", "right_step")
 _ROLES = {"*": "multiplier", "/": "divisor", "<<": "shift", ">>": "shift"}
 _FLOAT_ROLES = {"*": "scale", "/": "divisor"}
 
@@ -63,23 +63,22 @@ Rule = Callable[[Number, str], tuple[str, int] | None]
 
 def map_numbers(kernel: Kernel, rule: Rule) -> Kernel:
     """Each number through the rule, in an order that names and numbers do not change."""
-    return _Mapped(kernel, rule).kernel()
+    return _Mapped(rule).kernel(kernel)
 
 
 class _Mapped:
-    def __init__(self, kernel: Kernel, rule: Rule) -> None:
-        self._kernel, self._rule = kernel, rule
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
         self._buffers: dict[str, Buffer] = {}
 
-    def kernel(self) -> Kernel:
-        kernel = self._kernel
+    def kernel(self, kernel: Kernel) -> Kernel:
         fixed = not free_symbols(kernel)
         inputs, outputs, scratch = (
             tuple(self._shaped(buffer, fixed) for buffer in side)
             for side in (kernel.inputs, kernel.outputs, kernel.scratch)
         )
         body = self._body(kernel.body)
-        return Kernel(kernel.name, inputs, outputs, scratch, body, kernel.in_place)
+        return replace(kernel, inputs=inputs, outputs=outputs, scratch=scratch, body=body)
 
     def _shaped(self, buffer: Buffer, fixed: bool) -> Buffer:
         """With one axis where its elements are found by a sum (`linear_c`)."""
@@ -100,8 +99,7 @@ class _Mapped:
         match stmt:
             case For(variable, start, stop, body):
                 first = self._dim(start, f"{variable}_first")
-                ends = "count" if start == 0 else "limit"
-                last = self._dim(stop, f"{variable}_{ends}")
+                last = self._dim(stop, f"{variable}_{'count' if start == 0 else 'limit'}")
                 return For(variable, first, last, self._body(body))
             case Store(buffer, index, value):
                 place = self._load(Load(buffer, index))
@@ -129,18 +127,19 @@ class _Mapped:
 
     def _multiply(self, stmt: Multiply) -> Multiply:
         return Multiply(
-            self._buffer(stmt.sums),
+            self._buffers[stmt.sums.name],
             self._dim(stmt.rows, "rows"),
             self._dim(stmt.columns, "columns"),
-            tuple(
-                (self._dim(level[0], _LEVEL[0]), self._dim(level[1], _LEVEL[1]),
-                 self._dim(level[2], _LEVEL[2]))
-                for level in stmt.levels
-            ),
+            tuple(map(self._level, stmt.levels)),
             self._load(stmt.left),
             self._dim(stmt.left_row, "left_row_stride"),
             self._load(stmt.right),
-        )  # fmt: skip
+        )
+
+    def _level(self, level: tuple[Dim, Dim, Dim]) -> tuple[Dim, Dim, Dim]:
+        count, left, right = level
+        steps = self._dim(count, "steps")
+        return steps, self._dim(left, "left_step"), self._dim(right, "right_step")
 
     def _sizes(self, stmt: Micro) -> tuple[Dim, ...]:
         if stmt.kernel.in_flash:
@@ -151,11 +150,8 @@ class _Mapped:
         pairs = zip(stmt.sizes, stmt.kernel.sizes, strict=True)
         return tuple(self._dim(size, role) for size, role in pairs)
 
-    def _buffer(self, buffer: Buffer) -> Buffer:
-        return self._buffers[buffer.name]
-
     def _load(self, load: Load) -> Load:
-        buffer, index = self._buffer(load.buffer), load.index
+        buffer, index = self._buffers[load.buffer.name], load.index
         if len(buffer.shape) != len(index):
             index = (row_major(index, load.buffer.shape),)
         return Load(buffer, tuple(self._dim(dim, "offset") for dim in index))
@@ -234,9 +230,7 @@ class _Mapped:
             case Mod(left, right):
                 return self._dim(left, "offset") % self._dim(right, "divisor")
             case Min() | Max():
-                ordered = sorted(atom.args, key=_without_numbers)
-                limit = "limit"
-                args = [self._dim(arg, limit) for arg in ordered]
+                args = [self._dim(arg, "limit") for arg in sorted(atom.args, key=_without_numbers)]
                 return dim_min(*args) if isinstance(atom, Min) else dim_max(*args)
 
 
@@ -248,62 +242,15 @@ def canonical(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
     """With names in the order of definition, and the names that they had. Symbols of the model
     keep theirs."""
     names = [buffer.name for buffer in kernel.buffers]
-    names += [name for stmt in walk(kernel.body) for name in _defined(stmt)]
+    names += [name for stmt in walk(kernel.body) if (name := defined_name(stmt))]
     new = {name: f"#{number:03}" for number, name in enumerate(dict.fromkeys(names))}
     return renamed(kernel, new), {short: name for name, short in new.items()}
 
 
-def _defined(stmt: Stmt) -> Iterator[str]:
-    match stmt:
-        case For():
-            yield stmt.variable
-        case Let() | Bind():
-            yield stmt.name
-        case Declare():
-            yield stmt.local.name
-        case Reserve():
-            yield stmt.buffer.name
-        case _:
-            pass
-
-
 def renamed(kernel: Kernel, names: dict[str, str]) -> Kernel:
     """Buffers, loop variables, indices and scalars by other names."""
-    dims = {old: Dim.of(new) for old, new in names.items()}
-
-    def buffer(old: Buffer) -> Buffer:
-        return replace(old, name=names.get(old.name, old.name))
-
-    def local(old: Local) -> Local:
-        return replace(old, name=names.get(old.name, old.name))
-
-    def on_expr(expr: Expr) -> Expr:
-        match expr:
-            case Load():
-                return replace(expr, buffer=buffer(expr.buffer))
-            case Local():
-                return local(expr)
-            case _:
-                return expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        match stmt:
-            case For():
-                return replace(stmt, variable=names.get(stmt.variable, stmt.variable))
-            case Let() | Bind():
-                return replace(stmt, name=names.get(stmt.name, stmt.name))
-            case Declare() | Assign():
-                return replace(stmt, local=local(stmt.local))
-            case Store() | Reserve():
-                return replace(stmt, buffer=buffer(stmt.buffer))
-            case Multiply():
-                return replace(stmt, sums=buffer(stmt.sums))
-            case _:
-                return stmt
-
-    body = map_index_dims(kernel.body, lambda dim: dim.substitute(dims))
-    body = map_statements(map_exprs(body, on_expr), on_stmt)
     inputs, outputs, scratch = (
-        tuple(map(buffer, side)) for side in (kernel.inputs, kernel.outputs, kernel.scratch)
+        tuple(replace(old, name=names.get(old.name, old.name)) for old in side)
+        for side in (kernel.inputs, kernel.outputs, kernel.scratch)
     )
-    return Kernel(kernel.name, inputs, outputs, scratch, body)
+    return Kernel(kernel.name, inputs, outputs, scratch, renamed_body(kernel.body, names, names))

@@ -35,6 +35,7 @@ from relax_aot.ir.graph import (
     assumption_conditions,
     attrs_of,
 )
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.text import call_text
 from relax_aot.ir.types import Ref, TensorType
 
@@ -72,7 +73,7 @@ def place(module: Module, table: ExternTable) -> Module:
     _check_given(module, table)
     externs: list[Extern] = list(module.externs)
     for rule in table.rules:
-        extern = replace(rule.extern, name=_free_name(rule.extern.name, externs))
+        extern = replace(rule.extern, name=unused_name(rule.extern.name, {e.name for e in externs}))
         placing = _Placing(module, rule)
         functions = tuple(_function(f, extern, placing) for f in module.functions)
         if placing.taken:
@@ -129,15 +130,6 @@ def _already_there(module: Module, rule: Rule) -> bool:
     """The module came with calls of this function: the table only brings its files."""
     wanted = (rule.extern.function, rule.extern.header)
     return any((extern.function, extern.header) == wanted for extern in module.externs)
-
-
-def _free_name(name: str, externs: list[Extern]) -> str:
-    names = {extern.name for extern in externs}
-    count, free = 1, name
-    while free in names:
-        count += 1
-        free = f"{name}_{count}"
-    return free
 
 
 def _function(function: Function, extern: Extern, placing: _Placing) -> Function:

@@ -18,6 +18,7 @@ from relax_aot.frontends.text.parts import parts_of
 from relax_aot.ir.dims import Dim, prove_eq
 from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Alias, Array, Module, State, Var
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.types import TensorType
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -181,11 +182,7 @@ def _unused(module: Module, requested: str) -> str:
     for function in module.functions:
         taken |= {v.name for v in (*function.params, *function.results)}
         taken |= {v.name for call in function.body for v in call.outs}
-    name, count = requested, 1
-    while name in taken:
-        count += 1
-        name = f"{requested}_{count}"
-    return name
+    return unused_name(requested, taken)
 
 
 # What must agree

@@ -13,21 +13,18 @@ from relax_aot.fusion.accesses import loaded_names, map_accesses
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Var, attrs_of
 from relax_aot.ir.loops import (
-    Assign,
     Bind,
     Buffer,
-    Declare,
-    Expr,
     For,
     If,
     Kernel,
-    Let,
-    Local,
+    Reserve,
     Stmt,
     index_dims,
     walk,
 )
-from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
+from relax_aot.ir.names import defined_name, renamed, unused_name
+from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import Ref
 
 _NAMED_OPS = 3
@@ -114,18 +111,8 @@ def buffer_of(value: Var) -> Buffer:
 
 def _bound_names(body: tuple[Stmt, ...]) -> dict[str, None]:
     """Loop variables, named indices and locals, in order of appearance."""
-    names: dict[str, None] = {}
-    for stmt in walk(body):
-        match stmt:
-            case For():
-                names[stmt.variable] = None
-            case Let() | Bind():
-                names[stmt.name] = None
-            case Declare():
-                names[stmt.local.name] = None
-            case _:
-                pass
-    return names
+    bound = (stmt for stmt in walk(body) if not isinstance(stmt, Reserve))
+    return {name: None for stmt in bound if (name := defined_name(stmt))}
 
 
 def kept_apart(one: Piece, other: Piece) -> tuple[Piece, Piece]:
@@ -147,10 +134,7 @@ class Fresh:
         self._taken = set(taken)
 
     def __call__(self, name: str) -> str:
-        candidate, count = name, 1
-        while candidate in self._taken:
-            count += 1
-            candidate = f"{name}_{count}"
+        candidate = unused_name(name, self._taken)
         self._taken.add(candidate)
         return candidate
 
@@ -170,62 +154,23 @@ def _unique(body: tuple[Stmt, ...], fresh: Fresh, seen: set[str]) -> tuple[Stmt,
     rest = body
     while rest:
         stmt, rest = rest[0], rest[1:]
-        match stmt:
-            case For() if stmt.variable in seen:
-                (stmt,) = renamed((stmt,), {stmt.variable: fresh(stmt.variable)})
-            case Let() | Bind() if stmt.name in seen:
-                stmt, *others = renamed((stmt, *rest), {stmt.name: fresh(stmt.name)})
-                rest = tuple(others)
-            case Declare() if stmt.local.name in seen:
-                stmt, *others = renamed((stmt, *rest), {stmt.local.name: fresh(stmt.local.name)})
-                rest = tuple(others)
-            case _:
-                pass
+        name = defined_name(stmt)
+        if name in seen:
+            inside = () if isinstance(stmt, For) else rest
+            stmt, *others = renamed((stmt, *inside), {name: fresh(name)})
+            rest = tuple(others) or rest
+        if name := defined_name(stmt):
+            seen.add(name)
         match stmt:
             case For():
-                seen.add(stmt.variable)
                 stmt = replace(stmt, body=_unique(stmt.body, fresh, seen))
             case If():
                 then = _unique(stmt.then, fresh, seen)
                 stmt = If(stmt.condition, then, _unique(stmt.otherwise, fresh, seen))
-            case Let() | Bind():
-                seen.add(stmt.name)
-            case Declare():
-                seen.add(stmt.local.name)
             case _:
                 pass
         result.append(stmt)
     return tuple(result)
-
-
-def renamed(body: tuple[Stmt, ...], names: dict[str, str]) -> tuple[Stmt, ...]:
-    changed = {old: new for old, new in names.items() if old != new}
-    if not changed:
-        return body
-    dims = {old: Dim.of(new) for old, new in changed.items()}
-
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Local):
-            return Local(changed.get(expr.name, expr.name), expr.dtype)
-        return expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        match stmt:
-            case For():
-                name = changed.get(stmt.variable, stmt.variable)
-                return For(name, stmt.start, stmt.stop, stmt.body)
-            case Let():
-                return Let(changed.get(stmt.name, stmt.name), stmt.value)
-            case Bind():
-                return replace(stmt, name=changed.get(stmt.name, stmt.name))
-            case Declare() | Assign():
-                local = Local(changed.get(stmt.local.name, stmt.local.name), stmt.local.dtype)
-                return type(stmt)(local, stmt.value)
-            case _:
-                return stmt
-
-    body = map_index_dims(map_exprs(body, on_expr), lambda dim: dim.substitute(dims))
-    return map_statements(body, on_stmt)
 
 
 def substitute_dims(body: tuple[Stmt, ...], values: dict[str, Dim]) -> tuple[Stmt, ...]:

@@ -30,7 +30,8 @@ from relax_aot.inference.sizes import MADE_FOR
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Attr, Call, Function, Module, Var, assumption_conditions, attrs_of
 from relax_aot.ir.loops import Kernel
-from relax_aot.ir.rewrite import map_kernel_dims, rename_indices
+from relax_aot.ir.names import rename_indices, unused_name
+from relax_aot.ir.rewrite import map_kernel_dims
 from relax_aot.ir.text import call_text
 from relax_aot.ir.types import (
     Annotation,
@@ -190,10 +191,7 @@ class _Kernels(_Matching):
     """Kernels whose symbols are local to them."""
 
     def _branch_name(self, requested: str) -> str:
-        name, count = requested, 1
-        while name in self.branch_names:
-            count += 1
-            name = f"{requested}_{count}"
+        name = unused_name(requested, self.branch_names)
         self.branch_names.add(name)
         return name
 

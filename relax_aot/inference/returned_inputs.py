@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.ir.graph import Alias, Call, Module, Var
+from relax_aot.ir.names import unused_name
 
 
 def copy_returned_inputs(module: Module) -> Module:
@@ -22,7 +23,7 @@ def copy_returned_inputs(module: Module) -> Module:
         taken |= {out.name for call in function.body for out in call.outs}
     copies: dict[str, Var] = {}
     for var in returned:
-        copies[var.name] = Var(_free(var.name, taken), var.type)
+        copies[var.name] = Var(unused_name(var.name, taken), var.type)
     calls = [Call((copies[v.name],), "copy", (v,), (), "result") for v in returned]
     states = tuple(
         replace(state, output=copies[state.output].name)
@@ -39,11 +40,3 @@ def copy_returned_inputs(module: Module) -> Module:
         states=states,
         aliases=(*module.aliases, *aliases),
     )
-
-
-def _free(name: str, taken: set[str]) -> str:
-    count = 2
-    while f"{name}_{count}" in taken:
-        count += 1
-    taken.add(f"{name}_{count}")
-    return f"{name}_{count}"

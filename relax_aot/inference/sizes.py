@@ -27,6 +27,7 @@ from relax_aot.ir.graph import (
     Var,
     attrs_of,
 )
+from relax_aot.ir.names import unused_name
 from relax_aot.ops._op import Array
 
 MADE_FOR = "a bound of the generated code"
@@ -101,11 +102,7 @@ class Sizes:
 
     def unique(self, requested: str) -> str:
         """A value name that is unique in the module."""
-        base = value_name(requested)
-        name, count = base, 1
-        while name in self.shared.names:
-            count += 1
-            name = f"{base}_{count}"
+        name = unused_name(value_name(requested), self.shared.names)
         self.shared.names.add(name)
         return name
 

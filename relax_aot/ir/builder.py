@@ -34,6 +34,7 @@ from relax_aot.ir.loops import (
     apply,
     as_expr,
 )
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.types import DType
 
 Size = Dim | int
@@ -180,9 +181,6 @@ class KernelBuilder:
         return buffer
 
     def _unique(self, name: str) -> str:
-        candidate, count = name, 1
-        while candidate in self._taken:
-            count += 1
-            candidate = f"{name}_{count}"
+        candidate = unused_name(name, self._taken)
         self._taken.add(candidate)
         return candidate

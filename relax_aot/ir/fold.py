@@ -19,9 +19,7 @@ from relax_aot.ir.loops import (
     LOGICAL,
     Apply,
     Binary,
-    Bind,
     Cast,
-    Declare,
     Expr,
     For,
     If,
@@ -29,12 +27,12 @@ from relax_aot.ir.loops import (
     Kernel,
     Let,
     Lit,
-    Reserve,
     Select,
     Stmt,
     Unary,
     walk,
 )
+from relax_aot.ir.names import defined_name
 from relax_aot.ir.rewrite import map_expr, map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.ir.value_ranges import Known, compared, type_range, value_range, within
@@ -57,21 +55,7 @@ def fold_kernel(kernel: Kernel, known: Known) -> Kernel:
 
 def _names(kernel: Kernel) -> Counter[str]:
     """How often each name is defined."""
-    return Counter(name for stmt in walk(kernel.body) if (name := _defined(stmt)))
-
-
-def _defined(stmt: Stmt) -> str:
-    match stmt:
-        case For():
-            return stmt.variable
-        case Let() | Bind():
-            return stmt.name
-        case Declare():
-            return stmt.local.name
-        case Reserve():
-            return stmt.buffer.name
-        case _:
-            return ""
+    return Counter(name for stmt in walk(kernel.body) if (name := defined_name(stmt)))
 
 
 class _Folder:
@@ -125,7 +109,7 @@ class _Folder:
         return (For(loop.variable, start, stop, body),) if body else ()
 
     def _may_move(self, body: tuple[Stmt, ...]) -> bool:
-        return all(self._names[_defined(stmt)] <= 1 for stmt in body)
+        return all(self._names[defined_name(stmt)] <= 1 for stmt in body)
 
 
 def _is_atomic(dim: Dim) -> bool:

@@ -12,18 +12,13 @@ from relax_aot.ir.loops import (
     BODIES,
     DIMS,
     PARTS,
-    Bind,
     Buffer,
     Expr,
-    For,
     Kernel,
-    Let,
     Load,
     Stmt,
     Store,
-    bound_name,
     mapped,
-    walk,
 )
 from relax_aot.ir.types import Annotation, TensorType
 
@@ -194,26 +189,3 @@ def map_kernel_dims(kernel: Kernel, rule: Callable[[Dim], Dim]) -> Kernel:
         scratch=tuple(map(buffer, kernel.scratch)),
         body=body,
     )
-
-
-def rename_indices(kernel: Kernel, taken: frozenset[str]) -> Kernel:
-    """The kernel with other names for loop variables and bound indices that are `taken`."""
-    names = {*map(bound_name, walk(kernel.body))}
-    renamed: dict[str, str] = {}
-    for name in sorted(names & taken):
-        count = 2
-        while f"{name}_{count}" in names | taken | set(renamed.values()):
-            count += 1
-        renamed[name] = f"{name}_{count}"
-    if not renamed:
-        return kernel
-    dims = {old: Dim.of(new) for old, new in renamed.items()}
-
-    def rule(stmt: Stmt) -> Stmt:
-        new = renamed.get(bound_name(stmt))
-        if new is not None and isinstance(stmt, For):
-            return replace(stmt, variable=new)
-        return replace(stmt, name=new) if new is not None and isinstance(stmt, Let | Bind) else stmt
-
-    body = map_index_dims(kernel.body, lambda size: size.substitute(dims))
-    return replace(kernel, body=map_statements(body, rule))

@@ -14,6 +14,7 @@ from typing import Any
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.graph import FORMS, Call, Constant, Function, Module, Var, attrs_of
 from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, Number, expressions, parts, walk
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import Ref, TensorType
 from relax_aot.lowering.parameters import Naming, Role, attributes, own_constants, roles_of
@@ -117,7 +118,9 @@ def _lower_call(
     buffers = [None if arg is None else _buffer(arg, taken) for arg in call.args]
     outputs = [_buffer(out, taken) for out in call.outs]
     inputs = [buffer for buffer in buffers if buffer is not None]
-    builder = KernelBuilder(_free_name(f"{call.op}_{call.outs[0].name}", names), inputs, outputs)
+    name = unused_name(f"{call.op}_{call.outs[0].name}", names)
+    names.add(name)
+    builder = KernelBuilder(name, inputs, outputs)
     op.lower(builder, *buffers, *outputs, **attrs)
     kernel = builder.finish()
     own = tuple(role for role, arg in zip(roles, call.args, strict=True) if arg is not None)
@@ -130,21 +133,8 @@ def _lower_call(
     return kernel, Call(call.outs + scratch, "call_kernel", args, given, call.origin)
 
 
-def _free_name(wanted: str, names: set[str]) -> str:
-    """An unused kernel name; a module may already contain kernels."""
-    name, count = wanted, 1
-    while name in names:
-        count += 1
-        name = f"{wanted}_{count}"
-    names.add(name)
-    return name
-
-
 def _buffer(var: Var, taken: set[str]) -> Buffer:
-    name, count = var.name, 1
-    while name in taken or name in var.type.symbols:
-        count += 1
-        name = f"{var.name}_{count}"
+    name = unused_name(var.name, taken | var.type.symbols)
     taken.add(name)
     return Buffer(name, var.type.dtype, var.type.shape)
 

@@ -29,6 +29,7 @@ from relax_aot.ir.loops import (
     parts,
     walk,
 )
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.parameters import FloatParameter, Parameter
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType, TensorType, shape_of
@@ -136,9 +137,6 @@ def _placed(kernel: Kernel, known: dict[str, Parameter]) -> tuple[Kernel, tuple[
 
 
 def _free(stem: str, taken: set[str]) -> str:
-    name, count = stem, 1
-    while name in taken:
-        count += 1
-        name = f"{stem}_{count}"
+    name = unused_name(stem, taken)
     taken.add(name)
     return name

@@ -27,6 +27,7 @@ from relax_aot.ir.graph import (
     Var,
     attrs_of,
 )
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.rewrite import rewrite_values, substitute_dims
 from relax_aot.ir.types import Annotation, CoarseType, TensorType
 from relax_aot.ops import all_ops
@@ -99,10 +100,7 @@ def known_symbols(said: Annotation) -> frozenset[str]:
 def _axis_name(name: str, axis: int, taken: set[str]) -> str:
     base = re.sub(r"[^A-Za-z0-9_]+", "_", f"{name}_{axis}").strip("_")
     base = base if base[0].isalpha() else f"n_{base}"
-    requested, count = base, 1
-    while requested in taken:
-        count += 1
-        requested = f"{base}_{count}"
+    requested = unused_name(base, taken)
     taken.add(requested)
     return requested
 

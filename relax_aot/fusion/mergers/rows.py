@@ -23,7 +23,6 @@ from relax_aot.fusion.piece import (
     Piece,
     buffer_of,
     kept_apart,
-    renamed,
     with_fresh_names,
     with_unique_names,
 )
@@ -32,6 +31,7 @@ from relax_aot.ir.dims import Dim, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Buffer, Expr, For, Load, Stmt
+from relax_aot.ir.names import renamed
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import TensorType
 

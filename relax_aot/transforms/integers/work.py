@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from relax_aot.ir.dims import Bounds, Dim, Relation
 from relax_aot.ir.graph import Attr, Call, Constant, Function, Var, attrs_of
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import all_ops, deduce
 from relax_aot.ops._op import depends_on_sizes
@@ -131,10 +132,7 @@ class Work:
         return self.by_digest[key]
 
     def fresh(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.names:
-            count += 1
-            name = f"{wanted}_{count}"
+        name = unused_name(wanted, self.names)
         self.names.add(name)
         return name
 

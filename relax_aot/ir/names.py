@@ -1,0 +1,99 @@
+"""Names of values, kernels, loop variables and scalars: unused ones, defined ones, other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.loops import (
+    Assign,
+    Bind,
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Multiply,
+    Reserve,
+    Stmt,
+    Store,
+    bound_name,
+    walk,
+)
+from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
+
+
+def unused_name(wanted: str, taken: Container[str]) -> str:
+    """`wanted`, with a number at its end if it is taken."""
+    name, count = wanted, 1
+    while name in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    return name
+
+
+def defined_name(stmt: Stmt) -> str:
+    """The loop variable, index, scalar or buffer that a statement defines; else nothing."""
+    match stmt:
+        case Declare():
+            return stmt.local.name
+        case Reserve():
+            return stmt.buffer.name
+        case _:
+            return bound_name(stmt)
+
+
+def renamed(
+    body: tuple[Stmt, ...], names: Mapping[str, str], buffers: Mapping[str, str] | None = None
+) -> tuple[Stmt, ...]:
+    """Other names for loop variables, indices and scalars, and for `buffers`."""
+    dims = {old: Dim.of(new) for old, new in names.items() if old != new}
+    if not dims and not buffers:
+        return body
+
+    def buffer(old: Buffer) -> Buffer:
+        return replace(old, name=buffers.get(old.name, old.name)) if buffers else old
+
+    def local(old: Local) -> Local:
+        return replace(old, name=names.get(old.name, old.name))
+
+    def on_expr(expr: Expr) -> Expr:
+        match expr:
+            case Load() if buffers:
+                return replace(expr, buffer=buffer(expr.buffer))
+            case Local():
+                return local(expr)
+            case _:
+                return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case For():
+                return replace(stmt, variable=names.get(stmt.variable, stmt.variable))
+            case Let() | Bind():
+                return replace(stmt, name=names.get(stmt.name, stmt.name))
+            case Declare() | Assign():
+                return replace(stmt, local=local(stmt.local))
+            case Store() | Reserve():
+                return replace(stmt, buffer=buffer(stmt.buffer))
+            case Multiply():
+                return replace(stmt, sums=buffer(stmt.sums))
+            case _:
+                return stmt
+
+    body = map_index_dims(body, lambda dim: dim.substitute(dims))
+    return map_statements(map_exprs(body, on_expr), on_stmt)
+
+
+def rename_indices(kernel: Kernel, taken: frozenset[str]) -> Kernel:
+    """The kernel with other names for loop variables and bound indices that are `taken`."""
+    used = {*map(bound_name, walk(kernel.body))}
+    names: dict[str, str] = {}
+    for name in sorted(used & taken):
+        names[name] = unused_name(name, used | taken)
+        used.add(names[name])
+    return replace(kernel, body=renamed(kernel.body, names))
