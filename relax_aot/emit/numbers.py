@@ -66,11 +66,92 @@ def map_numbers(kernel: Kernel, rule: Rule) -> Kernel:
     return _Mapped(rule).kernel(kernel)
 
 
-class _Mapped:
+class _Values:
+    """Expressions and sizes."""
+
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self._buffers: dict[str, Buffer] = {}
 
+    def _load(self, load: Load) -> Load:
+        buffer, index = self._buffers[load.buffer.name], load.index
+        if len(buffer.shape) != len(index):
+            index = (row_major(index, load.buffer.shape),)
+        return Load(buffer, tuple(self._dim(dim, "offset") for dim in index))
+
+    def _expr(self, expr: Expr, role: str) -> Expr:
+        match expr:
+            case Lit():
+                return self._literal(expr, role)
+            case Load():
+                return self._load(expr)
+            case Index(dim):
+                return Index(self._dim(dim, role))
+            case Local():
+                return expr
+            case Unary(op, value):
+                return Unary(op, self._expr(value, role))
+            case Cast():
+                return replace(expr, value=self._expr(expr.value, role))
+            case Binary("-", left, Lit(value, dtype)) if dtype.is_int and dtype.is_signed:
+                # As the sum that it is where the number is negative.
+                number, made = Lit(-value, dtype), self._expr(left, "offset")
+                added = self._literal(number, "offset")
+                return replace(expr, left=made) if added == number else Binary("+", made, added)
+            case Binary(op, left, right):
+                by = _FLOAT_ROLES if expr.left.dtype.is_float else _ROLES
+                inner = by.get(op, "limit" if expr.dtype is DType.BOOL else "offset")
+                return Binary(op, self._expr(left, inner), self._expr(right, inner))
+            case Apply(function, args):
+                inner = {"max": "low", "min": "high"}.get(function, role)
+                return Apply(function, tuple(self._expr(arg, inner) for arg in args))
+            case Select(condition, then, otherwise):
+                made = self._expr(condition, "limit")
+                return Select(made, self._expr(then, role), self._expr(otherwise, role))
+
+    def _literal(self, lit: Lit, role: str) -> Expr:
+        """Numbers that a parameter can be: those of float and of integers up to int32_t."""
+        number = lit.dtype is DType.F32 and not math.isnan(lit.value)
+        if not number and (not lit.dtype.is_int or not lit.dtype.is_signed or lit.dtype.bytes > 4):
+            return lit
+        value = float(lit.value) if lit.dtype is DType.F32 else int(lit.value)
+        made = self._rule(Number(value, lit.dtype), role)
+        if made is None:
+            return lit
+        name, ratio = made
+        local = Local(name, lit.dtype)
+        return local if ratio == 1 else Binary("*", local, Lit(ratio, lit.dtype))
+
+    def _dim(self, dim: Dim, role: str) -> Dim:
+        total = Dim.of(0)
+        for coefficient, factors in (term for term in dim.terms if term[1]):
+            product = self._number(coefficient, "stride")
+            for atom, power in factors:
+                base = self._atom(atom)
+                for _ in range(power):
+                    product = product * base
+            total = total + product
+        constant = sum(c for c, factors in dim.terms if not factors)
+        return total + self._number(constant, role)
+
+    def _number(self, value: int, role: str) -> Dim:
+        made = self._rule(Number(value, DType.I32), role)
+        return Dim.of(made[0]) * made[1] if made else Dim.of(value)
+
+    def _atom(self, atom: Atom) -> Dim:
+        match atom:
+            case str():
+                return atom_dim(atom)
+            case FloorDiv(left, right):
+                return self._dim(left, "offset") // self._dim(right, "divisor")
+            case Mod(left, right):
+                return self._dim(left, "offset") % self._dim(right, "divisor")
+            case Min() | Max():
+                args = [self._dim(arg, "limit") for arg in sorted(atom.args, key=_without_numbers)]
+                return dim_min(*args) if isinstance(atom, Min) else dim_max(*args)
+
+
+class _Mapped(_Values):
     def kernel(self, kernel: Kernel) -> Kernel:
         fixed = not free_symbols(kernel)
         inputs, outputs, scratch = (
@@ -149,89 +230,6 @@ class _Mapped:
             return (Dim.of(made[0]),) if made else stmt.sizes
         pairs = zip(stmt.sizes, stmt.kernel.sizes, strict=True)
         return tuple(self._dim(size, role) for size, role in pairs)
-
-    def _load(self, load: Load) -> Load:
-        buffer, index = self._buffers[load.buffer.name], load.index
-        if len(buffer.shape) != len(index):
-            index = (row_major(index, load.buffer.shape),)
-        return Load(buffer, tuple(self._dim(dim, "offset") for dim in index))
-
-    def _expr(self, expr: Expr, role: str) -> Expr:
-        match expr:
-            case Lit():
-                return self._literal(expr, role)
-            case Load():
-                return self._load(expr)
-            case Index(dim):
-                return Index(self._dim(dim, role))
-            case Local():
-                return expr
-            case Unary(op, value):
-                return Unary(op, self._expr(value, role))
-            case Cast():
-                return replace(expr, value=self._expr(expr.value, role))
-            case Binary("-", left, Lit(value, dtype)) if dtype.is_int and dtype.is_signed:
-                # As the sum that it is where the number is negative.
-                made, added = (
-                    self._expr(left, "offset"),
-                    self._literal(Lit(-value, dtype), "offset"),
-                )
-                return (
-                    replace(expr, left=made)
-                    if added == Lit(-value, dtype)
-                    else Binary("+", made, added)
-                )
-            case Binary(op, left, right):
-                by = _FLOAT_ROLES if expr.left.dtype.is_float else _ROLES
-                inner = by.get(op, "limit" if expr.dtype is DType.BOOL else "offset")
-                return Binary(op, self._expr(left, inner), self._expr(right, inner))
-            case Apply(function, args):
-                inner = {"max": "low", "min": "high"}.get(function, role)
-                return Apply(function, tuple(self._expr(arg, inner) for arg in args))
-            case Select(condition, then, otherwise):
-                made = self._expr(condition, "limit")
-                return Select(made, self._expr(then, role), self._expr(otherwise, role))
-
-    def _literal(self, lit: Lit, role: str) -> Expr:
-        """Numbers that a parameter can be: those of float and of integers up to int32_t."""
-        number = lit.dtype is DType.F32 and not math.isnan(lit.value)
-        if not number and (not lit.dtype.is_int or not lit.dtype.is_signed or lit.dtype.bytes > 4):
-            return lit
-        value = float(lit.value) if lit.dtype is DType.F32 else int(lit.value)
-        made = self._rule(Number(value, lit.dtype), role)
-        if made is None:
-            return lit
-        name, ratio = made
-        local = Local(name, lit.dtype)
-        return local if ratio == 1 else Binary("*", local, Lit(ratio, lit.dtype))
-
-    def _dim(self, dim: Dim, role: str) -> Dim:
-        total = Dim.of(0)
-        for coefficient, factors in (term for term in dim.terms if term[1]):
-            product = self._number(coefficient, "stride")
-            for atom, power in factors:
-                base = self._atom(atom)
-                for _ in range(power):
-                    product = product * base
-            total = total + product
-        constant = sum(c for c, factors in dim.terms if not factors)
-        return total + self._number(constant, role)
-
-    def _number(self, value: int, role: str) -> Dim:
-        made = self._rule(Number(value, DType.I32), role)
-        return Dim.of(made[0]) * made[1] if made else Dim.of(value)
-
-    def _atom(self, atom: Atom) -> Dim:
-        match atom:
-            case str():
-                return atom_dim(atom)
-            case FloorDiv(left, right):
-                return self._dim(left, "offset") // self._dim(right, "divisor")
-            case Mod(left, right):
-                return self._dim(left, "offset") % self._dim(right, "divisor")
-            case Min() | Max():
-                args = [self._dim(arg, "limit") for arg in sorted(atom.args, key=_without_numbers)]
-                return dim_min(*args) if isinstance(atom, Min) else dim_max(*args)
 
 
 def _without_numbers(dim: Dim) -> str:

@@ -177,31 +177,26 @@ class _FunctionCheck:
         made_of = [self._executed[part][0] for part in sorted(parts)]
         if found.checks != frozenset[object]().union(*(part.checks for part in made_of)):
             raise FusionError(kernel.name, "a data-dependent index is checked differently")
-        self._check_unneeded(kernel, call, found, results, made_of)
+        outs = (results[out.name] for out in call.outs[: len(kernel.outputs)])
+        needed = reachable(self._arrays.term_of(array) for array in outs)
+        _check_unneeded(kernel, self._world, needed, found, made_of)
         if not found.single <= frozenset[object]().union(*(part.single for part in made_of)):
             raise FusionError(kernel.name, "an index on an axis of one position is not 0")
 
-    def _check_unneeded(
-        self,
-        kernel: Kernel,
-        call: Call,
-        found: Executed,
-        results: Mapping[str, Array],
-        parts: Sequence[Executed],
-    ) -> None:
-        """Loads that no result needs are compared with nothing: they have to lie in their
-        buffers, or to be made by a part, too."""
-        outs = (results[out.name] for out in call.outs[: len(kernel.outputs)])
-        needed = reachable(self._arrays.term_of(array) for array in outs)
-        world = self._world
-        made = {(name, _written(index, world)) for part in parts for name, index in part.loads}
-        for (name, index), (value, shape) in found.loads.items():
-            if value in needed or (name, _written(index, world)) in made:
-                continue
-            for dim, size in zip(index, shape, strict=True):
-                if not (world.known_le(ZERO, dim) and world.known_le(dim + ONE, size)):
-                    reason = f"an unused load of {name} is not proven to be in bounds"
-                    raise FusionError(kernel.name, reason)
+
+def _check_unneeded(
+    kernel: Kernel, world: World, needed: set[Term], found: Executed, parts: Sequence[Executed]
+) -> None:
+    """Loads that no result needs are compared with nothing: they have to lie in their
+    buffers, or to be made by a part, too."""
+    made = {(name, _written(index, world)) for part in parts for name, index in part.loads}
+    for (name, index), (value, shape) in found.loads.items():
+        if value in needed or (name, _written(index, world)) in made:
+            continue
+        for dim, size in zip(index, shape, strict=True):
+            if not (world.known_le(ZERO, dim) and world.known_le(dim + ONE, size)):
+                reason = f"an unused load of {name} is not proven to be in bounds"
+                raise FusionError(kernel.name, reason)
 
 
 def _written(index: Iterable[Dim], world: World) -> tuple[object, ...]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from relax_aot.errors import RelaxAotError
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.requirements import present
-from relax_aot.inference.sizes import Shared
+from relax_aot.inference.sizes import MADE_FOR, Shared
 from relax_aot.ir.check import RULE_ERRORS
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Attr, Call, Function, Module, Var, attr_value
+from relax_aot.ir.graph import Attr, Call, Function, Module, Var, assumption_conditions, attr_value
+from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import (
     Annotation,
     CoarseType,
@@ -68,6 +69,13 @@ class DraftTypes:
         shared = Shared(symbols=list(module.symbols), constants=present(module))
         shared.set_bounds()
         self.builder = FunctionBuilder("main", shared)
+
+    def _with_assumptions(self, *functions: Function, kernels: tuple[Kernel, ...]) -> Module:
+        """The module with a check of what was assumed of bounds that may be raised."""
+        module, assumptions = self.module, self.builder.shared.assumptions
+        added = assumption_conditions(assumptions, module.symbols, MADE_FOR)
+        conditions = tuple(dict.fromkeys((*module.conditions, *added)))
+        return replace(module, functions=functions, kernels=kernels, conditions=conditions)
 
     def _constants(self) -> dict[str, Value]:
         return {constant.name: constant.var for constant in self.module.constants}

@@ -8,7 +8,7 @@ import numpy as np
 
 from relax_aot.inference import float_sizes
 from relax_aot.inference.sizes import Sizes
-from relax_aot.ir.dims import Bounds, Dim, Proof, interval
+from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import (
     Condition,
     Constant,
@@ -148,7 +148,7 @@ class Values(Sizes):
         except IndexError:
             return
         if result is not None:
-            result = self._accepted(result)
+            result = self.accepted(result)
             if _fits(result, out.type.dtype, self.bounds):
                 self.know(out, result.reshape([d.constant for d in out.type.shape]))
 
@@ -171,20 +171,11 @@ class Values(Sizes):
             return
         if result is None:
             return
-        result = self._accepted(result).reshape([size.constant for size in out.type.shape])
+        result = self.accepted(result).reshape([size.constant for size in out.type.shape])
         if dtype.is_float:
             self.shared.measured[out.name] = result
         elif dtype in (DType.I32, DType.I64) and _fits(result, dtype, self.bounds):
             self.know(out, result)
-
-    def _accepted(self, result: Array) -> Array:
-        """The elements of a result, once their assumptions are kept."""
-        values = np.array(result, object)
-        for at, value in enumerate(values.flat):
-            if isinstance(value, Proof):
-                self.accept(value)
-                values.flat[at] = value.value
-        return values
 
 
 def _fits(value: Array, dtype: DType, bounds: Bounds) -> bool:

@@ -26,9 +26,8 @@ from relax_aot.inference.draft_types import (
     tuple_of,
 )
 from relax_aot.inference.returned_inputs import copy_returned_inputs
-from relax_aot.inference.sizes import MADE_FOR
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Attr, Call, Function, Module, Var, assumption_conditions, attrs_of
+from relax_aot.ir.graph import Attr, Call, Function, Module, Var, attrs_of
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.names import rename_indices, unused_name
 from relax_aot.ir.rewrite import map_kernel_dims
@@ -191,8 +190,7 @@ class _Kernels(_Matching):
     """Kernels whose symbols are local to them."""
 
     def _branch_name(self, requested: str) -> str:
-        name = unused_name(requested, self.branch_names)
-        self.branch_names.add(name)
+        self.branch_names.add(name := unused_name(requested, self.branch_names))
         return name
 
     def _for_sizes(self, kernel: Kernel, moved: Mapping[str, Dim]) -> Kernel:
@@ -267,12 +265,7 @@ class _Refine(_Kernels):
         kernels = tuple(self.kernels[name] for name in self.kernels if name in self.used_kernels)
         order = {function.name: place for place, function in enumerate(self.module.functions)}
         branches = sorted(self.branches, key=lambda f: order.get(f.name, len(order)))
-        assumptions = self.builder.shared.assumptions
-        added = assumption_conditions(assumptions, self.module.symbols, MADE_FOR)
-        conditions = tuple(dict.fromkeys((*self.module.conditions, *added)))
-        return replace(
-            self.module, functions=(made, *branches), kernels=kernels, conditions=conditions
-        )
+        return self._with_assumptions(made, *branches, kernels=kernels)
 
     def _calls(self, function: Function, scope: Scope) -> None:
         for call in function.body:

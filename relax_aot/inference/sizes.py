@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dim_expr import Value
 from relax_aot.ir.dims import (
@@ -151,6 +153,15 @@ class Sizes:
         kept = shared.assumptions_in_part if shared.narrowed else shared.assumptions
         kept += proof.assumptions
         return bool(proof)
+
+    def accepted(self, result: Array) -> Array:
+        """The elements of a result of shape arithmetic, once their assumptions are kept."""
+        values = np.array(result, object)
+        for at, value in enumerate(values.flat):
+            if isinstance(value, Proof):
+                self.accept(value)
+                values.flat[at] = value.value
+        return values
 
     def same_sizes(self, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
         return len(a) == len(b) and all(self.proves(x, "==", y) for x, y in zip(a, b, strict=True))
