@@ -249,11 +249,7 @@ class _Refine(_Kernels):
         main = self.module.main
         scope = Scope(
             self._constants() | {p.name: p for p in main.params},
-            {
-                symbol.name: Dim.of(symbol.name)
-                for symbol in self.module.symbols
-                if not symbol.inner
-            },
+            {s.name: Dim.of(s.name) for s in self.module.symbols if not s.inner},
             stack=(main.name,),
         )
         self.defined |= {param.name for param in main.params}
