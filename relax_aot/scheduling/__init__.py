@@ -16,11 +16,10 @@ from relax_aot.ir.loops import Kernel
 from relax_aot.ir.unused import without_unused, without_unused_module
 from relax_aot.scheduling.apply import apply, apply_module, schedule_floats, schedule_integers
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
-from relax_aot.scheduling.passes import rounding
+from relax_aot.scheduling.passes import rounding, row_blocks
 from relax_aot.scheduling.passes.fma import fuse_multiply_add
 from relax_aot.scheduling.passes.fold_comparisons import fold_comparisons
 from relax_aot.scheduling.passes.register_blocks import block_kernel, work_of
-from relax_aot.scheduling.passes.row_blocks import block_kernel_rows, block_rows
 from relax_aot.scheduling.passes.unify_kernels import unify_kernels
 from relax_aot.scheduling.targets import Context, Target
 
@@ -46,7 +45,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
     if target.strategies:
         module = apply_module(rounding.run(module, target), context, schedule_integers, {})
     if target.rows:
-        module = block_rows(module, target.rows)
+        module = row_blocks.run(module, target)
         shares = _shares(module) if target.compact else {}
         module = apply_module(module, context, schedule_floats, shares)
     return module
@@ -70,7 +69,7 @@ def schedule_kernel(
 ) -> Kernel:
     """One kernel by itself; `finite`: the inputs that hold neither infinity nor NaN."""
     if target.rows:
-        kernel = block_kernel_rows(kernel, bounds, target.rows)
+        kernel = row_blocks.block_rows(kernel, bounds, target.rows)
         context = Context(target, finite=finite)
         kernel = apply(kernel, bounds, context, schedule_floats).kernel
     return without_unused(block_kernel(kernel, target, bounds))

@@ -9,22 +9,22 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Call, Module, Var
+from relax_aot.ir.graph import Call, Module
 from relax_aot.ir.loops import (
-    Assign,
     Bind,
     Buffer,
     Declare,
     Expr,
     For,
     If,
+    Index,
     Kernel,
-    Let,
     Load,
     Local,
     Stmt,
@@ -33,10 +33,11 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
-from relax_aot.ir.types import TensorType
-from relax_aot.scheduling.nest import coefficient, names_in, nest_of, ranges, without_lets
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.contraction import contraction_of
+from relax_aot.scheduling.nest import bounds_known, coefficient, names_in, ranges, without_lets
 from relax_aot.scheduling.targets import Target
-from relax_aot.scheduling.writer import Names
+from relax_aot.scheduling.writer import Names, Writer
 
 EXAMPLES = (
     Example(
@@ -87,222 +88,139 @@ EXAMPLES = (
 
 
 def run(module: Module, target: Target) -> Module:
-    return block_rows(module, target.rows)
+    """Row blocks where they help; the scratch of calls grows with them."""
+    if not target.rows:
+        return module
+    kernels = {k.name: block_rows(k, module.bounds, target.rows) for k in module.kernels}
 
+    def grown(call: Call) -> Call:
+        if call.op != "call_kernel":
+            return call
+        scratch = kernels[call.ref("kernel")].scratch
+        kept = len(call.outs) - len(scratch)
+        pairs = zip(call.outs[kept:], scratch, strict=True)
+        outs = (replace(out, type=buffer.type) for out, buffer in pairs)
+        return replace(call, outs=(*call.outs[:kept], *outs))
 
-def block_rows(module: Module, rows: int) -> Module:
-    """Blocks of `rows` rows where they help; the scratch of calls grows with them."""
-    kernels = {k.name: block_kernel_rows(k, module.bounds, rows) for k in module.kernels}
-    functions = tuple(
-        replace(f, body=tuple(_call(call, kernels) for call in f.body)) for f in module.functions
-    )
+    functions = tuple(replace(f, body=tuple(map(grown, f.body))) for f in module.functions)
     return replace(module, functions=functions, kernels=tuple(kernels.values()))
 
 
-def _call(call: Call, kernels: dict[str, Kernel]) -> Call:
-    if call.op != "call_kernel":
-        return call
-    scratch = kernels[call.ref("kernel")].scratch
-    kept = len(call.outs) - len(scratch)
-    grown = (
-        Var(out.name, TensorType(out.type.dtype, buffer.shape))
-        for out, buffer in zip(call.outs[kept:], scratch, strict=True)
-    )
-    return replace(call, outs=(*call.outs[:kept], *grown))
-
-
-def block_kernel_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
+def block_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
     """The kernel in row blocks; unchanged where it has no contractions in a loop over rows."""
     loops: list[For] = []
-    body = without_lets(kernel.body)
-    while len(body) == 1 and isinstance(body[0], For):
+    body, inside = without_lets(kernel.body), bounds
+    while len(body) == 1 and isinstance(body[0], For) and bounds_known(body[0], inside):
         loops.append(body[0])
-        body = body[0].body
-    if not loops or not kernel.scratch or not _known(loops, bounds):
+        inside, body = ranges((body[0],), inside), body[0].body
+    steps: list[tuple[Stmt, ...]] = []
+    multiplies = False
+    for contraction, group in groupby(body, lambda stmt: _multiplies(stmt, inside)):
+        together = tuple(group)
+        steps += [(stmt,) for stmt in together] if contraction else [together]
+        multiplies |= contraction
+    if not loops or not kernel.scratch or not multiplies:
         return kernel
-    steps = _steps(body, ranges(tuple(loops), bounds))
-    row = loops[-1].variable
-    if not any(step.contraction for step in steps) or not _independent(kernel, body, steps, row):
+    if not _independent(kernel, steps, [loop.variable for loop in loops]):
         return kernel
-    names, scratch = Names(names_in(kernel)), {b.name: b for b in kernel.scratch}
-    block = _RowBlock(loops[-1], rows, names, scratch, _height(loops[-1], rows, bounds))
-    inner = block.loop(steps)
-    for loop in reversed(loops[:-1]):
-        inner = For(loop.variable, loop.start, loop.stop, (inner,))
-    grown = tuple(block.grown(buffer) for buffer in kernel.scratch)
-    return replace(kernel, scratch=grown, body=(inner,))
-
-
-def _height(row: For, rows: int, bounds: Bounds) -> Dim:
-    """The rows of the largest block."""
-    extent = row.stop - row.start
-    if not extent.symbols <= set(bounds):
-        return Dim.of(rows)  # it differs between iterations of an outer loop
-    return simplify(dim_max(dim_min(extent, rows), 1), bounds)
-
-
-def _known(loops: list[For], bounds: Bounds) -> bool:
-    inner = set(bounds)
-    for loop in loops:
-        if not (loop.start.symbols | loop.stop.symbols) <= inner:
-            return False
-        inner.add(loop.variable)
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Statements that stay together; or one contraction."""
-
-    body: tuple[Stmt, ...]
-    contraction: bool
-
-
-def _steps(body: tuple[Stmt, ...], bounds: Bounds) -> list[_Step]:
-    steps: list[_Step] = []
-    for stmt in body:
-        if _multiplies(stmt, bounds):
-            steps.append(_Step((stmt,), True))
-        elif steps and not steps[-1].contraction:
-            steps[-1] = _Step((*steps[-1].body, stmt), False)
-        else:
-            steps.append(_Step((stmt,), False))
-    return steps
+    row = loops.pop()
+    extent, height = row.stop - row.start, Dim.of(rows)
+    if extent.symbols <= set(bounds):  # else it differs between iterations of an outer loop
+        height = simplify(dim_max(dim_min(extent, rows), 1), bounds)
+    scratch = tuple(replace(buffer, shape=(height, *buffer.shape)) for buffer in kernel.scratch)
+    w = Writer(Names(names_in(kernel)), bounds)
+    with w.block() as blocked, w.nest(loops):
+        _emit(w, row, rows, steps, {buffer.name: buffer for buffer in scratch})
+    return replace(kernel, scratch=scratch, body=tuple(blocked))
 
 
 def _multiplies(stmt: Stmt, bounds: Bounds) -> bool:
-    nest = nest_of(stmt, bounds)
-    return nest is not None and any(
-        isinstance(inner, Assign) and _is_product(inner.value) for inner in walk(nest.leaf)
-    )
+    found = contraction_of(stmt, bounds)
+    return found is not None and found.sum.dtype is DType.F32
 
 
-def _is_product(value: Expr) -> bool:
-    return getattr(value, "function", "") == "fma"
-
-
-def _independent(kernel: Kernel, body: tuple[Stmt, ...], steps: list[_Step], row: str) -> bool:
-    """Whether rows are independent: each writes results of its own, reads no result and only the
-    scratch that it wrote, and no scalar lives across steps."""
-    if any(isinstance(stmt, Bind | If) for stmt in walk(body)):
-        return False
+def _independent(kernel: Kernel, steps: Sequence[tuple[Stmt, ...]], loops: Sequence[str]) -> bool:
+    """Whether each row writes results of its own, reads no result and only the scratch that it
+    wrote, and no scalar lives across steps. Rows that access the same elements of scratch, none
+    before the first store, read what they wrote: the first row has nothing else to read.
+    `loops`: the variables, the row's last."""
     outputs = {buffer.name for buffer in kernel.outputs}
-    scratch = {buffer.name: buffer for buffer in kernel.scratch}
-    results = [s for s in walk(body) if isinstance(s, Store) and s.buffer.name in outputs]
-    for store in results:
-        if not any(coefficient(d, row) not in (None, 0) and _plain(d) for d in store.index):
+    scratch = frozenset(buffer.name for buffer in kernel.scratch)
+    unwritten = set(scratch)
+    row = loops[-1]
+    for step in steps:
+        if not _scratch_symbols(step, scratch).isdisjoint(loops):
             return False
-    if any(load.buffer.name in outputs for load in _loads(body)):
-        return False
-    filled: set[str] = set()
-    for stmt in body:
-        if not _reads_its_own((stmt,), frozenset(scratch) - filled, frozenset()):
-            return False
-        filled |= {name for name in scratch if _covers(stmt, scratch[name], {})}
-    return all(_scalars_stay(step.body) for step in steps)
-
-
-def _scalars_stay(body: tuple[Stmt, ...]) -> bool:
-    made = {s.local.name for s in walk(body) if isinstance(s, Declare)}
-    used = {e.name for s in walk(body) for e in expressions(s) if isinstance(e, Local)}
-    return used <= made
-
-
-Stored = frozenset[tuple[str, tuple[Dim, ...]]]
-
-
-def _reads_its_own(body: tuple[Stmt, ...], unfilled: frozenset[str], stored: Stored) -> bool:
-    """Elements of `unfilled` buffers are read only after they were stored in the same iteration."""
-    for stmt in body:
-        loads = [expr for expr in expressions(stmt) if isinstance(expr, Load)]
-        if any(e.buffer.name in unfilled and (e.buffer.name, e.index) not in stored for e in loads):
-            return False
-        match stmt:
-            case Store():
-                stored |= {(stmt.buffer.name, stmt.index)}
-            case For():
-                kept = frozenset(
-                    (name, index)
-                    for name, index in stored
-                    if all(stmt.variable not in dim.symbols for dim in index)
-                )
-                if not _reads_its_own(stmt.body, unfilled, kept):
+        made = {stmt.local for stmt in walk(step) if isinstance(stmt, Declare)}
+        for stmt in walk(step):
+            if isinstance(stmt, Bind | If):
+                return False
+            for expr in expressions(stmt):
+                if isinstance(expr, Local) and expr not in made:
                     return False
-            case _:
-                pass
+                if isinstance(expr, Load) and expr.buffer.name in outputs | unwritten:
+                    return False
+            if isinstance(stmt, Store):
+                unwritten.discard(stmt.buffer.name)
+                own = (dim.symbols == {row} and coefficient(dim, row) for dim in stmt.index)
+                if stmt.buffer.name in outputs and not any(own):
+                    return False
     return True
 
 
-def _plain(dim: Dim) -> bool:
-    return len(dim.symbols) == 1
+def _scratch_symbols(step: tuple[Stmt, ...], scratch: frozenset[str]) -> frozenset[str]:
+    """The names that decide which elements of scratch a step accesses. Of a condition, any index
+    may decide whether there is a load."""
+    dims: list[Dim] = []
+    conditions: list[Dim] = []
+    loads = False
+    for stmt in walk(step):
+        accesses = [
+            part
+            for inner in walk((stmt,))
+            for part in (inner, *expressions(inner))
+            if isinstance(part, Load | Store) and part.buffer.name in scratch
+        ]
+        loads |= any(isinstance(access, Load) for access in accesses)
+        dims += (dim for access in accesses for dim in access.index)
+        if accesses and isinstance(stmt, For):
+            dims += (stmt.start, stmt.stop)
+        conditions += (expr.dim for expr in expressions(stmt) if isinstance(expr, Index))
+    return frozenset[str]().union(*(dim.symbols for dim in dims + conditions * loads))
 
 
-def _loads(body: tuple[Stmt, ...]) -> Iterator[Load]:
-    for stmt in walk(body):
-        for expr in expressions(stmt):
-            if isinstance(expr, Load):
-                yield expr
-
-
-def _covers(stmt: Stmt, buffer: Buffer, whole: dict[str, Dim]) -> bool:
-    """A chain of loops in the statement writes every element."""
-    match stmt:
-        case For():
-            inner = {**whole, stmt.variable: stmt.stop} if stmt.start == 0 else whole
-            return any(_covers(part, buffer, inner) for part in stmt.body)
-        case Store() if stmt.buffer == buffer:
-            used: set[str] = set()
-            for dim, size in zip(stmt.index, buffer.shape, strict=True):
-                name = str(dim)
-                if dim == 0 and size == 1:
-                    continue
-                if whole.get(name) != size or name in used:
-                    return False
-                used.add(name)
-            return True
-        case _:
-            return False
-
-
-@dataclass
-class _RowBlock:
-    """Writes the loop over row blocks."""
-
-    row: For
-    rows: int
-    names: Names
-    scratch: dict[str, Buffer]
-    height: Dim
-    """Rows of the largest block."""
-
-    def grown(self, buffer: Buffer) -> Buffer:
-        return Buffer(buffer.name, buffer.dtype, (self.height, *buffer.shape))
-
-    def loop(self, steps: list[_Step]) -> For:
-        strip = self.names.fresh(f"{self.row.variable}_strip")
-        first = self.row.start + Dim.of(strip) * self.rows
-        height = self.names.fresh("height")
+def _emit(
+    w: Writer,
+    row: For,
+    rows: int,
+    steps: Sequence[tuple[Stmt, ...]],
+    scratch: Mapping[str, Buffer],
+) -> None:
+    """The loop over row blocks, in which each step is a loop over the rows of one."""
+    with w.range(f"{row.variable}_strip", ceildiv(row.stop - row.start, rows)) as strip:
+        first = row.start + strip * rows
         # A block has a row; the maximum shows it to analyses that do not see it from the loop.
-        left = dim_max(dim_min(self.row.stop - first, self.rows), 1)
-        body: list[Stmt] = [Let(height, left)]
+        left = dim_max(dim_min(row.stop - first, rows), 1)
+        height = w.let("height", left, left, left)
         for step in steps:
-            r = self.names.fresh("r")
-            placed = self._placed(step.body, Dim.of(r), first + Dim.of(r))
-            body.append(For(r, Dim.of(0), Dim.of(height), placed))
-        count = ceildiv(self.row.stop - self.row.start, self.rows)
-        return For(strip, Dim.of(0), count, tuple(body))
+            with w.range("r", height) as r:
+                w.add(*_placed(step, {row.variable: first + r}, r, scratch))
 
-    def _placed(self, body: tuple[Stmt, ...], r: Dim, place: Dim) -> tuple[Stmt, ...]:
-        def on_expr(expr: Expr) -> Expr:
-            if isinstance(expr, Load) and expr.buffer.name in self.scratch:
-                return Load(self.grown(expr.buffer), (r, *expr.index))
-            return expr
 
-        def on_stmt(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, Store) and stmt.buffer.name in self.scratch:
-                return Store(self.grown(stmt.buffer), (r, *stmt.index), stmt.value)
-            return stmt
+def _placed(
+    step: tuple[Stmt, ...], at: Mapping[str, Dim], r: Dim, scratch: Mapping[str, Buffer]
+) -> tuple[Stmt, ...]:
+    """A step in row `r` of a block; `at`: the row's variable."""
 
-        values = {self.row.variable: place}
-        body = map_index_dims(body, lambda dim: dim.substitute(values))
-        return map_statements(map_exprs(body, on_expr), on_stmt)
+    def on_expr(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer.name in scratch:
+            return Load(scratch[expr.buffer.name], (r, *expr.index))
+        return expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Store) and stmt.buffer.name in scratch:
+            return Store(scratch[stmt.buffer.name], (r, *stmt.index), stmt.value)
+        return stmt
+
+    step = map_index_dims(step, lambda dim: dim.substitute(at))
+    return map_statements(map_exprs(step, on_expr), on_stmt)
