@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -13,164 +13,154 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Array, Call, Constant, Module, Var
 from relax_aot.ir.loops import For, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.types import DType, TensorType, shape_of
-from relax_aot.scheduling.contraction import all_known, collapsed, contraction_of, weighted
+from relax_aot.scheduling.contraction import (
+    Contraction,
+    all_known,
+    collapsed,
+    contraction_of,
+    weighted,
+)
+from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.strategies.f32_calls import calls
-from relax_aot.scheduling.strategies.f32_tiles import REDUCTIONS
-from relax_aot.scheduling.targets import Context, Emit
+from relax_aot.scheduling.targets import Context, Emit, FloatStrategy, Target
 from relax_aot.scheduling.writer import Names, Writer
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """A kernel, and the constants that it needs packed."""
-
-    kernel: Kernel
-    packed: tuple[Packed, ...] = ()
-
-
-Match = Callable[[For, Writer, Context], Emit | None]
-
-
 def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
-    """An integer contraction with known weights, by the strategies of the target."""
+    """An integer contraction with known weights, by the strategies of the target. Weights depend
+    on no loop around the contraction: other loops stay whole."""
     found = contraction_of(stmt, w.bounds)
     roles = weighted(found, context.constants) if found is not None else None
-    if roles is None:
-        return None
-    emits = (strategy(roles, w, context) for strategy in context.target.strategies)
-    return next((emit for emit in emits if emit is not None), None)
+    if roles is not None:
+        for strategy in context.target.strategies:
+            if emit := strategy(roles, w, context):
+                return emit
+    return partial(w.add, stmt)
 
 
 def schedule_floats(stmt: For, w: Writer, context: Context) -> Emit | None:
-    """A float contraction, by one function for small programs or by a strategy of the target."""
+    """A float contraction, by one function for small programs or by a strategy of the target.
+    The micro-kernel sums over at most three loops."""
     found = contraction_of(stmt, w.bounds)
-    if found is None or found.sum.dtype is not DType.F32 or len(found.reductions) > REDUCTIONS:
+    if found is None or found.sum.dtype is not DType.F32 or len(found.reductions) > 3:
         return None
-    if context.target.compact and (emit := calls(found, w, context)) is not None:
-        return emit
-    if not all_known(found, w.bounds):
-        return None
-    found = collapsed(found)
-    emits = (strategy(found, w, context) for strategy in context.target.floats)
-    return next((emit for emit in emits if emit is not None), None)
+    emit = _best((calls,), found, w, context) if context.target.compact else None
+    if emit is None and all_known(found, w.bounds):
+        emit = _best(context.target.floats, collapsed(found), w, context)
+    return emit
 
 
-def apply(kernel: Kernel, bounds: Bounds, context: Context, match: Match) -> Scheduled:
-    """The same results to the bit. Packed constants come behind the other inputs, and what is
-    not read any more is no input."""
-    w = Writer(Names(names_in(kernel)), bounds)
-    with w.block() as body:
-        matched = _block(kernel.body, w, context, match)
-    if not matched:
-        return Scheduled(kernel)
-    gone = _names_read(kernel.body) - _names_read(body)
-    inputs = (*kernel.inputs, *(packed.buffer for packed in w.packed))
-    pairs = tuple(pair for pair in kernel.in_place if pair[0] not in gone)
-    if sum(not isinstance(stmt, Let) for stmt in kernel.body) == 1:
-        pairs += tuple(pair for pair in w.in_place if pair not in pairs)
-    result = replace(
-        kernel,
-        inputs=tuple(buffer for buffer in inputs if buffer.name not in gone),
-        scratch=(*kernel.scratch, *w.scratch),
-        body=tuple(body),
-        in_place=pairs,
-    )
-    return Scheduled(result, tuple(w.packed))
+def _best(
+    strategies: Sequence[FloatStrategy], found: Contraction, w: Writer, context: Context
+) -> Emit | None:
+    """By the first strategy that matches, with either factor as its left operand."""
+    for strategy in strategies:
+        matches = [strategy(way, w, context) for way in (found, found.swapped)]
+        ranked = [match for match in matches if match is not None]
+        if ranked:
+            return max(ranked, key=lambda match: match[0])[1]
+    return None
 
 
-def _block(body: tuple[Stmt, ...], w: Writer, context: Context, match: Match) -> bool:
-    matched = False
+def rewrite_nests(
+    body: Iterable[Stmt],
+    w: Writer,
+    match: Callable[[For, tuple[For, ...]], Emit | None],
+    around: tuple[For, ...] = (),
+) -> None:
+    """Adds the statements, with the outermost loops that match as they are emitted. `match` is
+    given a loop and the loops around it."""
     for stmt in body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(w.bounds):
             w.bounds = w.bounds.with_value(stmt.name, stmt.value, stmt.value)
         if not isinstance(stmt, For) or not bounds_known(stmt, w.bounds):
             w.add(stmt)
-            continue
-        emit = match(stmt, w, context)
-        if emit is not None:
+        elif emit := match(stmt, around):
             emit()
-            matched = True
-        elif match is schedule_integers:
-            w.add(stmt)
         else:
             with w.loop(stmt.variable, stmt.start, stmt.stop):
-                matched |= _block(stmt.body, w, context, match)
-    return matched
+                rewrite_nests(stmt.body, w, match, (*around, stmt))
 
 
-def _names_read(body: Iterable[Stmt]) -> set[str]:
-    found = set()
+Match = Callable[[For, Writer, Context], Emit | None]
+
+
+def apply(
+    kernel: Kernel, bounds: Bounds, context: Context, match: Match
+) -> tuple[Kernel, tuple[Packed, ...]]:
+    """The same results to the bit, and the constants to pack. These come behind the other
+    inputs; what is no longer read is no input."""
+    w = Writer(Names(names_in(kernel)), bounds)
+    with w.block() as body:
+        rewrite_nests(kernel.body, w, lambda stmt, _: match(stmt, w, context))
+    gone = {*_names_read(kernel.body)} - {*_names_read(body)}
+    inputs = (*kernel.inputs, *(packed.buffer for packed in w.packed))
+    pairs = [pair for pair in kernel.in_place if pair[0] not in gone]
+    if sum(not isinstance(stmt, Let) for stmt in kernel.body) == 1:
+        pairs += w.in_place
+    result = replace(
+        kernel,
+        inputs=tuple(buffer for buffer in inputs if buffer.name not in gone),
+        scratch=(*kernel.scratch, *w.scratch),
+        body=tuple(body),
+        in_place=tuple(dict.fromkeys(pairs)),
+    )
+    return result, tuple(w.packed)
+
+
+def _names_read(body: Iterable[Stmt]) -> Iterator[str]:
     for stmt in walk(body):
         written = stmt.written if isinstance(stmt, Micro) else ()
         for expr in expressions(stmt):
             if isinstance(expr, Load) and expr not in written:
-                found.add(expr.buffer.name)
-    return found
+                yield expr.buffer.name
 
 
-# Whole modules
-
-
-def apply_module(
-    module: Module, context: Context, match: Match, shares: dict[str, float]
-) -> Module:
-    """Every kernel, with its constants packed. `shares`: of the model's work, by kernel."""
-    table = module.constant_table
-    scheduled: dict[str, tuple[Kernel, Scheduled]] = {}
+def apply_module(module: Module, target: Target, match: Match) -> Module:
+    """Every kernel, with its constants packed. Calls that pack one constant in one way share the
+    result."""
+    table, bounds = module.constant_table, module.bounds
+    work = {k.name: work_of(k.body, bounds) for k in module.kernels} if target.compact else {}
+    scheduled: dict[str, tuple[Kernel, tuple[Packed, ...]]] = {}
     for kernel in module.kernels:
-        mine = module.kernel_calls[kernel.name]
-        given = [{call.inputs[at].name for call in mine} for at in range(len(kernel.inputs))]
-        pairs = list(zip(kernel.inputs, given, strict=True))
-        known = frozenset(buffer.name for buffer, names in pairs if names <= table.keys())
-        finite = frozenset(
-            buffer.name
-            for buffer, names in pairs
-            if buffer.name in known and all(_is_finite(table[name]) for name in names)
-        )
-        own = replace(context, constants=known, finite=finite, share=shares.get(kernel.name, 1.0))
-        scheduled[kernel.name] = (kernel, apply(kernel, module.bounds, own, match))
+        calls = module.kernel_calls[kernel.name]
+        given = {b.name: {c.inputs[at].name for c in calls} for at, b in enumerate(kernel.inputs)}
+        known = {name: vars_ for name, vars_ in given.items() if vars_ <= table.keys()}
+        finite = {name for name, vars_ in known.items() if all(_is_finite(table[v]) for v in vars_)}
+        share = work[kernel.name] / max(sum(work.values()), 1) if work else 1.0
+        context = Context(target, frozenset(known), frozenset(finite), share)
+        scheduled[kernel.name] = apply(kernel, bounds, context, match)
     made: dict[str, Constant] = {}
 
     def call(before: Call) -> Call:
         if before.op != "call_kernel":
             return before
-        name = partial(_name, before, made, replaceable=module.replaceable)
-        return _call(before, *scheduled[before.ref("kernel")], table, made, name)
+        name = before.ref("kernel")
+        kernel, packed = scheduled[name]
+        old = module.kernel_table[name]
+        args = dict(zip((b.name for b in old.inputs), before.inputs, strict=True))
+        data = {name: table[var.name].data for name, var in args.items() if var.name in table}
+        for one in packed:
+            values = one.data(data)
+            key, own = _name(before, made, one, values, args, replaceable=module.replaceable)
+            type_ = TensorType(one.buffer.dtype, shape_of(*values.shape))
+            args[one.buffer.name] = made.setdefault(key, Constant(own, type_, values)).var
+        more = kernel.scratch[len(old.scratch) :]
+        outs = (Var(f"{before.outs[0].name}.{buffer.name}", buffer.type) for buffer in more)
+        inputs = tuple(args[buffer.name] for buffer in kernel.inputs)
+        return replace(before, args=inputs, outs=(*before.outs, *outs))
 
     functions = tuple(replace(f, body=tuple(map(call, f.body))) for f in module.functions)
     used = {v.name for f in functions for c in f.body for v in c.inputs}
-    constants = [c for c in (*module.constants, *made.values()) if c.name in used]
-    kernels = tuple(found.kernel for _, found in scheduled.values())
-    return replace(module, functions=functions, kernels=kernels, constants=tuple(constants))
+    constants = tuple(c for c in (*module.constants, *made.values()) if c.name in used)
+    kernels = tuple(kernel for kernel, _ in scheduled.values())
+    return replace(module, functions=functions, kernels=kernels, constants=constants)
 
 
 def _is_finite(constant: Constant) -> bool:
     return constant.type.dtype.is_float and bool(np.isfinite(constant.data).all())
-
-
-def _call(
-    call: Call,
-    before: Kernel,
-    after: Scheduled,
-    table: dict[str, Constant],
-    made: dict[str, Constant],
-    name: Callable[[Packed, Array, dict[str, Var]], tuple[str, str]],
-) -> Call:
-    """The call with the arguments and the scratch that its kernel now takes. Calls that pack
-    one constant in one way share the result."""
-    args = dict(zip((b.name for b in before.inputs), call.inputs, strict=True))
-    data = {name: table[var.name].data for name, var in args.items() if var.name in table}
-    for packed in after.packed:
-        values = packed.data(data)
-        type_ = TensorType(packed.buffer.dtype, shape_of(*values.shape))
-        key, own = name(packed, values, args)
-        args[packed.buffer.name] = made.setdefault(key, Constant(own, type_, values)).var
-    more = after.kernel.scratch[len(before.scratch) :]
-    outs = (Var(f"{call.outs[0].name}.{buffer.name}", buffer.type) for buffer in more)
-    inputs = tuple(args[buffer.name] for buffer in after.kernel.inputs)
-    return replace(call, args=inputs, outs=(*call.outs, *outs))
 
 
 def _name(

@@ -6,7 +6,7 @@ loop. The cheapest block per iteration of the leaf that fits the registers is ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations, product
@@ -19,12 +19,14 @@ from relax_aot.ir.loops import (
     Binary,
     Cast,
     For,
+    Let,
     Load,
     Stmt,
     Unary,
     expressions,
+    walk,
 )
-from relax_aot.scheduling.nest import Nest, ranges
+from relax_aot.scheduling.nest import Nest, bounds_known, ranges
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.unroll_and_jam import UNROLLED, always_loaded
 from relax_aot.scheduling.windows import Interior, interior, whole
@@ -255,23 +257,23 @@ def _cost(
     return work * (1 + code / (target.code * share))
 
 
-def iterations(nest: Nest, bounds: Bounds) -> int:
-    """Iterations of the innermost blocks of a nest at the greatest sizes, about."""
-    inside = ranges((*nest.loops, *nest.reductions), bounds)
-    outer = prod(_most(loop, inside) for loop in nest.loops)
-    return outer * max(_inner_iterations(nest.leaf, inside), 1)
+def work_of(body: Iterable[Stmt], bounds: Bounds) -> int:
+    """Iterations of the innermost loops of sums at the greatest sizes, about. Loops one after
+    another add up, loops in one another multiply."""
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
+            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
+        elif not isinstance(stmt, For) or not bounds_known(stmt, bounds):
+            continue
+        elif any(isinstance(inner, Assign) for inner in walk(stmt.body)):
+            inner = work_of(stmt.body, ranges((stmt,), bounds))
+            total += most(stmt, bounds) * max(inner, 1)
+    return total
 
 
-def _inner_iterations(body: tuple[Stmt, ...], bounds: Bounds) -> int:
-    """Loops one after another add up, loops in one another multiply."""
-    return sum(
-        _most(stmt, bounds) * max(_inner_iterations(stmt.body, bounds), 1)
-        for stmt in body
-        if isinstance(stmt, For)
-    )
-
-
-def _most(loop: For, bounds: Bounds) -> int:
+def most(loop: For, bounds: Bounds) -> int:
+    """Iterations at the greatest sizes, at least one."""
     return max(interval(loop.stop - loop.start, bounds)[1], 1)
 
 

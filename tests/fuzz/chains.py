@@ -30,6 +30,7 @@ from relax_aot.ir.loops import Kernel
 from relax_aot.ops import deduce
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
+from relax_aot.scheduling.passes import fma
 from relax_aot.scheduling.targets import Target, all_targets
 from tests.fuzz.chain_modules import Array, Chain, Sizes, random_chain
 from tests.planning.batch import Ran, Run, Stopped, run_each
@@ -161,7 +162,7 @@ def stages(
     small = fusion.fuse(lowered, fusion.Policy(rows_over_weights=True), lenient=True).module
     if small != fused:
         yield done("fusion for memory", small, "lowering")
-    plain = scheduling.plain(fused)
+    plain = fma.run(fused, all_targets()[0])
     yield done("contraction", plain, "fusion if exact")
     scheduled = plain
     for target, kind in targets:
@@ -221,7 +222,7 @@ def in_c(chains: Mapping[int, Chain]) -> Iterator[Fault]:
             yield Fault(seed, f"compiling: {traceback.format_exc()}", str(chain.module))
             continue
         lowered = lowering.lower(transforms.run(chain.module))
-        plain = scheduling.plain(fusion.fuse(lowered, lenient=True).module)
+        plain = fma.run(fusion.fuse(lowered, lenient=True).module, all_targets()[0])
         for sizes, inputs in chain.runs:
             named = {p.name: inputs[p.source] for p in project.interface.inputs}
             shown = {f.symbol.name: sizes[f.symbol.name] for f in project.interface.dims}

@@ -7,7 +7,7 @@ import pytest
 
 from relax_aot import driver
 from relax_aot.project import Project
-from relax_aot.scheduling import plain as plain_loops
+from relax_aot.scheduling.passes import fma
 from relax_aot.verify.emulate import emulate
 from tests.models.onnx_text import Weights, model_of, random_weights
 
@@ -41,7 +41,7 @@ def test_schedules_keep_the_bits(
     )
     samples = [sample(n) for n in SIZES]
     fast = emulate(compiled(weights, board, optimize), samples)
-    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda module, *_: plain_loops(module))
+    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda m, target, *_: fma.run(m, target))
     plain = emulate(compiled(weights, board, "speed"), samples)
     for n, a, b in zip(SIZES, plain, fast, strict=True):
         assert a.status == b.status == 0

@@ -15,7 +15,7 @@ from relax_aot.ir.parse import parse
 from relax_aot.planning import order
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
-from relax_aot.scheduling import plain as plain_loops
+from relax_aot.scheduling.passes import fma
 from relax_aot.scheduling.targets import find
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import host_model
@@ -121,7 +121,7 @@ def test_one_function_keeps_the_bits(
     text = small.files[small.units[0]].decode()
     called = sorted(set(re.findall(r"raot_((?:convolve|depthwise)_\w*)_f32\(", text)))
     assert called == CALLS[source]
-    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda module, *_: plain_loops(module))
+    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda m, target, *_: fma.run(m, target))
     plain = _compiled(source, board, "speed")
     shape = [dim.constant for dim in small.interface.inputs[0].type.shape]
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)

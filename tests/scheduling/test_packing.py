@@ -9,8 +9,8 @@ import relax_aot as rx
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer, For
 from relax_aot.ir.types import DType, shape_of
-from relax_aot.scheduling import plain as plain_loops
 from relax_aot.scheduling.packing import panels_of
+from relax_aot.scheduling.passes import fma
 from tests.models.onnx_text import model_of, random_weights
 
 MODELS: dict[str, tuple[str, str, dict[str, tuple[int, ...]], str]] = {
@@ -63,7 +63,7 @@ def test_models_keep_their_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     signature = f"packed (float[{before}] x) => (float[{after}] y)"
     model = model_of(signature, text, random_weights(np.random.default_rng(0), **shapes))
     fast = rx.compile(model, bounds={"n": 20}).host()
-    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda module, *_: plain_loops(module))
+    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda m, target, *_: fma.run(m, target))
     plain = rx.compile(model, bounds={"n": 20}).host()
     for n in (1, 5, 6, 7, 13, 20):
         shape = [n if size.strip() == "n" else int(size) for size in before.split(",")]

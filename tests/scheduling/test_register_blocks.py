@@ -14,13 +14,18 @@ import pytest
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds
+from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Buffer, For, Kernel, Multiply, Stmt
 from relax_aot.ir.types import DType, TensorType, shape_of
+from relax_aot.ir.unused import without_unused
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array
-from relax_aot.scheduling import schedule_kernel
-from relax_aot.scheduling.passes.fma import fuse_multiply_add
-from relax_aot.scheduling.targets import all_targets
+from relax_aot.scheduling.apply import apply, schedule_floats
+from relax_aot.scheduling.cost import work_of
+from relax_aot.scheduling.passes import fma
+from relax_aot.scheduling.passes.register_blocks import block_kernel
+from relax_aot.scheduling.passes.row_blocks import block_rows
+from relax_aot.scheduling.targets import Context, Target, all_targets
 from relax_aot.verify.op_cases import Case, cases_of
 from tests.ops.c_executor import Call, c_kernels
 
@@ -90,6 +95,11 @@ def conv(
     return Subject("conv", shapes, {**usual, "group": 1, **attrs}, sizes)
 
 
+def fused(kernel: Kernel) -> Kernel:
+    """The loops that a schedule must keep the bits of."""
+    return fma.run(Module((), (kernel,)), TARGETS["fpu"]).kernels[0]
+
+
 EVERY = tuple((n,) for n in range(1, 18))
 PAIRS = tuple(product(range(1, 8), (1, 2, 5, 8, 13)))
 WIDTHS = tuple((n,) for n in (1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 39, 64, 65))
@@ -130,7 +140,18 @@ SUBJECTS = {
 HIGH = 43
 """The greatest size that is interpreted."""
 NUMBERS = {name: f"s{number}" for number, name in enumerate(SUBJECTS)}
-PLAIN = {NUMBERS[n]: fuse_multiply_add(s.kernel(NUMBERS[n])) for n, s in SUBJECTS.items()}
+PLAIN = {NUMBERS[n]: fused(s.kernel(NUMBERS[n])) for n, s in SUBJECTS.items()}
+
+
+def schedule_kernel(
+    kernel: Kernel, target: Target, bounds: Bounds, finite: frozenset[str] = frozenset()
+) -> Kernel:
+    """One kernel by itself; `finite`: the inputs that hold neither infinity nor NaN."""
+    if target.rows:
+        kernel = block_rows(kernel, bounds, target.rows)
+        kernel, _ = apply(kernel, bounds, Context(target, finite=finite), schedule_floats)
+    work = work_of(kernel.body, bounds)
+    return without_unused(block_kernel(kernel, target, bounds, work))
 
 
 @cache
@@ -152,7 +173,7 @@ def subjects(request: pytest.FixtureRequest) -> Call:
 
 
 def scheduled(case: Case, target: str) -> Kernel:
-    return schedule_kernel(fuse_multiply_add(case.kernel), TARGETS[target], case.bounds)
+    return schedule_kernel(fused(case.kernel), TARGETS[target], case.bounds)
 
 
 @cache
@@ -166,7 +187,7 @@ def changed(op: str, target: str) -> tuple[tuple[Case, Kernel], ...]:
         if case.op.name != op or count == MANY:
             continue
         kernel = scheduled(case, target)
-        if kernel == fuse_multiply_add(case.kernel):
+        if kernel == fused(case.kernel):
             continue
         count += 1
         way = shape_of_loops(kernel.body)
@@ -201,7 +222,7 @@ def test_samples_keep_their_bits_and_stay_inside_their_buffers(op: str, target: 
         interpreted = run_kernel(kernel, case.inputs, case.sizes)
         for ours, expected in zip(interpreted, case.expected, strict=True):
             np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-4, err_msg=case.name)
-        kernels[case.name] = fuse_multiply_add(case.kernel)
+        kernels[case.name] = fused(case.kernel)
         kernels[f"{case.name}_{target}"] = kernel
     assert kernels
     call = c_kernels(kernels)

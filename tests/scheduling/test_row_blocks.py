@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import relax_aot as rx
 from relax_aot.ir.parse import parse
-from relax_aot.scheduling import plain as plain_loops
-from relax_aot.scheduling.passes.row_blocks import block_rows
+from relax_aot.scheduling.passes import fma, row_blocks
+from relax_aot.scheduling.targets import Target, find
 from tests.models.encoder import Variant, encoder
 
 VARIANTS = [Variant(), Variant(norm="post", mask=True, causal=True)]
@@ -19,7 +21,7 @@ def test_encoders_keep_their_bits(variant: Variant, monkeypatch: pytest.MonkeyPa
     model = encoder(24, 3, 2, 40, 5, variant)
     bounds = {"n": 21, "batch": 2}
     fast = rx.compile(model, bounds=bounds).host()
-    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda module, *_: plain_loops(module))
+    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda m, target, *_: fma.run(m, target))
     plain = rx.compile(model, bounds=bounds).host()
     for batch, n in ((1, 1), (2, 5), (1, 6), (2, 7), (1, 18), (2, 21)):
         rng = np.random.default_rng(n)
@@ -54,6 +56,10 @@ kernel @k(%x: f32[n, 8], %w: f32[8, 8]) -> (%y: f32[n, 8]) scratch (%s: f32[8]) 
 """
 
 
+def blocks_of(rows: int) -> Target:
+    return replace(find("", ["fpu"]), rows=rows)
+
+
 @pytest.mark.parametrize(
     ("start", "strips"),
     [("%x[i, j]", True), ("(%x[i, j] + %s[j])", False), ("(%x[i, j] + %s[(7 - j)])", False)],
@@ -61,7 +67,48 @@ kernel @k(%x: f32[n, 8], %w: f32[8, 8]) -> (%y: f32[n, 8]) scratch (%s: f32[8]) 
 def test_rows_that_need_each_other_stay_as_they_are(start: str, strips: bool) -> None:
     """What a row reads before it has written it may come from the row before."""
     module = parse(CARRIED.replace("START", start), {})
-    assert (block_rows(module, 4) != module) is strips
+    assert (row_blocks.run(module, blocks_of(4)) != module) is strips
+
+
+SHARED = """
+module "shared"
+symbol n in 1..9  # input x, axis 0
+func @main(%x: f32[n, 8], %w: f32[8, 8]) {
+  %y: f32[2, n, 8], %y.s: f32[2] = call_kernel(%x, %w) {kernel=@k}  # k
+  return %y
+}
+
+kernel @k(%x: f32[n, 8], %w: f32[8, 8]) -> (%y: f32[2, n, 8]) scratch (%s: f32[2]) {
+  for b in 0..2 {
+    for i in 0..n {
+      %s[0] = %x[i, 0]
+      %s[1] = READ
+      for j in 0..8 {
+        local total: f32 = %s[1]
+        for k in 0..8 {
+          total = fma(%x[i, k], %w[k, j], total)
+        }
+        %y[b, i, j] = total
+      }
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "blocks"),
+    [
+        ("%s[0]", True),
+        ("%s[b]", False),
+        ("select((index(i) != index(0)), %s[1], %x[i, 1])", False),
+        ("select((index(b) != index(0)), %s[1], %x[i, 1])", False),
+    ],
+)
+def test_rows_that_need_earlier_iterations_stay(read: str, blocks: bool) -> None:
+    """Loop variables decide which elements of scratch are read, or whether there is a load."""
+    module = parse(SHARED.replace("READ", read), {})
+    assert (row_blocks.run(module, blocks_of(4)) != module) is blocks
 
 
 @pytest.mark.parametrize(
@@ -70,7 +117,7 @@ def test_rows_that_need_each_other_stay_as_they_are(start: str, strips: bool) ->
 def test_scratch_holds_the_rows_that_there_are(rows: str, highest: int) -> None:
     """Strips of six rows: fewer where there are fewer, as many for each size as it needs."""
     text = CARRIED.replace("START", "%x[i, j]").replace("[n, 8]", f"[{rows}, 8]")
-    module = block_rows(parse(text.replace("0..n {", f"0..{rows} {{"), {}), 6)
+    module = row_blocks.run(parse(text.replace("0..n {", f"0..{rows} {{"), {}), blocks_of(6))
     (buffer,) = module.kernels[0].scratch
     assert buffer.shape[0].evaluate({"n": 9}) == highest
     (call,) = module.main.body

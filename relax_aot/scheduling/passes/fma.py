@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Apply, Assign, Binary, Kernel, Stmt, Store
+from relax_aot.ir.loops import Apply, Assign, Binary, Stmt, Store
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.targets import Target
@@ -54,19 +54,14 @@ EXAMPLES = (
 
 
 def run(module: Module, _: Target) -> Module:
-    return replace(module, kernels=tuple(map(fuse_multiply_add, module.kernels)))
-
-
-def fuse_multiply_add(kernel: Kernel) -> Kernel:
     """`sum = sum + a * b` becomes `sum = fma(a, b, sum)`."""
 
     def rule(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Assign | Store):
-            return stmt
-        match stmt.value:
-            case Binary("+", total, Binary("*", left, right)) as value:
-                if value.dtype in (DType.F32, DType.F64):
+        if isinstance(stmt, Assign | Store) and stmt.value.dtype in (DType.F32, DType.F64):
+            match stmt.value:
+                case Binary("+", total, Binary("*", left, right)):
                     return replace(stmt, value=Apply("fma", (left, right, total)))
         return stmt
 
-    return replace(kernel, body=map_statements(kernel.body, rule))
+    kernels = (replace(k, body=map_statements(k.body, rule)) for k in module.kernels)
+    return replace(module, kernels=tuple(kernels))

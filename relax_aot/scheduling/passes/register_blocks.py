@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
+from math import prod
 
-from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
+from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import For, Kernel, Let, Stmt
-from relax_aot.scheduling.cost import Blocking, choose, iterations
-from relax_aot.scheduling.nest import Nest, bounds_known, names_in, nest_of, ranges
-from relax_aot.scheduling.targets import Target
+from relax_aot.ir.loops import For, Kernel
+from relax_aot.scheduling.apply import rewrite_nests
+from relax_aot.scheduling.cost import Blocking, choose, most, work_of
+from relax_aot.scheduling.nest import Nest, names_in, nest_of
+from relax_aot.scheduling.targets import Emit, Target
 from relax_aot.scheduling.unroll_and_jam import CannotJam, Lane, Plan, unroll_and_jam
 from relax_aot.scheduling.windows import Interior, interior
 from relax_aot.scheduling.writer import Names, Writer
@@ -64,62 +67,31 @@ EXAMPLES = (
 )
 
 
-def run(module: Module, target: Target) -> Module:
-    return replace(
-        module, kernels=tuple(block_kernel(k, target, module.bounds) for k in module.kernels)
-    )
-
-
-def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int = 0) -> Kernel:
+def run(module: Module, target: Target, work: int = 0) -> Module:
     """The same results to the bit, from blocks of several results at once. `work`: of the whole
-    model, in iterations of innermost loops; 0 where this kernel is all of it."""
-    w = Writer(Names(names_in(kernel)), bounds.open)
-    total = max(work or work_of(kernel, bounds), 1)
+    model, where this is a part of it."""
+    bounds = module.bounds
+    work = work or sum(work_of(kernel.body, bounds) for kernel in module.kernels)
+    kernels = (block_kernel(kernel, target, bounds, work) for kernel in module.kernels)
+    return replace(module, kernels=tuple(kernels))
 
-    def blocked(body: tuple[Stmt, ...], bounds: Bounds, times: int) -> None:
-        for stmt in body:
-            if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
-                bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
-                w.bounds = w.bounds.with_value(stmt.name, stmt.value, stmt.value)
-            nest = nest_of(stmt, w.bounds)
-            if nest is not None:
-                share = times * iterations(nest, bounds) / total
-                blocking = choose(nest, w.bounds, target, share)
-                if blocking is None:
-                    w.add(stmt)
-                else:
-                    _Blocks(nest, blocking, w).loops(0, _State({}, {}, {}))
-            elif isinstance(stmt, For) and bounds_known(stmt, w.bounds):
-                with w.loop(stmt.variable, stmt.start, stmt.stop):
-                    blocked(stmt.body, ranges((stmt,), bounds), times * _most(stmt, bounds))
-            else:
-                w.add(stmt)
+
+def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int) -> Kernel:
+    w = Writer(Names(names_in(kernel)), bounds)
+
+    def match(stmt: For, around: tuple[For, ...]) -> Emit | None:
+        bounds = w.bounds.open
+        nest = nest_of(stmt, bounds)
+        if nest is None:
+            return None
+        times = prod(most(loop, w.bounds) for loop in around)
+        share = times * work_of((stmt,), w.bounds) / max(work, 1)
+        blocking = choose(nest, bounds, target, share)
+        return partial(w.add, stmt) if blocking is None else _Blocks(nest, blocking, w).emit
 
     with w.block() as body:
-        blocked(kernel.body, bounds, 1)
+        rewrite_nests(kernel.body, w, match)
     return replace(kernel, body=tuple(body))
-
-
-def work_of(kernel: Kernel, bounds: Bounds) -> int:
-    """Iterations of the innermost loops of all nests."""
-    return _work(kernel.body, bounds)
-
-
-def _work(body: tuple[Stmt, ...], bounds: Bounds) -> int:
-    total = 0
-    for stmt in body:
-        if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
-            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
-        nest = nest_of(stmt, bounds)
-        if nest is not None:
-            total += iterations(nest, bounds)
-        elif isinstance(stmt, For) and bounds_known(stmt, bounds):
-            total += _most(stmt, bounds) * _work(stmt.body, ranges((stmt,), bounds))
-    return total
-
-
-def _most(loop: For, bounds: Bounds) -> int:
-    return max(interval(loop.stop - loop.start, bounds)[1], 1)
 
 
 Ends = tuple[Dim, Dim]
@@ -142,6 +114,13 @@ class _Blocks:
     nest: Nest
     blocking: Blocking
     w: Writer
+
+    def emit(self) -> None:
+        """Highs may be raised when the project is compiled: blocks are right for them too."""
+        with self.w.block() as body:
+            self.w.bounds = self.w.bounds.open
+            self.loops(0, _State({}, {}, {}))
+        self.w.add(*body)
 
     def loops(self, depth: int, state: _State) -> None:
         if depth == len(self.nest.loops):

@@ -63,23 +63,20 @@ class _End:
     high: float = np.inf
 
 
-def calls(found: Contraction, w: Writer, context: Context) -> Emit | None:
+def calls(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """None also where the nest does too much of the work for a function that is slow."""
-    for way in (found, found.swapped):
-        end = _end(way)
-        names = (way.left.buffer.name, way.right.buffer.name)
-        if end is None or [name in context.constants for name in names] != [True, False]:
-            continue
-        call = _Call(way, w, context, end)
-        emit = (
-            call.channels_last(_shape(way, last=True))
-            or call.channels_first(_shape(way, last=False))
-            or call.depthwise("depthwise_nhwc", _depthwise(way, last=True))
-            or call.planes(_depthwise(way, last=False))
-        )
-        if emit is not None:
-            return emit
-    return None
+    end = _end(found)
+    names = (found.left.buffer.name, found.right.buffer.name)
+    if end is None or [name in context.constants for name in names] != [True, False]:
+        return None
+    call = _Call(found, w, context, end)
+    emit = (
+        call.channels_last(_shape(found, last=True))
+        or call.channels_first(_shape(found, last=False))
+        or call.depthwise("depthwise_nhwc", _depthwise(found, last=True))
+        or call.planes(_depthwise(found, last=False))
+    )
+    return None if emit is None else (0, emit)
 
 
 # The convolution

@@ -51,19 +51,8 @@ FARTHEST = 4
 NOTHING = Lit(0.0, DType.F32)
 
 
-def im2col(found: Contraction, w: Writer, context: Context) -> Emit | None:
+def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Constants are no images: they are rearranged while compiling."""
-    matches = [
-        _match(way, w, context)
-        for way in (found, found.swapped)
-        if way.right.buffer.name not in context.constants
-    ]
-    known = [match for match in matches if match is not None]
-    best = min(known, key=lambda match: match.gathered, default=None)
-    return None if best is None else best.emit
-
-
-def _match(found: Contraction, w: Writer, context: Context) -> _Pixels | None:
     left, right, bounds = found.left, found.right, w.bounds
     pixels = [
         loop
@@ -80,7 +69,8 @@ def _match(found: Contraction, w: Writer, context: Context) -> _Pixels | None:
     ]
     full = [whole(loop, found.nest.loops, found.reductions) for loop in found.reductions]
     known = [loop for loop in full if loop is not None]
-    if not pixels or not filters or len(known) < len(full):
+    constant = right.buffer.name in context.constants
+    if constant or not pixels or not filters or len(known) < len(full):
         return None
     if any(stride(load, lp.variable) is None for load in (left, right) for lp in known):
         return None
@@ -99,7 +89,8 @@ def _match(found: Contraction, w: Writer, context: Context) -> _Pixels | None:
     if size is None:
         return None
     rows = max(filters, key=lambda loop: greatest(loop, bounds))
-    return _Pixels(found, w, context.target.rows, rows, down, across, known, *size)
+    match = _Pixels(found, w, context.target.rows, rows, down, across, known, *size)
+    return -match.gathered, match.emit
 
 
 def _size(

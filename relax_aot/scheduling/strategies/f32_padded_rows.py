@@ -42,15 +42,10 @@ MOST_STRIDE = 2
 NOTHING = Lit(0.0, DType.F32)
 
 
-def padded_rows(found: Contraction, w: Writer, context: Context) -> Emit | None:
+def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Where a line takes no more memory than the target allows."""
-    ways = (way for way in (found, found.swapped) if way.left.buffer.name in context.finite)
-    matches = (_match(way, w, context.target.strip) for way in ways)
-    best = next((match for match in matches if match is not None), None)
-    return None if best is None else best.emit
-
-
-def _match(found: Contraction, w: Writer, room: int) -> _Rows | None:
+    if found.left.buffer.name not in context.finite:
+        return None
     pixels = [
         loop
         for loop in found.free
@@ -71,8 +66,8 @@ def _match(found: Contraction, w: Writer, room: int) -> _Rows | None:
     if depends or down.taps * across.taps > MOST_TAPS or high * wide < LEAST_POSITIONS:
         return None
     one = (wide + across.overlap) * across.phases * down.phases * DType.F32.bytes
-    lines = min(room // one - down.overlap, high)
-    return _Rows(found, w, down, across, lines) if lines > 0 else None
+    lines = min(context.target.strip // one - down.overlap, high)
+    return (0, _Rows(found, w, down, across, lines).emit) if lines > 0 else None
 
 
 def _axis(found: Contraction, loop: For) -> Axis | None:

@@ -33,21 +33,12 @@ COLUMNS = 32
 """As RAOT_TILE_COLUMNS."""
 LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
-REDUCTIONS = 3
-"""Loops that the micro-kernel sums over."""
 
 Full = Mapping[str, tuple[Dim, Dim]]
 """Bounds of reductions that hold in a region."""
 
 
-def tiles(found: Contraction, w: Writer, context: Context) -> Emit | None:
-    matches = [_match(way, w, context) for way in (found, found.swapped)]
-    known = [match for match in matches if match is not None]
-    best = max(known, key=lambda match: match.filled(w.bounds), default=None)
-    return None if best is None else best.emit
-
-
-def _match(found: Contraction, w: Writer, context: Context) -> _Tiles | None:
+def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     left, right, reductions = found.left, found.right, found.reductions
     if any(stride(load, lp.variable) is None for load in (left, right) for lp in reductions):
         return None
@@ -75,7 +66,8 @@ def _match(found: Contraction, w: Writer, context: Context) -> _Tiles | None:
     # Of loops that fill a tile the innermost one: its elements lie closest.
     most = context.target.rows
     rows = max(reversed(down), key=lambda loop: min(greatest(loop, w.bounds), most), default=None)
-    return _Tiles(found, w, rows, across, most, constant)
+    match = _Tiles(found, w, rows, across, most, constant)
+    return match.filled(w.bounds), match.emit
 
 
 def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:

@@ -59,7 +59,8 @@ class Context:
 Emit = Callable[[], None]
 Strategy = Callable[[Weighted, Writer, Context], Emit | None]
 """Returns what writes the loops of a contraction; None where it does not match."""
-FloatStrategy = Callable[[Contraction, Writer, Context], Emit | None]
+FloatStrategy = Callable[[Contraction, Writer, Context], tuple[float, Emit] | None]
+"""For one order of the factors: how well it matches, and what writes the loops."""
 
 
 def all_targets() -> tuple[Target, ...]:
