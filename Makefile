@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `make demo` runs the example, `make test` runs the gate. Both install missing tools first.
 
 VENV := .venv/bin

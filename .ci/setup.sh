@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Sets a machine up: system packages first, then the virtual environment in .venv.
 #
 #     .ci/setup.sh demo    what `make demo` needs: a host compiler, the Cortex-M compiler, QEMU;

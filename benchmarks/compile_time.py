@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long `relax-aot compile` takes, as a whole process: median of several runs; and its memory.
 
     python benchmarks/compile_time.py [--runs 5] [MODEL.onnx ...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions of one inference by compiler: GCC, Clang and Zig, on emulated Cortex-M boards.
 
     python benchmarks/compilers.py [--board BOARD ...] [--json FILE] [NAME ...]

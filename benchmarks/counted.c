@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* counted.c - one call of a model in a function that callgrind counts; its sizes are arguments. */
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latency on this machine with one thread, compared with ONNX Runtime in the same run.
 
     python benchmarks/host_latency.py [--runs 50] [--json FILE] [MODEL.onnx ...]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * math_errors.c - greatest errors of raot/math.h and raot/math64.h against the C library of the
  * host, which computes with more bits: float against double, double against long double.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measure the greatest errors of the runtime's elementary functions against the C library.
 
     python benchmarks/math_errors.py [--every 61] [--every64 4099] [--json FILE] [--page FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a model needs: arena, lower bound, and calls and bytes moved before and after fusion.
 
     python benchmarks/memory.py [--json FILE] [MODEL.onnx ...]

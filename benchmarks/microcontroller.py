@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions, code and memory of models on emulated Cortex-M boards, compared with peers.
 
     python benchmarks/microcontroller.py [--optimize speed] [--json FILE] [MODEL ...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory planner on hard public tables, compared with first fit: heights and times.
 
     python benchmarks/planner.py [--time 60] [--lowest] [FOLDER]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions of a transformer encoder against its size: what tails and unknown sizes cost.
 
     python benchmarks/sizes.py [--board aarch64-linux] [--json FILE] [--svg FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax_aot: a compiler from models with dynamic sizes to plain C with bounded memory.
 
 import relax_aot as rx

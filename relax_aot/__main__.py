@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relax-aot`, and `python -m relax_aot` which is the same.
 
 An interrupt while modules are imported ends the process at once: it would leave a traceback, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python interface: load, compile, and what one can do with the result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of the Python interface: each is checked by kind before anything is done with it."""
 
 from __future__ import annotations

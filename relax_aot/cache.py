@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds are kept by the digest of what they were made from."""
 
 from __future__ import annotations

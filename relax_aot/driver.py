@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiler in one function: each line is a stage, each stage a folder."""
 
 from __future__ import annotations

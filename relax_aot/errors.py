@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors that a user can cause, and mend."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plugins: ops, passes, boards, frontends, ONNX operators and libraries of other packages.
 
 A package lists them as entry points in its settings:

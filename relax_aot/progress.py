@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of long work, logged to the logger `relax_aot`: silent by default.
 
 The command line shows it (cli_progress.py); a program that imports us may, with a handler of its

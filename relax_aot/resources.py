@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds templates/, boards/ and runtime_c/ in a checkout and in a wheel."""
 
 from __future__ import annotations

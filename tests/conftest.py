@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all tests share: the repository's root, the models outside it, and no silent skips.
 
 A missing tool skips a test with a reason, so that one can work on a bare machine. Where

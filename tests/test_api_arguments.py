@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of the Python interface: of a wrong kind they are errors of ours, and no option that
 is given is without effect."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work grows with the number of calls, not with its square; counted, not timed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where everything ought to be here, a skip without a good reason fails (tests/conftest.py)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the pages of the reference that are generated from code.
 
     python -m docs.tools.pages [PAGE ...]

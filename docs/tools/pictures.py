@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws the pictures of the explanations, from the compiler's own sizes and plans.
 
 python -m docs.tools.pictures

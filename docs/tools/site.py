@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adds pages from outside docs/ to the site.
 
 MkDocs calls the functions below while it builds. The first page is the repository's README

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* envelope.c - the greatest of the last samples, for every sample. See envelope.h.
  *
  * The method of van Herk (1992) and of Gil and Werman (1993). The signal is cut into blocks of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* envelope.h - the greatest of the last samples, for every sample. */
 #ifndef ENVELOPE_H
 #define ENVELOPE_H

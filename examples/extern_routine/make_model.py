@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes peaks.onnx: how peaked a signal is over its last 64 samples, for any length.
 
 python -m examples.extern_routine.make_model build/peaks.onnx

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The classifier as ONNX, with the nodes that a framework's exporter writes.
 
 Sizes that a framework asks of its tensors at run time (`x.shape[0]`) become chains of Shape,

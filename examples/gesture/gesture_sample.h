@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gesture_sample.h - one recording, and the names of the classes. Made by train.py. */
 #ifndef GESTURE_SAMPLE_H
 #define GESTURE_SAMPLE_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layers of the classifier in NumPy, forwards and backwards.
 
 Each layer answers its result and a function that takes the gradient of the result to the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * main.c - recognize a recorded gesture with the C project that relax_aot makes of gesture.onnx.
  *

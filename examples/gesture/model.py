@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The classifier: which layers, in which order, with which weights.
 
 motion [n, 6] -> normalized -> conv (every 2nd sample) -> residual dilated block

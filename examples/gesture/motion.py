@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Synthetic recordings of a hand-held motion sensor: what gestures look like to an IMU.
 
 A gesture is a path of the hand (meters to the right, forward, up) and its rotation about those

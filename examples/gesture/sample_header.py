@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One recording as a C header, for the example program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Train the gesture classifier and write all files of this folder that are not scripts.
 
     python -m examples.gesture.train

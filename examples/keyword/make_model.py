@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a small keyword spotter and the words that it knows, without downloads.
 
     python -m examples.keyword.make_model build/keyword

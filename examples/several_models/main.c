@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * main.c - three models in one program, one arena: smooth a recording, see whether anything
  * moves, and only then recognize the gesture.

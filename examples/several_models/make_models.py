@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the two small models that run with the gesture classifier.
 
 python -m examples.several_models.make_models build/several

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * threads.c - eight threads run three models at once, each thread with its own memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * vad.c - print how likely speech is in each 512 samples (32 ms) of a WAV file.
  *

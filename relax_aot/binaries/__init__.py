@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Analysis of linked images: sections, symbols, stack use, link maps."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each object adds to an image, from the linker's map: GNU ld's or LLD's."""
 
 from __future__ import annotations

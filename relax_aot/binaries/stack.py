@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worst case of the stack, from the compiler's own figures.
 
 GCC writes, with `-fcallgraph-info=su`, the frame of each function and whom it calls

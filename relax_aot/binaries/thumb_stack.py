@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How deep functions of a linked image go that come without figures, from their machine code.
 
 Libraries are not compiled here, so no compiler reports their frames. Each instruction that

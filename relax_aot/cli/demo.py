@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bundled example: compiled, run on the host and on boards, and compared."""
 
 from __future__ import annotations

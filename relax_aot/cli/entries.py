@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands on several entries of one model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many verifications at once: models x boards x sizes over cores and machines.
 
 By dask.distributed. A task carries its model's files, so machines need share nothing but this

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: arguments -> Options -> driver; nothing else.
 
 Exit quantized values: 0 success and equal results; 1 results differ, or a plan does not fit; 2 user

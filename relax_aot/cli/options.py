@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parsers of the common command-line options."""
 
 from __future__ import annotations

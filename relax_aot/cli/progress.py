@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress on standard error: a bar on a terminal, otherwise lines.
 
 Short work prints nothing. `-v` prints every step with its time, `--quiet` prints none.

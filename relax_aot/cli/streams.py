@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the command line ends: one message on standard error, and an exit code.
 
 Standard streams may be closed, full or a broken pipe. An answer that cannot be written completely

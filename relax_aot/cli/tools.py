@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands without a model: boards, operators, memory plans, installed tools."""
 
 from __future__ import annotations

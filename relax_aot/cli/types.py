@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameter types with shell completion for boards and files."""
 
 from __future__ import annotations

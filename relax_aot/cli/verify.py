@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options --farm, --labels and --per-value of `verify`."""
 
 from __future__ import annotations

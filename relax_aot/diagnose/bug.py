@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A minimal reproducer: the smallest range of adjacent calls that still fails.
 
 A range of the entry's calls is a module of its own. The values that it reads become inputs, and

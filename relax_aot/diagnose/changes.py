@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Differences between two generated projects, from the figures in their folders."""
 
 from __future__ import annotations

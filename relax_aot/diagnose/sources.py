@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first value for which the NumPy references differ from ONNX Runtime.
 
 Such a difference is not a bug of the C: the frontend read an operator incorrectly, or the op's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first value that differs: compares every value of a model with its reference, in order.
 
 All values become outputs for this comparison, which prevents most of the fusion. If no value

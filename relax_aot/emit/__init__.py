@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Module + Plan -> C text. Python decides here; the templates only place."""
 
 from __future__ import annotations

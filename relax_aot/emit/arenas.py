@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slots and arenas as the templates see them: constants of sizes, offsets and needs."""
 
 from __future__ import annotations

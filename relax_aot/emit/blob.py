@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The block that holds a model's weights apart from its code.
 
 `raot/weights.h` has the layout and the checks that a program makes. The hash in the header

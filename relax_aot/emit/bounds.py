@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bounds of sizes in C: which may be changed, and what must hold of a changed one."""
 
 from __future__ import annotations

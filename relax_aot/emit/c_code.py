@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop IR -> C statements."""
 
 from __future__ import annotations

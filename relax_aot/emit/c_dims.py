@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes as C expressions.
 
 Run-time sizes and indices are int32_t; constant expressions over the bounds are

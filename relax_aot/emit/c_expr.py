@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expressions of the loop IR as C.
 
 Half-precision values and narrower floats are computed in float and rounded when stored; integers

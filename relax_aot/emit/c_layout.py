@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Breaks C statements that pass 100 columns where clang-format would break them.
 
 A shortest path over the tokens of one statement: each break costs by how deep it is nested and

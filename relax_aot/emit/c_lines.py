@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lines of one C function as they are written, without scalars that no line reads.
 
 An index can vanish when it is printed: as part of a sum, or along an axis without elements.

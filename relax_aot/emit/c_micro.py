@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C of a call of a micro-kernel. Sizes beyond eight arguments are one struct, by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text from a model becomes C here, and nowhere else.
 
 A name is a legal identifier, unique without regard to case; a comment is one line of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What helps a value analysis of generated C (Frama-C Eva) to be exact, as ACSL comments.
 
 `loop unroll` and `split` say in which order an analysis goes through the program. They assume

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indices that interval arithmetic alone cannot prove to be inside their buffer.
 
 An interval analysis loses relations between sizes and loop variables: for `n - 1 - i`, that i is

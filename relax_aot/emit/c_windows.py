@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops that are printed as one call: a row of what windows hold, zeros where an image ends.
 
 `for i in 0..count { to[i] = first <= i && i < last ? from[offset + i * step] : 0 }` is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names that the statements of a run use, and its kernels as C functions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several planned modules -> the C of one model with several entries.
 
 Weights whose bytes are equal are stored once, states of one name are one buffer, sizes of one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of C functions of the user."""
 
 from __future__ import annotations

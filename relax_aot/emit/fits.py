@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must hold of bounds so that nothing passes an int32_t while sizes and indices are
 computed in C.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that are macros in headers of other people: those not written in capitals.
 
 A program may include a device's or an operating system's header before a model's. What such a

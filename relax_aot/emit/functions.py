@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public functions of a generated project: their names, and what a call of each is made of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public header as a manual: sizes, members, functions, statuses, an example."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which headers a C file needs, found in its text: no header is included for nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C interface of a compiled module, as data: what templates, harnesses and the host
 runner all agree on."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels of a model as C functions, the calls of the graph as comments, and the headers
 that they need."""
 

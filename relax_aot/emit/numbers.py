@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers of a kernel, by what they are used for.
 
 Kernels that differ by numbers alone can be one function that is given the numbers

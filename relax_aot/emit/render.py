@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jinja, set up once."""
 
 from __future__ import annotations

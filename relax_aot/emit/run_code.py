@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statements of `<name>_run`: checks, slots, steps, commits."""
 
 from __future__ import annotations

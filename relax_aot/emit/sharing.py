@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that differ by numbers alone as one C function, which is given the numbers.
 
 What it costs is a few instructions for each use of such a number. In loops around micro-kernels

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The run taken apart: one call of a kernel at a time, with the place kept by the caller.
 
 The program becomes blocks, each with at most one call. A block ends by saying which one comes

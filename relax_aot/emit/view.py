@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records that templates see: finished text in frozen fields."""
 
 from __future__ import annotations

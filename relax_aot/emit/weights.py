@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants as C: text where they are small, one binary block where they are not.
 
 C text of a large constant is slow to compile and needs much memory, so above

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Breaks the long lines of C text, in the style of clang-format with a limit of columns.
 
 Comments are filled with a hanging indent; a comment behind code moves above it; code breaks at

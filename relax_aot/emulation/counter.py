@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instruction counts of a model's calls, by a QEMU plugin that is compiled when first needed.
 
 Counting starts at the entry of `<name>_run` and ends when control is back in its caller, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a fault on the target was, and where: from the record that the program left.
 
 `boards/families/cortex_m/fault.c` and `boards/families/linux/platform.c` write the records.

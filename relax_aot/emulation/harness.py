@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness's files: calls in, what happened out.
 
 `boards/families/common/raot_harness.c` is the other end; both change together. Words are

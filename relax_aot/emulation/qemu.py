@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one place that starts an emulator: QEMU where it is installed, else Unicorn.
 
 Every run has its own folder, its own process group and a time limit, and leaves nothing

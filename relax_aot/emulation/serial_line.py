@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness's calls over a serial line: frames with a checksum, sent again until they arrive.
 
 docs/reference/serial.md is the protocol; boards/families/common/serial.c is the other end. The

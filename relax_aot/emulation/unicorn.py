@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cortex-M boards by the emulator Unicorn, a wheel, where QEMU is not installed.
 
 It knows the cores and nothing of boards: the memories are those of the board's file, so boards

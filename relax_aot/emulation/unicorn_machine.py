@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Cortex-M board in a process of its own, by the emulator Unicorn.
 
 Run as a script in a folder that holds `machine.json` (see `emulation/unicorn.py`) and the harness's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one kernel in Python, exactly as the loop level declares it.
 
 This is the second opinion on the generated C. It is stricter than C: an access outside its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One kernel as the source of a Python function, which runs it as the loop level declares it.
 
 Buffers are flat lists of numbers, in which None is an element that was never written. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indices, literals and memory of a kernel as Python expressions."""
 
 from __future__ import annotations

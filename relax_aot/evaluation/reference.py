@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a module by the ops' NumPy references: what the model means, in the IR's own words.
 
 A kernel that a module brings along runs statement by statement (interpret.py); what an

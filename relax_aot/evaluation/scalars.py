@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scalar arithmetic of the loop level on Python numbers, with the bits that C computes.
 
 Integers are Python ints that wrap at their width; `f32` and half-precision values are NumPy

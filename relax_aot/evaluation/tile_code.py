@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiles and micro-kernels on the memory of the kernel interpreter."""
 
 from __future__ import annotations

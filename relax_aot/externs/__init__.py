@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C functions of the user's in place of calls of the graph.
 
 A table (toml.py) joins the prototypes of a C header (header.py) to patterns of calls

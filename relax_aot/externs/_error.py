@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user can get wrong about externs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C files of a table, as files of the generated project.
 
 Each keeps its place relative to the table, so that its includes mean what they mean there.

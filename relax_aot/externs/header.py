@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prototypes, read from a C header with pycparser."""
 
 from __future__ import annotations

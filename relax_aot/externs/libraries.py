@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Libraries: tables of externs that come with a package and are named, not written.
 
 A package gives the path of its table as an entry point of `relax_aot.libraries`. Its rules

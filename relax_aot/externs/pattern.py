@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which calls of a graph an extern stands for: a few calls in the text form.
 
     %p = matmul(%x, %w)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that an extern stands for become `call_extern`.
 
 Rules are tried in order at every call; what one has taken, no other takes. A match must

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """As much of the C preprocessor as headers with prototypes need, without a compiler.
 
 Conditions, includes and macros are followed; standard headers are stood in for by the few

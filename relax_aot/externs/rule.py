@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a table of externs says, checked against the C header: the values that others use."""
 
 from __future__ import annotations

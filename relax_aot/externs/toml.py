@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of externs: TOML files that join C functions to calls of a graph.
 
     header = "rms.h"

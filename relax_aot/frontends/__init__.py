@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model file -> Module. One folder per format, found by listing; and those of other packages
 (`relax_aot.frontends`: a module with SUFFIXES, accepts and load)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user may say wrongly about sizes, for all formats."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several models -> the entries of one: each is read by itself, then sizes and states of one
 name are seen to agree."""
 

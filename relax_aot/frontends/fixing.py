@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs that the user binds to a constant: text or arrays -> arrays of the input's type."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of inputs and outputs, for all formats."""
 
 from __future__ import annotations

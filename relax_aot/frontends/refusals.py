@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of a model cannot be compiled, gathered so that one run finds every reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sizes of a model's inputs: names, expressions, bounds.
 
 An axis is a number, a name, or an expression over names (`2*s0 + 1`); one that says nothing

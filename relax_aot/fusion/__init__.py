@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels merged where one reads what another writes.
 
 What may be merged follows from the loops alone, never from the name of an op:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads and stores of a kernel, each with the loops around it."""
 
 from __future__ import annotations

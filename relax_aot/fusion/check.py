@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proves that fusion kept what every kernel computes.
 
 The module before and the module after are compared, with nothing of the mergers' reasoning:

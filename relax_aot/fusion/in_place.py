@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which output of a kernel may take the memory of which input.
 
 Each iteration of the loops around a read and a write has its own slab of both tensors, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index maps between two shapes of one value.
 
 A view keeps the bytes and changes the shape, so an index into one shape has a partner

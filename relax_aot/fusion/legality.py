@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When two kernels may be merged: conditions on index maps, for all sizes.
 
 An index map takes the loop variables around a store to the element that it stores. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the loops of a kernel say about it: which element is computed when, at what cost."""
 
 from __future__ import annotations

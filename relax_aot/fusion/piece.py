@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel call opened up, so that two of them can become one.
 
 In a `Piece` the buffers carry the names of the values they hold, so a buffer of one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where loops were cut, the axes that they run along are cut as well.
 
 After that each axis has a loop of its own again, and what is known about kernels whose

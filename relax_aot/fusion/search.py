@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which pieces of one function are merged, in which order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls of one function while they are being fused: who makes what, who reads it."""
 
 from __future__ import annotations

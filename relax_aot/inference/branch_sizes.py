@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For which sizes a condition on sizes holds, and so which branch of an `if` runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`if` under construction: two branches whose results are joined."""
 
 from __future__ import annotations

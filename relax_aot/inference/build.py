@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds functions call by call: deduces types, folds what is known, collects conditions.
 
 Frontends and the text parser build through here, so that a program is well-typed from its

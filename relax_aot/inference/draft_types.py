@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact types of the values of a draft, from what its annotations say."""
 
 from __future__ import annotations

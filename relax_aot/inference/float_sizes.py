@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes that go through floats: what `Floor(Cast(n) * 0.75)` is, told while building.
 
 Exporters write `int(0.75 * n)`, `arange(n, dtype=float)` and `ceil(n / 4) * 4` so. A float

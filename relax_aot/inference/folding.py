@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters, constants and known values of a function, and folding while it is built."""
 
 from __future__ import annotations

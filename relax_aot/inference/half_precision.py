@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Half-precision operators that expand to several calls: computed in float32, rounded once.
 
 A frontend expands an operator through `expanded`. Where a first expansion rounds a value to

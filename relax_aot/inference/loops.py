@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Building a `loop`: a body that is a function, carried values, and rows of every iteration."""
 
 from __future__ import annotations

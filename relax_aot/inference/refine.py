@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts become exact: forward through the calls, every value gets its type.
 
 A program as text may say less than types (`f32[?, 4]`, `f32`, `?`), pass tuples, call

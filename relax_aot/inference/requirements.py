@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the ops of a finished module need of run-time sizes.
 
 A frontend collects conditions while it builds. A module that was read as text states

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs of the entry that are results as well.
 
 Such a result is a value and a field of the interface of its own, copied from the input; the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Symbols, names and conditions of a function under construction."""
 
 from __future__ import annotations

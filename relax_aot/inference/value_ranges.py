@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Value ranges of data-dependent sizes, propagated through the calls that compute them.
 
 They bound `Sqrt(n)`, or a length after a `Clip` or a `Sigmoid`. A range is a proposal, not a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far a micro-kernel reads and writes, from its meaning."""
 
 from __future__ import annotations

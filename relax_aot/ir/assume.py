@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Relations between symbols, made into what bounds can use. Part of dims.py.
 
 An equation spells one symbol by the others. A congruence such as `n % 8 == 0` spells its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of symbols, and what follows for sizes. Part of dims.py.
 
 Everything here is sound: an interval encloses, a proof holds. "Not proven" is no proof of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How ops write their loops.
 
     def lower(k: KernelBuilder, x: Buffer, y: Buffer) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The invariants of a module, each with its own message.
 
 What is checked holds after every stage: names, types, symbols, kernels, states. What an op

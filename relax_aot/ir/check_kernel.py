@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The invariants of a kernel, and its accesses that are certainly out of bounds. Part of check.py.
 
 Certain means: there are sizes within the bounds for which the access is reached. What a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer expressions in normal form, and their text. Part of dims.py.
 
 A `Dim` is a sum of products of atoms; an atom is a symbol or an opaque floor division,

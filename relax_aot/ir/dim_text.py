@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> size expressions. Part of dims.py; printing is `str(dim)`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Symbolic sizes: integer expressions in normal form, and what is provable of them.
 
 A `Dim` is a sum of products of atoms; an atom is a symbol or an opaque floor division,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several modules that are one model: what they keep between calls, their weights and their
 sizes are shared where they are the same."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes for many values of the symbols at once, and how large what arises on the way can be."""
 
 from __future__ import annotations

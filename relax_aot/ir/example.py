@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Examples of what a pass does, in the text form; the tests run every one of them.
 
 A text is a whole module, or `symbol`, `const` and `kernel` lines alone. A main function that

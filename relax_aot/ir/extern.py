@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C functions of the user that calls of the graph run.
 
     %y: f32[n, 40], %y.work: f32[40] = call_extern(%x, %gain) {extern=@rms, rows=n, width=40}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Greatest and least sizes as expressions that follow the highs of symbols. Part of dims.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer expressions, casts, comparisons and sizes in their shortest form: constant folding.
 
 The last pass before C is printed. Every rule keeps every bit: integer arithmetic wraps, shifts

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graph level: values, calls, functions, and the module that holds everything.
 
 A function is a flat list of calls in single-assignment form. Uses refer to a `Var` by

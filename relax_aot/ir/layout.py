@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layouts: where the elements of an array lie, in memories and on lanes, as values.
 
 A layout maps a logical index to positions on named axes: an address in a memory (`m`), a lane,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> tokens with lines and columns, and a cursor that says what it expected.
 
 A line end is a token, save inside `(...)` and `[...]`. A comment runs to the end of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loop level: one call as buffers, loops, loads and stores.
 
 Every index is a `Dim` over shape symbols and loop variables, so kernels can be

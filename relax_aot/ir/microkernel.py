@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract of a micro-kernel: a C function that schedules call on packed operands.
 
 After Exo's instructions, the meaning is the body: a kernel of the loop level whose buffers are the

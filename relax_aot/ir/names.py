@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of values, kernels, loop variables and scalars: unused ones, defined ones, other ones."""
 
 from __future__ import annotations

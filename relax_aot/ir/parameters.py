@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers of a program that new weights may change: zero points, scales, shifts and limits.
 
 Where weights are replaceable, the code may depend on the range of such a number, never on its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> IR: reads what text.py prints, `parse(to_text(m), data) == m`.
 
 Everything is defined above its use. A value's annotation may say less than its type; such a

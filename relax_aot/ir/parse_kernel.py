@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> kernels. Part of parse.py.
 
 Names are known from where they are defined: a buffer from the kernel's head, a scalar

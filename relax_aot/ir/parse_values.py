@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> types, numbers and the data of constants. Part of parse.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The few ways to walk and rebuild a program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes without what the bounds decide, and sizes solved for a symbol. Part of dims.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes from shapes: solves a system of equations and inequalities over bounded symbols.
 
 Equations that determine a symbol are solved exactly and without regard to bounds, first one at

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IR -> text: one canonical form for dumps, errors, tests and comments; parse.py reads it.
 
 relax_aot text 2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Annotations: what is known about a value before it exists.
 
 A `TensorType` is an element type and a shape of symbolic sizes. Shapes are row-major

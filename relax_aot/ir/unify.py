@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Solves for the symbols of a signature: which sizes make its types those of the arguments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removes unused values of a kernel.
 
 Fused and specialized kernels leave values behind: an index along an axis of size 1, the place

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Least and greatest value of the integer expressions of a kernel: interval arithmetic.
 
 Sound for every content of the buffers. An operation whose exact result may leave its type wraps,

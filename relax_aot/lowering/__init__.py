@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lower ops to kernels that the graph calls.
 
 After this stage a function holds only `call_kernel`, `call_extern`, `view` and `if`. Scratch that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantization parameters of a call as parameters of its kernel (`ir/parameters.py`).
 
 Where weights are replaceable, what an op's record lists in `quantization` stands in its loops as a

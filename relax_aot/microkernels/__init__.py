@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The micro-kernels of the C runtime, one file per instruction set.
 
 Each file describes its micro-kernels once, by their meaning (`relax_aot/ir/microkernel.py`).

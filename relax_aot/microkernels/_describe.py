@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Micro-kernels from their descriptions: sizes with their ranges, and the meaning as text.
 
 Descriptions are short by these conventions:

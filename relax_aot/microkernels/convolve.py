@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole float convolutions: one function each, for `--optimize size`. NCHW, NHWC with packed
 weights, and depthwise in both layouts. `low` and `high` are the upper halves of floats."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts (PMADDWD, VPDPWSSD): matrix products of 16-bit integers, the packing of their operands,
 depthwise convolutions, and the requantization of sums."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """64-bit Arm (SDOT, SMMLA or SMULL): the matrix products of dot2.py with signed bytes. 128 is
 subtracted from unsigned bytes."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arm DSP extension (SMLAD): contractions of two output positions from packed 16-bit columns, and
 3 x 3 depthwise convolutions of padded rows."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arm Helium (MVE): contractions by VMLADAVA, depthwise convolutions of interleaved rows, and the
 requantization of their sums."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ops: one file per op, or per group of ops that share their rules; and the ops of other
 packages (entry points `relax_aot.ops`: an `Op`, several, or a module like a file of this folder).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attributes of ops: names, kinds, defaults and values, as the op's rules declare them.
 
 An attribute is a keyword-only parameter of a rule, or a field of the record that the rules take.

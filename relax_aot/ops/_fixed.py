@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixed-point arithmetic on expressions, and the same on arrays, as gemmlowp defines it.
 
 A number of n integer bits is an i32 in steps of 2^(n - 31). Source: the fixedpoint of gemmlowp,

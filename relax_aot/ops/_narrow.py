@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """float32 -> floats of a byte and less, as ONNX's Cast tells it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an op is: its type rule, its loops, its meaning, and samples to test it with.
 
 `deduce`, `lower` and `reference` take the arguments in order; attributes are keyword-only

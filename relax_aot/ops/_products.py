@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops that sum products of x and filters w: of elements as they are, and of quantized values less
 their zero points, summed in the bias's type, 32 or 64 bits."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges of values, as pairs (lowest, highest): rules for `Op.value_range`."""
 
 from __future__ import annotations

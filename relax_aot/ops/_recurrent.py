@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attributes and NumPy references of the recurrent ops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The attributes of resize; coordinates and weights in NumPy, one axis at a time. See resize.py."""
 
 from __future__ import annotations

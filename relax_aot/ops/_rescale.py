@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integers that round sums as an exact scale does.
 
 What is meant is `sum * scale`, rounded to nearest, halves to even. Rounding it by any of the

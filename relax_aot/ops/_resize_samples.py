@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of resize: modes, coordinate transformations, roundings, scales, policies."""
 
 from __future__ import annotations

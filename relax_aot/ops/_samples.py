@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays for samples of ops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes as lists of int64 that kernels compute: shared by ops on shape operands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """affine_grid: sampling positions for grid_sample, from one affine map per batch element.
 
 Coordinates count from -1 to 1, from the centers of the outer elements (`align_corners`) or

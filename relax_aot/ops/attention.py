@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """attention_mask: -inf where a query may not see a key; cache_update: new rows in a cache.
 
 attention_mask shuts places of a matrix of scores,

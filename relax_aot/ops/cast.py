@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cast converts element types; bit_cast reinterprets the bits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """causal_conv: depthwise convolution over the current and past positions of a sequence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """col2im: sums overlapping blocks into an image.
 
 The columns are the blocks in row-major order of their places; each element of the image

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolution with channels first (NCHW), in any number of spatial axes.
 
 conv_integer takes 8-bit operands less their zero points, and sums in 32 bits; padding stands

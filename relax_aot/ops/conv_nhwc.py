@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolution with channels last (NHWC), in any number of spatial axes.
 
 x is [n, *space, c] and the result [n, *space, o]. A filter lies as the products are summed:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transposed convolution with channels first: each output element gathers the inputs that reach it.
 
 Output o takes input i through tap t where o + pad == i * stride + t * dilation.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transposed convolution with channels last: each input element adds a scaled copy of the filter
 to the result, `strides` apart.
 

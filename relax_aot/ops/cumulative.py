@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cum_sum, cum_prod: cumulative sum or product along one axis. `reverse` starts at the end;
 `exclusive` leaves out the element itself.
 

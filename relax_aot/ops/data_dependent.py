@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops with a data-dependent number of results: the count first, then the elements.
 
 `define` makes a size of the count in between. Ops that must look at everything to count

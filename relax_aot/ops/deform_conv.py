@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """deform_conv: convolution with data-dependent offsets, sampled bilinearly.
 
 Outside the image lies zero. The places of taps are shared by the channels of an offset group.

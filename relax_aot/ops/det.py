@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """det: determinants by Gaussian elimination with partial pivoting.
 
 Half precision is worked out in f32.

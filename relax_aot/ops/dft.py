@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """dft: discrete Fourier transform along one axis; frame: overlapping frames of a signal.
 
 A complex number is the last axis: real part, imaginary part; where its size is 1 there is no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """trilu: one triangle of a matrix; eye: ones on a diagonal; diagonal: the elements of a diagonal.
 
 The diagonal is `column == row + k`. Its own elements belong to both sides. For trilu k may be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data-dependent ranges: range_size counts their elements, range_from makes them."""
 
 from __future__ import annotations

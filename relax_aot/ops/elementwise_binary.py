@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise ops with two operands and NumPy broadcasting."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise ops on quantized values, as TensorFlow Lite's reference kernels define them.
 
 The real value is (value - zero) * scale; scales are integers (`_fixed.py`).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fixed_resize: bilinear resize of quantized values (ResizeBilinearInteger of TensorFlow Lite's
 reference kernels), with row and column coordinates in units of 1/1024.
 

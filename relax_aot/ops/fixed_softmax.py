@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fixed_softmax: integer softmax along the last axis, as TensorFlow Lite's reference kernel.
 
 `table` holds exp(-d * scale * beta) for d = 0..255 in steps of 2^-31, 0 where the kernel leaves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads at data-dependent indices. A negative index counts from the end; an index outside the
 axis ends the run with a status."""
 

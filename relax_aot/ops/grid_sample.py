@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """grid_sample: samples x at the positions of a grid.
 
 A place counts from -1 to 1 along each axis, the last axis of x first. The places are worked

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """linear_attention: attention without softmax, as a recurrence over a state per head."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """match_cast: asserts that a tensor has a given shape.
 
 What is not proved of them is checked on entry; no byte moves.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products: matmul with NumPy batching, gemm with scales, and matmul_integer, which
 subtracts zero points, accumulates in 32 bits and optionally adds a bias per column."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """matmul_nbits: matrix product with packed weights of 2, 4 or 8 bits.
 
     y[..., n] = sum over k of a[..., k] * (q[n, k] - zero[n, k // block]) * scale[n, k // block]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """max_pool_with_indices also returns the positions of the maxima; lp_pool takes p-norms."""
 
 from __future__ import annotations

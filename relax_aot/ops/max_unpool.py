@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """max_unpool: zeros, with the elements of x at the indices from max_pool_with_indices.
 
 An index counts the elements of the result row by row, through batch and channels, as in ONNX

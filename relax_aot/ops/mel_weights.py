@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mel_weights: a matrix that converts the bins of a spectrum to the mel scale.
 
 The edges of the triangles lie evenly apart on that scale, from `low` to `high` hertz, and on

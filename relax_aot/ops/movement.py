@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data movement: reshape, copy, transpose, slice, concat, expand, tile, pad."""
 
 from __future__ import annotations

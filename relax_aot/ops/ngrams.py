@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ngram_counts: counts the n-grams of a table in rows of integers.
 
 The elements of an n-gram may lie `1..skips` places apart, all by one distance; each distance

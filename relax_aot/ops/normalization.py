@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalization: layer, RMS, batch, instance and group."""
 
 from __future__ import annotations

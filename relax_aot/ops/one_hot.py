@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """one_hot: values[1] at the index along a new axis, values[0] elsewhere.
 
 An index from -depth to -1 counts from the end; one outside -depth..depth-1 gives no hot

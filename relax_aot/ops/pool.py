@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Max and average pooling with channels first, in any number of spatial axes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Max and average pooling with channels last.
 
 Averages count the elements inside the input alone. Those of integers are rounded to nearest,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise ops on quantized 8-bit values, with quantized results.
 
 qadd       (x * left + y * right + offset) >> shift, all of it in 32 bits; whoever makes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Means and softmax of quantized 8-bit values, with quantized results.
 
 Sums are exact, or they are sums of f32 in the order in which ONNX Runtime adds, where the middle

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """quantize and dequantize: real value = (quantized value - zero point) * scale.
 
 Scale and zero point are one number, one per place of an axis, or one per block of `block`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LSTM, GRU and simple RNN as ONNX defines them, as loops over the sequence. The arguments are
 x, w, r, b?, lens?, h0?, and for lstm c0? and peepholes?.
 

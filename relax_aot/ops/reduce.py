@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions over axes; arg_max and arg_min."""
 
 from __future__ import annotations

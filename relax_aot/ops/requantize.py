@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """requantize: rescales 32-bit accumulators to 8 or 16 bits.
 
 What is meant is `sum * scale + zero`, saturated, within `limits` where they are given (a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """resize: interpolates x axis by axis, with the coordinate transformations of ONNX.
 
 `sizes` are the result's. The scale of an axis is, in this order: the number in `scales`

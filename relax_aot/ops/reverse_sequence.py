@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """reverse_sequence: reverses the first lens[b] elements along the time axis.
 
 A length outside 0..time ends the run with a status.

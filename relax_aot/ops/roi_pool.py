@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pooling over regions of interest: roi_align and max_roi_pool.
 
 The image of a region is an index from data: one outside the batch ends the run with a status.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes at data-dependent indices: copies x, then applies the updates in row-major order.
 
 Where several updates meet, they are combined by `reduction`; with `none` the last one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """where, clip, fill, range, shape_of and size_of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shape operands as sizes: each op computes the sizes that `define` then makes symbols.
 
 Each op here converts an operand of ONNX (negative numbers, clamping, 0 and -1, a list

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """softmax: exp(x) / sum(exp(x)) along one axis.
 
 The largest element is subtracted first: the result is the same, and exp can then not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """top_k: the k largest or smallest elements along an axis, and their indices.
 
 Each of the k is found by one pass that looks behind the one before it in the order

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where every value lives: the caller's buffers, constants, state, or a slot of the arena.
 
 The plan is symbolic: each slot lists those directly below it, and its offset follows from

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An independent proof that no two values which are alive together share a byte.
 
 Shares no code with the planner: it works out lifetimes again, from the steps alone, by

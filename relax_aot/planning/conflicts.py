@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which values must not share memory.
 
 Two values may share bytes only if every use of one *happens before* the first write of the

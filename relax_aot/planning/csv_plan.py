@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory planner by itself: a table of lifetimes in, the same with offsets out."""
 
 from __future__ import annotations

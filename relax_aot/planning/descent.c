@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inner search of the memory planner: one depth-first descent within a capacity.
  *
  * The same algorithm, move for move, as descent.py, where it is explained; a test compares them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The inner search of the memory planner: one depth-first descent within a capacity.
 
 Time is cut into sections, so that two blocks meet exactly where they share one. Blocks are

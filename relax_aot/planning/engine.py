@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which descent runs: the one in C, built once and kept, or the one in Python.
 
 Both make the same moves and count the same work, so the choice changes only how long it takes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packings by placing one block after another, each at the lowest free offset.
 
 Several orders are tried. Every order of first fit that other planners use is among them (by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results that take the memory of a dead operand.
 
 A kernel says which of its buffers may be the same memory; here each use is decided. The

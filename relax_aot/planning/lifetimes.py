@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is alive together with whom.
 
 Positions number the nodes in the order of the text, so the two sides of a branch get

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order in which calls run, chosen so that fewer bytes are alive at a time.
 
 Works on the lowered module, at the greatest sizes. A call stays behind those whose values or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets as an acyclic orientation of the conflict graph.
 
 Two values that are alive together must not overlap: one lies above the other. A plan

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A packing of blocks at their greatest sizes: greedy first, a search where that is not enough.
 
 The search inside a compile counts its work, so that the same module has the same plan on

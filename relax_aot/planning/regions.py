@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which memory each value lives in, where a board has several.
 
 Regions are given in order of preference, the fast one first. What all fits into the first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search for a lower packing: many descents from different orders, at falling heights.
 
 A descent (descent.py) answers for one capacity: a packing, a proof that none exists, or the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of jobs that keeps the fewest bytes alive at a time.
 
 A set of finished jobs fixes which values are alive, whatever the order in which they were done.

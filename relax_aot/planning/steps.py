@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of execution: kernels and externs, data-dependent sizes, branches and loops.
 
 Graph functions are inlined here (their value names are unique in the module), views

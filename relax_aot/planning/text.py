@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text form of a plan: who lives where, bottom-up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources + Board -> a folder that builds alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boards: what a project is built for, and how it is emulated.
 
 A board is one file, `boards/<name>.toml`. Everything in it is checked when it is loaded, so

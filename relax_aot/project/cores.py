@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cores that a board file may name, and whether its flags and emulator are of that core."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several entries + Board -> one folder: shared weights, state and arena, one header."""
 
 from __future__ import annotations

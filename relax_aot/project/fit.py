@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a model fits the memories of its board: an error when it is compiled, not on the desk.
 
 What is known then is what the model needs: its arenas, its state, inputs and outputs, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A folder is written whole or not at all, whatever interrupts it.
 
 All files are first written to a folder next to it; then the new and the old folder are exchanged in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A commented board file to start from, for a core by name."""
 
 from __future__ import annotations

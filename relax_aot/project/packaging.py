@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A generated project as other build systems want it: another layout, and their manifests.
 
 Every kind is made from the files of the flat project. Where a build system takes no compiler

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantizing after training: a module of floats and sample inputs -> a module of quantized values.
 
     int8     weights of i8, one scale per channel; activations of i8, with the ranges that samples

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user chooses of quantization, refused where an option has nothing to act on."""
 
 from __future__ import annotations

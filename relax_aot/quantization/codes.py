@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scales, zero points and quantized values of numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batch normalization becomes part of the convolution before it.
 
 Coded apart from it, the convolution's result would need a range of its own, and floats between.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """quantize and dequantize around the calls that are to work on quantized values.
 
 What comes out is a QDQ module; transforms/integers makes integer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much quantization adds to each value: signal to noise in decibels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which range of numbers the quantized values of a value are to cover, from runs on sample
 inputs."""
 

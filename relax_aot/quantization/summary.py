@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What quantization a model did to it, for the report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights of products as quantized values of 8 or 4 bits in groups; activations stay floats.
 
 The product decodes them as it reads (int8w by fusion, int4w as matmul_nbits), so that flash

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A page that people look at: where every value lives over time, and what it is."""
 
 from __future__ import annotations

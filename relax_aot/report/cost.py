@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a kernel does at given sizes, counted from its loops.
 
 A loop whose inside costs the same each time is multiplied; one whose inside depends on its

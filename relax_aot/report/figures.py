@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything that a report says, as plain values: docs/reference/report.md has the schema."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures that a report begins with: RAM, flash, work, accuracy, and which model it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graph before and after fusion in one drawing: calls before it are rows on the left, the
 calls that they became are boxes to their right, values are arcs from writer to reader."""
 

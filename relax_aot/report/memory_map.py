@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arena as a drawing at given sizes, and its bytes as a curve over each symbol.
 
 Offsets are those at the upper bounds, as in the generated C; only the values shrink. So

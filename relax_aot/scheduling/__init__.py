@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Choices for a target: sums of products fused, contractions in blocks of registers.
 
 With `--optimize size` code counts more than time, and kernels are unified, so that they can

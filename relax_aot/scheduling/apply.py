@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the contractions of kernels, has strategies write them, and packs their constants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions: sums of products of floats or integers in loops.
 
 Recognized is what is added up, not the op that it came from. A float contraction adds

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice of register blocks: which iterations of a nest are jammed, by a cost model.
 
 The cost of a block is its operations, its distinct loads, and the pointers of its innermost

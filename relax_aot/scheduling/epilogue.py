@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requantization epilogues: how an 8-bit value is computed from an integer accumulator.
 
 The forms are those of ops/requantize.py: a float multiplier, a 64-bit product with one shift,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop nests that a schedule may rebuild, recognized by what they do and not by a name.
 
 A nest is a chain of loops around a leaf that sums up something: `for outputs { sum = 0; for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants in the order in which micro-kernels read them, rearranged while compiling.
 
 The meaning of a micro-kernel says where it reads each value of an operand, and so how the operand

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters of kernels become loads from a table of the call (`ir/parameters.py`).
 
 This is the last step: schedules see numbers, and a kernel reads each of them once, where it

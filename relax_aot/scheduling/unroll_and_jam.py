@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unroll-and-jam: several iterations of a leaf at once, their statements in the same loops.
 
 Each iteration is a lane. Its own sums stay in the order in which they were written, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the strategies for contractions with known weights share: tiles of output positions,
 windows at a position, and packed weights."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of convolutions: where one lies inside its input, and how it moves along an axis.
 
 The loop over the taps of a padded window runs over `max(first(v), low)..min(last(v), high)`,

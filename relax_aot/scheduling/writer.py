@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds loop nests: fresh names, open loops and the value ranges inside them.
 
 A schedule is written top down, in the order of the generated code: `loop`, `nest` and `tiles`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cross builds: a model, the harness and start-up code become one image for a board.
 
 Whole builds are kept by content, so building the same thing again costs nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which C compiler builds for this machine and for a board, and with which flags.
 
 GCC's spelling of a board's flags is the common one: a board file is written for it. Where the

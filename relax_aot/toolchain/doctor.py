@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is here, what is missing, what that would enable, and the command that brings it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the parts of a Cortex-M image lie: the linker script, and what does not fit its place.
 
 Code, constants and data go to the first flash and the first RAM. Where these are too small,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which compilers and emulators are here, and how to get those that are not.
 
 Installed tools come first; where one is missing, a wheel of the extra `emulator` takes its

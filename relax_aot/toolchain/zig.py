@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Zig's Clang from the wheel `ziglang`, for machines without an installed C compiler.
 
 It brings its own headers, C library stubs and compiler run-time, so nothing else is needed;

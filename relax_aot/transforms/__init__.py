@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph passes, in order. Each is a function from a module to a module.
 
 Passes of other packages (`relax_aot.passes`) are modules, or anything else, with `run` and

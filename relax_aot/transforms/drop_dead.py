@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remove calls, branches' values and constants that no result needs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remove calls that change nothing, for all values of the symbolic sizes.
 
 A call that makes a result stays: results keep their names, because those names are

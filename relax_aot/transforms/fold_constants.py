@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constant folding: evaluate calls whose arguments are all constants.
 
 The builder folds as it goes, except where quantized weights would grow into floats. Those

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does the result compute what the ops mean?"""

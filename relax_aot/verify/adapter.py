@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A generated model behind one uniform C table, so that every harness can call it.
 
 The table is `struct raot_model` of boards/families/common/raot_model.h.

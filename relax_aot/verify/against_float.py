@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A quantized model next to the float model that it was made from.
 
 `verify` compares a quantized model with its own numbers. What quantization costs is another

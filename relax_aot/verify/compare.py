@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far two results are apart, and whether that is too far.
 
 Two rules: a tolerance that the user gives, or the error model's bound of each element

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rounding depth of a kernel: how many roundings lie on the way to one result element.
 
 The error model (error_model.py) needs two numbers of each call. `sums` is the number of terms

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A project on an emulated board: built with the harness, run, outputs as arrays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several entries behind the one table of raot_model.h: the first size says which entry is
 called, the others are the sizes of all; inputs, outputs and results are those of all in turn."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of several entries, one after the other, in one program on an emulated board."""
 
 from __future__ import annotations

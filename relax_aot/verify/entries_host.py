@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several entries built with the host's compiler and called from Python; they share the state.
 
 host = project.host()

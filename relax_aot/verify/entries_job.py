@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One verification of several entries: sequences of calls that share the state, on host and
 boards, against references that are given the state by hand."""
 

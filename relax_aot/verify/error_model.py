@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far floats may be from the exact result, element by element.
 
 The exact result is the module evaluated in double precision. How much the roundings of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of a compiled model: memory from the plan, code and stack from the compiler."""
 
 from __future__ import annotations

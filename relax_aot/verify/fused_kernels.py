@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs each fused kernel and its parts in the interpreter, at small sizes, on random data.
 
 What `fusion/check.py` proves with symbols is looked at once more with numbers: every access is

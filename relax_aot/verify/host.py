@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A project built with the host's compiler and called from Python.
 
 Arrays are checked before they reach C: type, rank and every axis (sizes.py) raise errors of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child process of `verify.host`: runs a sanitized library for its parent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One verification: compile a model, run it on host and boards, compare."""
 
 from __future__ import annotations

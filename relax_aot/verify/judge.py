@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges results: by the tolerance that the user gave, else by the error model.
 
 The error model costs several evaluations of the module. It is asked only where a float is more

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A built model as a shared library, called through cffi with every buffer between guards.
 
 This is the low level: sizes and bytes in, status and bytes out. It never trusts the model:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LiteRT (TensorFlow Lite) as the reference, with its reference kernels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values inside an ONNX model as ONNX Runtime computes them, by the names of the module."""
 
 from __future__ import annotations

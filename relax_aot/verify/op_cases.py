@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The samples that each op brings along, as kernels that are ready to run.
 
 A sample gives two cases: its sizes as plain numbers, and each distinct size above 1

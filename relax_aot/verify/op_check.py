@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether an op is a good one: what its author runs, and what our tests run for every op."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is supported, found out by trying: the page docs/reference/operators.md.
 
 The backend cases that the `onnx` package carries are read as models. Sizes, axes and the like

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the instructions go: each kernel of a model, counted on an emulated board.
 
 Layers that share a function are counted in a build in which each has a function of its own. What a

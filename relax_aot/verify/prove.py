@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frama-C Eva on a generated project: no run, whatever its sizes and numbers, does anything
 undefined.
 

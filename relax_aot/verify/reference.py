@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a model is compared with: a computation that carries states from call to call."""
 
 from __future__ import annotations

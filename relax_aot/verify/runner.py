@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of a firmware that `verify --serial` talks to: the harness with one model in it.
 
 The same harness as under emulation, over a serial line. Where the board's file names a UART that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What to run: sizes within the bounds, and inputs of these sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of a model with state: several in a row, so that the state is carried from one to the next.
 
 A sequence begins with a fresh state. The sizes that shape the state are the same in all its calls;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sizes of a call: solved from the shapes of its arrays, completed by sizes that the caller
 gives, and checked against every axis before C sees them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch as the reference: an exported program, run eagerly."""
 
 from __future__ import annotations

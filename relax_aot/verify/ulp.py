@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units in the last place of the floating-point types."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluations of a module for the error model: recorded, in double, and with random roundings.
 
 Monte Carlo arithmetic (Parker, 1997) at the level of calls: `Wide` evaluates every float in

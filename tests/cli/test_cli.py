@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: every mistake is one clear message and the right exit code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A farm gives every task's answer, also where workers die."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress: a bar on a terminal, lines else, nothing for short work, all of it with -v."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every verb with a standard output that does not take the answer, and interrupts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The backend cases that the installed `onnx` package carries, and what they are to us.
 
 Node cases hold model and arrays in memory, the others lie in the package's data folder. A

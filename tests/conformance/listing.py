@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refused cases and reasons: stored next to the tests, shown as docs/reference/conformance.md.
 
 `python -m tests.conformance.listing` tries every case again and writes both;

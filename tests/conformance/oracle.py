@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ONNX Runtime, or ONNX's own reference, makes of a model: in a child process, since odd
 sizes may end it. Run as a program it answers the pickled requests that it is given.
 """

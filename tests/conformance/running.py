@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases through the compiler, the host's C compiler and the sanitizers, many at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same cases with every axis of every input unknown, and data of other sizes for them."""
 
 from __future__ import annotations

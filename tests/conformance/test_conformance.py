@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The backend cases of the `onnx` package through C under the sanitizers.
 
 The gate takes every so many cases; the whole of both modes is `long`. Where another version

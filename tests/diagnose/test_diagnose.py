@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seeded faults are found and named: by value, by the smallest part, between two builds."""
 
 from __future__ import annotations

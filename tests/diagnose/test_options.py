@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user chose besides the model counts when a difference is looked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the documents show works: their code blocks are run as they stand."""
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ def edited(text: str, diff: str) -> str:
 def edit(checkout: Path, page: Path) -> None:
     """Make all edits of the page: its diffs, and its blocks that are whole files."""
     for source in blocks(page, "python"):
-        (checkout / source.split()[1]).write_text(source)
+        named, _, text = source.partition("\n")
+        (checkout / named.removeprefix("# ")).write_text(text)
     for diff in blocks(page, "diff"):
         path = checkout / diff.split()[1]
         path.write_text(edited(path.read_text(encoding="utf-8"), diff))

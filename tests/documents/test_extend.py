@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package of docs/how-to/extend.md is installed with pip, and its commands run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The generated pages and pictures of docs/ are up to date."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages whose blocks are one story: files, shell and Python, run in order in one folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The site builds without a warning, asks no network for anything, and its notebook runs."""
 
 from __future__ import annotations

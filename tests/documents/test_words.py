@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts use American spelling and the field's words, not the words that this project replaced.
 
 Texts are documents, docstrings, comments, and messages (string constants with a space) in Python,

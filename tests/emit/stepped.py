@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The form that returns between kernels, called from Python through nothing but its header."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A size of one value is a number and no member of the struct; it may still be given."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public header is a manual: its example runs, its sizes are right, its statuses are those of
 the code, and nothing internal stands in it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that begin alike for long differ where compilers still look."""
 
 from __future__ import annotations

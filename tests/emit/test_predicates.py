@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions that several readers ask of a float compile without a warning."""
 
 from __future__ import annotations

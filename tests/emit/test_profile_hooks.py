@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hook around each kernel: nothing when off, each call in order when on."""
 
 from __future__ import annotations

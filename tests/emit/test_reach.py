@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which sizes and loops are looked at one by one for an index. Expected: by hand, from what the
 least and greatest values of its parts leave."""
 

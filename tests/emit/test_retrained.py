@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A quantized model that is trained again keeps its code: what training changes is in the block.
 
 Trainings differ by weights, biases, scales and zero points (0 and others). The truth is ONNX

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that differ by numbers alone are one function that is given the numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes as C computes them: at the ends of their ranges, under UBSan, against plain integers.
 
 What `relax_aot/emit/fits.py` lets pass must neither overflow nor differ; what overflows must

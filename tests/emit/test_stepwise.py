@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run that returns between kernels: what ONNX Runtime computes, whatever runs in between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unused values are not emitted: generated C has no unused name, whatever was fused.
 
 Fused readers of values with axes of size 1 leave indices, lengths and locals behind. Compilers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights as a block apart from the code: what is wrong or damaged is refused, what is new fits.
 
 The layout is read here by `struct` and `zlib` from the description in raot/weights.h alone.

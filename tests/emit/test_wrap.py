@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long lines of C are broken; not a token changes."""
 
 from __future__ import annotations

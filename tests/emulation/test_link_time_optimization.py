@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs for boards run where GCC optimizes all files as one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models on a board at the end of a serial line: an emulated board on a pseudo-terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models that end-to-end tests run, with the sizes to run them at."""
 
 from __future__ import annotations

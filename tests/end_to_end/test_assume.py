@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`--assume`: relations are facts for the compiler and checks in the C."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One generated project serves every bound: sizes follow, and nothing mixes."""
 
 from __future__ import annotations

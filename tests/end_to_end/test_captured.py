@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Branches and bodies of loops name values from around them, whatever passes made of those."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What hangs on constants alone, and results that are inputs: values as ONNX Runtime has them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of data-dependent sizes: as many elements as ONNX Runtime gives, and `result` says so."""
 
 from __future__ import annotations

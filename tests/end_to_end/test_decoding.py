@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small language model in two entries, prefill and decode, over one cache of keys and values.
 
 ONNX Runtime reads the whole text at once with the graph of prefill; the C reads a prompt, then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several entries in one project share weights, state and arena; ONNX Runtime, with the state
 carried by hand, says what each call must answer."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated C computes what ONNX Runtime computes, at every size that is tried."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fault on the target becomes a message: which fault, where, in which C function."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large weights: no text in C, and memory for a few times their size while compiling."""
 
 from __future__ import annotations

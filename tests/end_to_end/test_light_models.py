@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX's own light models (weights of one number each) give the results that ONNX ships.
 
 Their weights are megabytes to hundreds of megabytes; in C they are a number each.

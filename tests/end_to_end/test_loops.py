@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop and Scan as loops of C: the results of ONNX Runtime, for any number of iterations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A generated project stands alone: every compiler, no warning, no runtime, same bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds so low that a tile, a panel or a strip holds all of a size, and raised when compiling."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad calls end with a status and touch nothing; memory is exactly what the figures say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sequences of tensors that the compiler keeps as lists: values as ONNX Runtime has them."""
 
 from __future__ import annotations

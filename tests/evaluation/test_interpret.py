@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel interpreter against Python's exact integers and NumPy's floats."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The example of a C routine inside a model: right at every size, and as documented."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The committed gesture model is what its scripts say, and does what its README says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The example programs, built as their READMEs say with what the compiler makes of the models."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several models in one program and many threads: right, without a race, and as documented."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program that reads speech from WAV files, built against a stand-in for the model.
 
 The stand-in answers sums over its input that tell whether context, new samples and state are

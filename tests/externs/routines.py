@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A folder with a C routine and its table, from pieces that a test may change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headers are read as a C compiler reads them: the truth is what gcc makes of them."""
 
 from __future__ import annotations

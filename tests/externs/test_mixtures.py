@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole models in which part of the calls are C functions, in any mixture with kernels.
 
 A small library stands for every call that fits it; each model then runs with all of it, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C functions of a user's, run inside a model."""
 
 from __future__ import annotations

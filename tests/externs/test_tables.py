@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong with a table of externs is said once, with key and C declaration."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of one node, retyped: what an operator gives in half precision and in double."""
 
 from __future__ import annotations

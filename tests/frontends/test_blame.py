@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An exception in a handler: the model is blamed only for a rule of its operator."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every handler of an ONNX operator reads a case of ONNX's own tests, or a model of ours.
 
 Those of com.microsoft and TensorFlow Lite have tests of their own (ops/test_contrib.py,

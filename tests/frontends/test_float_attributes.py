@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Float attributes are of float32, in double models too, whether a model states them or not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts with the op names of older versions are still read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators in half precision compute in float32 and round once, however many calls they become."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes may stand in another order than ONNX asks for, as ONNX Runtime reads them too."""
 
 from __future__ import annotations

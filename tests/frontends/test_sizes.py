@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes that models compute from sizes, as exporters spell them, equal ONNX Runtime."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program as text compiles like a model, at any level; options act on it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions and products of matrices of TensorFlow Lite, against its own reference kernels.
 
 Sums near the midpoint between two quantized values distinguish rounding modes; every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a TensorFlow Lite file may say wrongly, what is said about it, and what users may choose."""
 
 from __future__ import annotations

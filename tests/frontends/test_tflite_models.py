@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole TensorFlow Lite models against what its own reference kernels gave for them."""
 
 from __future__ import annotations

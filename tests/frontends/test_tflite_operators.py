@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every operator of TensorFlow Lite that is read, against its own reference kernels.
 
 Floats may differ in the last places; quantized values, integers and booleans must be equal.

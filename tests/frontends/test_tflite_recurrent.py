@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators of TensorFlow Lite with a state, over several calls, against its own kernels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators of TensorFlow Lite along axes and windows, against its own reference kernels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small TensorFlow Lite models made on the spot, and what its own reference kernels make of them.
 
 Both come from the package ai-edge-litert: the schema's classes write the file, the interpreter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fused kernels with one defect each, and what a kernel computes at small sizes.
 
 A mutant is the kernel with one statement or expression changed: a condition dropped or turned

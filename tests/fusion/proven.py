@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mergers that the checker has to prove, each of another kind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a lowered module with the kernel interpreter: every access is checked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checker of fusion passes what mergers make and refuses every defect that changes a result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fused kernels compute the same numbers as their parts, and the large values are gone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A value that a kernel stores, and changes before it stores the next, is the stored one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The permission to write a result over an operand is proven by other means than it is given."""
 
 from __future__ import annotations

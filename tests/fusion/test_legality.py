@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that may not be merged stay two, and what `legality` proves holds for every size."""
 
 from __future__ import annotations

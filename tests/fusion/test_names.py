@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes of a model may have any name, also one that a loop or an index of a kernel has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What became of each call is told as it is: of the calls before, none is lost or moved to a call
 that cannot compute it."""
 

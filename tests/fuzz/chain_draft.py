@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A random kernel under construction: loops, indices, expressions and stores.
 
 Index expressions are drawn freely and kept where they stay inside their buffer for all sizes,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random kernels of the text form: every store pattern that a merger could mistake for another.
 
 A kernel fills its outputs by one of several patterns (`PATTERNS`): element by element in any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random modules of text kernels: chains and small graphs over symbolic sizes, with inputs.
 
 Kernels are those of `chain_kernels`; between them stand views and a few ops. Values are used

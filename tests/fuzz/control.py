@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps with bodies of their own, and those whose results have data-dependent sizes."""
 
 from __future__ import annotations

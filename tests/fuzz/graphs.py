@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random ONNX graphs with symbolic sizes, and what they compute by ONNX Runtime, step by step."""
 
 from __future__ import annotations

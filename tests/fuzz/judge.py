@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles fuzzed graphs, runs their C under the sanitizers and compares with what is known."""
 
 from __future__ import annotations

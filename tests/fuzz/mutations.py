@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model files with bytes changed, and what the compiler makes of them, in a process of its own.
 
 Run as a module, it reads requests from standard input: a file with a model (or none: the board is

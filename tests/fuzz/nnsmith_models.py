@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of NNSmith (github.com/ise-uiuc/nnsmith) as ONNX, their input sizes open again.
 
 NNSmith draws graphs whose shapes a solver made valid; its own way to ONNX leads through

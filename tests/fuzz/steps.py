@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a step of a random graph may be: each function draws one operator with its attributes.
 
 A step that does not fit raises `Rejected`, and another one is drawn.

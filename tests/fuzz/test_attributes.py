@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An attribute of another kind than the operator has is refused, with its name."""
 
 from __future__ import annotations

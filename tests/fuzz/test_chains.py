@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random chains of text kernels compute the same before and after every stage.
 
 At length: `python -m tests.fuzz.chains --seeds 0:100000 --jobs 2`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random graphs as the entries of one model: each answers as it does alone."""
 
 from __future__ import annotations

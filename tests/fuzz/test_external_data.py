@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """External data is read only from plain files in the folder of the model.
 
 Every model here is one honest initializer away from compiling, which the first test shows.

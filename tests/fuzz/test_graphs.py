@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random ONNX graphs with symbolic sizes compute what ONNX Runtime computes, node by node.
 
 The oracle runs each node alone, so nothing that merges or reorders has a part in it. The C

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model files that are damaged or hostile: one clear error or a project, nothing else.
 
 No traceback, no hang, nothing written outside the folder that was asked for; and no trick

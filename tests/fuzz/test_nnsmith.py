@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of NNSmith with open sizes: the C agrees wherever two oracles agree.
 
 The oracles are ONNX Runtime without its optimizations and the reference evaluator of ONNX. An

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of a random graph, known at several assignments of sizes at once.
 
 A value carries one array per assignment. Two axes are taken for equal where their sizes agree

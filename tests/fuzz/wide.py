@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random ONNX graphs with scattering, unpooling, resizing, recurrences, data-dependent sizes
 and special values compute what ONNX Runtime computes, node by node.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """More steps of random graphs: scattering, unpooling, resizing, sampling, recurrences, and
 results of data-dependent sizes. Together with those of `steps.py` they are `WIDE_STEPS`.
 """

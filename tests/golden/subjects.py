@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden projects: small models that together show what the generator writes."""
 
 from __future__ import annotations

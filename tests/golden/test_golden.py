@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole generated projects as committed text: a change of the generated C shows in a diff.
 
 `pytest --update-golden tests/golden` rewrites the projects, and with `-m ""` their figures too

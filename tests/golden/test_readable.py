@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C of the golden projects has nothing that a reader would have to simplify."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of values while a function is built."""
 
 from __future__ import annotations

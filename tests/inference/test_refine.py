@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that say less than types become exact, and compute what they say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random modules: every kind of statement, expression, attribute and fact, and hard names.
 
 They keep the rules of text (what is used is defined above) and need not make sense.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sample of proofs against an SMT solver: what we prove, it finds no counterexample to.
 
 Ranges are far too wide to be enumerated, and highs are variables where they may be raised.

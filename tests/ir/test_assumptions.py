@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Relations between sizes: whatever is proved from them holds wherever they do."""
 
 from __future__ import annotations

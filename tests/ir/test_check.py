@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each invariant of a module is broken once, and each breach has its own message."""
 
 from __future__ import annotations

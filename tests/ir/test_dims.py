@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Symbolic sizes against plain integers: whatever is proved or bounded must hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each rule of the folding pass keeps the value, for every content of the buffers."""
 
 from __future__ import annotations

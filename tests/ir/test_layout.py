@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layouts against a plain evaluation of their definition, element by element."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters stand for all values within their limits: what a value alone tells is not told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes are solved as trying all of them does, and never guessed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text and IR say the same, in both directions; what is no program is refused at its place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every stage of every model is sound, and prints as text that reads back as the same module."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of the C of micro-kernels, of all in one build: in this process, or of a program that an
 emulator runs. Each operand lies between guards."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random calls of micro-kernels within the ranges of their descriptions, with what their meaning
 gives."""
 

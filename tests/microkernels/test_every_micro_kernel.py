@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every micro-kernel computes what its meaning says: random calls of the C, with vectors and
 without, on the cores that have the instructions."""
 

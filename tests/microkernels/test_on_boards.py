@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every micro-kernel of a microcontroller computes what its meaning says on an emulated core that
 has the instructions, in each form of its C: one program per header."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention as exporters spell it: grouped queries, and queries on a memory of another length.
 
 The plain, masked and causal forms are those of the encoder (encoder.py).

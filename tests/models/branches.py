@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models with `If`: decided by data, with results of equal and of different size, and by shapes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All small models, with bounds, inputs and what they compute, for tests that hold for each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transformer encoder with symbolic batch and length, as PyTorch's exporter writes it.
 
 `encoder` makes the ONNX model, `encoder_forward` says in NumPy what it computes.

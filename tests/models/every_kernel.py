@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small models that together reach every header of the runtime and every kind of schedule."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small convolutional network over images of any height and width."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX models from ONNX's own text form, with weights from arrays."""
 
 from __future__ import annotations

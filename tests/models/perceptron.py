@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A multi-layer perceptron over a batch of any size."""
 
 from __future__ import annotations

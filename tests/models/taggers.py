@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrent networks that label each element of sequences of any length."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime computes what the NumPy form of each small model says, at all kinds of sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime computes what the NumPy form of the encoder says."""
 
 from __future__ import annotations

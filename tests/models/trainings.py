@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small quantized networks of one graph, "trained" several times: other weights, scales and zero
 points each time. ONNX Runtime's own quantization tools make them of random float networks."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mostly arithmetic on shapes: a sequence cut into windows and put together again."""
 
 from __future__ import annotations

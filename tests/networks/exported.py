@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network as an ONNX model, by either of PyTorch's exporters."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small modules, each with one thing that networks do and that exporters spell oddly."""
 
 from __future__ import annotations

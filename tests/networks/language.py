@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks that read and write tokens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a network of the set is: a module, its inputs by name, the sizes it is run at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks that hear, that find things, and that walk along edges."""
 
 from __future__ import annotations

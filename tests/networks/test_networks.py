@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks of PyTorch's exporters equal ONNX Runtime from the lowest to the highest sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks that see images."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of networks that the other sets lack: scans, spectra, experts, regions, caches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One ONNX node in ONNX Runtime and as our ops' NumPy references give it, at symbolic sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs kernels as C: all of them in one shared library under UBSan, called through cffi."""
 
 from __future__ import annotations

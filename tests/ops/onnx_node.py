@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One ONNX node with the values of its inputs, as a test runs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of ops over windows, images and orders, as ONNX nodes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes at which ONNX's text, its reference evaluator and the runtimes may disagree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each op's reference against ONNX's own reference implementation, on the op's samples."""
 
 from __future__ import annotations

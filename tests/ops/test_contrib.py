@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators of com.microsoft against ONNX Runtime, at two sizes of the axis that has no number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must hold for every op, run on the samples that each op brings along."""
 
 from __future__ import annotations

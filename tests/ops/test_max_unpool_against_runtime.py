@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MaxUnpool with an output_shape against ONNX Runtime, constant and from data."""
 
 from __future__ import annotations

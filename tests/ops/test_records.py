@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the rest of the compiler knows of ops by name: existing names, and no second record."""
 
 from __future__ import annotations

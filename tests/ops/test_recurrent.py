@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Activations of recurrent layers, with their parameters, against ONNX Runtime."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounding sums by integers or f32 is rounding the exact product, for every sum there can be."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resize in all its forms against ONNX Runtime, with symbolic sizes.
 
 ONNX's reference evaluator is no judge here: where scales give a fractional length it divides by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our results against ONNX Runtime where sources may disagree; each difference has a reason.
 
 The reasons are those of docs/reference/where_sources_disagree.md.

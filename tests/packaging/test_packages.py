@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be installed: the sdist, the wheel that is built from it, and a checkout (editable).
 
 Nothing is downloaded: the builder is the one of this environment, and a fresh environment

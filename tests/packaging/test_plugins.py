@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What other packages bring is used, and what is wrong with it is said with their names."""
 
 from __future__ import annotations

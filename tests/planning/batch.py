@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many generated models in one shared library, run under ASan and UBSan in a child."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random modules with symbolic sizes, and what they compute, said in NumPy.
 
 A module has two to four symbols and shapes with awkward formulas. Next to each call is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child process of `batch.py`: runs generated models under the sanitizers' runtime.
 
 Every buffer is a block of its own of exactly the size that counts, so that AddressSanitizer

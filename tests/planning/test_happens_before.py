@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of steps that may run at the same time do not share memory; a chain's do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Defects put in on purpose: each is seen by a check, a status or a sanitizer.
 
 Where a mutation changes nothing (an edge that another implies), it does not count; of those

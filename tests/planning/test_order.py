@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of calls against all orders there are, and on whole modules."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packings against first fit, as it stands in textbooks, and orientations at other sizes."""
 
 from __future__ import annotations

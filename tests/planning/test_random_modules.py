@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random modules with random symbolic sizes: plans hold, and the C computes what NumPy does.
 
 The compiler's own checker looks at each plan while compiling. The C runs under ASan and UBSan

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boards with several memories: values and constants find a place in each."""
 
 from __future__ import annotations

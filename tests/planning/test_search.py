@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search against brute force, published optima, and its own twin in Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every board file builds models, or says by how many bytes they do not fit, and where."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A board file whose core, flags or emulator do not belong together is refused with the way out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever happens while a project is written: the old one is intact, or the new one is whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every packaging builds from its own files: by the ecosystem's tool where it is here, else by
 a small stand-in for the build functions that it calls, which sees the same paths and options."""
 

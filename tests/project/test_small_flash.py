@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights that fit a board only in their small form are kept so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantizing after training, judged against the floats that ONNX Runtime or TFLite computed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page in a real browser: nothing is fetched, nothing overflows, text can be read in light and
 dark, every block says its name, and it prints."""
 

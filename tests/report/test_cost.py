@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Costs against counts by hand and against the published figures of two models."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every form of the report says the same, and mistakes end with one message."""
 
 from __future__ import annotations

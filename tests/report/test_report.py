@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page says what the plan says, at every size, and nothing that a model says harms it."""
 
 from __future__ import annotations

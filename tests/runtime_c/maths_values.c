@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* maths_values.c - double functions of the runtime on pairs of doubles from standard input. */
 #include <stdio.h>
 #include <string.h>

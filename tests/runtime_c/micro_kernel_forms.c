@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * micro_kernel_forms.c - results of micro-kernels on random tiles, one checksum a line.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """runtime_c builds without a warning and passes its own tests, here and on other targets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forms of a micro-kernel (assembly, intrinsics, plain C) give the same bits, and every header
 is accepted by a compiler without the extensions that not all compilers have."""
 

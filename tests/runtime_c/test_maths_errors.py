@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The published errors of elementary functions hold, against the C library of this machine."""
 
 from __future__ import annotations

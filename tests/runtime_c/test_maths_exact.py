@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Double functions compared with mpmath, which computes with any number of bits: over the whole
 range, at the hardest angles, and where IEEE 754 and C (annex F) say what comes."""
 

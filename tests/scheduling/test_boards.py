@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules on the boards whose vectors they use: the bits of the plain loops of the same board."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions as calls of one function (`--optimize size`) keep the bits of the plain loops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantized products with a dynamic zero point and constant weights, compared with NumPy.
 
 ONNX Runtime is no witness here: without VNNI its products saturate in 16 bits."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tile of products that has no step reads nothing, wherever it would begin."""
 
 from __future__ import annotations

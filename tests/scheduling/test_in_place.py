@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a schedule must not lose."""
 
 from __future__ import annotations

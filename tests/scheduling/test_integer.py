@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer contractions by micro-kernels: the bits of ONNX Runtime at every size, from the
 portable form of the micro-kernels, whatever the target that they are scheduled for."""
 

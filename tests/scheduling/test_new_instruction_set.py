@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An instruction set is one file: tests/scheduling/toy.py, which nothing else knows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants rearranged for tiles: whole models keep the bits of the plain loops."""
 
 from __future__ import annotations

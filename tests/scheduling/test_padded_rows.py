@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions by channel alone, against ONNX Runtime."""
 
 from __future__ import annotations

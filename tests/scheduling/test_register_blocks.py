@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scheduled kernels give the bits of the plain ones, at every size, and touch nothing else."""
 
 from __future__ import annotations

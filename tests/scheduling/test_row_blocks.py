@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention in row blocks: whole encoders keep the bits of the plain loops."""
 
 from __future__ import annotations

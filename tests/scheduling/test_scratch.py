@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No scratch memory is larger than what a kernel keeps in it at the highest sizes.
 
 Kernels are interpreted, and what they write is counted. Micro-kernels may be given a few elements

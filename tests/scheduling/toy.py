@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A made-up instruction set in one file: TOYMAC multiplies one byte by four and adds the products
 to four sums. It has the micro-kernel of a matrix product, and the strategy that calls it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiler and emulator from wheels: the same results and counts as the installed programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules of the examples of passes, and whether a pass does what its examples say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small QDQ models of one operator each, and what ONNX Runtime makes of them."""
 
 from __future__ import annotations

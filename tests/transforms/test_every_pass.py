@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every transform, merger of fusion and schedule does what its own examples say."""
 
 from __future__ import annotations

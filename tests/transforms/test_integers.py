@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """QDQ models become integers with the results of ONNX Runtime without optimization."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The matrix of builds: compilers, levels of optimization, extra flags and targets.
 
 A cell is one choice of each. `excluded` names every cell that does not exist, with the reason. A

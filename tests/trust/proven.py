@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eleven small models of different kinds, whose C is proven to be defined for all sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Further small models that are proven: where C has differences of sizes, counts, functions of any
 number, and indices from floats."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random networks for proofs: layers of all groups, in floats and quantized to int8.
 
 A network is drawn layer by layer from its seed: convolutions (plain, depthwise, dilated, with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs of the matrix: a cell's program on its emulated core or on this machine, against a
 reference that is not ours."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random bad calls: the right status each, and no byte anywhere has changed.
 
 All memory of a call lies in one block, which is compared as a whole afterwards. What is

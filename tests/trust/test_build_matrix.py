@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated C builds without a warning, and computes the same, with the compilers and flags that
 people have.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Macros of headers that a program includes before ours do not reach into generated code.
 
 The prelude defines what real headers define: Arduino's core, newlib's <ctype.h>, device headers

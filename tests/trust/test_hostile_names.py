@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names, documentation and metadata of a model are not trusted: they reach C as comments and
 identifiers alone, and no file but the project's own is written."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cppcheck's MISRA add-on finds no required rule broken but those that the reference lists."""
 
 from __future__ import annotations

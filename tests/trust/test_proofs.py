@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frama-C Eva finds nothing that could be undefined, whatever sizes and numbers a call is given."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stack bound that users see and the measured stack on a board, for the model's
 run alone; and the figures from machine code, compared with those of the compiler."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Thirty models, small and real, floats and quantized, ONNX and TensorFlow Lite: no warning from
 any compiler, no heap, no stdio, nothing writable at file scope."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The error model: legitimate roundings pass, faults of 4 units in the last place are found."""
 
 from __future__ import annotations

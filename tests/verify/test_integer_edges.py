@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter and the C agree on integer arithmetic at the edges of every type, for every
 operator and function, shifts by negative and too large amounts included, and on conversions of
 floats that no integer type holds."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """References of other programs, and what quantization costs against the float model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C is never called with arrays that the sizes of the call do not fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State is carried: several calls in a row, their outputs and the state after each are compared."""
 
 from __future__ import annotations

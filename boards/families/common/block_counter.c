@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * block_counter.c - a Unicorn hook on basic blocks that counts the instructions of each call of
  * one function, including its callees.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * instruction_counter.c - a QEMU TCG plugin that counts the instructions of each call of one
  * function, including its callees.

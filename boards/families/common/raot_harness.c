@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * raot_harness.c - runs a model on the calls of a request file and writes the responses.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * raot_model.h - a uniform table for every generated model, used by the test harness.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * raot_outside.h - the connection of the harness to the host: files of an emulator, or a serial
  * line. An image has one of the two.

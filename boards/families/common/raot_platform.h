@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * raot_platform.h - the platform interface of the harness.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serial.c - see serial.h. */
 #include "serial.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * serial.h - the harness over a serial line: frames with a checksum, repeated until they arrive.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * line.c - the serial line of your firmware. Implement the three functions marked below. Set up
  * clocks, pins and the speed of the line (115200 by default) and disable interrupts before you

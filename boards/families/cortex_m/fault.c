@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fault.c - reports a fault: registers, fault status, and the words on the stack.
  *

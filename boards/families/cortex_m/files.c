@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* files.c - request, response and fault record of the harness as semihosting files. */
 #include <stdint.h>
 

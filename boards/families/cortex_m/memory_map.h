@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory_map.h - symbols of the linker script. Their addresses are the values. */
 #ifndef RAOT_MEMORY_MAP_H
 #define RAOT_MEMORY_MAP_H

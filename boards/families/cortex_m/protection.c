@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* protection.c - fault handlers and MPU. See protection.h. */
 #include "protection.h"
 

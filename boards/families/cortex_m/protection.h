@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* protection.h - makes the core report invalid accesses. */
 #ifndef RAOT_PROTECTION_H
 #define RAOT_PROTECTION_H

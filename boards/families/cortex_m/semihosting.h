@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* semihosting.h - the semihosting calls of the harness (BKPT 0xAB). */
 #ifndef RAOT_SEMIHOSTING_H
 #define RAOT_SEMIHOSTING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * startup.c - start-up code of Cortex-M: from reset to the harness.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * uart_cmsdk.c - the serial line of Arm's MPS2 boards: the UART of the Cortex-M System Design Kit
  * (Arm DDI 0479, APB UART). RAOT_UART_BASE is its address.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * string.h - the C library functions of generated code, for compilers without a C library.
  *

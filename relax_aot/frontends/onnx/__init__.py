@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX models: files, their bytes, or `onnx.ModelProto` values."""
 
 from __future__ import annotations

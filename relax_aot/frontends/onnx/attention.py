@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention in its forms, and what goes with it: rotary positions, caches, linear attention.
 
     scores = softcap(q k^T * scale), shut by masks, then softmax, then times v

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a node keeps the rules of its operator, as the `onnx` package checks them."""
 
 from __future__ import annotations

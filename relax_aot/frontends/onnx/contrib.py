@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators of the domain com.microsoft that ONNX Runtime's optimizer and exporters write."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention in the forms of the domain com.microsoft."""
 
 from __future__ import annotations

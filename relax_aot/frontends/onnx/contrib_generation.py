@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What exporters of language models write in the domain com.microsoft: attention over a cache
 with fewer heads of keys than of queries, and rows of a table that stays quantized."""
 

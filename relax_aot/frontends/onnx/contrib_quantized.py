@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantized operators of the domain com.microsoft.
 
 Products are summed as integers. Everything else is worked out on the numbers that the quantized

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DynamicQuantizeLSTM of the domain com.microsoft, by the operators that it stands for.
 
 What goes into a product is quantized by its own range: the sequence at once, the hidden state of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """If: decided by sizes or constants it disappears, else it is control flow."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators whose results have as many elements as data say."""
 
 from __future__ import annotations

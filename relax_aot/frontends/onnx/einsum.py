@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Einsum by matrix products: terms are joined two by two, from the left.
 
 In a pair, a letter is shared by the result (a batch axis), summed (it stands in both terms

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GraphProto -> Module, node by node.
 
 A node that cannot be compiled is noted and its results are lost; nodes that need these are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators that read or write at places which data name, or tell such places."""
 
 from __future__ import annotations

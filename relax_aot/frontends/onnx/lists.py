@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sequences of tensors, as lists that the compiler keeps: none is there when the C runs.
 
 So how many tensors a sequence has, and which of them is taken, must be known here; the sizes of

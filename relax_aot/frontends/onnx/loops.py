@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop and Scan: a body that runs once an iteration."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators that move elements: transposes, slices, concatenation, padding."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Softmax and its kin, and normalizations."""
 
 from __future__ import annotations

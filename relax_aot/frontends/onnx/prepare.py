@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ModelProto -> ModelProto: only operators with a handler are left, as far as ONNX helps.
 
 Functions of the model are inlined; operators without a handler that ONNX itself defines

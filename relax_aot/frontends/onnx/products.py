@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products, and sums of products by index letters."""
 
 from __future__ import annotations

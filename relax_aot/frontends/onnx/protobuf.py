@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes -> ModelProto, and tensors -> arrays. Nothing in a file is trusted.
 
 External data is read by our own code: a plain file inside the model's folder, reached

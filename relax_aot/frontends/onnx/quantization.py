@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators of quantized models."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LSTM, GRU and simple RNN."""
 
 from __future__ import annotations

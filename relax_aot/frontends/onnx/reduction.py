@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions over axes, the places of extremes, running sums."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators that sample images at places between elements: Resize, Upsample, GridSample."""
 
 from __future__ import annotations

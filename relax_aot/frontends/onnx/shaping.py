@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators about shapes: those that ask for sizes, change them, or make values of a size."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Image operators other than convolutions: blocks, regions, deformable taps, index maps."""
 
 from __future__ import annotations

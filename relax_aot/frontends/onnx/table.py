@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every ONNX operator that is read: its handler, its versions, and its limits in words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators on text, where it comes as numbers."""
 
 from __future__ import annotations

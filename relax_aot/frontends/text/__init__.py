@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiler's own text form, at any level: ops, kernels, externs, or a mixture.
 
 The bytes of large constants are next to the text: `model.npz` for `model.raot`, or

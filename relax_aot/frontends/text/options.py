@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user says about a loaded module: bounds, fixed inputs, states."""
 
 from __future__ import annotations

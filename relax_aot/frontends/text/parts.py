@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of several entries: a line `entry NAME` before the text of each."""
 
 from __future__ import annotations

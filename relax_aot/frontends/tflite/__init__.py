@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow Lite models: `.tflite` files, or their bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The activation that many operators end with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a handler of one TensorFlow Lite operator works with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators that sum products: convolutions and matrix products.
 
 Of quantized values they end as an _integer op and `requantize`: the file's zero points, its bias in

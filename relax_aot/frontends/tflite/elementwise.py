@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators on pairs of elements, and on conditions."""
 
 from __future__ import annotations

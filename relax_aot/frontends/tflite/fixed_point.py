@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scales as integers, exactly as TensorFlow Lite prepares them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FlatBuffers, read by bytes that are not trusted: every offset is checked before it is used.
 
 The format: https://flatbuffers.dev/internals. A table points back to its vtable, which says

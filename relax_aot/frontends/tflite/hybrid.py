@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Floats times quantized weights (dynamic range): each row of the floats, or each image, is
 quantized by its own range when it is there, and sums are scaled back.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph -> Module, operator by operator.
 
 As for ONNX: an operator that cannot be compiled is noted and its results are lost, so that one

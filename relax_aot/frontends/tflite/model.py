@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes -> Model: tensors, operators and constant data, each checked as it is read."""
 
 from __future__ import annotations

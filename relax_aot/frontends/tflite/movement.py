@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators that move elements. Quantized values are copied; where a tensor has another scale than
 the one it goes into, the quantized values are rescaled first."""
 

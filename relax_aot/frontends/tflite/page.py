@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of operators, for a terminal and for the documentation."""
 
 from __future__ import annotations

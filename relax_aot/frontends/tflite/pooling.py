@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators over windows of one tensor."""
 
 from __future__ import annotations

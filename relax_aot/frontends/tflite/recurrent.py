@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators with a state that outlives the call."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators along axes: sums, means, extremes, norms."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversion of quantized values to another scale, and back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of TensorFlow Lite's schema is read: numbers of operators and fields of their options.
 
 Source: tensorflow/lite/schema/schema.fbs, version 3. Fields stand in the order of the schema;

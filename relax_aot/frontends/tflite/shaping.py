@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators that change shapes and make values of them."""
 
 from __future__ import annotations

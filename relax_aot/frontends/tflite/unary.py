@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operators on single elements.
 
 For bytes a table of 256 entries is worked out here, in the arithmetic of the kernel: f32 or

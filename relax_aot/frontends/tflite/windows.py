@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strides, padding and dilation of windows, as TensorFlow Lite has them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch: a `torch.export.ExportedProgram`, through PyTorch's own ONNX exporter.
 
 The ranges of its dynamic sizes become bounds. PyTorch is an extra: only functions that are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ExportedProgram -> ONNX model -> Module; ranges of sizes -> bounds."""
 
 from __future__ import annotations

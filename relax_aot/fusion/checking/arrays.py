@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays as layers of boxes: which elements hold which value.
 
 A box is a set of elements with one term for all: on each axis a lowest position and digits,

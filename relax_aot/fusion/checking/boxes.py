@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boxes of elements: what a loop makes of one, and how two lie to each other."""
 
 from __future__ import annotations

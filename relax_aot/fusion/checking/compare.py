@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether two terms, or two arrays, are the same value for all sizes.
 
 One side are the parts of a fused kernel: a leaf that the fused kernel does not read is looked up

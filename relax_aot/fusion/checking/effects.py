@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loads and stores of each loop of a kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expressions of a kernel as terms, in the state between two statements."""
 
 from __future__ import annotations

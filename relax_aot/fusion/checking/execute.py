@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel executed once for all sizes: what its loops leave in each array, as terms.
 
 Loop variables stay symbols. A loop whose iterations touch elements of their own leaves boxes;

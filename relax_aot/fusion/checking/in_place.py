@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether an output may take the memory of an input, by executing the kernel with and without.
 
 Both executions start from memory of unknown contents. In one the two buffers are one array: what

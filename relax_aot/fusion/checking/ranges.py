@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions over loop variables: what is known of them for all sizes.
 
 A variable has a name of its own everywhere, so a range belongs to the name.

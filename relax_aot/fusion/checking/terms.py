@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values as terms: what is computed, without the loops that compute it.
 
 A term is an operator with operands and index expressions. A loop that changes scalars (or

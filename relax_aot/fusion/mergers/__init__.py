@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways in which two kernels become one, in the order in which they are tried.
 
 Readers go into their writers first, so that a chain of element-wise calls ends up behind the

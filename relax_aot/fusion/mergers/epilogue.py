@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer that works element by element moves to where its operand is stored.
 
     for at { total = ...; t[at] = total }      for at { total = ...; y[at] = f(total) }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A producer that computes each element by itself is computed where it is read.
 
 for at { t[at] = f(at) }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two kernels share their outer loops, and what passes between them shrinks to one row.
 
     for i { for j { s[i, j] = ... } }           for i {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FMA contraction: sums of products by the fused multiply-add.
 
 `RAOT_FMAF` is an instruction where the target has one and a multiply and an add where it

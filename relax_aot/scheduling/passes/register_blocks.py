@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Register blocking: output loops in tiles whose sums all stay in registers.
 
 A loop becomes a loop over full tiles and a remainder, exactly, whether its size is a number or

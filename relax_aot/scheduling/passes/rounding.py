@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounding to integers without regard to NaN, where a value is bounded.
 
 What is made of integers and known numbers is bounded. Such a value, rounded, becomes an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Row blocks: several rows at a time of a kernel that works row by row, so that its contractions
 get tiles.
 

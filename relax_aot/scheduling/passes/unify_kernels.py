@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel unification: equal structures share a function.
 
 Where some tiles are clipped from below when they are stored, as by Relu, those of the other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer contractions whose vectors are channels, contiguous in the output.
 
 Windows of some positions are gathered as rows of numbers, which a tile multiplies by the

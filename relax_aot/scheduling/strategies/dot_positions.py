@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer contractions whose vectors are output positions, contiguous in memory.
 
 Windows are read from a strip: lines of the image with a border, in which every tap of every

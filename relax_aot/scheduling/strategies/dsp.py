@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer contractions for Arm's DSP extension: SMLAD adds two products of 16-bit numbers.
 
 A contraction takes two output positions at a time: their windows are gathered as columns of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Float convolutions as calls of one function of the runtime, for programs that shall be small.
 
 A nest matches where its indices are those of a dense image, channels first or last, and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Float convolutions as tiles whose columns are pixels: im2col, some lines at a time.
 
 The windows of those pixels are gathered first, step by step of the sum, into a panel in the

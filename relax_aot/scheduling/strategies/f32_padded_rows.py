@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Float depthwise convolutions on targets with vectors: sums of shifted rows.
 
 Some lines of the image and a border of zeros are copied to a strip, in which a tap lies a fixed

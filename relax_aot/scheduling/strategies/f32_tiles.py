@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Float contractions as tiles of `raot_multiply_f32`.
 
 One output loop gives the rows of a tile, one the columns. Along the columns the right operand

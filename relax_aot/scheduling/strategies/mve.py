@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer contractions for Helium: VMLADAVA adds sixteen products.
 
 Where sums become bytes, two output positions and four channels are done at once: windows in one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Depthwise convolutions for Helium, windows of at most three by four.
 
 Some lines of a channel at a time are interleaved by four (`depthwise_interleaved4.h`), so that one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What schedules ask of a target, one file per instruction set.
 
 Each file has a `TARGET`; `find` takes the one whose features the board has, the most

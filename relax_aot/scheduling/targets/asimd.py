@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """64-bit Arm with its Advanced SIMD: 32 vectors of four floats."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DSP extension besides the FPU (fpu.py): SMLAD adds two products of 16-bit numbers
 (Armv7E-M)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arm with a single-precision FPU: Cortex-M4F, M7, M33, M55 without Helium.
 
 32 registers s0..s31; `vldr` reaches 1020 bytes beyond its base (Armv7-M manual, A7.7.229).

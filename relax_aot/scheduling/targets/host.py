@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This machine, without its vector unit: 16 registers, displacements of any size.
 
 Tiles of 16-bit pairs do not saturate, as VPMADDUBSW on bytes would.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arm with Helium: Cortex-M55, M85.
 
 Floats: eight vectors of four, each in four of the registers s0..s31; factors come from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any core with C and integer registers alone: Cortex-M0, M3. Floats live in integer registers
 and their arithmetic is a call, so that few values are kept."""
 

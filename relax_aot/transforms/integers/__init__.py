@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replace float operators between dequantize and quantize by integer operators.
 
 Three rules work together along a function. A contraction of dequantized values becomes an

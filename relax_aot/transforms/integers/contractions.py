@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions of dequantized values become integer contractions with 32-bit sums."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise operators on quantized values: lookup tables, requantization and clamping."""
 
 from __future__ import annotations

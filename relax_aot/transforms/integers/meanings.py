@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scales and zero points of quantized inputs and results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops that move or select elements work on quantized values."""
 
 from __future__ import annotations

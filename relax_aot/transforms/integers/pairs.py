@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums, differences and products of two quantized values."""
 
 from __future__ import annotations

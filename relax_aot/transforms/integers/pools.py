@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Means and softmax of quantized values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """List the calls of a quantized model that stay in floats, each with its reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A function under rewriting, and what is known of its quantized values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`--reference torch`: PyTorch runs the program that was compiled."""
 
 from __future__ import annotations

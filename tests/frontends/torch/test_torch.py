@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of PyTorch. What these compute is compared with PyTorch itself."""
 
 from __future__ import annotations
