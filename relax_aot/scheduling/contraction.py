@@ -106,10 +106,7 @@ def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
     return Contraction(nest, tuple(reductions), *parts)
 
 
-Factor = tuple[Load, int]
-
-
-def _factors(value: Expr, total: Local) -> tuple[Factor, Factor] | None:
+def _factors(value: Expr, total: Local) -> tuple[tuple[Load, int], tuple[Load, int]] | None:
     match value:
         case Apply("fma", (Load() as a, Load() as b, Local() as old)):
             return ((a, 0), (b, 0)) if old == total and total.dtype is DType.F32 else None
@@ -123,7 +120,7 @@ def _factors(value: Expr, total: Local) -> tuple[Factor, Factor] | None:
             return None
 
 
-def _factor(expr: Expr) -> Factor | None:
+def _factor(expr: Expr) -> tuple[Load, int] | None:
     match expr:
         case Binary("+" | "-", value, shift):
             inner, number = _factor(value), number_of(shift)
@@ -303,19 +300,12 @@ class Weighted:
         return any(clipped(loop) for loop in self.reductions)
 
     @property
-    def only_store(self) -> Store | None:
+    def store(self) -> Store | None:
         """The statement after the sum, where that is one store."""
         match self.after:
             case (Store() as store,):
                 return store
         return None
-
-    @property
-    def store(self) -> Store:
-        """The last statement, where that is a store."""
-        store = self.after[-1]
-        assert isinstance(store, Store)
-        return store
 
 
 def clipped(reduction: For) -> bool:
@@ -346,20 +336,10 @@ def weighted(found: Contraction, constants: frozenset[str]) -> Weighted | None:
     channels = tuple(lp for lp in loops if lp.variable in moves_w - moves_x)
     if min(counts) < 1 or len(channels) > 1 or found.clipped_by & moves_w:
         return None
-    return Weighted(
-        tuple(lp for lp in loops if lp not in positions and lp not in channels),
-        positions,
-        channels[0] if channels else None,
-        found.reductions,
-        tuple(counts),
-        found.sum,
-        found.start,
-        x,
-        found.zeros[0],
-        w,
-        found.zeros[1],
-        found.after,
-    )
+    shared = tuple(lp for lp in loops if lp not in positions and lp not in channels)
+    roles = (shared, positions, channels[0] if channels else None, found.reductions, tuple(counts))
+    (x_zero, w_zero), sums = found.zeros, (found.sum, found.start)
+    return Weighted(*roles, *sums, x, x_zero, w, w_zero, found.after)
 
 
 def _count(weights: Load, reduction: For) -> int:

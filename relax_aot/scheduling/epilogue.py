@@ -122,6 +122,7 @@ def by_channel(
     one, rest = result
     if not all(known_by_channel(number, found, constants) for number in one.numbers):
         return None
+    assert rest.store is not None
     value, low, high = _limits(rest.store.value, one.dtype)
     if value == one.staged:
         rest = replace(rest, after=(replace(rest.store, value=value),))
@@ -263,7 +264,7 @@ def _byte_of(expr: Expr, total: Local) -> Requantization | None:
 
 def direct_store(rest: Weighted) -> Store | None:
     """The store of a contraction whose 8-bit value is the result itself."""
-    store = rest.only_store
+    store = rest.store
     return store if store and rest.sum in STAGED.values() and store.value == rest.sum else None
 
 
@@ -291,7 +292,7 @@ ADDED = _added()
 
 def quantized_add(rest: Weighted) -> QuantizedAdd | None:
     """The addition of another quantized value to the 8-bit value."""
-    store = rest.only_store
+    store = rest.store
     found = matched(ADDED, store.value, {"own": STAGED[DType.I8]}) if store else None
     if store is None or found is None or not isinstance(found["other"], Load):
         return None

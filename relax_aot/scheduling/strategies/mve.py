@@ -172,7 +172,8 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
         levels = (roles.column, roles.line, roles.channel)
         order = [at for at in levels if at is not None]
     parts = by_channel(found, context.constants)
-    if parts is None or stride(parts[1].store, found.own) is None:
+    store = parts[1].store if parts is not None else None
+    if parts is None or store is None or stride(store, found.own) is None:
         return None
     return lambda: _Pairs(found, w, order, roles, *parts).emit()
 
@@ -204,6 +205,7 @@ class _Pairs:
         one: Requantization,
         rest: Weighted,
     ) -> None:
+        assert rest.store is not None
         self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
         self.pack = Weights(found, order, *one.loads)
         self.lanes = channel_order(found.channels)
