@@ -25,9 +25,8 @@ from relax_aot.ir.loops import (
     Stmt,
     Unary,
     expressions,
-    walk,
 )
-from relax_aot.scheduling.nest import Nest, bounds_known, ranges
+from relax_aot.scheduling.nest import Nest, bounds_known, nest_of, ranges
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.unroll_and_jam import UNROLLED, always_loaded
 from relax_aot.scheduling.windows import Interior, interior, whole
@@ -259,18 +258,24 @@ def _cost(
 
 
 def work_of(body: Iterable[Stmt], bounds: Bounds) -> int:
-    """Iterations of the innermost loops of sums at the greatest sizes, about. Loops one after
-    another add up, loops in one another multiply."""
+    """Iterations of the innermost loops of all nests at the greatest sizes, about."""
     total = 0
     for stmt in body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
             bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
-        elif not isinstance(stmt, For) or not bounds_known(stmt, bounds):
-            continue
-        elif any(isinstance(inner, Assign) for inner in walk(stmt.body)):
-            inner = work_of(stmt.body, ranges((stmt,), bounds))
-            total += most(stmt, bounds) * max(inner, 1)
+        if nest := nest_of(stmt, bounds):
+            inside = ranges((*nest.loops, *nest.reductions), bounds)
+            outer = prod(most(loop, inside) for loop in nest.loops)
+            total += outer * max(_iterations(nest.leaf, inside), 1)
+        elif isinstance(stmt, For) and bounds_known(stmt, bounds):
+            total += most(stmt, bounds) * work_of(stmt.body, ranges((stmt,), bounds))
     return total
+
+
+def _iterations(body: tuple[Stmt, ...], bounds: Bounds) -> int:
+    """Loops one after another add up, loops in one another multiply."""
+    loops = (stmt for stmt in body if isinstance(stmt, For))
+    return sum(most(loop, bounds) * max(_iterations(loop.body, bounds), 1) for loop in loops)
 
 
 def most(loop: For, bounds: Bounds) -> int:
