@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop level: one call as buffers, loops, loads and stores.
 
-Every index is a `Dim` over shape symbols and loop variables, so kernels can be
-analyzed without looking at C. A value read from data becomes an index through `Bind`,
-which checks it. Kernels write their results into buffers that the caller gives
-(destination passing) and own nothing: even scratch is lifted to the caller.
+Every index is a `Dim` over shape symbols and loop variables, so kernels can be analyzed without C.
+A value read from data becomes an index through `Bind`, which checks it. Kernels write to buffers
+of the caller (destination passing) and own no memory: even scratch belongs to the caller.
 
 Integer arithmetic wraps; integer division truncates and gives 0 for a divisor of 0.
 """
