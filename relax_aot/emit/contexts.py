@@ -18,7 +18,7 @@ from relax_aot.emit.sharing import Parameter, Shared, shared
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.graph import Var
-from relax_aot.ir.loops import Kernel, free_symbols
+from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES
 from relax_aot.planning import Home, Plan
 from relax_aot.planning.steps import (
@@ -197,7 +197,7 @@ def _with_shared(
 
 def _lows(kernel: Kernel, context: RunContext) -> tuple[int, ...]:
     """What the text of a kernel rests on, besides the kernel."""
-    return tuple(context.plan.module.bounds.range(name)[0] for name in free_symbols(kernel))
+    return tuple(context.plan.module.bounds.range(name)[0] for name in kernel.free_symbols)
 
 
 def _parameters(kernel: Kernel, text: KernelText, symbols: dict[str, str]) -> list[str]:
@@ -224,7 +224,7 @@ def _kernel_text(
     foreign: frozenset[str],
     annotate: bool,
 ) -> KernelText:
-    free = {name: symbols[name] for name in free_symbols(kernel)}
+    free = {name: symbols[name] for name in kernel.free_symbols}
     scope = Names([*free.values(), *foreign])
     buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
     body = _body(kernel, buffers, symbols, bounds, foreign, annotate)
@@ -244,7 +244,7 @@ def _body(
 ) -> str:
     """Highs may be raised when the project is built, so nothing rests on them."""
     given = {number.name: number.range for number in numbers}
-    free = {name: symbols[name] for name in free_symbols(kernel) if name not in given}
+    free = {name: symbols[name] for name in kernel.free_symbols if name not in given}
     hints = Hints(kernel, tuple(free), bounds.with_ranges(given)) if annotate else None
     return print_kernel(kernel, buffers, free, bounds.lows, foreign, given, hints)
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from relax_aot.ir.dim_expr import Atom, atom_dim
+from relax_aot.ir.dim_expr import Atom
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod, dim_max, dim_min, row_major
 from relax_aot.ir.loops import (
     Apply,
@@ -37,7 +37,6 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
     Unary,
-    free_symbols,
     walk,
 )
 from relax_aot.ir.names import defined_name
@@ -142,7 +141,7 @@ class _Values:
     def _atom(self, atom: Atom) -> Dim:
         match atom:
             case str():
-                return atom_dim(atom)
+                return Dim.of(atom)
             case FloorDiv(left, right):
                 return self._dim(left, "offset") // self._dim(right, "divisor")
             case Mod(left, right):
@@ -154,7 +153,7 @@ class _Values:
 
 class _Mapped(_Values):
     def kernel(self, kernel: Kernel) -> Kernel:
-        fixed = not free_symbols(kernel)
+        fixed = not kernel.free_symbols
         inputs, outputs, scratch = (
             tuple(self._shaped(buffer, fixed) for buffer in side)
             for side in (kernel.inputs, kernel.outputs, kernel.scratch)

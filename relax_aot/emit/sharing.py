@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from relax_aot.emit.c_expr import literal
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.numbers import Number, canonical, map_numbers, renamed
-from relax_aot.ir.loops import Kernel, Lit, Micro, Multiply, free_symbols, walk
+from relax_aot.ir.loops import Kernel, Lit, Micro, Multiply, walk
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.ir.value_ranges import Range
 
@@ -137,7 +137,7 @@ def _as_one(
         return {}
     found = set(_WORD.findall(text))
     given = tuple(p for p in parameters if p.name in found)
-    symbols = free_symbols(owner)
+    symbols = owner.free_symbols
     return {
         form.kernel.name: Shared(
             owner.name,

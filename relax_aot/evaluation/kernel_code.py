@@ -46,7 +46,6 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
     Unary,
-    free_symbols,
 )
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.types import DType
@@ -55,7 +54,7 @@ from relax_aot.ir.types import DType
 @lru_cache(maxsize=1024)
 def compiled(kernel: Kernel) -> Compiled:
     """The kernel as a Python function."""
-    writer = _Writer(kernel, free_symbols(kernel))
+    writer = _Writer(kernel, kernel.free_symbols)
     source = writer.source()
     code: dict[str, Any] = writer.constants
     exec(compile(source, f"<kernel {kernel.name}>", "exec"), code)  # noqa: S102  # our own text
@@ -64,7 +63,7 @@ def compiled(kernel: Kernel) -> Compiled:
 
 def source_of(kernel: Kernel) -> str:
     """The Python source, to read."""
-    return _Writer(kernel, free_symbols(kernel)).source()
+    return _Writer(kernel, kernel.free_symbols).source()
 
 
 def _run_micro(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from relax_aot.evaluation import scalars
 from relax_aot.evaluation.kernel_values import Compiled, Memory
-from relax_aot.ir.access_ranges import access_ranges, operand_shapes, updated_operands
+from relax_aot.ir.access_ranges import access_ranges, operand_shapes
 from relax_aot.ir.microkernel import MicroKernel
 
 
@@ -66,7 +66,7 @@ def run_micro(
         data = memory.data[start : start + count] if count else []
         if operand.name not in kernel.written:
             data = [0 if value is None else value for value in data]
-        elif operand.name not in updated_operands(kernel):
+        elif operand.name not in kernel.updated:
             data = [None] * count
         views[operand.name] = Memory(data, shape, memory.dtype)
     named = dict(zip(kernel.sizes, sizes, strict=True))

@@ -24,7 +24,7 @@ from relax_aot.ir.dims import (
     simplify,
     solve_for,
 )
-from relax_aot.ir.extern import FLOATS, INTEGER_RANGES, Extern, Role, extern_problems
+from relax_aot.ir.extern import FLOATS, INTEGER_RANGES, Extern, Role
 from relax_aot.ir.graph import (
     FORMS,
     Attr,
@@ -98,7 +98,7 @@ def _check_given(module: Module, table: ExternTable) -> None:
                 problems = ["the module has no such extern"]
             else:
                 writes = len(call.outs)
-                problems = list(extern_problems(extern, len(call.inputs), writes, names))
+                problems = list(extern.problems(len(call.inputs), writes, names))
                 problems += problems or [*_table_problems(extern, call, table)]
             if problems:
                 raise ExternError(f"call_extern @{call.ref('extern')}: {problems[0]}")

@@ -18,7 +18,6 @@ from relax_aot.ir.types import (
     Annotation,
     CoarseType,
     DType,
-    ScalarType,
     ShapeType,
     TensorType,
     TupleType,
@@ -111,8 +110,7 @@ class DraftTypes:
                     for size, actual in zip(sizes, found.shape, strict=True)
                 ):
                     raise Unfit(f"{wrong}, which is not proven; use match_cast to state it")
-            case ShapeType() | ScalarType():
-                rank = 1 if isinstance(said, ShapeType) else 0
+            case ShapeType(rank=rank):
                 if found.dtype.value not in INTEGERS or found.rank != rank:
                     raise Unfit(wrong)
             case _:
@@ -121,9 +119,9 @@ class DraftTypes:
     def _claims(self, out: Var, var: Var, scope: Scope) -> None:
         """`shape[...]` and `scalar[...]` say what the values of integers are."""
         said: Annotation = out.type
-        if not isinstance(said, ShapeType | ScalarType):
+        if not isinstance(said, ShapeType):
             return
-        sizes = said.sizes if isinstance(said, ShapeType) else (said.value,)
+        sizes = said.sizes
         known = self.builder.dims(var)
         if known is None:
             raise Unfit(f"the value of %{out.name} is data-dependent, not {said}")
@@ -176,7 +174,7 @@ class DraftTypes:
                 return replace(said, shape=tuple(scope.dim(size) for size in said.shape))
             case CoarseType() if found is None:
                 raise Unfit(f"%{out.name}: {said} is known no better: write its type")
-            case ShapeType() | ScalarType() | CoarseType() if found is not None:
+            case ShapeType() | CoarseType() if found is not None:
                 self._fits(out.name, said, found, scope)
                 return found
             case _:

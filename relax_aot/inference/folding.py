@@ -10,11 +10,7 @@ import numpy as np
 from relax_aot.inference import float_sizes
 from relax_aot.inference.sizes import Sizes
 from relax_aot.ir.dims import Bounds, Dim, interval
-from relax_aot.ir.graph import (
-    Condition,
-    Constant,
-    Var,
-)
+from relax_aot.ir.graph import Condition, Constant, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array, depends_on_sizes

@@ -38,7 +38,6 @@ from relax_aot.ir.types import (
     CoarseType,
     FunctionType,
     Ref,
-    ScalarType,
     ShapeType,
     TensorType,
     TupleType,
@@ -108,8 +107,8 @@ class _Matching(DraftTypes):
         if not isinstance(value, Var):
             raise Unfit("match_cast takes one tensor")
         said: Annotation = out.type
-        if isinstance(said, ShapeType | ScalarType):
-            sizes = said.sizes if isinstance(said, ShapeType) else (said.value,)
+        if isinstance(said, ShapeType):
+            sizes = said.sizes
             known = self.builder.dims(value)
             if known is None:
                 self._read(value, sizes, call.origin, scope)
@@ -169,12 +168,11 @@ class _Matching(DraftTypes):
                     raise Unfit(f"@{callee.name} takes {said}, got {arg.type}")
                 pairs = zip(said.shape or (), arg.type.shape, strict=False)
                 solve(((a, b) for a, b in pairs if a is not None), sizes)
-            case ((ShapeType() | ScalarType()), Var()):
+            case (ShapeType(), Var()):
                 known = self.builder.dims(arg)
-                requested = said.sizes if isinstance(said, ShapeType) else (said.value,)
-                if known is None or len(known) != len(requested):
+                if known is None or len(known) != len(said.sizes):
                     raise Unfit(f"@{callee.name} takes {said}; the value of %{arg.name} is data")
-                solve(zip(requested, known, strict=True), sizes)
+                solve(zip(said.sizes, known, strict=True), sizes)
             case _:
                 raise Unfit(f"@{callee.name} takes {said}, got {shown(arg)}")
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import prod
 
 from relax_aot.ir.dims import Bounds, interval
-from relax_aot.ir.loops import For, If, Let, Load, Stmt, Store, expressions, parts, walk
+from relax_aot.ir.loops import For, If, Let, Load, Stmt, Store, expressions, parts
 from relax_aot.ir.microkernel import MicroKernel
 
 
@@ -49,13 +49,3 @@ def _touch(body: tuple[Stmt, ...], bounds: Bounds, touched: set[str]) -> None:
                 touched.add(stmt.buffer.name)
             case _:
                 pass
-
-
-@lru_cache(maxsize=1024)
-def updated_operands(kernel: MicroKernel) -> frozenset[str]:
-    """Written operands that the meaning reads: they keep what is not stored."""
-    loads = (
-        e for stmt in walk(kernel.meaning.body) for expr in expressions(stmt) for e in parts(expr)
-    )
-    read = {load.buffer.name for load in loads if isinstance(load, Load)}
-    return frozenset(read & set(kernel.written))

@@ -11,17 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import gcd
 
-from relax_aot.errors import RelaxAotError
 from relax_aot.ir.bounds import Bounds, Relation, interval, prove_lt
-from relax_aot.ir.dim_expr import Atom, Dim, Mod, constant_dim
+from relax_aot.ir.dim_expr import Atom, Dim, Mod
 from relax_aot.ir.simplify import solve_for
-
-NEVER = constant_dim(-1)
-"""A fact, that this is 0 or more, which no size makes true."""
-
-
-class Contradiction(RelaxAotError):
-    """Relations that no size fulfills."""
 
 
 def assume(bounds: Bounds, relations: Iterable[Relation]) -> Bounds:
@@ -48,12 +40,12 @@ def _equal(apart: Dim, bounds: Bounds) -> Bounds:
     congruence = _congruence(apart)
     if congruence is not None:
         return _multiple(*congruence, bounds)
-    solutions = [(name, solve_for(apart, name, constant_dim(0))) for name in sorted(apart.symbols)]
+    solutions = [(name, solve_for(apart, name, Dim.of(0))) for name in sorted(apart.symbols)]
     for name, solution in solutions:
         if solution is not None and solution[1] == 0:
             return _spell(bounds, name, solution[0])
         if solution is not None and solution[1].is_constant:
-            return replace(bounds, facts=(*bounds.facts, NEVER))
+            return _never(bounds)
     for _, solution in solutions:
         congruence = None if solution is None else _congruence(solution[1])
         if congruence is not None:
@@ -65,7 +57,7 @@ def _equal(apart: Dim, bounds: Bounds) -> Bounds:
 
 def _congruence(apart: Dim) -> tuple[Dim, int] | None:
     """(a, k) where `apart == 0` says that a is a multiple of k."""
-    rest = constant_dim(0)
+    rest = Dim.of(0)
     found: Mod | None = None
     for c, monomial in apart.terms:
         atom: Atom | None = monomial[0][0] if len(monomial) == 1 else None
@@ -95,7 +87,7 @@ def _multiple(dim: Dim, k: int, bounds: Bounds) -> Bounds:
     rest = sum(c for c, monomial in dim.terms if not monomial)
     common = gcd(factor, k)
     if rest % common:
-        return replace(bounds, facts=(*bounds.facts, NEVER))
+        return _never(bounds)
     k, factor, rest = k // common, factor // common, rest // common
     if k == 1:
         return bounds
@@ -104,10 +96,15 @@ def _multiple(dim: Dim, k: int, bounds: Bounds) -> Bounds:
     fresh = f"{name}/{k}"
     ends = (-((remainder - low) // k), (high - remainder) // k)
     if ends[0] > ends[1]:
-        return replace(bounds, facts=(*bounds.facts, NEVER))
+        return _never(bounds)
     raisable = bounds.raisable | ({fresh} if name in bounds.raisable else set())
     bounds = replace(bounds.with_range(fresh, *ends), raisable=frozenset(raisable))
     return _spell(bounds, name, Dim.of(fresh) * k + remainder)
+
+
+def _never(bounds: Bounds) -> Bounds:
+    """With a fact that no size makes true: that -1 is 0 or more."""
+    return replace(bounds, facts=(*bounds.facts, Dim.of(-1)))
 
 
 def _spell(bounds: Bounds, name: str, dim: Dim) -> Bounds:
@@ -124,7 +121,7 @@ def any_size(bounds: Bounds, relations: Sequence[Relation]) -> bool:
     found, or none can be. True too where that takes too long."""
     assumed = assume(bounds, relations)
     facts = assumed.all_facts
-    if any(_never(fact, assumed) for fact in facts):
+    if any(_below(fact, assumed) for fact in facts):
         return False
     wanted = [(r, (b - a).substitute(assumed.spelling)) for r, a, b in relations]
     dims = (*(apart for _, apart in wanted), *facts)
@@ -151,7 +148,7 @@ def any_size(bounds: Bounds, relations: Sequence[Relation]) -> bool:
     return True
 
 
-def _never(fact: Dim, assumed: Bounds) -> bool:
+def _below(fact: Dim, assumed: Bounds) -> bool:
     """It is below 0, or the other facts say so."""
     others = replace(assumed, facts=tuple(f for f in assumed.facts if f != fact))
     return prove_lt(fact, 0, others)

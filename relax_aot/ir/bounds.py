@@ -24,11 +24,9 @@ from relax_aot.ir.dim_expr import (
     Min,
     Mod,
     Value,
-    atom_dim,
     atom_parts,
     linear,
     quotient,
-    substitute_atom,
 )
 from relax_aot.ir.evaluate import evaluate_all, magnitude
 
@@ -159,8 +157,6 @@ class Bounds:
 
 
 GREATEST = 2**31 - 1
-CASES = 64
-"""So many combinations of remainders may be looked at in one proof."""
 
 
 def _ends(least: Dim, most: Dim, bounds: Bounds) -> tuple[int, int]:
@@ -310,7 +306,7 @@ def _atom_step(atom: Atom, name: str, bounds: Bounds) -> tuple[int, int]:
     if isinstance(atom, Min | Max):
         return min(low for low, _ in parts), max(high for _, high in parts)
     low, high = atom_interval(atom, bounds)
-    after = _natural(substitute_atom(atom, {name: Dim.of(name) + 1}), bounds)
+    after = _natural(Dim.of(atom).substitute({name: Dim.of(name) + 1}), bounds)
     return after[0] - high, after[1] - low
 
 
@@ -429,7 +425,7 @@ def _plainly(relation: str, apart: Dim, bounds: Bounds) -> bool:
 
 def _case_by_case(relation: str, dim: Dim, bounds: Bounds) -> bool:
     names, period = _divided_symbols(dim)
-    if not names or period == 1 or period ** len(names) > CASES:
+    if not names or period == 1 or period ** len(names) > 64:
         return False
     for remainders in product(range(period), repeat=len(names)):
         parts: dict[str, Dim] = {}
@@ -468,7 +464,7 @@ def _divided_symbols(dim: Dim) -> tuple[frozenset[str], int]:
                     return frozenset(), 1
                 names |= atom.numerator.symbols
                 period = lcm(period, abs(atom.denominator.constant))
-    return names, min(period, CASES + 1)
+    return names, min(period, 65)
 
 
 def _implied(dim: Dim, facts: tuple[Dim, ...], inner: Bounds, steps: int) -> bool:
@@ -494,7 +490,7 @@ def _divided(dim: Dim, bounds: Bounds) -> bool:
                 continue
             k = atom.denominator.constant
             bound = atom.numerator - (k - 1) if c > 0 else atom.numerator
-            rest = dim - atom_dim(atom) * c
+            rest = dim - Dim.of(atom) * c
             if _interval(rest * k + bound * c, bounds)[0] >= 0:
                 return True
     return False

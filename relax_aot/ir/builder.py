@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from relax_aot.ir.dim_expr import Value
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Assign,
@@ -38,7 +39,6 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.names import unused_name
 from relax_aot.ir.types import DType
 
-Size = Dim | int
 At = tuple[Dim, ...]
 
 
@@ -62,7 +62,7 @@ class KernelBuilder:
     # Loops and conditions
 
     @contextmanager
-    def loops(self, *sizes: Size) -> Iterator[At]:
+    def loops(self, *sizes: Value) -> Iterator[At]:
         """Nested loops from 0 to each size; yields their variables, and 0 for a size of 1,
         which needs no loop."""
         at: list[Dim] = []
@@ -84,7 +84,7 @@ class KernelBuilder:
         self._blocks[-1].extend(body)
 
     @contextmanager
-    def span(self, start: Size, stop: Size) -> Iterator[Dim]:
+    def span(self, start: Value, stop: Value) -> Iterator[Dim]:
         """One loop over `start..stop`; empty where stop <= start, and no loop for one iteration."""
         if Dim.of(stop) - start == Dim.of(1):
             yield Dim.of(start)
@@ -132,7 +132,7 @@ class KernelBuilder:
         assert stored.dtype is local.dtype, f"{stored.dtype} into {local}"
         self._blocks[-1].append(Assign(local, stored))
 
-    def let(self, name: str, value: Size) -> Dim:
+    def let(self, name: str, value: Value) -> Dim:
         """Name an index expression, so that it is computed once."""
         dim = Dim.of(value)
         if dim.is_constant or any(dim == Dim.of(symbol) for symbol in dim.symbols):
@@ -141,13 +141,13 @@ class KernelBuilder:
         self._blocks[-1].append(Let(unique, dim))
         return Dim.of(unique)
 
-    def index(self, name: str, value: Expr, low: Size, high: Size) -> Dim:
+    def index(self, name: str, value: Expr, low: Value, high: Value) -> Dim:
         """An integer from data as an index; outside `low..high` the run ends with a status."""
         unique = self._unique(name)
         self._blocks[-1].append(Bind(unique, value, Dim.of(low), Dim.of(high)))
         return Dim.of(unique)
 
-    def clamped(self, name: str, value: Expr, low: Size, high: Size) -> Dim:
+    def clamped(self, name: str, value: Expr, low: Value, high: Value) -> Dim:
         """An integer from data as an index: the nearest in `low..high`, and 0 for NaN. The
         range must hold 0 and must not be empty."""
         unique = self._unique(name)
@@ -169,13 +169,13 @@ class KernelBuilder:
         self._blocks[-1].append(Bind(unique, inside, Dim.of(low), Dim.of(high), trusted=True))
         return Dim.of(unique)
 
-    def placed(self, name: str, value: Expr, low: Size, high: Size) -> Dim:
+    def placed(self, name: str, value: Expr, low: Value, high: Value) -> Dim:
         """A counted integer as an index; what was counted keeps it within `low..high`."""
         unique = self._unique(name)
         self._blocks[-1].append(Bind(unique, value, Dim.of(low), Dim.of(high), trusted=True))
         return Dim.of(unique)
 
-    def scratch(self, name: str, dtype: DType, shape: Sequence[Size]) -> Buffer:
+    def scratch(self, name: str, dtype: DType, shape: Sequence[Value]) -> Buffer:
         """Memory for this call only; its contents are undefined at the start."""
         buffer = Buffer(self._unique(name), dtype, tuple(Dim.of(s) for s in shape))
         self._scratch.append(buffer)

@@ -7,15 +7,15 @@ makes of its arguments is asked of `deduce`, since this level knows no op.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.bounds import GREATEST
 from relax_aot.ir.check_kernel import kernel_problems, outside
 from relax_aot.ir.dims import Bounds, Dim, Relation, assume, prove_eq
-from relax_aot.ir.extern import extern_problems
 from relax_aot.ir.graph import CONTROL, Attr, Call, Function, Loop, Module, Var
-from relax_aot.ir.lexer import WORD, string_text
+from relax_aot.ir.lexer import WORD
 from relax_aot.ir.text import call_text
 from relax_aot.ir.types import Ref, TensorType
 
@@ -38,7 +38,7 @@ class CheckError(RelaxAotError):
 def check(module: Module, deduce: Deduce) -> None:
     found = list(dict.fromkeys(problems(module, deduce)))
     if found:
-        name = f"{string_text(module.source)}: " if module.source else ""
+        name = f"{json.dumps(module.source)}: " if module.source else ""
         raise CheckError(f"{name}the program is not sound:\n  " + "\n  ".join(found))
 
 
@@ -276,7 +276,7 @@ def _call_extern(module: Module, call: Call) -> Iterator[str]:
         yield "extern= names no extern of the module"
         return
     values = {key for key, _ in call.attrs if key != "extern"}
-    yield from extern_problems(module.extern_table[name], len(call.inputs), len(call.outs), values)
+    yield from module.extern_table[name].problems(len(call.inputs), len(call.outs), values)
 
 
 def _view(call: Call, bounds: Bounds) -> Iterator[str]:

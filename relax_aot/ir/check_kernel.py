@@ -38,7 +38,6 @@ from relax_aot.ir.loops import (
     Unary,
     bound_name,
     expressions,
-    free_symbols,
     held,
     index_dims,
     walk,
@@ -171,7 +170,7 @@ class _Access:
 
 def outside(module: Module, kernel: Kernel) -> Iterator[str]:
     """For kernels that run whatever the data; told for the first sizes where it is so."""
-    used = set(free_symbols(kernel)).union(*(b.type.symbols for b in kernel.buffers))
+    used = set(kernel.free_symbols).union(*(b.type.symbols for b in kernel.buffers))
     used = used.union(*(c.left.symbols | c.right.symbols for c in module.conditions))
     inner = {symbol.name for symbol in module.symbols if symbol.inner}
     if used & inner or not used <= set(module.bounds):

@@ -63,14 +63,14 @@ class Dim:
         object.__setattr__(self, name, value)
 
     @staticmethod
-    def of(value: int | str | Dim) -> Dim:
+    def of(value: int | Atom | Dim) -> Dim:
         if isinstance(value, Dim):
             return value
-        if isinstance(value, str):
+        if isinstance(value, Atom):
             return Dim(((1, ((value, 1),)),))
         if isinstance(value, Parameter):
             return Dim.of(value.symbol) * value.scale + value.offset
-        return constant_dim(int(value))
+        return _constant(int(value))
 
     @property
     def is_constant(self) -> bool:
@@ -168,18 +168,18 @@ class Dim:
             return self
         if self.symbol is not None:
             return Dim.of(values[self.symbol])
-        total = constant_dim(0)
+        total = _constant(0)
         for c, monomial in self.terms:
-            term = constant_dim(c)
+            term = _constant(c)
             for atom, power in monomial:
-                base = substitute_atom(atom, values)
+                base = _substituted(atom, values)
                 for _ in range(power):
                     term = term * base
             total = total + term
         return total
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        return int(evaluated(self, values, PLAIN))
+        return int(evaluated(self, values, {}))
 
     def __str__(self) -> str:
         return self.text
@@ -189,11 +189,7 @@ class Dim:
         return dim_text(self)
 
 
-REMEMBERED = 1 << 16
-"""Sizes of which it is known that they exist already, and texts of their parts."""
-
-
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=1 << 16)
 def _remembered(terms: tuple[tuple[int, Monomial], ...]) -> Dim:
     made = object.__new__(Dim)
     object.__setattr__(made, "terms", terms)
@@ -208,11 +204,11 @@ def atom_parts(atom: FloorDiv | Mod | Min | Max) -> tuple[Dim, ...]:
 
 
 @lru_cache(maxsize=4096)
-def constant_dim(value: int) -> Dim:
+def _constant(value: int) -> Dim:
     return Dim(((value, ()),)) if value else Dim(())
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=1 << 16)
 def _sum(left: Dim, right: Dim) -> Dim:
     if not right.terms:
         return left
@@ -224,12 +220,12 @@ def _sum(left: Dim, right: Dim) -> Dim:
     return _normal(sums)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=1 << 16)
 def _product(left: Dim, right: Dim) -> Dim:
     if right.is_constant:
         k = right.constant
         if k == 0:
-            return constant_dim(0)
+            return _constant(0)
         return left if k == 1 else Dim(tuple((c * k, m) for c, m in left.terms))
     if left.is_constant:
         return right * left.constant
@@ -245,7 +241,7 @@ def _key(atom: Atom) -> tuple[int, str]:
     return (0, atom) if isinstance(atom, str) else (1, _atom_text(atom))
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=1 << 16)
 def _monomial_key(monomial: Monomial) -> tuple[int, tuple[tuple[tuple[int, str], int], ...]]:
     degree = sum(power for _, power in monomial)
     return (-degree, tuple((_key(atom), power) for atom, power in monomial))
@@ -285,10 +281,6 @@ def linear(dim: Dim, symbol: str) -> tuple[int, Dim] | None:
     return None if coefficient == 0 or symbol in rest.symbols else (coefficient, rest)
 
 
-def atom_dim(atom: Atom) -> Dim:
-    return Dim(((1, ((atom, 1),)),))
-
-
 def _split(dim: Dim, k: int) -> tuple[Dim, Dim]:
     """dim = k * quotient + rest, term by term; the rest's constant is in 0..k-1."""
     quotient: dict[Monomial, int] = {}
@@ -307,7 +299,7 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
         if k == 0:
             raise ZeroDivisionError(f"({a}) // 0")
         if k < 0:
-            return _floordiv(-a, constant_dim(-k))
+            return _floordiv(-a, _constant(-k))
         if k == 1:
             return a
         quotient, rest = _split(a, k)
@@ -317,11 +309,11 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
         if isinstance(inner, FloorDiv) and inner.denominator.is_constant:
             step = inner.denominator.constant  # the normal form has none below 1
             dividend = inner.numerator + constant * step
-            return quotient + _floordiv(dividend, constant_dim(step * k))
-        return quotient + atom_dim(FloorDiv(rest, b))
+            return quotient + _floordiv(dividend, _constant(step * k))
+        return quotient + Dim.of(FloorDiv(rest, b))
     if a == 0:
         return a
-    return atom_dim(FloorDiv(a, b))
+    return Dim.of(FloorDiv(a, b))
 
 
 def _single(dim: Dim) -> tuple[Atom | None, int]:
@@ -339,18 +331,18 @@ def _mod(a: Dim, b: Dim) -> Dim:
         if k == 0:
             raise ZeroDivisionError(f"({a}) % 0")
         if k < 0:
-            return -_mod(-a, constant_dim(-k))
+            return -_mod(-a, _constant(-k))
         _, rest = _split(a, k)
         if rest.is_constant:
-            return constant_dim(rest.constant % k)
+            return _constant(rest.constant % k)
         inner, constant = _single(rest)
         if isinstance(inner, Mod) and inner.denominator.is_constant:
             if inner.denominator.constant % k == 0:
                 return _mod(inner.numerator + constant, b)
             if inner.denominator.constant + constant <= k:
                 return rest
-        return atom_dim(Mod(rest, b))
-    return constant_dim(0) if a in (0, b) else atom_dim(Mod(a, b))
+        return Dim.of(Mod(rest, b))
+    return _constant(0) if a in (0, b) else Dim.of(Mod(a, b))
 
 
 def ceildiv(a: Value, b: Value) -> Dim:
@@ -380,7 +372,7 @@ def _plain(dims: Iterable[Value]) -> bool:
 
 
 def _extreme(dims: tuple[Dim, ...]) -> Dim:
-    return constant_dim(max(d.constant for d in dims))
+    return _constant(max(d.constant for d in dims))
 
 
 def _fold(kind: type[Min] | type[Max], dims: Iterable[Value]) -> Dim:
@@ -388,7 +380,7 @@ def _fold(kind: type[Min] | type[Max], dims: Iterable[Value]) -> Dim:
     for value in dims:
         dim = Dim.of(value)
         atom = dim.terms[0][1][0][0] if len(dim.terms) == 1 and dim.terms[0][1] else None
-        whole = atom is not None and atom_dim(atom) == dim
+        whole = atom is not None and Dim.of(atom) == dim
         flat.extend(atom.args if whole and isinstance(atom, kind) else (dim,))
     kept: list[Dim] = []
     for dim in flat:
@@ -403,27 +395,25 @@ def _fold(kind: type[Min] | type[Max], dims: Iterable[Value]) -> Dim:
             kept.append(dim)
     if len(kept) == 1:
         return kept[0]
-    return atom_dim(kind(tuple(sorted(set(kept), key=str))))
+    return Dim.of(kind(tuple(sorted(set(kept), key=str))))
 
 
-MAKE: Mapping[type, Callable[..., Dim]] = {
-    FloorDiv: floordiv, Mod: mod, Min: dim_min, Max: dim_max,
+ATOMS: Mapping[type, tuple[Callable[..., Dim], Callable[..., Any]]] = {
+    FloorDiv: (floordiv, floordiv), Mod: (mod, mod), Min: (dim_min, min), Max: (dim_max, max),
 }  # fmt: skip
-"""What makes the size of an atom from its parts."""
-PLAIN: Mapping[type, Callable[..., Any]] = {FloorDiv: floordiv, Mod: mod, Min: min, Max: max}
-"""What computes an atom of numbers."""
+"""What makes an atom of sizes, and what computes it of numbers."""
 
 
-def substitute_atom(atom: Atom, values: Mapping[str, Value]) -> Dim:
+def _substituted(atom: Atom, values: Mapping[str, Value]) -> Dim:
     if isinstance(atom, str):
-        return Dim.of(values[atom]) if atom in values else atom_dim(atom)
-    return MAKE[type(atom)](*(part.substitute(values) for part in atom_parts(atom)))
+        return Dim.of(values.get(atom, atom))
+    return ATOMS[type(atom)][0](*(part.substitute(values) for part in atom_parts(atom)))
 
 
 def evaluated(
     dim: Dim, values: Mapping[str, Any], functions: Mapping[type, Callable[..., Any]]
 ) -> Any:
-    """The value of a size, with `functions` in the place of atoms."""
+    """The value of a size; `functions` compute its atoms of numbers of another kind."""
     total: Any = 0
     for c, monomial in dim.terms:
         term: Any = c
@@ -432,7 +422,7 @@ def evaluated(
                 base = values[atom]
             else:
                 parts = (evaluated(part, values, functions) for part in atom_parts(atom))
-                base = functions[type(atom)](*parts)
+                base = functions.get(type(atom), ATOMS[type(atom)][1])(*parts)
             for _ in range(power):
                 term = term * base
         total = total + term
@@ -484,7 +474,7 @@ def _divisor(dim: Dim) -> str:
     return str(dim) if single or (dim.is_constant and dim.constant > 0) else f"({dim})"
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=1 << 16)
 def _atom_text(atom: Atom) -> str:
     match atom:
         case str():

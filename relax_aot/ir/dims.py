@@ -10,7 +10,7 @@ dim_text.py, proofs in bounds.py, simplification in simplify.py.
 
 from __future__ import annotations
 
-from relax_aot.ir.assume import Contradiction, any_size, assume
+from relax_aot.ir.assume import any_size, assume
 from relax_aot.ir.bounds import (
     Bounds,
     Proof,
@@ -38,7 +38,6 @@ from relax_aot.ir.simplify import simplify, solve_for
 
 __all__ = [
     "Bounds",
-    "Contradiction",
     "Dim",
     "DimSyntaxError",
     "FloorDiv",

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.ir.dim_expr import PLAIN, Atom, Dim, FloorDiv, Max, Min, Mod, atom_parts, evaluated
+from relax_aot.ir.dim_expr import Atom, Dim, FloorDiv, Max, Min, Mod, atom_parts, evaluated
 
 
 def evaluate_all(dim: Dim, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
     """`Dim.evaluate` for many values of the symbols at once."""
     least, most = np.minimum, np.maximum
-    functions = dict(PLAIN)
-    functions[Min], functions[Max] = (lambda *a: reduce(least, a)), (lambda *a: reduce(most, a))
+    functions: dict[type, Any] = {Min: lambda *a: reduce(least, a), Max: lambda *a: reduce(most, a)}
     return np.asarray(evaluated(dim, values, functions), np.int64)
 
 

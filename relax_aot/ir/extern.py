@@ -10,11 +10,12 @@ C parameters is which, so a call is complete without knowing how it came about.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from relax_aot.ir.lexer import quoted, string_text
+from relax_aot.ir.lexer import quoted
 from relax_aot.ir.types import DType, TensorType
 
 
@@ -77,6 +78,16 @@ class Extern:
         """In the order of a call's results: outputs and what is updated, then scratch."""
         return self.of_role(Role.OUTPUT, Role.UPDATE) + self.of_role(Role.SCRATCH)
 
+    def problems(self, reads: int, writes: int, names: set[str]) -> Iterator[str]:
+        """What is wrong with a call that gives so many arguments and results, and these values."""
+        if reads != len(self.read):
+            yield f"extern @{self.name} reads {len(self.read)} values, the call passes {reads}"
+        if writes != len(self.written):
+            yield f"extern @{self.name} writes {len(self.written)} values, the call has {writes}"
+        values = {param.name for param in self.of_role(Role.VALUE)}
+        if names != values:
+            yield f"extern @{self.name} takes the values {sorted(values)}, not {sorted(names)}"
+
     @property
     def fallible(self) -> bool:
         return self.returns in (Returns.STATUS, Returns.CODE)
@@ -101,7 +112,7 @@ def extern_text(extern: Extern) -> str:
     """`extern @rms = fast_rms("rms.h") (rows: value int32_t, x: in float f32[m, k]) -> nothing`."""
     params = ", ".join(_param_text(param) for param in extern.params)
     return (
-        f"extern @{quoted(extern.name)} = {quoted(extern.function)}({string_text(extern.header)})"
+        f"extern @{quoted(extern.name)} = {quoted(extern.function)}({json.dumps(extern.header)})"
         f" ({params}) -> {extern.returns.value}"
     )
 
@@ -109,15 +120,3 @@ def extern_text(extern: Extern) -> str:
 def _param_text(param: ExternParam) -> str:
     words = [quoted(param.name) + ":", param.role.value, param.c_type]
     return " ".join([*words, str(param.type)] if param.type else words)
-
-
-def extern_problems(extern: Extern, reads: int, writes: int, names: set[str]) -> Iterator[str]:
-    """What is wrong with a call that gives so many arguments and results, and these values."""
-    wanted = len(extern.read)
-    if reads != wanted:
-        yield f"extern @{extern.name} reads {wanted} values, the call passes {reads}"
-    if writes != len(extern.written):
-        yield f"extern @{extern.name} writes {len(extern.written)} values, the call has {writes}"
-    values = {param.name for param in extern.of_role(Role.VALUE)}
-    if names != values:
-        yield f"extern @{extern.name} takes the values {sorted(values)}, not {sorted(names)}"

@@ -12,8 +12,6 @@ from relax_aot.ir.dim_expr import (
     Min,
     Mod,
     Monomial,
-    atom_dim,
-    constant_dim,
     dim_max,
     dim_min,
 )
@@ -39,7 +37,7 @@ def _extremize(dim: Dim, bounds: Bounds, *, upwards: bool) -> Dim:
     if all(signs.values()):
         taken_low = {n: bounds.range(n)[0] for n, s in signs.items() if (s > 0) != upwards}
         return dim.substitute(taken_low)
-    total = constant_dim(0)
+    total = Dim.of(0)
     for c, monomial in dim.terms:
         total = total + _extremize_term(c, monomial, bounds, wide, upwards=upwards)
     return total
@@ -49,7 +47,7 @@ def _extremize_term(
     c: int, monomial: Monomial, bounds: Bounds, wide: Bounds, *, upwards: bool
 ) -> Dim:
     """A product's bound: exact where no factor can be negative, else by magnitudes."""
-    term = constant_dim(c)
+    term = Dim.of(c)
     if all(atom_interval(atom, wide)[0] >= 0 for atom, _ in monomial):
         for atom, power in monomial:
             base = _extremize_atom(atom, bounds, wide, upwards=(c > 0) == upwards)
@@ -58,7 +56,7 @@ def _extremize_term(
         return term
     if len(monomial) == 1 and monomial[0][1] == 1:
         return _extremize_atom(monomial[0][0], bounds, wide, upwards=(c > 0) == upwards) * c
-    magnitude = constant_dim(abs(c))
+    magnitude = Dim.of(abs(c))
     for atom, power in monomial:
         high = _extremize_atom(atom, bounds, wide, upwards=True)
         low = _extremize_atom(atom, bounds, wide, upwards=False)
@@ -70,7 +68,7 @@ def _extremize_term(
 def _extremize_atom(atom: Atom, bounds: Bounds, wide: Bounds, *, upwards: bool) -> Dim:
     match atom:
         case str():
-            return atom_dim(atom) if upwards else constant_dim(bounds.range(atom)[0])
+            return Dim.of(atom) if upwards else Dim.of(bounds.range(atom)[0])
         case FloorDiv():
             a = _extremize(atom.numerator, bounds, upwards=upwards)
             if interval(atom.denominator, wide)[0] <= 0:
@@ -91,7 +89,7 @@ def _extremize_atom(atom: Atom, bounds: Bounds, wide: Bounds, *, upwards: bool) 
                 magnitude = dim_max(high, -low)
                 return magnitude if upwards else -magnitude
             if not upwards:
-                return constant_dim(0)
+                return Dim.of(0)
             top = _extremize(atom.denominator, bounds, upwards=True) - 1
             if interval(atom.numerator, wide)[0] < 0:
                 return top

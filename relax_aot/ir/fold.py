@@ -137,9 +137,6 @@ def _folded(expr: Expr, known: Known) -> Expr:
     return expr
 
 
-Rule = Callable[[Expr, Known], Expr | None]
-
-
 def one_value(expr: Expr, known: Known) -> Expr | None:
     """An integer whose range is one value; comparisons of ranges and of equal sides."""
     if isinstance(expr, Lit) or type_range(expr.dtype) is None:
@@ -155,14 +152,10 @@ def one_value(expr: Expr, known: Known) -> Expr | None:
 
 
 def constants(expr: Expr, known: Known) -> Expr | None:
-    """Quotients, remainders, bit operations and functions of two integer literals."""
+    """Operations on two integer literals."""
     match expr:
         case Binary(op, Lit() as left, Lit() as right) if left.dtype.is_int and op in EVALUATED:
             value = EVALUATED[op](int(left.value), int(right.value), left.dtype.bits)
-            return Lit(wrapped(value, left.dtype), left.dtype)
-        case Binary(("+" | "-" | "*") as op, Lit() as left, Lit() as right) if left.dtype.is_int:
-            a, b = int(left.value), int(right.value)
-            value = a + b if op == "+" else a - b if op == "-" else a * b
             return Lit(wrapped(value, left.dtype), left.dtype)
         case Unary("-", Lit() as lit) if lit.dtype.is_int:
             return Lit(wrapped(-int(lit.value), lit.dtype), lit.dtype)
@@ -195,6 +188,9 @@ def _right(a: int, b: int, bits: int) -> int:
 
 
 EVALUATED: Mapping[str, Callable[[int, int, int], int]] = {
+    "+": lambda a, b, bits: a + b,
+    "-": lambda a, b, bits: a - b,
+    "*": lambda a, b, bits: a * b,
     "/": _divided,
     "%": _remainder,
     "<<": _left,
@@ -205,33 +201,22 @@ EVALUATED: Mapping[str, Callable[[int, int, int], int]] = {
 }
 
 
-NEUTRAL = {"+": 0, "-": 0, "*": 1, "/": 1, "|": 0, "^": 0, "<<": 0, ">>": 0}
-COMMUTATIVE = ("+", "*", "|", "^", "&")
-
-
-def neutral(expr: Expr, known: Known) -> Expr | None:
-    """`x + 0`, `x * 1` and their like; `x * 1.0` and `x / 1.0` of floats too."""
-    if not isinstance(expr, Binary) or expr.op not in NEUTRAL:
-        return None
-    if expr.dtype.is_float and expr.op not in "*/":
-        return None  # -0.0 + 0.0 is 0.0
-    if _is_number(expr.right, NEUTRAL[expr.op]):
-        return expr.left
-    if expr.op in COMMUTATIVE and _is_number(expr.left, NEUTRAL[expr.op]):
-        return expr.right
-    return None
-
-
-def _is_number(expr: Expr, number: int) -> bool:
-    return isinstance(expr, Lit) and expr.dtype is not DType.BOOL and expr.value == number
-
-
-def absorbed(expr: Expr, known: Known) -> Expr | None:
-    """Products and conjunctions with zero; what minimum and maximum never choose."""
+def shortened(expr: Expr, known: Known) -> Expr | None:
+    """`x + 0`, `x * 1` and their like, `x * 1.0` and `x / 1.0` of floats too; products and
+    conjunctions with zero; what minimum and maximum never choose; two shifts to the right."""
+    neutral = {"+": 0, "-": 0, "*": 1, "/": 1, "|": 0, "^": 0, "<<": 0, ">>": 0}
     match expr:
-        case Binary("*" | "&", left, right) if expr.dtype.is_int:
-            zeros = [side for side in (left, right) if _is_number(side, 0)]
-            return zeros[0] if zeros else None
+        case Binary("*" | "&", left, right) if expr.dtype.is_int and (
+            zeros := [side for side in (left, right) if _is_number(side, 0)]
+        ):
+            return zeros[0]
+        case Binary(op, left, right) if op in neutral and (not expr.dtype.is_float or op in "*/"):
+            # Of floats, -0.0 + 0.0 is 0.0.
+            if _is_number(right, neutral[op]):
+                return left
+            if op in "+*|^" and _is_number(left, neutral[op]):
+                return right
+            return _one_shift(expr)
         case Apply(("max" | "min") as function, (left, right)):
             a, b = value_range(left, known), value_range(right, known)
             if a is None or b is None:
@@ -241,6 +226,20 @@ def absorbed(expr: Expr, known: Known) -> Expr | None:
             return left if a[0] >= b[1] else right if b[0] >= a[1] else None
         case _:
             return None
+
+
+def _one_shift(expr: Expr) -> Expr | None:
+    match expr:
+        case Binary(">>", Binary(">>", x, Lit() as a), Lit() as b):
+            bits, first, second = expr.dtype.bits, int(a.value), int(b.value)
+            fits = 0 <= first < bits and 0 <= second < bits and first + second < bits
+            return Binary(">>", x, Lit(first + second, expr.dtype)) if fits else None
+        case _:
+            return None
+
+
+def _is_number(expr: Expr, number: int) -> bool:
+    return isinstance(expr, Lit) and expr.dtype is not DType.BOOL and expr.value == number
 
 
 def associated(expr: Expr, known: Known) -> Expr | None:
@@ -284,20 +283,6 @@ def accumulated(expr: Expr, known: Known) -> Expr | None:
         ) if expr.dtype.is_int and not isinstance(y, Lit):
             shifts = isinstance(factor, Lit) and int(factor.value).bit_count() == 1
             return None if shifts else Binary("+", Binary(op, product, lit), y)
-        case _:
-            return None
-
-
-def shifted_twice(expr: Expr, known: Known) -> Expr | None:
-    """Two shifts to the right are one."""
-    match expr:
-        case Binary(">>", Binary(">>", x, Lit() as a), Lit() as b):
-            bits = expr.dtype.bits
-            if 0 <= int(a.value) < bits and 0 <= int(b.value) < bits:
-                total = int(a.value) + int(b.value)
-                if total < bits:
-                    return Binary(">>", x, Lit(total, expr.dtype))
-            return None
         case _:
             return None
 
@@ -378,14 +363,12 @@ def logical(expr: Expr, known: Known) -> Expr | None:
             return None
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[Expr, Known], Expr | None], ...] = (
     one_value,
     constants,
-    neutral,
-    absorbed,
+    shortened,
     associated,
     accumulated,
-    shifted_twice,
     casts,
     logical,
 )

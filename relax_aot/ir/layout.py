@@ -26,11 +26,6 @@ from relax_aot.ir.dims import Dim
 MEMORY = "m"
 """The axis of addresses, in elements."""
 
-GREATEST = 1 << 24
-"""Positions at most that `is_injective` compares one by one."""
-
-Groups = tuple[tuple["Piece", ...], ...]
-
 
 class LayoutError(RelaxAotError):
     """A layout that an operation does not apply to."""
@@ -137,7 +132,7 @@ class Layout:
         kept = tuple(piece for piece in copies if piece.stride)
         return Layout(_merged(self.shard), _merged(kept), _sorted(offset))
 
-    def group(self, shape: Sequence[int]) -> Groups:
+    def group(self, shape: Sequence[int]) -> tuple[tuple[Piece, ...], ...]:
         """The pieces of each dimension of an array of that shape; pieces are split where a
         dimension ends within one. Raises `LayoutError` where they do not divide."""
         if prod(shape) != self.size:
@@ -253,7 +248,7 @@ class Layout:
         else:
             return True
         total = prod(piece.extent for piece in (*shard, *copies))
-        if total > GREATEST:
+        if total > 1 << 24:
             raise LayoutError(f"{self}: {total} positions along {axis} are too many to compare")
         away = Layout(copies).positions(axis)
         owners = [np.unique(at + away) for at in Layout(shard).positions(axis)]

@@ -56,14 +56,10 @@ def quoted(name: str) -> str:
     return "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
 
 
-def string_text(value: str) -> str:
-    return json.dumps(value)
-
-
 def comment_text(comment: str) -> str:
     """One line from which `_comment` gives `comment` back."""
     plain = comment == " ".join(comment.split()) and comment.isprintable()
-    return comment if plain and not comment.startswith('"') else string_text(comment)
+    return comment if plain and not comment.startswith('"') else json.dumps(comment)
 
 
 def _comment(text: str) -> str:

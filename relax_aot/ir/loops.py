@@ -356,6 +356,17 @@ class Micro:
     operands: tuple[Load, ...]
     sizes: tuple[Dim, ...]
 
+    @staticmethod
+    def of(kernel: MicroKernel, **arguments: Load | Dim | int) -> Micro:
+        """A call whose operands and sizes are given by name."""
+        names = [operand.name for operand in kernel.operands]
+        assert sorted(arguments) == sorted([*names, *kernel.sizes]), f"{kernel.name}: {arguments}"
+        given = {k: Dim.of(v) if isinstance(v, int) else v for k, v in arguments.items()}
+        operands = tuple(load for name in names if isinstance(load := given[name], Load))
+        sizes = tuple(dim for name in kernel.sizes if isinstance(dim := given[name], Dim))
+        assert len(operands) + len(sizes) == len(given), f"{kernel.name}: an operand is an address"
+        return Micro(kernel, operands, sizes)
+
     @property
     def name(self) -> str:
         return self.kernel.name
@@ -366,19 +377,7 @@ class Micro:
         return tuple(load for operand, load in pairs if operand.name in self.kernel.written)
 
 
-def call_micro(kernel: MicroKernel, **arguments: Load | Dim | int) -> Micro:
-    """A call whose operands and sizes are given by name."""
-    names = [operand.name for operand in kernel.operands]
-    assert sorted(arguments) == sorted([*names, *kernel.sizes]), f"{kernel.name}: {arguments}"
-    given = {k: Dim.of(v) if isinstance(v, int) else v for k, v in arguments.items()}
-    operands = tuple(load for name in names if isinstance(load := given[name], Load))
-    sizes = tuple(dim for name in kernel.sizes if isinstance(dim := given[name], Dim))
-    assert len(operands) + len(sizes) == len(given), f"{kernel.name}: an operand is an address"
-    return Micro(kernel, operands, sizes)
-
-
 Stmt = For | Store | Declare | Assign | Let | Bind | If | Reserve | Multiply | Micro
-Fields = Mapping[type[Any], tuple[str, ...]]
 _Node = TypeVar("_Node", bound=Expr | Stmt)
 
 
@@ -400,26 +399,40 @@ class Kernel:
         return self.inputs + self.outputs + self.scratch
 
     @property
+    def read(self) -> frozenset[str]:
+        """The buffers that are loaded from."""
+        exprs = (expr for stmt in walk(self.body) for expr in expressions(stmt))
+        return frozenset(expr.buffer.name for expr in exprs if isinstance(expr, Load))
+
+    @property
+    def free_symbols(self) -> tuple[str, ...]:
+        """The shape symbols that it must be given, sorted."""
+        used = set[str]().union(*(buffer.type.symbols for buffer in self.buffers))
+        body = [*walk(self.body)]
+        used.update(*(dim.symbols for stmt in body for dim in index_dims(stmt)))
+        return tuple(sorted(used.difference(map(bound_name, body))))
+
+    @property
     def fallible(self) -> bool:
         return any(isinstance(stmt, Bind) and not stmt.trusted for stmt in walk(self.body))
 
 
 # Traversal: which fields of a node hold statements, expressions and sizes, in their order
 
-BODIES: Fields = {For: ("body",), If: ("then", "otherwise")}
-PARTS: Fields = {
+BODIES: Mapping[type, tuple[str, ...]] = {For: ("body",), If: ("then", "otherwise")}
+PARTS: Mapping[type, tuple[str, ...]] = {
     Unary: ("value",), Cast: ("value",), Binary: ("left", "right"), Apply: ("args",),
     Select: ("condition", "then", "otherwise"), Store: ("value",), Declare: ("value",),
     Assign: ("value",), Bind: ("value",), If: ("condition",), Multiply: ("left", "right"),
     Micro: ("operands",),
 }  # fmt: skip
-DIMS: Fields = {
+DIMS: Mapping[type, tuple[str, ...]] = {
     Load: ("index",), Index: ("dim",), For: ("start", "stop"), Store: ("index",), Let: ("value",),
     Bind: ("low", "high"), Multiply: ("rows", "columns", "left_row", "levels"), Micro: ("sizes",),
 }  # fmt: skip
 
 
-def held(node: Expr | Stmt, fields: Fields) -> Iterator[Any]:
+def held(node: Expr | Stmt, fields: Mapping[type, tuple[str, ...]]) -> Iterator[Any]:
     """What these fields of a node hold, one by one."""
     names = fields.get(type(node), ())
     ahead = [getattr(node, name) for name in reversed(names)]
@@ -431,7 +444,9 @@ def held(node: Expr | Stmt, fields: Fields) -> Iterator[Any]:
             yield value
 
 
-def mapped(node: _Node, fields: Fields, rule: Callable[[Any], Any]) -> _Node:
+def mapped(
+    node: _Node, fields: Mapping[type, tuple[str, ...]], rule: Callable[[Any], Any]
+) -> _Node:
     """The node with `rule` applied to what these fields hold; itself where nothing changes."""
     changed = {}
     for name in fields.get(type(node), ()):
@@ -490,11 +505,3 @@ def bound_name(stmt: Stmt) -> str:
             return stmt.name
         case _:
             return ""
-
-
-def free_symbols(kernel: Kernel) -> tuple[str, ...]:
-    """The shape symbols that a kernel must be given, sorted."""
-    used = set[str]().union(*(buffer.type.symbols for buffer in kernel.buffers))
-    body = [*walk(kernel.body)]
-    used.update(*(dim.symbols for stmt in body for dim in index_dims(stmt)))
-    return tuple(sorted(used.difference(map(bound_name, body))))

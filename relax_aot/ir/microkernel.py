@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from relax_aot.ir.loops import Buffer, Kernel
 
 ZERO = Dim.of(0)
-MOST_ARGUMENTS = 8
-"""A C function with more takes its sizes as one struct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,11 @@ class MicroKernel:
     def operands(self) -> tuple[Buffer, ...]:
         """In the order of the C parameters: written ones, read ones, scratch."""
         return self.meaning.outputs + self.meaning.inputs + self.meaning.scratch
+
+    @property
+    def updated(self) -> frozenset[str]:
+        """Written operands that the meaning reads: they keep what is not stored."""
+        return self.meaning.read & frozenset(self.written)
 
     @property
     def written(self) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ value. So comparisons are answered by the range alone, and one that the range le
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import c_float
 from struct import pack, unpack
 from typing import Self
 
@@ -175,13 +174,6 @@ class FloatParameter(float):
 
     def __bool__(self) -> bool:
         return True
-
-
-def quotient_of(left: float, right: float) -> float:
-    """left / right, rounded to 32 bits."""
-    value = c_float(float.__truediv__(left, right)).value
-    named = [n.symbol for n in (left, right) if isinstance(n, FloatParameter)]
-    return FloatParameter.of(value, "_over_".join(named), 2.0**127) if named else value
 
 
 def whole(number: float) -> int:

@@ -18,7 +18,6 @@ from relax_aot.ir.types import (
     CoarseType,
     DType,
     FunctionType,
-    ScalarType,
     ShapeType,
     TensorType,
     TupleType,
@@ -55,7 +54,7 @@ def annotation(cursor: Cursor) -> Annotation:
             return ShapeType(sizes)
         if len(sizes) != 1:
             raise cursor.error(start, "a scalar has one value: scalar[2*n]")
-        return ScalarType(sizes[0])
+        return ShapeType(sizes, rank=0)
     kind = None if cursor.take("?") else dtype(cursor)
     if not cursor.take("["):
         return CoarseType(kind)

@@ -23,16 +23,14 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import Annotation, TensorType
 
-Rewritten = Call | Var
 
-
-def rewrite_calls(function: Function, rule: Callable[[Call], Rewritten]) -> Function:
+def rewrite_calls(function: Function, rule: Callable[[Call], Call | Var]) -> Function:
     """`rewrite_module` for one function, as passes of plugins use it (docs/how-to/extend.md). The
     rule may not replace a value that a branch or the body of a loop names."""
     return _rewritten(function, rule, {})
 
 
-def rewrite_module(module: Module, rule: Callable[[Function, Call], Rewritten]) -> Module:
+def rewrite_module(module: Module, rule: Callable[[Function, Call], Call | Var]) -> Module:
     """Apply `rule` to each call in order; a `Var` in return replaces the call's result.
 
     The rule sees arguments that earlier replacements have already changed. Branches and bodies
@@ -43,7 +41,7 @@ def rewrite_module(module: Module, rule: Callable[[Function, Call], Rewritten]) 
 
 
 def _rewritten(
-    function: Function, rule: Callable[[Call], Rewritten], replaced: dict[Var, Var]
+    function: Function, rule: Callable[[Call], Call | Var], replaced: dict[Var, Var]
 ) -> Function:
     body = []
     for call in function.body:

@@ -12,8 +12,6 @@ from relax_aot.ir.dim_expr import (
     Min,
     Mod,
     Monomial,
-    atom_dim,
-    constant_dim,
     dim_max,
     dim_min,
     linear,
@@ -29,22 +27,22 @@ def simplify(dim: Dim, bounds: Bounds) -> Dim:
     bounds = bounds.open
     pinned = {n: bounds.range(n)[0] for n in dim.symbols if len(set(bounds.range(n))) == 1}
     dim = dim.substitute(pinned)
-    total = constant_dim(0)
+    total = Dim.of(0)
     for c, monomial in dim.terms:
-        term = constant_dim(c)
+        term = Dim.of(c)
         for atom, power in monomial:
             base = _simplify_atom(atom, bounds)
             for _ in range(power):
                 term = term * base
         total = total + term
     low, high = interval(total, bounds)
-    return constant_dim(low) if low == high else total
+    return Dim.of(low) if low == high else total
 
 
 def _simplify_atom(atom: Atom, bounds: Bounds) -> Dim:
     match atom:
         case str():
-            return atom_dim(atom)
+            return Dim.of(atom)
         case FloorDiv():
             a, b = simplify(atom.numerator, bounds), simplify(atom.denominator, bounds)
             whole, rest = _long_division(a, b, bounds)
@@ -64,7 +62,7 @@ def _simplify_atom(atom: Atom, bounds: Bounds) -> Dim:
 def _long_division(a: Dim, b: Dim, bounds: Bounds) -> tuple[Dim, Dim]:
     """a = whole * b + rest, as division of polynomials goes; divisors that are numbers are
     done with already. `m*n + n - 1` by `n` is `m + 1` and -1."""
-    whole = constant_dim(0)
+    whole = Dim.of(0)
     if b.is_constant or not prove_lt(0, b, bounds):
         return whole, a
     (factor, lead), *_ = b.terms

@@ -14,11 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from relax_aot.ir.bounds import Bounds, Relation, interval
-from relax_aot.ir.dim_expr import Dim, Monomial, constant_dim
+from relax_aot.ir.dim_expr import Dim, Monomial
 from relax_aot.ir.simplify import solve_for
-
-BOXES = 20_000
-"""So many boxes of sizes are searched for one component before the search gives up."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def _one_unknown_each(zeros: Sequence[Dim], known: dict[str, int]) -> list[Dim]:
         if len(dim.symbols) != 1:
             continue
         (symbol,) = dim.symbols
-        solved = solve_for(dim, symbol, constant_dim(0))
+        solved = solve_for(dim, symbol, Dim.of(0))
         if solved is not None and solved[1].constant:
             never = True
         elif solved is not None:
@@ -129,7 +126,7 @@ def _one_unknown_each(zeros: Sequence[Dim], known: dict[str, int]) -> list[Dim]:
             rest = [other.substitute({symbol: known[symbol]}) for other in rest]
             position = 0
     # An equation without solutions is that of another number and 0.
-    return [dim for dim in rest if dim != 0] + [constant_dim(1)] * never
+    return [dim for dim in rest if dim != 0] + [Dim.of(1)] * never
 
 
 def _together(zeros: Sequence[Dim]) -> dict[str, int]:
@@ -201,7 +198,7 @@ def _solutions(
 ) -> Iterator[dict[str, int]]:
     boxes: list[tuple[list[Dim], list[Dim], dict[str, tuple[int, int]]]]
     boxes = [(list(zeros), list(positive), dict(start))]
-    for _ in range(BOXES):
+    for _ in range(20_000):  # boxes, before the search of a component is given up
         if not boxes:
             return
         equal, least, box = boxes.pop()

@@ -12,6 +12,7 @@ func @main(%x: f32[n, 4]) {
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.extern import extern_text
-from relax_aot.ir.lexer import comment_text, quoted, string_text
+from relax_aot.ir.lexer import comment_text, quoted
 from relax_aot.ir.loops import (
     Apply,
     Assign,
@@ -66,7 +67,7 @@ def to_text(module: Module) -> str:
 
 def _facts(module: Module) -> Iterator[str]:
     if module.source:
-        yield f"module {string_text(module.source)}"
+        yield f"module {json.dumps(module.source)}"
     for symbol in module.symbols:
         kind = "inner symbol" if symbol.inner else "symbol"
         bounds = f"{symbol.low}..{symbol.high}"
@@ -76,7 +77,7 @@ def _facts(module: Module) -> Iterator[str]:
     for state in module.states:
         yield f"state {_value(state.input)} = {_value(state.output)}"
     for alias in module.aliases:
-        yield f"alias {quoted(alias.name)} = {string_text(alias.source)}"
+        yield f"alias {quoted(alias.name)} = {json.dumps(alias.source)}"
     for constant in module.constants:
         yield f"const {_typed(constant.var)} = {_data(constant)}"
 
@@ -142,7 +143,7 @@ def call_text(call: Call) -> str:
 def attr_text(value: Attr) -> str:
     match value:
         case str():
-            return string_text(value)
+            return json.dumps(value)
         case DType():
             return value.value
         case Ref():

@@ -194,22 +194,13 @@ class CoarseType:
 
 @dataclass(frozen=True, slots=True)
 class ShapeType:
-    """A vector of integers whose values are these sizes."""
+    """A vector of integers whose values are these sizes, or one integer."""
 
     sizes: Shape
+    rank: int = 1
 
     def __str__(self) -> str:
-        return f"shape[{', '.join(map(str, self.sizes))}]"
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarType:
-    """One integer whose value is this size."""
-
-    value: Dim
-
-    def __str__(self) -> str:
-        return f"scalar[{self.value}]"
+        return f"{'shape' if self.rank else 'scalar'}[{', '.join(map(str, self.sizes))}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,4 +220,4 @@ class FunctionType:
         return f"({', '.join(map(str, self.params))}) -> {self.result}"
 
 
-Annotation = TensorType | CoarseType | ShapeType | ScalarType | TupleType | FunctionType
+Annotation = TensorType | CoarseType | ShapeType | TupleType | FunctionType

@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import Load, Micro, call_micro
+from relax_aot.ir.loops import Load, Micro
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.microkernels._describe import micro_kernels
 
@@ -40,4 +40,4 @@ def instruction_sets() -> dict[str, ModuleType]:
 
 def call(name: str, **arguments: Load | Dim | int) -> Micro:
     """A call of a micro-kernel of the runtime, its operands and sizes by name."""
-    return call_micro(all_micro_kernels()[name], **arguments)
+    return Micro.of(all_micro_kernels()[name], **arguments)

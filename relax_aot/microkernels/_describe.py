@@ -23,8 +23,11 @@ from string import Template
 
 from relax_aot.ir.dim_text import parse_dim
 from relax_aot.ir.lexer import Cursor
-from relax_aot.ir.microkernel import MOST_ARGUMENTS, MicroKernel, Range
+from relax_aot.ir.microkernel import MicroKernel, Range
 from relax_aot.ir.parse_kernel import kernel
+
+MOST_ARGUMENTS = 8
+"""A C function with more takes its sizes as one struct."""
 
 SAMPLED = 12
 """Samples of a size without a limit go so far above the lowest."""

@@ -13,6 +13,7 @@ between two quantized values may be met and that order therefore decides:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, apply, binary
-from relax_aot.ir.parameters import quotient_of
+from relax_aot.ir.parameters import FloatParameter
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import pool
 from relax_aot.ops._op import (
@@ -61,12 +62,19 @@ def _number(k: KernelBuilder, x: Expr, zero: int, scale: float | None) -> Expr:
     return k.local("number", DType.F32, product)
 
 
+def _ratio(left: float, right: float) -> float:
+    """left / right, rounded to 32 bits."""
+    value = c_float(float.__truediv__(left, right)).value
+    named = [n.symbol for n in (left, right) if isinstance(n, FloatParameter)]
+    return FloatParameter.of(value, "_over_".join(named), 2.0**127) if named else value
+
+
 def _code(
     total: Expr, count: Expr, scales: Sequence[float], zero: int, to: DType, exact: bool
 ) -> Expr:
     step = Lit(scales[1], DType.F32)
     if exact:
-        ratio = quotient_of(scales[0], scales[1])
+        ratio = _ratio(scales[0], scales[1])
         single: Expr = Cast(total, DType.F32)
         quotient = binary("/", single * ratio if ratio != 1.0 else single, count)
     else:

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.graph import Attr, Call, Function, Loop, Module
-from relax_aot.ir.loops import free_symbols
 from relax_aot.ir.types import Ref
 from relax_aot.planning import Home, greatest_bytes, homes_of, inner_sizes, slot_bytes
 from relax_aot.planning.in_place import share_memory
@@ -149,7 +148,7 @@ class _Graph:
         for _, value in call.attrs:
             symbols |= _symbols_in(value)
         if call.op == "call_kernel":
-            symbols |= set(free_symbols(self.module.kernel_table[call.ref("kernel")]))
+            symbols |= set(self.module.kernel_table[call.ref("kernel")].free_symbols)
         values = {v.name for v in call.inputs}
         for name in self._runs(call):
             for inside in self.module.function_table[name].body:

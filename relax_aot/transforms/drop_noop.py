@@ -8,8 +8,8 @@ fields of the C interface.
 from __future__ import annotations
 
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Call, Function, Module
-from relax_aot.ir.rewrite import Rewritten, rewrite_module
+from relax_aot.ir.graph import Call, Function, Module, Var
+from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ops import has
 from relax_aot.ops._op import Trait
 
@@ -58,7 +58,7 @@ def run(module: Module) -> Module:
     return rewrite_module(module, _rule)
 
 
-def _rule(function: Function, call: Call) -> Rewritten:
+def _rule(function: Function, call: Call) -> Call | Var:
     if len(call.outs) != 1 or call.out in function.results or not call.inputs:
         return call
     same = has(call.op, Trait.SAME) and call.inputs[0].type == call.out.type

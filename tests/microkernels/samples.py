@@ -14,7 +14,7 @@ from relax_aot.evaluation.kernel_code import compiled
 from relax_aot.evaluation.kernel_values import Memory
 from relax_aot.evaluation.scalars import values_of
 from relax_aot.evaluation.tile_code import run_micro
-from relax_aot.ir.access_ranges import access_ranges, updated_operands
+from relax_aot.ir.access_ranges import access_ranges
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.microkernel import MicroKernel, Range
 from relax_aot.ir.types import DType
@@ -44,7 +44,7 @@ def sample(kernel: MicroKernel, rng: Random) -> Sample:
     memories = {}
     for buffer in operands:
         array = arrays[buffer.name]
-        keeps = buffer not in kernel.meaning.outputs or buffer.name in updated_operands(kernel)
+        keeps = buffer not in kernel.meaning.outputs or buffer.name in kernel.updated
         values = values_of(array, buffer.dtype) if keeps else [None] * array.size
         memories[buffer.name] = Memory(values, array.shape, buffer.dtype)
     with np.errstate(all="ignore"):

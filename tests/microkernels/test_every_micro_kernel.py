@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relax_aot.ir.loops import free_symbols
 from relax_aot.microkernels import all_micro_kernels, dot2, dot4
 from tests.microkernels.calls import Called, differences, emulated, in_process
 from tests.microkernels.samples import Sample, sample
@@ -35,7 +34,7 @@ def samples(name: str) -> list[Sample]:
 def test_descriptions_are_complete(name: str) -> None:
     """Every size of the meaning has a range, and what has a range is a size or an operand."""
     kernel = KERNELS[name]
-    assert set(free_symbols(kernel.meaning)) <= set(kernel.sizes)
+    assert set(kernel.meaning.free_symbols) <= set(kernel.sizes)
     operands = {buffer.name for buffer in kernel.operands}
     assert {value.removesuffix("[1]") for value in kernel.values} <= operands
 

@@ -13,7 +13,7 @@ from relax_aot.emit.c_code import print_kernel
 from relax_aot.emit.c_names import Names
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.fold import fold_kernel
-from relax_aot.ir.loops import Kernel, free_symbols
+from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES
 from relax_aot.ir.value_ranges import Known
 from relax_aot.ops._op import Array
@@ -66,7 +66,7 @@ def c_kernels(kernels: Mapping[str, Kernel], flags: Sequence[str] = ()) -> Call:
 
 def _function(case_name: str, kernel: Kernel) -> tuple[str, str]:
     scope = Names()
-    symbols = {name: scope.claim(name) for name in free_symbols(kernel)}
+    symbols = {name: scope.claim(name) for name in kernel.free_symbols}
     buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
     parameters = [f"int32_t {name}" for name in symbols.values()]
     parameters += [f"const {C_TYPES[b.dtype]} *restrict {buffers[b.name]}" for b in kernel.inputs]
@@ -96,7 +96,7 @@ def _call(
     for buffer in (*kernel.outputs, *kernel.scratch):
         size = buffer.type.bytes.evaluate(sizes)
         written.append(Guarded(size, 64, 0x7F))
-    arguments: list[Any] = [sizes[symbol] for symbol in free_symbols(kernel)]
+    arguments: list[Any] = [sizes[symbol] for symbol in kernel.free_symbols]
     for buffer, memory in zip(kernel.buffers, [*held, *written], strict=True):
         arguments.append(ffi.cast(f"{C_TYPES[buffer.dtype]} *", memory.address))
     status = getattr(library, f"k_{name}")(*arguments)

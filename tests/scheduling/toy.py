@@ -4,7 +4,7 @@ to four sums. It has the micro-kernel of a matrix product, and the strategy that
 
 from __future__ import annotations
 
-from relax_aot.ir.loops import Load, call_micro
+from relax_aot.ir.loops import Load, Micro
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import micro_kernels
 from relax_aot.scheduling.contraction import Weighted, step_of, stride
@@ -119,7 +119,7 @@ class _Rows:
             at = {**tile.at(w), reduction.variable: ZERO}
             x = Load(found.x.buffer, tuple(dim.substitute(at) for dim in found.x.index))
             w.add(
-                call_micro(
+                Micro.of(
                     ROWS, sums=Load(sums, (ZERO, ZERO)), x=x, weights=pack.first(weights),
                     start=pack.first(start), rows=tile.count, row_step=step, depth=found.depth,
                     blocks=blocks,
