@@ -25,7 +25,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.reference import KernelResults, evaluate
 from relax_aot.externs import ExternError
 from relax_aot.frontends.text import save
-from relax_aot.ir.graph import Call, Constant, Function, Module, Var, bodies
+from relax_aot.ir.graph import Call, Constant, Function, Module, Var
 from relax_aot.progress import step
 from relax_aot.project.board import Board
 from relax_aot.verify.emulate import emulate_cases
@@ -205,12 +205,12 @@ def cut(module: Module, start: int, stop: int) -> Module:
 def _called(module: Module, body: Sequence[Call]) -> tuple[Function, ...]:
     """The functions that the calls of `body` use, directly or indirectly."""
     wanted: list[str] = []
-    waiting = [name for call in body for name in bodies(call)]
+    waiting = [name for call in body for name in call.bodies]
     while waiting:
         name = waiting.pop()
         if name not in wanted:
             wanted.append(name)
-            waiting += [n for call in module.function_table[name].body for n in bodies(call)]
+            waiting += [n for call in module.function_table[name].body for n in call.bodies]
     return tuple(f for f in module.functions if f.name in wanted)
 
 

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Iterator
 
 from relax_aot.fusion.piece import Piece, close_piece, open_piece
-from relax_aot.ir.graph import Call, Function, Module, Var, attr_symbols, bodies
+from relax_aot.ir.graph import Call, Function, Module, Var, attr_symbols
 from relax_aot.ir.loops import Kernel, Stmt, index_dims, walk
 
 _Node = Piece | Call
@@ -197,7 +197,7 @@ def _symbols_of(node: _Node, module: Module) -> frozenset[str]:
     if isinstance(node, Piece):
         return names | _symbols_in(node.body)
     names |= frozenset[str]().union(*(attr_symbols(value) for _, value in node.attrs))
-    for name in bodies(node):
+    for name in node.bodies:
         for call in module.function_table[name].body:
             names |= _symbols_of(call, module)
             if call.op == "call_kernel":

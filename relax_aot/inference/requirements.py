@@ -12,7 +12,7 @@ from dataclasses import replace
 from relax_aot.inference.branch_sizes import narrowed
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared, SizeError
-from relax_aot.ir.graph import Call, Condition, Constant, Function, Module, bodies
+from relax_aot.ir.graph import Call, Condition, Constant, Function, Module
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import must_not_exceed
 
@@ -54,7 +54,7 @@ def _follow(module: Module, function: Function, builder: FunctionBuilder, made: 
         elif call.op == "if":
             _branches(module, call, builder, made)
         else:
-            for name in bodies(call):
+            for name in call.bodies:
                 _follow(module, module.function_table[name], builder.branch(name), made)
         builder.body.append(call)
     made[function.name] = tuple(builder.body)
@@ -66,7 +66,7 @@ def _branches(module: Module, call: Call, builder: FunctionBuilder, made: Bodies
     known = builder.known(call.inputs[0])
     truth = None if known is None else known.reshape(-1)[0]
     stated = len(builder.shared.conditions)
-    for side, name in zip(("then", "else"), bodies(call), strict=True):
+    for side, name in zip(("then", "else"), call.bodies, strict=True):
         with builder.narrowed(narrowed(truth, side == "then", builder.bounds)):
             _follow(module, module.function_table[name], builder.branch(name), made)
     needs = builder.shared.conditions[stated:]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.bounds import GREATEST
-from relax_aot.ir.check_kernel import kernel_problems, outside
+from relax_aot.ir.check_kernel import kernel_problems
 from relax_aot.ir.dims import Bounds, Dim, Relation, assume, prove_eq
 from relax_aot.ir.graph import CONTROL, Attr, Call, Function, Loop, Module, Var
 from relax_aot.ir.lexer import WORD
@@ -53,10 +53,7 @@ def problems(module: Module, deduce: Deduce) -> Iterator[str]:
     # A branch may run for some sizes only, and its kernels with it.
     always = {_target(call, "kernel", module.kernel_table) for call in module.main.body}
     for kernel in module.kernels:
-        found = list(kernel_problems(kernel, frozenset(symbol.name for symbol in module.symbols)))
-        if not found and kernel.name in always:
-            found += outside(module, kernel)
-        for problem in found:
+        for problem in kernel_problems(module, kernel, runs=kernel.name in always):
             yield f"kernel @{kernel.name}: {problem}"
     yield from _states(module)
 

@@ -45,7 +45,15 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.types import DType
 
 
-def kernel_problems(kernel: Kernel, symbols: frozenset[str]) -> Iterator[str]:
+def kernel_problems(module: Module, kernel: Kernel, *, runs: bool) -> Iterator[str]:
+    """Its accesses are looked at where nothing else is wrong and it `runs` for all sizes."""
+    found = list(_problems(kernel, frozenset(symbol.name for symbol in module.symbols)))
+    yield from found
+    if not found and runs:
+        yield from _outside(module, kernel)
+
+
+def _problems(kernel: Kernel, symbols: frozenset[str]) -> Iterator[str]:
     names = [buffer.name for buffer in kernel.buffers]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"two buffers are called %{name}"
@@ -168,7 +176,7 @@ class _Access:
     loops: tuple[For, ...]
 
 
-def outside(module: Module, kernel: Kernel) -> Iterator[str]:
+def _outside(module: Module, kernel: Kernel) -> Iterator[str]:
     """For kernels that run whatever the data; told for the first sizes where it is so."""
     used = set(kernel.free_symbols).union(*(b.type.symbols for b in kernel.buffers))
     used = used.union(*(c.left.symbols | c.right.symbols for c in module.conditions))

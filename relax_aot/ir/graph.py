@@ -78,6 +78,11 @@ class Call:
     def inputs(self) -> tuple[Var, ...]:
         return tuple(arg for arg in self.args if arg is not None)
 
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """Names of the functions that a call of control flow runs."""
+        return tuple(self.ref(name) for name in CONTROL.get(self.op, ()))
+
     def attr(self, name: str) -> Attr:
         return dict(self.attrs)[name]
 
@@ -92,11 +97,6 @@ FORMS = ("call_kernel", "call_extern", "view", "if", "define", "check", "loop")
 
 CONTROL = {"if": ("then", "else"), "loop": ("body",)}
 """The attributes of a form that name functions of the module."""
-
-
-def bodies(call: Call) -> tuple[str, ...]:
-    """Names of the functions that a call of control flow runs."""
-    return tuple(call.ref(name) for name in CONTROL.get(call.op, ()))
 
 
 def attr_symbols(value: Attr) -> frozenset[str]:

@@ -12,9 +12,8 @@ arXiv:2601.19092, section 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -56,15 +55,6 @@ class Layout:
     replica: tuple[Piece, ...] = ()
     offset: tuple[tuple[str, int], ...] = ()
     """Axis and distance, sorted, without zeros."""
-
-    @staticmethod
-    def of(
-        shard: Sequence[tuple[int, int, str]],
-        replica: Sequence[tuple[int, int, str]] = (),
-        offset: Mapping[str, int] | None = None,
-    ) -> Layout:
-        pieces = tuple(Piece(*piece) for piece in shard)
-        return Layout(pieces, tuple(Piece(*piece) for piece in replica), _sorted(offset or {}))
 
     @staticmethod
     def row_major(shape: Sequence[int], axis: str = MEMORY) -> Layout:
@@ -109,28 +99,15 @@ class Layout:
                 found[piece.axis] += digit * piece.stride
         return found
 
-    def copies(self) -> Iterator[dict[str, int]]:
-        """How far each copy of an element lies from the first."""
-        for steps in product(*(range(piece.extent) for piece in self.replica)):
-            away = dict.fromkeys(self.axes, 0)
-            for step, piece in zip(steps, self.replica, strict=True):
-                away[piece.axis] += step * piece.stride
-            yield away
-
     def normal(self) -> Layout:
         """The shortest spelling: no piece of one step, pieces that continue each other are
         one, and the replica is sorted with positive strides."""
         offset = dict(self.offset)
-        copies = []
-        for piece in self.replica:
-            if piece.stride < 0:
-                back = (piece.extent - 1) * piece.stride
-                offset[piece.axis] = offset.get(piece.axis, 0) + back
-                piece = replace(piece, stride=-piece.stride)
-            copies.append(piece)
+        for p in self.replica:
+            offset[p.axis] = offset.get(p.axis, 0) + (p.extent - 1) * min(p.stride, 0)
+        copies = [replace(p, stride=abs(p.stride)) for p in self.replica if p.stride]
         copies.sort(key=lambda piece: (piece.axis, -piece.stride, -piece.extent))
-        kept = tuple(piece for piece in copies if piece.stride)
-        return Layout(_merged(self.shard), _merged(kept), _sorted(offset))
+        return Layout(_merged(self.shard), _merged(copies), _sorted(offset))
 
     def group(self, shape: Sequence[int]) -> tuple[tuple[Piece, ...], ...]:
         """The pieces of each dimension of an array of that shape; pieces are split where a
@@ -180,47 +157,18 @@ class Layout:
     def tile(self, shape: Sequence[int], inner: Layout, inner_shape: Sequence[int]) -> Layout:
         """An array of tiles: `inner` says where an element lies in its tile, this layout where
         the tiles of a grid of that shape stand, each as far as one tile reaches."""
-        outer = [self._times(inner, piece) for piece in self.shard]
-        grid = replace(self, shard=tuple(outer)).group(shape)
+
+        def apart(piece: Piece) -> Piece:
+            return replace(piece, stride=piece.stride * inner.span(piece.axis))
+
+        grid = replace(self, shard=tuple(map(apart, self.shard))).group(shape)
         cells = inner.group(inner_shape)
         shard = [piece for pair in zip(grid, cells, strict=True) for part in pair for piece in part]
-        copies = (*(self._times(inner, piece) for piece in self.replica), *inner.replica)
+        copies = (*map(apart, self.replica), *inner.replica)
         offset = dict(inner.offset)
         for axis, value in self.offset:
             offset[axis] = offset.get(axis, 0) + value * inner.span(axis)
         return Layout(tuple(shard), copies, _sorted(offset))
-
-    def _times(self, inner: Layout, piece: Piece) -> Piece:
-        return replace(piece, stride=piece.stride * inner.span(piece.axis))
-
-    def recognize(
-        self, shape: Sequence[int], inner: Layout, inner_shape: Sequence[int]
-    ) -> Layout | None:
-        """The grid of tiles whose `tile` with `inner` is this layout; None where this one is
-        not made of such tiles."""
-        if any(whole % part for whole, part in zip(shape, inner_shape, strict=True)):
-            return None
-        grid = [whole // part for whole, part in zip(shape, inner_shape, strict=True)]
-        ends = [extent for pair in zip(grid, inner_shape, strict=True) for extent in pair]
-        whole, part = self.normal(), inner.normal()
-        try:
-            shard = [piece for group in whole.group(ends)[::2] for piece in group]
-        except LayoutError:
-            return None
-        copies = [piece for piece in whole.replica if piece not in part.replica]
-        away = dict(whole.offset)
-        for axis, value in part.offset:
-            away[axis] = away.get(axis, 0) - value
-        try:
-            found = Layout(
-                tuple(_shorter(piece, inner.span(piece.axis)) for piece in shard),
-                tuple(_shorter(piece, inner.span(piece.axis)) for piece in copies),
-                _sorted({axis: _exact(n, inner.span(axis)) for axis, n in away.items()}),
-            )
-        except LayoutError:
-            return None
-        again = found.tile(grid, inner, inner_shape)
-        return found.normal() if again.normal() == whole else None
 
     def positions(self, axis: str = MEMORY) -> NDArray[np.int64]:
         """Where the first copy of each element lies on an axis, by its row-major number."""
@@ -234,26 +182,7 @@ class Layout:
         """Whether no two elements share a position, whichever copies: legal storage. Raises
         `LayoutError` for what is too large and irregular to tell."""
         layout = self.normal()
-        return all(layout._apart(axis) for axis in {piece.axis for piece in layout.shard})
-
-    def _apart(self, axis: str) -> bool:
-        """No two elements meet on the axis: digits of other axes do not move along it."""
-        shard = tuple(piece for piece in self.shard if piece.axis == axis)
-        copies = tuple(piece for piece in self.replica if piece.axis == axis)
-        reach = 0
-        for piece in sorted((*shard, *copies), key=lambda piece: abs(piece.stride)):
-            if abs(piece.stride) <= reach:
-                break
-            reach += (piece.extent - 1) * abs(piece.stride)
-        else:
-            return True
-        total = prod(piece.extent for piece in (*shard, *copies))
-        if total > 1 << 24:
-            raise LayoutError(f"{self}: {total} positions along {axis} are too many to compare")
-        away = Layout(copies).positions(axis)
-        owners = [np.unique(at + away) for at in Layout(shard).positions(axis)]
-        met = np.concatenate(owners)
-        return len(np.unique(met)) == len(met)
+        return all(_injective(layout, axis) for axis in {piece.axis for piece in layout.shard})
 
     def pack(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """The elements of an array, in row-major order, laid into a memory that begins at the
@@ -266,6 +195,26 @@ class Layout:
         packed = np.zeros(self.span(MEMORY), array.dtype)
         packed[places - places.min()] = array.reshape(-1, 1)
         return packed
+
+
+def _injective(layout: Layout, axis: str) -> bool:
+    """No two elements meet on the axis: digits of other axes do not move along it."""
+    shard = tuple(piece for piece in layout.shard if piece.axis == axis)
+    copies = tuple(piece for piece in layout.replica if piece.axis == axis)
+    reach = 0
+    for piece in sorted((*shard, *copies), key=lambda piece: abs(piece.stride)):
+        if abs(piece.stride) <= reach:
+            break
+        reach += (piece.extent - 1) * abs(piece.stride)
+    else:
+        return True
+    total = prod(piece.extent for piece in (*shard, *copies))
+    if total > 1 << 24:
+        raise LayoutError(f"{layout}: {total} positions along {axis} are too many to compare")
+    away = Layout(copies).positions(axis)
+    owners = [np.unique(at + away) for at in Layout(shard).positions(axis)]
+    met = np.concatenate(owners)
+    return len(np.unique(met)) == len(met)
 
 
 def _merged(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
@@ -284,16 +233,6 @@ def _merged(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 def _sorted(offset: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((axis, value) for axis, value in offset.items() if value))
-
-
-def _exact(value: int, divisor: int) -> int:
-    if value % divisor:
-        raise LayoutError(f"{value} is not a multiple of {divisor}")
-    return value // divisor
-
-
-def _shorter(piece: Piece, span: int) -> Piece:
-    return replace(piece, stride=_exact(piece.stride, span))
 
 
 def _cut(pieces: Sequence[Piece], low: int, count: int) -> list[tuple[Piece, int, int]]:

@@ -86,10 +86,8 @@ class Lit(_Arithmetic):
 
     def __eq__(self, other: object) -> bool:
         # NaN equals itself here and 0.0 differs from -0.0: a literal is its text.
-        return isinstance(other, Lit) and (repr(self.value), self.dtype) == (
-            repr(other.value),
-            other.dtype,
-        )
+        same = isinstance(other, Lit) and repr(self.value) == repr(other.value)
+        return same and isinstance(other, Lit) and self.dtype is other.dtype
 
     def __hash__(self) -> int:
         return hash((repr(self.value), self.dtype))
@@ -434,8 +432,7 @@ DIMS: Mapping[type, tuple[str, ...]] = {
 
 def held(node: Expr | Stmt, fields: Mapping[type, tuple[str, ...]]) -> Iterator[Any]:
     """What these fields of a node hold, one by one."""
-    names = fields.get(type(node), ())
-    ahead = [getattr(node, name) for name in reversed(names)]
+    ahead = [getattr(node, name) for name in reversed(fields.get(type(node), ()))]
     while ahead:
         value = ahead.pop()
         if isinstance(value, tuple):
@@ -498,10 +495,6 @@ def index_dims(stmt: Stmt) -> Iterator[Dim]:
 
 def bound_name(stmt: Stmt) -> str:
     """The index name that a statement defines."""
-    match stmt:
-        case For():
-            return stmt.variable
-        case Let() | Bind():
-            return stmt.name
-        case _:
-            return ""
+    if isinstance(stmt, For):
+        return stmt.variable
+    return stmt.name if isinstance(stmt, Let | Bind) else ""

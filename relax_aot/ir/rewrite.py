@@ -108,49 +108,22 @@ def map_index_dims(body: tuple[Stmt, ...], rule: Callable[[Dim], Dim]) -> tuple[
     return map_statements(inner, lambda stmt: mapped(stmt, DIMS, rule))
 
 
-def rewrite_values(function: Function, values: Mapping[str, Var]) -> Function:
-    """The same with other values in the place of those of these names."""
-
-    def call(line: Call) -> Call:
-        args = tuple(None if arg is None else values.get(arg.name, arg) for arg in line.args)
-        return replace(line, args=args)
-
-    return replace(
-        function,
-        body=tuple(map(call, function.body)),
-        results=tuple(values.get(result.name, result) for result in function.results),
-    )
-
-
 def substitute_dims(module: Module, values: Mapping[str, Dim]) -> Module:
     """Sizes in the place of symbols, everywhere but in the list of symbols."""
 
     def dim(size: Dim) -> Dim:
         return size.substitute(values)
 
-    return replace(
-        module,
-        functions=tuple(map_function_dims(function, dim) for function in module.functions),
-        kernels=tuple(map_kernel_dims(kernel, dim) for kernel in module.kernels),
-        conditions=tuple(
-            replace(c, left=dim(c.left), right=dim(c.right)) for c in module.conditions
-        ),
-    )
-
-
-def map_function_dims(function: Function, rule: Callable[[Dim], Dim]) -> Function:
-    """Rebuild every size of a function: in types and in attributes."""
-
     def var(value: Var) -> Var:
         said: Annotation = value.type
         if not isinstance(said, TensorType):
             return value  # a draft: what it says is made exact later
-        return replace(value, type=replace(said, shape=tuple(map(rule, said.shape))))
+        return replace(value, type=replace(said, shape=tuple(map(dim, said.shape))))
 
     def attr(value: Attr) -> Attr:
         if isinstance(value, tuple):
             return tuple(attr(part) for part in value)
-        return attr_value(rule(value)) if isinstance(value, Dim) else value
+        return attr_value(dim(value)) if isinstance(value, Dim) else value
 
     def call(line: Call) -> Call:
         return replace(
@@ -160,11 +133,19 @@ def map_function_dims(function: Function, rule: Callable[[Dim], Dim]) -> Functio
             attrs=tuple((name, attr(value)) for name, value in line.attrs),
         )
 
-    return Function(
-        function.name,
-        tuple(map(var, function.params)),
-        tuple(map(call, function.body)),
-        tuple(map(var, function.results)),
+    functions = tuple(
+        Function(
+            f.name, tuple(map(var, f.params)), tuple(map(call, f.body)), tuple(map(var, f.results))
+        )
+        for f in module.functions
+    )
+    return replace(
+        module,
+        functions=functions,
+        kernels=tuple(map_kernel_dims(kernel, dim) for kernel in module.kernels),
+        conditions=tuple(
+            replace(c, left=dim(c.left), right=dim(c.right)) for c in module.conditions
+        ),
     )
 
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from relax_aot.ir.graph import bodies
-
 if TYPE_CHECKING:
     from relax_aot.planning import Plan
     from relax_aot.planning.steps import Node, Repeat
@@ -245,7 +243,7 @@ def _check_nothing_is_lost(plan: Plan) -> None:
             rest = alive - outs
             if call.op != "view":
                 alive = rest | {base(v.name) for v in call.inputs}
-            for side in bodies(call):
+            for side in call.bodies:
                 results = {base(v.name) for v in functions[side].results}
                 if call.op == "loop":  # values read by one iteration are read again by the next
                     results |= alive | backwards(side, alive | results)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Call, Function, Module, attr_symbols, bodies
+from relax_aot.ir.graph import Call, Function, Module, attr_symbols
 
 EXAMPLES = (
     Example(
@@ -41,7 +41,7 @@ def run(module: Module) -> Module:
             break
         functions = fewer
     used_functions = {module.main.name} | {
-        name for f in functions for call in f.body for name in bodies(call)
+        name for f in functions for call in f.body for name in call.bodies
     }
     functions = tuple(f for f in functions if f.name in used_functions)
     used = {v.name for f in functions for call in f.body for v in call.inputs}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 
@@ -13,9 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.layout import MEMORY, Layout, LayoutError
+from relax_aot.ir.layout import MEMORY, Layout, LayoutError, Piece
 
 Position = tuple[tuple[str, int], ...]
+
+
+def layout_of(
+    shard: Sequence[tuple[int, int, str]],
+    replica: Sequence[tuple[int, int, str]] = (),
+    offset: Mapping[str, int] = {},
+) -> Layout:
+    pieces, copies = (tuple(Piece(*piece) for piece in given) for given in (shard, replica))
+    return Layout(pieces, copies, tuple(sorted((a, n) for a, n in offset.items() if n)))
 
 
 def _places(layout: Layout, number: int) -> set[Position]:
@@ -38,15 +47,18 @@ def _table(layout: Layout) -> list[set[Position]]:
 
 
 def _at(layout: Layout, index: Sequence[int], shape: Sequence[int]) -> set[Position]:
-    """What `at` and `copies` say, for comparison."""
-    first = layout.at(index, shape)
-    return {
-        tuple(sorted((a, first[a].constant + far[a]) for a in first if first[a].constant + far[a]))
-        for far in layout.copies()
-    }
+    """What `at` says of the first copy, and the replica of the others, for comparison."""
+    first = {axis: dim.constant for axis, dim in layout.at(index, shape).items()}
+    found = set()
+    for steps in product(*(range(piece.extent) for piece in layout.replica)):
+        place = dict(first)
+        for step, piece in zip(steps, layout.replica, strict=True):
+            place[piece.axis] += step * piece.stride
+        found.add(tuple(sorted((axis, at) for axis, at in place.items() if at)))
+    return found
 
 
-TENSOR_CORE = Layout.of(
+TENSOR_CORE = layout_of(
     [(8, 4, "lane"), (2, 1, "warp"), (4, 1, "lane"), (2, 1, "m")], [(2, 4, "warp")], {"warp": 5}
 )
 PUBLISHED = [
@@ -100,13 +112,13 @@ def test_normal_keeps_the_places_and_is_final(layout: Layout) -> None:
 def test_what_is_split_has_the_same_normal_form(
     pieces: list[tuple[int, int, str]], data: st.DataObject
 ) -> None:
-    layout = Layout.of(pieces)
+    layout = layout_of(pieces)
     parts: list[tuple[int, int, str]] = []
     for extent, stride, axis in pieces:
         divisors = [d for d in range(1, extent + 1) if extent % d == 0]
         inner = data.draw(st.sampled_from(divisors))
         parts += [(extent // inner, stride * inner, axis), (inner, stride, axis)]
-    assert Layout.of(parts).normal() == layout.normal()
+    assert layout_of(parts).normal() == layout.normal()
 
 
 @given(LAYOUTS)
@@ -148,21 +160,6 @@ def test_tiles_stand_as_the_grid_says(grid: Layout, inner: Layout) -> None:
                     place[axis] = place.get(axis, 0) + value * span[axis]
                 wanted.add(tuple(sorted((a, n) for a, n in place.items() if n)))
         assert _places(tiled, number) == wanted
-    found = tiled.recognize(shape, inner, inner_shape)
-    if found is not None:
-        assert found.tile(outer_shape, inner, inner_shape).normal() == tiled.normal()
-    if not inner.replica and not grid.replica:
-        assert found is not None
-        assert found == grid.normal()
-
-
-def test_a_plain_array_is_no_array_of_tiles() -> None:
-    rows = Layout.row_major((8, 8))
-    tile = Layout.row_major((2, 4))
-    assert rows.recognize((8, 8), tile, (2, 4)) is None
-    assert rows.recognize((8, 8), tile, (3, 4)) is None
-    blocks = Layout.row_major((4, 2)).tile((4, 2), tile, (2, 4))
-    assert blocks.recognize((8, 8), tile, (2, 4)) == Layout.row_major((4, 2)).normal()
 
 
 def test_weights_in_blocks_of_four_over_two_cores() -> None:
@@ -170,7 +167,7 @@ def test_weights_in_blocks_of_four_over_two_cores() -> None:
     on each core."""
     block = Layout.row_major((4, 4))
     core = Layout.row_major((8, 24)).tile((8, 24), block, (4, 4))
-    weights = Layout.of([(2, 1, "core")]).tile((2, 1), core, (32, 96))
+    weights = layout_of([(2, 1, "core")]).tile((2, 1), core, (32, 96))
     for n, k in product(range(64), range(96)):
         at = weights.at((n, k), (64, 96))
         assert at["core"] == n // 32
@@ -211,11 +208,11 @@ def test_addresses_of_symbolic_indices() -> None:
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: Layout.of([(0, 1, "m")]), "at least 1"),
+        (lambda: layout_of([(0, 1, "m")]), "at least 1"),
         (lambda: Layout.row_major((6,)).group((4,)), "6 elements"),
-        (lambda: Layout.of([(2, 9, "m"), (3, 1, "m")]).group((3, 2)), "no pieces"),
+        (lambda: layout_of([(2, 9, "m"), (3, 1, "m")]).group((3, 2)), "no pieces"),
         (lambda: Layout.row_major((6,)).slice((6,), (4,), (3,)), "not within"),
-        (lambda: Layout.of([(2, 9, "m"), (3, 1, "m")]).slice((6,), (1,), (3,)), "within a piece"),
+        (lambda: layout_of([(2, 9, "m"), (3, 1, "m")]).slice((6,), (1,), (3,)), "within a piece"),
         (lambda: TENSOR_CORE.pack(np.zeros(128)), "one memory"),
         (lambda: Layout.row_major((6,)).pack(np.zeros(5)), "5 elements"),
     ],
@@ -229,6 +226,6 @@ def test_what_no_layout_describes_is_refused(act: object, message: str) -> None:
 def test_sizes_and_spans() -> None:
     assert TENSOR_CORE.size == prod((8, 16))
     assert (TENSOR_CORE.span("lane"), TENSOR_CORE.span("warp")) == (32, 6)
-    assert str(Layout.of([(2, 1, "m")], [(2, 4, "warp")], {"warp": 5})) == (
+    assert str(layout_of([(2, 1, "m")], [(2, 4, "warp")], {"warp": 5})) == (
         "[2:1@m, replica 2:4@warp, offset 5@warp]"
     )

@@ -22,6 +22,7 @@ from relax_aot.ir.graph import (
     Call,
     Condition,
     Constant,
+    Function,
     Module,
     State,
     Symbol,
@@ -29,7 +30,7 @@ from relax_aot.ir.graph import (
     attrs_of,
 )
 from relax_aot.ir.names import unused_name
-from relax_aot.ir.rewrite import rewrite_values, substitute_dims
+from relax_aot.ir.rewrite import substitute_dims
 from relax_aot.ir.types import Annotation, CoarseType, TensorType
 from relax_aot.ops import all_ops
 
@@ -88,7 +89,7 @@ def named_axes(module: Module) -> Module:
         return replace(var, type=TensorType(said.dtype, shape))
 
     params = tuple(named(var) for var in module.main.params)
-    main = rewrite_values(replace(module.main, params=params), {p.name: p for p in params})
+    main = _with_values(replace(module.main, params=params), {p.name: p for p in params})
     return replace(module, functions=(main, *module.functions[1:]))
 
 
@@ -253,3 +254,17 @@ def _with_relation(module: Module, text: str, names: Mapping[str, str]) -> Modul
         else Condition("<=", Dim.of(0), apart, why)
     )
     return replace(module, conditions=(*module.conditions, found))
+
+
+def _with_values(function: Function, values: Mapping[str, Var]) -> Function:
+    """The same with other values in the place of those of these names."""
+
+    def call(line: Call) -> Call:
+        args = tuple(None if arg is None else values.get(arg.name, arg) for arg in line.args)
+        return replace(line, args=args)
+
+    return replace(
+        function,
+        body=tuple(map(call, function.body)),
+        results=tuple(values.get(result.name, result) for result in function.results),
+    )
