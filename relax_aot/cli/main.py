@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: arguments -> Options -> driver; nothing else.
 
-Exit quantized values: 0 success and equal results; 1 results differ, or a plan does not fit; 2 user
+Exit codes: 0 success and equal results; 1 results differ, or a plan does not fit; 2 user
 error; 3 missing tool; 130 interrupted."""
 
 from __future__ import annotations
@@ -170,16 +170,8 @@ def verify(
     at: tuple[str, ...],
     inputs: tuple[str, ...],
     reference: str | None,
-    rtol: float | None,
-    atol: float | None,
     labels: str | None,
-    sanitize: bool,
-    port: str | None,
-    baud: int,
     farm: bool,
-    workers: int | None,
-    scheduler: str | None,
-    retries: int,
     per_value: bool,
     json_file: str | None,
     **chosen: Any,
@@ -189,28 +181,20 @@ def verify(
     MODEL may be several entries (prefill=a.onnx decode=b.onnx). With --farm, it may be several
     models and lists of models (.toml).
     """
-    from relax_aot import driver
-    from relax_aot.cli.verify import labels_of, verify_farm, verify_values
-    from relax_aot.verify.job import Job, default_reference, run_job
+    from relax_aot.cli.verify import verify_farm, verify_one, verify_values
+    from relax_aot.verify.job import default_reference
 
-    tolerance = tolerance_of(rtol, atol)
+    tolerance = tolerance_of(chosen.pop("rtol"), chosen.pop("atol"))
+    settings = tuple(chosen.pop(name) for name in ("scheduler", "workers", "retries"))
+    run = {name: chosen.pop(name) for name in ("sanitize", "port", "baud")}
+    sanitize, port = run["sanitize"], run["port"]
     if farm:
         if inputs or labels or sanitize or port or per_value or chosen["calibrate"]:
             raise click.UsageError(
                 "--farm accepts only --at and the options of compile, without --calibrate"
             )
-        settings = (scheduler, workers, retries)
         verify_farm(models, board, at, chosen, reference, tolerance, settings, json_file)
-    require_use("--farm", "workers", "scheduler", "retries")
-    if port is None:
-        require_use("--serial", "baud")
-    if "host" not in board:
-        require_use("--board host", "sanitize")
-    listed = models[0].endswith(".toml") and "=" not in models[0]
-    if listed or (len(models) != 1 and not any("=" in model for model in models)):
-        raise click.UsageError(
-            "several models or a list of models need --farm; entries are written NAME=MODEL"
-        )
+    _check_verify(models, board, port)
     entries = entries_of(models)
     if entries is not None:
         from relax_aot.cli.entries import verify_several
@@ -224,38 +208,31 @@ def verify(
         )
         end_verify(result, json_file)
     (model,) = models
-    dump = chosen.get("dump")
-    options = _options(chosen)
-    arrays = read_inputs(inputs)
-    sizes = tuple(parse_at(text) for text in at)
-    usual = "numpy" if options.quantize else default_reference(model)
-    chosen_reference = reference or usual
+    dump, options = chosen.get("dump"), _options(chosen)
+    run |= {"at": tuple(map(parse_at, at)), "inputs": read_inputs(inputs), "tolerance": tolerance}
+    reference = reference or ("numpy" if options.quantize else default_reference(model))
     if per_value:
         if sanitize or port or json_file or dump or labels:
             raise click.UsageError(
                 "--per-value cannot be combined with --sanitize, --serial, --json, --dump or"
                 " --labels"
             )
-        verify_values(model, board, options, sizes, arrays, tolerance, chosen_reference)
-    if port is not None and (len(board) != 1 or board == ("host",)):
-        raise click.UsageError("--serial needs exactly one board other than host: add --board NAME")
-    projects = driver.compile_for(model, board, options, dump)
-    job = Job(
-        source=model,
-        projects=projects,
-        fix=options.fix,
-        state=options.state,
-        at=sizes,
-        inputs=arrays,
-        reference=chosen_reference,
-        tolerance=tolerance,
-        sanitize=sanitize,
-        port=port,
-        baud=baud,
-        float_module=driver.load(model, options) if options.quantize else None,
-        labels=labels_of(labels, arrays),
-    )
-    end_verify(run_job(job), json_file)
+        verify_values(model, board, options, run["at"], run["inputs"], tolerance, reference)
+    end_verify(verify_one(model, board, options, dump, reference, labels, run), json_file)
+
+
+def _check_verify(models: tuple[str, ...], board: tuple[str, ...], port: str | None) -> None:
+    """Refuse options of `verify` that have no effect, and several models without --farm."""
+    require_use("--farm", "workers", "scheduler", "retries")
+    if port is None:
+        require_use("--serial", "baud")
+    if "host" not in board:
+        require_use("--board host", "sanitize")
+    listed = models[0].endswith(".toml") and "=" not in models[0]
+    if listed or (len(models) != 1 and not any("=" in model for model in models)):
+        raise click.UsageError(
+            "several models or a list of models need --farm; entries are written NAME=MODEL"
+        )
 
 
 @cli.command()

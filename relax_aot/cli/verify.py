@@ -71,3 +71,31 @@ def verify_values(
     for line in found.lines:
         click.echo(line)
     sys.exit(0 if found.ok else DIFFERENT)
+
+
+def verify_one(
+    model: str,
+    boards: Sequence[str],
+    options: driver.Options,
+    dump: str | None,
+    reference: str,
+    labels: str | None,
+    run: dict[str, Any],
+) -> Any:
+    """Verify one model; `run` holds the fields of a `Job` that are options."""
+    from relax_aot.verify.job import Job, run_job
+
+    if run["port"] is not None and (len(boards) != 1 or boards[0] == "host"):
+        raise click.UsageError("--serial needs exactly one board other than host: add --board NAME")
+    projects = driver.compile_for(model, boards, options, dump)
+    job = Job(
+        source=model,
+        projects=projects,
+        fix=options.fix,
+        state=options.state,
+        reference=reference,
+        float_module=driver.load(model, options) if options.quantize else None,
+        labels=labels_of(labels, run["inputs"]),
+        **run,
+    )
+    return run_job(job)
