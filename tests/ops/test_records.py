@@ -86,7 +86,7 @@ def test_handlers_and_tables_name_operators_that_exist() -> None:
     contributed = {n for n in onnx_table.handlers() if n.startswith(contrib.DOMAIN)}
     own = onnx_table.handlers().keys() - contributed - {RUNTIME_ONLY}
     assert all(onnx.defs.has(name) for name in own)
-    for module in (*onnx_table.MODULES, *tflite_table.MODULES):
+    for module in (*onnx_table.modules(), *tflite_table.MODULES):
         assert module.LIMITS.keys() <= module.HANDLERS.keys(), module.__name__
     assert NODES.keys() <= all_ops().keys()
 

@@ -6,68 +6,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 
 import onnx.defs
 from onnx import NodeProto
 
-from relax_aot.frontends.onnx import (
-    attention,
-    contrib,
-    contrib_attention,
-    contrib_generation,
-    contrib_quantized,
-    contrib_recurrent,
-    control,
-    convolution,
-    data_dependent,
-    elementwise,
-    indexing,
-    lists,
-    loops,
-    movement,
-    normalization,
-    products,
-    quantization,
-    recurrent,
-    reduction,
-    sampling,
-    shaping,
-    signal,
-    spatial,
-    text,
-)
+from relax_aot.frontends.onnx import contrib
 from relax_aot.frontends.onnx.context import Handler, Listed, Node, Results
 from relax_aot.frontends.onnx.prepare import DOMAINS, NEWEST, OLDEST, qualified
 from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.ir.graph import Var
 from relax_aot.plugins import Found, Plugin, usable, with_problems
 
-MODULES = (
-    attention,
-    contrib,
-    contrib_attention,
-    contrib_generation,
-    contrib_quantized,
-    contrib_recurrent,
-    control,
-    convolution,
-    data_dependent,
-    elementwise,
-    indexing,
-    lists,
-    loops,
-    movement,
-    normalization,
-    products,
-    quantization,
-    recurrent,
-    reduction,
-    sampling,
-    shaping,
-    signal,
-    spatial,
-    text,
-)
+
+@cache
+def modules() -> tuple[ModuleType, ...]:
+    """The files of this folder that define handlers."""
+    names = (info.name for info in iter_modules([str(Path(__file__).parent)]))
+    found = (import_module(f"{__package__}.{name}") for name in names)
+    return tuple(module for module in found if hasattr(module, "HANDLERS"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +50,14 @@ class _Operators:
 @cache
 def _brought() -> Found[_Operators]:
     """The operators of plugins."""
-    return usable("onnx", _operators_of, [name for rows in MODULES for name in rows.HANDLERS])
+    return usable("onnx", _operators_of, [name for rows in modules() for name in rows.HANDLERS])
 
 
 @cache
 def handlers() -> Mapping[str, Handler]:
     """Handlers by `qualified` name, sorted; an operator of two modules is refused."""
     found: dict[str, Handler] = {}
-    for rows in MODULES:
+    for rows in modules():
         twice = found.keys() & rows.HANDLERS.keys()
         assert not twice, f"operators with two handlers: {sorted(twice)}"
         found |= rows.HANDLERS
@@ -137,7 +97,7 @@ def supported() -> list[Row]:
     limits: dict[str, str] = {}
     for others in _brought().values:
         limits |= others.limits
-    for rows in MODULES:
+    for rows in modules():
         limits |= rows.LIMITS
     return [Row(name, versions(name), limits.get(name, "")) for name in handlers()]
 
