@@ -179,7 +179,7 @@ class Dim:
         return total
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        return int(evaluated(self, values, {}))
+        return int(evaluated(self, values))
 
     def __str__(self) -> str:
         return self.text
@@ -411,7 +411,7 @@ def _substituted(atom: Atom, values: Mapping[str, Value]) -> Dim:
 
 
 def evaluated(
-    dim: Dim, values: Mapping[str, Any], functions: Mapping[type, Callable[..., Any]]
+    dim: Dim, values: Mapping[str, Any], functions: Mapping[type, Callable[..., Any]] = {}
 ) -> Any:
     """The value of a size; `functions` compute its atoms of numbers of another kind."""
     total: Any = 0

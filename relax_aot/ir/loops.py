@@ -133,8 +133,7 @@ class Unary(_Arithmetic):
 
 COMPARISONS = ("<", "<=", "==", "!=")
 LOGICAL = ("&&", "||")
-ARITHMETIC = ("+", "-", "*", "/", "%")
-OPERATORS = (*ARITHMETIC, "&", "|", "^", "<<", ">>", *COMPARISONS, *LOGICAL)
+OPERATORS = ("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", *COMPARISONS, *LOGICAL)
 
 
 @dataclass(frozen=True, slots=True)

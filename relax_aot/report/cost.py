@@ -16,7 +16,6 @@ from math import prod
 from relax_aot.ir.access_ranges import access_ranges
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
-    ARITHMETIC,
     Apply,
     Assign,
     Binary,
@@ -224,7 +223,7 @@ def _expr(expr: Expr) -> Cost:
             return _expr(right) + _expr(product.left) + _expr(product.right) + Cost(1)
         case Binary():
             inside = _expr(expr.left) + _expr(expr.right)
-            return inside + Cost(operations=1) if expr.op in ARITHMETIC else inside
+            return inside + Cost(operations=1) if expr.op in ("+", "-", "*", "/", "%") else inside
         case Apply():
             inside = _total(_expr(arg) for arg in expr.args)
             return inside + (Cost(1) if expr.function == "fma" else Cost(functions=1))

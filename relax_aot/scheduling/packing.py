@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.dim_expr import PLAIN, evaluated
+from relax_aot.ir.dim_expr import evaluated
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Array
 from relax_aot.ir.layout import Layout
@@ -64,7 +64,7 @@ class Operand:
         lead, first = values.shape[:axes], self.extents[: values.ndim - axes - 1]
         values = padded(values, (*lead, *first, prod(self.extents[len(first) :])))
         packed = np.zeros((*lead, *self.shape), self.load.dtype.numpy)
-        places = [evaluated(dim, self.values, PLAIN) for dim in self.load.index]
+        places = [evaluated(dim, self.values) for dim in self.load.index]
         packed[(..., *places)] = values.reshape(*lead, *self.extents)
         return packed
 
@@ -90,7 +90,7 @@ def permuted(lead: Sequence[int], memory: Sequence[int], order: Sequence[int]) -
 def elements(load: Load, data: Array, names: Sequence[str], extents: Sequence[int]) -> Array:
     """What an affine load reads in loops from 0, one axis per loop."""
     values = dict(zip(names, np.indices(extents, sparse=True), strict=True))
-    places = [evaluated(dim, values, PLAIN) for dim in load.index]
+    places = [evaluated(dim, values) for dim in load.index]
     for dim, place, size in zip(load.index, places, data.shape, strict=True):
         if prod(extents) and not 0 <= np.min(place) <= np.max(place) < size:
             raise IndexError(f"{dim} leaves 0..{size - 1}")

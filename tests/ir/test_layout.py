@@ -86,7 +86,7 @@ AXES = st.sampled_from(["m", "m", "m", "lane"])
 PIECES = st.lists(st.tuples(st.integers(1, 4), st.integers(-12, 24), AXES), max_size=3)
 OFFSETS = st.dictionaries(AXES, st.integers(-5, 9), max_size=2)
 LAYOUTS = st.builds(
-    Layout.of,
+    layout_of,
     PIECES,
     st.lists(st.tuples(st.integers(1, 3), st.integers(-6, 30), AXES), max_size=2),
     OFFSETS,
