@@ -28,7 +28,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.scheduling.nest import Nest, bounds_known, nest_of, ranges
 from relax_aot.scheduling.targets import Target
-from relax_aot.scheduling.unroll_and_jam import UNROLLED, always_loaded
+from relax_aot.scheduling.unroll_and_jam import UNROLLED
 from relax_aot.scheduling.windows import Interior, interior, whole
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -114,19 +114,9 @@ def _shape(nest: Nest, bounds: Bounds) -> _Shape | None:
     if not sums:
         return None
     variables = [loop.variable for loop in (*nest.loops, *inner)]
-    loads = dict.fromkeys(load for stmt in sums for load in always_loaded(stmt.value) if load.index)
-    loads |= dict.fromkeys(
-        load
-        for stmt in body
-        for expr in expressions(stmt)
-        for load in (always_loaded(expr) if isinstance(expr, Load) else ())
-    )
-    operations = sum(
-        isinstance(part, Binary | Apply | Unary | Cast)
-        for stmt in body
-        for expr in expressions(stmt)
-        for part in (expr,)
-    )
+    exprs = [expr for stmt in body for expr in expressions(stmt)]
+    loads = dict.fromkeys(expr for expr in exprs if isinstance(expr, Load))
+    operations = sum(isinstance(expr, Binary | Apply | Unary | Cast) for expr in exprs)
     streams = tuple(
         _Stream({name: _stride(load, name) for name in variables}, load.dtype.bytes)
         for load in loads

@@ -270,11 +270,8 @@ class _Call:
     def planes(self, shape: _Shape | None) -> Emit | None:
         """Short lines are slow."""
         short = shape is not None and shape.pixels.positions.constant < LEAST
-        return (
-            None
-            if short and self.context.share > SELDOM
-            else self.depthwise("depthwise_nchw", shape)
-        )
+        seldom = self.context.share <= SELDOM
+        return self.depthwise("depthwise_nchw", shape) if seldom or not short else None
 
     def channels_first(self, shape: _Shape | None) -> Emit | None:
         found, target = self.found, self.context.target
