@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from relax_aot.ir.dim_expr import Atom, Monomial, quotient
-from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod
+from relax_aot.ir.dims import ZERO, Dim, FloorDiv, Max, Min, Mod
 from relax_aot.ir.loops import Bind, For, If, Let, Stmt, index_dims
 from relax_aot.planning import GREATEST_BYTES, Plan, TooLarge
 from relax_aot.planning.steps import Branch, walk_steps
 
 _Reach = Mapping[str, Dim]
 """For each name in an expression a polynomial that it does not pass."""
-
-ZERO = Dim.of(0)
 
 
 def index_reach(plan: Plan) -> Dim:

@@ -14,15 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 from relax_aot.evaluation import scalars
-from relax_aot.evaluation.kernel_values import (
-    ZERO,
-    Compiled,
-    Memory,
-    Scope,
-    ValueWriter,
-    wrapped,
-)
+from relax_aot.evaluation.kernel_values import Compiled, Memory, Scope, ValueWriter, wrapped
 from relax_aot.evaluation.tile_code import run_micro, run_multiply
+from relax_aot.ir.dims import ZERO
 from relax_aot.ir.loops import (
     Apply,
     Assign,

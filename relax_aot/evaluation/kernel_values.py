@@ -22,8 +22,6 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 
-ZERO = Dim.of(0)
-
 
 class IndexFault(RelaxAotError):
     """An index read from data is out of range: RAOT_ERR_INDEX in C."""

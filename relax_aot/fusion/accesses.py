@@ -7,14 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Bind, Buffer, Expr, For, If, Let, Load, Stmt, Store, expressions
 from relax_aot.ir.rewrite import map_exprs, map_statements
-
-ZERO = Dim.of(0)
-ONE = Dim.of(1)
-GREATEST = 2**31 - 1
-At = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from relax_aot.fusion.checking.arrays import Array, Arrays
 from relax_aot.fusion.checking.boxes import reshaped
 from relax_aot.fusion.checking.compare import Comparison, same_arrays
 from relax_aot.fusion.checking.execute import Executed, NotFollowedError, execute
-from relax_aot.fusion.checking.ranges import ONE, ZERO
 from relax_aot.fusion.checking.terms import Term, World, reachable
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Buffer, Expr, Kernel, Load, Multiply, Stmt, Store
 from relax_aot.ir.rewrite import map_exprs, map_statements

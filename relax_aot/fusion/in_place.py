@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.accesses import Access, At, loads, stores
+from relax_aot.fusion.accesses import Access, loads, stores
+from relax_aot.ir.builder import At
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Buffer, Kernel
 

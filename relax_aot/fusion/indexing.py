@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from relax_aot.fusion.accesses import GREATEST, ONE, ZERO, At
 from relax_aot.fusion.piece import Fresh, substitute_dims
+from relax_aot.ir.bounds import GREATEST
+from relax_aot.ir.builder import At
 from relax_aot.ir.dim_expr import atom_parts
-from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Mod, simplify
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, FloorDiv, Mod, simplify
 from relax_aot.ir.loops import For, Stmt
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import Shape

@@ -23,8 +23,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
-from relax_aot.fusion.accesses import GREATEST, ONE, ZERO, Access, At, accesses, stores
-from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Mod, prove_le, prove_lt
+from relax_aot.fusion.accesses import Access, accesses, stores
+from relax_aot.ir.bounds import GREATEST
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, FloorDiv, Mod, prove_le, prove_lt
 from relax_aot.ir.loops import (
     For,
     Micro,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relax_aot.fusion.accesses import ZERO, At
 from relax_aot.fusion.indexing import divides
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.loops import (
     Apply,
     Binary,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from math import prod
 
-from relax_aot.fusion.accesses import ZERO, At, accesses, map_accesses
+from relax_aot.fusion.accesses import accesses, map_accesses
 from relax_aot.fusion.indexing import joined
 from relax_aot.fusion.nest import perfect_nest
 from relax_aot.fusion.piece import buffer_of
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Buffer, Stmt
 from relax_aot.ir.types import TensorType

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relax_aot.fusion.accesses import GREATEST
 from relax_aot.fusion.mergers import MERGERS
 from relax_aot.fusion.mergers._merger import Context, Link, Merger, Pair, Refused
 from relax_aot.fusion.piece import Piece
 from relax_aot.fusion.summary import Apart
 from relax_aot.fusion.workspace import Workspace
+from relax_aot.ir.bounds import GREATEST
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Kernel

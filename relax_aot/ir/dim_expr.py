@@ -485,3 +485,6 @@ def _atom_text(atom: Atom) -> str:
             return f"min({', '.join(map(str, atom.args))})"
         case Max():
             return f"max({', '.join(map(str, atom.args))})"
+
+
+ZERO, ONE = Dim.of(0), Dim.of(1)

@@ -22,6 +22,8 @@ from relax_aot.ir.bounds import (
     prove_lt,
 )
 from relax_aot.ir.dim_expr import (
+    ONE,
+    ZERO,
     Dim,
     FloorDiv,
     Max,
@@ -37,6 +39,8 @@ from relax_aot.ir.extremes import maximize, minimize
 from relax_aot.ir.simplify import simplify, solve_for
 
 __all__ = [
+    "ONE",
+    "ZERO",
     "Bounds",
     "Dim",
     "DimSyntaxError",

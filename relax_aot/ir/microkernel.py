@@ -13,12 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ZERO, Dim
 
 if TYPE_CHECKING:
     from relax_aot.ir.loops import Buffer, Kernel
-
-ZERO = Dim.of(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from math import inf
 
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
-from relax_aot.ir.dims import Dim, simplify
+from relax_aot.ir.dims import ONE, Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
-ONE = Dim.of(1)
 LIMITS: dict[str, str] = {}
 
 

@@ -13,11 +13,10 @@ from relax_aot.frontends.onnx import convolution, movement
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.prepare import NEWEST
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
 
-ONE = Dim.of(1)
 DOMAIN = "com.microsoft"
 LIMITS = {
     f"{DOMAIN}.MatMulNBits": "weights not prepacked; g_idx in the order of the blocks",

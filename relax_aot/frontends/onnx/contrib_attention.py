@@ -10,12 +10,11 @@ from relax_aot.frontends.onnx.contrib import DOMAIN
 from relax_aot.frontends.onnx.contrib_quantized import integer_to_float
 from relax_aot.frontends.onnx.quantization import zero_point
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
-ONE = Dim.of(1)
 LIMITS = {
     f"{DOMAIN}.Attention": "no rotary embedding; masks per sample or per key, no shared buffers",
     f"{DOMAIN}.MultiHeadAttention": "separate query, key and value; no shared buffers",

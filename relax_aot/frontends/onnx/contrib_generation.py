@@ -10,12 +10,11 @@ from relax_aot.frontends.onnx.attention import Form, attend, heads_apart, heads_
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.contrib import DOMAIN
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
-ONE = Dim.of(1)
 LIMITS = {
     f"{DOMAIN}.GroupQueryAttention": "a cache that grows (no shared buffer) and is not quantized",
     f"{DOMAIN}.GatherBlockQuantized": "blocks along the last axis; 4 or 8 bits",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim, dim_min, simplify
+from relax_aot.ir.dims import ONE, Dim, dim_min, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
@@ -13,7 +13,6 @@ from relax_aot.ops._op import normal_axis
 LIMITS = {
     "Unique": "equal floats are equal; each NaN is unique",
 }
-ONE = Dim.of(1)
 
 
 def _non_zero(node: Node) -> Results:

@@ -13,10 +13,9 @@ from string import ascii_letters
 
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Node, Results
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Var
 
-ONE = Dim.of(1)
 Term = tuple[str, Var]
 
 

@@ -11,12 +11,10 @@ from onnx import TensorProto
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
 from relax_aot.frontends.refusals import Refused
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
-
-ONE = Dim.of(1)
 
 LIMITS = {
     "Dropout": "inference",

@@ -11,6 +11,7 @@ from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import (
+    ONE,
     Dim,
     ceildiv,
     dim_max,
@@ -20,7 +21,6 @@ from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import broadcast, normal_axis
 
-ONE = Dim.of(1)
 LIMITS = {
     "Constant": "numbers and bool, dense",
 }

@@ -12,12 +12,11 @@ from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
 from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
-from relax_aot.ir.dims import Dim, simplify
+from relax_aot.ir.dims import ONE, Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
 from relax_aot.ops.movement import normalize_slice
 
-ONE = Dim.of(1)
 LIMITS: dict[str, str] = {
     "BATCH_TO_SPACE_ND": "block and crops constant",
     "CONCATENATION": "quantized values of one scale",

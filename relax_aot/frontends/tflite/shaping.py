@@ -8,12 +8,11 @@ from math import prod
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.context import Handler, Node, Results
-from relax_aot.ir.dims import Dim, simplify
+from relax_aot.ir.dims import ONE, Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import broadcast, normal_axis
 
-ONE = Dim.of(1)
 LIMITS: dict[str, str] = {
     "BROADCAST_TO": "shape constant or derived from sizes",
     "FILL": "shape constant or derived from sizes, value constant",

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from relax_aot.fusion.checking.ranges import ONE, ZERO, At
 from relax_aot.fusion.checking.terms import Term, World, rounded
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.types import DType, Shape
 
 

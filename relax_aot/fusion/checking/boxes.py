@@ -8,9 +8,10 @@ from itertools import pairwise
 from math import prod
 
 from relax_aot.fusion.checking.arrays import Array, Axis, Box, Digit
-from relax_aot.fusion.checking.ranges import ONE, ZERO, At, rise
+from relax_aot.fusion.checking.ranges import rise
 from relax_aot.fusion.checking.terms import World
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.types import Shape
 
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from relax_aot.fusion.checking.arrays import Array, Arrays, Axis, Box
 from relax_aot.fusion.checking.boxes import disjoint, visible, within
-from relax_aot.fusion.checking.ranges import ZERO
 from relax_aot.fusion.checking.terms import Fold, Term, World, fold_of
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ZERO, Dim
 
 _Expand = Callable[[Term], Term | None]
 """The value of an element that a part makes; None for one that the fused kernel is given."""

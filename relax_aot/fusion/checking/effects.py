@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from relax_aot.fusion.checking.ranges import ONE, ZERO, At, Ranges, exact_quotient, rise
-from relax_aot.ir.dims import Dim, FloorDiv, Mod
+from relax_aot.fusion.checking.ranges import Ranges, exact_quotient, rise
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ONE, ZERO, Dim, FloorDiv, Mod
 from relax_aot.ir.loops import (
     Assign,
     Bind,

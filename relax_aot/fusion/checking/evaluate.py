@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relax_aot.fusion.checking.arrays import Array, Arrays
-from relax_aot.fusion.checking.ranges import ONE, ZERO, At
 from relax_aot.fusion.checking.terms import Term, World, cast
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.loops import (
     Apply,
     Binary,

@@ -15,9 +15,9 @@ from relax_aot.fusion.checking.arrays import Array, Arrays, Box
 from relax_aot.fusion.checking.boxes import disjoint, over_loop
 from relax_aot.fusion.checking.effects import DIGITS, Loops, own_rows
 from relax_aot.fusion.checking.evaluate import Evaluation, Single, State, select
-from relax_aot.fusion.checking.ranges import ONE, At
 from relax_aot.fusion.checking.terms import Bound, Term, World, definition
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.loops import (
     Assign,
     Bind,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from relax_aot.ir.dim_expr import Atom
 from relax_aot.ir.dims import (
+    ONE,
+    ZERO,
     Bounds,
     Dim,
     FloorDiv,
@@ -19,10 +21,6 @@ from relax_aot.ir.dims import (
     prove_eq,
     prove_le,
 )
-
-ZERO = Dim.of(0)
-ONE = Dim.of(1)
-At = tuple[Dim, ...]
 
 
 class Ranges:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.accesses import At, loaded_names, loads, stores
+from relax_aot.fusion.accesses import loaded_names, loads, stores
 from relax_aot.fusion.indexing import reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Link, Pair, Refused
 from relax_aot.fusion.nest import (
@@ -33,6 +33,7 @@ from relax_aot.fusion.piece import (
     substitute_dims,
     with_fresh_names,
 )
+from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (

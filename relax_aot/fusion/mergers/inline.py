@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.accesses import Access, At, loads
+from relax_aot.fusion.accesses import Access, loads
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.nest import Definition, cost, definition_of, is_movement, substitute_in
 from relax_aot.fusion.piece import Fresh, Piece, kept_apart, with_unique_names
 from relax_aot.fusion.refine import refined
+from relax_aot.ir.builder import At
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import (

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.accesses import ZERO, Access, At, accesses, loads, map_accesses
+from relax_aot.fusion.accesses import Access, accesses, loads, map_accesses
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.piece import (
@@ -28,7 +28,8 @@ from relax_aot.fusion.piece import (
     with_unique_names,
 )
 from relax_aot.fusion.refine import refined
-from relax_aot.ir.dims import Dim, prove_le
+from relax_aot.ir.builder import At
+from relax_aot.ir.dims import ZERO, Dim, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Buffer, Expr, For, Load, Stmt
