@@ -119,12 +119,16 @@ class Scope:
         return sum_c(tuple(terms), self.names, self.bounds)[0]
 
     def element(self, buffer: Buffer, index: tuple[Dim, ...]) -> str:
-        # With `column = i - row * columns`, `row * columns + column` is i.
-        sums = {name: dim for name, dim in self.values.items() if dim.is_polynomial}
+        # With `column = i - row * columns`, `row * columns + column` is i. Where other parts need
+        # the row, as in clipped windows, it also serves here: that leaves more registers.
+        values = self.values
+        sums = {name: dim for name, dim in values.items() if dim.is_polynomial}
         whole = row_major(index, buffer.shape)
         shorter = whole.substitute(sums)
-        if len(index) == 1 or len(shorter.symbols) < len(whole.symbols):
-            return f"{self.buffers[buffer.name]}[{self._from_outside(shorter)}]"
+        if len(shorter.symbols) < len(whole.symbols) and shorter.symbols.isdisjoint(values):
+            whole, index = shorter, (shorter,)
+        if len(index) == 1:
+            return f"{self.buffers[buffer.name]}[{self._from_outside(whole)}]"
         # By measure: in kernels with symbolic sizes, products within sums leave more registers.
         flat = self.fixed or not all(size.is_constant for size in buffer.shape[:1])
         at = linear_c(index, buffer.shape, self.names, self.bounds, flat=flat)

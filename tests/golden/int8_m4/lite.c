@@ -72,8 +72,9 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .count3 = 1,
                 .step3 = 0,
             };
-            raot_columns_s8(columns, &t0[two * 6 + i3_first * 21 + i4_first * 3 - 24],
-                            &t0[two * 6 + i3_first_2 * 21 + i4_first_2 * 3 - 21], &sizes);
+            raot_columns_s8(columns, &t0[i1_rest * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
+                            &t0[i1_rest_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
+                            &sizes);
         } else {
             const struct raot_column sizes_2 = {
                 .zero = -5,
@@ -94,7 +95,8 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .last3 = 1,
                 .step3 = 0,
             };
-            raot_column_s8(columns, &t0[two * 6 + i3_first * 21 + i4_first * 3 - 24], &sizes_2);
+            raot_column_s8(columns, &t0[i1_rest * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
+                           &sizes_2);
             const struct raot_column sizes_3 = {
                 .zero = -5,
                 .count0 = 3,
@@ -114,7 +116,8 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .last3 = 1,
                 .step3 = 0,
             };
-            raot_column_s8(&columns[2], &t0[two * 6 + i3_first_2 * 21 + i4_first_2 * 3 - 21],
+            raot_column_s8(&columns[2],
+                           &t0[i1_rest_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
                            &sizes_3);
         }
         raot_multiply_s16(sums, t1_pairs, columns, t1_start, 8, 9);
