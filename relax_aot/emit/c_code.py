@@ -23,6 +23,12 @@ from relax_aot.emit.c_expr import (
 from relax_aot.emit.c_lines import Lines
 from relax_aot.emit.c_micro import micro_call
 from relax_aot.emit.c_names import Names
+from relax_aot.emit.c_outline import (
+    flattened,
+    outlined_loops,
+    part_name,
+    written_buffers,
+)
 from relax_aot.emit.c_proof import Hints
 from relax_aot.emit.c_windows import Window, clamped, window_of
 from relax_aot.ir.dims import Bounds, Dim
@@ -48,15 +54,46 @@ from relax_aot.ir.loops import (
     Store,
     Unary,
 )
-from relax_aot.ir.rewrite import map_expr, map_index_dims
+from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.ir.value_ranges import Known, Range
 
 
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """The body of a kernel's C function, and before it the functions that are parts of it."""
+
+    parts: str
+    body: str
+
+    @property
+    def text(self) -> str:
+        return self.parts + self.body
+
+
+@dataclass
+class _Function:
+    """The C function of a kernel and its parts."""
+
+    name: str
+    claimed: Names
+    """Of functions."""
+    taken: tuple[str, ...]
+    """Names that no variable may have."""
+    outlined: frozenset[int]
+    """Loops whose body is a part."""
+    declarations: dict[str, str]
+    """C types of scalars that are not int32_t, or their declarations as parameters."""
+    types: dict[str, DType]
+    """Element types of buffers, by their names in the kernel."""
+    parts: list[str] = field(default_factory=list)
+
+
 @dataclass
 class Printer:
-    """Prints one kernel. C names of one kernel share a scope, so nothing is shadowed."""
+    """Prints one C function. Its C names share a scope, so nothing is shadowed."""
 
+    function: _Function
     claimed: Names
     hints: Hints | None
     lines: Lines = field(default_factory=Lines)
@@ -79,6 +116,7 @@ class Printer:
                 name = self.claimed.claim(_stem(stmt.local.name))
                 changes = stmt.local.name in scope.known.assigned
                 c_type = f"{'' if changes else 'const '}{compute_type(stmt.local.dtype)}"
+                self.function.declarations[name] = f"{compute_type(stmt.local.dtype)} {name}"
                 self.lines.define(depth, name, f"{c_type} {name} = {kept(stmt.value, scope)};")
                 return scope.after(stmt, stmt.local.name, name)
             case Assign():
@@ -96,6 +134,7 @@ class Printer:
             case Reserve():
                 name = self.claimed.claim(stmt.buffer.name)
                 size = math.prod(dim.constant for dim in stmt.buffer.shape)
+                self.function.types[stmt.buffer.name] = stmt.buffer.dtype
                 self.lines.add(depth, f"{C_TYPES[stmt.buffer.dtype]} {name}[{size}];")
                 return replace(scope, buffers={**scope.buffers, stmt.buffer.name: name})
             case Multiply():
@@ -150,32 +189,23 @@ class Printer:
         for line in micro_call(stmt, operands, scope.dim, self.claimed):
             self.lines.add(depth, line)
 
-    def _window(self, window: Window, scope: Scope, depth: int) -> None:
-        count, first, last, step = (
-            scope.dim(dim) for dim in (window.count, window.first, window.last, window.step)
-        )
-        source = window.source
-        element = scope.element(source.buffer, source.index)
-        buffer = scope.buffers[source.buffer.name]
-        offset = element.removeprefix(f"{buffer}[").removesuffix("]")
-        arguments = (address(window.to, scope), count, first, last, buffer, offset, step)
-        self.lines.add(depth, f"raot_window_f32({', '.join(arguments)});")
-
     def _for(self, loop: For, scope: Scope, depth: int) -> None:
         window = window_of(loop)
         if window is not None:
-            self._window(clamped(window, scope.bounds, scope.values), scope, depth)
+            self.lines.add(depth, _window_call(clamped(window, scope.bounds, scope.values), scope))
             return
         if loop.stop - loop.start == 1:
-            only = {loop.variable: loop.start}
-            self.body(map_index_dims(loop.body, lambda dim: dim.substitute(only)), scope, depth)
+            self.body(loop.body, scope, depth)
             return
         if self.hints:
             self.lines.hints(depth, self.hints.of_loop(loop))
         name = self._loop_name(loop.variable, scope)
         start, stop = (scope.dim(d) for d in (loop.start, loop.stop))
         self.lines.add(depth, f"for (int32_t {name} = {start}; {name} < {stop}; {name}++) {{")
-        self.body(loop.body, scope.inside(loop, name), depth + 1)
+        if id(loop) in self.function.outlined:
+            self.lines.add(depth + 1, _part(self, loop, name, scope.inside(loop, name)))
+        else:
+            self.body(loop.body, scope.inside(loop, name), depth + 1)
         self.lines.add(depth, "}")
 
     def _loop_name(self, variable: str, scope: Scope) -> str:
@@ -205,6 +235,45 @@ class Printer:
         # Where nothing is read at the index, it is still checked.
         self.lines.define(depth, name, f"const int32_t {name} = (int32_t){wide};")
         return scope.after(bind, bind.name, name)
+
+
+def _part(printer: Printer, loop: For, variable: str, scope: Scope) -> str:
+    """Makes a function of the body of a loop; returns its call."""
+    function = printer.function
+    active = [*scope.names.values(), *scope.buffers.values()]
+    part = Printer(function, Names([*active, *function.taken]), printer.hints)
+    part.body(loop.body, scope, 1)
+    body = part.lines.text()
+    words = set(re.findall(r"\w+", body))
+    scalars = [name for name in dict.fromkeys(scope.names.values()) if name in words]
+    buffers = {name: c for name, c in scope.buffers.items() if c in words}
+    written = written_buffers(loop.body)
+    order = sorted(buffers, key=lambda name: name in written)
+    parameters = [function.declarations.get(name, f"int32_t {name}") for name in scalars]
+    parameters += [
+        f"{'' if name in written else 'const '}{C_TYPES[function.types[name]]} *restrict "
+        f"{buffers[name]}"
+        for name in order
+    ]
+    name = function.claimed.claim(part_name(function.name, _stem(loop.variable)))
+    function.parts.append(
+        f"/* One iteration of the loop over {variable} in {function.name}. */\n"
+        f"RAOT_INLINE static inline void {name}({', '.join(parameters)})\n"
+        f"{{\n{body}\n}}\n\n"
+    )
+    return f"{name}({', '.join([*scalars, *(buffers[name] for name in order)])});"
+
+
+def _window_call(window: Window, scope: Scope) -> str:
+    count, first, last, step = (
+        scope.dim(dim) for dim in (window.count, window.first, window.last, window.step)
+    )
+    source = window.source
+    element = scope.element(source.buffer, source.index)
+    buffer = scope.buffers[source.buffer.name]
+    offset = element.removeprefix(f"{buffer}[").removesuffix("]")
+    arguments = (address(window.to, scope), count, first, last, buffer, offset, step)
+    return f"raot_window_f32({', '.join(arguments)});"
 
 
 DEEPEST = 4
@@ -256,18 +325,26 @@ def print_kernel(
     symbols: Mapping[str, str],
     bounds: Bounds,
     taken: Iterable[str] = (),
+    functions: Iterable[str] = (),
     given: Mapping[str, Range | None] | None = None,
+    declarations: Mapping[str, str] | None = None,
     hints: Hints | None = None,
-) -> str:
-    """The body of a kernel's C function, indented by one level. `taken`: names that it may not
-    use besides; `given`: parameters that take the place of numbers, with their ranges;
-    `hints`: for a value analysis, in the C that it is given."""
+) -> KernelCode:
+    """The C of a kernel, whose function has its name. `taken`: names that it may not use besides;
+    `functions`: those that no part of it may have; `given`: parameters that take the place of
+    numbers, with their ranges and `declarations`; `hints`: for a value analysis, in the C that
+    it is given."""
     given = given or {}
-    printer = Printer(Names([*buffers.values(), *symbols.values(), *given, *taken]), hints)
+    stmts = flattened(kernel.body)
+    own = _Function(
+        kernel.name, Names([kernel.name, *functions, *taken]), tuple(taken), outlined_loops(stmts),
+        dict(declarations or {}), {b.name: b.dtype for b in kernel.buffers},
+    )  # fmt: skip
+    printer = Printer(own, Names([*buffers.values(), *symbols.values(), *given, *taken]), hints)
     names = {**symbols, **{name: name for name in given}}
     known = Known.at_start(kernel, bounds, given)
     scope = Scope(names, known, buffers, frozenset(given), fixed=not symbols)
-    printer.body(kernel.body, scope, 1)
+    printer.body(stmts, scope, 1)
     if kernel.fallible:
         printer.lines.add(1, "return RAOT_OK;")
     text = printer.lines.text()
@@ -278,4 +355,4 @@ def print_kernel(
         sizes = [c for name, c in symbols.items() if name in hints.sizes and c in words]
         # Frama-C refuses an annotation of a declaration.
         first += [f"    /*@ split {c}; */ (void){c};\n" for c in sizes]
-    return "".join(first) + text
+    return KernelCode("".join(own.parts), "".join(first) + text)

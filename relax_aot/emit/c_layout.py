@@ -29,7 +29,7 @@ _BINARY = {
 _LOOSEST = {";": 0, ",": _COMMA, "=": _ASSIGNMENT, ":": _CONDITIONAL}
 _FIRST_BREAK, _FIRST_ARGUMENT, _RETURN_TYPE, _DECLARATION, _LOOP_HEAD = 15, 19, 60, 100, 1000
 _OUTSIDE = 1_000_000
-_TYPES = ("const", "static", "struct", "enum", "void", "restrict", "RAOT_NOINLINE")
+_TYPES = ("const", "static", "struct", "enum", "void", "restrict", "RAOT_NOINLINE", "RAOT_INLINE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def _declares(words: list[str]) -> bool:
     return words[-1] in (")", ";") and "=" not in words and words[0] in _HEADS
 
 
-_HEADS = ("RAOT_NOINLINE", "static", "enum", "void", "size_t", "const", "int32_t")
+_HEADS = ("RAOT_NOINLINE", "RAOT_INLINE", "static", "enum", "void", "size_t", "const", "int32_t")
 
 
 def _is_binary(words: list[str], position: int) -> bool:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from relax_aot.emit.c_code import print_kernel
+from relax_aot.emit.c_code import KernelCode, print_kernel
 from relax_aot.emit.c_dims import dim_c
 from relax_aot.emit.c_names import Names
+from relax_aot.emit.c_outline import flattened
 from relax_aot.emit.c_proof import Hints
 from relax_aot.emit.extern_code import extern_symbols
 from relax_aot.emit.interface import Interface, own_functions, own_variables
@@ -34,15 +35,23 @@ from relax_aot.planning.steps import (
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """Names that headers of externs declare, and those of our functions and variables."""
+
+    foreign: frozenset[str]
+    functions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelText:
-    """One kernel as C: its name, the symbols that its text uses, its buffers, its body."""
+    """One kernel as C: its name, the symbols that its text uses, its buffers."""
 
     c_name: str
     layer: str
     """Its own name in profiles, also where it shares the function `c_name`."""
     symbols: tuple[str, ...]
     buffers: dict[str, str]
-    body: str
+    code: KernelCode
     numbers: tuple[str, ...] = ()
     """Parameters of a function that several kernels share, as C declares them."""
     arguments: tuple[str, ...] = ()
@@ -99,21 +108,21 @@ def make_contexts(
     for _, interface, _ in parts:
         taken += [*own_functions(interface), *own_variables(interface)]
     functions = Names([*taken, *foreign])
+    named = [
+        {k.name: functions.claim(_apart(k.name, interface)) for k in plan.kernels}
+        for plan, interface, _ in parts
+    ]
+    reserved = Reserved(foreign, frozenset([*taken, *(c for one in named for c in one.values())]))
     contexts = []
-    for (plan, interface, _), (symbols, values) in zip(parts, scopes, strict=True):
+    for (plan, interface, _), (symbols, values), c_names in zip(parts, scopes, named, strict=True):
         kernels = {
             k.name: _kernel_text(
-                k,
-                functions.claim(_apart(k.name, interface)),
-                symbols,
-                plan.module.bounds,
-                foreign,
-                annotate,
+                k, c_names[k.name], symbols, plan.module.bounds, reserved, annotate
             )
             for k in plan.kernels
         }
         contexts.append(RunContext(plan, interface, symbols, values, kernels, annotate))
-    return _shared(contexts, foreign, sharing, annotate)
+    return _shared(contexts, reserved, sharing, annotate)
 
 
 def _values(
@@ -140,7 +149,7 @@ def _values(
 
 
 def _shared(
-    contexts: Sequence[RunContext], foreign: frozenset[str], sharing: str, annotate: bool
+    contexts: Sequence[RunContext], reserved: Reserved, sharing: str, annotate: bool
 ) -> tuple[RunContext, ...]:
     """The same, where kernels that differ by numbers alone are one function."""
     owners: dict[str, tuple[RunContext, Kernel]] = {}
@@ -153,17 +162,18 @@ def _shared(
         kernels = [kernel for kernel in context.plan.kernels if kernel.name in called]
         owners |= {f"{number} {kernel.name}": (context, kernel) for kernel in kernels}
 
-    def body(general: Kernel, numbers: Sequence[Parameter]) -> str:
+    def body(general: Kernel, numbers: Sequence[Parameter]) -> KernelCode:
         context, kernel = owners[general.name]
-        buffers = context.kernels[kernel.name].buffers
+        text = context.kernels[kernel.name]
+        general = replace(general, name=text.c_name)
         bounds = context.plan.module.bounds
-        return _body(general, buffers, context.symbols, bounds, foreign, annotate, numbers)
+        return _code(general, text.buffers, context.symbols, bounds, reserved, annotate, numbers)
 
     marked = [
         (replace(kernel, name=name), _lows(kernel, context))
         for name, (context, kernel) in owners.items()
     ]
-    taken = foreign.union(
+    taken = reserved.foreign.union(
         *(context.symbols.values() for context in contexts),
         *(context.values.values() for context in contexts),
         *(text.buffers.values() for context in contexts for text in context.kernels.values()),
@@ -187,7 +197,7 @@ def _with_shared(
                 text,
                 c_name=texts[one.owner].c_name,
                 symbols=one.symbols,
-                body=one.body,
+                code=one.code,
                 numbers=one.parameters,
                 arguments=one.arguments,
                 owner=one.owner == key,
@@ -221,32 +231,38 @@ def _kernel_text(
     c_name: str,
     symbols: dict[str, str],
     bounds: Bounds,
-    foreign: frozenset[str],
+    reserved: Reserved,
     annotate: bool,
 ) -> KernelText:
     free = {name: symbols[name] for name in kernel.free_symbols}
-    scope = Names([*free.values(), *foreign])
+    scope = Names([*free.values(), *reserved.foreign])
     buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
-    body = _body(kernel, buffers, symbols, bounds, foreign, annotate)
-    words = set(re.findall(r"\w+", body))
+    named = replace(kernel, name=c_name)
+    code = _code(named, buffers, symbols, bounds, reserved, annotate)
+    words = set(re.findall(r"\w+", code.body))
     used = tuple(name for name, text in free.items() if text in words)
-    return KernelText(c_name, c_name, used, buffers, body)
+    return KernelText(c_name, c_name, used, buffers, code)
 
 
-def _body(
+def _code(
     kernel: Kernel,
     buffers: Mapping[str, str],
     symbols: Mapping[str, str],
     bounds: Bounds,
-    foreign: frozenset[str],
+    reserved: Reserved,
     annotate: bool,
     numbers: Sequence[Parameter] = (),
-) -> str:
+) -> KernelCode:
     """Highs may be raised when the project is built, so nothing rests on them."""
+    kernel = replace(kernel, body=flattened(kernel.body))
     given = {number.name: number.range for number in numbers}
     free = {name: symbols[name] for name in kernel.free_symbols if name not in given}
     hints = Hints(kernel, tuple(free), bounds.with_ranges(given)) if annotate else None
-    return print_kernel(kernel, buffers, free, bounds.lows, foreign, given, hints)
+    declarations = {number.name: number.declaration for number in numbers}
+    return print_kernel(
+        kernel, buffers, free, bounds.lows, reserved.foreign, reserved.functions, given,
+        declarations, hints,
+    )  # fmt: skip
 
 
 def kernel_parameters(kernel: Kernel, context: RunContext) -> list[str]:

@@ -15,7 +15,7 @@ RUNTIME = {
     "check.h": r"raot_disjoint|RAOT_STATE_MARK",
     "convert.h": rf"raot_(?:clamp|satu?|quantize)_{_WHOLE}|raot_f(?:32|64)_to_{_WHOLE}_\w+"
     r"|raot_b?f16_\w+|raot_f32_to_b?f16",
-    "function.h": "RAOT_NOINLINE",
+    "function.h": "RAOT_(?:NO)?INLINE",
     "integer.h": rf"raot_(?:{_INTEGER})_{_WHOLE}",
     "math.h": rf"raot_(?:{_FLOAT})f|RAOT_NAN|RAOT_INFINITY",
     "math64.h": rf"raot_(?:{_FLOAT})\(",

@@ -30,6 +30,8 @@ class KernelView:
     c_name: str
     c_type: str
     parameters: str
+    parts: str
+    """Functions that are parts of it."""
     body: str
     layers: tuple[tuple[str, str], ...]
     """The names in profiles of the calls that share the function, and the origin of each."""
@@ -82,7 +84,8 @@ def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> K
         text.c_name,
         "enum raot_status" if kernel.fallible else "void",
         ", ".join(kernel_parameters(kernel, context)),
-        text.body,
+        text.code.parts,
+        text.code.body,
         layers,
     )
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from relax_aot.emit.c_code import KernelCode
 from relax_aot.emit.c_expr import literal
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.numbers import Number, canonical, map_numbers, renamed
@@ -64,10 +65,10 @@ class Shared:
     arguments: tuple[str, ...]
     parameters: tuple[str, ...]
     symbols: tuple[str, ...]
-    body: str
+    code: KernelCode
 
 
-Body = Callable[[Kernel, Sequence[Parameter]], str]
+Body = Callable[[Kernel, Sequence[Parameter]], KernelCode]
 """Prints the owner of a group, whose kernel has the parameters in the place of numbers."""
 
 
@@ -127,15 +128,15 @@ def _as_one(
     # Numbers that C leaves out need no parameter: the text shows which those are.
     marks = {column: f"raot_at_{position}" for position, column in enumerate(differing)}
     trial = {column: _Multiple(mark, column, 1) for column, mark in marks.items()}
-    words = set(_WORD.findall(body(*_general(owner, columns, trial))))
+    words = set(_WORD.findall(body(*_general(owner, columns, trial)).text))
     used = [column for column, mark in marks.items() if mark in words]
     roles = _roles(owner, columns)
     bases = _bases(used, roles, taken.union(canonical(owner)[1].values()))
     kernel, parameters = _general(owner, columns, bases)
-    text = body(kernel, parameters)
-    if not _worth(forms, len(parameters), text):
+    code = body(kernel, parameters)
+    if not _worth(forms, len(parameters), code.text):
         return {}
-    found = set(_WORD.findall(text))
+    found = set(_WORD.findall(code.text))
     given = tuple(p for p in parameters if p.name in found)
     symbols = owner.free_symbols
     return {
@@ -144,7 +145,7 @@ def _as_one(
             tuple(_argument(parameter.column[position]) for parameter in given),
             tuple(parameter.declaration for parameter in given),
             symbols,
-            text,
+            code,
         )
         for position, form in enumerate(forms)
     }

@@ -47,6 +47,27 @@ def test_nothing_is_left_to_simplify(name: str, fault: str) -> None:
     assert not [found[0] for found in re.finditer(FAULTS[fault], lines)][:5]
 
 
+def deepest(text: str) -> int:
+    """How many blocks are open within each other; the braces of initializers open none."""
+    most, blocks = 0, list[bool]()
+    for before, brace in re.findall(r"([=,]?)\s*([{}])", text):
+        if brace == "}":
+            blocks.pop()
+            continue
+        blocks.append(before == "" and blocks[-1:] != [False])
+        most = max(most, sum(blocks))
+    return most
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_no_block_is_nested_deeper_than_six(name: str) -> None:
+    assert deepest(code(name)) <= 6
+
+
+def test_nested_blocks_are_counted() -> None:
+    assert deepest("f() { int a[2] = {{1}, {2}}; for (;;) { if (a) { } else { } } }") == 3
+
+
 @pytest.mark.parametrize("name", PROJECTS)
 def test_clang_format_changes_nothing(name: str) -> None:
     program = shutil.which("clang-format")

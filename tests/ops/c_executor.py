@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import cffi
 import numpy as np
 
-from relax_aot.emit.c_code import print_kernel
+from relax_aot.emit.c_code import KernelCode, print_kernel
 from relax_aot.emit.c_names import Names
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.fold import fold_kernel
@@ -23,9 +24,9 @@ from relax_aot.verify.library import Guarded
 from relax_aot.verify.op_cases import Case, Run
 
 HEADERS = (
-    "check", "convert", "depthwise_3x3", "depthwise_lanes", "dot2_i16", "dot4_i8", "gather",
-    "index", "integer", "math", "math64", "multiply", "multiply_s16", "multiply_s8", "narrow",
-    "requantize", "requantize_lanes", "status", "window",
+    "check", "convert", "depthwise_3x3", "depthwise_lanes", "dot2_i16", "dot4_i8", "function",
+    "gather", "index", "integer", "math", "math64", "multiply", "multiply_s16", "multiply_s8",
+    "narrow", "requantize", "requantize_lanes", "status", "window",
 )  # fmt: skip
 FLAGS = (
     *STRICT_FLAGS, "-Wno-unused-parameter", "-O1", "-ffp-contract=off", "-fno-strict-aliasing",
@@ -48,9 +49,9 @@ def c_kernels(kernels: Mapping[str, Kernel], flags: Sequence[str] = ()) -> Call:
     parts = [f'#include "raot/{name}.h"' for name in HEADERS]
     declarations = []
     for name, kernel in kernels.items():
-        prototype, body = _function(name, kernel)
+        prototype, code = _function(name, kernel)
         declarations.append(f"{prototype};")
-        parts.append(f"{prototype};\n{prototype}\n{{\n{body}\n}}")
+        parts.append(f"{code.parts}{prototype};\n{prototype}\n{{\n{code.body}\n}}")
     folder = data_dir("runtime_c") / "include" / "raot"
     files = {f"raot/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.h"))}
     files["kernels.c"] = "\n\n".join(parts).encode()
@@ -64,7 +65,7 @@ def c_kernels(kernels: Mapping[str, Kernel], flags: Sequence[str] = ()) -> Call:
     return lambda name, inputs, sizes: _call(ffi, library, name, kernels[name], inputs, sizes)
 
 
-def _function(case_name: str, kernel: Kernel) -> tuple[str, str]:
+def _function(case_name: str, kernel: Kernel) -> tuple[str, KernelCode]:
     scope = Names()
     symbols = {name: scope.claim(name) for name in kernel.free_symbols}
     buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
@@ -75,8 +76,8 @@ def _function(case_name: str, kernel: Kernel) -> tuple[str, str]:
     bounds = Bounds.of(dict.fromkeys(symbols, (0, WIDE)))
     folded = fold_kernel(kernel, Known.at_start(kernel, bounds))
     result = "enum raot_status" if folded.fallible else "void"
-    body = print_kernel(folded, buffers, symbols, bounds)
-    return f"{result} k_{case_name}({', '.join(parameters) or 'void'})", body
+    code = print_kernel(replace(folded, name=f"k_{case_name}"), buffers, symbols, bounds)
+    return f"{result} k_{case_name}({', '.join(parameters) or 'void'})", code
 
 
 def _call(

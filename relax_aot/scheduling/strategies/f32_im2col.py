@@ -210,24 +210,37 @@ class _Pixels:
         ]
         pairs = list(zip(self.reductions, taps, strict=True))
         at = {loop.variable: loop.start + Dim.of(tap.variable) for loop, tap in pairs}
-        with w.nest(taps) as where:
-            first, last = self._inside(self.across, at, block.first, block.wide)
+        where = tuple(Dim.of(tap.variable) for tap in taps)
+        lines = self._taps_of(self.down)
+        with w.nest(taps[:lines]):
             top, bottom = ZERO, block.high
             if self.down is not None:
                 top, bottom = self._inside(self.down, at, block.line, block.high)
-            for part, (start, stop) in enumerate(pairwise((ZERO, top, bottom, block.high))):
-                if start == stop:
-                    continue
-                g, x = (Dim.of(w.names.fresh(name)) for name in ("g", "x"))
-                value: Expr = NOTHING
-                if part == 1:
-                    place = self._pixel(block.line + g, block.first + x)
-                    value = moved(self.found.right, {**place, **at})
-                    reached = binary("&&", binary("<=", first, x), binary("<", x, last))
-                    value = Select(reached, value, NOTHING)
-                store = Store(panel, (*where.values(), g * block.wide + x), value)
-                line = For(str(x), ZERO, block.wide, (store,))
-                w.add(For(str(g), start, stop, (line,)))
+            with w.nest(taps[lines:]):
+                first, last = self._inside(self.across, at, block.first, block.wide)
+                for part, (start, stop) in enumerate(pairwise((ZERO, top, bottom, block.high))):
+                    if start == stop:
+                        continue
+                    g, x = (Dim.of(w.names.fresh(name)) for name in ("g", "x"))
+                    value: Expr = NOTHING
+                    if part == 1:
+                        place = self._pixel(block.line + g, block.first + x)
+                        value = moved(self.found.right, {**place, **at})
+                        reached = binary("&&", binary("<=", first, x), binary("<", x, last))
+                        value = Select(reached, value, NOTHING)
+                    store = Store(panel, (*where, g * block.wide + x), value)
+                    line = For(str(x), ZERO, block.wide, (store,))
+                    w.add(For(str(g), start, stop, (line,)))
+
+    def _taps_of(self, pixel: For | None) -> int:
+        """How many of the loops over taps decide which iterations of `pixel` are inside."""
+        names = {
+            loop.variable
+            for loop in self.found.reductions
+            if pixel is not None and pixel.variable in loop.start.symbols | loop.stop.symbols
+        }
+        positions = [n for n, loop in enumerate(self.reductions, 1) if loop.variable in names]
+        return max(positions, default=0)
 
     def _inside(
         self, pixel: For, at: Mapping[str, Dim], start: Dim, extent: Dim

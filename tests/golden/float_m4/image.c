@@ -36,6 +36,77 @@
 #include "raot/profile.h"
 #include "raot/window.h"
 
+/* One iteration of the loop over i4 in conv_stem. */
+RAOT_INLINE static inline void conv_stem_inner(int32_t height, int32_t width, int32_t i0,
+                                               int32_t i2_lines, int32_t high, int32_t i3_piece,
+                                               int32_t wide, int32_t i4,
+                                               const float *restrict image, float *restrict panel)
+{
+    for (int32_t i5 = 0; i5 < 3; i5++) {
+        const int32_t first =
+            raot_min_i32(high, raot_max_i32(raot_floor_div(-i5, 2) - i2_lines + 1, 0));
+        const int32_t last = raot_max_i32(
+            first, raot_min_i32(raot_min_i32((height + 1) / 2, raot_floor_div(height - i5, 2) + 1) -
+                                    i2_lines,
+                                high));
+        for (int32_t i6 = 0; i6 < 3; i6++) {
+            const int32_t first_2 =
+                raot_min_i32(raot_max_i32(raot_floor_div(-i6, 2) - i3_piece * 32 + 1, 0), wide);
+            const int32_t last_2 = raot_max_i32(
+                first_2,
+                raot_min_i32(raot_min_i32((width - i6) / 2 + 1, (width + 1) / 2) - i3_piece * 32,
+                             wide));
+            for (int32_t g = 0; g < first; g++) {
+                for (int32_t x = 0; x < wide; x++) {
+                    panel[((i4 * 3 + i5) * 3 + i6) * 32 + x] = 0.0f;
+                }
+            }
+            for (int32_t g = first; g < last; g++) {
+                raot_window_f32(&panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide], wide, first_2,
+                                last_2, image,
+                                ((i0 * 3 + i4) * height + g * 2 + i2_lines * 2 + i5 - 1) * width +
+                                    i3_piece * 64 + i6 - 1,
+                                2);
+            }
+            for (int32_t g = last; g < high; g++) {
+                for (int32_t x = 0; x < wide; x++) {
+                    panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide + x] = 0.0f;
+                }
+            }
+        }
+    }
+}
+
+/* One iteration of the loop over i1_tile in conv_stem. */
+RAOT_INLINE static inline void conv_stem_tile(int32_t height, int32_t width, int32_t i0,
+                                              int32_t i2_lines, int32_t high, int32_t i3_piece,
+                                              int32_t wide, int32_t i1_tile,
+                                              const float *restrict w1, const float *restrict panel,
+                                              float *restrict stem)
+{
+    float sums[128];
+    for (int32_t r = 0; r < 4; r++) {
+        for (int32_t c = 0; c < 32; c++) {
+            sums[r * 32 + c] = 0.0f;
+        }
+    }
+    const struct raot_level levels[3] = {
+        {1, 0, 0},
+        {1, 0, 0},
+        {27, 1, 32},
+    };
+    raot_multiply_f32(4, high * wide, levels, &w1[i1_tile * 108], 27, panel, sums);
+    for (int32_t r = 0; r < 4; r++) {
+        for (int32_t g = 0; g < high; g++) {
+            for (int32_t x = 0; x < wide; x++) {
+                stem[((i0 * 8 + i1_tile * 4 + r) * ((height + 1) / 2) + i2_lines) *
+                         ((width + 1) / 2) +
+                     i3_piece * 32 + x] = sums[r * 32 + x];
+            }
+        }
+    }
+}
+
 /*
  * %stem: f32[batch, 8, (height + 1) / 2, (width + 1) / 2], %stem.panel: f32[3, 3, 3, 32] =
  *     call_kernel @conv_stem(%image, %w1)
@@ -51,67 +122,12 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
             for (int32_t i3_piece = 0; i3_piece < (width + 63) / 64; i3_piece++) {
                 const int32_t wide = raot_min_i32((width + 1) / 2 - i3_piece * 32, 32);
                 for (int32_t i4 = 0; i4 < 3; i4++) {
-                    for (int32_t i5 = 0; i5 < 3; i5++) {
-                        for (int32_t i6 = 0; i6 < 3; i6++) {
-                            const int32_t first = raot_min_i32(
-                                raot_max_i32(raot_floor_div(-i6, 2) - i3_piece * 32 + 1, 0), wide);
-                            const int32_t last = raot_max_i32(
-                                first,
-                                raot_min_i32(raot_min_i32((width - i6) / 2 + 1, (width + 1) / 2) -
-                                                 i3_piece * 32,
-                                             wide));
-                            const int32_t first_2 = raot_min_i32(
-                                high, raot_max_i32(raot_floor_div(-i5, 2) - i2_lines + 1, 0));
-                            const int32_t last_2 = raot_max_i32(
-                                first_2,
-                                raot_min_i32(raot_min_i32((height + 1) / 2,
-                                                          raot_floor_div(height - i5, 2) + 1) -
-                                                 i2_lines,
-                                             high));
-                            for (int32_t g = 0; g < first_2; g++) {
-                                for (int32_t x = 0; x < wide; x++) {
-                                    panel[((i4 * 3 + i5) * 3 + i6) * 32 + x] = 0.0f;
-                                }
-                            }
-                            for (int32_t g = first_2; g < last_2; g++) {
-                                raot_window_f32(
-                                    &panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide], wide, first,
-                                    last, image,
-                                    ((i0 * 3 + i4) * height + g * 2 + i2_lines * 2 + i5 - 1) *
-                                            width +
-                                        i3_piece * 64 + i6 - 1,
-                                    2);
-                            }
-                            for (int32_t g = last_2; g < high; g++) {
-                                for (int32_t x = 0; x < wide; x++) {
-                                    panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide + x] = 0.0f;
-                                }
-                            }
-                        }
-                    }
+                    conv_stem_inner(height, width, i0, i2_lines, high, i3_piece, wide, i4, image,
+                                    panel);
                 }
                 for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
-                    float sums[128];
-                    for (int32_t r = 0; r < 4; r++) {
-                        for (int32_t c = 0; c < 32; c++) {
-                            sums[r * 32 + c] = 0.0f;
-                        }
-                    }
-                    const struct raot_level levels[3] = {
-                        {1, 0, 0},
-                        {1, 0, 0},
-                        {27, 1, 32},
-                    };
-                    raot_multiply_f32(4, high * wide, levels, &w1[i1_tile * 108], 27, panel, sums);
-                    for (int32_t r = 0; r < 4; r++) {
-                        for (int32_t g = 0; g < high; g++) {
-                            for (int32_t x = 0; x < wide; x++) {
-                                stem[((i0 * 8 + i1_tile * 4 + r) * ((height + 1) / 2) + i2_lines) *
-                                         ((width + 1) / 2) +
-                                     i3_piece * 32 + x] = sums[r * 32 + x];
-                            }
-                        }
-                    }
+                    conv_stem_tile(height, width, i0, i2_lines, high, i3_piece, wide, i1_tile, w1,
+                                   panel, stem);
                 }
             }
         }
@@ -157,108 +173,222 @@ batch_norm_clip_stem_on(int32_t batch, int32_t height, int32_t width, const floa
 RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t width,
                                           const float *restrict stem_on, float *restrict pooled)
 {
-    for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i1 = 0; i1 < 8; i1++) {
-            for (int32_t i2 = 0; i2 < (height + 3) / 4; i2++) {
-                const int32_t i3_high = (width + 1) / 2 - 1;
-                for (int32_t i3_tile = 0; i3_tile < i3_high / 6; i3_tile++) {
-                    float peak = -RAOT_INFINITY;
-                    float peak_2 = -RAOT_INFINITY;
-                    float peak_3 = -RAOT_INFINITY;
-                    float peak_4 = -RAOT_INFINITY;
-                    float peak_5 = -RAOT_INFINITY;
-                    float peak_6 = -RAOT_INFINITY;
-                    const int32_t i4_end = raot_max_i32(1 - i2 * 2, 0);
-                    const int32_t i4_end_2 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
-                    for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
-                        peak = raot_maxf(
-                            peak, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                              ((width + 1) / 2) +
-                                          i3_tile * 6]);
-                        const float stem_on_at =
-                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                        ((width + 1) / 2) +
-                                    i3_tile * 6 + 1];
-                        peak_2 = raot_maxf(peak_2, stem_on_at);
-                        const float stem_on_at_2 =
-                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                        ((width + 1) / 2) +
-                                    i3_tile * 6 + 2];
-                        peak_3 = raot_maxf(peak_3, stem_on_at_2);
-                        const float stem_on_at_3 =
-                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                        ((width + 1) / 2) +
-                                    i3_tile * 6 + 3];
-                        peak_4 = raot_maxf(peak_4, stem_on_at_3);
-                        const float stem_on_at_4 =
-                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                        ((width + 1) / 2) +
-                                    i3_tile * 6 + 4];
-                        peak_5 = raot_maxf(peak_5, stem_on_at_4);
-                        const float stem_on_at_5 =
-                            stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                        ((width + 1) / 2) +
-                                    i3_tile * 6 + 5];
-                        peak_6 = raot_maxf(peak_6, stem_on_at_5);
-                        peak = raot_maxf(peak, stem_on_at);
-                        peak_2 = raot_maxf(peak_2, stem_on_at_2);
-                        peak_3 = raot_maxf(peak_3, stem_on_at_3);
-                        peak_4 = raot_maxf(peak_4, stem_on_at_4);
-                        peak_5 = raot_maxf(peak_5, stem_on_at_5);
-                        peak_6 = raot_maxf(
-                            peak_6, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                                ((width + 1) / 2) +
-                                            i3_tile * 6 + 6]);
-                    }
-                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                           i3_tile * 6] = peak;
-                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                           i3_tile * 6 + 1] = peak_2;
-                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                           i3_tile * 6 + 2] = peak_3;
-                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                           i3_tile * 6 + 3] = peak_4;
-                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                           i3_tile * 6 + 4] = peak_5;
-                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                           i3_tile * 6 + 5] = peak_6;
+    for (int32_t i0_0_i1 = 0; i0_0_i1 < batch * 8; i0_0_i1++) {
+        for (int32_t i2 = 0; i2 < (height + 3) / 4; i2++) {
+            const int32_t i3_high = (width + 1) / 2 - 1;
+            for (int32_t i3_tile = 0; i3_tile < i3_high / 6; i3_tile++) {
+                float peak = -RAOT_INFINITY;
+                float peak_2 = -RAOT_INFINITY;
+                float peak_3 = -RAOT_INFINITY;
+                float peak_4 = -RAOT_INFINITY;
+                float peak_5 = -RAOT_INFINITY;
+                float peak_6 = -RAOT_INFINITY;
+                const int32_t i4_end = raot_max_i32(1 - i2 * 2, 0);
+                const int32_t i4_end_2 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
+                for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
+                    peak =
+                        raot_maxf(peak, stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                                    ((width + 1) / 2) +
+                                                i3_tile * 6]);
+                    const float stem_on_at =
+                        stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                    ((width + 1) / 2) +
+                                i3_tile * 6 + 1];
+                    peak_2 = raot_maxf(peak_2, stem_on_at);
+                    const float stem_on_at_2 =
+                        stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                    ((width + 1) / 2) +
+                                i3_tile * 6 + 2];
+                    peak_3 = raot_maxf(peak_3, stem_on_at_2);
+                    const float stem_on_at_3 =
+                        stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                    ((width + 1) / 2) +
+                                i3_tile * 6 + 3];
+                    peak_4 = raot_maxf(peak_4, stem_on_at_3);
+                    const float stem_on_at_4 =
+                        stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                    ((width + 1) / 2) +
+                                i3_tile * 6 + 4];
+                    peak_5 = raot_maxf(peak_5, stem_on_at_4);
+                    const float stem_on_at_5 =
+                        stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                    ((width + 1) / 2) +
+                                i3_tile * 6 + 5];
+                    peak_6 = raot_maxf(peak_6, stem_on_at_5);
+                    peak = raot_maxf(peak, stem_on_at);
+                    peak_2 = raot_maxf(peak_2, stem_on_at_2);
+                    peak_3 = raot_maxf(peak_3, stem_on_at_3);
+                    peak_4 = raot_maxf(peak_4, stem_on_at_4);
+                    peak_5 = raot_maxf(peak_5, stem_on_at_5);
+                    peak_6 =
+                        raot_maxf(peak_6, stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                                      ((width + 1) / 2) +
+                                                  i3_tile * 6 + 6]);
                 }
-                for (int32_t i3 = i3_high / 6 * 6; i3 < i3_high; i3++) {
-                    float peak_7 = -RAOT_INFINITY;
-                    const int32_t i4_end_3 = raot_max_i32(1 - i2 * 2, 0);
-                    const int32_t i4_end_4 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
-                    for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
-                        peak_7 = raot_maxf(
-                            peak_7, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                                ((width + 1) / 2) +
-                                            i3]);
-                        peak_7 = raot_maxf(
-                            peak_7, stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                                ((width + 1) / 2) +
-                                            i3 + 1]);
-                    }
-                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
-                        peak_7;
+                pooled[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6] =
+                    peak;
+                pooled[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 1] =
+                    peak_2;
+                pooled[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 2] =
+                    peak_3;
+                pooled[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 3] =
+                    peak_4;
+                pooled[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 4] =
+                    peak_5;
+                pooled[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 5] =
+                    peak_6;
+            }
+            for (int32_t i3 = i3_high / 6 * 6; i3 < i3_high; i3++) {
+                float peak_7 = -RAOT_INFINITY;
+                const int32_t i4_end_3 = raot_max_i32(1 - i2 * 2, 0);
+                const int32_t i4_end_4 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
+                for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
+                    peak_7 =
+                        raot_maxf(peak_7, stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                                      ((width + 1) / 2) +
+                                                  i3]);
+                    peak_7 =
+                        raot_maxf(peak_7, stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                                      ((width + 1) / 2) +
+                                                  i3 + 1]);
                 }
-                for (int32_t i3 = i3_high; i3 < (width + 1) / 2; i3++) {
-                    float peak_8 = -RAOT_INFINITY;
-                    const int32_t i4_end_5 = raot_max_i32(1 - i2 * 2, 0);
-                    const int32_t i4_end_6 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
-                    for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
-                        const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3, 2);
-                        for (int32_t i5 = 0; i5 < i5_end; i5++) {
-                            peak_8 = raot_maxf(
-                                peak_8,
-                                stem_on[((i0 * 8 + i1) * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
-                                            ((width + 1) / 2) +
-                                        i3 + i5]);
-                        }
+                pooled[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] = peak_7;
+            }
+            for (int32_t i3 = i3_high; i3 < (width + 1) / 2; i3++) {
+                float peak_8 = -RAOT_INFINITY;
+                const int32_t i4_end_5 = raot_max_i32(1 - i2 * 2, 0);
+                const int32_t i4_end_6 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
+                for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
+                    const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3, 2);
+                    for (int32_t i5 = 0; i5 < i5_end; i5++) {
+                        peak_8 = raot_maxf(
+                            peak_8, stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
+                                                ((width + 1) / 2) +
+                                            i3 + i5]);
                     }
-                    pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
-                        peak_8;
                 }
+                pooled[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] = peak_8;
             }
         }
+    }
+}
+
+/* One iteration of the loop over i2 in conv_hard_swish_depth_on. */
+RAOT_INLINE static inline void
+conv_hard_swish_depth_on_inner(int32_t height, int32_t width, int32_t i0, int32_t i1, int32_t i2,
+                               const float *restrict pooled, const float *restrict w2,
+                               const float *restrict b2, float *restrict depth_on)
+{
+    const int32_t i3_high = (width + 1) / 2 - 1;
+    for (int32_t i3_tile = 0; i3_tile < (i3_high + 5) / 6 - 1; i3_tile++) {
+        const float b2_at = b2[i1];
+        float total = b2_at;
+        float total_2 = b2_at;
+        float total_3 = b2_at;
+        float total_4 = b2_at;
+        float total_5 = b2_at;
+        float total_6 = b2_at;
+        const int32_t i4_end = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
+        const int32_t i4_end_2 = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
+        for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
+            const float w2_at = w2[(i1 * 3 + i4) * 3];
+            total = raot_fmaf(
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3_tile * 6],
+                w2_at, total);
+            const float pooled_at =
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3_tile * 6 + 1];
+            total_2 = raot_fmaf(pooled_at, w2_at, total_2);
+            const float pooled_at_2 =
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3_tile * 6 + 2];
+            total_3 = raot_fmaf(pooled_at_2, w2_at, total_3);
+            const float pooled_at_3 =
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3_tile * 6 + 3];
+            total_4 = raot_fmaf(pooled_at_3, w2_at, total_4);
+            const float pooled_at_4 =
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3_tile * 6 + 4];
+            total_5 = raot_fmaf(pooled_at_4, w2_at, total_5);
+            const float pooled_at_5 =
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3_tile * 6 + 5];
+            total_6 = raot_fmaf(pooled_at_5, w2_at, total_6);
+            const float w2_at_2 = w2[(i1 * 3 + i4) * 3 + 1];
+            total = raot_fmaf(pooled_at, w2_at_2, total);
+            total_2 = raot_fmaf(pooled_at_2, w2_at_2, total_2);
+            total_3 = raot_fmaf(pooled_at_3, w2_at_2, total_3);
+            total_4 = raot_fmaf(pooled_at_4, w2_at_2, total_4);
+            total_5 = raot_fmaf(pooled_at_5, w2_at_2, total_5);
+            const float pooled_at_6 =
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3_tile * 6 + 6];
+            total_6 = raot_fmaf(pooled_at_6, w2_at_2, total_6);
+            const float w2_at_3 = w2[(i1 * 3 + i4) * 3 + 2];
+            total = raot_fmaf(pooled_at_2, w2_at_3, total);
+            total_2 = raot_fmaf(pooled_at_3, w2_at_3, total_2);
+            total_3 = raot_fmaf(pooled_at_4, w2_at_3, total_3);
+            total_4 = raot_fmaf(pooled_at_5, w2_at_3, total_4);
+            total_5 = raot_fmaf(pooled_at_6, w2_at_3, total_5);
+            total_6 = raot_fmaf(
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3_tile * 6 + 7],
+                w2_at_3, total_6);
+        }
+        depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 1] =
+            total * raot_at_leastf(raot_at_mostf(total * 0.16666667f + 0.5f, 1.0f), 0.0f);
+        depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 2] =
+            total_2 * raot_at_leastf(raot_at_mostf(total_2 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+        depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 3] =
+            total_3 * raot_at_leastf(raot_at_mostf(total_3 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+        depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 4] =
+            total_4 * raot_at_leastf(raot_at_mostf(total_4 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+        depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 5] =
+            total_5 * raot_at_leastf(raot_at_mostf(total_5 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+        depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_tile * 6 + 6] =
+            total_6 * raot_at_leastf(raot_at_mostf(total_6 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+    }
+    for (int32_t i3 = (i3_high + 5) / 6 * 6 - 5; i3 < i3_high; i3++) {
+        float total_7 = b2[i1];
+        const int32_t i4_end_3 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
+        const int32_t i4_end_4 = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
+        for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
+            total_7 = raot_fmaf(
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3 - 1],
+                w2[(i1 * 3 + i4) * 3], total_7);
+            total_7 = raot_fmaf(
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3],
+                w2[(i1 * 3 + i4) * 3 + 1], total_7);
+            total_7 = raot_fmaf(
+                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
+                       i3 + 1],
+                w2[(i1 * 3 + i4) * 3 + 2], total_7);
+        }
+        depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+            total_7 * raot_at_leastf(raot_at_mostf(total_7 * 0.16666667f + 0.5f, 1.0f), 0.0f);
+    }
+    for (int32_t i3_border = 0; i3_border < (width + 1) / 2 - i3_high + 1; i3_border++) {
+        const int32_t i3_2 =
+            i3_high * raot_min_i32(1, i3_border) + i3_border - raot_min_i32(1, i3_border);
+        float total_8 = b2[i1];
+        const int32_t i4_end_5 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
+        const int32_t i4_end_6 = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
+        for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
+            const int32_t i5_end = raot_max_i32(1 - i3_2, 0);
+            const int32_t i5_end_2 = raot_min_i32((width + 1) / 2 - i3_2 + 1, 3);
+            for (int32_t i5 = i5_end; i5 < i5_end_2; i5++) {
+                total_8 = raot_fmaf(pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
+                                               ((width + 1) / 2) +
+                                           i3_2 + i5 - 1],
+                                    w2[(i1 * 3 + i4) * 3 + i5], total_8);
+            }
+        }
+        depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_2] =
+            total_8 * raot_at_leastf(raot_at_mostf(total_8 * 0.16666667f + 0.5f, 1.0f), 0.0f);
     }
 }
 
@@ -276,147 +406,7 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(int32_t batch, int32_t height
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
             for (int32_t i2 = 0; i2 < (height + 3) / 4; i2++) {
-                const int32_t i3_high = (width + 1) / 2 - 1;
-                for (int32_t i3_tile = 0; i3_tile < (i3_high + 5) / 6 - 1; i3_tile++) {
-                    const float b2_at = b2[i1];
-                    float total = b2_at;
-                    float total_2 = b2_at;
-                    float total_3 = b2_at;
-                    float total_4 = b2_at;
-                    float total_5 = b2_at;
-                    float total_6 = b2_at;
-                    const int32_t i4_end = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
-                    const int32_t i4_end_2 =
-                        raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
-                    for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
-                        const float w2_at = w2[(i1 * 3 + i4) * 3];
-                        total = raot_fmaf(
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3_tile * 6],
-                            w2_at, total);
-                        const float pooled_at =
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3_tile * 6 + 1];
-                        total_2 = raot_fmaf(pooled_at, w2_at, total_2);
-                        const float pooled_at_2 =
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3_tile * 6 + 2];
-                        total_3 = raot_fmaf(pooled_at_2, w2_at, total_3);
-                        const float pooled_at_3 =
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3_tile * 6 + 3];
-                        total_4 = raot_fmaf(pooled_at_3, w2_at, total_4);
-                        const float pooled_at_4 =
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3_tile * 6 + 4];
-                        total_5 = raot_fmaf(pooled_at_4, w2_at, total_5);
-                        const float pooled_at_5 =
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3_tile * 6 + 5];
-                        total_6 = raot_fmaf(pooled_at_5, w2_at, total_6);
-                        const float w2_at_2 = w2[(i1 * 3 + i4) * 3 + 1];
-                        total = raot_fmaf(pooled_at, w2_at_2, total);
-                        total_2 = raot_fmaf(pooled_at_2, w2_at_2, total_2);
-                        total_3 = raot_fmaf(pooled_at_3, w2_at_2, total_3);
-                        total_4 = raot_fmaf(pooled_at_4, w2_at_2, total_4);
-                        total_5 = raot_fmaf(pooled_at_5, w2_at_2, total_5);
-                        const float pooled_at_6 =
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3_tile * 6 + 6];
-                        total_6 = raot_fmaf(pooled_at_6, w2_at_2, total_6);
-                        const float w2_at_3 = w2[(i1 * 3 + i4) * 3 + 2];
-                        total = raot_fmaf(pooled_at_2, w2_at_3, total);
-                        total_2 = raot_fmaf(pooled_at_3, w2_at_3, total_2);
-                        total_3 = raot_fmaf(pooled_at_4, w2_at_3, total_3);
-                        total_4 = raot_fmaf(pooled_at_5, w2_at_3, total_4);
-                        total_5 = raot_fmaf(pooled_at_6, w2_at_3, total_5);
-                        total_6 = raot_fmaf(
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3_tile * 6 + 7],
-                            w2_at_3, total_6);
-                    }
-                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                             i3_tile * 6 + 1] =
-                        total *
-                        raot_at_leastf(raot_at_mostf(total * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                             i3_tile * 6 + 2] =
-                        total_2 *
-                        raot_at_leastf(raot_at_mostf(total_2 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                             i3_tile * 6 + 3] =
-                        total_3 *
-                        raot_at_leastf(raot_at_mostf(total_3 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                             i3_tile * 6 + 4] =
-                        total_4 *
-                        raot_at_leastf(raot_at_mostf(total_4 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                             i3_tile * 6 + 5] =
-                        total_5 *
-                        raot_at_leastf(raot_at_mostf(total_5 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                             i3_tile * 6 + 6] =
-                        total_6 *
-                        raot_at_leastf(raot_at_mostf(total_6 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                }
-                for (int32_t i3 = (i3_high + 5) / 6 * 6 - 5; i3 < i3_high; i3++) {
-                    float total_7 = b2[i1];
-                    const int32_t i4_end_3 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
-                    const int32_t i4_end_4 =
-                        raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
-                    for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
-                        total_7 = raot_fmaf(
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3 - 1],
-                            w2[(i1 * 3 + i4) * 3], total_7);
-                        total_7 = raot_fmaf(
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3],
-                            w2[(i1 * 3 + i4) * 3 + 1], total_7);
-                        total_7 = raot_fmaf(
-                            pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                       ((width + 1) / 2) +
-                                   i3 + 1],
-                            w2[(i1 * 3 + i4) * 3 + 2], total_7);
-                    }
-                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
-                        total_7 *
-                        raot_at_leastf(raot_at_mostf(total_7 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                }
-                for (int32_t i3_border = 0; i3_border < (width + 1) / 2 - i3_high + 1;
-                     i3_border++) {
-                    const int32_t i3_2 = i3_high * raot_min_i32(1, i3_border) + i3_border -
-                                         raot_min_i32(1, i3_border);
-                    float total_8 = b2[i1];
-                    const int32_t i4_end_5 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
-                    const int32_t i4_end_6 =
-                        raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
-                    for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
-                        const int32_t i5_end = raot_max_i32(1 - i3_2, 0);
-                        const int32_t i5_end_2 = raot_min_i32((width + 1) / 2 - i3_2 + 1, 3);
-                        for (int32_t i5 = i5_end; i5 < i5_end_2; i5++) {
-                            total_8 = raot_fmaf(
-                                pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
-                                           ((width + 1) / 2) +
-                                       i3_2 + i5 - 1],
-                                w2[(i1 * 3 + i4) * 3 + i5], total_8);
-                        }
-                    }
-                    depth_on[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3_2] =
-                        total_8 *
-                        raot_at_leastf(raot_at_mostf(total_8 * 0.16666667f + 0.5f, 1.0f), 0.0f);
-                }
+                conv_hard_swish_depth_on_inner(height, width, i0, i1, i2, pooled, w2, b2, depth_on);
             }
         }
     }
@@ -483,92 +473,83 @@ RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t w
 RAOT_NOINLINE static void average_pool_smooth(int32_t batch, int32_t height, int32_t width,
                                               const float *restrict heat, float *restrict smooth)
 {
-    for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i1 = 0; i1 < 8; i1++) {
-            const int32_t i2_high = (height + 3) / 4 - 1;
-            for (int32_t i2 = 0; i2 < i2_high; i2++) {
-                const int32_t i3_high = (width + 1) / 2 - 1;
-                for (int32_t i3 = 0; i3 < i3_high; i3++) {
-                    float total = 0.0f;
-                    float count = 0.0f;
-                    total =
-                        total +
-                        heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3];
-                    count = count + 1.0f;
-                    total =
-                        total + heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                                     i3 + 1];
-                    count = count + 1.0f;
-                    total = total +
-                            heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) +
-                                 i3];
-                    count = count + 1.0f;
-                    total = total +
-                            heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) +
-                                 i3 + 1];
-                    count = count + 1.0f;
-                    smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
-                        total / count;
-                }
-                for (int32_t i3 = i3_high; i3 < (width + 1) / 2; i3++) {
-                    float total_2 = 0.0f;
-                    float count_2 = 0.0f;
-                    const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3, 2);
-                    for (int32_t i5 = 0; i5 < i5_end; i5++) {
-                        total_2 =
-                            total_2 +
-                            heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) +
-                                 i3 + i5];
-                        count_2 = count_2 + 1.0f;
-                    }
-                    const int32_t i5_end_2 = i5_end;
-                    for (int32_t i5 = 0; i5 < i5_end_2; i5++) {
-                        total_2 =
-                            total_2 +
-                            heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) +
-                                 i3 + i5];
-                        count_2 = count_2 + 1.0f;
-                    }
-                    smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
-                        total_2 / count_2;
-                }
+    for (int32_t i0_0_i1 = 0; i0_0_i1 < batch * 8; i0_0_i1++) {
+        const int32_t i2_high = (height + 3) / 4 - 1;
+        for (int32_t i2 = 0; i2 < i2_high; i2++) {
+            const int32_t i3_high = (width + 1) / 2 - 1;
+            for (int32_t i3 = 0; i3 < i3_high; i3++) {
+                float total = 0.0f;
+                float count = 0.0f;
+                total = total + heat[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3];
+                count = count + 1.0f;
+                total =
+                    total + heat[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3 + 1];
+                count = count + 1.0f;
+                total =
+                    total + heat[(i0_0_i1 * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) + i3];
+                count = count + 1.0f;
+                total = total +
+                        heat[(i0_0_i1 * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) + i3 + 1];
+                count = count + 1.0f;
+                smooth[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                    total / count;
             }
-            for (int32_t i2 = i2_high; i2 < (height + 3) / 4; i2++) {
-                const int32_t i3_high_2 = (width + 1) / 2 - 1;
-                for (int32_t i3 = 0; i3 < i3_high_2; i3++) {
-                    float total_3 = 0.0f;
-                    float count_3 = 0.0f;
-                    const int32_t i4_end = raot_min_i32((height + 3) / 4 - i2, 2);
-                    for (int32_t i4 = 0; i4 < i4_end; i4++) {
-                        total_3 = total_3 + heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4) *
-                                                     ((width + 1) / 2) +
-                                                 i3];
-                        count_3 = count_3 + 1.0f;
-                        total_3 = total_3 + heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4) *
-                                                     ((width + 1) / 2) +
-                                                 i3 + 1];
-                        count_3 = count_3 + 1.0f;
-                    }
-                    smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
-                        total_3 / count_3;
+            for (int32_t i3 = i3_high; i3 < (width + 1) / 2; i3++) {
+                float total_2 = 0.0f;
+                float count_2 = 0.0f;
+                const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3, 2);
+                for (int32_t i5 = 0; i5 < i5_end; i5++) {
+                    total_2 =
+                        total_2 +
+                        heat[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3 + i5];
+                    count_2 = count_2 + 1.0f;
                 }
-                for (int32_t i3 = i3_high_2; i3 < (width + 1) / 2; i3++) {
-                    float total_4 = 0.0f;
-                    float count_4 = 0.0f;
-                    const int32_t i4_end_2 = raot_min_i32((height + 3) / 4 - i2, 2);
-                    for (int32_t i4 = 0; i4 < i4_end_2; i4++) {
-                        const int32_t i5_end_3 = raot_min_i32((width + 1) / 2 - i3, 2);
-                        for (int32_t i5 = 0; i5 < i5_end_3; i5++) {
-                            total_4 =
-                                total_4 + heat[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4) *
-                                                   ((width + 1) / 2) +
-                                               i3 + i5];
-                            count_4 = count_4 + 1.0f;
-                        }
-                    }
-                    smooth[((i0 * 8 + i1) * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
-                        total_4 / count_4;
+                const int32_t i5_end_2 = i5_end;
+                for (int32_t i5 = 0; i5 < i5_end_2; i5++) {
+                    total_2 =
+                        total_2 +
+                        heat[(i0_0_i1 * ((height + 3) / 4) + i2 + 1) * ((width + 1) / 2) + i3 + i5];
+                    count_2 = count_2 + 1.0f;
                 }
+                smooth[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                    total_2 / count_2;
+            }
+        }
+        for (int32_t i2 = i2_high; i2 < (height + 3) / 4; i2++) {
+            const int32_t i3_high_2 = (width + 1) / 2 - 1;
+            for (int32_t i3 = 0; i3 < i3_high_2; i3++) {
+                float total_3 = 0.0f;
+                float count_3 = 0.0f;
+                const int32_t i4_end = raot_min_i32((height + 3) / 4 - i2, 2);
+                for (int32_t i4 = 0; i4 < i4_end; i4++) {
+                    total_3 =
+                        total_3 +
+                        heat[(i0_0_i1 * ((height + 3) / 4) + i2 + i4) * ((width + 1) / 2) + i3];
+                    count_3 = count_3 + 1.0f;
+                    total_3 =
+                        total_3 +
+                        heat[(i0_0_i1 * ((height + 3) / 4) + i2 + i4) * ((width + 1) / 2) + i3 + 1];
+                    count_3 = count_3 + 1.0f;
+                }
+                smooth[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                    total_3 / count_3;
+            }
+            for (int32_t i3 = i3_high_2; i3 < (width + 1) / 2; i3++) {
+                float total_4 = 0.0f;
+                float count_4 = 0.0f;
+                const int32_t i4_end_2 = raot_min_i32((height + 3) / 4 - i2, 2);
+                for (int32_t i4 = 0; i4 < i4_end_2; i4++) {
+                    const int32_t i5_end_3 = raot_min_i32((width + 1) / 2 - i3, 2);
+                    for (int32_t i5 = 0; i5 < i5_end_3; i5++) {
+                        total_4 =
+                            total_4 +
+                            heat[(i0_0_i1 * ((height + 3) / 4) + i2 + i4) * ((width + 1) / 2) + i3 +
+                                 i5];
+                        count_4 = count_4 + 1.0f;
+                    }
+                }
+                smooth[(i0_0_i1 * ((height + 3) / 4) + i2) * ((width + 1) / 2) + i3] =
+                    total_4 / count_4;
             }
         }
     }
