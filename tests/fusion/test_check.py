@@ -19,7 +19,8 @@ from relax_aot.fusion import legality
 from relax_aot.fusion.check import FusionError, check
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Declare, For, Kernel, Load, Local
+from relax_aot.ir.loops import Declare, Expr, For, Kernel, Load, Local
+from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.text import kernel_text
 from relax_aot.ir.types import DType
 from relax_aot.project.board import load_board
@@ -210,8 +211,25 @@ def test_a_load_that_no_result_needs_lies_in_its_buffer(moved: int, inside: bool
     if inside:
         check(before, mutated)
         return
-    with pytest.raises(FusionError, match="unused load"):
+    with pytest.raises(FusionError, match="in bounds"):
         check(before, mutated)
+
+
+def test_a_load_of_an_element_of_equal_value_lies_in_its_buffer() -> None:
+    """Every element is 1: the index alone shows the fault, which is -1 in the last iteration."""
+    module = lowered(rx.parse(PROVEN["diagonal"]))
+    fused = fusion.fuse(module).module
+    (kernel,) = fused.kernels
+
+    def moved(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.buffer.name == "y":
+            return Load(expr.buffer, (expr.index[0], expr.index[1] - 1))
+        return expr
+
+    broken = replace(kernel, body=map_exprs(kernel.body, moved))
+    assert broken != kernel
+    with pytest.raises(FusionError, match="in bounds"):
+        check(module, replace(fused, kernels=(broken,)))
 
 
 def test_exchanged_operands_of_a_call_are_refused() -> None:
