@@ -137,7 +137,7 @@ def number_of(expr: Expr) -> int | None:
     """The value of an integer that is written in the code, where nothing wraps."""
     match expr:
         case Lit(literal) if expr.dtype.is_int:
-            found: int | None = whole(literal)
+            return whole(literal)
         case Cast(inner) if expr.dtype.is_int and expr.mode != "bits":
             found = number_of(inner)
         case Binary("+" | "-" | "*" as op, left, right) if expr.dtype.is_int:
