@@ -110,7 +110,7 @@ def _loop(loop: For, lanes: list[Lane], plan: Plan, w: Writer) -> None:
         return
     if len(set(ends)) > 1:
         raise CannotJam(loop.variable)
-    start = w.named(f"{loop.variable}_end", ends[0][0])
+    start = w.named(f"{loop.variable}_begin", ends[0][0])
     stop = w.named(f"{loop.variable}_end", ends[0][1])
     if steps > 1:
         count = (stop - start) // steps

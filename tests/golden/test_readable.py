@@ -27,6 +27,7 @@ FAULTS = {
     "a cast by way of 64 bits": r"\((?:int32_t|float|double)\)\(int64_t\)",
     "two pairs of parentheses": r"(?<![\w])\(\((?:[^()]|\([^()]*\))*\)\)",
     "a parameter without a role": r"\bnumber\d+\b",
+    "a start that is called an end": r"for \(int32_t \w+ = \w+_end(?:_\d+)?;",
     "an annotation for the prover": r"/\*@",
 }
 
@@ -147,6 +148,7 @@ def test_the_faults_are_found() -> None:
         "a cast by way of 64 bits": "(int32_t)(int64_t)x",
         "two pairs of parentheses": "= ((two / 5))",
         "a parameter without a role": "int32_t number0",
+        "a start that is called an end": "for (int32_t i4 = i4_end_3; i4 < 5; i4++)",
         "an annotation for the prover": "/*@ loop unroll 4096; */",
     }
     assert all(re.search(FAULTS[fault], text) for fault, text in written.items())

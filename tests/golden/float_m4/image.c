@@ -183,9 +183,9 @@ RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t
                 float peak_4 = -RAOT_INFINITY;
                 float peak_5 = -RAOT_INFINITY;
                 float peak_6 = -RAOT_INFINITY;
-                const int32_t i4_end = raot_max_i32(1 - i2 * 2, 0);
-                const int32_t i4_end_2 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
-                for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
+                const int32_t i4_begin = raot_max_i32(1 - i2 * 2, 0);
+                const int32_t i4_end = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
+                for (int32_t i4 = i4_begin; i4 < i4_end; i4++) {
                     peak =
                         raot_maxf(peak, stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
                                                     ((width + 1) / 2) +
@@ -240,9 +240,9 @@ RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t
             }
             for (int32_t i3 = i3_high / 6 * 6; i3 < i3_high; i3++) {
                 float peak_7 = -RAOT_INFINITY;
-                const int32_t i4_end_3 = raot_max_i32(1 - i2 * 2, 0);
-                const int32_t i4_end_4 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
-                for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
+                const int32_t i4_begin_2 = raot_max_i32(1 - i2 * 2, 0);
+                const int32_t i4_end_2 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
+                for (int32_t i4 = i4_begin_2; i4 < i4_end_2; i4++) {
                     peak_7 =
                         raot_maxf(peak_7, stem_on[(i0_0_i1 * ((height + 1) / 2) + i2 * 2 + i4 - 1) *
                                                       ((width + 1) / 2) +
@@ -256,9 +256,9 @@ RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t
             }
             for (int32_t i3 = i3_high; i3 < (width + 1) / 2; i3++) {
                 float peak_8 = -RAOT_INFINITY;
-                const int32_t i4_end_5 = raot_max_i32(1 - i2 * 2, 0);
-                const int32_t i4_end_6 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
-                for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
+                const int32_t i4_begin_3 = raot_max_i32(1 - i2 * 2, 0);
+                const int32_t i4_end_3 = raot_min_i32((height + 1) / 2 - i2 * 2 + 1, 3);
+                for (int32_t i4 = i4_begin_3; i4 < i4_end_3; i4++) {
                     const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3, 2);
                     for (int32_t i5 = 0; i5 < i5_end; i5++) {
                         peak_8 = raot_maxf(
@@ -288,9 +288,9 @@ conv_hard_swish_depth_on_inner(int32_t height, int32_t width, int32_t i0, int32_
         float total_4 = b2_at;
         float total_5 = b2_at;
         float total_6 = b2_at;
-        const int32_t i4_end = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
-        const int32_t i4_end_2 = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
-        for (int32_t i4 = i4_end; i4 < i4_end_2; i4++) {
+        const int32_t i4_begin = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
+        const int32_t i4_end = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
+        for (int32_t i4 = i4_begin; i4 < i4_end; i4++) {
             const float w2_at = w2[(i1 * 3 + i4) * 3];
             total = raot_fmaf(
                 pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
@@ -352,9 +352,9 @@ conv_hard_swish_depth_on_inner(int32_t height, int32_t width, int32_t i0, int32_
     }
     for (int32_t i3 = (i3_high + 5) / 6 * 6 - 5; i3 < i3_high; i3++) {
         float total_7 = b2[i1];
-        const int32_t i4_end_3 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
-        const int32_t i4_end_4 = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
-        for (int32_t i4 = i4_end_3; i4 < i4_end_4; i4++) {
+        const int32_t i4_begin_2 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
+        const int32_t i4_end_2 = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
+        for (int32_t i4 = i4_begin_2; i4 < i4_end_2; i4++) {
             total_7 = raot_fmaf(
                 pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) * ((width + 1) / 2) +
                        i3 - 1],
@@ -375,12 +375,12 @@ conv_hard_swish_depth_on_inner(int32_t height, int32_t width, int32_t i0, int32_
         const int32_t i3_2 =
             i3_high * raot_min_i32(1, i3_border) + i3_border - raot_min_i32(1, i3_border);
         float total_8 = b2[i1];
-        const int32_t i4_end_5 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
-        const int32_t i4_end_6 = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
-        for (int32_t i4 = i4_end_5; i4 < i4_end_6; i4++) {
-            const int32_t i5_end = raot_max_i32(1 - i3_2, 0);
-            const int32_t i5_end_2 = raot_min_i32((width + 1) / 2 - i3_2 + 1, 3);
-            for (int32_t i5 = i5_end; i5 < i5_end_2; i5++) {
+        const int32_t i4_begin_3 = raot_max_i32(raot_floor_div(1 - i2, 2) + 1, 0);
+        const int32_t i4_end_3 = raot_min_i32(raot_floor_div((height + 3) / 4 - i2 + 1, 2) + 1, 3);
+        for (int32_t i4 = i4_begin_3; i4 < i4_end_3; i4++) {
+            const int32_t i5_begin = raot_max_i32(1 - i3_2, 0);
+            const int32_t i5_end = raot_min_i32((width + 1) / 2 - i3_2 + 1, 3);
+            for (int32_t i5 = i5_begin; i5 < i5_end; i5++) {
                 total_8 = raot_fmaf(pooled[((i0 * 8 + i1) * ((height + 3) / 4) + i2 + i4 * 2 - 2) *
                                                ((width + 1) / 2) +
                                            i3_2 + i5 - 1],

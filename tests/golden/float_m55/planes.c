@@ -93,9 +93,9 @@ RAOT_NOINLINE static void conv_each(const float *restrict first_on, const float 
             float total_4 = 0.0f;
             float total_5 = 0.0f;
             float total_6 = 0.0f;
-            const int32_t i3_end = raot_max_i32(1 - i1, 0);
-            const int32_t i3_end_2 = raot_min_i32(6 - i1, 3);
-            for (int32_t i3 = i3_end; i3 < i3_end_2; i3++) {
+            const int32_t i3_begin = raot_max_i32(1 - i1, 0);
+            const int32_t i3_end = raot_min_i32(6 - i1, 3);
+            for (int32_t i3 = i3_begin; i3 < i3_end; i3++) {
                 const float first_on_at = first_on[i0 * 30 + i1 * 6 + i3 * 6 - 6];
                 const float b_at = b[i0 * 9 + i3 * 3];
                 total_2 = raot_fmaf(first_on_at, b_at, total_2);
