@@ -98,8 +98,6 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
 def _headers(view: ModelView) -> list[str]:
     """All that the C file of a model may use."""
     found = {f"raot/{name}" for name in RUNTIME} | {f"raot/{name}" for name in view.includes.micro}
-    if not view.bounds:
-        found.add(f"{view.name}_layout.h")
     if view.weights.constants and not view.weights.apart:
         found.add(f"{view.name}_weights.h")
     return sorted(found.union(view.includes.externs))

@@ -18,7 +18,6 @@
  */
 #include "planes.h"
 
-#include "planes_layout.h"
 #include "planes_weights.h"
 #include "raot/check.h"
 #include "raot/function.h"

@@ -71,6 +71,8 @@
 #define PLANES_Y_COUNT 120       /* elements of out->y */
 #define PLANES_ARENA_BYTES 20352 /* bytes of memory.arena */
 
+#include "planes_layout.h"
+
 /* Declares an arena with the correct size and alignment: PLANES_ARENA(static, arena); */
 #define PLANES_ARENA(storage, name) \
     RAOT_ALIGNAS(PLANES_ALIGNMENT) storage unsigned char name[PLANES_ARENA_BYTES]

@@ -25,7 +25,6 @@
  */
 #include "lite.h"
 
-#include "lite_layout.h"
 #include "lite_weights.h"
 #include "raot/check.h"
 #include "raot/convert.h"

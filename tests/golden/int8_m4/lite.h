@@ -71,6 +71,8 @@
 #define LITE_T13_COUNT 5     /* elements of out->t13 */
 #define LITE_ARENA_BYTES 976 /* bytes of memory.arena */
 
+#include "lite_layout.h"
+
 /* Declares an arena with the correct size and alignment: LITE_ARENA(static, arena); */
 #define LITE_ARENA(storage, name) \
     RAOT_ALIGNAS(LITE_ALIGNMENT) storage unsigned char name[LITE_ARENA_BYTES]

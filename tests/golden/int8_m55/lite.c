@@ -23,7 +23,6 @@
  */
 #include "lite.h"
 
-#include "lite_layout.h"
 #include "lite_weights.h"
 #include "raot/check.h"
 #include "raot/depthwise_interleaved4.h"
