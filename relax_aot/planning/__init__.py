@@ -260,7 +260,7 @@ def _check_sizes(module: Module, program: Program, inner: dict[str, Dim]) -> Non
         if greatest > GREATEST_BYTES:
             raise TooLarge(
                 f"%{var.name}: {var.type} can take {greatest} bytes; at most {GREATEST_BYTES} can"
-                " be addressed. Lower a bound (--bound)."
+                " be addressed. Use a smaller bound (--bound)."
             )
 
 

@@ -79,7 +79,7 @@ def halved(n: int, limit: float, most: int, seed: int = 0) -> Feeds:
 
 
 def grown(n: int, m: int, turns: int) -> Feeds:
-    return {"x": random(n, 2), "extra": random(m), "turns": np.array(turns, np.int64)}
+    return {"x": random(n, 2), "extra": random(m), "rounds": np.array(turns, np.int64)}
 
 
 def scanned(b: int, t: int) -> Feeds:
