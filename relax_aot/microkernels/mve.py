@@ -152,7 +152,7 @@ MICRO_KERNELS = (
         to2 ~count0, lead ~-2 | -1 | 0 | 3, apart 1..2, tap ~1, width 1..~12
         kernel @raot_im2col_$S(%image: $T[span(count0 * step0, last1 - first1 * step1,
           min(lead + (positions - 1) * apart + (count2 - 1) * tap + 1, width) * step2)]
-        ) -> (%rows: i8[8, depth]) {
+        ) -> (%rows: i8[up(positions, 2), depth]) {
           for p in 0..positions, i in 0..count0, j in 0..count1, t in 0..count2 {
             let column = lead + p * apart + t * tap
             local byte: u8 = select(within(first1 <= j < last1, 0 <= column < width),

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import Bounds, Dim, interval
+from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
@@ -77,13 +77,23 @@ class Tile:
         return position_at(w, self.found, self.first + offset)
 
 
+def tile_size(w: Writer, found: Weighted, size: int, joined: bool) -> Dim:
+    """The most positions of a tile of at most `size`, at least one."""
+    return simplify(dim_max(dim_min(_tiled(found, joined), size), 1), w.bounds)
+
+
+def _tiled(found: Weighted, joined: bool) -> Dim:
+    if joined or not found.positions:
+        return position_count(found)
+    return found.positions[-1].stop
+
+
 @contextmanager
 def position_tiles(w: Writer, found: Weighted, size: int, joined: bool) -> Iterator[Tile]:
     """The shared loops and tiles of positions: of all of them where they are `joined`, else
     along the last loop."""
-    joined = joined or not found.positions
     outer = () if joined else found.positions[:-1]
-    stop = position_count(found) if joined else found.positions[-1].stop
+    stop = _tiled(found, joined)
     with (
         w.nest(found.shared),
         w.nest(outer) as fixed,

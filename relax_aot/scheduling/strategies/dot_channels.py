@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
-from relax_aot.ir.dims import Dim, dim_max, dim_min, simplify
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import For, Load, Store
 from relax_aot.ir.types import DType
@@ -31,9 +30,9 @@ from relax_aot.scheduling.weighted import (
     in_place,
     joined,
     of_bytes,
-    position_count,
     position_tiles,
     sizes_of,
+    tile_size,
     window,
 )
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
@@ -97,9 +96,7 @@ def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
     bias = pack.packed_starts(w, form.offset(found), COLUMNS)
     one = form.dtype.bytes * depth + 4 * wide
     high = next((high for high in ROWS if high * one <= MOST_BYTES), ROWS[-1])
-    last = found.positions[-1:]
-    count = position_count(found) if joint else prod((loop.stop for loop in last), start=ONE)
-    most = simplify(dim_max(dim_min(count, high), 1), w.bounds)
+    most = tile_size(w, found, high, joint)
     rows = w.buffer("rows", form.dtype, most, depth)
     sums = w.buffer("sums", DType.I32, most, wide)
     with position_tiles(w, found, high, joint) as tile:
@@ -118,7 +115,9 @@ def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
             with w.range("p", tile.count) as p:
                 gather(p, ONE, ZERO)
         else:
-            step = sum((step_of(found.x, loop.variable) for loop in last), start=ZERO)
+            step = sum(
+                (step_of(found.x, loop.variable) for loop in found.positions[-1:]), start=ZERO
+            )
             gather(ZERO, tile.count, step)
         w.micro(
             f"raot_{form.suffix}", sums=sums, left=rows, right=pack.first(weights),

@@ -44,6 +44,7 @@ from relax_aot.scheduling.weighted import (
     joined,
     position_tiles,
     rows_follow,
+    tile_size,
     window,
 )
 from relax_aot.scheduling.windows import Axis, axis_of
@@ -135,9 +136,10 @@ def _emit_rows(found: Weighted, w: Writer, roles: _Roles) -> None:
         w, "blocks", "raot_multiply_rows_s8", "weights", {"channels": channels, "depth": depth}
     )
     bias = pack.packed_starts(w, found.flip, 4)
-    gathered = w.buffer("rows", DType.I8, ROWS, depth)
-    sums = w.buffer("sums", DType.I32, channels, ROWS)
     axis, joint = roles.across, roles.column is None and joined(found, found.x)
+    most = (tile_size(w, found, ROWS, joint) + 1) // 2 * 2  # pairs are multiplied
+    gathered = w.buffer("rows", DType.I8, most, depth)
+    sums = w.buffer("sums", DType.I32, channels, ROWS)
     with position_tiles(w, found, ROWS, joint) as tile:
         line, channel, image, lead = roles.image(w, found, tile.at(w))
         w.micro(

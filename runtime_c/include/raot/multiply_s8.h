@@ -48,7 +48,7 @@ raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_
 
     if (first1 > 0 || last1 < count1 || lead < 0 || end >= width) {
         const uint32_t four = ((uint32_t)zero & 0xffu) * 0x01010101u;
-        for (int32_t i = 0; i < RAOT_ROWS * depth; i += 16) {
+        for (int32_t i = 0; i < positions * depth; i += 16) {
             raot_fill_16(rows + i, four);
         }
     }
