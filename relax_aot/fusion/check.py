@@ -187,11 +187,12 @@ class _FunctionCheck:
 def _check_unneeded(
     kernel: Kernel, world: World, needed: set[Term], found: Executed, parts: Sequence[Executed]
 ) -> None:
-    """Loads whose index is not in the results are compared with nothing: they have to be in
-    bounds, or in a part, too."""
+    """Loads that no result needs are compared with nothing, and results that are equal
+    everywhere say nothing about an index: these loads have to be in bounds, or in a part, too."""
     made = {(name, _written(index, world)) for part in parts for name, index in part.loads}
     for (name, index), (value, shape) in found.loads.items():
-        compared = value in needed and value.kind in ("leaf", "read")
+        moves = any(dim.symbols & world.ranges.keys() for dim in index)
+        compared = value in needed and (value.free or not moves)
         if compared or (name, _written(index, world)) in made:
             continue
         for dim, size in zip(index, shape, strict=True):
