@@ -138,7 +138,7 @@ def _as_one(
         return {}
     found = set(_WORD.findall(code.text))
     given = tuple(p for p in parameters if p.name in found)
-    symbols = owner.free_symbols
+    symbols = tuple(name for name in owner.free_symbols if name in kernel.free_symbols)
     return {
         form.kernel.name: Shared(
             owner.name,

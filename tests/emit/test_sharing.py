@@ -121,3 +121,31 @@ def test_numbers_of_either_sign_and_indices_of_any_width_are_parameters() -> Non
     found = host(**{f"x{position}": array for position, array in enumerate(arrays)})
     for position, (array, (_, _, number)) in enumerate(zip(arrays, sides, strict=True)):
         np.testing.assert_array_equal(found[f"y{position}"], (array * 3 + number) >> 1)
+
+
+EMPTY = """
+kernel @double{0}(%x: f32[n, 0]) -> (%y: f32[n, 0]) {{
+  for i in 0..n {{
+    for j in 0..0 {{
+      %y[i, j] = (%x[i, j] + %x[i, j])
+    }}
+  }}
+}}
+"""
+
+
+def test_a_size_that_no_statement_reads_is_no_parameter() -> None:
+    """Kernels of no element have no statement; compilers warn of a parameter that none reads."""
+    main = """
+func @main(%x: f32[n, 0], %y: f32[n, 0]) {
+  %a: f32[n, 0] = call_kernel(%x) {kernel=@double0}
+  %b: f32[n, 0] = call_kernel(%y) {kernel=@double1}
+  return %a, %b
+}
+"""
+    kernels = "".join(EMPTY.format(number) for number in range(2))
+    project = rx.compile(rx.parse("symbol n in 1..4\n" + kernels + main), name="empty")
+    text = project.files["empty.c"].decode()
+    signatures = re.findall(r"^RAOT_NOINLINE static \w+ double\w*\(([^)]*)\)", text, re.M)
+    assert signatures
+    assert not any("int32_t n" in parameters for parameters in signatures)
