@@ -5,20 +5,24 @@
  *     out[f, i, j] = clip(start[f] + sum over channels and taps of image * weights
  *                         + other[f, i, j])
  *
- * where tap (y, x) reads line i * line_step - line_pad + y * line_apart and pixel j * ... + x *
- * ... of the image. Sums are accumulated by raot_fmaf. raot_convolve_nchw_f32: NCHW image, taps
- * in the order channel, y, x, weights in the same order for each filter; taps outside the image
- * are zeros, and `panel` holds the taps of `tile` pixels (im2col), unless `dense` states that the
- * image already has the layout of such a panel. raot_convolve_nhwc_f32: NHWC image, taps in the
- * order y, x, channel; weights in the same order for blocks of RAOT_TILE_COLUMNS adjacent
- * filters, the last block without padding; taps outside the image are skipped, and taps of a line
- * are not dilated.
+ * Tap (y, x) of output (i, j) reads this line and pixel of the image:
  *
- * raot_depthwise_nhwc_f32: NHWC image, one filter for each channel, weights in the order y, x,
- * channel. raot_depthwise_nchw_f32: NCHW image, one filter for each channel, weights in the order
- * channel, y, x; taps outside the image are skipped.
+ *     line  = i * line_step  - line_pad  + y * line_apart
+ *     pixel = j * pixel_step - pixel_pad + x * pixel_apart
  *
- * `out` and `other` may be the same.
+ * Sums are accumulated by raot_fmaf, in the order of the weights. `out` and `other` may be the
+ * same.
+ *
+ *     function                  image    order of the weights            taps outside the image
+ *     raot_convolve_nchw_f32    NCHW     filter, channel, y, x           are zeros
+ *     raot_convolve_nhwc_f32    NHWC     block, y, x, channel, filter    are skipped
+ *     raot_depthwise_nchw_f32   NCHW     channel, y, x                   are skipped
+ *     raot_depthwise_nhwc_f32   NHWC     y, x, channel                   are skipped
+ *
+ * raot_convolve_nchw_f32 copies the taps of `tile` pixels to `panel` (im2col). If `dense` is 1,
+ * the image already has the layout of a panel and is not copied. raot_convolve_nhwc_f32: a block
+ * is RAOT_TILE_COLUMNS adjacent filters, the last block has no padding, and pixel_apart is 1. A
+ * depthwise convolution has one filter for each channel.
  */
 #ifndef RAOT_CONVOLVE_H
 #define RAOT_CONVOLVE_H
@@ -36,16 +40,17 @@ struct raot_convolve {
     int16_t out_pixels;
     int16_t line_taps;
     int16_t pixel_taps;
+    /* Strides, padding before the first line and pixel, and dilations. */
     int16_t line_step;
     int16_t pixel_step;
     int16_t line_pad;
     int16_t pixel_pad;
     int16_t line_apart;
     int16_t pixel_apart;
-    /* The upper 16 bits of floats (bfloat16). */
+    /* The limits of the clip: the upper 16 bits of floats (bfloat16). */
     int16_t low;
     int16_t high;
-    /* 1 if sums start with `start`, and if `other` is added. */
+    /* `starts`: 1 if sums start with `start`, else 0. `adds`: 1 if `other` is added, else 0. */
     int16_t starts;
     int16_t adds;
     int16_t dense;
@@ -63,7 +68,7 @@ struct raot_inside {
     int32_t last;
 };
 
-/* The range of 0 <= k < count with 0 <= at + k * step < extent. */
+/* The range first <= k < last of 0 <= k < count with 0 <= at + k * step < extent. */
 __attribute__((noinline, unused)) static struct raot_inside
 raot_inside(int32_t at, int32_t step, int32_t count, int32_t extent)
 {
@@ -80,7 +85,7 @@ raot_inside(int32_t at, int32_t step, int32_t count, int32_t extent)
     return found;
 }
 
-/* The initial values of the sums: one per row, or one per column. */
+/* Initializes the sums: sums[r][c] = start[r * row + c * column], or 0 without `start`. */
 __attribute__((noinline, unused)) static void raot_start_sums(float *sums, int32_t rows,
                                                               int32_t columns, const float *start,
                                                               int32_t row, int32_t column)
@@ -92,7 +97,7 @@ __attribute__((noinline, unused)) static void raot_start_sums(float *sums, int32
     }
 }
 
-/* Clamps and stores the sums; rows of results are `row` elements apart. */
+/* Adds `other`, clips and stores the sums; rows of results are `row` elements apart. */
 __attribute__((noinline, unused)) static void raot_keep_sums(float *out, const float *other,
                                                              const float *sums, int32_t rows,
                                                              int32_t columns, int32_t row,
@@ -113,7 +118,7 @@ __attribute__((noinline, unused)) static void raot_keep_sums(float *out, const f
     }
 }
 
-/* One tap of `count` pixels, starting at pixel `at`. */
+/* Copies tap (y, x) of `count` output pixels, starting at output pixel `at`. */
 __attribute__((noinline, unused)) static void raot_gather_tap(float *to, const float *channel,
                                                               int32_t at, int32_t count, int32_t y,
                                                               int32_t x,
@@ -175,7 +180,7 @@ raot_convolve_nchw_f32(float *out, const float *image, const float *weights, con
     }
 }
 
-/* The number of pixels from j with equally clipped windows. */
+/* The number of output pixels from j whose windows are clipped to the same columns. */
 static inline int32_t raot_alike(int32_t j, struct raot_inside inside,
                                  const struct raot_convolve *is)
 {
@@ -337,7 +342,7 @@ static inline void raot_add_scaled(float *sums, const float *from, int32_t step,
 #endif
 }
 
-/* Some lines of one channel, `columns` pixels of each at once. */
+/* Adds one channel to the sums of `high` lines from i and `columns` pixels from j. */
 __attribute__((noinline, unused)) static void
 raot_add_plane(float *sums, const float *plane, const float *taps, int32_t i, int32_t high,
                int32_t j, int32_t columns, const struct raot_convolve *is)

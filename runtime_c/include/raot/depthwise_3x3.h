@@ -177,8 +177,15 @@ raot_depthwise_3x3_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t
 #else
 #if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_UNALIGNED)
 /*
- * r0 x, r1 window, r2 and r3 sums, r4 to r8 weights, r10 output, r11 y, r12 width, lr its end.
- * The middle weight of a row is in the lower or the upper half.
+ *     r0, r11     bytes 0 and 2, and bytes 1 and 3, of one row of the window
+ *     r1          the window
+ *     r2, r3      sums
+ *     r4 to r6    the outer two weights of each row
+ *     r7, r8      the middle weights: rows 0 and 1, row 2
+ *     r10, lr     the output and its end
+ *     r12         width of the plane
+ *
+ * The middle weight of a row is in the lower (HALF is b) or the upper half (t) of MIDDLE.
  */
 #define RAOT_ROW_OF_TWO(EXTEND, FROM, OUTER, MIDDLE, HALF)              \
     "ldr r0, " FROM "\n" EXTEND " r11, r0, ror #8\n" EXTEND " r0, r0\n" \
@@ -198,9 +205,12 @@ raot_depthwise_3x3_s8_unpacked(int32_t *sums, const int8_t *plane, const int16_t
     ROW(EXTEND, "[r1, r12, lsl #1]", "r6", "r8", "b")
 
 /*
- * Stack: 0 bias, 4 window and 8 sums of the row, 12 and 16 their distances in bytes, 20 bytes of
- * sums per row, 24 saved registers; arguments: 56 rows, 60 columns, 64 width, 68 stride, 72
- * sum_step.
+ *     [sp]                    bias
+ *     [sp, #4], [sp, #8]      window and sums of the current row
+ *     [sp, #12], [sp, #16]    bytes from one row of windows, or of sums, to the next
+ *     [sp, #20]               bytes of sums that are written per row
+ *     [sp, #24]               saved registers
+ *     [sp, #56] to [sp, #72]  arguments: rows, columns, width, stride, sum_step
  */
 /* clang-format off */
 #define RAOT_DEPTHWISE(N, T, EXTEND) \

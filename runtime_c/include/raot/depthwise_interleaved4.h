@@ -24,8 +24,9 @@ __attribute__((noinline, unused)) static void raot_fill_interleaved4(int8_t *row
 }
 
 #if defined(RAOT_MVE)
-/* Copies `count` bytes to every fourth byte of two destinations, 16 at a time; blocks of 16 are
- * `jump` apart.
+/*
+ * Copies `count` bytes to every fourth byte of two destinations, 16 at a time. Groups of 16 source
+ * bytes are `jump` apart.
  */
 static inline void raot_interleave4_line_8(uint8_t *to, uint8_t *before, const uint8_t *from,
                                            uint8x16_t apart, uint8_t flip, int32_t count,
@@ -138,8 +139,8 @@ raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, 
 #if defined(RAOT_MVE)
 #if defined(RAOT_ASM_INLINE)
 /*
- * Two sums per iteration: compilers neither store two sums at once nor keep the address in one
- * register, which costs four of thirteen instructions.
+ * Two sums per iteration and line. For two lines these are 9 instructions. Compilers need 13: they
+ * do not store two sums at once, and they copy the address to another register.
  */
 /* clang-format off */
 #define RAOT_INTERLEAVED4_LOOP(first, second, third)                                           \

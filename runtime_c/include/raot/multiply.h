@@ -46,11 +46,15 @@ struct raot_level {
 #endif
 
 /*
- * RAOT_LANES floats are a vector. RAOT_HIGH rows of RAOT_WIDE vectors are sums in registers. Up
- * to RAOT_LOW rows take all columns at once, so that sums do not wait for each other. RAOT_STEPS
- * iterations of the innermost loop are unrolled if the left operand is contiguous and the right
- * one has the step RAOT_NEXT: raot_steps loads them, raot_lanes_step multiplies by one of them.
- * RAOT_APART keeps the compiler from interleaving iterations, which needs too many registers.
+ *     RAOT_LANES    floats in a vector
+ *     RAOT_WIDE     vectors of sums in a row of a block
+ *     RAOT_HIGH     rows of a block; its sums are kept in registers
+ *     RAOT_LOW      up to this number of rows, a block has all columns: more independent sums
+ *                   hide the latency of the FMA
+ *     RAOT_STEPS    unrolled iterations of the innermost loop, if the left operand is contiguous
+ *                   and the right operand has the step RAOT_NEXT; raot_steps is a vector of their
+ *                   factors, and raot_lanes_step multiplies by one of them
+ *     RAOT_APART    keeps the compiler from interleaving iterations, which needs too many registers
  */
 #if defined(__AVX512F__)
 #define RAOT_LANES 16

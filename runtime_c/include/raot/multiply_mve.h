@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply_mve.h - multiply.h for Cortex-M with Helium and --optimize size: 3 x 8 or 1 x 8 sums
- * in vectors; fewer than four columns are computed one by one.
+ * multiply_mve.h - multiply.h for Cortex-M with Helium and --optimize size.
+ *
+ * A block of 3 x 8 or 1 x 8 sums is kept in vectors. Fewer than four remaining columns are computed
+ * one sum at a time.
  */
 #ifndef RAOT_MULTIPLY_MVE_H
 #define RAOT_MULTIPLY_MVE_H
@@ -11,10 +13,21 @@
 
 #if defined(RAOT_ASM_THUMB)
 /*
- * All iterations of a block of three rows or one row and eight columns, of which `some` exist, at
- * least four. GCC generates no low-overhead loop at -Os. Pointers of the two outer loops are in
- * r1, r3 and r6, r7, those of the innermost in r8 and r10; r2 is the distance of rows; the
- * remaining iterations of the outermost loop are on the stack.
+ * All iterations of a block of eight columns and one or three rows. `some` columns exist, at least
+ * four. This is assembly because GCC generates no low-overhead loop at -Os.
+ *
+ *     q0 to q5   sums: q0 and q1 of the first row, q2 and q3 of the second, q4 and q5 of the third
+ *     q6, q7     the right operand
+ *     r0         levels
+ *     r1, r3     left and right operand of the outer loop
+ *     r6, r7     left and right operand of the middle loop
+ *     r8, r10    left and right operand of the inner loop
+ *     r12, r4    their steps in bytes
+ *     r2         bytes from one row of the left operand to the next
+ *     r5, lr     remaining iterations of the middle and the inner loop
+ *     r11        a factor of the left operand
+ *     [sp]       remaining iterations of the outer loop
+ *     [sp, #4]   sums
  */
 /* clang-format off */
 #define RAOT_BLOCK_MVE(LOAD, FURTHER, STORE)                                                  \
@@ -66,7 +79,7 @@ static inline void raot_row_f32(const struct raot_level *levels, const float *le
     raot_line_f32(levels, left, 0, right, some, sums);
 }
 #else
-/* Three rows and eight columns, of which `some` exist, at least four. */
+/* Three rows and eight columns. `some` columns exist, at least four. */
 __attribute__((noinline, unused)) static void raot_block_f32(const struct raot_level *levels,
                                                              const float *left, int32_t left_row,
                                                              const float *right, int32_t some,
@@ -113,7 +126,7 @@ __attribute__((noinline, unused)) static void raot_block_f32(const struct raot_l
     vst1q_f32(last_sums + 4, sum5);
 }
 
-/* One row and eight columns. */
+/* One row and eight columns. `some` columns exist, at least four. */
 __attribute__((noinline, unused)) static void raot_row_f32(const struct raot_level *levels,
                                                            const float *left, const float *right,
                                                            int32_t some, float *sums)

@@ -46,7 +46,7 @@ static inline void raot_fill_s8(int8_t *to, int32_t byte, int32_t count)
 }
 
 #if defined(RAOT_MVE)
-/* `count` bytes, `step` apart, each xor `flip`; `apart` are the offsets of eight of them. */
+/* Copies `count` bytes, `step` apart, each xor `flip`; `apart` has the offsets of eight of them. */
 static inline void raot_apart_s8(int8_t *to, const uint8_t *from, int32_t count, int32_t step,
                                  uint16x8_t apart, int32_t flip)
 {
@@ -182,10 +182,16 @@ raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, 
  */
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
 /*
- * VMLADAVA needs sums in even-numbered registers. With eight sums, r1, r3, r5, r7 and r11 remain,
- * too few for compilers. x, y, weights and sums are in r1, r3, r7 and r11. The initial values of
- * a group are on the stack: end, x, y and the number of blocks, which r5 counts down: twice the
- * blocks of 16 bytes, plus one for remaining bytes, minus eight.
+ * VMLADAVA needs sums in even-numbered registers. Eight sums leave r1, r3, r5, r7 and r11, which
+ * are too few for compilers.
+ *
+ *     r0, r2, r4, r6       sums of position x
+ *     r8, r10, r12, r14    sums of position y
+ *     r1, r3               bytes of x and y
+ *     r5                   2 * (blocks of 16 bytes) + (1 if bytes remain) - 8, counted down
+ *     r7                   weights
+ *     r11                  sums in memory
+ *     [sp]                 end, x, y and r5 at the start of each group
  */
 #define RAOT_SUMS_TWO "{r0, r2, r4, r6, r8, r10, r12, r14}"
 

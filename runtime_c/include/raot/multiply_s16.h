@@ -207,8 +207,12 @@ RAOT_COLUMNS(u8, uint8_t)
 
 #if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP)
 /*
- * Four products of two channels and two positions: r0, r2 and r3, r11 sums, r1 weights, r12
- * columns, lr blocks left.
+ * Four products of two channels and two positions.
+ *
+ *     r0, r2      sums of the first channel
+ *     r3, r11     sums of the second channel
+ *     r1, r12     weights and columns
+ *     lr          remaining blocks of four products
  */
 #define RAOT_FOUR_STEPS_S16          \
     "ldmia r12!, {r4, r5, r6, r7}\n" \
@@ -241,8 +245,9 @@ RAOT_COLUMNS(u8, uint8_t)
     "smlad r11, r10, r7, r11\n"
 
 /*
- * Stack: 0 sums, 4 weights, 8 columns, 12 bias, 16 saved registers; arguments: 48 channels, 52
- * blocks.
+ *     [sp] to [sp, #12]       sums, weights, columns, bias
+ *     [sp, #16]               saved registers
+ *     [sp, #48], [sp, #52]    arguments: remaining channels, blocks
  */
 /* clang-format off */
 #define RAOT_MULTIPLY(N, T, QUAD) \

@@ -151,9 +151,15 @@ raot_im2col_u8_unpacked(int8_t *rows, const uint8_t *image, int32_t zero, int32_
  */
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
 /*
- * Four channels of all rows, two rows at a time. r11 points to the sums; on the stack are the
- * number of blocks of 16, the bytes of weights, the bytes of a row, the remaining row pairs, and
- * the initial sums. The next pair of rows follows the second row.
+ * Four channels of all rows, two rows at a time. The next pair of rows follows the second row.
+ *
+ *     r0, r2, r4, r6       sums of the first row
+ *     r8, r10, r12, r14    sums of the second row
+ *     r1, r3               the two rows
+ *     r5                   remaining pairs of blocks of 16 bytes
+ *     r7, r11              weights, and sums in memory
+ *     [sp] to [sp, #12]    blocks of 16 bytes, bytes of weights, bytes of a row, remaining pairs
+ *     [sp, #16]            initial sums of the four channels
  */
 /* clang-format off */
 RAOT_NAKED static void raot_rows_by_four_s8(
@@ -192,8 +198,8 @@ raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows, 
     }
 }
 #elif defined(RAOT_MVE)
-/* Two channels and two rows at a time: VMLADAVA adds to registers with even numbers, and compilers
-   find four of them. */
+/* Two channels and two rows at a time: VMLADAVA needs sums in even-numbered registers, and
+   compilers allocate only four of them. */
 __attribute__((noinline, unused)) static void
 raot_multiply_rows_s8(int32_t *sums, const int8_t *weights, const int8_t *rows, const int32_t *bias,
                       int32_t channels, int32_t depth, int32_t positions)

@@ -2,7 +2,7 @@
 /*
  * multiply_vfp.h - multiply.h for Cortex-M with a single-precision FPU: 4 x 4 sums in s0..s15.
  *
- * Several registers are loaded with one instruction; compilers load floats one by one. With
+ * One instruction loads several registers, whereas compilers load floats one by one. With
  * --optimize size, remainders are computed one sum at a time.
  */
 #ifndef RAOT_MULTIPLY_VFP_H
@@ -27,10 +27,19 @@
 /* Four rows and four columns. */
 #if defined(RAOT_ASM_THUMB)
 /*
- * r0 levels; r1 left and r3 right operand of the middle loop; r2 bytes of a row on the left; r4 to
- * r7 rows on the left, r8 row on the right, r10 and r11 their steps; r12 and lr iterations. Stack:
- * 0 outer and 4 middle iterations left, 8 left and 12 right operand of the outer loop, 16 saved
- * registers; argument: 112 sums.
+ *     s0 to s15    sums, row by row
+ *     r0           levels
+ *     r1, r3       left and right operand of the middle loop
+ *     r2           bytes from one row of the left operand to the next
+ *     r4 to r7     the four rows of the left operand, in the inner loop
+ *     r8           the right operand, in the inner loop
+ *     r10, r11     their steps in bytes
+ *     r12, lr      remaining iterations of the inner loop: pairs of iterations, single ones
+ *     [sp]         remaining iterations of the outer loop
+ *     [sp, #4]     remaining iterations of the middle loop
+ *     [sp, #8]     left and right operand of the outer loop
+ *     [sp, #16]    saved registers
+ *     [sp, #112]   argument: sums
  */
 /* clang-format off */
 #if defined(RAOT_SMALL)

@@ -10,8 +10,8 @@
  * "uz" has no negative zero and one NaN:
  *
  *     raot_f8e5m2_to_f32(x)         exact
- *     raot_f32_to_f8e5m2(x)         to nearest, halves to even; overflow gives infinity, or NaN
- * if the type has no infinity
+ *     raot_f32_to_f8e5m2(x)         to nearest, halves to even; overflow gives infinity, or NaN if
+ *                                   the type has no infinity
  *     raot_f32_to_f8e5m2_sat(x)     the same, saturated to the largest finite number
  *
  * f8e8m0 represents only powers of two; conversion to it rounds up, down or to nearest.
@@ -48,7 +48,7 @@ RAOT_NARROW_UNSIGNED(u4, 4)
 RAOT_NARROW_UNSIGNED(u2, 2)
 
 /* The magnitude of a finite x in a format of `mantissa` bits and this bias; it may be larger
-   than the format's greatest. */
+   than the largest number of the format. */
 static inline uint32_t raot_narrow_code(float x, uint32_t mantissa, uint32_t bias)
 {
     const uint32_t magnitude = raot_bitsf(x) & 0x7fffffffu;
@@ -74,8 +74,8 @@ static inline float raot_narrow_value(uint32_t code, uint32_t mantissa, uint32_t
 
 /* clang-format off */
 
-/* N: name, M: bits of mantissa, B: bias, MAX: code of the greatest number, OVER: code of what is
-   above, NAN_CODE: code of NaN, SIGN: bit of the sign, KEEP: 1 where -0 and -NaN exist. */
+/* N: name, M: bits of mantissa, B: bias, MAX: bits of the largest finite number, OVER: bits of an
+   overflow, NAN_CODE: bits of NaN, SIGN: the sign bit, KEEP: 1 if -0 and -NaN exist. */
 #define RAOT_NARROW_FLOAT(N, M, B, MAX, OVER, NAN_CODE, SIGN, KEEP) \
     static inline uint8_t raot_narrow_##N(float x, uint32_t over) \
     { \

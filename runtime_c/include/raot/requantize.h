@@ -110,8 +110,9 @@ raot_requantize_i32_unpacked(int8_t *out, const int32_t *sums, const int32_t *sc
 }
 
 /*
- * out[r * out_step + c] = (a[r * a_step + c] * by_a + b[r * b_step + c] * by_b + more) >> shift,
- * saturated to a byte; 32-bit arithmetic that wraps, 0 < shift < 32. `out` may be b.
+ *     out[r * out_step + c] = (a[r * a_step + c] * by_a + b[r * b_step + c] * by_b + more) >> shift
+ *
+ * saturated to a byte, in 32-bit arithmetic that wraps; 0 < shift < 32. `out` may be b.
  */
 __attribute__((noinline, unused)) static void
 raot_qadd_s8_unpacked(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows, int32_t columns,
