@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
 
 from relax_aot.ir.dims import Dim, dim_max, dim_min
@@ -29,6 +28,7 @@ from relax_aot.ir.loops import (
     Store,
     binary,
 )
+from relax_aot.ir.simplify import simplify
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import (
     Contraction,
@@ -203,44 +203,54 @@ class _Pixels:
     # The panel
 
     def _gather(self, panel: Buffer, block: _Block) -> None:
+        """One row of the panel at a time. Which of its pixels lie inside the image is found
+        outside of the loops over taps that do not change it, such as those over channels."""
         w = self.w
         taps = [
             For(w.names.fresh(loop.variable), ZERO, loop.stop - loop.start, ())
             for loop in self.reductions
         ]
-        pairs = list(zip(self.reductions, taps, strict=True))
-        at = {loop.variable: loop.start + Dim.of(tap.variable) for loop, tap in pairs}
-        where = tuple(Dim.of(tap.variable) for tap in taps)
-        lines = self._taps_of(self.down)
-        with w.nest(taps[:lines]):
-            top, bottom = ZERO, block.high
-            if self.down is not None:
-                top, bottom = self._inside(self.down, at, block.line, block.high)
-            with w.nest(taps[lines:]):
-                first, last = self._inside(self.across, at, block.first, block.wide)
-                for part, (start, stop) in enumerate(pairwise((ZERO, top, bottom, block.high))):
-                    if start == stop:
-                        continue
-                    g, x = (Dim.of(w.names.fresh(name)) for name in ("g", "x"))
-                    value: Expr = NOTHING
-                    if part == 1:
-                        place = self._pixel(block.line + g, block.first + x)
-                        value = moved(self.found.right, {**place, **at})
-                        reached = binary("&&", binary("<=", first, x), binary("<", x, last))
-                        value = Select(reached, value, NOTHING)
-                    store = Store(panel, (*where, g * block.wide + x), value)
-                    line = For(str(x), ZERO, block.wide, (store,))
-                    w.add(For(str(g), start, stop, (line,)))
-
-    def _taps_of(self, pixel: For | None) -> int:
-        """How many of the loops over taps decide which iterations of `pixel` are inside."""
-        names = {
-            loop.variable
-            for loop in self.found.reductions
-            if pixel is not None and pixel.variable in loop.start.symbols | loop.stop.symbols
+        at = {
+            loop.variable: loop.start + Dim.of(tap.variable)
+            for loop, tap in zip(self.reductions, taps, strict=True)
         }
-        positions = [n for n, loop in enumerate(self.reductions, 1) if loop.variable in names]
-        return max(positions, default=0)
+        vertical, horizontal = self._deciding(self.down), self._deciding(self.across)
+        g, x = (Dim.of(w.names.fresh(name)) for name in ("g", "x"))
+        place = {**self._pixel(block.line + g, block.first + x), **at}
+        with w.nest([taps[n] for n in vertical] + [For(str(g), ZERO, block.high, ())]):
+            inside = ONE
+            if self.down is not None:
+                inside = self._holds(self.down, at, block.line + g)
+            with w.nest([taps[n] for n in horizontal if n not in vertical]):
+                first, last = self._inside(self.across, at, block.first, block.wide)
+                last = w.named("last", dim_max(first, last * inside))
+                others = [n for n in range(len(taps)) if n not in (*vertical, *horizontal)]
+                with w.nest([taps[n] for n in others]):
+                    value = moved(self.found.right, place)
+                    reached = binary("&&", binary("<=", first, x), binary("<", x, last))
+                    index = (*(Dim.of(tap.variable) for tap in taps), g * block.wide + x)
+                    store = Store(panel, index, Select(reached, value, NOTHING))
+                    w.add(For(str(x), ZERO, block.wide, (store,)))
+
+    def _deciding(self, pixel: For | None) -> list[int]:
+        """Which of the loops over taps decide whether iterations of `pixel` are inside."""
+        name = None if pixel is None else pixel.variable
+        return [
+            position
+            for position, loop in enumerate(self.found.reductions)
+            if name in loop.start.symbols | loop.stop.symbols
+        ]
+
+    def _holds(self, pixel: For, at: Mapping[str, Dim], iteration: Dim) -> Dim:
+        """1 where the windows of an output loop's iteration hold the taps `at`, else 0."""
+        here, held = {pixel.variable: iteration}, ONE
+        for loop in self.found.reductions:
+            if pixel.variable in loop.start.symbols | loop.stop.symbols:
+                tap = at[loop.variable]
+                held = dim_min(held, tap - loop.start.substitute(here) + 1)
+                held = dim_min(held, loop.stop.substitute(here) - tap)
+        held = simplify(dim_max(held, 0), self.w.bounds)
+        return held if held.is_constant else self.w.let("inside", held, ZERO, ONE)
 
     def _inside(
         self, pixel: For, at: Mapping[str, Dim], start: Dim, extent: Dim

@@ -36,42 +36,31 @@
 #include "raot/profile.h"
 #include "raot/window.h"
 
-/* One iteration of the loop over i4 in conv_stem. */
+/* One iteration of the loop over i5 in conv_stem. */
 RAOT_INLINE static inline void conv_stem_inner(int32_t height, int32_t width, int32_t i0,
                                                int32_t i2_lines, int32_t high, int32_t i3_piece,
-                                               int32_t wide, int32_t i4,
+                                               int32_t wide, int32_t i5,
                                                const float *restrict image, float *restrict panel)
 {
-    for (int32_t i5 = 0; i5 < 3; i5++) {
-        const int32_t first =
-            raot_min_i32(high, raot_max_i32(raot_floor_div(-i5, 2) - i2_lines + 1, 0));
-        const int32_t last = raot_max_i32(
-            first, raot_min_i32(raot_min_i32((height + 1) / 2, raot_floor_div(height - i5, 2) + 1) -
-                                    i2_lines,
-                                high));
+    for (int32_t g = 0; g < high; g++) {
+        const int32_t inside = raot_max_i32(
+            0, raot_min_i32(raot_min_i32(raot_min_i32(3, height - i2_lines * 2 + 1) - i5, 1),
+                            i5 - raot_max_i32(1 - i2_lines * 2, 0) + 1));
         for (int32_t i6 = 0; i6 < 3; i6++) {
-            const int32_t first_2 =
+            const int32_t first =
                 raot_min_i32(raot_max_i32(raot_floor_div(-i6, 2) - i3_piece * 32 + 1, 0), wide);
-            const int32_t last_2 = raot_max_i32(
-                first_2,
+            const int32_t last = raot_max_i32(
+                first,
                 raot_min_i32(raot_min_i32((width - i6) / 2 + 1, (width + 1) / 2) - i3_piece * 32,
                              wide));
-            for (int32_t g = 0; g < first; g++) {
-                for (int32_t x = 0; x < wide; x++) {
-                    panel[((i4 * 3 + i5) * 3 + i6) * 32 + x] = 0.0f;
-                }
-            }
-            for (int32_t g = first; g < last; g++) {
-                raot_window_f32(&panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide], wide, first_2,
-                                last_2, image,
-                                ((i0 * 3 + i4) * height + g * 2 + i2_lines * 2 + i5 - 1) * width +
+            const int32_t last_2 = raot_max_i32(first, inside * last);
+            for (int32_t i4 = 0; i4 < 3; i4++) {
+                raot_window_f32(&panel[((i4 * 3 + i5) * 3 + i6) * 32], wide,
+                                raot_min_i32(raot_min_i32(first, last_2), wide),
+                                raot_min_i32(last_2, wide), image,
+                                ((i0 * 3 + i4) * height + i2_lines * 2 + i5 - 1) * width +
                                     i3_piece * 64 + i6 - 1,
                                 2);
-            }
-            for (int32_t g = last; g < high; g++) {
-                for (int32_t x = 0; x < wide; x++) {
-                    panel[((i4 * 3 + i5) * 3 + i6) * 32 + g * wide + x] = 0.0f;
-                }
             }
         }
     }
@@ -121,8 +110,8 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
             const int32_t high = raot_min_i32((height + 1) / 2 - i2_lines, 1);
             for (int32_t i3_piece = 0; i3_piece < (width + 63) / 64; i3_piece++) {
                 const int32_t wide = raot_min_i32((width + 1) / 2 - i3_piece * 32, 32);
-                for (int32_t i4 = 0; i4 < 3; i4++) {
-                    conv_stem_inner(height, width, i0, i2_lines, high, i3_piece, wide, i4, image,
+                for (int32_t i5 = 0; i5 < 3; i5++) {
+                    conv_stem_inner(height, width, i0, i2_lines, high, i3_piece, wide, i5, image,
                                     panel);
                 }
                 for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {

@@ -84,7 +84,7 @@ RAOT_STATIC_ASSERT(IMAGE_ARENA_BYTES >= 0 && IMAGE_ARENA_BYTES <= INT32_MAX,
 RAOT_STATIC_ASSERT(64LL * (long long)IMAGE_HEIGHT_MAX * (long long)IMAGE_WIDTH_MAX +
                            2LL * (long long)IMAGE_WIDTH_MAX * (long long)IMAGE_WIDTH_MAX +
                            (long long)IMAGE_BATCH_MAX + 64LL * (long long)IMAGE_HEIGHT_MAX +
-                           160LL * (long long)IMAGE_WIDTH_MAX + 160LL <=
+                           128LL * (long long)IMAGE_WIDTH_MAX + 131LL <=
                        INT32_MAX,
                    "indices must fit int32_t: lower a bound");
 

@@ -34,19 +34,15 @@
 RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const float *restrict a,
                                              float *restrict first_on, float *restrict panel)
 {
-    for (int32_t i3 = 0; i3 < 3; i3++) {
-        for (int32_t i4 = 0; i4 < 3; i4++) {
-            const int32_t first = raot_floor_div(-i4, 2) + 1;
+    for (int32_t i4 = 0; i4 < 3; i4++) {
+        for (int32_t g = 0; g < 5; g++) {
+            const int32_t inside = raot_min_i32(1, i4 - raot_max_i32(1 - g * 2, 0) + 1);
             for (int32_t i5 = 0; i5 < 3; i5++) {
-                const int32_t first_2 = raot_floor_div(-i5, 2) + 1;
+                const int32_t first = raot_floor_div(-i5, 2) + 1;
                 const int32_t last = raot_floor_div(1 - i5, 2) + 6;
-                for (int32_t g = 0; g < first; g++) {
-                    for (int32_t x_2 = 0; x_2 < 6; x_2++) {
-                        panel[i3 * 288 + i4 * 96 + i5 * 32 + x_2] = 0.0f;
-                    }
-                }
-                for (int32_t g = first; g < 5; g++) {
-                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + g * 6], 6, first_2, last,
+                const int32_t last_2 = raot_max_i32(first, inside * last);
+                for (int32_t i3 = 0; i3 < 3; i3++) {
+                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + g * 6], 6, first, last_2,
                                     x, i3 * 110 + g * 22 + i4 * 11 + i5 - 12, 2);
                 }
             }
@@ -172,26 +168,17 @@ RAOT_NOINLINE static void conv_relu_point_on(const float *restrict each, const f
 RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *restrict d,
                                  float *restrict y, float *restrict panel)
 {
-    for (int32_t i3 = 0; i3 < 16; i3++) {
-        for (int32_t i4 = 0; i4 < 3; i4++) {
-            const int32_t first = raot_max_i32(1 - i4, 0);
-            const int32_t last = raot_min_i32(6 - i4, 5);
+    for (int32_t i4 = 0; i4 < 3; i4++) {
+        for (int32_t g = 0; g < 5; g++) {
+            const int32_t inside = raot_min_i32(raot_min_i32(raot_min_i32(6 - g, 3) - i4, 1),
+                                                i4 - raot_max_i32(1 - g, 0) + 1);
             for (int32_t i5 = 0; i5 < 3; i5++) {
-                const int32_t first_2 = raot_max_i32(1 - i5, 0);
-                const int32_t last_2 = raot_min_i32(7 - i5, 6);
-                for (int32_t g = 0; g < first; g++) {
-                    for (int32_t x = 0; x < 6; x++) {
-                        panel[i3 * 288 + i4 * 96 + i5 * 32 + x] = 0.0f;
-                    }
-                }
-                for (int32_t g = first; g < last; g++) {
-                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + g * 6], 6, first_2,
-                                    last_2, point_on, i3 * 30 + g * 6 + i4 * 6 + i5 - 7, 1);
-                }
-                for (int32_t g = last; g < 5; g++) {
-                    for (int32_t x = 0; x < 6; x++) {
-                        panel[i3 * 288 + i4 * 96 + i5 * 32 + x + 24] = 0.0f;
-                    }
+                const int32_t first = raot_max_i32(1 - i5, 0);
+                const int32_t last = raot_min_i32(7 - i5, 6);
+                const int32_t last_2 = raot_max_i32(first, inside * last);
+                for (int32_t i3 = 0; i3 < 16; i3++) {
+                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + g * 6], 6, first, last_2,
+                                    point_on, i3 * 30 + g * 6 + i4 * 6 + i5 - 7, 1);
                 }
             }
         }
