@@ -105,7 +105,7 @@ class _FunctionCheck:
         maker = self._makers.get(call.outs[0].name)
         if maker is None or maker.op != "call_kernel":
             return False
-        if maker.outs != call.outs:
+        if maker.outs != call.outs or len(maker.inputs) != len(call.inputs):
             return False
         original = self._before.kernel_table[maker.ref("kernel")]
         same = replace(kernel, in_place=()) == replace(original, in_place=())
@@ -189,11 +189,13 @@ def _check_unneeded(
 ) -> None:
     """Loads that no result needs are compared with nothing, and results that are equal
     everywhere say nothing about an index: these loads have to be in bounds, or in a part, too."""
-    made = {(name, _written(index, world)) for part in parts for name, index in part.loads}
+    made: set[object] = set()
     for (name, index), (value, shape) in found.loads.items():
-        moves = any(dim.symbols & world.ranges.keys() for dim in index)
-        compared = value in needed and (value.free or not moves)
-        if compared or (name, _written(index, world)) in made:
+        moves = any(not dim.symbols.isdisjoint(world.ranges) for dim in index)
+        if value in needed and (value.free or not moves):
+            continue
+        made = made or {(n, _written(at, world)) for part in parts for n, at in part.loads}
+        if (name, _written(index, world)) in made:
             continue
         for dim, size in zip(index, shape, strict=True):
             if not (world.known_le(ZERO, dim) and world.known_le(dim + ONE, size)):

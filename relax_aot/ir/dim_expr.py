@@ -66,6 +66,8 @@ class Dim:
     def of(value: int | Atom | Dim) -> Dim:
         if isinstance(value, Dim):
             return value
+        if type(value) is int:  # by far the most frequent
+            return _constant(value)
         if isinstance(value, Atom):
             return Dim(((1, ((value, 1),)),))
         if isinstance(value, Parameter):
@@ -103,7 +105,7 @@ class Dim:
     def __repr__(self) -> str:
         return f"Dim({self})"
 
-    @property
+    @cached_property
     def is_polynomial(self) -> bool:
         """A sum of products of symbols and numbers."""
         return all(isinstance(atom, str) for _, factors in self.terms for atom, _ in factors)

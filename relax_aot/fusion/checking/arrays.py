@@ -10,8 +10,8 @@ no box holds comes from the base.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from relax_aot.fusion.checking.terms import Term, World, rounded
 from relax_aot.ir.builder import At
@@ -19,15 +19,13 @@ from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.types import DType, Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Digit:
+class Digit(NamedTuple):
     name: str
     extent: Dim
     stride: Dim
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(NamedTuple):
     """Positions low + stride * digit + ..., the greatest stride first."""
 
     low: Dim
@@ -44,12 +42,12 @@ class Axis:
         return True
 
     @property
-    def count(self) -> Dim:
+    def extent(self) -> Dim:
         return prod((digit.extent for digit in self.digits), start=ONE)
 
     def renamed(self, names: Mapping[str, str]) -> Axis:
         low = self.low.substitute({old: Dim.of(new) for old, new in names.items()})
-        digits = (replace(d, name=names.get(d.name, d.name)) for d in self.digits)
+        digits = (d._replace(name=names.get(d.name, d.name)) for d in self.digits)
         return Axis(low, tuple(digits))
 
     @property
@@ -57,14 +55,13 @@ class Axis:
         return sum((Dim.of(d.name) * d.stride for d in self.digits), start=self.low)
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     axes: tuple[Axis, ...]
     value: Term
 
     @property
-    def count(self) -> Dim:
-        return prod((axis.count for axis in self.axes), start=ONE)
+    def elements(self) -> Dim:
+        return prod((axis.extent for axis in self.axes), start=ONE)
 
     @property
     def tied(self) -> bool:
@@ -80,12 +77,19 @@ class Box:
         return tuple(axis.position for axis in self.axes)
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(NamedTuple):
     dtype: DType
     shape: Shape
     base: Term
     boxes: tuple[Box, ...] = ()
+
+    def holding(self, base: Term, boxes: tuple[Box, ...] = ()) -> Array:
+        """An array of this type with other elements."""
+        return Array(self.dtype, self.shape, base, boxes)
+
+    def under(self, *boxes: Box) -> Array:
+        """With boxes over it."""
+        return self.holding(self.base, (*self.boxes, *boxes))
 
 
 class Arrays:
@@ -98,8 +102,7 @@ class Arrays:
         return Array(dtype, shape, self._world.term("undefined", ("array", dtype)))
 
     def stored(self, array: Array, index: At, value: Term) -> Array:
-        box = Box(tuple(map(Axis, index)), rounded(self._world, value, array.dtype))
-        return replace(array, boxes=(*array.boxes, box))
+        return array.under(Box(tuple(map(Axis, index)), rounded(self._world, value, array.dtype)))
 
     def term_of(self, array: Array) -> Term:
         """The array as a term, for what loops carry."""
@@ -146,7 +149,7 @@ class Arrays:
             if inside is True:
                 return self._world.substitute(box.value, values)
             if inside is None:
-                rest = replace(array, boxes=array.boxes[: number + 1])
+                rest = array.holding(array.base, array.boxes[: number + 1])
                 return self._read_term(self.term_of(rest), array.dtype, index)
         if array.base.kind == "undefined":
             return array.base
@@ -197,11 +200,11 @@ class Arrays:
             return (False if apart else None), {}
         if not axis.contiguous:
             return self._strided(axis, inner)
-        whole = axis.low == ZERO and axis.count == size
+        whole = axis.low == ZERO and axis.extent == size
         if not whole:
-            if world.known_lt(inner, ZERO) or world.known_le(axis.count, inner):
+            if world.known_lt(inner, ZERO) or world.known_le(axis.extent, inner):
                 return False, {}
-            if not (world.known_le(ZERO, inner) and world.known_lt(inner, axis.count)):
+            if not (world.known_le(ZERO, inner) and world.known_lt(inner, axis.extent)):
                 return None, {}
         return True, self._digits(axis, inner)
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
@@ -19,7 +18,7 @@ def over_loop(world: World, box: Box, variable: str) -> Box | None:
     """What the iterations of a loop store, when one stores `box`; None where two of them
     store the same element, or no box says which elements they store."""
     sizes = (d for axis in box.axes for digit in axis.digits for d in (digit.extent, digit.stride))
-    if any(variable in world.free(dim) for dim in sizes):
+    if any(dim.symbols and variable in world.free(dim) for dim in sizes):
         return None
     moving = [n for n, axis in enumerate(box.axes) if variable in world.free(axis.low)]
     found = (_along(world, box, variable, number) for number in moving)
@@ -47,7 +46,7 @@ def _along(world: World, box: Box, variable: str, number: int) -> Box | None:
     axes, value = list(box.axes), box.value
     if name != variable:
         at = {variable: origin}
-        axes = [replace(a, low=world.simplified(a.low.substitute(at))) for a in axes]
+        axes = [Axis(world.simplified(a.low.substitute(at)), a.digits) for a in axes]
         value = world.substitute(value, at)
     low = axis.low.substitute({variable: stop - 1 if falling else start})
     axes[number] = Axis(low, inserted)
@@ -126,7 +125,7 @@ def visible(array: Array) -> Array:
         if key not in seen:
             kept.insert(0, box)
         seen.add(key)
-    return replace(array, boxes=tuple(kept))
+    return array.holding(array.base, tuple(kept))
 
 
 def reshaped(world: World, index: At, source: Shape, target: Shape) -> At | None:

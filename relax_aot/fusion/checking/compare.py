@@ -9,7 +9,7 @@ at the start, and the same after an iteration where it was the same before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from relax_aot.fusion.checking.arrays import Array, Arrays, Axis, Box
 from relax_aot.fusion.checking.boxes import disjoint, visible, within
@@ -19,6 +19,8 @@ from relax_aot.ir.dims import ZERO, Dim
 _Expand = Callable[[Term], Term | None]
 """The value of an element that a part makes; None for one that the fused kernel is given."""
 _Assumed = tuple[tuple[Term, bool], ...]
+_Proven = set[tuple[object, object]]
+"""Pairs of terms, or of definitions of folds with the names of two things that they carry."""
 
 
 @dataclass(eq=False)
@@ -29,8 +31,8 @@ class _Pair:
     right: int
     equal: set[tuple[str, str]] = field(default_factory=set)
     open: list[tuple[str, str]] = field(default_factory=list)
-    proven: set[tuple[Term, Term]] = field(default_factory=set)
-    """Terms that are the same as far as what is carried is."""
+    proven: _Proven = field(default_factory=set)
+    """What is the same as far as what is carried is."""
 
     def ask(self, one: str, other: str) -> None:
         if (one, other) not in self.equal:
@@ -43,7 +45,7 @@ class Comparison:
         self.world = world
         self.arrays = Arrays(world)
         self._expand = expand
-        self._proven: set[tuple[Term, Term]] = set()
+        self._proven: _Proven = set()
         self._expanded: dict[Term, Term] = {}
         self.pairs: list[_Pair] = []
 
@@ -52,7 +54,7 @@ class Comparison:
         one = self._open(one)
         if one is other:
             return True
-        memory = self._memory(one, other)
+        memory = self.memory(one, other)
         if (one, other) in memory:
             return True
         result = self._same(one, other, assumed)
@@ -60,7 +62,7 @@ class Comparison:
             memory.add((one, other))
         return result
 
-    def _memory(self, one: Term, other: Term) -> set[tuple[Term, Term]]:
+    def memory(self, one: Term, other: Term) -> _Proven:
         if self.pairs and (one.phis or other.phis):
             return self.pairs[-1].proven
         return self._proven
@@ -127,7 +129,7 @@ class Comparison:
         return len(one) == len(other) and all(map(self.same_dim, one, other))
 
     def same_dim(self, one: Dim, other: Dim) -> bool:
-        if one == other and not any(n in self.world.bound for n in one.symbols):
+        if one == other and one.symbols.isdisjoint(self.world.from_data):
             return True
         one = self._matched(one, other)
         return self.world.known_eq(one, other) or (
@@ -186,9 +188,12 @@ class Comparison:
 
 
 def _same_folds(comparison: Comparison, one: Term, other: Term) -> bool:
-    left, right = fold_of(one.args[0]), fold_of(other.args[0])
-    names = (str(one.label), str(other.label))
-    cut = _cut_alike(comparison, left, right, names)
+    definitions, names = (one.args[0], other.args[0]), (str(one.label), str(other.label))
+    memory = comparison.memory(*definitions)
+    if (definitions, names) in memory:
+        return True
+    left, whole = map(fold_of, definitions)
+    cut = _cut_alike(comparison, left, whole, names)
     if cut is None:
         return False
     left, right, names, moved = cut
@@ -211,6 +216,8 @@ def _same_folds(comparison: Comparison, one: Term, other: Term) -> bool:
                 return False
     finally:
         comparison.pairs.pop()
+    if right is whole:
+        memory.update((definitions, equal) for equal in pair.equal)
     return True
 
 
@@ -273,7 +280,7 @@ def same_arrays(comparison: Comparison, one: Array, other: Array) -> bool:
         if not _same_box(comparison, a, b):
             break
         common += 1
-    one, other = (visible(replace(a, boxes=a.boxes[common:])) for a in (one, other))
+    one, other = (visible(a.holding(a.base, a.boxes[common:])) for a in (one, other))
     if len(one.boxes) == len(other.boxes) and all(
         _same_box(comparison, a, b) for a, b in zip(one.boxes, other.boxes, strict=True)
     ):
@@ -293,7 +300,7 @@ def _same_by_elements(comparison: Comparison, one: Array, other: Array) -> bool:
         for number, box in enumerate(array.boxes):
             if not all(disjoint(comparison.world, box, a) for a in array.boxes[:number]):
                 return False
-    counts = [sum((box.count for box in a.boxes), start=ZERO) for a in (one, other)]
+    counts = [sum((box.elements for box in a.boxes), start=ZERO) for a in (one, other)]
     if not comparison.world.known_eq(*counts):
         return False
     for box in other.boxes:

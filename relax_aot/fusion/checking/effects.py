@@ -47,7 +47,16 @@ class Loops:
 
     def __init__(self) -> None:
         self._effects: dict[int, _Effects] = {}
+        self._loads: dict[int, tuple[Load, ...]] = {}
         self._splits: dict[int, For] = {}
+
+    def loads(self, stmt: Stmt) -> tuple[Load, ...]:
+        """In the expressions of the statement itself."""
+        found = self._loads.get(id(stmt))
+        if found is None:
+            found = tuple(expr for expr in expressions(stmt) if isinstance(expr, Load))
+            self._loads[id(stmt)] = found
+        return found
 
     def effects(self, loop: For) -> _Effects:
         found = self._effects.get(id(loop))
@@ -75,7 +84,7 @@ class Loops:
                         assigned.add(stmt.local.name)
                     case _:
                         pass
-                loads |= {e.buffer.name for e in expressions(stmt) if isinstance(e, Load)}
+                loads |= {load.buffer.name for load in self.loads(stmt)}
             found = _Effects(stores, frozenset(loads), frozenset(assigned), frozenset(divided))
             self._effects[id(loop)] = found
         return found
@@ -102,6 +111,53 @@ class Loops:
             self._splits[id(loop)] = found
         return found
 
+    def own_rows(
+        self, loop: For, name: str, variable: str, dims: Mapping[str, Dim], ranges: Ranges
+    ) -> bool:
+        """On one axis, all that an iteration touches of the array is its own."""
+        found: list[_Touched] = []
+        for index, inner in self._touched(loop.body, name, dims, {}):
+            if not any(variable in dim.symbols for dim in index):
+                return False
+            touched = (tuple(map(ranges.simplified, index)), inner)
+            found += [touched] if touched not in found else []
+        return bool(found) and any(
+            _own_on(axis, found, variable, ranges) for axis in range(len(found[0][0]))
+        )
+
+    def _touched(
+        self,
+        body: tuple[Stmt, ...],
+        name: str,
+        dims: Mapping[str, Dim],
+        ranges: Mapping[str, tuple[Dim, Dim]],
+    ) -> Iterator[_Touched]:
+        """Indices of loads and stores, with the ranges of the loops around them in `body`."""
+        dims = dict(dims)
+        for stmt in body:
+            for load in self.loads(stmt):
+                if load.buffer.name == name:
+                    yield tuple(dim.substitute(dims) for dim in load.index), ranges
+            match stmt:
+                case Store() if stmt.buffer.name == name:
+                    yield tuple(dim.substitute(dims) for dim in stmt.index), ranges
+                case For():
+                    inner = f"{stmt.variable}'in"
+                    span = (stmt.start.substitute(dims), stmt.stop.substitute(dims))
+                    around = {**dims, stmt.variable: Dim.of(inner)}
+                    yield from self._touched(stmt.body, name, around, {**ranges, inner: span})
+                case If():
+                    yield from self._touched(stmt.then, name, dims, ranges)
+                    yield from self._touched(stmt.otherwise, name, dims, ranges)
+                case Let():
+                    dims[stmt.name] = stmt.value.substitute(dims)
+                case Bind():
+                    # Nothing is known of it: no expression in it is the same twice.
+                    dims[stmt.name] = Dim.of(f"{stmt.name}'data")
+                    ranges = {**ranges, f"{stmt.name}'data": (ZERO, ZERO - 1)}
+                case _:
+                    pass
+
 
 def _names(body: tuple[Stmt, ...]) -> set[str]:
     names: set[str] = set()
@@ -114,22 +170,10 @@ def _names(body: tuple[Stmt, ...]) -> set[str]:
 def _divided(store: Store) -> Iterator[tuple[str, Dim]]:
     """Names that the index divides, and by what."""
     for dim in store.index:
-        for _, monomial in dim.terms:
+        for _, monomial in () if dim.is_polynomial else dim.terms:
             for atom, _ in monomial:
                 if isinstance(atom, FloorDiv | Mod) and atom.numerator.symbol is not None:
                     yield atom.numerator.symbol, atom.denominator
-
-
-def own_rows(
-    name: str, body: tuple[Stmt, ...], variable: str, dims: Mapping[str, Dim], ranges: Ranges
-) -> bool:
-    """On one axis, all that an iteration touches of the array is its own."""
-    touched = _touched(body, name, dims, {})
-    different = {(index, *inner.items()): (index, inner) for index, inner in touched}
-    found = [(tuple(map(ranges.simplified, index)), inner) for index, inner in different.values()]
-    return bool(found) and any(
-        _own_on(axis, found, variable, ranges) for axis in range(len(found[0][0]))
-    )
 
 
 def _own_on(axis: int, found: list[_Touched], variable: str, ranges: Ranges) -> bool:
@@ -155,39 +199,6 @@ def _own_on(axis: int, found: list[_Touched], variable: str, ranges: Ranges) -> 
         elif first != (stride, low):
             return False
     return True
-
-
-def _touched(
-    body: tuple[Stmt, ...],
-    name: str,
-    dims: Mapping[str, Dim],
-    ranges: Mapping[str, tuple[Dim, Dim]],
-) -> Iterator[_Touched]:
-    """Indices of loads and stores, with the ranges of the loops around them in `body`."""
-    dims = dict(dims)
-    for stmt in body:
-        for expr in expressions(stmt):
-            if isinstance(expr, Load) and expr.buffer.name == name:
-                yield tuple(dim.substitute(dims) for dim in expr.index), ranges
-        match stmt:
-            case Store() if stmt.buffer.name == name:
-                yield tuple(dim.substitute(dims) for dim in stmt.index), ranges
-            case For():
-                inner = f"{stmt.variable}'in"
-                span = (stmt.start.substitute(dims), stmt.stop.substitute(dims))
-                around = {**dims, stmt.variable: Dim.of(inner)}
-                yield from _touched(stmt.body, name, around, {**ranges, inner: span})
-            case If():
-                yield from _touched(stmt.then, name, dims, ranges)
-                yield from _touched(stmt.otherwise, name, dims, ranges)
-            case Let():
-                dims[stmt.name] = stmt.value.substitute(dims)
-            case Bind():
-                # Nothing is known of it: no expression in it is the same twice.
-                dims[stmt.name] = Dim.of(f"{stmt.name}'data")
-                ranges = {**ranges, f"{stmt.name}'data": (ZERO, ZERO - 1)}
-            case _:
-                pass
 
 
 def _extremes(dim: Dim, ranges: Mapping[str, tuple[Dim, Dim]]) -> tuple[Dim, Dim] | None:

@@ -9,11 +9,11 @@ followed as the loop level declares it; nothing here knows how kernels are merge
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from relax_aot.fusion.checking.arrays import Array, Arrays, Box
 from relax_aot.fusion.checking.boxes import disjoint, over_loop
-from relax_aot.fusion.checking.effects import DIGITS, Loops, own_rows
+from relax_aot.fusion.checking.effects import DIGITS, Loops
 from relax_aot.fusion.checking.evaluate import Evaluation, Single, State, select
 from relax_aot.fusion.checking.terms import Bound, Term, World, definition
 from relax_aot.ir.builder import At
@@ -156,9 +156,8 @@ class _Execution(Evaluation):
         stored = effects.stores.keys() & state.arrays.keys()
         # Where a store is the only access, which rows are an iteration's own does not matter.
         shared = {n for n in stored if n in effects.loads or effects.stores[n] > 1}
-        own = {
-            name for name in shared if own_rows(name, loop.body, variable, state.dims, self._world)
-        }
+        world, dims = self._world, state.dims
+        own = {n for n in shared if self._loops.own_rows(loop, n, variable, dims, world)}
         while not self._one_iteration(loop, variable, state, stored, own):
             own = set()
 
@@ -175,7 +174,7 @@ class _Execution(Evaluation):
             inner.locals[name] = world.term("phi", (number, name), (step,))
         for name in stored - own:
             start = world.term("phi", (number, f"%{name}"), (step,))
-            inner.arrays[name] = replace(state.arrays[name], base=start, boxes=())
+            inner.arrays[name] = state.arrays[name].holding(start)
         self._block(loop.body, inner)
         layers: dict[str, tuple[Box, ...]] = {}
         for name in sorted(stored):
@@ -190,7 +189,8 @@ class _Execution(Evaluation):
             name
             for name in layers.keys() - own
             if any(
-                (number, f"%{name}") in term.phis for term in _seen(world, inner, carried, layers)
+                (number, f"%{name}") in term.phis
+                for term in _seen(world, inner, carried, stored, layers)
             )
         }:
             for name in read:
@@ -205,25 +205,29 @@ class _Execution(Evaluation):
             state.locals[name] = world.term("fold", name, (), (fold,))
         for name in folded:
             made = world.term("fold", f"%{name}", (), (fold,))
-            state.arrays[name] = replace(state.arrays[name], base=made, boxes=())
+            state.arrays[name] = state.arrays[name].holding(made)
         for name, boxes in layers.items():
             closed = tuple(_closed(world, box, number, fold) for box in boxes)
-            array = state.arrays[name]
-            state.arrays[name] = replace(array, boxes=(*array.boxes, *closed))
+            state.arrays[name] = state.arrays[name].under(*closed)
         return True
 
 
 def _seen(
-    world: World, inner: State, carried: list[str], layers: Mapping[str, tuple[Box, ...]]
+    world: World,
+    inner: State,
+    carried: list[str],
+    stored: set[str],
+    layers: Mapping[str, tuple[Box, ...]],
 ) -> Iterator[Term]:
+    """What an iteration leaves where it changes something."""
     for name in carried:
         yield inner.locals[name]
-    for name, array in inner.arrays.items():
+    for name in stored:
         if name in layers:
             for box in layers[name]:
                 yield box.value
         else:
-            yield Arrays(world).term_of(array)
+            yield Arrays(world).term_of(inner.arrays[name])
 
 
 def _layers(
@@ -260,7 +264,7 @@ def _closed(world: World, box: Box, number: int, fold: Term) -> Box:
         return world.term("at", phi.label[1], phi.dims, (fold,))
 
     value = world.replace_phis(box.value, number, rule)
-    return box if value is box.value else replace(box, value=value)
+    return box if value is box.value else Box(box.axes, value)
 
 
 def _joined(world: World, condition: Term, before: Array, then: Array, other: Array) -> Array:
@@ -269,14 +273,14 @@ def _joined(world: World, condition: Term, before: Array, then: Array, other: Ar
     plain = all(a.base is before.base and a.boxes[:count] == before.boxes for a in (then, other))
     if not plain:
         parts = (condition, Arrays(world).term_of(then), Arrays(world).term_of(other))
-        return replace(before, base=world.term("chosen", None, (), parts), boxes=())
+        return before.holding(world.term("chosen", None, (), parts))
     ours, theirs = then.boxes[count:], other.boxes[count:]
     if [b.axes for b in ours] == [b.axes for b in theirs]:
         made = tuple(
             Box(a.axes, select(world, condition, a.value, b.value))
             for a, b in zip(ours, theirs, strict=True)
         )
-        return replace(before, boxes=(*before.boxes, *made))
+        return before.under(*made)
     result = before
     for taken, boxes in ((True, ours), (False, theirs)):
         for box in boxes:
@@ -286,5 +290,5 @@ def _joined(world: World, condition: Term, before: Array, then: Array, other: Ar
                 if taken
                 else select(world, condition, kept, box.value)
             )
-            result = replace(result, boxes=(*result.boxes, Box(box.axes, value)))
+            result = result.under(Box(box.axes, value))
     return result

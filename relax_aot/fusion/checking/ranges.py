@@ -116,7 +116,7 @@ class Ranges:
         return found
 
     def known_lt(self, low: Dim, high: Dim) -> bool:
-        return self.known_le(low + 1, high)
+        return self.known_le(low + ONE, high)
 
     def known_eq(self, one: Dim, other: Dim) -> bool:
         if one == other:
@@ -149,7 +149,7 @@ class Ranges:
 
 def rise(dim: Dim, name: str) -> Dim:
     """How much more it is when the variable is one more."""
-    return ONE if dim.symbol == name else dim.substitute({name: Dim.of(name) + 1}) - dim
+    return ONE if dim.symbol == name else dim.substitute({name: Dim.of(name) + ONE}) - dim
 
 
 def exact_quotient(dim: Dim, by: Dim) -> Dim | None:

@@ -13,8 +13,7 @@ ever captured by a substitution.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from relax_aot.fusion.checking.ranges import Ranges
 from relax_aot.ir.dims import Bounds, Dim
@@ -45,8 +44,7 @@ class Term:
         """What it takes from earlier iterations: a fold and what that carries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """An index that was read from data."""
 
     value: Term
@@ -55,8 +53,7 @@ class Bound:
     trusted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(NamedTuple):
     """A `def` term taken apart."""
 
     number: int
@@ -100,28 +97,34 @@ class World(Ranges):
         key = (kind, label, dims, args)
         found = self._terms.get(key)
         if found is None:
-            free: frozenset[str] = _NOTHING
-            phis: frozenset[tuple[int, str]] = frozenset()
-            for dim in dims:
-                free = _union(free, self.free(dim))
-            for arg in args:
-                free, phis = _union(free, arg.free), _union(phis, arg.phis)
-            if self.bound:
-                for name in free & self.bound.keys():
-                    phis = _union(phis, self.bound[name].value.phis)
-            if kind == "phi":
-                assert isinstance(label, tuple)
-                phis |= {label}
-            elif kind == "def":
-                assert isinstance(label, tuple)
-                phis = frozenset(phi for phi in phis if phi[0] != label[0])
-                free -= {label[1]}
-            elif kind == "box":
-                assert isinstance(label, tuple)
-                free -= set(label)
-            found = Term(kind, label, dims, args, free, phis)
-            self._terms[key] = found
+            free, phis = self._open(kind, label, dims, args)
+            found = self._terms[key] = Term(kind, label, dims, args, free, phis)
         return found
+
+    def _open(
+        self, kind: str, label: Hashable, dims: tuple[Dim, ...], args: tuple[Term, ...]
+    ) -> tuple[frozenset[str], frozenset[tuple[int, str]]]:
+        """`free` and `phis` of a term."""
+        free: frozenset[str] = _NOTHING
+        phis: frozenset[tuple[int, str]] = frozenset()
+        for dim in dims:
+            free = _union(free, self.free(dim))
+        for arg in args:
+            free, phis = _union(free, arg.free), _union(phis, arg.phis)
+        if not free.isdisjoint(self.from_data):
+            for name in free & self.from_data:
+                phis = _union(phis, self.bound[name].value.phis)
+        if kind == "phi":
+            assert isinstance(label, tuple)
+            phis |= {label}
+        elif kind == "def":
+            assert isinstance(label, tuple)
+            phis = frozenset(phi for phi in phis if phi[0] != label[0])
+            free -= {label[1]}
+        elif kind == "box":
+            assert isinstance(label, tuple)
+            free -= set(label)
+        return free, phis
 
     def free(self, dim: Dim) -> frozenset[str]:
         """Variables in it; of a bound index, also those of its value."""
