@@ -45,7 +45,7 @@ def one_to_one(
 ) -> bool:
     """No two iterations of the loops have the same index."""
     plain = _with_loops(bounds, loops)
-    return _one_to_one(index, loops, plain, data) or _one_to_one(
+    return not undetermined(index, loops, plain, data) or not undetermined(
         index, loops, _not_empty(plain, loops), data
     )
 
@@ -57,7 +57,11 @@ def _not_empty(bounds: Bounds, loops: tuple[For, ...]) -> Bounds:
     return replace(bounds, facts=(*bounds.facts, *known))
 
 
-def _one_to_one(index: At, loops: tuple[For, ...], bounds: Bounds, data: frozenset[str]) -> bool:
+def undetermined(
+    index: At, loops: tuple[For, ...], bounds: Bounds, data: frozenset[str] = frozenset()
+) -> set[str]:
+    """The variables of loops whose value does not follow from the index. Names in `data` are not
+    known when loops run."""
     unknown = {
         loop.variable: loop for loop in loops if not prove_le(loop.stop - loop.start, 1, bounds)
     }
@@ -71,7 +75,7 @@ def _one_to_one(index: At, loops: tuple[For, ...], bounds: Bounds, data: frozens
                 for name in names:
                     del unknown[name]
                 progress = True
-    return not unknown
+    return set(unknown)
 
 
 def _divided(index: At) -> list[Dim]:

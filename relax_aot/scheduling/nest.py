@@ -8,11 +8,12 @@ iterations write different elements and none reads what another writes: they may
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from relax_aot.ir.dims import Bounds, Dim, prove_le
+from relax_aot.fusion.legality import strides, undetermined
+from relax_aot.ir.dims import ZERO, Bounds, Dim
 from relax_aot.ir.loops import (
     Assign,
     Bind,
@@ -30,6 +31,7 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
+from relax_aot.ir.names import defined_name
 from relax_aot.ir.rewrite import map_index_dims
 
 EMPTY: Mapping[str, Dim] = MappingProxyType({})
@@ -112,76 +114,28 @@ def _sums_up(leaf: tuple[Stmt, ...]) -> bool:
 
 
 def _free(loops: list[For], leaf: tuple[Stmt, ...], bounds: Bounds) -> frozenset[str]:
-    variables = {loop.variable for loop in loops}
-    inner = {stmt.variable for stmt in walk(leaf) if isinstance(stmt, For)}
-    stores = [stmt for stmt in walk(leaf) if isinstance(stmt, Store)]
-    written = {(store.buffer.name, store.index) for store in stores}
+    written = {(stmt.buffer.name, stmt.index) for stmt in walk(leaf) if isinstance(stmt, Store)}
     names = {name for name, _ in written}
-    for load in _loads(leaf):
-        if load.buffer.name in names and (load.buffer.name, load.index) not in written:
-            return frozenset()
-    if len(names) != len(written):
+    loads = (e for stmt in walk(leaf) for e in expressions(stmt) if isinstance(e, Load))
+    read = {(load.buffer.name, load.index) for load in loads if load.buffer.name in names}
+    if not read <= written or len(names) != len(written):
         return frozenset()
-    free = frozenset(variables)
-    for store in stores:
-        free &= _distinct(store, loops, variables | inner, bounds)
-    return free
-
-
-def _loads(leaf: tuple[Stmt, ...]) -> Iterator[Load]:
-    for stmt in walk(leaf):
-        for expr in expressions(stmt):
-            if isinstance(expr, Load):
-                yield expr
-
-
-def _distinct(store: Store, loops: list[For], all_: set[str], bounds: Bounds) -> frozenset[str]:
-    """Loop variables of which each value writes elements of its own."""
-    found: set[str] = set()
-    for dim in store.index:
-        present = dim.symbols & all_
-        if len(present) == 1:
-            (name,) = present
-            if coefficient(dim, name) not in (None, 0):
-                found.add(name)
-        elif len(present) == 2:
-            found |= _mixed_radix(dim, present, loops, bounds)
-    return frozenset(found & {loop.variable for loop in loops})
-
-
-def _mixed_radix(
-    dim: Dim, present: frozenset[str], loops: list[For], bounds: Bounds
-) -> frozenset[str]:
-    """`size * a + b` with `b` in `0..size` tells a and b apart."""
-    for high in present:
-        (low,) = present - {high}
-        step, one = coefficient_dim(dim, high), coefficient(dim, low)
-        loop = next((loop for loop in loops if loop.variable == low), None)
-        if loop is None or step is None or one != 1 or step.symbols & present:
-            continue
-        if prove_le(loop.stop - loop.start, step, bounds):
-            return present
-    return frozenset()
+    inner = [stmt for stmt in walk(leaf) if isinstance(stmt, For)]
+    free = {loop.variable for loop in loops}
+    for _, index in written:
+        free -= undetermined(index, (*loops, *inner), bounds)
+    return frozenset(free)
 
 
 def coefficient_dim(dim: Dim, name: str) -> Dim | None:
     """`c` where dim = c * name + rest and neither depends on name; None if it does not exist."""
-    step = dim.substitute({name: Dim.of(name) + 1}) - dim
-    return None if name in step.symbols or _hidden(dim, name) else step
+    found = strides(dim, (name,))
+    return None if found is None else found[0].get(name, ZERO)
 
 
 def coefficient(dim: Dim, name: str) -> int | None:
     step = coefficient_dim(dim, name)
     return step.constant if step is not None and step.is_constant else None
-
-
-def _hidden(dim: Dim, name: str) -> bool:
-    """The name occurs inside a division, minimum or maximum."""
-    return any(
-        not isinstance(atom, str) and name in Dim(((1, ((atom, 1),)),)).symbols
-        for _, factors in dim.terms
-        for atom, _ in factors
-    )
 
 
 def ranges(loops: tuple[For, ...], bounds: Bounds) -> Bounds:
@@ -193,18 +147,5 @@ def ranges(loops: tuple[For, ...], bounds: Bounds) -> Bounds:
 
 def names_in(kernel: Kernel) -> set[str]:
     """Every name that a kernel uses."""
-    found = {buffer.name for buffer in kernel.buffers}
-    found |= frozenset[str]().union(*(buffer.type.symbols for buffer in kernel.buffers))
-    for stmt in walk(kernel.body):
-        match stmt:
-            case For():
-                found.add(stmt.variable)
-            case Let() | Bind():
-                found.add(stmt.name)
-            case Declare():
-                found.add(stmt.local.name)
-            case Reserve():
-                found.add(stmt.buffer.name)
-            case _:
-                pass
-    return found
+    found = {*(buffer.name for buffer in kernel.buffers), *map(defined_name, walk(kernel.body))}
+    return found.union(*(buffer.type.symbols for buffer in kernel.buffers))
