@@ -19,7 +19,7 @@ from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import all_micro_kernels
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, suffix_of
-from relax_aot.scheduling.epilogue import Requantization, known_by_channel, values_of
+from relax_aot.scheduling.epilogue import known_by_channel, values_of
 from relax_aot.scheduling.packing import Arrays, Operand, Packed, elements, padded, round_up
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
@@ -265,45 +265,6 @@ def in_place(found: Weighted, loops: Sequence[For]) -> tuple[tuple[str, str], ..
     pairs = list(zip(found.x.index, stores[0].index, strict=True))
     separate = all((Dim.of(loop.variable),) * 2 in pairs for loop in loops)
     return ((found.x.buffer.name, target.name),) if separate else ()
-
-
-def requantize(
-    w: Writer,
-    one: Requantization,
-    out: Load,
-    sums: Buffer,
-    extents: tuple[Dim, Dim],
-    steps: tuple[Dim, Dim, Dim],
-) -> None:
-    """Rows and columns of sums to bytes, one multiplier per row; `steps`: from row to row of
-    the result, of the sums and of the multipliers."""
-    shift = {"shift": one.shift} if one.shift else {}
-    w.micro(
-        f"raot_requantize_{'i32' if shift else 'f32'}", out=out, sums=sums, scale=one.scale_load,
-        rows=extents[0], columns=extents[1], out_step=steps[0], sum_step=steps[1],
-        scale_step=steps[2], zero=one.zero, **shift,
-    )  # fmt: skip
-
-
-def rescale(
-    w: Writer,
-    one: Requantization,
-    out: Load,
-    sums: Buffer,
-    extents: tuple[Dim, Dim],
-    steps: tuple[Dim, Dim],
-    at: Mapping[str, Dim],
-    scale_row: Dim,
-) -> None:
-    """As `requantize`, by vectors along columns; `at`: the variables at the first element."""
-    form, shift = "i32" if one.shift else "f32", {"shift": one.shift} if one.shift else {}
-    if isinstance(one.shift, Load):
-        form, shift = "shifts", {"shifts": moved(one.shift, at)}
-    w.micro(
-        f"raot_rescale_{form}_{suffix_of(one.dtype)}", out=out, sums=sums,
-        scale=moved(one.scale_load, at), rows=extents[0], columns=extents[1], out_step=steps[0],
-        sum_step=steps[1], scale_row=scale_row, scale_column=ZERO, zero=one.zero, **shift,
-    )  # fmt: skip
 
 
 def copy_lines(

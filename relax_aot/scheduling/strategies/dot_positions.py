@@ -9,24 +9,23 @@ positions; depthwise ones are sums of shifted strips.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
 from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Buffer, Declare, For, Load, Store
+from relax_aot.ir.loops import Buffer, For, Load
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dot2 import COLUMNS, EIGHT
 from relax_aot.scheduling.contraction import (
-    BYTES,
     Weighted,
     clipped,
-    indexed_by,
     moved,
     step_of,
     stride,
+    suffix_of,
 )
 from relax_aot.scheduling.epilogue import Requantization, direct_store, requantized
 from relax_aot.scheduling.packing import round_up
@@ -39,13 +38,10 @@ from relax_aot.scheduling.weighted import (
     has_depth,
     in_place,
     most_of,
-    rescale,
 )
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
-NARROW = 12
-"""Lines shorter than this are finished as one."""
 MOST_BYTES = 5120
 """Of 8-bit values that wait for their lines."""
 MOST_SUMS = 2048
@@ -343,11 +339,7 @@ def _fill_strip(p: _Positions, line: Dim) -> None:
 def _emit_block(p: _Positions, block: _Block) -> None:
     if p.result is None:
         p.sums_of(block)
-        store = _uniform(p)
-        if store is not None and p.lines > 1 and interval(p.pitch, p.w.bounds)[1] < NARROW:
-            _finish_lines(p, block, store)
-        else:
-            _finish(p, block, p.found, p.sums)
+        _finish(p, block, p.found, p.sums)
     else:
         _bytes(p, block, *p.result)
 
@@ -356,14 +348,14 @@ def _emit_block(p: _Positions, block: _Block) -> None:
 
 
 def _bytes(p: _Positions, block: _Block, one: Requantization, rest: Weighted) -> None:
-    """Straight to the result, or staged for the statements that follow."""
-    store, names = direct_store(rest), (p.found.own, p.line, p.position)
-    steps = [stride(store, name) if store else None for name in names]
-    if store is None or steps[0] is None or steps[1] is None or steps[2] != 1:
+    """Straight to the result, or staged for the statements that follow and for lines that are
+    not adjacent in the result."""
+    store, at = direct_store(rest), p.begin(block)
+    names = (p.found.own, p.line, p.position)
+    channel, line, near = (stride(store, name) if store else None for name in names)
+    if store is None or channel is None or line is None or near != 1:
         _finish(p, block, rest, _staged(p, block, one))
-    elif p.lines > 1 and not steps[1] == block.wide == p.pitch:
-        _bytes_by_line(p, block, one, store, steps[1])
-    else:
+    elif p.lines == 1 or line == block.wide == p.pitch:
 
         def out(channel: Dim, at: Dim) -> Load:
             begin = p.begin(block, channel)
@@ -372,7 +364,15 @@ def _bytes(p: _Positions, block: _Block, one: Requantization, rest: Weighted) ->
             begin[p.line] += lines
             return moved(store, begin)
 
-        _rescale(p, block, one, out, steps[0])
+        _rescale(p, block, one, out, channel)
+    elif p.tiled:
+        staged = _staged(p, block, one)
+        with p.channels() as (channel, own):
+            source, to = staged[(channel, ZERO)], moved(store, {**at, **own})
+            copy_lines(p.w, to, source, (block.high, block.wide), (line, p.pitch))
+    else:
+        p.sums_of(block)
+        _lanes(p, one, moved(store, at), at, (block.high, block.wide), (line, p.pitch))
 
 
 def _staged(p: _Positions, block: _Block, one: Requantization) -> Buffer:
@@ -386,35 +386,41 @@ def _rescale(
 ) -> None:
     """The bytes of a block. `out`: where that of a channel at a position goes; those of the
     next channel lie `apart` from it."""
-    w = p.w
+    w, at = p.w, p.begin(block)
     if not p.tiled:
         p.sums_of(block)
-        extents, steps = (ONE, simplify(block.count, w.bounds)), (ZERO, ZERO)
-        rescale(w, one, out(ZERO, ZERO), p.sums, extents, steps, p.begin(block), ZERO)
+        extents = (ONE, simplify(block.count, w.bounds))
+        _lanes(p, one, out(ZERO, ZERO), at, extents, (ZERO, ZERO))
         return
-    own, names = step_of(one.scale_load, p.found.own), ("group", "channels")
+    names = ("group", "channels")
     with (
         p.panels(block) as (first, columns),
         w.tiles(names, p.found.channels, p.high) as (channel, channels),
     ):
         p.multiply(channel, channels, ZERO, columns)
-        at, steps = p.begin(block, channel), (apart, Dim.of(COLUMNS))
-        to = out(channel, first)
-        rescale(w, one, to, p.sums, (channels, columns), steps, at, own)
+        extents, at = (channels, columns), {**at, p.found.own: channel}
+        _lanes(p, one, out(channel, first), at, extents, (apart, Dim.of(COLUMNS)))
 
 
-def _bytes_by_line(
-    p: _Positions, block: _Block, one: Requantization, store: Store, line_step: Dim
+def _lanes(
+    p: _Positions,
+    one: Requantization,
+    out: Load,
+    at: Mapping[str, Dim],
+    extents: tuple[Dim, Dim],
+    steps: tuple[Dim, Dim],
 ) -> None:
-    """Lines that are not adjacent in the result."""
-    if p.tiled:
-        staged = _staged(p, block, one)
-        with p.channels() as (channel, _):
-            _copy(p, block, store, channel, Load(staged, (channel, ZERO)))
-        return
-    p.sums_of(block)
-    at, extents, steps = p.begin(block), (block.high, block.wide), (line_step, p.pitch)
-    rescale(p.w, one, moved(store, at), p.sums, extents, steps, at, ZERO)
+    """Rows and columns of sums to bytes, by vectors along columns; `at`: the variables at the
+    first element; `steps`: from row to row of the result and of the sums."""
+    form, shift = "i32" if one.shift else "f32", {"shift": one.shift} if one.shift else {}
+    if isinstance(one.shift, Load):
+        form, shift = "shifts", {"shifts": moved(one.shift, at)}
+    own = step_of(one.scale_load, p.found.own) if p.tiled else ZERO
+    p.w.micro(
+        f"raot_rescale_{form}_{suffix_of(one.dtype)}", out=out, sums=p.sums,
+        scale=moved(one.scale_load, at), rows=extents[0], columns=extents[1], out_step=steps[0],
+        sum_step=steps[1], scale_row=own, scale_column=ZERO, zero=one.zero, **shift,
+    )  # fmt: skip
 
 
 # Other epilogues
@@ -430,35 +436,6 @@ def _finish(p: _Positions, block: _Block, found: Weighted, values: Buffer) -> No
         at |= {p.position: block.first + place, p.line: block.line + line}
         value = Load(values, (channel, place + line * p.pitch))
         w.finish(found.after, found.sum, value, at)
-
-
-def _uniform(p: _Positions) -> Store | None:
-    """The store of a byte that differs between positions by its sum alone."""
-    *others, store = p.found.after
-    if not isinstance(store, Store) or any(isinstance(stmt, Store) for stmt in others):
-        return None
-    values = (stmt.value for stmt in p.found.after if isinstance(stmt, Declare | Store))
-    depends = any(indexed_by(value) & {p.line, p.position} for value in values)
-    fits = store.buffer.dtype in BYTES and stride(store, p.position) == 1
-    return store if fits and not depends else None
-
-
-def _finish_lines(p: _Positions, block: _Block, store: Store) -> None:
-    """All positions of some lines as one row, those between lines included."""
-    w, staged = p.w, p.w.buffer("staged", store.buffer.dtype, p.room)
-    with p.channels() as (channel, at):
-        with w.range("p", simplify(block.count, w.bounds)) as at_p:
-            flat = [Store(staged, (at_p,), s.value) if s is store else s for s in p.found.after]
-            w.finish(flat, p.found.sum, Load(p.sums, (channel, at_p)), at)
-        _copy(p, block, store, channel, Load(staged, (ZERO,)))
-
-
-def _copy(p: _Positions, block: _Block, store: Store, channel: Dim, source: Load) -> None:
-    """The staged lines of a channel to the result."""
-    extents, steps = (block.high, block.wide), (step_of(store, p.line), p.pitch)
-    if steps[0] == block.wide == p.pitch:
-        extents, steps = (ONE, block.high * block.wide), (ZERO, ZERO)
-    copy_lines(p.w, moved(store, p.begin(block, channel)), source, extents, steps)
 
 
 EXAMPLES = (

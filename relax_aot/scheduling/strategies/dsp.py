@@ -31,7 +31,6 @@ from relax_aot.scheduling.weighted import (
     of_bytes,
     position_at,
     position_count,
-    requantize,
     sizes_of,
     window,
 )
@@ -250,21 +249,22 @@ class _Depthwise:
 
     def _requantize(self, first: Dim, height: Dim) -> bool:
         """All sums of a band to bytes at once, where those are the result."""
-        result = requantized(self.found)
-        store = direct_store(result[1]) if result is not None else None
-        if result is None or store is None or result[0].dtype is not DType.I8:
+        one, rest = requantized(self.found) or (None, self.found)
+        store, names = direct_store(rest), (self.rows.variable, self.columns.variable)
+        if one is None or store is None or one.dtype is not DType.I8:
             return False
-        if not isinstance(result[0].shift, int):
+        row, near = (stride(store, name) for name in names)
+        moves = any(stride(one.scale_load, name) != 0 for name in names)
+        if row is None or near != 1 or moves or not isinstance(one.shift, int):
             return False
-        names = (self.rows.variable, self.columns.variable)
-        steps = [stride(store, name) for name in names]
-        scale = result[0].scale_load
-        if steps[0] is None or steps[1] != 1 or any(stride(scale, name) != 0 for name in names):
-            return False
-        across = self.columns.positions
-        extents = (ONE, height * across) if steps[0] == across else (height, across)
-        out = moved(store, {names[0]: first, names[1]: ZERO})
-        requantize(self.w, result[0], out, self.sums, extents, (steps[0], across, ZERO))
+        across, shift = self.columns.positions, {"shift": one.shift} if one.shift else {}
+        self.w.micro(
+            f"raot_requantize_{'i32' if shift else 'f32'}", sums=self.sums, scale=one.scale_load,
+            out=moved(store, {names[0]: first, names[1]: ZERO}), out_step=row, sum_step=across,
+            rows=ONE if row == across else height,
+            columns=height * across if row == across else across, scale_step=ZERO, zero=one.zero,
+            **shift,
+        )  # fmt: skip
         return True
 
 
