@@ -8,29 +8,27 @@ unrolled, each step with the lanes that take it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from relax_aot.ir.dims import Dim, simplify
 from relax_aot.ir.loops import (
-    Apply,
-    Assign,
+    PARTS,
     Binary,
-    Cast,
     Declare,
     Expr,
     For,
-    Index,
     Let,
-    Lit,
     Load,
     Local,
     Select,
     Stmt,
     Store,
-    Unary,
+    held,
 )
-from relax_aot.ir.rewrite import map_expr
+from relax_aot.ir.rewrite import map_exprs
 from relax_aot.scheduling.writer import Names, Writer
 
 UNROLLED = 16
@@ -55,7 +53,7 @@ class Lane:
     """The values of the names of a leaf in one iteration."""
 
     dims: Mapping[str, Dim]
-    locals: Mapping[str, Local]
+    locals: Mapping[Local, Expr]
 
     def at(self, name: str, value: Dim) -> Lane:
         return Lane({**self.dims, name: value}, self.locals)
@@ -83,22 +81,9 @@ def _block(body: Sequence[Stmt], lanes: list[Lane], plan: Plan, w: Writer) -> No
 
 def _straight(run: Sequence[Stmt], lane: Lane, w: Writer) -> Lane:
     """The statements of one lane, and what its locals are called."""
-    for stmt in run:
-        rule = _in_lane(lane)
-        match stmt:
-            case Declare():
-                value = map_expr(stmt.value, rule)
-                local = Local(w.names.fresh(stmt.local.name), stmt.local.dtype)
-                w.add(Declare(local, value))
-                lane = Lane(lane.dims, {**lane.locals, stmt.local.name: local})
-            case Assign():
-                w.add(Assign(lane.locals[stmt.local.name], map_expr(stmt.value, rule)))
-            case Store():
-                index = tuple(dim.substitute(lane.dims) for dim in stmt.index)
-                w.add(Store(stmt.buffer, index, map_expr(stmt.value, rule)))
-            case _:
-                raise AssertionError(stmt)
-    return lane
+    values = dict(lane.locals)
+    w.place(run, values, lane.dims)
+    return Lane(lane.dims, values)
 
 
 def _loop(loop: For, lanes: list[Lane], plan: Plan, w: Writer) -> None:
@@ -119,8 +104,11 @@ def _loop(loop: For, lanes: list[Lane], plan: Plan, w: Writer) -> None:
                 here = start + at * steps + step
                 _block(loop.body, [lane.at(loop.variable, here) for lane in lanes], plan, w)
         start = start + count * steps
-    if start != stop:
-        _rolled(loop, lanes, (start, stop), plan, w)
+    if stop - start == 1:
+        _block(loop.body, [lane.at(loop.variable, start) for lane in lanes], plan, w)
+    elif start != stop:
+        with w.range(loop.variable, stop, start) as at:
+            _block(loop.body, [lane.at(loop.variable, at) for lane in lanes], plan, w)
 
 
 def _ends(loop: For, lane: Lane, plan: Plan, w: Writer) -> tuple[Dim, Dim]:
@@ -142,36 +130,7 @@ def _unrolled(
             if start <= step < stop
         ]
         if taking:  # between the iterations of two lanes there may be some of none
-            with w.block() as body:
-                _block(loop.body, taking, plan, w)
-            w.add(*body)
-
-
-def _rolled(loop: For, lanes: list[Lane], ends: tuple[Dim, Dim], plan: Plan, w: Writer) -> None:
-    start, stop = ends
-    if stop - start == 1:
-        with w.block() as body:
-            _block(loop.body, [lane.at(loop.variable, start) for lane in lanes], plan, w)
-        w.add(*body)
-        return
-    with w.range(loop.variable, stop, start) as at:
-        _block(loop.body, [lane.at(loop.variable, at) for lane in lanes], plan, w)
-
-
-def _in_lane(lane: Lane) -> Callable[[Expr], Expr]:
-    def rule(expr: Expr) -> Expr:
-        match expr:
-            case Load():
-                index = tuple(dim.substitute(lane.dims) for dim in expr.index)
-                return Load(expr.buffer, index)
-            case Index():
-                return replace(expr, dim=expr.dim.substitute(lane.dims))
-            case Local():
-                return lane.locals.get(expr.name, expr)
-            case _:
-                return expr
-
-    return rule
+            _block(loop.body, taking, plan, w)
 
 
 # Loads that several statements of one block make
@@ -179,58 +138,37 @@ def _in_lane(lane: Lane) -> Callable[[Expr], Expr]:
 
 def _share(body: tuple[Stmt, ...], names: Names) -> tuple[Stmt, ...]:
     result: list[Stmt] = []
-    run: list[Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, For | Let):
-            result += _share_run(run, names)
-            run = []
-            result.append(
-                replace(stmt, body=_share(stmt.body, names)) if isinstance(stmt, For) else stmt
-            )
+    for straight, group in groupby(body, lambda stmt: not isinstance(stmt, For | Let)):
+        if straight:
+            result += _share_run(tuple(group), names)
         else:
-            run.append(stmt)
-    return (*result, *_share_run(run, names))
+            result += (
+                replace(stmt, body=_share(stmt.body, names)) if isinstance(stmt, For) else stmt
+                for stmt in group
+            )
+    return tuple(result)
 
 
-def _share_run(run: list[Stmt], names: Names) -> list[Stmt]:
+def _share_run(run: tuple[Stmt, ...], names: Names) -> Iterator[Stmt]:
     """Only loads that are always made, of memory that the run does not write."""
     written = {stmt.buffer.name for stmt in run if isinstance(stmt, Store)}
-    count: dict[Load, int] = {}
-    for stmt in run:
-        assert isinstance(stmt, Declare | Assign | Store)
-        for load in always_loaded(stmt.value):
-            count[load] = count.get(load, 0) + 1
+    count = Counter(load for stmt in run for load in _loaded(stmt))
     shared: dict[Load, Local] = {}
-    result: list[Stmt] = []
     for stmt in run:
-        assert isinstance(stmt, Declare | Assign | Store)
-        for load in always_loaded(stmt.value):
-            fresh = load not in shared and count[load] > 1
-            if fresh and load.buffer.name not in written:
-                local = Local(names.fresh(f"{load.buffer.name}_at"), load.dtype)
-                shared[load] = local
-                result.append(Declare(local, load))
-
-        def rule(expr: Expr) -> Expr:
-            return shared.get(expr, expr) if isinstance(expr, Load) else expr
-
-        result.append(replace(stmt, value=map_expr(stmt.value, rule)))
-    return result
+        for load in _loaded(stmt):
+            if load not in shared and count[load] > 1 and load.buffer.name not in written:
+                shared[load] = Local(names.fresh(f"{load.buffer.name}_at"), load.dtype)
+                yield Declare(shared[load], load)
+        yield from map_exprs((stmt,), lambda e: shared.get(e, e) if isinstance(e, Load) else e)
 
 
-def always_loaded(expr: Expr) -> list[Load]:
-    """The loads that evaluating `expr` makes whatever the data are."""
-    match expr:
+def _loaded(node: Expr | Stmt) -> Iterator[Load]:
+    """The loads that evaluating it makes whatever the data are."""
+    match node:
         case Load():
-            return [expr]
-        case Unary() | Cast():
-            return always_loaded(expr.value)
-        case Binary():
-            left = always_loaded(expr.left)
-            return left if expr.op in ("&&", "||") else left + always_loaded(expr.right)
-        case Apply():
-            return [load for arg in expr.args for load in always_loaded(arg)]
-        case Select():
-            return always_loaded(expr.condition)
-        case Lit() | Local() | Index():
-            return []
+            yield node
+        case Binary("&&" | "||", always, _) | Select(always):
+            yield from _loaded(always)
+        case _:
+            for part in held(node, PARTS):
+                yield from _loaded(part)

@@ -7,13 +7,14 @@ open loops, `named` computes an index expression once, `micro` calls a micro-ker
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from relax_aot import microkernels
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import (
+    Assign,
     Buffer,
     Declare,
     Expr,
@@ -25,7 +26,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
 )
-from relax_aot.ir.rewrite import map_expr, map_index_dims
+from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.packing import Packed
 
@@ -157,20 +158,26 @@ class Writer:
         self, after: Sequence[Stmt], local: Local, value: Expr, at: Mapping[str, Dim]
     ) -> None:
         """The statements that follow a sum, with `value` in the place of the sum `local`."""
-        renamed: dict[Local, Expr] = {local: value}
+        self.place(after, {local: value}, at)
+
+    def place(
+        self, statements: Iterable[Stmt], values: dict[Local, Expr], at: Mapping[str, Dim]
+    ) -> None:
+        """Statements where scalars and variables have other values. Scalars that they declare get
+        fresh names, which are added to `values`."""
 
         def rule(expr: Expr) -> Expr:
-            return renamed.get(expr, expr) if isinstance(expr, Local) else expr
+            return values.get(expr, expr) if isinstance(expr, Local) else expr
 
-        for stmt in map_index_dims(tuple(after), lambda dim: dim.substitute(at)):
-            assert isinstance(stmt, Declare | Store)
-            placed = map_expr(stmt.value, rule)
-            if isinstance(stmt, Store):
-                self.add(Store(stmt.buffer, stmt.index, placed))
-            else:
-                fresh = Local(self.names.fresh(stmt.local.name), stmt.local.dtype)
-                renamed[stmt.local] = fresh
-                self.add(Declare(fresh, placed))
+        for stmt in map_index_dims(tuple(statements), lambda dim: dim.substitute(at)):
+            (placed,) = map_exprs((stmt,), rule)
+            if isinstance(stmt, Declare):
+                values[stmt.local] = Local(self.names.fresh(stmt.local.name), stmt.local.dtype)
+            if isinstance(placed, Declare | Assign):
+                local = values[placed.local]
+                assert isinstance(local, Local)
+                placed = replace(placed, local=local)
+            self.add(placed)
 
 
 def call(name: str, **arguments: Load | Buffer | Value) -> Micro:
