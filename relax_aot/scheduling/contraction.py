@@ -30,14 +30,17 @@ from relax_aot.ir.loops import (
     Store,
     expressions,
     index_dims,
+    parts,
     walk,
 )
-from relax_aot.ir.parameters import whole
+from relax_aot.ir.parameters import surely, whole
 from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.nest import Nest, bounds_known, coefficient_dim, nest_of, ranges
 
 BYTES = (DType.I8, DType.U8)
+LEAST_DEPTH = 4
+"""Shorter sums are not worth gathering."""
 
 
 def suffix_of(dtype: DType) -> str:
@@ -281,13 +284,26 @@ class Weighted:
         return "" if self.channel is None else self.channel.variable
 
     @property
-    def unsigned(self) -> bool:
-        return self.x.dtype is DType.U8
+    def position_count(self) -> Dim:
+        return prod((loop.stop for loop in self.positions), start=Dim.of(1))
+
+    @property
+    def farthest_first(self) -> list[int]:
+        """The reductions, those whose elements are closest last."""
+        steps = [stride(self.x, loop.variable) for loop in self.reductions]
+        far = [s.constant if s is not None and s.is_constant else 1 << 30 for s in steps]
+        return sorted(range(len(far)), key=lambda at: -far[at])
 
     @property
     def flip(self) -> int:
         """The offset that makes signed bytes of x: 128 if they are unsigned."""
-        return 128 if self.unsigned else 0
+        return 128 if self.x.dtype is DType.U8 else 0
+
+    @property
+    def fits_bytes(self) -> bool:
+        """Whether weights without their zero point are signed bytes."""
+        low, high = self.w.dtype.limits
+        return surely(lambda: low - self.w_zero >= -128 and high - self.w_zero <= 127)
 
     @property
     def suffix(self) -> str:
@@ -298,6 +314,38 @@ class Weighted:
     def clipped(self) -> bool:
         """Whether some window is clipped at a border."""
         return any(clipped(loop) for loop in self.reductions)
+
+    def joined(self, *places: Load | Store) -> bool:
+        """Whether positions of several rows follow each other as those of one row do."""
+        return not self.clipped and all(self.rows_follow(place) for place in places)
+
+    def rows_follow(self, place: Load | Store) -> bool:
+        steps = [stride(place, loop.variable) for loop in self.positions]
+        return all(
+            a is not None and b is not None and a == b * loop.stop
+            for a, b, loop in zip(steps, steps[1:], self.positions[1:], strict=False)
+        )
+
+    def known_by_channel(self, expr: Expr, constants: frozenset[str]) -> bool:
+        """Whether a value is known while compiling and differs by channel and group alone."""
+        loops = self.shared if self.channel is None else (*self.shared, self.channel)
+        names = {loop.variable for loop in loops}
+        for part in parts(expr):
+            match part:
+                case Load():
+                    used = frozenset[str]().union(*(dim.symbols for dim in part.index))
+                    steady = used <= names and all(stride(part, n) is not None for n in used)
+                    if not steady or part.buffer.name not in constants:
+                        return False
+                case Lit() | Cast(mode="wrap") | Binary("-" | "+"):
+                    pass
+                case _:
+                    return False
+        return True
+
+    def has_depth(self, constants: frozenset[str]) -> bool:
+        """Whether sums are long enough, and start with numbers that are known for each channel."""
+        return self.depth >= LEAST_DEPTH and self.known_by_channel(self.start, constants)
 
     @property
     def store(self) -> Store | None:

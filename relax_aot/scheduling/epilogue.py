@@ -34,7 +34,7 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.parameters import Parameter, surely, whole
 from relax_aot.ir.rewrite import map_expr, map_exprs
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import BYTES, Weighted, number_of, stride
+from relax_aot.scheduling.contraction import BYTES, Weighted, number_of
 from relax_aot.scheduling.packing import Arrays, elements
 
 STAGED = {dtype: Local("staged", dtype) for dtype in BYTES}
@@ -120,7 +120,7 @@ def by_channel(
     if result is None:
         return None
     one, rest = result
-    if not all(known_by_channel(number, found, constants) for number in one.numbers):
+    if not all(found.known_by_channel(number, constants) for number in one.numbers):
         return None
     assert rest.store is not None
     value, low, high = _limits(rest.store.value, one.dtype)
@@ -303,24 +303,6 @@ def quantized_add(rest: Weighted) -> QuantizedAdd | None:
 
 
 # Tables of multipliers and shifts
-
-
-def known_by_channel(expr: Expr, found: Weighted, constants: frozenset[str]) -> bool:
-    """Whether a value is known while compiling and differs by channel and group alone."""
-    match expr:
-        case Lit():
-            return True
-        case Cast(value):
-            return expr.mode == "wrap" and known_by_channel(value, found, constants)
-        case Binary("-" | "+", left, right):
-            return all(known_by_channel(part, found, constants) for part in (left, right))
-        case Load():
-            loops = (*found.shared, *((found.channel,) if found.channel is not None else ()))
-            used = frozenset[str]().union(*(dim.symbols for dim in expr.index))
-            steady = all(stride(expr, name) is not None for name in used)
-            inside = used <= {loop.variable for loop in loops}
-            return expr.buffer.name in constants and inside and steady
-    return False
 
 
 def values_of(expr: Expr, loops: Sequence[For], data: Arrays) -> Array:

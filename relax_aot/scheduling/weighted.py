@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -15,39 +14,12 @@ from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
-from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import all_micro_kernels
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, suffix_of
-from relax_aot.scheduling.epilogue import known_by_channel, values_of
+from relax_aot.scheduling.epilogue import values_of
 from relax_aot.scheduling.packing import Arrays, Operand, Packed, elements, padded, round_up
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
-
-LEAST_DEPTH = 4
-"""Shorter sums are not worth gathering."""
-
-
-def fits_bytes(found: Weighted) -> bool:
-    """Whether weights without their zero point are signed bytes."""
-    low, high = found.w.dtype.limits
-    return surely(lambda: low - found.w_zero >= -128 and high - found.w_zero <= 127)
-
-
-def of_bytes(found: Weighted) -> bool:
-    """As `fits_bytes`, by a zero point that is the middle of the type."""
-    return (found.w.dtype, found.w_zero) in ((DType.I8, 0), (DType.U8, 128))
-
-
-def has_depth(found: Weighted, constants: frozenset[str]) -> bool:
-    """Whether sums are long enough, and start with numbers that are known for each channel."""
-    return found.depth >= LEAST_DEPTH and known_by_channel(found.start, found, constants)
-
-
-def farthest_first(found: Weighted) -> list[int]:
-    """The reductions, those whose elements are closest last."""
-    steps = [stride(found.x, loop.variable) for loop in found.reductions]
-    known = [step.constant if step is not None and step.is_constant else 1 << 30 for step in steps]
-    return sorted(range(len(known)), key=lambda at: -known[at])
 
 
 def most_of(extent: Dim, bounds: Bounds) -> int:
@@ -84,7 +56,7 @@ def tile_size(w: Writer, found: Weighted, size: int, joined: bool) -> Dim:
 
 def _tiled(found: Weighted, joined: bool) -> Dim:
     if joined or not found.positions:
-        return position_count(found)
+        return found.position_count
     return found.positions[-1].stop
 
 
@@ -102,10 +74,6 @@ def position_tiles(w: Writer, found: Weighted, size: int, joined: bool) -> Itera
         yield Tile(found, first, count, fixed)
 
 
-def position_count(found: Weighted) -> Dim:
-    return prod((loop.stop for loop in found.positions), start=ONE)
-
-
 def position_at(w: Writer, found: Weighted, position: Dim) -> dict[str, Dim]:
     """The value of each loop over positions at the `position`-th one, the last loop fastest."""
     at: dict[str, Dim] = {}
@@ -116,19 +84,6 @@ def position_at(w: Writer, found: Weighted, position: Dim) -> dict[str, Dim]:
     for loop in found.positions[:1]:
         at[loop.variable] = w.index(loop.variable, position, loop.stop)
     return at
-
-
-def joined(found: Weighted, *places: Load | Store) -> bool:
-    """Whether positions of several rows follow each other as those of one row do."""
-    return not found.clipped and all(rows_follow(found, place) for place in places)
-
-
-def rows_follow(found: Weighted, place: Load | Store) -> bool:
-    steps = [stride(place, loop.variable) for loop in found.positions]
-    return all(
-        a is not None and b is not None and a == b * loop.stop
-        for a, b, loop in zip(steps, steps[1:], found.positions[1:], strict=False)
-    )
 
 
 # Windows

@@ -24,7 +24,6 @@ from relax_aot.ir.loops import (
     Local,
     Micro,
     Stmt,
-    Store,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType

@@ -9,12 +9,7 @@ from relax_aot.ir.types import DType
 from relax_aot.microkernels import micro_kernels
 from relax_aot.scheduling.contraction import Weighted, step_of, stride
 from relax_aot.scheduling.targets import Context, Emit, Target
-from relax_aot.scheduling.weighted import (
-    Weights,
-    fits_bytes,
-    has_depth,
-    position_tiles,
-)
+from relax_aot.scheduling.weighted import Weights, position_tiles
 from relax_aot.scheduling.writer import ZERO, Writer
 
 LANES = 4
@@ -93,11 +88,11 @@ def rows(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Contiguous rows of signed bytes by a matrix."""
     if found.channel is None or len(found.reductions) != 1 or len(found.positions) != 1:
         return None
-    if found.clipped or found.unsigned or not fits_bytes(found):
+    if found.clipped or found.flip or not found.fits_bytes:
         return None
     if stride(found.x, found.reductions[0].variable) != 1:
         return None
-    return _Rows(found, w).emit if has_depth(found, context.constants) else None
+    return _Rows(found, w).emit if found.has_depth(context.constants) else None
 
 
 class _Rows:

@@ -17,7 +17,6 @@ from relax_aot.ir.loops import For, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dot2 import COLUMNS
 from relax_aot.scheduling.contraction import Weighted, step_of, stride
-from relax_aot.scheduling.epilogue import known_by_channel
 from relax_aot.scheduling.packing import Packed, permuted, round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, WIDE_MATMUL
 from relax_aot.scheduling.targets import Context, Emit, Strategy
@@ -25,11 +24,7 @@ from relax_aot.scheduling.weighted import (
     WHOLE,
     Span,
     Weights,
-    farthest_first,
-    has_depth,
     in_place,
-    joined,
-    of_bytes,
     position_tiles,
     sizes_of,
     tile_size,
@@ -54,7 +49,7 @@ class Form:
 
     def takes(self, found: Weighted) -> bool:
         """Whether both factors fit the operands."""
-        return self.dtype is DType.I16 or found.channel is None or of_bytes(found)
+        return self.dtype is DType.I16 or found.channel is None or found.fits_bytes
 
     def offset(self, found: Weighted) -> int:
         """What gathering subtracts from x: all of its zero point, or what makes bytes of it."""
@@ -77,7 +72,7 @@ def channels_of(form: Form, *, strided: bool) -> Strategy:
     def match(found: Weighted, w: Writer, context: Context) -> Emit | None:
         if found.channel is None or found.channels < LEAST_CHANNELS or not form.takes(found):
             return None
-        if len(found.reductions) > SPANS or not has_depth(found, context.constants):
+        if len(found.reductions) > SPANS or not found.has_depth(context.constants):
             return None
         if not strided and not contiguous(found, found.channel):
             return None
@@ -87,7 +82,7 @@ def channels_of(form: Form, *, strided: bool) -> Strategy:
 
 
 def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
-    order, joint = farthest_first(found), joined(found, found.x)
+    order, joint = found.farthest_first, found.joined(found.x)
     pack = Weights(found, order)
     depth, wide = round_up(found.depth, form.group), round_up(found.channels, COLUMNS)
     weights = pack.packed(
@@ -157,7 +152,7 @@ def depthwise_channels(found: Weighted, w: Writer, context: Context) -> Emit | N
         return None
     if last.stop.constant < LEAST_CHANNELS or stride(found.w, last.variable) == 0:
         return None
-    if not known_by_channel(found.start, found, context.constants) or not contiguous(found, last):
+    if not found.known_by_channel(found.start, context.constants) or not contiguous(found, last):
         return None
     return lambda: _emit_depthwise(found, w, last)
 

@@ -35,7 +35,6 @@ from relax_aot.scheduling.targets import Context, Emit, Strategy
 from relax_aot.scheduling.weighted import (
     Weights,
     copy_lines,
-    has_depth,
     in_place,
     most_of,
 )
@@ -56,7 +55,7 @@ def positions_of(form: Form) -> Strategy:
 
     def match(found: Weighted, w: Writer, context: Context) -> Emit | None:
         grid = _grid_of(found)
-        if grid is None or not form.takes(found) or not has_depth(found, context.constants):
+        if grid is None or not form.takes(found) or not found.has_depth(context.constants):
             return None
         return lambda: _emit(_Positions(found, w, grid, form))
 

@@ -19,7 +19,7 @@ from relax_aot.ir.loops import Binary, Buffer, Expr, If, Index, Load
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dsp import SLACK
 from relax_aot.scheduling.contraction import Weighted, moved, stride
-from relax_aot.scheduling.epilogue import direct_store, known_by_channel, requantized
+from relax_aot.scheduling.epilogue import direct_store, requantized
 from relax_aot.scheduling.packing import Arrays, padded, permuted, round_up
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
@@ -27,10 +27,7 @@ from relax_aot.scheduling.weighted import (
     WHOLE,
     Span,
     Weights,
-    has_depth,
-    of_bytes,
     position_at,
-    position_count,
     sizes_of,
     window,
 )
@@ -47,10 +44,10 @@ def columns(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Two output positions at a time."""
     if found.channel is None or len(found.reductions) > SPANS:
         return None
-    if not has_depth(found, context.constants):
+    if not found.has_depth(context.constants):
         return None
     # 16-bit weights in memory save unpacking; without their zero point some are no bytes.
-    wide = not context.target.compact or not of_bytes(found)
+    wide = not context.target.compact or not found.fits_bytes
     return _Columns(found, w, wide).emit
 
 
@@ -82,7 +79,7 @@ class _Columns:
         self.columns = w.buffer("columns", DType.I16, 2 * self.blocks, 2, 2)
         self.sums = w.buffer("sums", DType.I32, round_up(found.channels, 2), 2)
         with w.nest(found.shared):
-            count = position_count(found)
+            count = found.position_count
             pairs = simplify(count // 2, w.bounds)
             if pairs != 0:
                 with w.range("two", pairs) as tile:
@@ -191,7 +188,7 @@ def _order(found: Weighted) -> tuple[list[int], bool]:
 def depthwise(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """3 x 3 windows of one channel, equal strides."""
     axes = window_axes(found)
-    if axes is None or not known_by_channel(found.start, found, context.constants):
+    if axes is None or not found.known_by_channel(found.start, context.constants):
         return None
     rows, across = axes
     if rows.reduction != found.reductions[0] or rows.stride != across.stride:

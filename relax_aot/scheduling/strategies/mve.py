@@ -38,12 +38,7 @@ from relax_aot.scheduling.weighted import (
     Tile,
     Weights,
     copy_lines,
-    farthest_first,
-    fits_bytes,
-    has_depth,
-    joined,
     position_tiles,
-    rows_follow,
     tile_size,
     window,
 )
@@ -122,7 +117,7 @@ def _roles_of(found: Weighted) -> _Roles | None:
 
 def rows(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Up to eight positions, a gathered row of bytes each."""
-    if found.channel is None or not fits_bytes(found) or not has_depth(found, context.constants):
+    if found.channel is None or not found.fits_bytes or not found.has_depth(context.constants):
         return None
     roles = _roles_of(found)
     return None if roles is None else lambda: _emit_rows(found, w, roles)
@@ -136,7 +131,7 @@ def _emit_rows(found: Weighted, w: Writer, roles: _Roles) -> None:
         w, "blocks", "raot_multiply_rows_s8", "weights", {"channels": channels, "depth": depth}
     )
     bias = pack.packed_starts(w, found.flip, 4)
-    axis, joint = roles.across, roles.column is None and joined(found, found.x)
+    axis, joint = roles.across, roles.column is None and found.joined(found.x)
     most = (tile_size(w, found, ROWS, joint) + 1) // 2 * 2  # pairs are multiplied
     gathered = w.buffer("rows", DType.I8, most, depth)
     sums = w.buffer("sums", DType.I32, channels, ROWS)
@@ -164,7 +159,7 @@ def _emit_rows(found: Weighted, w: Writer, roles: _Roles) -> None:
 
 def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Two positions and four channels at a time, where sums become bytes."""
-    if found.channel is None or not fits_bytes(found) or not has_depth(found, context.constants):
+    if found.channel is None or not found.fits_bytes or not found.has_depth(context.constants):
         return None
     order, roles = _in_place_order(found), None
     if order is None:
@@ -182,9 +177,9 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
 
 def _in_place_order(found: Weighted) -> list[int] | None:
     """The order of the reductions in windows of contiguous signed bytes."""
-    if found.clipped or found.unsigned:
+    if found.clipped or found.flip:
         return None
-    order, expected = farthest_first(found), 1
+    order, expected = found.farthest_first, 1
     for at in reversed(order):
         step = stride(found.x, found.reductions[at].variable)
         if step != expected and found.counts[at] > 1:
@@ -214,7 +209,7 @@ class _Pairs:
         self.groups = len(self.lanes) // 4
         self.last = found.positions[-1].variable if found.positions else ""
         self.column = roles is not None and roles.column is not None
-        self.joint = not self.column and joined(found, found.x, rest.store)
+        self.joint = not self.column and found.joined(found.x, rest.store)
         positions = found.positions if self.joint else found.positions[-1:]
         count = interval(prod((loop.stop for loop in positions), start=ONE), w.bounds)[1]
         copied = found.depth if roles is not None and not self.column else 0
@@ -335,7 +330,7 @@ def _add_quantized(p: _Pairs, staged: Buffer, at: Mapping[str, Dim], count: Dim)
     (out, near), (other, near_too) = ([stride(place, name) for name in names] for place in places)
     if near != 1 or near_too != 1 or out is None or other is None:
         return False
-    if p.joint and not all(rows_follow(found, place) for place in places):
+    if p.joint and not all(found.rows_follow(place) for place in places):
         return False
     sizes: tuple[Dim, ...] = (count, channels, out, channels, other)
     if not by_position:

@@ -21,13 +21,12 @@ from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
     direct_store,
-    known_by_channel,
     scale_table,
 )
 from relax_aot.scheduling.packing import Arrays, Packed
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, LONG_WINDOWS
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.weighted import Weights, fits_bytes, most_of
+from relax_aot.scheduling.weighted import Weights, most_of
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
 from relax_aot.scheduling.writer import ZERO, Writer
 
@@ -41,9 +40,9 @@ def depthwise_windows(found: Weighted, w: Writer, context: Context) -> Emit | No
     parts = by_channel(found, context.constants)
     store = direct_store(parts[1]) if parts is not None else None
     axes = window_axes(found)
-    if parts is None or store is None or axes is None or not fits_bytes(found):
+    if parts is None or store is None or axes is None or not found.fits_bytes:
         return None
-    if not known_by_channel(found.start, found, context.constants):
+    if not found.known_by_channel(found.start, context.constants):
         return None
     choices = [pair for pair in (axes, axes[::-1]) if _fits(store, *pair)]
     best = max(choices, key=lambda pair: most_of(pair[1].positions, w.bounds), default=None)
