@@ -221,7 +221,12 @@ class Op:
             computable = arg is None or not arg.dtype.is_storage
             require(computable, f"{self.name} does not compute with {arg}; cast it first")
         types = self.deduce(*args, **attrs)
-        return types if isinstance(types, tuple) else (types,)
+        results = types if isinstance(types, tuple) else (types,)
+        for number in (n for t in results for n in t.shape if not isinstance(n, Dim)):
+            require(
+                False, f"{self.name}: deduce returns the size {number!r}: write Dim.of({number})"
+            )
+        return results
 
 
 def depends_on_sizes(attr: object) -> bool:

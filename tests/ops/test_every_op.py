@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
 
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition
+from relax_aot.ir.types import TensorType
 from relax_aot.ops import all_ops
-from relax_aot.ops._op import Array
+from relax_aot.ops._op import Array, ShapeError
 from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.op_cases import Case, Executor, Run, cases_of, interpreter
+from relax_aot.verify.op_check import problems_of
 from tests.ops.c_executor import c_library
 
 CASES = tuple(cases_of(all_ops().values()))
@@ -50,6 +54,14 @@ def test_deduced_types_are_those_of_the_reference(op: str) -> None:
         assert dtypes == [a.dtype for a in case.expected], case.name
         shapes = [tuple(size.evaluate(case.sizes) for size in t.shape) for t in case.results]
         assert shapes == [array.shape for array in case.expected], case.name
+
+
+def test_a_deduced_size_that_is_a_number_is_refused() -> None:
+    relu = all_ops()["relu"]
+    shape: Any = (3,)
+    wrong = replace(relu, name="mine", deduce=lambda x: TensorType(x.dtype, shape))
+    with pytest.raises(ShapeError, match=r"mine: deduce returns the size 3: write Dim\.of\(3\)"):
+        problems_of(wrong)
 
 
 @pytest.mark.parametrize("op", BY_OP)
