@@ -63,16 +63,19 @@ def _neighbor(plugin: Plugin) -> tuple[str, int]:
     return str(name), offset
 
 
+def interface(module: Module) -> tuple[object, ...]:
+    """Inputs, results and states: they are members of the C interface, so no pass changes them."""
+    return module.main.params, module.main.results, module.states
+
+
 def _guarded(plugin: Plugin) -> Pass:
-    """The pass, held to what every pass keeps: a sound program, whose inputs and results are
-    the C interface."""
+    """The pass with checks of its result: a valid program with the interface of before."""
 
     def guarded(module: Module) -> Module:
         changed = plugin.guarded("the pass", plugin.value.run)(module)
         if not isinstance(changed, Module):
             raise plugin.fail(f"the pass returned {type(changed).__name__}, not a Module")
-        before = (module.main.params, module.main.results, module.states)
-        if (changed.main.params, changed.main.results, changed.states) != before:
+        if interface(changed) != interface(module):
             raise plugin.fail("the pass changed inputs, results or states of the model")
         wrong = next(problems(changed, deduce), None)
         if wrong is not None:

@@ -20,7 +20,7 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ops import deduce
 from relax_aot.scheduling.targets import all_targets
-from relax_aot.transforms import PIPELINE
+from relax_aot.transforms import PIPELINE, interface
 from tests.transforms.examples import agrees, example_module, shown
 
 TARGETS = {target.name: target for target in all_targets()}
@@ -119,5 +119,6 @@ def test_example(file: ModuleType, run: Run, example: Example) -> None:
     assert agrees(after, example), f"got\n{shown(after, example)}"
     assert reasons == example.refused
     check(after, deduce)
+    assert interface(after) == interface(before), "inputs, results and states keep their names"
     again, _ = run(file, after, example)
     assert again == after
