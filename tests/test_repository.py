@@ -152,9 +152,9 @@ def test_sources_have_a_license_line() -> None:
 
 @pytest.mark.slow
 def test_runtime_c_is_formatted() -> None:
-    program = shutil.which("clang-format")
+    program = shutil.which("clang-format-14")
     if program is None:
-        pytest.skip("clang-format is not installed")
+        pytest.skip("clang-format-14 is not installed")
     assert RUNTIME_C, "no C file found in runtime_c/"
     assert_passes(program, "--dry-run", "-Werror", *RUNTIME_C)
 
