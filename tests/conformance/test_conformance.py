@@ -7,6 +7,8 @@ of `onnx` than the list's is installed its cases may be others, so that only fau
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import onnx
@@ -15,6 +17,7 @@ import pytest
 from tests.conformance import listing
 from tests.conformance.cases import Case, cases_of
 from tests.conformance.running import Outcome, run_fixed, run_symbolic
+from tests.conftest import ROOT
 
 BATCHES = 40
 """Parts of the whole, each one library of C."""
@@ -91,6 +94,16 @@ def test_all_cases_are_right_or_refused_as_listed(
     mode: str, batch: int, known: listing.Listing
 ) -> None:
     check(mode, cases_of(*listing.MODES[mode][0])[batch::BATCHES], known)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_case_runs_by_its_name() -> None:
+    command = [sys.executable, "-m", "tests.conformance"]
+    one = subprocess.run([*command, "softplus$"], cwd=ROOT, capture_output=True, text=True)
+    assert one.returncode == 0 and one.stdout.count("test_softplus: pass") == len(listing.MODES)
+    none = subprocess.run([*command, "no_such_case"], cwd=ROOT, capture_output=True, text=True)
+    assert none.returncode == 1 and "no case matches 'no_such_case'" in none.stdout
 
 
 @pytest.mark.slow
