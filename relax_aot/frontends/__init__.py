@@ -8,7 +8,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -82,7 +82,8 @@ def _frontend_of(plugin: Plugin) -> tuple[tuple[str, ...], Frontend]:
         module = plugin.guarded("load", value.load)(source, options)
         if not isinstance(module, Module):
             raise plugin.fail(f"load returned {type(module).__name__}, not a Module")
-        return module
+        named = module.source or not isinstance(source, str | os.PathLike)
+        return module if named else replace(module, source=Path(source).name)
 
     suffixes = tuple(value.SUFFIXES)
     return suffixes, SimpleNamespace(

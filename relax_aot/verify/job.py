@@ -179,8 +179,8 @@ class Answer:
 
 
 def default_reference(source: Any) -> str:
-    """Another program where one reads the model, else the ops' own references."""
-    foreign = isinstance(source, str | Path) and Path(source).suffix.lower() in (".raot", ".tflite")
+    """ONNX Runtime for ONNX files and models in memory, else the NumPy references of the ops."""
+    foreign = isinstance(source, str | Path) and Path(source).suffix.lower() != ".onnx"
     return "numpy" if foreign else "onnxruntime"
 
 

@@ -132,7 +132,10 @@ def _require_bounds(interface: Interface, sizes: Mapping[str, int]) -> None:
 def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:
     symbols = [f.symbol for f in interface.dims]
     source = random.Random(seed)
-    candidates = [{s.name: s.low for s in symbols}, {s.name: s.high for s in symbols}]
+    candidates = [
+        _end(interface, {s.name: range(s.low, s.high + 1) for s in symbols}),
+        _end(interface, {s.name: range(s.high, s.low - 1, -1) for s in symbols}),
+    ]
     for _ in range(TRIES if symbols else 0):
         candidates.append({s.name: source.randint(s.low, s.high) for s in symbols})
     chosen: list[dict[str, int]] = []
@@ -145,6 +148,19 @@ def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:
         needs = ", ".join(str(c) for c in interface.conditions)
         raise SizeChoiceError(f"no sizes found that satisfy {needs}; give some with --at")
     return chosen
+
+
+def _end(interface: Interface, sizes: Mapping[str, range]) -> dict[str, int]:
+    """The first of all sizes, or the nearest ones that the model allows: all moved, or one."""
+    for step in range(min(TRIES, max(map(len, sizes.values()), default=1))):
+        for moved in ({*sizes}, *({name} for name in sizes)):
+            found = {
+                name: values[min(step, len(values) - 1) if name in moved else 0]
+                for name, values in sizes.items()
+            }
+            if allowed(interface, found):
+                return found
+    return {name: values[0] for name, values in sizes.items()}
 
 
 def allowed(interface: Interface, sizes: Mapping[str, int]) -> bool:

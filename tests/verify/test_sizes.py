@@ -23,6 +23,7 @@ from relax_aot.ir.types import DType, TensorType
 from relax_aot.verify.host import HostModel
 from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.library import RawResult
+from relax_aot.verify.samples import cases_of
 from relax_aot.verify.sizes import InputError
 
 Array = NDArray[Any]
@@ -252,6 +253,22 @@ func @main(%x: f32[n], %s: f32[m]) {
   return %y, %t
 }
 """
+
+
+@pytest.mark.parametrize(
+    ("condition", "ends"),
+    [
+        (Condition("<=", Dim.of(3), Dim.of("n")), [(3, 3), (20, 9)]),
+        (Condition("<=", 2 * Dim.of("m"), Dim.of("n")), [(2, 1), (20, 9)]),
+        (Condition("==", Dim.of("n"), Dim.of("m") + 1), [(2, 1), (10, 9)]),
+    ],
+)
+def test_verify_begins_with_the_smallest_and_the_largest_allowed_sizes(
+    condition: Condition, ends: list[tuple[int, int]]
+) -> None:
+    interface = interface_of([(Dim.of("n"), Dim.of("m"))], [(1, 20), (1, 9), (1, 1)], [condition])
+    sizes = [(case.sizes["n"], case.sizes["m"]) for case in cases_of(interface, (), {})]
+    assert sizes[:2] == ends
 
 
 def test_a_size_of_the_state_is_given_once(tmp_path: Path) -> None:
