@@ -10,7 +10,7 @@ import re
 import signal
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax_aot.binaries.elf import Program
 from relax_aot.emulation.harness import HarnessResult
@@ -52,6 +52,10 @@ MMARVALID, BFARVALID = 1 << 7, 1 << 15
 LINUX_FENCE_BYTES = 1 << 20
 PUSH_BYTES_MAX = 256
 RETURNS_SHOWN = 3
+OTHER_MAP = (
+    "the program did not start: does the emulated machine have the memories of the board file, at"
+    " the same addresses? Without [emulator], Unicorn emulates exactly these memories"
+)
 
 _CORTEX_M = struct.Struct("<4s20I")
 _LINUX = struct.Struct("<4s3I6Q")
@@ -110,6 +114,8 @@ def fault_of_lockup(
     first = next((line for line in messages.splitlines() if "Lockup" in line), "Lockup")
     kind = f"lockup: the core faulted while it handled a fault ({first.strip()})"
     fault = _located(program, kind, registers.get(15), None, registers.get(14), b"")
+    if not completed and fault.function is None:
+        fault = replace(fault, kind=f"{kind}\n  {OTHER_MAP}")
     return TargetFault(board, fault, completed)
 
 

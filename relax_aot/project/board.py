@@ -170,6 +170,8 @@ def load_board(name: str) -> Board:
         return read_board(files[name])
     close = difflib.get_close_matches(name, list_boards(), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
+    if Path(f"{name}.toml").is_file():
+        hint = f"use --board ./{name}.toml for the file in this folder; "
     raise BoardError(
         f"unknown board {name!r}; {hint}boards are:"
         f" {', '.join(list_boards())}; `relax-aot new-board` writes a board file"
@@ -373,7 +375,7 @@ def _regions(top: _Table) -> tuple[Region, ...]:
             raise table.fail("name", "a name that no other region has")
         holds = table.choice("holds", HOLDS) if "holds" in table.data else HOLDS[0]
         if holds == "values" and "section" in table.data:
-            raise table.fail("section", "it for regions that hold constants alone")
+            raise table.fail("section", 'no such key without holds = "constants"')
         section = table.optional_text("section")
         if section and not _SECTION.fullmatch(section):
             raise table.fail("section", "letters, digits, '.' and '_'")

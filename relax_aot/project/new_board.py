@@ -9,6 +9,7 @@ from pathlib import Path
 
 from relax_aot.emit.render import render
 from relax_aot.project.board import Board, BoardError, read_board
+from relax_aot.project.cores import MACHINES
 
 _ARM = "arm-none-eabi-"
 _HARD, _SOFT = "-mfloat-abi=hard", "-mfloat-abi=soft"
@@ -57,6 +58,9 @@ class NewBoardView:
     features: str
     options: tuple[str, ...]
     has_map: bool
+    is_linux: bool
+    machine: str
+    """A QEMU machine with this core, if one is known."""
 
 
 def new_board(name: str, cpu: str, folder: Path) -> Board:
@@ -79,6 +83,8 @@ def new_board(name: str, cpu: str, folder: Path) -> Board:
         ", ".join(f'"{feature}"' for feature in core.features),
         core.options,
         core.family == "cortex_m",
+        core.family == "linux",
+        next((machine for machine, has in MACHINES.items() if has == cpu), ""),
     )
     text = render("board.toml.j2", board=view)
     try:

@@ -28,6 +28,19 @@ def broken(board: str, statement: str) -> Project:
 
 
 @pytest.mark.qemu
+def test_a_machine_with_other_memories_than_the_board_is_named() -> None:
+    project = project_of("gesture", "mps2-an500")
+    moved = [
+        replace(m, origin=0x08000000) if m.kind == "flash" else m for m in project.board.memories
+    ]
+    project = replace(project, board=replace(project.board, memories=tuple(moved)))
+    with pytest.raises(
+        TargetFault, match="does the emulated machine have the memories of the board"
+    ):
+        emulate(project, [MOTION])
+
+
+@pytest.mark.qemu
 @pytest.mark.parametrize(
     "board", ["netduinoplus2", "mps2-an500", "mps3-an547", "aarch64-linux", "armhf-linux"]
 )

@@ -21,6 +21,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.planning.regions import NoRoom
 from relax_aot.project import Project
 from relax_aot.project.board import BoardError, list_boards, load_board, read_board, same_core
+from relax_aot.project.cores import MACHINES
 from relax_aot.project.fit import DoesNotFit
 from relax_aot.project.new_board import CORES, new_board
 from relax_aot.verify.emulate import build_image, emulate_cases
@@ -114,7 +115,9 @@ def test_there_are_boards_that_people_own() -> None:
     linux = [name for name in BOARDS if load_board(name).family == "linux"]
     assert len(real) >= 20 and len(linux) >= 8
     for name in real:
-        assert re.search(r"\d+ KB|\d+ MB", load_board(name).source), name
+        assert re.search(r"\d+ KB|\d+ MB", load_board(name).source), (
+            f"{name}: `source` states the memory sizes of the data sheet, such as 256 KB"
+        )
 
 
 @pytest.mark.parametrize("board", BOARDS)
@@ -169,7 +172,9 @@ def test_a_board_without_an_emulator_names_those_of_its_core(
         emulate_cases(project, [])
 
 
-def test_what_is_said_of_a_board_is_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_said_of_a_board_is_what_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Unicorn needs no entry in the board's file."""
     assert board_lines("mps2-an386")[-1] == "emulated by qemu-system-arm as mps2-an386"
     monkeypatch.setenv("RELAX_AOT_TOOLS", "system")
@@ -178,6 +183,12 @@ def test_what_is_said_of_a_board_is_what_runs_it(monkeypatch: pytest.MonkeyPatch
     assert "by QEMU, with the same core: mps2-an386" in said
     assert "emulated" not in board_lines("esp32-c3-devkitm-1")[-1]
     with pytest.raises(BoardError, match=r"unknown board 'bluepill'.*`relax-aot new-board` writes"):
+        board_lines("bluepill")
+    new_board("bluepill", "cortex-m3", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        BoardError, match=r"use --board \./bluepill\.toml for the file in this folder"
+    ):
         board_lines("bluepill")
 
 
@@ -191,6 +202,17 @@ def test_a_new_board_loads_as_it_stands(cpu: str, tmp_path: Path) -> None:
     assert made.board == board
     with pytest.raises(BoardError, match="exists"):
         new_board("mine", cpu, tmp_path)
+
+
+@pytest.mark.parametrize("cpu", [cpu for cpu in CORES if CORES[cpu].family == "cortex_m"])
+def test_the_comments_of_a_new_board_are_valid(cpu: str, tmp_path: Path) -> None:
+    new_board("mine", cpu, tmp_path)
+    path = tmp_path / "mine.toml"
+    settings = re.compile(r"^# (\[+\w+\]+|\w+ = .*)$", re.MULTILINE)
+    path.write_text(settings.sub(r"\1", path.read_text()))
+    board = read_board(path)
+    assert [region.name for region in board.regions] == ["ram", "sram2"]
+    assert (board.emulator is None) == (cpu not in MACHINES.values())
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "-x", "x y"])
