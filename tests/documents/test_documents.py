@@ -102,6 +102,19 @@ def test_the_board_of_the_how_to_is_accepted(tmp_path: Path) -> None:
     assert board.emulator is not None
 
 
+def test_the_regions_of_the_how_to_are_accepted(tmp_path: Path) -> None:
+    page = DOCS / "how-to" / "add_a_board.md"
+    (text,) = blocks(page, "toml")
+    (regions,) = (block for block in blocks(page, "text") if block.startswith("[[region]]"))
+    memories = "".join(
+        f'[[memory]]\nname = "{name}"\norigin = {origin}\nsize = "512K"\nkind = "ram"\n'
+        for name, origin in (("dtcm", 0x30000000), ("sram", 0x38000000))
+    )
+    path = tmp_path / "myboard.toml"
+    path.write_text(text + memories + regions)
+    assert [region.name for region in read_board(path).regions] == ["dtcm", "sram"]
+
+
 def title_of(page: Path) -> str:
     if page.suffix == ".ipynb":
         (first, *_) = json.loads(page.read_text(encoding="utf-8"))["cells"]
@@ -166,6 +179,28 @@ def run_blocks(checkout: Path, page: Path) -> str:
 def test_the_pass_of_the_how_to_passes_its_examples(checkout: Path) -> None:
     edit(checkout, DOCS / "how-to" / "add_a_pass.md")
     assert "3 passed" in run_blocks(checkout, DOCS / "how-to" / "add_a_pass.md")
+
+
+def test_the_rule_of_the_how_to_that_removes_a_call_works() -> None:
+    (source,) = blocks(DOCS / "how-to" / "add_a_pass.md", "text")
+    imports = (
+        "import relax_aot as rx\n"
+        "from relax_aot.ir.graph import Call, Function, Module, Var\n"
+        "from relax_aot.ir.rewrite import rewrite_module\n"
+    )
+    model = """
+        symbol n in 1..8
+        func @main(%x: f32[n]) {
+          %a: f32[n] = neg(%x)
+          %b: f32[n] = neg(%a)
+          %y: f32[n] = exp(%b)
+          %c: f32[n] = neg(%y)
+          %z: f32[n] = neg(%c)
+          return %y, %z
+        }"""
+    script = f"{imports}{source}print(run(rx.parse({model!r})))"
+    after = run(sys.executable, "-c", script, folder=ROOT)
+    assert "exp(%x)" in after and "%z: f32[n] = neg(%c)" in after
 
 
 def test_the_op_of_the_how_to_is_correct(checkout: Path) -> None:
