@@ -72,7 +72,10 @@ def compile_command(
     json_file: str | None,
     **chosen: Any,
 ) -> None:
-    """Generate the C project of MODEL, or of several entries (prefill=a.onnx decode=b.onnx)."""
+    """Generate the C project of MODEL.
+
+    MODEL may be several entries (prefill=a.onnx decode=b.onnx).
+    """
     from relax_aot import driver
 
     entries = entries_of(models)
@@ -151,7 +154,7 @@ def compile_command(
     help="Correct class of each sample of --inputs; prints accuracies.",
 )
 @click.option("--sanitize", is_flag=True, help="Run on the host under AddressSanitizer and UBSan.")
-@click.option("--serial", "port", metavar="PORT", help="Run on the board at this serial port.")
+@click.option("--serial", "port", metavar="PORT", help="Run on a real board at this port.")
 @click.option("--baud", type=int, default=115200, help="Speed of --serial in bits per second.")
 @click.option(
     "--farm", is_flag=True, help="Distribute models, boards and sizes over cores or machines."
@@ -176,10 +179,11 @@ def verify(
     json_file: str | None,
     **chosen: Any,
 ) -> None:
-    """Compile MODEL, run it on the host or on boards, and compare the results with a reference.
+    """Compile MODEL, run the C, and compare with a reference.
 
-    MODEL may be several entries (prefill=a.onnx decode=b.onnx). With --farm, it may be several
-    models and lists of models (.toml).
+    The C runs on the host or on the boards of --board. MODEL may be several entries
+    (prefill=a.onnx decode=b.onnx). With --farm, it may be several models and lists of models
+    (.toml).
     """
     from relax_aot.cli.verify import verify_farm, verify_one, verify_values
     from relax_aot.verify.job import default_reference
@@ -287,7 +291,7 @@ def report(
     count: bool,
     **chosen: Any,
 ) -> None:
-    """Write a report about MODEL: memory map, kernels, sizes and fusion."""
+    """Write a report: memory map, kernels, sizes and fusion."""
     from relax_aot.report import report_text, write_report
 
     sizes = [parse_at(text) for text in at]
@@ -310,9 +314,10 @@ def report(
 @click.option("--seconds", type=float, help="Time limit in seconds.  [default: none]")
 @common
 def prove(model: str, output: str | None, board: str, seconds: float | None, **chosen: Any) -> None:
-    """Prove with Frama-C that no call of MODEL has undefined behavior, for all sizes and inputs.
+    """Prove the absence of undefined behavior in the C of MODEL.
 
-    MODEL may also be the folder of a proven project, whose changed files are proven again.
+    Frama-C analyzes the C for all sizes and all inputs. MODEL may also be the folder of a project
+    that `prove` wrote and that you have changed.
     """
     from relax_aot.verify import prove as prover
 
@@ -347,7 +352,7 @@ def profile_command(
     json_file: str | None,
     **chosen: Any,
 ) -> None:
-    """Count the instructions of each kernel of MODEL on an emulated board."""
+    """Count the instructions of each kernel on an emulated board."""
     from relax_aot.verify.table import profile_lines
 
     project = _one_project(models, entry, board, chosen)
@@ -396,7 +401,7 @@ def _profile(project: Project, at: Mapping[str, int] | None, inputs: tuple[str, 
 def bug(
     model: str, output: str, board: str, at: tuple[str, ...], random_weights: bool, **chosen: Any
 ) -> None:
-    """Write the smallest part of MODEL that still fails, for a bug report."""
+    """Write the smallest failing part of MODEL, for a bug report."""
     from relax_aot import driver
     from relax_aot.diagnose.bug import minimize, with_random_weights, write_reproducer
     from relax_aot.project.board import load_board

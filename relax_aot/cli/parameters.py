@@ -90,7 +90,7 @@ COMMON = (
         "--activations",
         type=click.Choice(["asymmetric", "symmetric"]),
         default="asymmetric",
-        help="Zero point of quantized activations: any, or 0.",
+        help="asymmetric: any zero point of quantized activations. symmetric: zero point 0.",
     ),
     click.option(
         "--keep-float",
@@ -131,7 +131,9 @@ COMMON = (
         is_flag=True,
         help="Also generate NAME_step, which runs one kernel per call.",
     ),
-    click.option("--check", is_flag=True, help="Check the invariants of the compiler's stages."),
+    click.option(
+        "--check", is_flag=True, help="Check the compiler's invariants after every stage."
+    ),
     click.option("--dump", type=FILES, metavar="DIR", help="Write the text form of every stage."),
 )
 """The options that all commands with a model share."""

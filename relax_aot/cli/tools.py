@@ -17,9 +17,9 @@ from relax_aot.cli.types import BOARD, FILES
 @click.argument("old", type=FILES)
 @click.argument("new", type=FILES)
 def compare(old: str, new: str) -> None:
-    """List the differences between the projects in the folders OLD and NEW.
+    """List the differences between the projects OLD and NEW.
 
-    Exit code 1 means that they differ.
+    Both are folders that `compile` wrote. Exit code 1 means that they differ.
     """
     from relax_aot.diagnose.changes import changes
 
@@ -90,7 +90,7 @@ def ops(source_format: str, markdown: bool) -> None:
 @click.option(
     "--capacity",
     type=int,
-    help="Accept any plan of at most this many bytes; exit code 1 without one.",
+    help="Accept any plan of at most this many bytes. Exit code 1 if none is found.",
 )
 @click.option(
     "--time",
@@ -100,7 +100,11 @@ def ops(source_format: str, markdown: bool) -> None:
 )
 @click.option("-o", "output", type=FILES, metavar="OUT.csv", help="Output table with offsets.")
 def plan(table: str, capacity: int | None, seconds: float | None, output: str | None) -> None:
-    """Plan the memory of the buffers in TABLE (CSV: id,lower,upper,size in bytes)."""
+    """Plan the memory of the buffers in a CSV table.
+
+    The columns of TABLE are id, lower, upper and size. A buffer of `size` bytes is alive from
+    `lower` up to, but not including, `upper`.
+    """
     from relax_aot.planning.csv_plan import plan_csv
 
     found = plan_csv(Path(table), Path(output) if output else None, capacity, seconds)
@@ -116,7 +120,7 @@ def plan(table: str, capacity: int | None, seconds: float | None, output: str | 
 
 @click.command()
 def doctor() -> None:
-    """List compilers and emulators, and how to install the missing ones."""
+    """List compilers and emulators, and how to install missing ones."""
     from relax_aot.verify.table import doctor_lines
 
     for line in doctor_lines():
@@ -140,7 +144,7 @@ def completion(shell: str) -> None:
     "-o", "output", type=FILES, default="build/demo", metavar="DIR", help="Folder of the project."
 )
 def demo(output: str) -> None:
-    """Compile the bundled model and run it on the host and on emulated boards."""
+    """Compile the example and run it on host and emulated boards."""
     from relax_aot.cli.demo import run_demo
 
     sys.exit(0 if run_demo(Path(output)) else DIFFERENT)

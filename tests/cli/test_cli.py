@@ -45,6 +45,11 @@ def model_of(nodes: list[onnx.NodeProto], size: int | str = "n") -> bytes:
     return data
 
 
+def test_the_list_of_commands_shows_whole_sentences(tmp_path: Path) -> None:
+    _, _, said = relax_aot("--help", folder=tmp_path).stdout.partition("Commands:")
+    assert "compile" in said and "..." not in said
+
+
 def test_compile_writes_a_project_and_figures(tmp_path: Path) -> None:
     done = relax_aot(
         "compile", GESTURE, "--bound", "n=64", "-o", "out", "--json", "-", folder=tmp_path
