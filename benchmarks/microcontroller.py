@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions, code and memory of models on emulated Cortex-M boards, compared with peers.
 
-    python benchmarks/microcontroller.py [--optimize speed] [--json FILE] [MODEL ...]
+    python benchmarks/microcontroller.py [--optimize speed] [--weights auto] [--json FILE] [MODEL]
 
 Without models: the MLPerf Tiny models of ../shared/models that are there. Instructions are of
 one inference, counted by the emulator; they are not cycles. Code is what the linker keeps of
@@ -49,10 +49,10 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
-def measured(model: Path, board: str, optimize: str) -> dict[str, Any]:
+def measured(model: Path, board: str, optimize: str, weights: str) -> dict[str, Any]:
     """One row; `error` says why there are no figures."""
     command = [sys.executable, "-m", "relax_aot", "verify", str(model), "--board", board]
-    command += ["--optimize", optimize, "--json", "-"]
+    command += ["--optimize", optimize, "--weights", weights, "--json", "-"]
     done = _run(command)
     asked = re.findall(r"--bound (\w+)=", done.stderr)
     if asked:
@@ -60,6 +60,7 @@ def measured(model: Path, board: str, optimize: str) -> dict[str, Any]:
         done = _run(command + [word for name in asked for word in ("--bound", f"{name}=1")])
     family, _, kind = model.stem.partition("_")
     row: dict[str, Any] = {"model": model.name, "board": board, "optimize": optimize}
+    row["weights"] = weights
     row["peer_instructions"] = PEERS.get((family, kind[:4], board))
     row["peer_arena_bytes"] = PEER_ARENA.get(family) if kind.startswith("int8") else None
     try:
@@ -87,6 +88,7 @@ def shown(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--optimize", choices=("speed", "size", "memory"), default="speed")
+    parser.add_argument("--weights", choices=("auto", "c", "asm", "blob"), default="auto")
     parser.add_argument("--json", type=Path)
     parser.add_argument("models", nargs="*", type=Path)
     chosen = parser.parse_args()
@@ -100,7 +102,7 @@ def main() -> None:
     rows = []
     for model in subjects:
         for board in BOARDS:
-            rows.append(measured(model.resolve(), board, chosen.optimize))
+            rows.append(measured(model.resolve(), board, chosen.optimize, chosen.weights))
             print(shown(rows[-1]), flush=True)
     if chosen.json:
         chosen.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
