@@ -18,6 +18,7 @@ from relax_aot.cli.main import cli
 from relax_aot.project.board import read_board
 from relax_aot.verify.job import Job, run_job
 from tests.conftest import ROOT
+from tests.scheduling import toy
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
@@ -139,7 +140,7 @@ def test_the_list_of_pages_has_every_page_by_its_title() -> None:
 def checkout(tmp_path: Path) -> Path:
     """A copy of the folders that contributors edit, with links to all others."""
     for path in ROOT.iterdir():
-        if path.name in ("relax_aot", "tests", "docs"):
+        if path.name in ("relax_aot", "runtime_c", "tests", "docs"):
             ignored = shutil.ignore_patterns("__pycache__", "golden")
             shutil.copytree(path, tmp_path / path.name, ignore=ignored)
         elif path.suffix == ".md":
@@ -160,9 +161,9 @@ def edited(text: str, diff: str) -> str:
 
 def edit(checkout: Path, page: Path) -> None:
     """Make all edits of the page: its diffs, and its blocks that are whole files."""
-    for source in blocks(page, "python"):
+    for source in blocks(page, "python") + blocks(page, "c"):
         named, _, text = source.partition("\n")
-        (checkout / named.removeprefix("# ")).write_text(text)
+        (checkout / named.strip("#/* ")).write_text(text)
     for diff in blocks(page, "diff"):
         path = checkout / diff.split()[1]
         path.write_text(edited(path.read_text(encoding="utf-8"), diff))
@@ -226,6 +227,35 @@ def test_the_commands_of_the_op_s_how_to_run(checkout: Path) -> None:
     assert said.count("; equal") == 2
     operators = (checkout / "docs" / "reference" / "operators.md").read_text(encoding="utf-8")
     assert "| com.microsoft.CDist | 1 |" in operators
+
+
+def test_the_micro_kernel_of_the_how_to_is_the_tested_one() -> None:
+    page = (DOCS / "how-to" / "add_a_micro_kernel.md").read_text(encoding="utf-8")
+    text = (ROOT / "tests" / "scheduling" / "toy.py").read_text(encoding="utf-8")
+    assert page.count("def rows(") == 1
+    parts = (
+        toy.HEADER,
+        text[text.index("(ROWS,) = ") : text.index("    source=HEADER")],
+        text[text.index("def rows(") : text.index("\n\nMICRO_KERNELS")],
+        text[text.index("TARGET = ") :],
+    )
+    for part in parts:
+        assert part.strip() in page
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_commands_of_the_micro_kernel_s_how_to_run(checkout: Path) -> None:
+    page = DOCS / "how-to" / "add_a_micro_kernel.md"
+    edit(checkout, page)
+    said = run_blocks(checkout, page)
+    assert said.count("; equal") == 2
+    slow, fast = re.findall(r"n=9 .* ([\d,]+) │", said)
+    assert (slow, fast) == tuple(
+        number.replace(" ", ",")
+        for number in re.findall(r"\b\d\d \d{3}\b", page.read_text("utf-8"))
+    )
 
 
 def test_every_verb_and_option_is_documented() -> None:

@@ -35,6 +35,7 @@ ELSEWHERE = {
     "explanation/planner.md": "below",
     "explanation/symbolic_sizes.md": "below",
     "how-to/add_a_board.md": "below, and its board by test_documents.py",
+    "how-to/add_a_micro_kernel.md": "test_documents.py",
     "how-to/add_a_pass.md": "test_documents.py",
     "how-to/add_an_op.md": "test_documents.py",
     "how-to/extend.md": "test_extend.py",
