@@ -46,7 +46,7 @@ format:
 	@.ci/setup.sh test
 	@$(VENV)/ruff check --fix-only --quiet .
 	@$(VENV)/ruff format --quiet .
-	@clang-format-14 -i $$(git ls-files --cached --others --exclude-standard 'runtime_c/*.[ch]')
+	@$(VENV)/clang-format -i $$(git ls-files --cached --others --exclude-standard 'runtime_c/*.[ch]')
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

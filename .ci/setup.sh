@@ -80,7 +80,6 @@ find_missing() {
     need g++ has_command g++
     need cmake has_command cmake
     need clang has_command clang
-    need clang-format-14 has_command clang-format-14
     need cppcheck has_command cppcheck
     need qemu-user has_command qemu-aarch64
     need gcc-aarch64-linux-gnu has_command aarch64-linux-gnu-gcc

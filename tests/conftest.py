@@ -9,6 +9,9 @@ is not in `ALLOWED_SKIPS` is a failure instead.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -44,6 +47,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the projects in tests/golden"
     )
+
+
+def clang_format() -> str:
+    """clang-format 14, of this environment or of the system. Other versions format otherwise."""
+    folder = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    for name in ("clang-format", "clang-format-14"):
+        program = shutil.which(name, path=folder)
+        if program is not None:
+            said = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, check=True
+            )
+            if " version 14." in said.stdout:
+                return program
+    pytest.skip("clang-format 14 is not installed")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,6 +19,8 @@ import jinja2
 import pytest
 import yaml
 from jinja2 import nodes
+
+from tests.conftest import clang_format
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(sys.executable).parent
@@ -152,9 +153,7 @@ def test_sources_have_a_license_line() -> None:
 
 @pytest.mark.slow
 def test_runtime_c_is_formatted() -> None:
-    program = shutil.which("clang-format-14")
-    if program is None:
-        pytest.skip("clang-format-14 is not installed")
+    program = clang_format()
     assert RUNTIME_C, "no C file found in runtime_c/"
     assert_passes(program, "--dry-run", "-Werror", *RUNTIME_C)
 

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import clang_format
 from tests.golden.subjects import PROJECTS
 
 FOLDER = Path(__file__).parent
@@ -71,9 +71,7 @@ def test_nested_blocks_are_counted() -> None:
 
 @pytest.mark.parametrize("name", PROJECTS)
 def test_clang_format_changes_nothing(name: str) -> None:
-    program = shutil.which("clang-format-14")
-    if program is None:
-        pytest.skip("clang-format-14 is not installed")
+    program = clang_format()
     files = sorted(path for path in (FOLDER / name).rglob("*") if path.suffix in (".c", ".h"))
     done = subprocess.run(
         [program, "--dry-run", *files], capture_output=True, text=True, check=True
