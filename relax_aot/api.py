@@ -47,7 +47,7 @@ class Project:
 
     built: BuiltProject
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Sizes that `at` gave."""
+    """Sizes that no shape determines, as set by `at`."""
 
     def __repr__(self) -> str:
         """Short, since a notebook shows it: the files are many pages."""
@@ -108,6 +108,7 @@ class Project:
 
     @property
     def files(self) -> Mapping[str, bytes]:
+        """The files of the C project by their relative paths."""
         return self.built.files
 
 
@@ -143,7 +144,7 @@ class EntriesProject:
 
     built: BuiltEntries
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Sizes that `at` gave."""
+    """Sizes that no shape determines, as set by `at`."""
 
     def __repr__(self) -> str:
         return f"<relax_aot.EntriesProject {self.built.name} for {self.built.board.name}>"
@@ -188,6 +189,7 @@ class EntriesProject:
 
     @property
     def files(self) -> Mapping[str, bytes]:
+        """The files of the C project by their relative paths."""
         return self.built.files
 
 

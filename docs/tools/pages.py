@@ -11,10 +11,12 @@ pages are up to date.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -162,17 +164,37 @@ def _function(name: str, function: Callable[..., Any], level: str) -> list[str]:
     return [*lines, cell(function.__doc__ or "")]
 
 
+def _field_meanings(kind: type) -> dict[str, str]:
+    """The docstring below each field."""
+    (tree,) = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: below.value.value
+        for field, below in pairwise(tree.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
+
+
 def _class(title: str, kind: type) -> list[str]:
     lines = ["", f"## {title}", "", cell(inspect.getdoc(kind) or "")]
-    rows = []
-    for name, annotation in inspect.get_annotations(kind).items():
-        if not name.startswith("_") and name not in ("built",):
-            rows.append(f"| `{name}` | {cell(str(annotation))} |")
+    fields = {
+        name: (annotation, _field_meanings(kind).get(name, ""))
+        for name, annotation in inspect.get_annotations(kind).items()
+        if name != "built"
+    }
     for name, member in vars(kind).items():
-        if isinstance(member, property) and not name.startswith("_"):
-            rows.append(f"| `{name}` | {cell(member.__doc__ or '')} |")
+        if isinstance(member, property):
+            assert member.fget is not None
+            fields[name] = (member.fget.__annotations__["return"], member.__doc__ or "")
+    rows = [
+        f"| `{name}` | `{cell(type_)}` | {cell(meaning)} |"
+        for name, (type_, meaning) in fields.items()
+        if not name.startswith("_")
+    ]
     if rows:
-        lines += ["", "| field | |", "|---|---|", *rows]
+        lines += ["", "| field | type | meaning |", "|---|---|---|", *rows]
     for name, member in vars(kind).items():
         called = name == "__call__" or not name.startswith("_")
         if inspect.isfunction(member) and called and member.__doc__:

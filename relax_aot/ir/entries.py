@@ -15,6 +15,7 @@ class Entries:
     name have the same range, and states with the same source name have the same type."""
 
     modules: tuple[tuple[str, Module], ...]
+    """Pairs of name and module."""
 
     def __str__(self) -> str:
         return "\n".join(f"entry {name}\n\n{module}" for name, module in self.modules)
@@ -24,4 +25,5 @@ class Entries:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the entries, in order."""
         return tuple(name for name, _ in self.modules)

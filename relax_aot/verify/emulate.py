@@ -41,13 +41,16 @@ class GuardError(RelaxAotError):
 
 @dataclass(frozen=True)
 class Emulation:
-    """One run. `instructions` counts only the call of `<name>_run`. `stack_bytes` is the measured
-    stack of this call."""
+    """One run on an emulated board."""
 
     status: int
+    """The status of `<name>_run`: 0 is `RAOT_OK`."""
     outputs: dict[str, Array]
+    """Arrays by output name."""
     instructions: int | None
+    """Instructions of `<name>_run` alone; None if the emulator does not count them."""
     stack_bytes: int
+    """The measured stack of `<name>_run`."""
     state: bytes = b""
     """The state block after the run."""
 

@@ -71,6 +71,7 @@ class HostEntries:
 
     @property
     def entries(self) -> tuple[str, ...]:
+        """The names of the entries, in order."""
         return tuple(self.project.entries)
 
     def reset(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> None:

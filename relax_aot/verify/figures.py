@@ -22,15 +22,20 @@ from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Sizes in bytes. Code and constants are what the model adds to flash. The stack is the static
-    bound of `<name>_run`."""
+    """Sizes in bytes, at the upper bounds of all symbols."""
 
     arena_bytes: int
+    """Working memory."""
     state_bytes: int
+    """Memory that keeps its contents between calls."""
     const_bytes: int
+    """Constants that the model adds to flash."""
     code_bytes: int
+    """Code that the model adds to flash."""
     stack_bytes: int
+    """The static bound of the stack of `<name>_run`."""
     lower_bound_bytes: int
+    """No plan with this order of steps has a smaller arena."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
