@@ -19,7 +19,7 @@ from relax_aot.ops._op import normal_axis
 
 DOMAIN = "com.microsoft"
 LIMITS = {
-    f"{DOMAIN}.MatMulNBits": "weights not prepacked; g_idx in the order of the blocks",
+    f"{DOMAIN}.MatMulNBits": "no prepacked weights; g_idx in the order of the blocks",
     f"{DOMAIN}.GroupNorm": "a constant number of channels",
     f"{DOMAIN}.SkipGroupNorm": "a constant number of channels",
 }

@@ -16,10 +16,10 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    f"{DOMAIN}.Attention": "no rotary embedding; masks per sample or per key, no shared buffers",
+    f"{DOMAIN}.Attention": "no rotary embedding; masks per sample or per key; no shared buffers",
     f"{DOMAIN}.MultiHeadAttention": "separate query, key and value; no shared buffers",
-    f"{DOMAIN}.QAttention": "as Attention; one zero point",
-    f"{DOMAIN}.RotaryEmbedding": "no packed batches",
+    f"{DOMAIN}.QAttention": "as com.microsoft.Attention; one zero point per tensor",
+    f"{DOMAIN}.RotaryEmbedding": "no packed batches; scale 1",
 }
 
 

@@ -16,7 +16,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    f"{DOMAIN}.GroupQueryAttention": "a cache that grows (no shared buffer) and is not quantized",
+    f"{DOMAIN}.GroupQueryAttention": "the cache grows (no shared buffer) and is not quantized",
     f"{DOMAIN}.GatherBlockQuantized": "blocks along the last axis; 4 or 8 bits",
 }
 

@@ -20,7 +20,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    f"{DOMAIN}.QLinearConv": "channels first",
+    f"{DOMAIN}.QLinearConv": "no channels_last",
     f"{DOMAIN}.QGemm": "alpha 1",
 }
 

@@ -15,7 +15,7 @@ from relax_aot.frontends.onnx.contrib import DOMAIN
 from relax_aot.frontends.refusals import Refused
 
 NAME = f"{DOMAIN}.DynamicQuantizeLSTM"
-LIMITS = {NAME: "Sigmoid, Tanh and Tanh; no clip, no coupled gates"}
+LIMITS = {NAME: "activations Sigmoid, Tanh, Tanh; no clip; no coupled gates (input_forget)"}
 
 INPUTS = (
     "X", "W", "R", "B", "lens", "h", "c", "P", "W_scale", "W_zero", "R_scale", "R_zero",

@@ -10,7 +10,7 @@ from relax_aot.inference.branches import conditional
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Condition, Var
 
-LIMITS = {"If": "results of one rank in both branches, unless sizes or constants decide"}
+LIMITS = {"If": "both branches have results of the same rank, unless the condition is static"}
 
 SHOWN = 6
 

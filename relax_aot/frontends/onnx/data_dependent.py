@@ -11,7 +11,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    "Unique": "equal floats are equal; each NaN is unique",
+    "Unique": "every NaN is a separate value",
 }
 
 

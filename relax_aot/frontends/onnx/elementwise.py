@@ -17,7 +17,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    "Dropout": "inference",
+    "Dropout": "inference only",
 }
 
 UNARY = {

@@ -24,7 +24,7 @@ LIMITS: dict[str, str] = dict.fromkeys(
         "SequenceLength", "SplitToSequence", "ConcatFromSequence",
     ),
     KNOWN,
-) | dict.fromkeys(OPTIONALS, "only of tensors that are not optional")  # fmt: skip
+) | dict.fromkeys(OPTIONALS, "inputs that are tensors, not optional values")  # fmt: skip
 
 
 def _empty(node: Node) -> Results:

@@ -29,8 +29,8 @@ from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    "Loop": "results of one iteration have the same sizes in every iteration",
-    "Scan": "of operator set 8: without sequence_lens",
+    "Loop": "scan outputs have the same size in every iteration",
+    "Scan": "no sequence_lens (operator set 8)",
 }
 
 Inputs = Callable[[FunctionBuilder, Dim], Sequence[Var]]
@@ -256,7 +256,7 @@ def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:
             return trips, False
     if not bound:
         raise Refused(
-            f"its number of iterations depends on data; give --bound {rows[0]}_0=... for the most"
+            f"its number of iterations depends on data; give its maximum: --bound {rows[0]}_0=..."
         )
     if given is None:
         return Dim.of(bound), True

@@ -14,10 +14,8 @@ FARTHEST = 2**31 - 1
 """No size is greater, so an index from here on means the end."""
 
 LIMITS = {
-    "Pad": "pads constant or derived from sizes; axes constant",
-    "Slice": "starts and ends constant or derived from sizes; axes and steps constant",
-    "Split": "sizes constant or derived from sizes",
-    "Tile": "repeats constant or derived from sizes",
+    "Pad": "data-dependent pads need a bound",
+    "Tile": "data-dependent repeats need a bound",
 }
 
 

@@ -18,7 +18,7 @@ from relax_aot.ops._op import normal_axis
 
 TRAINING = "training mode is not supported; export the model for inference"
 LIMITS = {
-    "BatchNormalization": "inference; statistics per channel",
+    "BatchNormalization": "inference only; statistics per channel",
 }
 NONE, ONE = Dim.of(0), Dim.of(1)
 

@@ -15,9 +15,9 @@ from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
-CODES = "integers of 2 to 16 bits, 8-bit floats, f4e2m1; one scale, one per axis, or per block"
+CODES = "integers of 2 to 16 bits, 8-bit floats, f4e2m1; one scale, or one per axis or block"
 LIMITS = {
-    "DequantizeLinear": f"{CODES}; 32-bit integers too",
+    "DequantizeLinear": f"{CODES}; also 32-bit integers",
     "QuantizeLinear": CODES,
 }
 

@@ -22,7 +22,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import broadcast, normal_axis
 
 LIMITS = {
-    "Constant": "numbers and bool, dense",
+    "Constant": "no strings, no sparse tensors",
 }
 
 # What may hold a Constant's value, and its element type.

@@ -13,7 +13,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    "MelWeightMatrix": "its edges inside the spectrum",
+    "MelWeightMatrix": "both edges of the bands inside the spectrum",
 }
 
 

@@ -12,7 +12,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array
 
-LIMITS = {"TfIdfVectorizer": "pool_int64s; weights where ngram_indexes count from 0"}
+LIMITS = {"TfIdfVectorizer": "integers only (pool_int64s); weights need ngram_indexes 0, 1, 2, ..."}
 
 
 def _tf_idf(node: Node) -> Results:
