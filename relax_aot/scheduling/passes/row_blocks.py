@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from relax_aot.fusion.accesses import accesses, map_accesses
+from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Module
@@ -21,7 +23,6 @@ from relax_aot.ir.loops import (
     Bind,
     Buffer,
     Declare,
-    Expr,
     For,
     If,
     Index,
@@ -33,7 +34,7 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
-from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
+from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.nest import bounds_known, coefficient, names_in, ranges, without_lets
@@ -172,22 +173,14 @@ def _independent(kernel: Kernel, steps: Sequence[tuple[Stmt, ...]], loops: Seque
 def _scratch_symbols(step: tuple[Stmt, ...], scratch: frozenset[str]) -> frozenset[str]:
     """The names that decide which elements of scratch a step accesses. Of a condition, any index
     may decide whether there is a load."""
-    dims: list[Dim] = []
-    conditions: list[Dim] = []
-    loads = False
-    for stmt in walk(step):
-        accesses = [
-            part
-            for inner in walk((stmt,))
-            for part in (inner, *expressions(inner))
-            if isinstance(part, Load | Store) and part.buffer.name in scratch
-        ]
-        loads |= any(isinstance(access, Load) for access in accesses)
-        dims += (dim for access in accesses for dim in access.index)
-        if accesses and isinstance(stmt, For):
-            dims += (stmt.start, stmt.stop)
-        conditions += (expr.dim for expr in expressions(stmt) if isinstance(expr, Index))
-    return frozenset[str]().union(*(dim.symbols for dim in dims + conditions * loads))
+    found = [access for access in accesses(step) if access.name in scratch]
+    around = {loop for access in found for loop in access.loops}
+    dims = [dim for access in found for dim in access.index]
+    dims += [end for loop in around for end in (loop.start, loop.stop)]
+    if not all(access.stored for access in found):
+        exprs = (expr for stmt in walk(step) for expr in expressions(stmt))
+        dims += [expr.dim for expr in exprs if isinstance(expr, Index)]
+    return frozenset[str]().union(*(dim.symbols for dim in dims))
 
 
 def _emit(
@@ -213,15 +206,8 @@ def _placed(
 ) -> tuple[Stmt, ...]:
     """A step in row `r` of a block; `at`: the row's variable."""
 
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer.name in scratch:
-            return Load(scratch[expr.buffer.name], (r, *expr.index))
-        return expr
+    def rule(buffer: Buffer, index: At) -> tuple[Buffer, At]:
+        kept = scratch.get(buffer.name)
+        return (buffer, index) if kept is None else (kept, (r, *index))
 
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Store) and stmt.buffer.name in scratch:
-            return Store(scratch[stmt.buffer.name], (r, *stmt.index), stmt.value)
-        return stmt
-
-    step = map_index_dims(step, lambda dim: dim.substitute(at))
-    return map_statements(map_exprs(step, on_expr), on_stmt)
+    return map_accesses(map_index_dims(step, lambda dim: dim.substitute(at)), rule)
