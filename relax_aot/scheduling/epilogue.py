@@ -8,7 +8,7 @@ as TensorFlow Lite does).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -123,10 +123,9 @@ def by_channel(
     if not all(found.known_by_channel(number, constants) for number in one.numbers):
         return None
     assert rest.store is not None
-    value, low, high = _limits(rest.store.value, one.dtype)
+    value, clipped = _clipped(rest.store.value, one)
     if value == one.staged:
-        rest = replace(rest, after=(replace(rest.store, value=value),))
-        one = replace(one, low=_tighter(one.low, low, max), high=_tighter(one.high, high, min))
+        one, rest = clipped, replace(rest, after=(replace(rest.store, value=value),))
     if one.form == "twice" and surely(lambda: one.low >= one.zero):
         one = replace(one, form="above")
     return one, rest
@@ -143,13 +142,10 @@ def _split(found: Weighted, after: tuple[Stmt, ...]) -> tuple[Requantization, We
         return one.staged
 
     after = map_exprs(after, rule)
-    if not results or any(one != results[0] for one in results) or _uses(after, found.sum):
+    uses = any(expr == found.sum for stmt in after for expr in expressions(stmt))
+    if not results or any(one != results[0] for one in results) or uses:
         return None
     return results[0], replace(found, sum=results[0].staged, after=after)
-
-
-def _uses(body: tuple[Stmt, ...], local: Local) -> bool:
-    return any(expr == local for stmt in body for expr in expressions(stmt))
 
 
 def _inlined(after: Sequence[Stmt]) -> Store | None:
@@ -167,23 +163,20 @@ def _inlined(after: Sequence[Stmt]) -> Store | None:
     return replace(store, value=map_expr(store.value, rule)) if isinstance(store, Store) else None
 
 
-def _limits(value: Expr, dtype: DType) -> tuple[Expr, int, int]:
-    low, high = dtype.limits
+def _clipped(value: Expr, one: Requantization) -> tuple[Expr, Requantization]:
+    """A value before it is clipped to literals, and the epilogue clipped to them. A literal that
+    is a parameter lies within the range of the type."""
     while isinstance(value, Apply) and value.function in ("min", "max"):
-        inner, limit = value.args
-        if not isinstance(limit, Lit) or value.dtype is not dtype:
+        function, (inner, limit) = value.function, value.args
+        if not isinstance(limit, Lit) or value.dtype is not one.dtype:
             break
-        if value.function == "min":
-            high = _tighter(high, whole(limit.value), min)
+        value, bound = inner, whole(limit.value)
+        free = isinstance(bound, Parameter)
+        if function == "min":
+            one = replace(one, high=bound if free else min(one.high, bound))
         else:
-            low = _tighter(low, whole(limit.value), max)
-        value = inner
-    return value, low, high
-
-
-def _tighter(outer: int, inner: int, which: Callable[[int, int], int]) -> int:
-    """The tighter of two limits; one that is a parameter lies within the range of the type."""
-    return inner if isinstance(inner, Parameter) else which(outer, inner)
+            one = replace(one, low=bound if free else max(one.low, bound))
+    return value, one
 
 
 # The forms
@@ -280,20 +273,14 @@ class QuantizedAdd:
     shift: int
 
 
-def _added() -> Expr:
-    by, by_other, more = (Local(name, DType.I32) for name in ("by", "by_other", "more"))
-    own, other = (Cast(Local(name, DType.I8), DType.I32) for name in ("own", "other"))
-    total = binary(">>", own * by + other * by_other + more, SHIFT)
-    return Cast(total, DType.I8, "saturate")
-
-
-ADDED = _added()
-
-
 def quantized_add(rest: Weighted) -> QuantizedAdd | None:
     """The addition of another quantized value to the 8-bit value."""
     store = rest.store
-    found = matched(ADDED, store.value, {"own": STAGED[DType.I8]}) if store else None
+    by, by_other, more = (Local(name, DType.I32) for name in ("by", "by_other", "more"))
+    own, other = (Cast(Local(name, DType.I8), DType.I32) for name in ("own", "other"))
+    total = binary(">>", own * by + other * by_other + more, SHIFT)
+    pattern = Cast(total, DType.I8, "saturate")
+    found = matched(pattern, store.value, {"own": STAGED[DType.I8]}) if store else None
     if store is None or found is None or not isinstance(found["other"], Load):
         return None
     numbers = [number_of(found[name]) for name in ("by", "by_other", "more", "shift")]
