@@ -54,44 +54,11 @@ def positions_of(form: Form) -> Strategy:
     """Tiles or shifted strips along positions."""
 
     def match(found: Weighted, w: Writer, context: Context) -> Emit | None:
-        grid = _grid_of(found)
-        if grid is None or not form.takes(found) or not found.has_depth(context.constants):
-            return None
-        return lambda: _emit(_Positions(found, w, grid, form))
+        p = _Positions(found, w, form)
+        fits = form.takes(found) and found.has_depth(context.constants) and p.matches()
+        return p.emit if fits else None
 
     return match
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Loops over positions as lines of positions, and the reduction that is along neither:
-    `planes` of the image, `plane_step` apart. `direct`: the image is read in place."""
-
-    outer: tuple[For, ...]
-    down: Axis
-    across: Axis
-    reductions: tuple[For, ...]
-    planes: int
-    plane_step: Dim
-    direct: bool
-
-
-def _grid_of(found: Weighted) -> _Grid | None:
-    axes = [_axis(found, loop) for loop in found.positions[-2:]]
-    if not axes or axes[-1] is None:
-        return None
-    across, down = axes[-1], (axes[0] if len(axes) > 1 else None) or LINE
-    along = [axis.reduction for axis in (down, across) if axis.reduction is not None]
-    deep = [loop for loop in found.reductions if loop not in along]
-    if len(deep) > 1 or any(clipped(loop) for loop in deep):
-        return None
-    outer = tuple(loop for loop in found.positions if loop not in (down.loop, across.loop))
-    direct = across.reduction is None and across.stride == 1 and across.step == 1
-    if direct and down.loop is not None:
-        direct = down.reduction is None and down.step * down.stride == across.positions
-    planes = found.counts[found.reductions.index(deep[0])] if deep else 1
-    step = step_of(found.x, deep[0].variable) if deep else ZERO
-    return _Grid(outer, down, across, (*deep, *along), planes, step, direct)
 
 
 def _axis(found: Weighted, loop: For) -> Axis | None:
@@ -113,32 +80,69 @@ class _Block:
 
 
 class _Positions:
-    """`wide` positions are done at once, of `lines` lines or of one, `pitch` apart; `room` for
-    all of them, and for sums of `high` channels that become bytes."""
+    """Loops over positions as lines of positions `across`, and `planes` of the image `plane_step`
+    apart along a third reduction. `direct`: the image is read in place. `wide` positions are done
+    at once, of `lines` lines or of one, `pitch` apart; `room` for all of them, and for sums of
+    `high` channels that become bytes."""
 
-    def __init__(self, found: Weighted, w: Writer, grid: _Grid, form: Form) -> None:
-        self.found, self.w, self.grid, self.form = found, w, grid, form
+    across: Axis
+    down: Axis
+
+    def __init__(self, found: Weighted, w: Writer, form: Form) -> None:
+        self.found, self.w, self.form = found, w, form
         self.tiled = found.channel is not None
-        self.line, self.position = grid.down.variable, grid.across.variable
-        order = [found.reductions.index(loop) for loop in grid.reductions]
-        self.pack = Weights(found, order)
-        self.depth = round_up(found.depth, form.group)
-        if self.tiled:
-            sizes = {"rows": found.channels, "depth": self.depth}
-            self.weights = self.pack.packed(w, "rows", f"raot_{form.suffix}", "left", sizes)
-        else:
-            name = f"raot_depthwise_positions_{found.suffix}"
-            self.weights = self.pack.packed(w, "taps", name, "weights", {"taps": found.depth})
-        flip = found.flip if self.tiled and form == DOT4_I8 else 0
-        self.bias = self.pack.packed_starts(w, flip)
-        self.result = _requantized(found, grid)
+
+    def matches(self) -> bool:
+        found = self.found
+        axes = [_axis(found, loop) for loop in found.positions[-2:]]
+        if not axes or axes[-1] is None:
+            return False
+        self.across = across = axes[-1]
+        self.down = down = (axes[0] if len(axes) > 1 else None) or LINE
+        self.line, self.position = down.variable, across.variable
+        along = [axis.reduction for axis in (down, across) if axis.reduction is not None]
+        deep = [loop for loop in found.reductions if loop not in along]
+        if len(deep) > 1 or any(clipped(loop) for loop in deep):
+            return False
+        self.order = [found.reductions.index(loop) for loop in (*deep, *along)]
+        self.planes = found.counts[self.order[0]] if deep else 1
+        self.plane_step = step_of(found.x, deep[0].variable) if deep else ZERO
+        self.direct = across.reduction is None and across.stride == 1 and across.step == 1
+        if self.direct and down.loop is not None:
+            self.direct = down.reduction is None and down.step * down.stride == across.positions
+        return True
+
+    def emit(self) -> None:
+        found, w, own = self.found, self.w, (self.down.loop, self.across.loop)
+        self._pack()
+        self.result = _requantized(self)
+        loops = [*found.shared, *(loop for loop in found.positions if loop not in own)]
+        with w.block() as body, w.nest(loops):
+            self._allocate()
+            _blocks(self)
+        _offsets(self)
+        w.add(*body)
+        w.in_place = _in_place(self, loops)
 
     # Memory
 
-    def allocate(self) -> None:
+    def _pack(self) -> None:
+        found, w = self.found, self.w
+        self.pack = Weights(found, self.order)
+        self.depth = round_up(found.depth, self.form.group)
+        if self.tiled:
+            sizes = {"rows": found.channels, "depth": self.depth}
+            self.weights = self.pack.packed(w, "rows", f"raot_{self.form.suffix}", "left", sizes)
+        else:
+            name = f"raot_depthwise_positions_{found.suffix}"
+            self.weights = self.pack.packed(w, "taps", name, "weights", {"taps": found.depth})
+        flip = found.flip if self.tiled and self.form == DOT4_I8 else 0
+        self.bias = self.pack.packed_starts(w, flip)
+
+    def _allocate(self) -> None:
         """How many lines and positions are done at once, and the memory that they take."""
-        found, w, grid, across = self.found, self.w, self.grid, self.grid.across.positions
-        self.pitch = across if grid.direct else across + grid.across.overlap
+        found, w, across = self.found, self.w, self.across.positions
+        self.pitch = across if self.direct else across + self.across.overlap
         self.wide = self._most()
         self.lines = self._line_count()
         longest = most_of(across, w.bounds.open)
@@ -156,13 +160,13 @@ class _Positions:
         if self.tiled:
             group = self.form.group
             self.panel = w.buffer("panel", self.form.dtype, self.depth // group, COLUMNS, group)
-        if not grid.direct:
+        if not self.direct:
             size = prod(self.strip_shape(self.lines), start=ONE) + COLUMNS
             self.strip = w.buffer("strip", found.x.dtype, size)
 
     def _most(self) -> int:
         """Positions that are done at once."""
-        direct = self.result is not None and self.grid.direct and direct_store(self.result[1])
+        direct = self.result is not None and self.direct and direct_store(self.result[1])
         if not self.tiled or direct:
             return MOST_POSITIONS
         kept = MOST_SUMS if self.result is None else MOST_BYTES
@@ -171,11 +175,11 @@ class _Positions:
 
     def _line_count(self) -> int:
         """As few lines at once as need hardly more tiles than the best number does."""
-        grid, bounds = self.grid, self.w.bounds
-        longest, widest = (most_of(dim, bounds) for dim in (self.pitch, grid.across.positions))
-        tallest = most_of(grid.down.positions, bounds)
+        bounds = self.w.bounds
+        longest, widest = (most_of(dim, bounds) for dim in (self.pitch, self.across.positions))
+        tallest = most_of(self.down.positions, bounds)
         most = max(1, min(tallest, self.wide // longest))
-        if grid.direct:
+        if self.direct:
             return most
 
         def work(lines: int) -> int:
@@ -191,21 +195,21 @@ class _Positions:
 
     def strip_shape(self, high: int) -> tuple[Dim, ...]:
         """Planes, phases of rows and of columns, lines, positions; for `high` lines."""
-        grid, down = self.grid, self.grid.down
+        down = self.down
         lines = high + down.overlap
-        return (*map(Dim.of, (grid.planes, down.phases, grid.across.phases, lines)), self.pitch)
+        return (*map(Dim.of, (self.planes, down.phases, self.across.phases, lines)), self.pitch)
 
     # Sums
 
     def _source(self, block: _Block, first: Dim) -> tuple[Load, Dim]:
         """The first tap of position `first` of a block, and how much may be read there."""
-        grid, found, at = self.grid, self.found, block.first + first
-        if not grid.direct:
+        found, at = self.found, block.first + first
+        if not self.direct:
             return Load(self.strip, (at,)), self.strip.shape[0] - at
         origin = {loop.variable: ZERO for loop in found.reductions}
-        origin |= {grid.down.variable: block.line, grid.across.variable: at}
-        rest = (grid.down.positions - block.line - 1) * self.pitch + grid.across.positions - at
-        return moved(found.x, origin), rest + grid.plane_step * (grid.planes - 1)
+        origin |= {self.down.variable: block.line, self.across.variable: at}
+        rest = (self.down.positions - block.line - 1) * self.pitch + self.across.positions - at
+        return moved(found.x, origin), rest + self.plane_step * (self.planes - 1)
 
     def sums_of(self, block: _Block) -> None:
         if self.tiled:
@@ -257,19 +261,9 @@ class _Positions:
         return {self.position: block.first, self.line: block.line, self.found.own: channel}
 
 
-def _emit(p: _Positions) -> None:
-    w, loops = p.w, [*p.found.shared, *p.grid.outer]
-    with w.block() as body, w.nest(loops):
-        p.allocate()
-        _blocks(p)
-    _offsets(p)
-    w.add(*body)
-    w.in_place = _in_place(p, loops)
-
-
-def _requantized(found: Weighted, grid: _Grid) -> tuple[Requantization, Weighted] | None:
+def _requantized(p: _Positions) -> tuple[Requantization, Weighted] | None:
     """The epilogue, where it is the same at all positions."""
-    result, names = requantized(found), (grid.down.variable, grid.across.variable, found.own)
+    result, names = requantized(p.found), (p.line, p.position, p.found.own)
     for load in result[0].loads if result else ():
         steps = [stride(load, name) for name in names]
         if steps[:2] != [ZERO, ZERO] or steps[2] not in (ZERO, ONE):
@@ -279,9 +273,9 @@ def _requantized(found: Weighted, grid: _Grid) -> tuple[Requantization, Weighted
 
 def _in_place(p: _Positions, loops: list[For]) -> tuple[tuple[str, str], ...]:
     """For windows that are the position itself, or a strip of whole images."""
-    grid, down = p.grid, p.grid.down
-    if grid.direct:
-        own = (down.loop, grid.across.loop)
+    down = p.down
+    if p.direct:
+        own = (down.loop, p.across.loop)
         return in_place(p.found, [*loops, *(loop for loop in own if loop is not None)])
     rows = interval(down.positions, p.w.bounds.open)[1]
     return in_place(p.found, loops) if down.loop and rows <= p.lines else ()
@@ -289,10 +283,10 @@ def _in_place(p: _Positions, loops: list[For]) -> tuple[tuple[str, str], ...]:
 
 def _offsets(p: _Positions) -> None:
     """The distance of each tap of a window from its first element."""
-    grid, down, across = p.grid, p.grid.down, p.grid.across
+    down, across = p.down, p.across
     shape = p.strip_shape(p.lines)
-    steps = [grid.plane_step, ZERO, ZERO, ZERO]
-    if grid.direct:
+    steps = [p.plane_step, ZERO, ZERO, ZERO]
+    if p.direct:
         down = across = LINE
     else:
         steps = [prod(shape[at + 1 :], start=ONE) for at in range(4)]
@@ -309,9 +303,9 @@ def _offsets(p: _Positions) -> None:
 
 def _blocks(p: _Positions) -> None:
     """Some lines at a time: all of them, or pieces of one."""
-    w, across = p.w, p.grid.across.positions
-    with w.tiles(("block", "high"), p.grid.down.positions, p.lines) as (line, high):
-        if not p.grid.direct:
+    w, across = p.w, p.across.positions
+    with w.tiles(("block", "high"), p.down.positions, p.lines) as (line, high):
+        if not p.direct:
             _fill_strip(p, line)
         if p.whole:
             count = (high - 1) * p.pitch + across
@@ -323,13 +317,13 @@ def _blocks(p: _Positions) -> None:
 
 def _fill_strip(p: _Positions, line: Dim) -> None:
     """Copies the lines of the windows of some lines of positions, with their border."""
-    found, grid, down, across = p.found, p.grid, p.grid.down, p.grid.across
+    found, down, across = p.found, p.down, p.across
     names = ("channels", "row_phases", "column_phases", "lines", "positions")
     p.w.micro(
         f"raot_padded_rows_{found.suffix}", strip=p.strip, image=image_of(found, (down, across)),
         zero=found.x_zero, row_stride=down.stride, column_stride=across.stride,
         top=simplify(line * down.stride - down.before, p.w.bounds), left=-across.before,
-        image_rows=down.size, image_columns=across.size, channel_step=grid.plane_step,
+        image_rows=down.size, image_columns=across.size, channel_step=p.plane_step,
         row_step=down.step, column_step=across.step,
         **dict(zip(names, p.strip_shape(p.lines), strict=True)),
     )  # fmt: skip
