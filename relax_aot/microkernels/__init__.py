@@ -13,8 +13,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
-from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import Load, Micro
+from relax_aot.ir.dims import ZERO, Dim
+from relax_aot.ir.loops import Buffer, Load, Micro
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.microkernels._describe import micro_kernels
 
@@ -38,6 +38,11 @@ def instruction_sets() -> dict[str, ModuleType]:
     return {name: import_module(f"{__name__}.{name}") for name in names}
 
 
-def call(name: str, **arguments: Load | Dim | int) -> Micro:
-    """A call of a micro-kernel of the runtime, its operands and sizes by name."""
-    return Micro.of(all_micro_kernels()[name], **arguments)
+def call(name: str, **arguments: Load | Buffer | Dim | int) -> Micro:
+    """A call of a micro-kernel of the runtime, its operands and sizes by name. A buffer stands for
+    its first element."""
+    loads = {
+        key: value[(ZERO,) * value.rank] if isinstance(value, Buffer) else value
+        for key, value in arguments.items()
+    }
+    return Micro.of(all_micro_kernels()[name], **loads)

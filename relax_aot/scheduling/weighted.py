@@ -48,6 +48,14 @@ class Tile:
             return {**self.fixed, positions[-1].variable: self.first + offset}
         return position_at(w, self.found, self.first + offset)
 
+    def finish(self, w: Writer, found: Weighted, value: Callable[[Dim, Dim], Load]) -> None:
+        """The statements that follow each sum; `value`: of a channel at a position."""
+        with w.range("p", self.count) as p:
+            at = self.at(w, p)
+            with w.range(found.own, found.channels) as channel:
+                at = {**at, found.own: channel}
+                w.finish(found.after, found.sum, value(channel, p), at)
+
 
 def tile_size(w: Writer, found: Weighted, size: int, joined: bool) -> Dim:
     """The most positions of a tile of at most `size`, at least one."""

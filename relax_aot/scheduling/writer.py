@@ -22,7 +22,6 @@ from relax_aot.ir.loops import (
     Let,
     Load,
     Local,
-    Micro,
     Stmt,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
@@ -151,7 +150,7 @@ class Writer:
 
     def micro(self, name: str, **arguments: Load | Buffer | Value) -> None:
         """A call of a micro-kernel, its operands and sizes by name."""
-        self.add(call(name, **arguments))
+        self.add(microkernels.call(name, **arguments))
 
     def finish(
         self, after: Sequence[Stmt], local: Local, value: Expr, at: Mapping[str, Dim]
@@ -177,12 +176,3 @@ class Writer:
                 assert isinstance(local, Local)
                 placed = replace(placed, local=local)
             self.add(placed)
-
-
-def call(name: str, **arguments: Load | Buffer | Value) -> Micro:
-    """A call of a micro-kernel. A buffer stands for its first element."""
-    loads = {
-        key: value[(ZERO,) * value.rank] if isinstance(value, Buffer) else value
-        for key, value in arguments.items()
-    }
-    return microkernels.call(name, **loads)

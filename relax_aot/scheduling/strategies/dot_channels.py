@@ -98,8 +98,8 @@ def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
 
         def gather(offset: Dim, count: Dim, step: Dim) -> None:
             spans, image = window(w, found, order, tile.at(w, offset))
-            spans = [WHOLE] * (SPANS - len(spans)) + _merged(spans)
-            spans = [WHOLE] * (SPANS - len(spans)) + spans[-SPANS:]
+            spans = _merged(spans)
+            spans = [WHOLE] * (SPANS - len(spans)) + spans
             w.micro(
                 f"raot_rows_{form.suffix}_{found.suffix}", to=Load(rows, (offset, ZERO)),
                 image=image, zero=found.x_zero, rows=count, row_step=step, depth=depth,
@@ -119,11 +119,7 @@ def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
             bias=pack.first(bias), rows=tile.count, columns=found.channels, depth=depth,
             sum_step=wide, bias_row=ZERO, bias_column=ONE,
         )  # fmt: skip
-        with w.range("p", tile.count) as p:
-            at = tile.at(w, p)
-            with w.range(found.own, found.channels) as channel:
-                at = {**at, found.own: channel}
-                w.finish(found.after, found.sum, Load(sums, (p, channel)), at)
+        tile.finish(w, found, lambda channel, p: Load(sums, (p, channel)))
     w.in_place = in_place(found, [*found.shared, *found.positions])
 
 

@@ -9,14 +9,15 @@ over some rows of a channel, copied into a plane with a border.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 
 from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Binary, Buffer, Expr, If, Index, Load
+from relax_aot.ir.loops import Binary, Expr, If, Index, Load, Stmt
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import call
 from relax_aot.microkernels.dsp import SLACK
 from relax_aot.scheduling.contraction import Weighted, moved, stride
 from relax_aot.scheduling.epilogue import direct_store, requantized
@@ -27,12 +28,13 @@ from relax_aot.scheduling.weighted import (
     WHOLE,
     Span,
     Weights,
+    most_of,
     position_at,
     sizes_of,
     window,
 )
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
-from relax_aot.scheduling.writer import ONE, ZERO, Writer, call
+from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
 SPANS = 3
 """Reduction loops at most; micro-kernels take one more, for taps side by side."""
@@ -47,37 +49,29 @@ def columns(found: Weighted, w: Writer, context: Context) -> Emit | None:
     if not found.has_depth(context.constants):
         return None
     # 16-bit weights in memory save unpacking; without their zero point some are no bytes.
-    wide = not context.target.compact or not found.fits_bytes
-    return _Columns(found, w, wide).emit
+    narrow = context.target.compact and found.fits_bytes
+    return _Columns(found, w, f"raot_multiply_{'s8' if narrow else 's16'}").emit
 
 
-def wide_columns(found: Weighted, w: Writer, context: Context) -> Emit | None:
-    """As `columns`, with 16-bit weights."""
-    emit = columns(found, w, context)
-    return None if emit is None else _Columns(found, w, True).emit
-
-
-@dataclass
 class _Columns:
-    found: Weighted
-    w: Writer
-    wide: bool
-    order: list[int] = field(init=False)
-    taps: bool = field(init=False)
-    """Whether the last reduction runs over three taps side by side, behind the pairs."""
+    """`taps`: whether the last reduction runs over three taps side by side, behind the pairs."""
 
-    def __post_init__(self) -> None:
-        self.order, self.taps = _order(self.found)
+    def __init__(self, found: Weighted, w: Writer, kernel: str) -> None:
+        self.found, self.w, self.kernel = found, w, kernel
+        self.order, self.taps = _order(found)
 
     def emit(self) -> None:
-        found, w = self.found, self.w
+        """Two channels by four steps at a time; of 8-bit weights the middle two of four are
+        exchanged, as the unpacking instructions want them."""
+        found, w, rows = self.found, self.w, round_up(self.found.channels, 2)
         pair = found.counts[self.order[-2 if self.taps else -1]]
         self.blocks = -(-found.depth // pair * ((pair + 1) // 2) // 2)
         self.pack = Weights(found, self.order)
-        self.weights = self._packed_weights()
+        sizes = {"channels": rows, "blocks": self.blocks}
+        self.weights = self.pack.packed(w, "pairs", self.kernel, "weights", sizes, self._steps)
         self.bias = self.pack.packed_starts(w, 0, 2)
         self.columns = w.buffer("columns", DType.I16, 2 * self.blocks, 2, 2)
-        self.sums = w.buffer("sums", DType.I32, round_up(found.channels, 2), 2)
+        self.sums = w.buffer("sums", DType.I32, rows, 2)
         with w.nest(found.shared):
             count = found.position_count
             pairs = simplify(count // 2, w.bounds)
@@ -97,64 +91,41 @@ class _Columns:
         found, w = self.found, self.w
         ats, windows = [], []
         for position in positions:
-            at = position_at(w, found, position)
-            spans, image = window(w, found, self.order, at)
-            windows.append((self._spans(spans), image))
-            ats.append(at)
+            ats.append(position_at(w, found, position))
+            windows.append(window(w, found, self.order, ats[-1]))
         self._gather(windows)
         w.micro(
-            "raot_multiply_s16" if self.wide else "raot_multiply_s8", sums=self.sums,
-            weights=self.pack.first(self.weights), columns=self.columns,
-            bias=self.pack.first(self.bias), channels=round_up(found.channels, 2),
-            blocks=self.blocks,
+            self.kernel, sums=self.sums, weights=self.pack.first(self.weights),
+            columns=self.columns, bias=self.pack.first(self.bias),
+            channels=round_up(found.channels, 2), blocks=self.blocks,
         )  # fmt: skip
-        assert found.channel is not None
-        with w.range(found.channel.variable, found.channel.stop) as channel:
+        with w.range(found.own, found.channels) as channel:
             for lane, at in enumerate(ats):
                 value = Load(self.sums, (channel, Dim.of(lane)))
-                w.finish(found.after, found.sum, value, {**at, found.channel.variable: channel})
-
-    def _spans(self, spans: list[Span]) -> list[Span]:
-        """As many as micro-kernels take."""
-        spans = spans if self.taps else [*spans, WHOLE]
-        return [WHOLE] * (SPANS + 1 - len(spans)) + spans
+                w.finish(found.after, found.sum, value, {**at, found.own: channel})
 
     def _gather(self, windows: Sequence[tuple[list[Span], Load]]) -> None:
         """Both columns at once where no window is clipped, else one by one."""
-        found, columns = self.found, self.columns
-        single = []
+        found = self.found
+        single: list[Stmt] = []
         whole: list[Expr] = []
         for lane, (spans, image) in enumerate(windows):
-            column = Load(columns, (ZERO, Dim.of(lane), ZERO))
+            spans[:] = spans if self.taps else [*spans, WHOLE]
+            spans[:0] = [WHOLE] * (SPANS + 1 - len(spans))
+            column = Load(self.columns, (ZERO, Dim.of(lane), ZERO))
             sizes = sizes_of(spans, "count", "first", "last", "step")
             name = f"raot_column_{found.suffix}"
             single.append(call(name, column=column, image=image, zero=found.x_zero, **sizes))
             for span in spans:
                 sides = ((span.first, ZERO), (span.last, Dim.of(span.count)))
                 whole += [Binary("==", Index(a), Index(b)) for a, b in sides if a != b]
-        if len(windows) < 2:
-            self.w.add(*single)
-            return
-        both = call(
-            f"raot_columns_{found.suffix}",
-            columns=columns,
-            left=windows[0][1],
-            right=windows[1][1],
-            **sizes_of(windows[0][0], "count", "step"),
-        )
-        if whole:
-            condition = reduce(lambda a, b: Binary("&&", a, b), whole)
-            self.w.add(If(condition, (both,), tuple(single)))
-        else:
-            self.w.add(both)
-
-    def _packed_weights(self) -> Buffer:
-        """Two channels by four steps in turn; of 8-bit weights the middle two of four are
-        exchanged, as the unpacking instructions want them."""
-        pack, rows = self.pack, round_up(self.found.channels, 2)
-        name = "raot_multiply_s16" if self.wide else "raot_multiply_s8"
-        sizes = {"channels": rows, "blocks": self.blocks}
-        return pack.packed(self.w, "pairs", name, "weights", sizes, self._steps)
+        if len(windows) == 2:
+            (spans, left), (_, right) = windows
+            sizes, name = sizes_of(spans, "count", "step"), f"raot_columns_{found.suffix}"
+            both = call(name, columns=self.columns, left=left, right=right, **sizes)
+            unclipped = reduce(lambda a, b: Binary("&&", a, b), whole) if whole else None
+            single = [If(unclipped, (both,), tuple(single)) if unclipped else both]
+        self.w.add(*single)
 
     def _steps(self, data: Arrays) -> Array:
         """Weights in the order of columns: pairs side by side, then taps."""
@@ -208,8 +179,7 @@ class _Depthwise:
         found, w, rows = self.found, self.w, self.rows
         with w.nest([*found.shared, *found.positions[:-2]]):
             across = self.columns.positions
-            longest = max(interval(across, w.bounds)[1], 1)
-            highest = max(interval(rows.positions, w.bounds)[1], 1)
+            longest, highest = (most_of(axis.positions, w.bounds) for axis in (self.columns, rows))
             height = max(1, min(highest, SUMS // longest))
             self.width = (across - 1) * self.columns.stride + 3
             self.pack = Weights(found, (0, 1))

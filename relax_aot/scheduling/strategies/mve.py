@@ -50,7 +50,7 @@ SUMS = 1024
 POSITIONS = 16
 LEAST_GROUPS = 4
 MOST_APART = 9362
-"""How far channels of the result are apart at most: seven times that are 16 bits."""
+"""Elements from one result to the next at most: seven times that are 16 bits."""
 
 
 # Windows that are gathered
@@ -287,11 +287,7 @@ class _Pairs:
             extents, steps = (channels, tile.count), (apart, moves[1])
             copy_lines(w, moved(store, at), staged_at(ZERO), extents, steps)
         elif not _add_quantized(self, staged, at, tile.count):
-            with w.range("p", tile.count) as position:
-                place = tile.at(w, position)
-                with w.range(found.own, channels) as channel:
-                    value = staged_at(channel, position)
-                    w.finish(rest.after, rest.sum, value, {**place, found.own: channel})
+            tile.finish(w, rest, staged_at)
 
     def _multiply(
         self,

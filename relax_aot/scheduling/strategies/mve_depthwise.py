@@ -25,6 +25,7 @@ from relax_aot.scheduling.epilogue import (
 )
 from relax_aot.scheduling.packing import Arrays, Packed
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, LONG_WINDOWS
+from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import Weights, most_of
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
@@ -32,8 +33,6 @@ from relax_aot.scheduling.writer import ZERO, Writer
 
 SUMS = 160
 """Sums that are kept at once, if two lines are not longer."""
-MOST_APART = 9362
-"""Elements from one result to the next at most: seven times that are 16 bits."""
 
 
 def depthwise_windows(found: Weighted, w: Writer, context: Context) -> Emit | None:
