@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
+from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.dims import Bounds, Dim, interval, row_major
 from relax_aot.ir.loops import (
     Apply,
@@ -174,13 +175,6 @@ def moved(place: Load | Store, at: Mapping[str, Dim]) -> Load:
     return Load(place.buffer, tuple(dim.substitute(at) for dim in place.index))
 
 
-def moved_expr(expr: Expr, at: Mapping[str, Dim]) -> Expr:
-    declared = (Declare(Local("_", expr.dtype), expr),)
-    (placed,) = map_index_dims(declared, lambda dim: dim.substitute(at))
-    assert isinstance(placed, Declare)
-    return placed.value
-
-
 def indexed_by(expr: Expr) -> frozenset[str]:
     """The names that the addresses read by an expression depend on."""
     dims = index_dims(Declare(Local("_", expr.dtype), expr))
@@ -212,7 +206,7 @@ def collapsed(found: Contraction) -> Contraction:
     result = replace(
         found,
         nest=Nest(loops, leaf, found.nest.free - {outer.variable}),
-        start=moved_expr(found.start, at),
+        start=substitute_in(found.start, at),
         left=moved(found.left, at),
         right=moved(found.right, at),
         after=map_index_dims(found.after, lambda dim: dim.substitute(at)),
@@ -241,11 +235,8 @@ def _collapses(found: Contraction, outer: For, inner: For) -> bool:
 
 def all_known(found: Contraction, bounds: Bounds) -> bool:
     """Whether the bounds of all loops are expressions over sizes and outer variables."""
-    for loop in (*found.nest.loops, *found.reductions):
-        if not bounds_known(loop, bounds):
-            return False
-        bounds = ranges((loop,), bounds)
-    return True
+    loops = (*found.nest.loops, *found.reductions)
+    return all(bounds_known(lp, ranges(loops[:at], bounds)) for at, lp in enumerate(loops))
 
 
 # Contractions with known weights

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.dims import Dim, dim_max, dim_min
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
@@ -35,7 +36,6 @@ from relax_aot.scheduling.contraction import (
     greatest,
     indexed_by,
     moved,
-    moved_expr,
     step_of,
     stride,
 )
@@ -280,7 +280,7 @@ class _Pixels:
         sums = Buffer(w.names.fresh("sums"), DType.F32, shape)
         w.add(Reserve(sums))
         one = self._element(block, row, height)
-        self._start(one, sums, moved_expr(found.start, one.at))
+        self._start(one, sums, substitute_in(found.start, one.at))
         origin = {loop.variable: loop.start for loop in self.reductions}
         left = moved(found.left, {**origin, self.rows.variable: row})
         far, wide = step_of(found.left, self.rows.variable), block.high * block.wide

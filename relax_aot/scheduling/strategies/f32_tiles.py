@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, For, If, Load, Multiply, Reserve, Stmt, Store, binary
@@ -20,7 +21,6 @@ from relax_aot.scheduling.contraction import (
     greatest,
     indexed_by,
     moved,
-    moved_expr,
     step_of,
     stride,
 )
@@ -243,7 +243,7 @@ class _Tiles:
         """Few rows are begun for few; an analysis that cannot tell one height from another sees
         that what is read has begun."""
         one = self._element(place)
-        store = Store(sums, (one.row, one.column), moved_expr(self.found.start, one.at))
+        store = Store(sums, (one.row, one.column), substitute_in(self.found.start, one.at))
         across = (one.loops[-1][0], self._filled(place.width, COLUMNS, self.columns))
         if self.rows is None:
             self.w.add(replace(one, loops=(across,)).over(store))
