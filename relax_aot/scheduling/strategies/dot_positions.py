@@ -10,7 +10,7 @@ positions; depthwise ones are sums of shifted strips.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
 
@@ -199,62 +199,10 @@ class _Positions:
         lines = high + down.overlap
         return (*map(Dim.of, (self.planes, down.phases, self.across.phases, lines)), self.pitch)
 
-    # Sums
-
-    def _source(self, block: _Block, first: Dim) -> tuple[Load, Dim]:
-        """The first tap of position `first` of a block, and how much may be read there."""
-        found, at = self.found, block.first + first
-        if not self.direct:
-            return Load(self.strip, (at,)), self.strip.shape[0] - at
-        origin = {loop.variable: ZERO for loop in found.reductions}
-        origin |= {self.down.variable: block.line, self.across.variable: at}
-        rest = (self.down.positions - block.line - 1) * self.pitch + self.across.positions - at
-        return moved(found.x, origin), rest + self.plane_step * (self.planes - 1)
-
-    def sums_of(self, block: _Block) -> None:
-        if self.tiled:
-            with self.panels(block) as (first, columns):
-                self.multiply(ZERO, Dim.of(self.found.channels), first, columns)
-            return
-        source, extent = self._source(block, ZERO)
-        self.w.micro(
-            f"raot_depthwise_positions_{self.found.suffix}", sums=self.sums, strip=source,
-            offsets=self.offsets, weights=self.pack.first(self.weights),
-            bias=self.pack.first(self.bias), taps=self.found.depth,
-            positions=simplify(block.count, self.w.bounds), extent=extent,
-        )  # fmt: skip
-
-    @contextmanager
-    def panels(self, block: _Block) -> Iterator[tuple[Dim, Dim]]:
-        """Panels of the positions of a block, gathered."""
-        with self.w.tiles(("tile", "columns"), block.count, COLUMNS) as (first, columns):
-            source, extent = self._source(block, first)
-            self.w.micro(
-                f"raot_panel_{self.form.suffix}_{self.found.suffix}", panel=self.panel,
-                image=source, offsets=self.offsets, depth=self.found.depth, columns=columns,
-                extent=extent,
-            )  # fmt: skip
-            yield first, columns
-
-    def multiply(self, channel: Dim, channels: Dim, first: Dim, columns: Dim) -> None:
-        """Sums of some channels at the positions of the panel, from position `first` on."""
-        self.w.micro(
-            f"raot_{self.form.suffix}", sums=Load(self.sums, (ZERO, first)),
-            left=self.pack.first(self.weights, channel), right=self.panel,
-            bias=self.pack.first(self.bias, channel), rows=channels, columns=columns,
-            depth=self.depth, sum_step=self.sums.shape[1],
-            bias_row=ONE, bias_column=ZERO,
-        )  # fmt: skip
-
-    @contextmanager
-    def channels(self) -> Iterator[tuple[Dim, dict[str, Dim]]]:
-        """A loop over channels, if any; yields the channel and the variable's value."""
-        own = self.found.channel
-        if own is None:
-            yield ZERO, {}
-            return
-        with self.w.range(own.variable, own.stop) as channel:
-            yield channel, {own.variable: channel}
+    def channels(self) -> AbstractContextManager[Dim]:
+        """A loop over channels, if any; yields the channel."""
+        found = self.found
+        return self.w.range(found.own, found.channels) if self.tiled else nullcontext(ZERO)
 
     def begin(self, block: _Block, channel: Dim = ZERO) -> dict[str, Dim]:
         """The values of the nest's variables at the first position of a block."""
@@ -331,10 +279,62 @@ def _fill_strip(p: _Positions, line: Dim) -> None:
 
 def _emit_block(p: _Positions, block: _Block) -> None:
     if p.result is None:
-        p.sums_of(block)
+        _sums_of(p, block)
         _finish(p, block, p.found, p.sums)
     else:
         _bytes(p, block, *p.result)
+
+
+# Sums
+
+
+def _source(p: _Positions, block: _Block, first: Dim) -> tuple[Load, Dim]:
+    """The first tap of position `first` of a block, and how much may be read there."""
+    found, at = p.found, block.first + first
+    if not p.direct:
+        return Load(p.strip, (at,)), p.strip.shape[0] - at
+    origin = {loop.variable: ZERO for loop in found.reductions}
+    origin |= {p.down.variable: block.line, p.across.variable: at}
+    rest = (p.down.positions - block.line - 1) * p.pitch + p.across.positions - at
+    return moved(found.x, origin), rest + p.plane_step * (p.planes - 1)
+
+
+def _sums_of(p: _Positions, block: _Block) -> None:
+    if p.tiled:
+        with _panels(p, block) as (first, columns):
+            _multiply(p, ZERO, Dim.of(p.found.channels), first, columns)
+        return
+    source, extent = _source(p, block, ZERO)
+    p.w.micro(
+        f"raot_depthwise_positions_{p.found.suffix}", sums=p.sums, strip=source,
+        offsets=p.offsets, weights=p.pack.first(p.weights),
+        bias=p.pack.first(p.bias), taps=p.found.depth,
+        positions=simplify(block.count, p.w.bounds), extent=extent,
+    )  # fmt: skip
+
+
+@contextmanager
+def _panels(p: _Positions, block: _Block) -> Iterator[tuple[Dim, Dim]]:
+    """Panels of the positions of a block, gathered."""
+    with p.w.tiles(("tile", "columns"), block.count, COLUMNS) as (first, columns):
+        source, extent = _source(p, block, first)
+        p.w.micro(
+            f"raot_panel_{p.form.suffix}_{p.found.suffix}", panel=p.panel,
+            image=source, offsets=p.offsets, depth=p.found.depth, columns=columns,
+            extent=extent,
+        )  # fmt: skip
+        yield first, columns
+
+
+def _multiply(p: _Positions, channel: Dim, channels: Dim, first: Dim, columns: Dim) -> None:
+    """Sums of some channels at the positions of the panel, from position `first` on."""
+    p.w.micro(
+        f"raot_{p.form.suffix}", sums=Load(p.sums, (ZERO, first)),
+        left=p.pack.first(p.weights, channel), right=p.panel,
+        bias=p.pack.first(p.bias, channel), rows=channels, columns=columns,
+        depth=p.depth, sum_step=p.sums.shape[1],
+        bias_row=ONE, bias_column=ZERO,
+    )  # fmt: skip
 
 
 # The 8-bit epilogue
@@ -360,11 +360,11 @@ def _bytes(p: _Positions, block: _Block, one: Requantization, rest: Weighted) ->
         _rescale(p, block, one, out, channel)
     elif p.tiled:
         staged = _staged(p, block, one)
-        with p.channels() as (channel, own):
-            source, to = staged[(channel, ZERO)], moved(store, {**at, **own})
+        with p.channels() as channel:
+            source, to = staged[(channel, ZERO)], moved(store, p.begin(block, channel))
             copy_lines(p.w, to, source, (block.high, block.wide), (line, p.pitch))
     else:
-        p.sums_of(block)
+        _sums_of(p, block)
         _lanes(p, one, moved(store, at), at, (block.high, block.wide), (line, p.pitch))
 
 
@@ -381,16 +381,16 @@ def _rescale(
     next channel lie `apart` from it."""
     w, at = p.w, p.begin(block)
     if not p.tiled:
-        p.sums_of(block)
+        _sums_of(p, block)
         extents = (ONE, simplify(block.count, w.bounds))
         _lanes(p, one, out(ZERO, ZERO), at, extents, (ZERO, ZERO))
         return
     names = ("group", "channels")
     with (
-        p.panels(block) as (first, columns),
+        _panels(p, block) as (first, columns),
         w.tiles(names, p.found.channels, p.high) as (channel, channels),
     ):
-        p.multiply(channel, channels, ZERO, columns)
+        _multiply(p, channel, channels, ZERO, columns)
         extents, at = (channels, columns), {**at, p.found.own: channel}
         _lanes(p, one, out(channel, first), at, extents, (apart, Dim.of(COLUMNS)))
 
@@ -422,11 +422,11 @@ def _lanes(
 def _finish(p: _Positions, block: _Block, found: Weighted, values: Buffer) -> None:
     """The statements that follow, for each of the numbers in a buffer."""
     w = p.w
-    with p.channels() as (channel, at), ExitStack() as loops:
+    with p.channels() as channel, ExitStack() as loops:
         x, y = w.names.fresh("x"), w.names.fresh("y")
         line = loops.enter_context(w.loop(y, 0, block.high)) if p.lines > 1 else ZERO
         place = loops.enter_context(w.loop(x, 0, block.wide))
-        at |= {p.position: block.first + place, p.line: block.line + line}
+        at = {p.position: block.first + place, p.line: block.line + line, found.own: channel}
         value = Load(values, (channel, place + line * p.pitch))
         w.finish(found.after, found.sum, value, at)
 
