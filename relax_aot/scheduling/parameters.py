@@ -61,18 +61,12 @@ def parameters_of(module: Module) -> dict[str, Parameter]:
 
 def place_parameters(module: Module, known: dict[str, Parameter]) -> Module:
     """The module with a table for each kernel that has parameters."""
-    tables: dict[str, tuple[_Table, ...]] = {}
-    kernels: list[Kernel] = []
-    for kernel in module.kernels:
-        placed, made = _placed(kernel, known)
-        kernels.append(placed)
-        tables[kernel.name] = made
+    placed = {kernel.name: _placed(kernel, known) for kernel in module.kernels}
     constants: list[Constant] = []
 
     def call(before: Call) -> Call:
-        if before.op != "call_kernel" or not tables[before.ref("kernel")]:
-            return before
-        added = [table.constant(before) for table in tables[before.ref("kernel")]]
+        _, tables = placed[before.ref("kernel")] if before.op == "call_kernel" else (None, ())
+        added = [table.constant(before) for table in tables]
         constants.extend(added)
         return replace(before, args=(*before.args, *(constant.var for constant in added)))
 
@@ -80,7 +74,7 @@ def place_parameters(module: Module, known: dict[str, Parameter]) -> Module:
     return replace(
         module,
         functions=functions,
-        kernels=tuple(kernels),
+        kernels=tuple(kernel for kernel, _ in placed.values()),
         constants=(*module.constants, *constants),
     )
 
@@ -113,7 +107,7 @@ def _placed(kernel: Kernel, known: dict[str, Parameter]) -> tuple[Kernel, tuple[
     for kind, stem, numbers in sides:
         if not numbers:
             continue
-        buffer = Buffer(_free(stem, taken), kind, shape_of(len(numbers)))
+        buffer = Buffer(unused_name(stem, taken), kind, shape_of(len(numbers)))
         tables.append(_Table(buffer, tuple(numbers)))
         for position, number in enumerate(numbers):
             load = Load(buffer, (Dim.of(position),))
@@ -135,9 +129,3 @@ def _placed(kernel: Kernel, known: dict[str, Parameter]) -> tuple[Kernel, tuple[
     body = (*head, *map_exprs(kernel.body, rule))
     inputs = (*kernel.inputs, *(table.buffer for table in tables))
     return replace(kernel, inputs=inputs, body=body), tuple(tables)
-
-
-def _free(stem: str, taken: set[str]) -> str:
-    name = unused_name(stem, taken)
-    taken.add(name)
-    return name
