@@ -8,12 +8,11 @@ kernels are clipped at minus infinity, which changes no bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Apply, Expr, Kernel, Lit, Load, Multiply, Stmt, Store, walk
+from relax_aot.ir.loops import Apply, Expr, Kernel, Lit, Load, Multiply, Store, walk
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.targets import Target
@@ -55,49 +54,37 @@ EXAMPLES = (
 
 
 def run(module: Module, _: Target) -> Module:
-    return replace(module, kernels=unify_kernels(module.kernels))
+    stores = [store for kernel in module.kernels for store in _results(kernel)]
+    if not any(_is_clipped(store.value) for store in stores):
+        return module
+    return replace(module, kernels=tuple(map(_clipped, module.kernels)))
 
 
-def unify_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
-    found = tuple(kernels)
-    clipped = any(_clip(stmt.value) for kernel in found for stmt in _results(kernel))
-    return tuple(_clipped(kernel) for kernel in found) if clipped else found
+def _results(kernel: Kernel) -> list[Store]:
+    """The stores of results of a kernel with tiles."""
+    if not _sums(kernel):
+        return []
+    outputs = {buffer.name for buffer in kernel.outputs}
+    return [s for s in walk(kernel.body) if isinstance(s, Store) and s.buffer.name in outputs]
 
 
 def _sums(kernel: Kernel) -> set[str]:
     return {stmt.sums.name for stmt in walk(kernel.body) if isinstance(stmt, Multiply)}
 
 
-def _results(kernel: Kernel) -> list[Store]:
-    """What becomes of the sums of tiles."""
-    sums = _sums(kernel)
-    if not sums:
-        return []
-    outputs = {buffer.name for buffer in kernel.outputs}
-    return [s for s in walk(kernel.body) if isinstance(s, Store) and s.buffer.name in outputs]
-
-
-def _clip(value: Expr) -> bool:
+def _is_clipped(value: Expr) -> bool:
     match value:
-        case Apply("max", (_, Lit())) if value.dtype is DType.F32:
-            return True
-        case _:
-            return False
+        case Apply("max", (_, Lit())):
+            return value.dtype is DType.F32
+    return False
 
 
 def _clipped(kernel: Kernel) -> Kernel:
-    results, sums = _results(kernel), _sums(kernel)
-    if len(results) != 1 or not _plain(results[0].value, sums):
+    """The kernel, its only result clipped where that is a sum of a tile."""
+    results = _results(kernel)
+    value = results[0].value if len(results) == 1 else None
+    if not isinstance(value, Load) or value.buffer.name not in _sums(kernel):
         return kernel
-
-    def rule(stmt: Stmt) -> Stmt:
-        if stmt is not results[0] and stmt != results[0]:
-            return stmt
-        assert isinstance(stmt, Store)
-        return replace(stmt, value=Apply("max", (stmt.value, NOTHING)))
-
-    return replace(kernel, body=map_statements(kernel.body, rule))
-
-
-def _plain(value: Expr, sums: set[str]) -> bool:
-    return isinstance(value, Load) and value.buffer.name in sums
+    clipped = replace(results[0], value=Apply("max", (value, NOTHING)))
+    body = map_statements(kernel.body, lambda stmt: clipped if stmt == results[0] else stmt)
+    return replace(kernel, body=body)
