@@ -54,13 +54,14 @@ class Nest:
 
 def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
     """The nest that begins with `stmt`; None where it is none that a schedule may rebuild."""
-    if not isinstance(stmt, For) or not _plain_sums(stmt):
+    others = Bind | If | Reserve | Multiply | Micro
+    if not isinstance(stmt, For) or any(isinstance(inner, others) for inner in walk((stmt,))):
         return None
     loops: list[For] = []
     block: tuple[Stmt, ...] = without_lets((stmt,))
     while len(block) == 1 and isinstance(block[0], For):
         loop = block[0]
-        if not (loop.start.symbols | loop.stop.symbols) <= set(bounds):
+        if not bounds_known(loop, bounds):
             return None
         bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
         loops.append(For(loop.variable, loop.start, loop.stop, ()))
@@ -72,14 +73,6 @@ def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
 
 def bounds_known(loop: For, bounds: Bounds) -> bool:
     return (loop.start.symbols | loop.stop.symbols) <= set(bounds)
-
-
-def _plain_sums(nest: For) -> bool:
-    """Loops, sums and stores, and nothing else."""
-    statements = tuple(walk((nest,)))
-    return any(isinstance(s, Assign) for s in statements) and not any(
-        isinstance(s, Bind | If | Reserve | Multiply | Micro) for s in statements
-    )
 
 
 def without_lets(body: tuple[Stmt, ...], around: Mapping[str, Dim] = EMPTY) -> tuple[Stmt, ...]:
