@@ -87,6 +87,9 @@ def _straight(run: Sequence[Stmt], lane: Lane, w: Writer) -> Lane:
 
 
 def _loop(loop: For, lanes: list[Lane], plan: Plan, w: Writer) -> None:
+    def run(at: Dim) -> None:
+        _block(loop.body, [lane.at(loop.variable, at) for lane in lanes], plan, w)
+
     ends = [_ends(loop, lane, plan, w) for lane in lanes]
     steps = plan.steps.get(loop.variable, 1)
     constant = all(start.is_constant and stop.is_constant for start, stop in ends)
@@ -101,14 +104,10 @@ def _loop(loop: For, lanes: list[Lane], plan: Plan, w: Writer) -> None:
         count = (stop - start) // steps
         with w.range(loop.variable, count) as at:
             for step in range(steps):
-                here = start + at * steps + step
-                _block(loop.body, [lane.at(loop.variable, here) for lane in lanes], plan, w)
+                run(start + at * steps + step)
         start = start + count * steps
-    if stop - start == 1:
-        _block(loop.body, [lane.at(loop.variable, start) for lane in lanes], plan, w)
-    elif start != stop:
-        with w.range(loop.variable, stop, start) as at:
-            _block(loop.body, [lane.at(loop.variable, at) for lane in lanes], plan, w)
+    if start != stop:
+        w.each(loop.variable, start, stop, run)
 
 
 def _ends(loop: For, lane: Lane, plan: Plan, w: Writer) -> tuple[Dim, Dim]:

@@ -7,7 +7,7 @@ open loops, `named` computes an index expression once, `micro` calls a micro-ker
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -90,6 +90,14 @@ class Writer:
         """A loop with a fresh variable."""
         with self.loop(self.names.fresh(name), start, stop) as at:
             yield at
+
+    def each(self, name: str, start: Value, stop: Value, body: Callable[[Dim], None]) -> None:
+        """As `range`, without a loop where there is one iteration."""
+        if Dim.of(stop) - start == 1:
+            body(Dim.of(start))
+            return
+        with self.range(name, stop, start) as at:
+            body(at)
 
     @contextmanager
     def nest(self, loops: Sequence[For]) -> Iterator[dict[str, Dim]]:

@@ -8,7 +8,8 @@ no bounds to look at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -96,6 +97,8 @@ def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int) -> K
 
 
 Ends = tuple[Dim, Dim]
+Inside = Callable[[Dim, int], None]
+"""Writes the loops inside an iteration, or a block of some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +134,16 @@ class _Blocks:
         at = state.at
         loop = For(loop.variable, loop.start.substitute(at), loop.stop.substitute(at), ())
         size = dict(self.blocking.tiles).get(loop.variable, 1)
-        inside = interior(loop, self.nest.reductions)
-        if inside is None or not self._separate(loop, inside, size):
-            self._cover(depth, state, loop.variable, (loop.start, loop.stop), size)
+        hole = interior(loop, self.nest.reductions)
+        if hole is None or not self._separate(loop, hole, size):
+            self._cover(loop, size, partial(self._inside, depth, state, loop.variable))
             return
-        low = self.w.short(f"{loop.variable}_low", inside.start)
-        high = self.w.short(f"{loop.variable}_high", inside.stop)
-        full = {**state.full, **dict(inside.full)}
-        self._cover(depth, replace(state, full=full), loop.variable, (low, high), size)
-        self._borders(depth, state, loop, (low, high))
+        low = self.w.short(f"{loop.variable}_low", hole.start)
+        high = self.w.short(f"{loop.variable}_high", hole.stop)
+        full = replace(state, full={**state.full, **dict(hole.full)})
+        inner = replace(loop, start=low, stop=high)
+        self._cover(inner, size, partial(self._inside, depth, full, loop.variable))
+        self._borders(loop, (low, high), partial(self._inside, depth, state, loop.variable))
 
     def _separate(self, loop: For, inside: Interior, size: int) -> bool:
         """Whether borders and interior are blocks of their own."""
@@ -161,60 +165,41 @@ class _Blocks:
         ]
         unroll_and_jam(self.nest.leaf, lanes, plan, self.w)
 
-    def _cover(self, depth: int, state: _State, variable: str, ends: Ends, size: int) -> None:
-        """Covers one region of one loop by blocks."""
-        (start, stop), w = ends, self.w
+    def _cover(self, loop: For, size: int, inside: Inside) -> None:
+        """Covers one loop by blocks."""
+        start, stop, w = loop.start, loop.stop, self.w
         extent = simplify(stop - start, w.bounds)
         if extent.is_constant and extent.constant <= 0:
             return
         count = simplify(extent // size, w.bounds)
         if size > 1 and count != 0:
-            try:
-                self._tiles(depth, state, variable, start, count, size)
+            with suppress(CannotJam):
+                name = f"{loop.variable}_tile"
+                w.each(name, 0, count, lambda tile: inside(loop.start + tile * size, size))
                 start = start + count * size
-            except CannotJam:
-                pass
         left = simplify(stop - start, w.bounds)
         if left == 0:
             return
         if left.is_constant and 1 < left.constant < size:
-            try:
-                self._inside(depth, state, variable, start, left.constant)
+            with suppress(CannotJam):
+                inside(start, left.constant)
                 return
-            except CannotJam:
-                pass
-        self._singles(depth, state, variable, start, stop)
+        w.each(loop.variable, start, stop, lambda at: inside(at, 1))
 
-    def _borders(self, depth: int, state: _State, loop: For, hole: Ends) -> None:
+    def _borders(self, loop: For, hole: Ends, inside: Inside) -> None:
         """The positions before and after the hole, one at a time, in one loop."""
         w = self.w
         before = simplify(hole[0] - loop.start, w.bounds)
         after = simplify(loop.stop - hole[1], w.bounds)
         for start, stop, other in ((loop.start, hole[0], after), (hole[1], loop.stop, before)):
             if other == 0:
-                self._singles(depth, state, loop.variable, start, stop)
+                w.each(loop.variable, start, stop, lambda at: inside(at, 1))
                 return
         with w.range(f"{loop.variable}_border", before + after) as counter:
             # 0 up to the hole, 1 beyond it.
             beyond = dim_min(dim_max(counter - before + 1, 0), 1)
             at = loop.start + counter + beyond * (hole[1] - hole[0])
-            self._inside(depth, state, loop.variable, w.let(loop.variable, at, at, at), 1)
-
-    def _tiles(
-        self, depth: int, state: _State, variable: str, start: Dim, count: Dim, size: int
-    ) -> None:
-        if count == 1:
-            self._inside(depth, state, variable, start, size)
-            return
-        with self.w.range(f"{variable}_tile", count) as counter:
-            self._inside(depth, state, variable, start + counter * size, size)
-
-    def _singles(self, depth: int, state: _State, variable: str, start: Dim, stop: Dim) -> None:
-        if stop - start == 1:
-            self._inside(depth, state, variable, start, 1)
-            return
-        with self.w.range(variable, stop, start) as at:
-            self._inside(depth, state, variable, at, 1)
+            inside(w.let(loop.variable, at, at, at), 1)
 
     def _inside(self, depth: int, state: _State, variable: str, at: Dim, lanes: int) -> None:
         """The loops inside an iteration, or a block of some. Adds nothing where lanes cannot be
