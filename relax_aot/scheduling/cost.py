@@ -124,7 +124,7 @@ def _shape(nest: Nest, bounds: Bounds) -> _Shape | None:
     inside = ranges(nest.loops, bounds)
     extents = {loop.variable: _usual(loop, inside) for loop in nest.loops}
     extents |= {loop.variable: _full_extent(nest, loop) for loop in inner}
-    interiors = {loop.variable: interior(loop, nest.reductions) for loop in nest.loops}
+    interiors = {loop.variable: interior(loop, nest) for loop in nest.loops}
     key = (
         *((loop.variable, loop.start, loop.stop) for loop in (*nest.loops, *nest.reductions)),
         nest.free,
@@ -162,7 +162,7 @@ def _usual(loop: For, bounds: Bounds) -> int | None:
 
 def _full_extent(nest: Nest, loop: For) -> int | None:
     """Of an inner loop where no window is cut off."""
-    full = whole(loop, nest.loops, nest.reductions)
+    full = whole(loop, nest)
     return _extent(full) if full is not None else None
 
 

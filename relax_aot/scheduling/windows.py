@@ -15,7 +15,7 @@ from math import prod
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, ceildiv, dim_max, dim_min
 from relax_aot.ir.loops import For, Load
 from relax_aot.scheduling.contraction import Weighted, moved
-from relax_aot.scheduling.nest import coefficient
+from relax_aot.scheduling.nest import Nest, coefficient
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,19 @@ class Interior:
     full: tuple[tuple[str, tuple[Dim, Dim]], ...]
 
 
-def interior(loop: For, reductions: Sequence[For]) -> Interior | None:
+def interior(loop: For, nest: Nest) -> Interior | None:
     """The interior of an output loop; the whole loop where no window depends on it, None
-    where it cannot be solved."""
+    where it cannot be solved, or differs between iterations of another output loop."""
+    others = {other.variable for other in nest.loops} - {loop.variable}
     lows, highs = [loop.start], [loop.stop]
     full: list[tuple[str, tuple[Dim, Dim]]] = []
-    for window in reductions:
-        if loop.variable not in window.start.symbols | window.stop.symbols:
+    for window in nest.reductions:
+        used = window.start.symbols | window.stop.symbols
+        if loop.variable not in used:
             continue
         first = _solved(window.start, loop.variable, Max)
         last = _solved(window.stop, loop.variable, Min)
-        if first is None or last is None:
+        if first is None or last is None or used & others:
             return None
         lows += first[1]
         highs += last[1]
@@ -58,12 +60,12 @@ def reaching(pixel: For, window: For, tap: Dim) -> tuple[Dim, Dim] | None:
     return dim_max(pixel.start, *first[1]), dim_min(pixel.stop, *last[1])
 
 
-def whole(window: For, loops: Sequence[For], reductions: Sequence[For]) -> For | None:
+def whole(window: For, nest: Nest) -> For | None:
     """An inner loop as it is where nothing of it is cut off; None where that is not known."""
     start, stop = window.start, window.stop
-    for outer in loops:
+    for outer in nest.loops:
         if outer.variable in start.symbols | stop.symbols:
-            inside = interior(outer, reductions)
+            inside = interior(outer, nest)
             ends = dict(inside.full).get(window.variable) if inside else None
             if ends is None:
                 return None

@@ -29,6 +29,7 @@ from relax_aot.scheduling.passes.row_blocks import block_rows
 from relax_aot.scheduling.targets import Context, Target, all_targets
 from relax_aot.verify.op_cases import Case, cases_of
 from tests.ops.c_executor import Call, c_kernels
+from tests.transforms.examples import example_module
 
 TARGETS = {target.name: target for target in all_targets()}
 SAMPLED = ("fpu", "host")
@@ -255,3 +256,31 @@ def test_sizes_stay_inside_their_buffers(name: str, target: str) -> None:
         np.testing.assert_allclose(
             run_kernel(kernel, inputs, sizes)[0], wanted, rtol=1e-4, atol=1e-5
         )
+
+
+TWO_LOOPS = """
+    symbol n in 1..9
+    kernel @conv(%x: f32[n, 20], %w: f32[12]) -> (%y: f32[n, 8]) {
+      for i in 0..n {
+        for j in 0..8 {
+          local sum: f32 = 0.0:f32
+          for k in max(-i + 1, -j + 2, 0)..min(-i + 6, -j + 9, 12) {
+            sum = fma(%x[i, j + k], %w[k], sum)
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_windows_that_two_loops_clip_keep_their_bits(target: str) -> None:
+    """They have no interior along either loop."""
+    module = example_module(TWO_LOOPS)
+    (kernel,) = module.kernels
+    ours = schedule_kernel(kernel, TARGETS[target], module.bounds, frozenset({"x", "w"}))
+    for n in range(1, 10):
+        rng = np.random.default_rng(n)
+        inputs = [rng.normal(size=shape).astype(np.float32) for shape in ((n, 20), (12,))]
+        (wanted,), (found,) = (run_kernel(k, inputs, {"n": n}) for k in (kernel, ours))
+        assert found.tobytes() == wanted.tobytes(), n

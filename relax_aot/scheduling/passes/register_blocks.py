@@ -134,7 +134,7 @@ class _Blocks:
         at = state.at
         loop = For(loop.variable, loop.start.substitute(at), loop.stop.substitute(at), ())
         size = dict(self.blocking.tiles).get(loop.variable, 1)
-        hole = interior(loop, self.nest.reductions)
+        hole = interior(loop, self.nest)
         if hole is None or not self._separate(loop, hole, size):
             self._cover(loop, size, partial(self._inside, depth, state, loop.variable))
             return

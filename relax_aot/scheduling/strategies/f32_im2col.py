@@ -68,7 +68,7 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
         and loop.variable not in found.clipped_by
         and greatest(loop, bounds) >= LEAST_ROWS
     ]
-    full = [whole(loop, found.nest.loops, found.reductions) for loop in found.reductions]
+    full = [whole(loop, found.nest) for loop in found.reductions]
     known = [loop for loop in full if loop is not None]
     constant = right.buffer.name in context.constants
     if constant or not pixels or not filters or len(known) < len(full):

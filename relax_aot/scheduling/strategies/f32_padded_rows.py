@@ -73,7 +73,7 @@ def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float,
 
 def _axis(found: Contraction, loop: For) -> Axis | None:
     """An axis whose sizes are all numbers, along which windows are clipped at its ends."""
-    full = [whole(lp, found.nest.loops, found.reductions) for lp in found.reductions]
+    full = [whole(lp, found.nest) for lp in found.reductions]
     stops = [lp.stop if lp is not None and lp.start == 0 else ZERO for lp in full]
     counts = [stop.constant if stop.is_constant else 0 for stop in stops]
     axis = axis_of(found.right, loop, found.reductions, counts)

@@ -48,7 +48,7 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
         loop
         for loop in found.free
         if stride(left, loop.variable) == 0
-        and interior(loop, reductions) is not None
+        and interior(loop, found.nest) is not None
         and (stride(right, loop.variable) == 1 or (constant and _panels(found, loop, "")))
     ]
     if not columns:
@@ -76,7 +76,7 @@ def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:
     if loop.variable not in found.clipped_by:
         return True
     separate = columns.variable not in found.clipped_by
-    return separate and interior(loop, found.reductions) is not None
+    return separate and interior(loop, found.nest) is not None
 
 
 def _panels(found: Contraction, columns: For, name: str) -> Panels | None:
@@ -84,7 +84,7 @@ def _panels(found: Contraction, columns: For, name: str) -> Panels | None:
     if stride(found.right, columns.variable) in (None, 0):
         return None
     loops = found.nest.loops
-    full = [whole(loop, loops, found.reductions) for loop in found.reductions]
+    full = [whole(loop, found.nest) for loop in found.reductions]
     known = [loop for loop in full if loop is not None]
     if len(known) < len(full):
         return None
@@ -156,7 +156,7 @@ class _Tiles:
     def _regions(self) -> None:
         """Tiles where no window is clipped, plain loops elsewhere."""
         columns, w = self.columns, self.w
-        inside = interior(columns, self.found.reductions)
+        inside = interior(columns, self.found.nest)
         assert inside is not None
         if not inside.full:
             self._column_panels(columns.start, columns.stop, {})
@@ -185,7 +185,7 @@ class _Tiles:
 
     def _rows(self, rows: For, place: _Place, full: Full) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
-        w, inside = self.w, interior(rows, self.found.reductions)
+        w, inside = self.w, interior(rows, self.found.nest)
         if inside is None or not inside.full:
             self._full_rows(rows, (rows.start, rows.stop), place, full)
             return
