@@ -222,7 +222,7 @@ def _stages(
     dump("scheduling", module)
     module = order.run(module)
     dump("order", module)
-    plan = planning.plan(module, regions=_regions(board, options))
+    plan = planning.plan(module, regions=_regions(board, options), keep_states=options.stepwise)
     dump("plan", plan_text(plan))
     return _Planned(original, plan, table, fused.summary, floats)
 

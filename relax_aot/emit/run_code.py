@@ -299,6 +299,8 @@ def _fits(context: RunContext, size: str, most: Dim, pad: str) -> Iterator[str]:
 
 def _moved(context: RunContext, transfer: Transfer, pad: str, offset: str = "") -> Iterator[str]:
     target, source = (_pointer(context, name) for name in (transfer.target, transfer.source))
+    if source == f"{target}{offset}":
+        return
     yield from _copy(context, f"{target}{offset}", source, transfer.type.bytes, pad)
 
 

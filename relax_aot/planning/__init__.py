@@ -24,11 +24,11 @@ from relax_aot.planning.conflicts import (
     conflicts_of_lifetimes,
     conflicts_of_touches,
 )
-from relax_aot.planning.in_place import share_memory
 from relax_aot.planning.lifetimes import Lifetime, lifetimes, touches
 from relax_aot.planning.orientation import Block, lower_bound, offsets_at, orient
 from relax_aot.planning.packing import pack, pack_by_conflicts
 from relax_aot.planning.regions import ANYWHERE, Region, assign, place_constants
+from relax_aot.planning.states import program_in_place
 from relax_aot.planning.steps import (
     Branch,
     Check,
@@ -135,18 +135,21 @@ def plan(
     alignment: int = 16,
     regions: Sequence[Region] = (),
     happens_before: Edges | None = None,
+    *,
+    keep_states: bool = False,
 ) -> Plan:
     """Place every value of a lowered module in the regions, the preferred one first; in one
-    arena without regions.
+    arena without regions. With `keep_states` the old states stay as they are until the end.
 
     `happens_before` is for an executor that runs steps at the same time: the pairs of steps
     (by their place in `walk_steps`) of which one ends before the other begins.
     """
     constants = place_constants(module.constants, [r for r in regions if r.constants], alignment)
     regions = [r for r in regions if not r.constants] or [ANYWHERE]
-    program = program_of(module)
     if happens_before is None:
-        program = share_memory(module, program)
+        program = program_in_place(module, keep_states=keep_states)
+    else:
+        program = program_of(module)
     homes, commits = homes_of(module, program)
     staged = frozenset(commit.source for commit in commits)
     lives = lifetimes(program, staged)
@@ -275,7 +278,10 @@ def homes_of(module: Module, program: Program) -> tuple[dict[str, Home], tuple[C
     first_write, last_failure = _writes_and_failures(program)
     commits = []
     for result in module.main.results:
-        written = first_write[program.root(result.name)]
+        home = program.root(result.name)
+        written = first_write.get(home, -1)
+        if home == state_of.get(result.name):
+            continue  # updated where it lies
         if result.name in state_of:
             commits.append(Commit(result.name, state_of[result.name]))
         elif written <= last_failure:

@@ -27,6 +27,7 @@ class PlanError(AssertionError):
 def check(plan: Plan) -> None:
     """Raise `PlanError` where the plan does not hold for some size."""
     _check_nothing_is_lost(plan)
+    _check_states(plan)
     conflicts = _conflicts(plan) if plan.happens_before is None else _unordered(plan)
     for sizes in _sizes(plan):
         bytes_of = {s.var.name: _evaluate_bytes(s.bytes, sizes) for s in plan.slots}
@@ -251,3 +252,40 @@ def _check_nothing_is_lost(plan: Plan) -> None:
         return alive
 
     backwards(plan.module.main.name, {base(v.name) for v in plan.module.main.results})
+
+
+def _check_states(plan: Plan) -> None:
+    """Nothing can fail once a state is changed, and no step is given one array twice."""
+    from relax_aot.ir.extern import Extern
+    from relax_aot.planning.steps import Branch, Check, Define, Repeat, Step
+
+    states = {state.input for state in plan.module.states}
+
+    def forwards(nodes: tuple[Node, ...], changed: set[str]) -> set[str]:
+        def may_fail(where: str) -> None:
+            if changed:
+                raise PlanError(f"{where} can fail after {min(changed)} was changed")
+
+        for node in nodes:
+            match node:
+                case Step():
+                    twice = set(node.args) & set(node.outs)
+                    if twice and not isinstance(node.callee, Extern):
+                        raise PlanError(f"{node.callee.name} reads and writes {min(twice)} apart")
+                    changed = changed | (set(node.outs) & states)
+                    if node.callee.fallible:
+                        may_fail(node.callee.name)
+                case Define() | Check():
+                    may_fail(node.call.op)
+                case Branch():
+                    changed = forwards(node.then, changed) | forwards(node.otherwise, changed)
+                case Repeat():
+                    written = {t.target for t in (*node.first, *node.rows)} & states
+                    changed = changed | written
+                    for _ in range(2):  # what an iteration changes, the next one may not lose
+                        changed = changed | forwards(node.nodes, changed)
+                    if node.fallible:
+                        may_fail(node.call.op)
+        return changed
+
+    forwards(plan.program.nodes, set())

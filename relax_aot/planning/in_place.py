@@ -8,12 +8,12 @@ kernel then has one buffer for both, which it reads and writes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.extern import Role
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Buffer, Expr, Kernel, Load
+from relax_aot.ir.loops import Buffer, Expr, For, Kernel, Load, Stmt, Store
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.planning.steps import (
     Branch,
@@ -46,62 +46,74 @@ class Share:
 def share_memory(module: Module, program: Program) -> Program:
     """The program with operands and results joined where that is right and useful."""
     shares = _shares(module, program)
-    if not shares:
+    return joined(program, {share.before: share.after for share in shares}, shares)
+
+
+def joined(program: Program, roots: Mapping[str, str], shares: Sequence[Share]) -> Program:
+    """The program where each key of `roots` has the memory of its value."""
+    if not roots:
         return program
     by_step = {share.position: share for share in shares}
-    roots = dict(program.roots) | {share.before: share.after for share in shares}
-    joined = Program((), roots, {})
+    joint = Program((), {**program.roots, **roots}, {})
     counter = iter(range(len(list(walk_steps(program.nodes)))))
-    nodes = tuple(_rewritten(node, counter, by_step, joined) for node in program.nodes)
-    gone = {share.before for share in shares}
-    values = {name: var for name, var in program.values.items() if name not in gone}
-    return Program(nodes, roots, values)
+    nodes = _rewritten(program.nodes, counter, by_step, joint)
+    values = {name: var for name, var in program.values.items() if name not in roots}
+    return Program(nodes, joint.roots, values)
 
 
 def _rewritten(
-    node: Node,
-    counter: Iterator[int],
-    shares: dict[int, Share],
-    joined: Program,
-) -> Node:
-    position = next(counter)
-    if isinstance(node, Branch):
-        then, otherwise = (
-            tuple(_rewritten(n, counter, shares, joined) for n in side)
-            for side in (node.then, node.otherwise)
-        )
-        condition = joined.root(node.condition)
-        return replace(node, condition=condition, then=then, otherwise=otherwise)
-    if isinstance(node, Define):
-        return replace(node, source=joined.root(node.source))
-    if isinstance(node, Check):
-        return node
-    if isinstance(node, Repeat):
-        inside = tuple(_rewritten(n, counter, shares, joined) for n in node.nodes)
-        next(counter)  # its end
-        return replace(
-            node,
-            first=tuple(_moved(t, joined) for t in node.first),
-            nodes=inside,
-            following=tuple(_moved(t, joined) for t in node.following),
-            rows=tuple(_moved(t, joined) for t in node.rows),
-        )
-    args = tuple(joined.root(name) for name in node.args)
-    outs = tuple(joined.root(name) for name in node.outs)
-    share = shares.get(position)
+    nodes: tuple[Node, ...], counter: Iterator[int], shares: Mapping[int, Share], joint: Program
+) -> tuple[Node, ...]:
+    """A kernel that does nothing once two buffers are one is not called."""
+    results: list[Node] = []
+    for node in nodes:
+        share = shares.get(next(counter))
+        match node:
+            case Branch():
+                then = _rewritten(node.then, counter, shares, joint)
+                otherwise = _rewritten(node.otherwise, counter, shares, joint)
+                condition = joint.root(node.condition)
+                results.append(replace(node, condition=condition, then=then, otherwise=otherwise))
+            case Define():
+                results.append(replace(node, source=joint.root(node.source)))
+            case Check():
+                results.append(node)
+            case Repeat():
+                inside = _rewritten(node.nodes, counter, shares, joint)
+                next(counter)  # its end
+                first, following, rows = (
+                    tuple(_moved(transfer, joint) for transfer in transfers)
+                    for transfers in (node.first, node.following, node.rows)
+                )
+                results.append(
+                    replace(node, first=first, nodes=inside, following=following, rows=rows)
+                )
+            case Step():
+                step = _step(node, share, joint)
+                copies = share is not None and len(step.outs) == 1
+                if not (copies and isinstance(step.callee, Kernel) and not step.callee.body):
+                    results.append(step)
+    return tuple(results)
+
+
+def _step(node: Step, share: Share | None, joint: Program) -> Step:
+    args = tuple(joint.root(name) for name in node.args)
+    outs = tuple(joint.root(name) for name in node.outs)
     if share is None or not isinstance(node.callee, Kernel):
         return replace(node, args=args, outs=outs)
-    kernel = _one_buffer(node.callee, share)
     kept = tuple(
         name
         for name, buffer in zip(args, node.callee.inputs, strict=True)
         if buffer.name != share.read
     )
-    return replace(node, callee=kernel, args=kept, outs=outs, updates=(joined.root(share.after),))
+    updates = (joint.root(share.after),)
+    return replace(
+        node, callee=_one_buffer(node.callee, share), args=kept, outs=outs, updates=updates
+    )
 
 
-def _moved(transfer: Transfer, joined: Program) -> Transfer:
-    source, target = joined.root(transfer.source), joined.root(transfer.target)
+def _moved(transfer: Transfer, joint: Program) -> Transfer:
+    source, target = joint.root(transfer.source), joint.root(transfer.target)
     return replace(transfer, source=source, target=target)
 
 
@@ -114,7 +126,23 @@ def _one_buffer(kernel: Kernel, share: Share) -> Kernel:
         return expr
 
     inputs = tuple(b for b in kernel.inputs if b.name != share.read)
-    return replace(kernel, inputs=inputs, body=map_exprs(kernel.body, rule), in_place=())
+    body = _without_copies(map_exprs(kernel.body, rule))
+    return replace(kernel, inputs=inputs, body=body, in_place=())
+
+
+def _without_copies(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Without stores of an element to itself, and without loops of nothing."""
+    kept: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Store(buffer, index, Load(source, at)) if (buffer, index) == (source, at):
+                pass
+            case For():
+                if inside := _without_copies(stmt.body):
+                    kept.append(replace(stmt, body=inside))
+            case _:
+                kept.append(stmt)
+    return tuple(kept)
 
 
 def _shares(module: Module, program: Program) -> list[Share]:
@@ -124,25 +152,30 @@ def _shares(module: Module, program: Program) -> list[Share]:
     for position, (node, level) in enumerate(_levels(program.nodes, 0, Counter())):
         if not isinstance(node, Step):
             continue
-        if isinstance(node.callee, Kernel):
-            kernel = node.callee
-            if facts.calls[kernel.name] > 1:
-                continue
-            pairs = kernel.in_place
-            names = [b.name for b in kernel.inputs]
-            outputs = [b.name for b in kernel.outputs]
-        else:
-            pairs = tuple((p.name, p.name) for p in node.callee.of_role(Role.UPDATE))
-            names = [p.name for p in node.callee.read]
-            outputs = [p.name for p in node.callee.written]
-        for read, written in pairs:
-            before = node.args[names.index(read)]
-            after = node.outs[outputs.index(written)]
+        if isinstance(node.callee, Kernel) and facts.calls[node.callee.name] > 1:
+            continue
+        for share in shares_of(node, position):
+            before, after = share.before, share.after
             if facts.fits(position, level, node, before, after) and before not in taken:
-                shares.append(Share(position, before, after, read, written))
+                shares.append(share)
                 taken.add(before)
                 break
     return shares
+
+
+def shares_of(step: Step, position: int) -> Iterator[Share]:
+    """Operands and results of a step that its callee allows to be the same memory."""
+    if isinstance(step.callee, Kernel):
+        pairs = step.callee.in_place
+        names = [b.name for b in step.callee.inputs]
+        outputs = [b.name for b in step.callee.outputs]
+    else:
+        pairs = tuple((p.name, p.name) for p in step.callee.of_role(Role.UPDATE))
+        names = [p.name for p in step.callee.read]
+        outputs = [p.name for p in step.callee.written]
+    for read, written in pairs:
+        before, after = step.args[names.index(read)], step.outs[outputs.index(written)]
+        yield Share(position, before, after, read, written)
 
 
 class _Facts:

@@ -17,11 +17,11 @@ from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.graph import Attr, Call, Function, Loop, Module
 from relax_aot.ir.types import Ref
 from relax_aot.planning import Home, greatest_bytes, homes_of, inner_sizes, slot_bytes
-from relax_aot.planning.in_place import share_memory
 from relax_aot.planning.lifetimes import lifetimes
 from relax_aot.planning.orientation import Block
 from relax_aot.planning.packing import pack
 from relax_aot.planning.sequence import Job, Jobs, lowest_order, peak_of
+from relax_aot.planning.states import program_in_place
 from relax_aot.planning.steps import program_of
 
 ALIGNMENT = 16
@@ -48,7 +48,7 @@ def _with_order(module: Module, name: str) -> Module:
 
 def _arena(module: Module, sizes: dict[str, int]) -> int:
     """What the plan will need; `sizes` keeps what has been computed."""
-    program = share_memory(module, program_of(module))
+    program = program_in_place(module)
     homes, commits = homes_of(module, program)
     inner = inner_sizes(program, module.bounds)
     blocks = []
