@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which output of a kernel may take the memory of which input.
 
-Each iteration of the loops around a read and a write has its own slab of both tensors, and
-within an iteration the read comes first. Schedules preserve this: an element of the input is
-read for the last time before the element of the output at the same index is written.
+Each iteration of the loops around a read and a write has its own slab of both tensors, or reads
+elements that it or a later iteration writes, and within an iteration the read comes first. The
+distances from reads to writes are then not negative in any loop, so schedules that tile or
+interchange these loops preserve it: an element of the input is read for the last time before the
+element of the output at the same index is written.
 """
 
 from __future__ import annotations
@@ -13,17 +15,18 @@ from dataclasses import replace
 from relax_aot.fusion import legality
 from relax_aot.fusion.accesses import Access, loads, stores
 from relax_aot.ir.builder import At
+from relax_aot.ir.dims import Bounds, prove_le
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Buffer, Kernel
 
 
 def mark(module: Module) -> Module:
     """Every kernel of the module says which of its buffers may be the same memory."""
-    kernels = tuple(replace(k, in_place=pairs_of(k)) for k in module.kernels)
+    kernels = tuple(replace(k, in_place=pairs_of(k, module.bounds)) for k in module.kernels)
     return replace(module, kernels=kernels)
 
 
-def pairs_of(kernel: Kernel) -> tuple[tuple[str, str], ...]:
+def pairs_of(kernel: Kernel, bounds: Bounds) -> tuple[tuple[str, str], ...]:
     """(input, output) pairs, each of one type. A micro-kernel accesses more than the element
     that its operand names."""
     if legality.opaque(kernel.body):
@@ -32,27 +35,42 @@ def pairs_of(kernel: Kernel) -> tuple[tuple[str, str], ...]:
         (source.name, target.name)
         for target in kernel.outputs
         for source in kernel.inputs
-        if source.type == target.type and _may_share(kernel, source, target)
+        if source.type == target.type and _may_share(kernel, source, target, bounds)
     )
 
 
-def _may_share(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
+def _may_share(kernel: Kernel, source: Buffer, target: Buffer, bounds: Bounds) -> bool:
     reads, writes = loads(kernel.body, source.name), stores(kernel.body, target.name)
-    return all(_read_first(read, write) for read in reads for write in writes)
+    return all(_read_first(read, write, bounds) for read in reads for write in writes)
 
 
-def _read_first(read: Access, write: Access) -> bool:
+def _read_first(read: Access, write: Access, bounds: Bounds) -> bool:
     shared = 0
     for one, other in zip(read.path, write.path, strict=False):
         if one != other:
             break
         shared += 1
+    for loop in read.ranges:
+        bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
+    later = False
     for depth, loop in zip(read.depths, read.loops, strict=True):
-        if depth < shared and not _slab(loop.variable, read.at, write.at):
+        if depth >= shared:
+            break
+        ahead = _ahead(loop.variable, read.at, write.at, bounds)
+        if ahead is None:
             return False
-    return read.path[shared:] <= write.path[shared:]
+        later = later or ahead
+    return later or read.path[shared:] <= write.path[shared:]
 
 
-def _slab(variable: str, one: At, other: At) -> bool:
-    """Some axis of both is this loop's variable: no two iterations touch the same elements."""
-    return any(a.symbol == b.symbol == variable for a, b in zip(one, other, strict=True))
+def _ahead(variable: str, read: At, write: At, bounds: Bounds) -> bool | None:
+    """On some axis each iteration of a loop writes its own elements: whether it only reads those
+    of later iterations. None: it may read those of earlier ones."""
+    found = None
+    for one, other in zip(read, write, strict=True):
+        if other.symbol == variable:
+            if prove_le(other + 1, one, bounds):
+                return True
+            if prove_le(other, one, bounds):
+                found = False
+    return found

@@ -14,9 +14,11 @@ import pytest
 from relax_aot import fusion, lowering, planning, transforms
 from relax_aot.driver import Options, load
 from relax_aot.fusion import Fused, Policy
+from relax_aot.fusion.checking.in_place import keeps_results
+from relax_aot.fusion.checking.terms import World
 from relax_aot.fusion.in_place import pairs_of
 from relax_aot.ir.builder import KernelBuilder
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Call, Module
 from relax_aot.ir.loops import Buffer, Kernel, Load
 from relax_aot.ir.types import DType, shape_of
@@ -226,6 +228,7 @@ def test_the_summary_says_why_neighbors_stay_apart() -> None:
 # In place
 
 N = Dim.of("n")
+BOUNDS = Bounds.of({"n": (2, 9)})
 
 
 def kernel_of(index: Callable[[Dim, Dim], tuple[Dim, Dim]]) -> Kernel:
@@ -249,7 +252,27 @@ def kernel_of(index: Callable[[Dim, Dim], tuple[Dim, Dim]]) -> Kernel:
 def test_an_element_is_read_before_its_place_is_written(
     index: Callable[[Dim, Dim], tuple[Dim, Dim]], may: bool
 ) -> None:
-    assert pairs_of(kernel_of(index)) == ((("x", "y"),) if may else ())
+    assert pairs_of(kernel_of(index), BOUNDS) == ((("x", "y"),) if may else ())
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "may"),
+    [((1, 0), (0, 0), True), ((1, 1), (0, 0), True), ((0, 1), (0, 0), True),
+     ((0, 0), (1, 0), False), ((1, 0), (0, 1), False), ((0, 0), (0, 1), False)],
+)  # fmt: skip
+def test_elements_of_later_iterations_may_be_read(
+    read: tuple[int, int], written: tuple[int, int], may: bool
+) -> None:
+    """Rows and columns by which the accesses are ahead of the loops. A read ahead in one loop and
+    behind in the other would forbid that loops are tiled."""
+    x, y = (Buffer(name, DType.F32, shape_of("n", "n")) for name in "xy")
+    k = KernelBuilder("k", [x], [y])
+    with k.loops(N - 1, N - 1) as (i, j):
+        value = Load(x, (i + read[0], j + read[1])) + 1.0
+        k.store(y[(i + written[0], j + written[1])], value)
+    kernel = k.finish()
+    assert pairs_of(kernel, BOUNDS) == ((("x", "y"),) if may else ())
+    assert keeps_results(kernel, ("x", "y"), World(BOUNDS)) == may
 
 
 def test_a_row_is_read_before_it_is_written() -> None:
@@ -269,8 +292,8 @@ def test_a_row_is_read_before_it_is_written() -> None:
                         k.store(y[(i, j)], x[(i, j)] - total)
         return k.finish()
 
-    assert pairs_of(kernel(late=False)) == (("x", "y"),)
-    assert pairs_of(kernel(late=True)) == ()
+    assert pairs_of(kernel(late=False), BOUNDS) == (("x", "y"),)
+    assert pairs_of(kernel(late=True), BOUNDS) == ()
 
 
 def test_the_checker_sees_an_operand_that_is_lost() -> None:

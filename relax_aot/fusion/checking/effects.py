@@ -25,7 +25,8 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_index_dims
 
-_Touched = tuple[At, Mapping[str, tuple[Dim, Dim]]]
+_Touched = tuple[bool, At, Mapping[str, tuple[Dim, Dim]]]
+"""Whether it is stored, its index, and the ranges of the loops around it."""
 DIGITS = ("/", "%")
 """Ends of the names of loops that one loop was split into."""
 
@@ -114,15 +115,17 @@ class Loops:
     def own_rows(
         self, loop: For, name: str, variable: str, dims: Mapping[str, Dim], ranges: Ranges
     ) -> bool:
-        """On one axis, all that an iteration touches of the array is its own."""
+        """On one axis, all that an iteration stores is its own, and what it loads is its own or
+        stored by later iterations only."""
         found: list[_Touched] = []
-        for index, inner in self._touched(loop.body, name, dims, {}):
+        for stored, index, inner in self._touched(loop.body, name, dims, {}):
             if not any(variable in dim.symbols for dim in index):
                 return False
-            touched = (tuple(map(ranges.simplified, index)), inner)
+            touched = (stored, tuple(map(ranges.simplified, index)), inner)
             found += [touched] if touched not in found else []
+        found.sort(key=lambda touched: not touched[0])
         return bool(found) and any(
-            _own_on(axis, found, variable, ranges) for axis in range(len(found[0][0]))
+            _own_on(axis, found, variable, ranges) for axis in range(len(found[0][1]))
         )
 
     def _touched(
@@ -137,10 +140,10 @@ class Loops:
         for stmt in body:
             for load in self.loads(stmt):
                 if load.buffer.name == name:
-                    yield tuple(dim.substitute(dims) for dim in load.index), ranges
+                    yield False, tuple(dim.substitute(dims) for dim in load.index), ranges
             match stmt:
                 case Store() if stmt.buffer.name == name:
-                    yield tuple(dim.substitute(dims) for dim in stmt.index), ranges
+                    yield True, tuple(dim.substitute(dims) for dim in stmt.index), ranges
                 case For():
                     inner = f"{stmt.variable}'in"
                     span = (stmt.start.substitute(dims), stmt.stop.substitute(dims))
@@ -179,7 +182,7 @@ def _divided(store: Store) -> Iterator[tuple[str, Dim]]:
 def _own_on(axis: int, found: list[_Touched], variable: str, ranges: Ranges) -> bool:
     step = Dim.of(variable)
     first: tuple[Dim, Dim] | None = None
-    for index, inner in found:
+    for stored, index, inner in found:
         dim = index[axis]
         stride = rise(dim, variable)
         if stride.symbols & {variable, *inner} or stride == ZERO:
@@ -197,7 +200,10 @@ def _own_on(axis: int, found: list[_Touched], variable: str, ranges: Ranges) -> 
         if first is None:
             first = stride, low
         elif first != (stride, low):
-            return False
+            # Elements of later iterations are as they were before the loop.
+            later = not stored and stride == first[0] and ranges.known_lt(ZERO, stride)
+            if not (later and ranges.known_le(first[1], low)):
+                return False
     return True
 
 

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States are updated where they lie where nothing reads the old value or fails afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import relax_aot as rx
+from relax_aot.planning import Plan, check
+from relax_aot.project import Project
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`step` gives the results of one call and the states after it."""
+
+    text: str
+    step: Callable[[Arrays], tuple[Arrays, Arrays]]
+    staged: int
+    """States that the plan copies at the end."""
+
+
+def _sum(x: Arrays) -> tuple[Arrays, Arrays]:
+    new = x["h"] + x["x"]
+    return {"y": new * new}, {"h": new}
+
+
+def _read_afterwards(x: Arrays) -> tuple[Arrays, Arrays]:
+    new = x["x"][::-1].copy()
+    return {"y": np.outer(new, x["h"])}, {"h": new}
+
+
+def _exchanged(x: Arrays) -> tuple[Arrays, Arrays]:
+    return {"y": x["x"]}, {"h": x["k"] + x["x"], "k": x["h"] * x["x"]}
+
+
+def _twice(x: Arrays) -> tuple[Arrays, Arrays]:
+    new = x["h"] + x["x"]
+    return {"y": new[::-1]}, {"h": new, "k": x["k"] + x["x"][::-1]}
+
+
+def _shifted(x: Arrays) -> tuple[Arrays, Arrays]:
+    new = np.concatenate([x["h"][1:], x["x"][:1]])
+    return {"y": new * np.float32(2)}, {"h": new}
+
+
+HEAD = "symbol n in 1..9\nstate %h = %g\n"
+CASES = {
+    "sum": Case(
+        HEAD + """func @main(%x: f32[n], %h: f32[n]) {
+  %g: f32[n] = add(%h, %x)
+  %y: f32[n] = mul(%g, %g)
+  return %y, %g
+}""",
+        _sum, 0,
+    ),
+    "read afterwards": Case(
+        HEAD + """func @main(%x: f32[n], %h: f32[n]) {
+  %g: f32[n] = slice(%x) {starts=[n - 1], lengths=[n], axes=[0], steps=[-1]}
+  %a: f32[n, 1] = reshape(%g) {shape=[n, 1]}
+  %y: f32[n, n] = mul(%a, %h)
+  return %y, %g
+}""",
+        _read_afterwards, 1,
+    ),
+    "exchanged": Case(
+        HEAD + """state %k = %l
+func @main(%x: f32[n], %h: f32[n], %k: f32[n]) {
+  %g: f32[n] = add(%k, %x)
+  %l: f32[n] = mul(%h, %x)
+  %y: f32[n] = relu(%x)
+  return %y, %g, %l
+}""",
+        _exchanged, 1,
+    ),
+    "twice": Case(
+        HEAD + """state %k = %l
+func @main(%x: f32[n], %h: f32[n], %k: f32[n]) {
+  %g: f32[n] = add(%h, %x)
+  %r: f32[n] = slice(%x) {starts=[n - 1], lengths=[n], axes=[0], steps=[-1]}
+  %l: f32[n] = add(%k, %r)
+  %y: f32[n] = slice(%g) {starts=[n - 1], lengths=[n], axes=[0], steps=[-1]}
+  return %y, %g, %l
+}""",
+        _twice, 0,
+    ),
+    "shifted": Case(
+        HEAD + """func @main(%x: f32[n], %h: f32[n]) {
+  %a: f32[n - 1] = slice(%h) {starts=[1], lengths=[n - 1], axes=[0], steps=[1]}
+  %b: f32[1] = slice(%x) {starts=[0], lengths=[1], axes=[0], steps=[1]}
+  %g: f32[n] = concat(%a, %b) {axis=0}
+  %y: f32[n] = add(%g, %g)
+  return %y, %g
+}""",
+        _shifted, 0,
+    ),
+}  # fmt: skip
+
+
+def compiled(text: str, **options: object) -> Project:
+    return rx.compile(rx.parse(text), name="cell", **options)
+
+
+def plan_of(project: Project) -> Plan:
+    return project.plan
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_calls_in_a_row_compute_what_numpy_does(name: str, stepwise: bool) -> None:
+    case = CASES[name]
+    project = compiled(case.text, stepwise=stepwise)
+    host = project.host()
+    rng = np.random.default_rng(1)
+    for n in (1, 2, 5, 9):
+        host.reset()
+        states = {state.input: np.zeros(n, np.float32) for state in project.plan.module.states}
+        for _ in range(4):
+            x = {"x": np.abs(rng.normal(size=n)).astype(np.float32)}
+            wanted, states = case.step({**x, **states})
+            found = host(**x)
+            np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_copies_are_those_that_are_needed(name: str) -> None:
+    states = {state.output for state in plan_of(compiled(CASES[name].text)).module.states}
+    staged = [c for c in plan_of(compiled(CASES[name].text)).commits if c.source in states]
+    assert len(staged) == CASES[name].staged
+    kept = plan_of(compiled(CASES[name].text, stepwise=True)).commits
+    assert {commit.source for commit in kept} >= states
+
+
+def test_a_failure_leaves_every_state_as_it_was() -> None:
+    """The index is read after the sum in the text."""
+    text = HEAD + """func @main(%x: f32[n], %at: i32[1], %h: f32[n]) {
+  %g: f32[n] = add(%h, %x)
+  %y: f32[1] = gather(%g, %at) {axis=0}
+  return %y, %g
+}"""
+    project = compiled(text)
+    host = project.host()
+    ones = np.ones(4, np.float32)
+    at = np.array([2], np.int32)
+    assert host(x=ones, at=at)["y"] == [1]
+    with pytest.raises(rx.RelaxAotError, match="INDEX"):
+        host(x=ones, at=np.array([4], np.int32))
+    assert host(x=ones, at=at)["y"] == [2]
+
+
+def test_the_checker_finds_a_state_that_is_written_too_early() -> None:
+    plan = plan_of(compiled(CASES["read afterwards"].text))
+    assert plan.commits
+    program = replace(plan.program, roots={**plan.program.roots, "g": "h"})
+    with pytest.raises(check.PlanError):
+        check.check(replace(plan, program=program, commits=()))
