@@ -180,31 +180,41 @@ def _divided(store: Store) -> Iterator[tuple[str, Dim]]:
 
 
 def _own_on(axis: int, found: list[_Touched], variable: str, ranges: Ranges) -> bool:
-    step = Dim.of(variable)
-    first: tuple[Dim, Dim] | None = None
-    for stored, index, inner in found:
-        dim = index[axis]
-        stride = rise(dim, variable)
-        if stride.symbols & {variable, *inner} or stride == ZERO:
-            return False
-        rest = dim - stride * step
-        if variable in rest.symbols:
-            return False
-        ends = _extremes(rest, inner)
-        if ends is None or not (ends[0].symbols | ends[1].symbols).isdisjoint({variable}):
-            return False
-        low, high = ends
-        width = stride if ranges.known_lt(ZERO, stride) else -stride
-        if not ranges.known_lt(high - low, width):
-            return False
-        if first is None:
-            first = stride, low
-        elif first != (stride, low):
-            # Elements of later iterations are as they were before the loop.
-            later = not stored and stride == first[0] and ranges.known_lt(ZERO, stride)
-            if not (later and ranges.known_le(first[1], low)):
+    """`found` begins with stores, which say which rows are an iteration's own."""
+    first = _row(found[0], axis, variable, ranges)
+    if first is None:
+        return False
+    stride, low = first
+    for touched in found[1:]:
+        if _row(touched, axis, variable, ranges) != first:
+            # Rows of later iterations are as they were before the loop.
+            stored, index, inner = touched
+            ends = _extremes(index[axis], inner)
+            if stored or ends is None or not ranges.known_lt(ZERO, stride):
+                return False
+            least = ranges.simplified(ends[0])
+            if not ranges.known_le(stride * Dim.of(variable) + low, least):
                 return False
     return True
+
+
+def _row(touched: _Touched, axis: int, variable: str, ranges: Ranges) -> tuple[Dim, Dim] | None:
+    """The distance between rows of two iterations, and the first index in that of iteration 0;
+    None where an iteration touches more than its row."""
+    _, index, inner = touched
+    dim = index[axis]
+    stride = rise(dim, variable)
+    if stride.symbols & {variable, *inner} or stride == ZERO:
+        return None
+    rest = dim - stride * Dim.of(variable)
+    if variable in rest.symbols:
+        return None
+    ends = _extremes(rest, inner)
+    if ends is None or not (ends[0].symbols | ends[1].symbols).isdisjoint({variable}):
+        return None
+    low, high = ends
+    width = stride if ranges.known_lt(ZERO, stride) else -stride
+    return (stride, low) if ranges.known_lt(high - low, width) else None
 
 
 def _extremes(dim: Dim, ranges: Mapping[str, tuple[Dim, Dim]]) -> tuple[Dim, Dim] | None:

@@ -584,8 +584,7 @@ size_t attend_prefill_arena_bytes(const struct attend_prefill_dims *dims)
     size_t need = 0;
     need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_ALL_K + (size_t)(m * 32 + n * 32));
     need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_ALL_V + (size_t)(m * 32 + n * 32));
-    need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_SHARES +
-                              (size_t)((m * raot_min_i32(6, n) * 4 + 15) / 16 * 16));
+    need = RAOT_MAX(need, ATTEND_PREFILL_OFFSET_SEEN + (size_t)(n * 32));
     return need;
 }
 
@@ -653,37 +652,27 @@ enum raot_status attend_prefill_run(const struct attend_memory *memory,
     }
     float *const k = raot_at(memory->state, ATTEND_STATE_OFFSET_K); /* f32[m, 8] */
     float *const v = raot_at(memory->state, ATTEND_STATE_OFFSET_V); /* f32[m, 8] */
-    /* f32[m, 8], at most 416 bytes */
-    float *const k_next = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_K_NEXT);
     /* f32[m + n, 8], at most 704 bytes */
     float *const all_k = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_ALL_K);
-    /* f32[m, 8], at most 416 bytes */
-    float *const v_next = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_V_NEXT);
     /* f32[m + n, 8], at most 704 bytes */
     float *const all_v = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_ALL_V);
-    /* f32[n, 8], at most 288 bytes */
-    float *const seen = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SEEN);
     /* f32[min(6, n), m], at most 320 bytes */
     float *const scores = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SCORES);
     /* f32[min(6, n), m], at most 320 bytes */
     float *const shares = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SHARES);
+    /* f32[n, 8], at most 288 bytes */
+    float *const seen = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SEEN);
 
     RAOT_PROFILE(matmul_concat_all_k,
                  matmul_concat_all_k(m, n, in->x, k, attend_wk_packed_5624b02c, all_k));
-    RAOT_PROFILE(slice_k_next, slice_k_next(m, n, all_k, k_next));
+    RAOT_PROFILE(slice_k_next, slice_k_next(m, n, all_k, k));
     RAOT_PROFILE(matmul_concat_all_v,
                  matmul_concat_all_k(m, n, in->x, v, attend_wv_packed_307b14e8, all_v));
-    RAOT_PROFILE(slice_v_next, slice_k_next(m, n, all_v, v_next));
+    RAOT_PROFILE(slice_v_next, slice_k_next(m, n, all_v, v));
     RAOT_PROFILE(matmul_q, matmul_q(n, in->x, attend_wq_packed_506488e6, seen));
     RAOT_PROFILE(transpose_matmul_etc_seen,
-                 transpose_matmul_etc_seen(m, n, k_next, v_next, seen, scores, shares));
+                 transpose_matmul_etc_seen(m, n, k, v, seen, scores, shares));
     RAOT_PROFILE(matmul_y, matmul_q(n, seen, attend_wo_packed_73c77846, out->y));
-    if ((size_t)(m * 32) > 0) {
-        (void)memcpy(k, k_next, (size_t)(m * 32));
-    }
-    if ((size_t)(m * 32) > 0) {
-        (void)memcpy(v, v_next, (size_t)(m * 32));
-    }
     return RAOT_OK;
 }
 
@@ -697,7 +686,10 @@ size_t attend_decode_arena_bytes(const struct attend_decode_dims *dims)
     }
     const int32_t m = dims->m;
     size_t need = 0;
-    need = RAOT_MAX(need, ATTEND_DECODE_OFFSET_V_NEXT + (size_t)(m * 32));
+    need = RAOT_MAX(need, ATTEND_DECODE_END_Q);
+    need = RAOT_MAX(need, ATTEND_DECODE_END_SEEN);
+    need = RAOT_MAX(need, ATTEND_DECODE_OFFSET_ALL_K + (size_t)(m * 32 + 32));
+    need = RAOT_MAX(need, ATTEND_DECODE_OFFSET_ALL_V + (size_t)(m * 32 + 32));
     return need;
 }
 
@@ -771,28 +763,18 @@ enum raot_status attend_decode_run(const struct attend_memory *memory,
     float *const q = raot_at(memory->arena, ATTEND_DECODE_OFFSET_Q);
     /* f32[1, 8], at most 32 bytes */
     float *const seen = raot_at(memory->arena, ATTEND_DECODE_OFFSET_SEEN);
-    /* f32[m, 8], at most 416 bytes */
-    float *const k_next = raot_at(memory->arena, ATTEND_DECODE_OFFSET_K_NEXT);
-    /* f32[m, 8], at most 416 bytes */
-    float *const v_next = raot_at(memory->arena, ATTEND_DECODE_OFFSET_V_NEXT);
 
     RAOT_PROFILE(matmul_concat_all_k_2,
                  matmul_concat_all_k_2(m, in->x, k, attend_wk_packed_5624b02c, all_k));
-    RAOT_PROFILE(slice_k_next_2, slice_k_next_2(m, all_k, k_next));
+    RAOT_PROFILE(slice_k_next_2, slice_k_next_2(m, all_k, k));
     RAOT_PROFILE(matmul_concat_all_v_2,
                  matmul_concat_all_k_2(m, in->x, v, attend_wv_packed_307b14e8, all_v));
-    RAOT_PROFILE(slice_v_next_2, slice_k_next_2(m, all_v, v_next));
+    RAOT_PROFILE(slice_v_next_2, slice_k_next_2(m, all_v, v));
     RAOT_PROFILE(matmul_q_2, matmul_q_2(in->x, attend_wq_packed_506488e6, q));
-    RAOT_PROFILE(transpose_matmul_scores, transpose_matmul_scores(m, q, k_next, shares));
+    RAOT_PROFILE(transpose_matmul_scores, transpose_matmul_scores(m, q, k, shares));
     RAOT_PROFILE(softmax_shares, softmax_shares(m, shares));
-    RAOT_PROFILE(matmul_seen, matmul_seen(m, shares, v_next, seen));
+    RAOT_PROFILE(matmul_seen, matmul_seen(m, shares, v, seen));
     RAOT_PROFILE(matmul_add_y, matmul_add_y(seen, attend_bo, attend_wo_packed_73c77846, out->y));
-    if ((size_t)(m * 32) > 0) {
-        (void)memcpy(k, k_next, (size_t)(m * 32));
-    }
-    if ((size_t)(m * 32) > 0) {
-        (void)memcpy(v, v_next, (size_t)(m * 32));
-    }
     return RAOT_OK;
 }
 

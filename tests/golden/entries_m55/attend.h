@@ -128,14 +128,14 @@
  * Sizes that depend on the bounds in attend_config.h, as enum constants. Their values at the
  * generated bounds:
  *
- *   ATTEND_STATE_BYTES          848  bytes of memory.state
- *   ATTEND_ARENA_BYTES         1760  bytes of memory.arena
- *   ATTEND_PREFILL_X_BYTES      288  bytes of in->x
- *   ATTEND_PREFILL_X_COUNT       72  elements of in->x
- *   ATTEND_PREFILL_Y_BYTES      288  bytes of out->y
- *   ATTEND_PREFILL_Y_COUNT       72  elements of out->y
- *   ATTEND_PREFILL_ARENA_BYTES 1760  bytes of memory.arena
- *   ATTEND_DECODE_ARENA_BYTES  1280  bytes of memory.arena
+ *   ATTEND_STATE_BYTES         848  bytes of memory.state
+ *   ATTEND_ARENA_BYTES         928  bytes of memory.arena
+ *   ATTEND_PREFILL_X_BYTES     288  bytes of in->x
+ *   ATTEND_PREFILL_X_COUNT      72  elements of in->x
+ *   ATTEND_PREFILL_Y_BYTES     288  bytes of out->y
+ *   ATTEND_PREFILL_Y_COUNT      72  elements of out->y
+ *   ATTEND_PREFILL_ARENA_BYTES 928  bytes of memory.arena
+ *   ATTEND_DECODE_ARENA_BYTES  448  bytes of memory.arena
  */
 #include "attend_layout.h"
 

@@ -35,14 +35,9 @@
 RAOT_NOINLINE static void gru_stateN(int32_t batch, int32_t n, const float *restrict frames,
                                      const float *restrict weight1,
                                      const float *restrict recurrence1, const float *restrict bias1,
-                                     const float *restrict state_2, float *restrict ahead4,
-                                     float *restrict stateN, float *restrict ahead4_gates0)
+                                     float *restrict ahead4, float *restrict stateN,
+                                     float *restrict ahead4_gates0)
 {
-    for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i1 = 0; i1 < 7; i1++) {
-            stateN[i0 * 7 + i1] = state_2[i0 * 7 + i1];
-        }
-    }
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
             for (int32_t i2 = 0; i2 < 14; i2++) {
@@ -368,21 +363,16 @@ enum raot_status tagger_run(const struct tagger_memory *memory, const struct tag
     /* f32[21], at most 96 bytes */
     float *const back4_gates0 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_GATES0);
     /* f32[1, batch, 7], at most 64 bytes */
-    float *const stateN = raot_at(memory->arena, TAGGER_OFFSET_STATEN);
-    /* f32[1, batch, 7], at most 64 bytes */
     float *const back4_2 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_2);
 
     RAOT_PROFILE(gru_stateN, gru_stateN(batch, n, in->frames, tagger_weight1, tagger_recurrence1,
-                                        tagger_bias1, state_2, ahead4, stateN, ahead4_gates0));
+                                        tagger_bias1, ahead4, state_2, ahead4_gates0));
     RAOT_PROFILE(gru_concat_joined,
                  gru_concat_joined(batch, n, ahead4, tagger_weight2, tagger_recurrence2,
                                    tagger_bias2, back4_2, joined, back4_gates0));
     RAOT_PROFILE(
         matmul_add_sigmoid_tags,
         matmul_add_sigmoid_tags(batch, n, joined, tagger_out_weight, tagger_out_bias, out->tags));
-    if ((size_t)(batch * 28) > 0) {
-        (void)memcpy(state_2, stateN, (size_t)(batch * 28));
-    }
     return RAOT_OK;
 }
 
