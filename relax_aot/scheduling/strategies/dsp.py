@@ -9,13 +9,12 @@ over some rows of a channel, copied into a plane with a border.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Binary, Expr, If, Index, Load, Stmt
+from relax_aot.ir.loops import Binary, Buffer, Expr, If, Index, Load, Stmt
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import call
 from relax_aot.microkernels.dsp import SLACK
@@ -165,74 +164,59 @@ def depthwise(found: Weighted, w: Writer, context: Context) -> Emit | None:
     if rows.reduction != found.reductions[0] or rows.stride != across.stride:
         return None
     fits = all(axis.taps == 3 and axis.clips in ((False, False), (True, True)) for axis in axes)
-    return _Depthwise(found, w, rows, across).emit if fits else None
+    return partial(_emit_depthwise, found, w, rows, across) if fits else None
 
 
-@dataclass
-class _Depthwise:
-    found: Weighted
-    w: Writer
-    rows: Axis
-    columns: Axis
+def _emit_depthwise(found: Weighted, w: Writer, rows: Axis, columns: Axis) -> None:
+    name, across = f"raot_depthwise_3x3_{found.suffix}", columns.positions
+    with w.nest([*found.shared, *found.positions[:-2]]):
+        longest, highest = (most_of(axis.positions, w.bounds) for axis in (columns, rows))
+        height = max(1, min(highest, SUMS // longest))
+        width = (across - 1) * columns.stride + 3
+        pack = Weights(found, (0, 1))
+        weights = pack.packed(w, "windows", name, "weights", {})
+        bias = pack.packed_starts(w, 0)
+        size = ceildiv(width * ((height - 1) * rows.stride + 3), 4) * 4 + SLACK - 3
+        plane = w.buffer("plane", found.x.dtype, size)
+        sums = w.buffer("sums", DType.I32, across * height + 8)
+        with w.tiles(("band", "height"), rows.positions, height) as (first, high):
+            w.micro(
+                f"raot_pad_{found.suffix}", plane=plane, image=image_of(found, (rows, columns)),
+                zero=found.x_zero, rows=(high - 1) * rows.stride + 3, width=width,
+                top=first * rows.stride - rows.before, left=-columns.before,
+                image_rows=rows.size, image_columns=columns.size, row_step=rows.step,
+                step=columns.step,
+            )  # fmt: skip
+            w.micro(
+                name, sums=sums, plane=plane, weights=pack.first(weights), bias=pack.first(bias),
+                rows=high, columns=across, width=width, stride=rows.stride, sum_step=across,
+            )  # fmt: skip
+            _finish_band(found, w, (rows, columns), sums, (first, high))
 
-    def emit(self) -> None:
-        found, w, rows = self.found, self.w, self.rows
-        with w.nest([*found.shared, *found.positions[:-2]]):
-            across = self.columns.positions
-            longest, highest = (most_of(axis.positions, w.bounds) for axis in (self.columns, rows))
-            height = max(1, min(highest, SUMS // longest))
-            self.width = (across - 1) * self.columns.stride + 3
-            self.pack = Weights(found, (0, 1))
-            name = f"raot_depthwise_3x3_{found.suffix}"
-            self.weights = self.pack.packed(w, "windows", name, "weights", {})
-            self.bias = self.pack.packed_starts(w, 0)
-            size = ceildiv(self.width * ((height - 1) * rows.stride + 3), 4) * 4 + SLACK - 3
-            self.plane = w.buffer("plane", found.x.dtype, size)
-            self.sums = w.buffer("sums", DType.I32, across * height + 8)
-            with w.tiles(("band", "height"), rows.positions, height) as (first, high):
-                self._band(first, high)
 
-    def _band(self, first: Dim, height: Dim) -> None:
-        found, w, rows, columns = self.found, self.w, self.rows, self.columns
-        across = columns.positions
-        w.micro(
-            f"raot_pad_{found.suffix}", plane=self.plane,
-            image=image_of(found, (rows, columns)), zero=found.x_zero,
-            rows=(height - 1) * rows.stride + 3, width=self.width,
-            top=first * rows.stride - rows.before, left=-columns.before, image_rows=rows.size,
-            image_columns=columns.size, row_step=rows.step, step=columns.step,
-        )  # fmt: skip
-        w.micro(
-            f"raot_depthwise_3x3_{found.suffix}", sums=self.sums, plane=self.plane,
-            weights=self.pack.first(self.weights), bias=self.pack.first(self.bias), rows=height,
-            columns=across, width=self.width, stride=rows.stride, sum_step=across,
-        )  # fmt: skip
-        if self._requantize(first, height):
-            return
-        names = (rows.variable, columns.variable)
+def _finish_band(
+    found: Weighted, w: Writer, axes: tuple[Axis, Axis], sums: Buffer, band: tuple[Dim, Dim]
+) -> None:
+    """All sums of a band to bytes at once, where those are the result; `band`: its first row and
+    its height."""
+    (first, height), across, names = band, axes[1].positions, [axis.variable for axis in axes]
+    one, rest = requantized(found) or (None, found)
+    store = direct_store(rest)
+    row, near = (stride(store, name) if store else None for name in names)
+    steady = one and all(stride(one.scale_load, name) == 0 for name in names)
+    whole = one and one.dtype is DType.I8 and isinstance(one.shift, int)
+    if one is None or store is None or row is None or near != 1 or not steady or not whole:
         with w.range(names[0], height) as r, w.range(names[1], across) as c:
-            value = Load(self.sums, (r * across + c,))
-            w.finish(found.after, found.sum, value, {names[0]: first + r, names[1]: c})
-
-    def _requantize(self, first: Dim, height: Dim) -> bool:
-        """All sums of a band to bytes at once, where those are the result."""
-        one, rest = requantized(self.found) or (None, self.found)
-        store, names = direct_store(rest), (self.rows.variable, self.columns.variable)
-        if one is None or store is None or one.dtype is not DType.I8:
-            return False
-        row, near = (stride(store, name) for name in names)
-        moves = any(stride(one.scale_load, name) != 0 for name in names)
-        if row is None or near != 1 or moves or not isinstance(one.shift, int):
-            return False
-        across, shift = self.columns.positions, {"shift": one.shift} if one.shift else {}
-        self.w.micro(
-            f"raot_requantize_{'i32' if shift else 'f32'}", sums=self.sums, scale=one.scale_load,
-            out=moved(store, {names[0]: first, names[1]: ZERO}), out_step=row, sum_step=across,
-            rows=ONE if row == across else height,
-            columns=height * across if row == across else across, scale_step=ZERO, zero=one.zero,
-            **shift,
-        )  # fmt: skip
-        return True
+            at = {names[0]: first + r, names[1]: c}
+            w.finish(found.after, found.sum, Load(sums, (r * across + c,)), at)
+        return
+    shift = {"shift": one.shift} if one.shift else {}
+    rows, columns = (ONE, height * across) if row == across else (height, across)
+    w.micro(
+        f"raot_requantize_{'i32' if shift else 'f32'}", sums=sums, scale=one.scale_load,
+        out=moved(store, {names[0]: first, names[1]: ZERO}), out_step=row, sum_step=across,
+        rows=rows, columns=columns, scale_step=ZERO, zero=one.zero, **shift,
+    )  # fmt: skip
 
 
 EXAMPLES = (
