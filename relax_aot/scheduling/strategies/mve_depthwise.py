@@ -8,13 +8,16 @@ along the longer axis. Works for channels-first and channels-last.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from relax_aot.ir.dims import Dim, ceildiv, simplify
+from relax_aot.ir.dims import ceildiv, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Store
 from relax_aot.ir.types import DType
+from relax_aot.microkernels import call
 from relax_aot.microkernels.mve import WINDOW
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
 from relax_aot.scheduling.epilogue import (
@@ -45,7 +48,7 @@ def depthwise_windows(found: Weighted, w: Writer, context: Context) -> Emit | No
         return None
     choices = [pair for pair in (axes, axes[::-1]) if _fits(store, *pair)]
     best = max(choices, key=lambda pair: most_of(pair[1].positions, w.bounds), default=None)
-    return None if best is None else lambda: _Windows(found, w, best, parts[0], store).emit()
+    return None if best is None else partial(_emit, found, w, best, parts[0], store)
 
 
 def _fits(store: Store, lines: Axis, along: Axis) -> bool:
@@ -57,77 +60,58 @@ def _fits(store: Store, lines: Axis, along: Axis) -> bool:
     return stride(store, lines.variable) is not None and all(0 < n <= MOST_APART for n in near)
 
 
-class _Windows:
-    """`outs`: lines of the output per block."""
+def _emit(
+    found: Weighted, w: Writer, axes: tuple[Axis, Axis], one: Requantization, store: Store
+) -> None:
+    lines, along = axes
+    outs = 3 - lines.stride  # lines of the output per block
+    order = [found.reductions.index(a.reduction) for a in (along, lines) if a.reduction]
+    pack = Weights(found, order, *one.loads)
+    weights = pack.buffer(w, "interleaved", DType.I8, (*pack.lead, outs * WINDOW))
+    w.constant(Packed(weights, partial(_windows, pack, lines, along, outs)))
+    start = pack.packed_starts(w, found.flip)
+    scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, len(one.numbers)))
+    w.constant(Packed(scales, partial(scale_table, one, pack.loops)))
+    with w.block() as body, w.nest([*found.shared, *found.positions[:-2]]):
+        longest, highest = (most_of(axis.positions, w.bounds) for axis in (along, lines))
+        height = max(1, min(-(-highest // outs), SUMS // (outs * longest))) * outs
+        length = (along.positions - 1) * along.stride + along.taps
+        size = length * (4 * (height // outs)) + WINDOW
+        interleaved = w.buffer("interleaved", DType.I8, size)
+        sums = w.buffer("sums", DType.I32, along.positions * height + 8)
+        zero = found.x_zero - found.flip
+        border = call("raot_fill_interleaved4", rows4=interleaved, zero=zero, count=size)
+        single = simplify(ceildiv(lines.positions, height), w.bounds) == 1
+        with w.tiles(("band", "height"), lines.positions, height) as (first, high):
+            w.add(*() if single else (border,))
+            w.micro(
+                f"raot_interleave4_{found.suffix}", rows4=interleaved,
+                image=image_of(found, axes), flip=found.flip, blocks=ceildiv(high, outs),
+                length=length, top=first * lines.stride - lines.before, left=-along.before,
+                lines=lines.size, columns=along.size, line_step=lines.step, step=along.step,
+            )  # fmt: skip
+            w.micro(
+                "raot_depthwise_interleaved4_s8", sums=sums, rows4=interleaved,
+                weights=pack.first(weights), blocks=ceildiv(high, outs), outs=outs,
+                count=along.positions, stride=along.stride, length=length,
+            )  # fmt: skip
+            w.micro(
+                f"raot_requantize_channel_{one.form}{one.suffix}", sums=sums,
+                out=moved(store, {lines.variable: first, along.variable: ZERO}),
+                start=pack.first(start), scale=pack.first(scales), lines=high,
+                count=along.positions, line_step=step_of(store, lines.variable),
+                step=step_of(store, along.variable), zero=one.zero, low=one.low, high=one.high,
+            )  # fmt: skip
+    w.add(*(border,) if single else (), *body)
 
-    def __init__(
-        self, found: Weighted, w: Writer, axes: tuple[Axis, Axis], one: Requantization, store: Store
-    ) -> None:
-        self.found, self.w, self.one, self.store = found, w, one, store
-        self.lines, self.along = lines, along = axes
-        self.outs = 3 - lines.stride
-        order = [found.reductions.index(a.reduction) for a in (along, lines) if a.reduction]
-        self.pack = pack = Weights(found, order, *one.loads)
-        weights = pack.buffer(w, "interleaved", DType.I8, (*pack.lead, self.outs * WINDOW))
-        self.weights = w.constant(Packed(weights, self._windows))
-        self.start = pack.packed_starts(w, found.flip)
-        scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, len(one.numbers)))
-        self.scales = w.constant(Packed(scales, lambda data: scale_table(one, pack.loops, data)))
 
-    def emit(self) -> None:
-        w, lines, along = self.w, self.lines, self.along
-        with w.block() as body, w.nest([*self.found.shared, *self.found.positions[:-2]]):
-            longest, highest = (most_of(axis.positions, w.bounds) for axis in (along, lines))
-            blocks = max(1, min(-(-highest // self.outs), SUMS // (self.outs * longest)))
-            height = blocks * self.outs
-            self.length = (along.positions - 1) * along.stride + along.taps
-            size = self.length * (4 * blocks) + WINDOW
-            self.interleaved = w.buffer("interleaved", DType.I8, size)
-            self.sums = w.buffer("sums", DType.I32, along.positions * height + 8)
-            single = simplify(ceildiv(lines.positions, height), w.bounds) == 1
-            with w.tiles(("band", "height"), lines.positions, height) as (first, high):
-                if not single:
-                    self._border(size)
-                self._band(first, high)
-        if single:
-            self._border(size)
-        w.add(*body)
-
-    def _border(self, size: Dim) -> None:
-        zero = self.found.x_zero - self.found.flip
-        self.w.micro("raot_fill_interleaved4", rows4=self.interleaved, zero=zero, count=size)
-
-    def _band(self, first: Dim, height: Dim) -> None:
-        found, w, one, lines, along = self.found, self.w, self.one, self.lines, self.along
-        blocks = ceildiv(height, self.outs)
-        w.micro(
-            f"raot_interleave4_{found.suffix}", rows4=self.interleaved,
-            image=image_of(found, (lines, along)),
-            flip=found.flip, blocks=blocks, length=self.length,
-            top=first * lines.stride - lines.before, left=-along.before, lines=lines.size,
-            columns=along.size, line_step=lines.step, step=along.step,
-        )  # fmt: skip
-        w.micro(
-            "raot_depthwise_interleaved4_s8", sums=self.sums, rows4=self.interleaved,
-            weights=self.pack.first(self.weights), blocks=blocks, outs=self.outs,
-            count=along.positions, stride=along.stride, length=self.length,
-        )  # fmt: skip
-        w.micro(
-            f"raot_requantize_channel_{one.form}{one.suffix}",
-            out=moved(self.store, {lines.variable: first, along.variable: ZERO}), sums=self.sums,
-            start=self.pack.first(self.start), scale=self.pack.first(self.scales), lines=height,
-            count=along.positions, line_step=step_of(self.store, lines.variable),
-            step=step_of(self.store, along.variable), zero=one.zero,
-            low=one.low, high=one.high,
-        )  # fmt: skip
-
-    def _windows(self, data: Arrays) -> Array:
-        """For each line of a block, the window in four lines of four."""
-        values = self.pack.values(data)
-        packed = np.zeros((*values.shape[:-2], self.outs, 4, 4), np.int8)
-        for out in range(self.outs):
-            packed[..., out, : self.along.taps, out : out + self.lines.taps] = values
-        return packed
+def _windows(pack: Weights, lines: Axis, along: Axis, outs: int, data: Arrays) -> Array:
+    """For each line of a block, the window in four lines of four."""
+    values = pack.values(data)
+    packed = np.zeros((*values.shape[:-2], outs, 4, 4), np.int8)
+    for out in range(outs):
+        packed[..., out, : along.taps, out : out + lines.taps] = values
+    return packed
 
 
 EXAMPLES = (
