@@ -34,13 +34,15 @@ SIZES = (1, 2, 3, 6, 9)
 
 @dataclass(frozen=True)
 class Subject:
-    """A QLinearConv: shapes of x (n is symbolic) and of the weights, and its attributes."""
+    """A QLinearConv: shapes of x (n is symbolic) and of the weights, and its attributes; the
+    result dequantized if that is asked for."""
 
     x: tuple[int | str, ...]
     w: tuple[int, ...]
     attributes: str = ""
     dtype: type = np.int8
     zeros: tuple[int, int, int] = (-3, 0, 7)
+    dequantized: bool = False
 
     def model(self) -> onnx.ModelProto:
         rng = np.random.default_rng(0)
@@ -61,8 +63,11 @@ class Subject:
         }
         shape = ", ".join(map(str, self.x))
         out = ", ".join([str(self.x[0]), str(self.w[0]), *"hv"[: len(self.x) - 2]])
-        text = f"y = QLinearConv {self.attributes} (x, xs, xz, w, ws, wz, ys, yz, b)"
-        return model_of(f"m ({kind}[{shape}] x) => ({kind}[{out}] y)", text, data)
+        result, last = (f"float[{out}]", "q") if self.dequantized else (f"{kind}[{out}]", "y")
+        text = f"{last} = QLinearConv {self.attributes} (x, xs, xz, w, ws, wz, ys, yz, b)"
+        if self.dequantized:
+            text += "\n y = DequantizeLinear (q, ys, yz)"
+        return model_of(f"m ({kind}[{shape}] x) => ({result} y)", text, data)
 
     def inputs(self) -> list[Array]:
         found: list[Array] = []
@@ -92,6 +97,7 @@ SUBJECTS = {
     ),
     "grouped": Subject((1, 6, "n"), (8, 3, 4), "<pads = [2, 1], group = 2>"),
     "unsigned": Subject((1, 5, "n", 4), (6, 5, 3, 3), ONES, np.uint8, (131, 0, 120)),
+    "dequantized": Subject((1, 8, "n", 5), (6, 8, 1, 1), dequantized=True),
     "depthwise": Subject((1, 4, "n", 7), (4, 1, 3, 3), "<pads = [1, 1, 1, 1], group = 4>"),
     "wide depthwise": Subject((1, 2, 5, "n"), (2, 1, 3, 3), "<group = 2, pads = [0, 2, 2, 1]>"),
     "strided depthwise": Subject(
