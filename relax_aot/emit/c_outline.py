@@ -167,5 +167,12 @@ def written_buffers(body: tuple[Stmt, ...]) -> set[str]:
 
 def part_name(function: str, stem: str) -> str:
     """The name of one iteration of a loop: what its variable counts, if that has a name."""
-    role = re.fullmatch(r"[a-z]+\d*_([a-z]+)", stem)
-    return f"{function}_{role[1] if role else 'inner'}"
+    role = role_of(stem)
+    return f"{function}_{'loop_body' if role == stem else role}"
+
+
+def role_of(name: str) -> str:
+    """What a variable counts: `tile` of `i3_tile_2`, `i3` of `i3_2`."""
+    stem = re.sub(r"_\d+$", "", name)
+    role = re.fullmatch(r"[a-z]+\d+_([a-z_]+)", stem)
+    return role[1] if role else stem

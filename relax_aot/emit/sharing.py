@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from relax_aot.emit.c_code import KernelCode
 from relax_aot.emit.c_expr import literal
 from relax_aot.emit.c_names import Names
+from relax_aot.emit.c_outline import role_of
 from relax_aot.emit.numbers import Number, canonical, map_numbers, renamed
 from relax_aot.ir.loops import Kernel, Lit, Micro, Multiply, walk
 from relax_aot.ir.types import C_TYPES, DType
@@ -219,7 +220,7 @@ def _roles(owner: Kernel, columns: Sequence[Column]) -> dict[Column, str]:
     def rule(number: Number, role: str) -> None:
         column = next(positions)
         for short, name in names.items():
-            role = role.replace(short, name)
+            role = role.replace(short, role_of(name))
         rank = _VAGUE.index(role) + 1 if role in _VAGUE else 0
         if column not in found or rank < found[column][0]:
             found[column] = rank, role

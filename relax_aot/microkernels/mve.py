@@ -65,14 +65,14 @@ MICRO_KERNELS = (
     *micro_kernels(
         "requantize.h",
         """rows 1..~4, columns 1..~40, out_step columns.., a_step columns.., b_step columns..,
-        by_a -4194304..4194304, by_b -4194304..4194304, more -268435456..268435456,
+        a_factor -4194304..4194304, b_factor -4194304..4194304, offset -268435456..268435456,
         shift 18..23
         kernel @raot_qadd_s8(
           %a: i8[span(rows * a_step, columns * 1)], %b: i8[span(rows * b_step, columns * 1)]
         ) -> (%out: i8[span(rows * out_step, columns * 1)]) {
           for r in 0..rows, c in 0..columns {
-            local sum: i32 = (i32(index(more)) + (i32(%a[r * a_step + c]) * i32(index(by_a))))
-            sum = (sum + (i32(%b[r * b_step + c]) * i32(index(by_b))))
+            local sum: i32 = (i32(index(offset)) + (i32(%a[r * a_step + c]) * i32(index(a_factor))))
+            sum = (sum + (i32(%b[r * b_step + c]) * i32(index(b_factor))))
             %out[r * out_step + c] = cast((sum >> i32(index(shift))), i8, saturate)
           }
         }""",

@@ -36,7 +36,7 @@ def divided(k: KernelBuilder, x: Expr, places: int | Expr) -> Expr:
     `places` is positive if it is dynamic."""
     if isinstance(places, int) and places == 0:
         return x
-    whole = x if isinstance(x, Local) else k.local("whole", I32, x)
+    whole = x if isinstance(x, Local) else k.local("dividend", I32, x)
     lower = k.local("lower", I32, whole + binary(">>", whole, Lit(31, I32)))
     width = Lit(places, I32) if isinstance(places, int) else places
     before = Lit(places - 1, I32) if isinstance(places, int) else places - Lit(1, I32)
@@ -52,8 +52,8 @@ def times(k: KernelBuilder, x: Expr, factor: int, shift: int) -> Expr:
 
 def leading_zeros(k: KernelBuilder, x: Local) -> Expr:
     """How many of the upper bits of a positive number are 0."""
-    rest = k.local("rest", I32, x)
-    count = k.local("zeros", I32, 0)
+    rest = k.local("remaining", I32, x)
+    count = k.local("leading_zeros", I32, 0)
     for places in (16, 8, 4, 2, 1):
         small = k.local("small", DType.BOOL, rest < Lit(1 << (31 - places), I32))
         k.assign(count, Select(small, count + places, count))

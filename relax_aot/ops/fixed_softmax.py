@@ -61,14 +61,14 @@ def lower(k: KernelBuilder, x: Buffer, table: Buffer, y: Buffer, *, to: DType) -
             # The peak is not below x, so the byte is the difference itself; as a byte it
             # indexes 256 entries whatever is known of the peak.
             below = Cast(binary("-", Cast(peak, I32), Cast(x[row + j], I32)), DType.U8)
-            return table[(k.placed("below", Cast(below, I64), 0, 255),)]
+            return table[(k.placed("difference", Cast(below, I64), 0, 255),)]
 
         total = k.local("total", I32, 0)
         with k.loops(x.shape[-1]) as j:
             k.assign(total, total + divided(k, exponential(j), SUM_BITS))
-        zeros = k.local("zeros", I32, leading_zeros(k, total))
+        zeros = k.local("headroom", I32, leading_zeros(k, total))
         scale = _reciprocal(k, total, zeros)
-        places = k.local("places", I32, Lit(SUM_BITS + 31 - to.bits, I32) - zeros)
+        places = k.local("right_shift", I32, Lit(SUM_BITS + 31 - to.bits, I32) - zeros)
         with k.loops(x.shape[-1]) as j:
             share = divided(k, high_product(scale, exponential(j)), places)
             code = apply("min", share + Lit(low, I32), Lit(high, I32))
@@ -80,7 +80,7 @@ def _reciprocal(k: KernelBuilder, total: Local, zeros: Local) -> Local:
     over = binary("^", binary("<<", total, zeros), Lit(-(2**31), I32))
     # (1 + a) / 2, halves up; both are positive.
     wide = binary("+", Cast(over, I64), Lit(GREATEST + 1, I64))
-    half = k.local("half", I32, Cast(binary(">>", wide, Lit(1, I64)), I32))
+    half = k.local("half_denominator", I32, Cast(binary(">>", wide, Lit(1, I64)), I32))
     x = k.local("x", I32, high_product(half, Lit(SLOPE, I32)) + Lit(INTERCEPT, I32))
     for _ in range(3):
         rest = Lit(TWO_BITS_ONE, I32) - high_product(half, x)

@@ -59,7 +59,7 @@ def _number(k: KernelBuilder, x: Expr, zero: int, scale: float | None) -> Expr:
     if scale is None:
         return whole
     product = binary("*", Cast(whole, DType.F32), Lit(scale, DType.F32))
-    return k.local("number", DType.F32, product)
+    return k.local("value", DType.F32, product)
 
 
 def _ratio(left: float, right: float) -> float:
@@ -280,7 +280,7 @@ def _softmax_lower(attrs: Softmax, k: KernelBuilder, x: Buffer, table: Buffer, y
         # The peak is not below x, so the byte is the difference itself; as a byte it indexes
         # 256 entries whatever is known of the peak.
         below = Cast(peak - Cast(x[place], DType.I32), DType.U8)
-        return table[(k.placed("below", Cast(below, DType.I64), 0, 255),)]
+        return table[(k.placed("difference", Cast(below, DType.I64), 0, 255),)]
 
     with k.loops(*x.shape[:at], *x.shape[at + 1 :]) as row:
         before, after = row[:at], row[at:]

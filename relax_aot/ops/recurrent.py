@@ -301,15 +301,15 @@ def _lstm(
             value = binary("+", value, binary("*", p[(d, j + peephole * hidden)], state))
         return _clipped(value, cell)
 
-    before = k.local("before", c.dtype, c[at])
-    enter = k.local("enter", c.dtype, f(gate(0, 0, before)))
+    before = k.local("previous_cell", c.dtype, c[at])
+    enter = k.local("input_gate", c.dtype, f(gate(0, 0, before)))
     kept = 1.0 - enter if cell.input_forget else f(gate(2, 2, before))
-    forget = k.local("forget", c.dtype, kept)
-    fresh = k.local("fresh", c.dtype, g(gate(3, None, before)))
+    forget = k.local("forget_gate", c.dtype, kept)
+    fresh = k.local("candidate", c.dtype, g(gate(3, None, before)))
     value: Expr = forget * before + enter * fresh
     if cell.cell_clip > 0:
         value = apply("max", apply("min", value, cell.cell_clip), -cell.cell_clip)
-    after = k.local("after", c.dtype, value)
+    after = k.local("cell", c.dtype, value)
     k.store(c[at], after)
     return binary("*", f(gate(1, 1, after)), h(after))
 

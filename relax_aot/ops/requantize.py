@@ -140,7 +140,7 @@ def _rounded_twice(k: KernelBuilder, x: Expr, factor: Expr, shift: Expr) -> Expr
     product = binary("+", binary("*", shifted, Cast(factor, DType.I64)), 1 << 30)
     high = Cast(binary(">>", product, 31), DType.I32, "saturate")
     whole = k.local("high", DType.I32, high)
-    places = k.local("places", DType.I32, right)
+    places = k.local("right_shift", DType.I32, right)
     one = Lit(1, DType.I32)
     mask = binary("-", binary("<<", one, places), one)
     rest = binary("&", whole, mask)

@@ -263,27 +263,27 @@ def direct_store(rest: Weighted) -> Store | None:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedAdd:
-    """(staged * by + other * by_other + more) >> shift, saturated to int8, is the result."""
+    """(staged * factor + other * other_factor + offset) >> shift, saturated to int8."""
 
     store: Store
     other: Load
-    by: int
-    by_other: int
-    more: int
+    factor: int
+    other_factor: int
+    offset: int
     shift: int
 
 
 def quantized_add(rest: Weighted) -> QuantizedAdd | None:
     """The addition of another quantized value to the 8-bit value."""
     store = rest.store
-    by, by_other, more = (Local(name, DType.I32) for name in ("by", "by_other", "more"))
+    a, b, offset = (Local(name, DType.I32) for name in ("a", "b", "offset"))
     own, other = (Cast(Local(name, DType.I8), DType.I32) for name in ("own", "other"))
-    total = binary(">>", own * by + other * by_other + more, SHIFT)
+    total = binary(">>", own * a + other * b + offset, SHIFT)
     pattern = Cast(total, DType.I8, "saturate")
     found = matched(pattern, store.value, {"own": STAGED[DType.I8]}) if store else None
     if store is None or found is None or not isinstance(found["other"], Load):
         return None
-    numbers = [number_of(found[name]) for name in ("by", "by_other", "more", "shift")]
+    numbers = [number_of(found[name]) for name in ("a", "b", "offset", "shift")]
     known = [number for number in numbers if number is not None]
     fits = len(known) == len(numbers) and 0 < known[-1] < 32
     return QuantizedAdd(store, found["other"], *known) if fits else None

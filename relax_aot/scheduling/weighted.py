@@ -85,8 +85,10 @@ def position_tiles(w: Writer, found: Weighted, size: int, joined: bool) -> Itera
 def position_at(w: Writer, found: Weighted, position: Dim) -> dict[str, Dim]:
     """The value of each loop over positions at the `position`-th one, the last loop fastest."""
     at: dict[str, Dim] = {}
-    for loop in reversed(found.positions[1:]):
-        before = w.short(f"{loop.variable}_rest", position // loop.stop)
+    loops = found.positions
+    for inner in reversed(range(1, len(loops))):
+        loop, outer = loops[inner], "_".join(one.variable for one in loops[:inner])
+        before = w.short(outer, position // loop.stop)
         at[loop.variable] = w.index(loop.variable, position - before * loop.stop, loop.stop)
         position = before
     for loop in found.positions[:1]:
@@ -207,7 +209,7 @@ class Weights:
         """One number per channel, padded to a multiple."""
         channels = () if self.found.channel is None else (self.found.channels,)
         shape = (*self.lead, *(round_up(count, multiple) for count in channels))
-        buffer = self.buffer(w, "start", DType.I32, shape)
+        buffer = self.buffer(w, "bias", DType.I32, shape)
         return w.constant(Packed(buffer, lambda data: padded(self.starts(data, offset), shape)))
 
     def buffer(self, w: Writer, suffix: str, dtype: DType, shape: Sequence[int]) -> Buffer:

@@ -64,13 +64,13 @@ EXAMPLES = (
             }""",
         after="""
             kernel @attend(...) -> (%y: f32[n]) scratch (%s: f32[min(4, n), n]) {
-              for i_strip in 0..(n + 3) // 4 {
-                let height = max(1, min(-4*i_strip + n, 4))
+              for i_block in 0..(n + 3) // 4 {
+                let height = max(1, min(-4*i_block + n, 4))
                 for r in 0..height {
                   for j in 0..n {
                     local sum: f32 = 0.0:f32
                     for d in 0..4 {
-                      sum = fma(%q[4*i_strip + r, d], %k[j, d], sum)
+                      sum = fma(%q[4*i_block + r, d], %k[j, d], sum)
                     }
                     %s[r, j] = sum
                   }
@@ -80,7 +80,7 @@ EXAMPLES = (
                   for m in 0..n {
                     peak = max(peak, %s[r_0, m])
                   }
-                  %y[4*i_strip + r_0] = peak
+                  %y[4*i_block + r_0] = peak
                 }
               }
             }""",
@@ -191,8 +191,8 @@ def _emit(
     scratch: Mapping[str, Buffer],
 ) -> None:
     """The loop over row blocks, in which each step is a loop over the rows of one."""
-    with w.range(f"{row.variable}_strip", ceildiv(row.stop - row.start, rows)) as strip:
-        first = row.start + strip * rows
+    with w.range(f"{row.variable}_block", ceildiv(row.stop - row.start, rows)) as block:
+        first = row.start + block * rows
         # A block has a row; the maximum shows it to analyses that do not see it from the loop.
         left = dim_max(dim_min(row.stop - first, rows), 1)
         height = w.let("height", left, left, left)

@@ -162,7 +162,7 @@ class _Positions:
             self.panel = w.buffer("panel", self.form.dtype, self.depth // group, COLUMNS, group)
         if not self.direct:
             size = prod(self.strip_shape(self.lines), start=ONE) + COLUMNS
-            self.strip = w.buffer("strip", found.x.dtype, size)
+            self.strip = w.buffer("padded_rows", found.x.dtype, size)
 
     def _most(self) -> int:
         """Positions that are done at once."""
@@ -252,14 +252,14 @@ def _offsets(p: _Positions) -> None:
 def _blocks(p: _Positions) -> None:
     """Some lines at a time: all of them, or pieces of one."""
     w, across = p.w, p.across.positions
-    with w.tiles(("block", "high"), p.down.positions, p.lines) as (line, high):
+    with w.tiles(("band", "height"), p.down.positions, p.lines) as (line, high):
         if not p.direct:
             _fill_strip(p, line)
         if p.whole:
             count = (high - 1) * p.pitch + across
             _emit_block(p, _Block(line, high, ZERO, across, count))
             return
-        with w.tiles(("piece", "wide"), across, p.wide) as (first, wide):
+        with w.tiles(("segment", "width"), across, p.wide) as (first, wide):
             _emit_block(p, _Block(line, ONE, first, wide, wide))
 
 
@@ -433,15 +433,15 @@ def _finish(p: _Positions, block: _Block, found: Weighted, values: Buffer) -> No
 
 EXAMPLES = (
     Example(
-        why="panels of sixteen positions, read from a strip",
+        why="panels of sixteen positions, read from padded rows",
         target="host",
         before=INTEGER_MATMUL,
         after="""
-            kernel @dot(%x: i8[n, 4], %w.rows: i16[2, 4], %w.start: i32[2]) ...
+            kernel @dot(%x: i8[n, 4], %w.rows: i16[2, 4], %w.bias: i32[2]) ...
               micro raot_tap_offsets(...
               micro raot_padded_rows_s8(...
             ...
-                for tile in 0..(wide + 15) // 16 {
+                for tile in 0..(width + 15) // 16 {
             ...
                   micro raot_panel_dot2_i16_s8(...
                   micro raot_dot2_i16(...

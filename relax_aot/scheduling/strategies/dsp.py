@@ -67,7 +67,7 @@ class _Columns:
         self.blocks = -(-found.depth // pair * ((pair + 1) // 2) // 2)
         self.pack = Weights(found, self.order)
         sizes = {"channels": rows, "blocks": self.blocks}
-        self.weights = self.pack.packed(w, "pairs", self.kernel, "weights", sizes, self._steps)
+        self.weights = self.pack.packed(w, "interleaved", self.kernel, "weights", sizes, self._steps)
         self.bias = self.pack.packed_starts(w, 0, 2)
         self.columns = w.buffer("columns", DType.I16, 2 * self.blocks, 2, 2)
         self.sums = w.buffer("sums", DType.I32, rows, 2)
@@ -75,7 +75,7 @@ class _Columns:
             count = found.position_count
             pairs = simplify(count // 2, w.bounds)
             if pairs != 0:
-                with w.range("two", pairs) as tile:
+                with w.range("column_pair", pairs) as tile:
                     self._tile([tile * 2, tile * 2 + 1])
             odd = simplify(count - pairs * 2, w.bounds)
             if odd == 0:
@@ -225,8 +225,8 @@ EXAMPLES = (
         target="dsp",
         before=INTEGER_MATMUL,
         after="""
-            kernel @dot(%x: i8[n, 4], %w.pairs: i16[1, 1, 2, 4], %w.start: i32[2]) ...
-              for two in 0..n // 2 {
+            kernel @dot(%x: i8[n, 4], %w.interleaved: i16[1, 1, 2, 4], %w.bias: i32[2]) ...
+              for column_pair in 0..n // 2 {
             ...
                 micro raot_columns_s8(...
                 micro raot_multiply_s16(...) [2, 1]

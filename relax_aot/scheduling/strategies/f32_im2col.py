@@ -166,12 +166,12 @@ class _Pixels:
                 self._pieces(ZERO, ONE)
                 return
             extent = self.down.stop - self.down.start
-            with w.tiles((f"{self.down.variable}_lines", "high"), extent, self.lines) as (at, high):
+            with w.tiles((f"{self.down.variable}_tile", "lines"), extent, self.lines) as (at, high):
                 self._pieces(self.down.start + at, high)
 
     def _pieces(self, line: Dim, high: Dim) -> None:
         across = self.across
-        names = (f"{across.variable}_piece", "wide")
+        names = (f"{across.variable}_tile", "width")
         with self.w.tiles(names, across.stop - across.start, self.columns) as (first, wide):
             self._block(_Block(line, high, across.start + first, wide))
 
@@ -215,7 +215,7 @@ class _Pixels:
             for loop, tap in zip(self.reductions, taps, strict=True)
         }
         vertical, horizontal = self._deciding(self.down), self._deciding(self.across)
-        g, x = (Dim.of(w.names.fresh(name)) for name in ("g", "x"))
+        g, x = (Dim.of(w.names.fresh(name)) for name in ("grid_row", "x"))
         place = {**self._pixel(block.line + g, block.first + x), **at}
         with w.nest([taps[n] for n in vertical] + [For(str(g), ZERO, block.high, ())]):
             inside = ONE
@@ -301,7 +301,7 @@ class _Pixels:
         self.w.add(one.over(Store(sums, (one.row, one.column), start)))
 
     def _element(self, block: _Block, row: Dim, height: Dim) -> Element:
-        r, g, x = (self.w.names.fresh(name) for name in ("r", "g", "x"))
+        r, g, x = (self.w.names.fresh(name) for name in ("r", "grid_row", "x"))
         at = self._pixel(block.line + Dim.of(g), block.first + Dim.of(x))
         at[self.rows.variable] = row + Dim.of(r)
         column = Dim.of(g) * block.wide + Dim.of(x)
@@ -329,11 +329,11 @@ EXAMPLES = (
         before=CONVOLUTION,
         after="""
             kernel @conv(...) scratch (%panel: f32[2, 3, 32]) {
-              for i_piece in 0..2 {
+              for i_tile in 0..2 {
             ...
                         %panel[c_0, k_0, ...] = select(...
             ...
-                multiply %sums[4, wide] = %w[0, 0, 0], 6, %panel[0, 0, 0], [6, 1, 32]
+                multiply %sums[4, width] = %w[0, 0, 0], 6, %panel[0, 0, 0], [6, 1, 32]
             ...""",
     ),
     Example(why="a depthwise convolution has no filters to share", target="dsp", before=DEPTHWISE),

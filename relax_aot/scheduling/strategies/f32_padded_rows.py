@@ -100,9 +100,9 @@ class _Rows:
         self.pitch = self.wide + self.across.overlap
         phases = self.down.phases * self.across.phases
         size = phases * (self.lines + self.down.overlap) * self.pitch
-        self.strip = w.buffer("strip", DType.F32, size)
+        self.strip = w.buffer("padded_rows", DType.F32, size)
         outer = [loop for loop in self.found.nest.loops if loop not in own]
-        names = ("block", "high")
+        names = ("band", "height")
         with w.nest(outer), w.tiles(names, self.down.positions, self.lines) as (line, high):
             self._block(line, high)
 
@@ -110,10 +110,10 @@ class _Rows:
         w, found = self.w, self.found
         self._gather(line, high)
         room = (self.lines - 1) * self.pitch + self.wide
-        row = Buffer(w.names.fresh("row"), DType.F32, (Dim.of(room),))
+        row = Buffer(w.names.fresh("row_sums"), DType.F32, (Dim.of(room),))
         w.add(Reserve(row))
         self._sums(row, (high - 1) * self.pitch + self.wide)
-        with w.range("y", high) as y, w.range("x", self.wide) as x:
+        with w.range("row", high) as y, w.range("column", self.wide) as x:
             at = {self.down.variable: line + y, self.across.variable: x}
             kept, store = Load(row, (y * self.pitch + x,)), self._uniform()
             if store is None:
@@ -141,7 +141,7 @@ class _Rows:
             first, last = simplify(first, w.bounds), simplify(last, w.bounds)
             for part, (start, stop) in enumerate(pairwise((ZERO, first, last, lines))):
                 if start != stop:
-                    with w.range("g", stop, start) as g:
+                    with w.range("row", stop, start) as g:
                         self._line(row_phase, phase, g, top, inside=part == 1)
 
     def _line(self, row_phase: int, phase: int, g: Dim, top: Dim, *, inside: bool) -> None:
@@ -150,7 +150,7 @@ class _Rows:
         first = min(max(-(left // across.stride), 0), self.pitch)
         beyond = -(-(across.size.constant - left) // across.stride)
         last = min(max(beyond, first), self.pitch)
-        with self.w.range("x", self.pitch) as x:
+        with self.w.range("column", self.pitch) as x:
             value: Expr = NOTHING
             if inside:
                 index = list(load.index)
@@ -198,13 +198,13 @@ EXAMPLES = (
         target="host",
         before=DEPTHWISE,
         after="""
-            kernel @conv(...) scratch (%strip: f32[64]) {
+            kernel @conv(...) scratch (%padded_rows: f32[64]) {
               for c in 0..2 {
             ...
-                    %strip[8*g_0 + x_1] = select(...
+                    %padded_rows[8*row_0 + column_1] = select(...
             ...
                 for p in 0..46 {
-                  %row[p] = fma(weight_7, %strip[p + 18], ...
+                  %row_sums[p] = fma(weight_7, %padded_rows[p + 18], ...
             ...""",
     ),
     Example(why="windows of several channels", target="host", before=CONVOLUTION),

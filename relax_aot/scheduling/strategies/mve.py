@@ -239,7 +239,7 @@ class _Pairs:
             if self.column:
                 columns = (self.size - 1) * roles.across.stride + roles.across.taps
             inner = prod(found.counts[at] for at in roles.inner)
-            self.strip = w.buffer("strip", DType.I8, columns * inner)
+            self.strip = w.buffer("columns", DType.I8, columns * inner)
         with position_tiles(w, found, self.size, self.joint) as tile:
             at = tile.at(w)
             self._tile(tile, at, *self._windows(at, tile.count))
@@ -335,7 +335,7 @@ def _add_quantized(p: _Pairs, staged: Buffer, at: Mapping[str, Dim], count: Dim)
         sizes = (ONE, count * channels, ZERO, ZERO, ZERO)
     p.w.micro(
         "raot_qadd_s8", out=moved(added.store, at), a=staged, b=moved(added.other, at),
-        by_a=added.by, by_b=added.by_other, more=added.more, shift=added.shift,
+        a_factor=added.factor, b_factor=added.other_factor, offset=added.offset, shift=added.shift,
         **dict(zip(("rows", "columns", "out_step", "a_step", "b_step"), sizes, strict=True)),
     )  # fmt: skip
     return True
@@ -373,7 +373,7 @@ EXAMPLES = (
         target="mve",
         before=INTEGER_MATMUL,
         after="""
-            kernel @dot(%x: i8[n, 4], %w.blocks: i8[1, 1, 4, 16], %w.start: i32[4]) ...
+            kernel @dot(%x: i8[n, 4], %w.blocks: i8[1, 1, 4, 16], %w.bias: i32[4]) ...
               for tile in 0..(n + 7) // 8 {
                 let positions = min(8, n - 8*tile)
                 micro raot_im2col_s8(...

@@ -99,7 +99,7 @@ def product(work: Work, call: Call) -> bool:
     if attrs.get("trans_a", False):
         a = Quantized(work.emit("transpose", a.var, like=call, perm=(1, 0)), a.scale, a.zero)
     if turned:
-        name = f"{b.var.name}.turned"
+        name = f"{b.var.name}.transposed"
         b = Quantized(
             work.emit("transpose", b.var, like=call, name=name, perm=(1, 0)), b.scale, b.zero
         )

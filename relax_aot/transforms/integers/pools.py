@@ -39,7 +39,7 @@ EXAMPLES = (
             }""",
     ),
     Example(
-        why="softmax with a table of powers",
+        why="softmax with a table of exponentials",
         before="""
             symbol n in 1..8
             const %s: f32[] = [0.5]
@@ -53,7 +53,7 @@ EXAMPLES = (
             }""",
         after="""
             ...
-              %y: i8[n, 4] = qsoftmax(%x, %y.powers) {axis=-1, scale=0.00390625, ...}
+              %y: i8[n, 4] = qsoftmax(%x, %y.exp_table) {axis=-1, scale=0.00390625, ...}
               return %y
             }""",
     ),
@@ -172,7 +172,7 @@ def softmax(work: Work, target: Target) -> bool:
     if x is None or not x.plain or target.to not in EIGHT:
         return False
     powers = np.exp(-x.one_scale * np.arange(256)).astype(np.float32)
-    table: Var = work.constant(f"{target.out.name}.powers", powers)
+    table: Var = work.constant(f"{target.out.name}.exp_table", powers)
     axis = attributes(call).get("axis", -1)
     work.emit(
         "qsoftmax", x.var, table, like=target.call, out=target.out,

@@ -110,31 +110,32 @@ raot_requantize_i32_unpacked(int8_t *out, const int32_t *sums, const int32_t *sc
 }
 
 /*
- *     out[r * out_step + c] = (a[r * a_step + c] * by_a + b[r * b_step + c] * by_b + more) >> shift
+ *     out[r * out_step + c] =
+ *         (a[r * a_step + c] * a_factor + b[r * b_step + c] * b_factor + offset) >> shift
  *
  * saturated to a byte, in 32-bit arithmetic that wraps; 0 < shift < 32. `out` may be b.
  */
 __attribute__((noinline, unused)) static void
 raot_qadd_s8_unpacked(int8_t *out, const int8_t *a, const int8_t *b, int32_t rows, int32_t columns,
-                      int32_t out_step, int32_t a_step, int32_t b_step, int32_t by_a, int32_t by_b,
-                      int32_t more, int32_t shift)
+                      int32_t out_step, int32_t a_step, int32_t b_step, int32_t a_factor,
+                      int32_t b_factor, int32_t offset, int32_t shift)
 {
     /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
 #if defined(RAOT_MVE)
         for (int32_t c = 0; c < columns; c += 4) {
             const mve_pred16_t some = vctp32q((uint32_t)(columns - c));
-            int32x4_t sum = vmulq_n_s32(vldrbq_z_s32(a + c, some), by_a);
-            sum = vmlaq_n_s32(sum, vldrbq_z_s32(b + c, some), by_b);
-            sum = vshlq_r_s32(vaddq_n_s32(sum, more), -shift);
+            int32x4_t sum = vmulq_n_s32(vldrbq_z_s32(a + c, some), a_factor);
+            sum = vmlaq_n_s32(sum, vldrbq_z_s32(b + c, some), b_factor);
+            sum = vshlq_r_s32(vaddq_n_s32(sum, offset), -shift);
             const int16x8_t half = vqmovnbq_s32(vreinterpretq_s16_s32(sum), sum);
             const int8x16_t byte = vqmovnbq_s16(vreinterpretq_s8_s16(half), half);
             vstrbq_p_s32(out + c, vreinterpretq_s32_s8(byte), some);
         }
 #else
         for (int32_t c = 0; c < columns; c++) {
-            const uint32_t sum =
-                (uint32_t)a[c] * (uint32_t)by_a + (uint32_t)b[c] * (uint32_t)by_b + (uint32_t)more;
+            const uint32_t sum = (uint32_t)a[c] * (uint32_t)a_factor +
+                                 (uint32_t)b[c] * (uint32_t)b_factor + (uint32_t)offset;
             out[c] = raot_clamp_i8((int32_t)sum >> shift);
         }
 #endif
@@ -151,9 +152,9 @@ struct raot_qadd {
     int32_t out_step;
     int32_t a_step;
     int32_t b_step;
-    int32_t by_a;
-    int32_t by_b;
-    int32_t more;
+    int32_t a_factor;
+    int32_t b_factor;
+    int32_t offset;
     int32_t shift;
 };
 
@@ -161,7 +162,8 @@ __attribute__((always_inline)) static inline void
 raot_qadd_s8(int8_t *out, const int8_t *a, const int8_t *b, const struct raot_qadd *sizes)
 {
     raot_qadd_s8_unpacked(out, a, b, sizes->rows, sizes->columns, sizes->out_step, sizes->a_step,
-                          sizes->b_step, sizes->by_a, sizes->by_b, sizes->more, sizes->shift);
+                          sizes->b_step, sizes->a_factor, sizes->b_factor, sizes->offset,
+                          sizes->shift);
 }
 
 /* Sizes of the functions below, by name. */

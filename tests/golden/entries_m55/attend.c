@@ -147,8 +147,8 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                                                     float *restrict seen, float *restrict scores,
                                                     float *restrict shares)
 {
-    for (int32_t i0_strip = 0; i0_strip < (n + 5) / 6; i0_strip++) {
-        const int32_t height = raot_max_i32(1, raot_min_i32(n - i0_strip * 6, 6));
+    for (int32_t i0_block = 0; i0_block < (n + 5) / 6; i0_block++) {
+        const int32_t height = raot_max_i32(1, raot_min_i32(n - i0_block * 6, 6));
         for (int32_t r_tile = 0; r_tile < height / 6; r_tile++) {
             for (int32_t i1_tile = 0; i1_tile < m / 4; i1_tile++) {
                 float total = 0.0f;
@@ -176,7 +176,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 float total_23 = 0.0f;
                 float total_24 = 0.0f;
                 for (int32_t i2 = 0; i2 < 8; i2++) {
-                    const float q_at = seen[i0_strip * 48 + i2];
+                    const float q_at = seen[i0_block * 48 + i2];
                     const float k_next_at = k_next[i1_tile * 32 + i2];
                     total = raot_fmaf(q_at, k_next_at, total);
                     const float k_next_at_2 = k_next[i1_tile * 32 + i2 + 8];
@@ -185,27 +185,27 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                     total_3 = raot_fmaf(q_at, k_next_at_3, total_3);
                     const float k_next_at_4 = k_next[i1_tile * 32 + i2 + 24];
                     total_4 = raot_fmaf(q_at, k_next_at_4, total_4);
-                    const float q_at_2 = seen[i0_strip * 48 + i2 + 8];
+                    const float q_at_2 = seen[i0_block * 48 + i2 + 8];
                     total_5 = raot_fmaf(q_at_2, k_next_at, total_5);
                     total_6 = raot_fmaf(q_at_2, k_next_at_2, total_6);
                     total_7 = raot_fmaf(q_at_2, k_next_at_3, total_7);
                     total_8 = raot_fmaf(q_at_2, k_next_at_4, total_8);
-                    const float q_at_3 = seen[i0_strip * 48 + i2 + 16];
+                    const float q_at_3 = seen[i0_block * 48 + i2 + 16];
                     total_9 = raot_fmaf(q_at_3, k_next_at, total_9);
                     total_10 = raot_fmaf(q_at_3, k_next_at_2, total_10);
                     total_11 = raot_fmaf(q_at_3, k_next_at_3, total_11);
                     total_12 = raot_fmaf(q_at_3, k_next_at_4, total_12);
-                    const float q_at_4 = seen[i0_strip * 48 + i2 + 24];
+                    const float q_at_4 = seen[i0_block * 48 + i2 + 24];
                     total_13 = raot_fmaf(q_at_4, k_next_at, total_13);
                     total_14 = raot_fmaf(q_at_4, k_next_at_2, total_14);
                     total_15 = raot_fmaf(q_at_4, k_next_at_3, total_15);
                     total_16 = raot_fmaf(q_at_4, k_next_at_4, total_16);
-                    const float q_at_5 = seen[i0_strip * 48 + i2 + 32];
+                    const float q_at_5 = seen[i0_block * 48 + i2 + 32];
                     total_17 = raot_fmaf(q_at_5, k_next_at, total_17);
                     total_18 = raot_fmaf(q_at_5, k_next_at_2, total_18);
                     total_19 = raot_fmaf(q_at_5, k_next_at_3, total_19);
                     total_20 = raot_fmaf(q_at_5, k_next_at_4, total_20);
-                    const float q_at_6 = seen[i0_strip * 48 + i2 + 40];
+                    const float q_at_6 = seen[i0_block * 48 + i2 + 40];
                     total_21 = raot_fmaf(q_at_6, k_next_at, total_21);
                     total_22 = raot_fmaf(q_at_6, k_next_at_2, total_22);
                     total_23 = raot_fmaf(q_at_6, k_next_at_3, total_23);
@@ -245,12 +245,12 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 float total_30 = 0.0f;
                 for (int32_t i2 = 0; i2 < 8; i2++) {
                     const float k_next_at_5 = k_next[i1 * 8 + i2];
-                    total_25 = raot_fmaf(seen[i0_strip * 48 + i2], k_next_at_5, total_25);
-                    total_26 = raot_fmaf(seen[i0_strip * 48 + i2 + 8], k_next_at_5, total_26);
-                    total_27 = raot_fmaf(seen[i0_strip * 48 + i2 + 16], k_next_at_5, total_27);
-                    total_28 = raot_fmaf(seen[i0_strip * 48 + i2 + 24], k_next_at_5, total_28);
-                    total_29 = raot_fmaf(seen[i0_strip * 48 + i2 + 32], k_next_at_5, total_29);
-                    total_30 = raot_fmaf(seen[i0_strip * 48 + i2 + 40], k_next_at_5, total_30);
+                    total_25 = raot_fmaf(seen[i0_block * 48 + i2], k_next_at_5, total_25);
+                    total_26 = raot_fmaf(seen[i0_block * 48 + i2 + 8], k_next_at_5, total_26);
+                    total_27 = raot_fmaf(seen[i0_block * 48 + i2 + 16], k_next_at_5, total_27);
+                    total_28 = raot_fmaf(seen[i0_block * 48 + i2 + 24], k_next_at_5, total_28);
+                    total_29 = raot_fmaf(seen[i0_block * 48 + i2 + 32], k_next_at_5, total_29);
+                    total_30 = raot_fmaf(seen[i0_block * 48 + i2 + 40], k_next_at_5, total_30);
                 }
                 scores[i1] = total_25;
                 scores[m + i1] = total_26;
@@ -267,7 +267,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 float total_33 = 0.0f;
                 float total_34 = 0.0f;
                 for (int32_t i2 = 0; i2 < 8; i2++) {
-                    const float q_at_7 = seen[i0_strip * 48 + r * 8 + i2];
+                    const float q_at_7 = seen[i0_block * 48 + r * 8 + i2];
                     total_31 = raot_fmaf(q_at_7, k_next[i1_tile * 32 + i2], total_31);
                     total_32 = raot_fmaf(q_at_7, k_next[i1_tile * 32 + i2 + 8], total_32);
                     total_33 = raot_fmaf(q_at_7, k_next[i1_tile * 32 + i2 + 16], total_33);
@@ -282,7 +282,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 float total_35 = 0.0f;
                 for (int32_t i2 = 0; i2 < 8; i2++) {
                     total_35 =
-                        raot_fmaf(seen[i0_strip * 48 + r * 8 + i2], k_next[i1 * 8 + i2], total_35);
+                        raot_fmaf(seen[i0_block * 48 + r * 8 + i2], k_next[i1 * 8 + i2], total_35);
                 }
                 scores[m * r + i1] = total_35;
             }
@@ -320,7 +320,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
         raot_multiply_f32(height, 8, levels, shares, m, v_next, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
-                seen[i0_strip * 48 + r * 8 + c] = sums[r * 32 + c];
+                seen[i0_block * 48 + r * 8 + c] = sums[r * 32 + c];
             }
         }
     }

@@ -37,29 +37,30 @@
 #include "raot/window.h"
 
 /* One iteration of the loop over i5 in conv_stem. */
-RAOT_INLINE static inline void conv_stem_inner(int32_t height, int32_t width, int32_t i0,
-                                               int32_t i2_lines, int32_t high, int32_t i3_piece,
-                                               int32_t wide, int32_t i5,
-                                               const float *restrict image, float *restrict panel)
+RAOT_INLINE static inline void conv_stem_loop_body(int32_t height, int32_t width, int32_t i0,
+                                                   int32_t i2_tile, int32_t lines, int32_t i3_tile,
+                                                   int32_t width_2, int32_t i5,
+                                                   const float *restrict image,
+                                                   float *restrict panel)
 {
-    for (int32_t g = 0; g < high; g++) {
+    for (int32_t grid_row = 0; grid_row < lines; grid_row++) {
         const int32_t inside = raot_max_i32(
-            0, raot_min_i32(raot_min_i32(raot_min_i32(3, height - i2_lines * 2 + 1) - i5, 1),
-                            i5 - raot_max_i32(1 - i2_lines * 2, 0) + 1));
+            0, raot_min_i32(raot_min_i32(raot_min_i32(3, height - i2_tile * 2 + 1) - i5, 1),
+                            i5 - raot_max_i32(1 - i2_tile * 2, 0) + 1));
         for (int32_t i6 = 0; i6 < 3; i6++) {
             const int32_t first =
-                raot_min_i32(raot_max_i32(raot_floor_div(-i6, 2) - i3_piece * 32 + 1, 0), wide);
+                raot_min_i32(raot_max_i32(raot_floor_div(-i6, 2) - i3_tile * 32 + 1, 0), width_2);
             const int32_t last = raot_max_i32(
                 first,
-                raot_min_i32(raot_min_i32((width - i6) / 2 + 1, (width + 1) / 2) - i3_piece * 32,
-                             wide));
+                raot_min_i32(raot_min_i32((width - i6) / 2 + 1, (width + 1) / 2) - i3_tile * 32,
+                             width_2));
             const int32_t last_2 = raot_max_i32(first, inside * last);
             for (int32_t i4 = 0; i4 < 3; i4++) {
-                raot_window_f32(&panel[((i4 * 3 + i5) * 3 + i6) * 32], wide,
-                                raot_min_i32(raot_min_i32(first, last_2), wide),
-                                raot_min_i32(last_2, wide), image,
-                                ((i0 * 3 + i4) * height + i2_lines * 2 + i5 - 1) * width +
-                                    i3_piece * 64 + i6 - 1,
+                raot_window_f32(&panel[((i4 * 3 + i5) * 3 + i6) * 32], width_2,
+                                raot_min_i32(raot_min_i32(first, last_2), width_2),
+                                raot_min_i32(last_2, width_2), image,
+                                ((i0 * 3 + i4) * height + i2_tile * 2 + i5 - 1) * width +
+                                    i3_tile * 64 + i6 - 1,
                                 2);
             }
         }
@@ -68,8 +69,8 @@ RAOT_INLINE static inline void conv_stem_inner(int32_t height, int32_t width, in
 
 /* One iteration of the loop over i1_tile in conv_stem. */
 RAOT_INLINE static inline void conv_stem_tile(int32_t height, int32_t width, int32_t i0,
-                                              int32_t i2_lines, int32_t high, int32_t i3_piece,
-                                              int32_t wide, int32_t i1_tile,
+                                              int32_t i2_tile, int32_t lines, int32_t i3_tile,
+                                              int32_t width_2, int32_t i1_tile,
                                               const float *restrict w1, const float *restrict panel,
                                               float *restrict stem)
 {
@@ -84,13 +85,13 @@ RAOT_INLINE static inline void conv_stem_tile(int32_t height, int32_t width, int
         {1, 0, 0},
         {27, 1, 32},
     };
-    raot_multiply_f32(4, high * wide, levels, &w1[i1_tile * 108], 27, panel, sums);
+    raot_multiply_f32(4, lines * width_2, levels, &w1[i1_tile * 108], 27, panel, sums);
     for (int32_t r = 0; r < 4; r++) {
-        for (int32_t g = 0; g < high; g++) {
-            for (int32_t x = 0; x < wide; x++) {
-                stem[((i0 * 8 + i1_tile * 4 + r) * ((height + 1) / 2) + i2_lines) *
+        for (int32_t grid_row = 0; grid_row < lines; grid_row++) {
+            for (int32_t x = 0; x < width_2; x++) {
+                stem[((i0 * 8 + i1_tile * 4 + r) * ((height + 1) / 2) + i2_tile) *
                          ((width + 1) / 2) +
-                     i3_piece * 32 + x] = sums[r * 32 + x];
+                     i3_tile * 32 + x] = sums[r * 32 + x];
             }
         }
     }
@@ -106,16 +107,16 @@ RAOT_NOINLINE static void conv_stem(int32_t batch, int32_t height, int32_t width
                                     float *restrict stem, float *restrict panel)
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i2_lines = 0; i2_lines < (height + 1) / 2; i2_lines++) {
-            const int32_t high = raot_min_i32((height + 1) / 2 - i2_lines, 1);
-            for (int32_t i3_piece = 0; i3_piece < (width + 63) / 64; i3_piece++) {
-                const int32_t wide = raot_min_i32((width + 1) / 2 - i3_piece * 32, 32);
+        for (int32_t i2_tile = 0; i2_tile < (height + 1) / 2; i2_tile++) {
+            const int32_t lines = raot_min_i32((height + 1) / 2 - i2_tile, 1);
+            for (int32_t i3_tile = 0; i3_tile < (width + 63) / 64; i3_tile++) {
+                const int32_t width_2 = raot_min_i32((width + 1) / 2 - i3_tile * 32, 32);
                 for (int32_t i5 = 0; i5 < 3; i5++) {
-                    conv_stem_inner(height, width, i0, i2_lines, high, i3_piece, wide, i5, image,
-                                    panel);
+                    conv_stem_loop_body(height, width, i0, i2_tile, lines, i3_tile, width_2, i5,
+                                        image, panel);
                 }
                 for (int32_t i1_tile = 0; i1_tile < 2; i1_tile++) {
-                    conv_stem_tile(height, width, i0, i2_lines, high, i3_piece, wide, i1_tile, w1,
+                    conv_stem_tile(height, width, i0, i2_tile, lines, i3_tile, width_2, i1_tile, w1,
                                    panel, stem);
                 }
             }
@@ -263,10 +264,9 @@ RAOT_NOINLINE static void max_pool_pooled(int32_t batch, int32_t height, int32_t
 }
 
 /* One iteration of the loop over i2 in conv_hard_swish_depth_on. */
-RAOT_INLINE static inline void
-conv_hard_swish_depth_on_inner(int32_t height, int32_t width, int32_t i0, int32_t i1, int32_t i2,
-                               const float *restrict pooled, const float *restrict w2,
-                               const float *restrict b2, float *restrict depth_on)
+RAOT_INLINE static inline void conv_hard_swish_depth_on_loop_body(
+    int32_t height, int32_t width, int32_t i0, int32_t i1, int32_t i2, const float *restrict pooled,
+    const float *restrict w2, const float *restrict b2, float *restrict depth_on)
 {
     const int32_t i3_high = (width + 1) / 2 - 1;
     for (int32_t i3_tile = 0; i3_tile < (i3_high + 5) / 6 - 1; i3_tile++) {
@@ -395,7 +395,8 @@ RAOT_NOINLINE static void conv_hard_swish_depth_on(int32_t batch, int32_t height
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 8; i1++) {
             for (int32_t i2 = 0; i2 < (height + 3) / 4; i2++) {
-                conv_hard_swish_depth_on_inner(height, width, i0, i1, i2, pooled, w2, b2, depth_on);
+                conv_hard_swish_depth_on_loop_body(height, width, i0, i1, i2, pooled, w2, b2,
+                                                   depth_on);
             }
         }
     }

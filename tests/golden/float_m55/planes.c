@@ -35,15 +35,15 @@ RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const floa
                                              float *restrict first_on, float *restrict panel)
 {
     for (int32_t i4 = 0; i4 < 3; i4++) {
-        for (int32_t g = 0; g < 5; g++) {
-            const int32_t inside = raot_min_i32(1, i4 - raot_max_i32(1 - g * 2, 0) + 1);
+        for (int32_t grid_row = 0; grid_row < 5; grid_row++) {
+            const int32_t inside = raot_min_i32(1, i4 - raot_max_i32(1 - grid_row * 2, 0) + 1);
             for (int32_t i5 = 0; i5 < 3; i5++) {
                 const int32_t first = raot_floor_div(-i5, 2) + 1;
                 const int32_t last = raot_floor_div(1 - i5, 2) + 6;
                 const int32_t last_2 = raot_max_i32(first, inside * last);
                 for (int32_t i3 = 0; i3 < 3; i3++) {
-                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + g * 6], 6, first, last_2,
-                                    x, i3 * 110 + g * 22 + i4 * 11 + i5 - 12, 2);
+                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + grid_row * 6], 6, first,
+                                    last_2, x, i3 * 110 + grid_row * 22 + i4 * 11 + i5 - 12, 2);
                 }
             }
         }
@@ -63,10 +63,10 @@ RAOT_NOINLINE static void conv_relu_first_on(const float *restrict x, const floa
         };
         raot_multiply_f32(height, 30, levels, &a[i0_tile * 162], 27, panel, sums);
         for (int32_t r = 0; r < height; r++) {
-            for (int32_t g = 0; g < 5; g++) {
+            for (int32_t grid_row = 0; grid_row < 5; grid_row++) {
                 for (int32_t x_2 = 0; x_2 < 6; x_2++) {
-                    first_on[i0_tile * 180 + r * 30 + g * 6 + x_2] =
-                        raot_at_leastf(sums[r * 32 + g * 6 + x_2], 0.0f);
+                    first_on[i0_tile * 180 + r * 30 + grid_row * 6 + x_2] =
+                        raot_at_leastf(sums[r * 32 + grid_row * 6 + x_2], 0.0f);
                 }
             }
         }
@@ -169,25 +169,25 @@ RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *re
                                  float *restrict y, float *restrict panel)
 {
     for (int32_t i4 = 0; i4 < 3; i4++) {
-        for (int32_t g = 0; g < 5; g++) {
-            const int32_t inside = raot_min_i32(raot_min_i32(raot_min_i32(6 - g, 3) - i4, 1),
-                                                i4 - raot_max_i32(1 - g, 0) + 1);
+        for (int32_t grid_row = 0; grid_row < 5; grid_row++) {
+            const int32_t inside = raot_min_i32(raot_min_i32(raot_min_i32(6 - grid_row, 3) - i4, 1),
+                                                i4 - raot_max_i32(1 - grid_row, 0) + 1);
             for (int32_t i5 = 0; i5 < 3; i5++) {
                 const int32_t first = raot_max_i32(1 - i5, 0);
                 const int32_t last = raot_min_i32(7 - i5, 6);
                 const int32_t last_2 = raot_max_i32(first, inside * last);
                 for (int32_t i3 = 0; i3 < 16; i3++) {
-                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + g * 6], 6, first, last_2,
-                                    point_on, i3 * 30 + g * 6 + i4 * 6 + i5 - 7, 1);
+                    raot_window_f32(&panel[i3 * 288 + i4 * 96 + i5 * 32 + grid_row * 6], 6, first,
+                                    last_2, point_on, i3 * 30 + grid_row * 6 + i4 * 6 + i5 - 7, 1);
                 }
             }
         }
     }
     float sums[192];
     for (int32_t r = 0; r < 4; r++) {
-        for (int32_t g = 0; g < 5; g++) {
+        for (int32_t grid_row = 0; grid_row < 5; grid_row++) {
             for (int32_t x = 0; x < 6; x++) {
-                sums[r * 32 + g * 6 + x] = 0.0f;
+                sums[r * 32 + grid_row * 6 + x] = 0.0f;
             }
         }
     }
@@ -198,9 +198,9 @@ RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *re
     };
     raot_multiply_f32(4, 30, levels, d, 144, panel, sums);
     for (int32_t r = 0; r < 4; r++) {
-        for (int32_t g = 0; g < 5; g++) {
+        for (int32_t grid_row = 0; grid_row < 5; grid_row++) {
             for (int32_t x = 0; x < 6; x++) {
-                y[r * 30 + g * 6 + x] = sums[r * 32 + g * 6 + x];
+                y[r * 30 + grid_row * 6 + x] = sums[r * 32 + grid_row * 6 + x];
             }
         }
     }

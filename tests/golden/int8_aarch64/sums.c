@@ -7,16 +7,16 @@
  *
  *     func @main(%x: i8[n, 4, 3, 2]) {
  *       %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4]
- *           = call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118,
- *           %w.start_44ba67c0)  # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
+ *           = call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118, %w.bias_44ba67c0)
+ *           # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  *       %gf.quantized: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
  *       %g.quantized: i8[n, 4] = call_kernel @qmean_g.quantized(%gf.quantized)  # /g/QuantizeLinear
  *       %g: i8[n, 4, 1, 1] = view(%g.quantized)  # /g/QuantizeLinear
  *       %flat.quantized: i8[n, 4] = view(%g)  # /flat/Flatten
  *       %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel
- *           @matmul_integer_requantize_q(%flat.quantized, %m.blocks_aac75356, %m.start_3ec00a76)  #
+ *           @matmul_integer_requantize_q(%flat.quantized, %m.blocks_aac75356, %m.bias_3ec00a76)  #
  *           /rows/MatMul + /q/QuantizeLinear
- *       %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)  # /y/QuantizeLinear
+ *       %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.exp_table)  # /y/QuantizeLinear
  *       return %y, %sum
  *     }
  */
@@ -33,12 +33,12 @@
 
 /*
  * %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4] =
- *     call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118, %w.start_44ba67c0)
+ *     call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118, %w.bias_44ba67c0)
  * from /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  */
 RAOT_NOINLINE static void
 conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8_t *restrict w_rows,
-                                 const int32_t *restrict w_start, int8_t *restrict sum,
+                                 const int32_t *restrict w_bias, int8_t *restrict sum,
                                  int32_t *restrict sums, int32_t *restrict offsets,
                                  int8_t *restrict panel)
 {
@@ -66,7 +66,7 @@ conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8
             .bias_row = 1,
             .bias_column = 0,
         };
-        raot_dot4_i8(sums, w_rows, panel, w_start, &sizes_2);
+        raot_dot4_i8(sums, w_rows, panel, w_bias, &sizes_2);
         for (int32_t i1 = 0; i1 < 4; i1++) {
             for (int32_t y = 0; y < 3; y++) {
                 for (int32_t x_2 = 0; x_2 < 2; x_2++) {
@@ -97,48 +97,48 @@ RAOT_NOINLINE static void qmean_g_quantized(int32_t n, const int8_t *restrict gf
             float lane1 = 0.0f;
             float lane2 = 0.0f;
             float lane3 = 0.0f;
-            const float number =
+            const float value =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12] - 3) * 0.0625f;
-            lane0 = lane0 + number;
-            const float number_2 =
+            lane0 = lane0 + value;
+            const float value_2 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 1] - 3) * 0.0625f;
-            lane1 = lane1 + number_2;
-            const float number_3 =
+            lane1 = lane1 + value_2;
+            const float value_3 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 2] - 3) * 0.0625f;
-            lane2 = lane2 + number_3;
-            const float number_4 =
+            lane2 = lane2 + value_3;
+            const float value_4 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 3] - 3) * 0.0625f;
-            lane3 = lane3 + number_4;
+            lane3 = lane3 + value_4;
             float total = lane0 + lane2 + (lane1 + lane3);
             float lane0_2 = 0.0f;
             float lane1_2 = 0.0f;
             float lane2_2 = 0.0f;
             float lane3_2 = 0.0f;
-            const float number_5 =
+            const float value_5 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 6] - 3) * 0.0625f;
-            lane0_2 = lane0_2 + number_5;
-            const float number_6 =
+            lane0_2 = lane0_2 + value_5;
+            const float value_6 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 7] - 3) * 0.0625f;
-            lane1_2 = lane1_2 + number_6;
-            const float number_7 =
+            lane1_2 = lane1_2 + value_6;
+            const float value_7 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 8] - 3) * 0.0625f;
-            lane2_2 = lane2_2 + number_7;
-            const float number_8 =
+            lane2_2 = lane2_2 + value_7;
+            const float value_8 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 9] - 3) * 0.0625f;
-            lane3_2 = lane3_2 + number_8;
+            lane3_2 = lane3_2 + value_8;
             float total_2 = lane0_2 + lane2_2 + (lane1_2 + lane3_2);
-            const float number_9 =
+            const float value_9 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 4] - 3) * 0.0625f;
-            total = total + number_9;
-            const float number_10 =
+            total = total + value_9;
+            const float value_10 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 10] - 3) * 0.0625f;
-            total_2 = total_2 + number_10;
-            const float number_11 =
+            total_2 = total_2 + value_10;
+            const float value_11 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 5] - 3) * 0.0625f;
-            total = total + number_11;
-            const float number_12 =
+            total = total + value_11;
+            const float value_12 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1_tile * 12 + 11] - 3) * 0.0625f;
-            total_2 = total_2 + number_12;
+            total_2 = total_2 + value_12;
             g_quantized[i0 * 4 + i1_tile * 2] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
             g_quantized[i0 * 4 + i1_tile * 2 + 1] = raot_quantize_i8(total_2 / 6.0f / 0.0625f, 3);
         }
@@ -147,12 +147,12 @@ RAOT_NOINLINE static void qmean_g_quantized(int32_t n, const int8_t *restrict gf
 
 /*
  * %q: i8[n, 5], %q.rows: i8[min(24, n), 4], %q.sums: i32[min(24, n), 16] = call_kernel
- *     @matmul_integer_requantize_q(%flat.quantized, %m.blocks_aac75356, %m.start_3ec00a76)
+ *     @matmul_integer_requantize_q(%flat.quantized, %m.blocks_aac75356, %m.bias_3ec00a76)
  * from /rows/MatMul + /q/QuantizeLinear
  */
 RAOT_NOINLINE static void
 matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
-                            const int8_t *restrict m_blocks, const int32_t *restrict m_start,
+                            const int8_t *restrict m_blocks, const int32_t *restrict m_bias,
                             int8_t *restrict q, int8_t *restrict rows, int32_t *restrict sums)
 {
     for (int32_t tile = 0; tile < (n + 23) / 24; tile++) {
@@ -184,7 +184,7 @@ matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
             .bias_row = 0,
             .bias_column = 1,
         };
-        raot_dot4_i8(sums, rows, m_blocks, m_start, &sizes_2);
+        raot_dot4_i8(sums, rows, m_blocks, m_bias, &sizes_2);
         for (int32_t p = 0; p < positions; p++) {
             for (int32_t i1 = 0; i1 < 5; i1++) {
                 q[p * 5 + tile * 120 + i1] = raot_clamp_i8(raot_add_i32(
@@ -195,10 +195,11 @@ matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
 }
 
 /*
- * %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)
+ * %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.exp_table)
  * from /y/QuantizeLinear
  */
-RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, int8_t *restrict y)
+RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_exp_table,
+                                     int8_t *restrict y)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         int32_t peak = -128;
@@ -207,12 +208,12 @@ RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, 
         }
         float total = 0.0f;
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
-            total = total + y_powers[below];
+            const int32_t difference = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
+            total = total + y_exp_table[difference];
         }
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below_2 = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
-            y[i0 * 5 + i1] = raot_quantize_i8(y_powers[below_2] / total / 0.0625f, 3);
+            const int32_t difference_2 = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
+            y[i0 * 5 + i1] = raot_quantize_i8(y_exp_table[difference_2] / total / 0.0625f, 3);
         }
     }
 }
@@ -287,13 +288,13 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
 
     RAOT_PROFILE(conv_integer_requantize_qadd_sum,
                  conv_integer_requantize_qadd_sum(n, in->x, sums_w_rows_6cff4118,
-                                                  sums_w_start_44ba67c0, out->sum, sum_sums,
+                                                  sums_w_bias_44ba67c0, out->sum, sum_sums,
                                                   sum_offsets, sum_panel));
     RAOT_PROFILE(qmean_g_quantized, qmean_g_quantized(n, out->sum, g_quantized));
     RAOT_PROFILE(matmul_integer_requantize_q,
                  matmul_integer_requantize_q(n, g_quantized, sums_m_blocks_aac75356,
-                                             sums_m_start_3ec00a76, out->y, q_rows, q_sums));
-    RAOT_PROFILE(qsoftmax_y, qsoftmax_y(n, sums_y_powers, out->y));
+                                             sums_m_bias_3ec00a76, out->y, q_rows, q_sums));
+    RAOT_PROFILE(qsoftmax_y, qsoftmax_y(n, sums_y_exp_table, out->y));
     return RAOT_OK;
 }
 

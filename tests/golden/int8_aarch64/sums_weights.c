@@ -11,7 +11,7 @@
 /* clang-format off */
 
 /* f32[256] */
-RAOT_ALIGNAS(16) const float sums_y_powers[256] = {
+RAOT_ALIGNAS(16) const float sums_y_exp_table[256] = {
     1.0f, 0.9394131f, 0.8824969f, 0.82902914f, 0.7788008f, 0.7316156f, 0.6872893f, 0.64564854f,
     0.60653067f, 0.56978285f, 0.53526145f, 0.5028316f, 0.47236654f, 0.4437473f, 0.416862f,
     0.39160562f, 0.36787945f, 0.34559074f, 0.32465246f, 0.30498278f, 0.2865048f, 0.26914635f,
@@ -62,7 +62,7 @@ RAOT_ALIGNAS(16) const int8_t sums_w_rows_6cff4118[16] = {
 };
 
 /* i32[4] */
-RAOT_ALIGNAS(16) const int32_t sums_w_start_44ba67c0[4] = {
+RAOT_ALIGNAS(16) const int32_t sums_w_bias_44ba67c0[4] = {
     -405, 39, 93, 144,
 };
 
@@ -74,7 +74,7 @@ RAOT_ALIGNAS(16) const int8_t sums_m_blocks_aac75356[64] = {
 };
 
 /* i32[16] */
-RAOT_ALIGNAS(16) const int32_t sums_m_start_3ec00a76[16] = {
+RAOT_ALIGNAS(16) const int32_t sums_m_bias_3ec00a76[16] = {
     -174, -678, 672, 285, 171, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 };
 

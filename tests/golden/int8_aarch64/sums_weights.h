@@ -9,10 +9,10 @@
 
 #include <stdint.h>
 
-extern const float sums_y_powers[256];          /* f32[256] */
+extern const float sums_y_exp_table[256];       /* f32[256] */
 extern const int8_t sums_w_rows_6cff4118[16];   /* i8[4, 4] */
-extern const int32_t sums_w_start_44ba67c0[4];  /* i32[4] */
+extern const int32_t sums_w_bias_44ba67c0[4];   /* i32[4] */
 extern const int8_t sums_m_blocks_aac75356[64]; /* i8[1, 1, 16, 4] */
-extern const int32_t sums_m_start_3ec00a76[16]; /* i32[16] */
+extern const int32_t sums_m_bias_3ec00a76[16];  /* i32[16] */
 
 #endif

@@ -8,18 +8,18 @@
  *     func @main(%t0: i8[1, 6, 7, 3]) {
  *       %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
  *           @conv_nhwc_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
- *           %t1.pairs_65aa6848, %t1.start_9d70a654)  # t3
+ *           %t1.interleaved_65aa6848, %t1.bias_9d70a654)  # t3
  *       %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
  *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
- *           %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)  # t6
+ *           %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.bias_ebef2484)  # t6
  *       %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel
  *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
- *           %t7.pairs_5452cbf5, %t7.start_010b2e11)  # t9
+ *           %t7.interleaved_5452cbf5, %t7.bias_010b2e11)  # t9
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
  *       %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel
- *           @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d76685f6, %t13_3.start_827b557b)  #
- *           t13
+ *           @matmul_integer_requantize_t13(%t13_2, %t13_3.interleaved_d76685f6,
+ *           %t13_3.bias_827b557b)  # t13
  *       return %t13
  *     }
  */
@@ -37,26 +37,26 @@
 /*
  * %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
  *     @conv_nhwc_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
- *     %t1.pairs_65aa6848, %t1.start_9d70a654)
+ *     %t1.interleaved_65aa6848, %t1.bias_9d70a654)
  * from t3
  */
 RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
     const int8_t *restrict t0, const int32_t *restrict conv_2d_factors,
-    const int32_t *restrict conv_2d_shifts, const int16_t *restrict t1_pairs,
-    const int32_t *restrict t1_start, int8_t *restrict t3_2, int16_t *restrict columns,
+    const int32_t *restrict conv_2d_shifts, const int16_t *restrict t1_interleaved,
+    const int32_t *restrict t1_bias, int8_t *restrict t3_2, int16_t *restrict columns,
     int32_t *restrict sums)
 {
-    for (int32_t two = 0; two < 21; two++) {
-        const int32_t i1_rest = two * 2 / 7;
-        const int32_t i1 = two * 2 - i1_rest * 7;
-        const int32_t i3_first = raot_max_i32(1 - i1_rest, 0);
-        const int32_t i3_last = raot_min_i32(7 - i1_rest, 3);
+    for (int32_t column_pair = 0; column_pair < 21; column_pair++) {
+        const int32_t i0 = column_pair * 2 / 7;
+        const int32_t i1 = column_pair * 2 - i0 * 7;
+        const int32_t i3_first = raot_max_i32(1 - i0, 0);
+        const int32_t i3_last = raot_min_i32(7 - i0, 3);
         const int32_t i4_first = raot_max_i32(1 - i1, 0);
         const int32_t i4_last = raot_min_i32(8 - i1, 3);
-        const int32_t i1_rest_2 = (two * 2 + 1) / 7;
-        const int32_t i1_2 = two * 2 - i1_rest_2 * 7 + 1;
-        const int32_t i3_first_2 = raot_max_i32(1 - i1_rest_2, 0);
-        const int32_t i3_last_2 = raot_min_i32(7 - i1_rest_2, 3);
+        const int32_t i0_2 = (column_pair * 2 + 1) / 7;
+        const int32_t i1_2 = column_pair * 2 - i0_2 * 7 + 1;
+        const int32_t i3_first_2 = raot_max_i32(1 - i0_2, 0);
+        const int32_t i3_last_2 = raot_min_i32(7 - i0_2, 3);
         const int32_t i4_first_2 = raot_max_i32(1 - i1_2, 0);
         const int32_t i4_last_2 = raot_min_i32(8 - i1_2, 3);
         if (i3_first == 0 && i3_last == 3 && i4_first == 0 && i4_last == 3 && i3_first_2 == 0 &&
@@ -71,8 +71,8 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .count3 = 1,
                 .step3 = 0,
             };
-            raot_columns_s8(columns, &t0[i1_rest * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
-                            &t0[i1_rest_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
+            raot_columns_s8(columns, &t0[i0 * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
+                            &t0[i0_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
                             &sizes);
         } else {
             const struct raot_column sizes_2 = {
@@ -94,7 +94,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .last3 = 1,
                 .step3 = 0,
             };
-            raot_column_s8(columns, &t0[i1_rest * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
+            raot_column_s8(columns, &t0[i0 * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
                            &sizes_2);
             const struct raot_column sizes_3 = {
                 .zero = -5,
@@ -116,24 +116,24 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
                 .step3 = 0,
             };
             raot_column_s8(&columns[2],
-                           &t0[i1_rest_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
+                           &t0[i0_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
                            &sizes_3);
         }
-        raot_multiply_s16(sums, t1_pairs, columns, t1_start, 8, 9);
+        raot_multiply_s16(sums, t1_interleaved, columns, t1_bias, 8, 9);
         for (int32_t i2 = 0; i2 < 8; i2++) {
             const int32_t high = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
                 INT64_C(31));
             const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
             const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts[i2]);
-            t3_2[two * 16 + i2] =
+            t3_2[column_pair * 16 + i2] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             const int32_t high_2 = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
                 INT64_C(31));
             const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
             const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts[i2]);
-            t3_2[two * 16 + i2 + 8] =
+            t3_2[column_pair * 16 + i2 + 8] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
         }
     }
@@ -142,13 +142,13 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
 /*
  * %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
  *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
- *     %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.start_ebef2484)
+ *     %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.bias_ebef2484)
  * from t6
  */
 RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
     const int8_t *restrict t3_2, const int32_t *restrict depthwise_conv_2d_factors,
     const int32_t *restrict depthwise_conv_2d_shifts, const int16_t *restrict t6_windows,
-    const int32_t *restrict t6_start, int8_t *restrict t6_3, int8_t *restrict plane,
+    const int32_t *restrict t6_bias, int8_t *restrict t6_3, int8_t *restrict plane,
     int32_t *restrict sums)
 {
     for (int32_t i2 = 0; i2 < 8; i2++) {
@@ -171,7 +171,7 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
             .stride = 1,
             .sum_step = 7,
         };
-        raot_depthwise_3x3_s8(sums, plane, &t6_windows[i2 * 10], &t6_start[i2], &sizes_2);
+        raot_depthwise_3x3_s8(sums, plane, &t6_windows[i2 * 10], &t6_bias[i2], &sizes_2);
         for (int32_t i0 = 0; i0 < 6; i0++) {
             for (int32_t i1 = 0; i1 < 7; i1++) {
                 const int32_t high = (int32_t)raot_shr_i64(
@@ -190,16 +190,16 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
 /*
  * %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel
  *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
- *     %t7.pairs_5452cbf5, %t7.start_010b2e11)
+ *     %t7.interleaved_5452cbf5, %t7.bias_010b2e11)
  * from t9
  */
 RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
     const int8_t *restrict t6_3, const int32_t *restrict conv_2d_factors_2,
-    const int32_t *restrict conv_2d_shifts_2, const int16_t *restrict t7_pairs,
-    const int32_t *restrict t7_start, int8_t *restrict t9_2, int16_t *restrict columns,
+    const int32_t *restrict conv_2d_shifts_2, const int16_t *restrict t7_interleaved,
+    const int32_t *restrict t7_bias, int8_t *restrict t9_2, int16_t *restrict columns,
     int32_t *restrict sums)
 {
-    for (int32_t two = 0; two < 21; two++) {
+    for (int32_t column_pair = 0; column_pair < 21; column_pair++) {
         const struct raot_columns sizes = {
             .count0 = 1,
             .step0 = 0,
@@ -210,22 +210,22 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(columns, &t6_3[two * 16], &t6_3[two * 16 + 8], &sizes);
-        raot_multiply_s16(sums, t7_pairs, columns, t7_start, 4, 2);
+        raot_columns_s8(columns, &t6_3[column_pair * 16], &t6_3[column_pair * 16 + 8], &sizes);
+        raot_multiply_s16(sums, t7_interleaved, columns, t7_bias, 4, 2);
         for (int32_t i2 = 0; i2 < 4; i2++) {
             const int32_t high = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
                 INT64_C(31));
             const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
             const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts_2[i2]);
-            t9_2[two * 8 + i2] =
+            t9_2[column_pair * 8 + i2] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
             const int32_t high_2 = (int32_t)raot_shr_i64(
                 (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
                 INT64_C(31));
             const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
             const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts_2[i2]);
-            t9_2[two * 8 + i2 + 4] =
+            t9_2[column_pair * 8 + i2 + 4] =
                 raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
         }
     }
@@ -261,13 +261,15 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
 
 /*
  * %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel
- *     @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d76685f6, %t13_3.start_827b557b)
+ *     @matmul_integer_requantize_t13(%t13_2, %t13_3.interleaved_d76685f6, %t13_3.bias_827b557b)
  * from t13
  */
-RAOT_NOINLINE static void
-matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restrict t13_3_pairs,
-                              const int32_t *restrict t13_3_start, int8_t *restrict t13,
-                              int16_t *restrict columns, int32_t *restrict sums)
+RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t13_2,
+                                                        const int16_t *restrict t13_3_interleaved,
+                                                        const int32_t *restrict t13_3_bias,
+                                                        int8_t *restrict t13,
+                                                        int16_t *restrict columns,
+                                                        int32_t *restrict sums)
 {
     const struct raot_column sizes = {
         .zero = 0,
@@ -289,7 +291,7 @@ matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restr
         .step3 = 0,
     };
     raot_column_s8(columns, t13_2, &sizes);
-    raot_multiply_s16(sums, t13_3_pairs, columns, t13_3_start, 6, 9);
+    raot_multiply_s16(sums, t13_3_interleaved, columns, t13_3_bias, 6, 9);
     for (int32_t i0 = 0; i0 < 5; i0++) {
         const int64_t shifted =
             raot_shr_i64((int64_t)sums[i0 * 2] * INT64_C(1649267456), INT64_C(32));
@@ -359,23 +361,24 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     /* i8[85], at most 96 bytes */
     int8_t *const t6_3_plane = raot_at(memory->arena, LITE_OFFSET_T6_3_PLANE);
 
-    RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
-                 conv_nhwc_integer_requantize_t3_2(
-                     in->t0, lite_conv_2d_factors, lite_conv_2d_shifts, lite_t1_pairs_65aa6848,
-                     lite_t1_start_9d70a654, t3_2, t3_2_columns, t3_2_sums));
+    RAOT_PROFILE(
+        conv_nhwc_integer_requantize_t3_2,
+        conv_nhwc_integer_requantize_t3_2(in->t0, lite_conv_2d_factors, lite_conv_2d_shifts,
+                                          lite_t1_interleaved_65aa6848, lite_t1_bias_9d70a654, t3_2,
+                                          t3_2_columns, t3_2_sums));
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
                  depthwise_nhwc_integer_requantize_t6_3(
                      t3_2, lite_depthwise_conv_2d_factors, lite_depthwise_conv_2d_shifts,
-                     lite_t6_windows_5db5074a, lite_t6_start_ebef2484, t6_3, t6_3_plane,
-                     t6_3_sums));
-    RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
-                 conv_nhwc_integer_requantize_t9_2(
-                     t6_3, lite_conv_2d_factors_2, lite_conv_2d_shifts_2, lite_t7_pairs_5452cbf5,
-                     lite_t7_start_010b2e11, t9_2, t9_2_columns, t9_2_sums));
+                     lite_t6_windows_5db5074a, lite_t6_bias_ebef2484, t6_3, t6_3_plane, t6_3_sums));
+    RAOT_PROFILE(
+        conv_nhwc_integer_requantize_t9_2,
+        conv_nhwc_integer_requantize_t9_2(t6_3, lite_conv_2d_factors_2, lite_conv_2d_shifts_2,
+                                          lite_t7_interleaved_5452cbf5, lite_t7_bias_010b2e11, t9_2,
+                                          t9_2_columns, t9_2_sums));
     RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
-                 matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d76685f6,
-                                               lite_t13_3_start_827b557b, out->t13, t13_columns,
+                 matmul_integer_requantize_t13(t10, lite_t13_3_interleaved_d76685f6,
+                                               lite_t13_3_bias_827b557b, out->t13, t13_columns,
                                                t13_sums));
     return RAOT_OK;
 }

@@ -43,7 +43,7 @@ RAOT_ALIGNAS(16) const int32_t lite_conv_2d_shifts_2[4] = {
 };
 
 /* i16[4, 9, 2, 4] */
-RAOT_ALIGNAS(16) const int16_t lite_t1_pairs_65aa6848[288] = {
+RAOT_ALIGNAS(16) const int16_t lite_t1_interleaved_65aa6848[288] = {
     15, -57, -76, 0, 3, 49, 100, 0, 40, -50, 16, 0, 96, 70, 122, 0, -61, -89, 64, 0, -46, 104,
     108, 0, -17, 46, 43, 0, -70, -7, 18, 0, 114, -20, -71, 0, 49, 51, -100, 0, 34, 111, 119, 0,
     -6, -101, 117, 0, 94, 47, -31, 0, -76, -13, 98, 0, -28, -117, -80, 0, 6, 46, 0, 0, -43, -39,
@@ -60,7 +60,7 @@ RAOT_ALIGNAS(16) const int16_t lite_t1_pairs_65aa6848[288] = {
 };
 
 /* i32[8] */
-RAOT_ALIGNAS(16) const int32_t lite_t1_start_9d70a654[8] = {
+RAOT_ALIGNAS(16) const int32_t lite_t1_bias_9d70a654[8] = {
     -541, 4368, -830, -746, 286, -1338, 176, 2386,
 };
 
@@ -73,23 +73,23 @@ RAOT_ALIGNAS(16) const int16_t lite_t6_windows_5db5074a[80] = {
 };
 
 /* i32[8] */
-RAOT_ALIGNAS(16) const int32_t lite_t6_start_ebef2484[8] = {
+RAOT_ALIGNAS(16) const int32_t lite_t6_bias_ebef2484[8] = {
     548, -285, -1566, 2296, 1286, -1354, -1731, 573,
 };
 
 /* i16[2, 2, 2, 4] */
-RAOT_ALIGNAS(16) const int16_t lite_t7_pairs_5452cbf5[32] = {
+RAOT_ALIGNAS(16) const int16_t lite_t7_interleaved_5452cbf5[32] = {
     -12, -52, 95, 39, -83, 5, 83, 45, -110, 115, -127, -88, -106, -2, 16, 106, -71, 60, -16, 97,
     -82, -111, 87, 84, 79, -99, -59, -78, -17, 118, 65, -124,
 };
 
 /* i32[4] */
-RAOT_ALIGNAS(16) const int32_t lite_t7_start_010b2e11[4] = {
+RAOT_ALIGNAS(16) const int32_t lite_t7_bias_010b2e11[4] = {
     879, 264, 683, 330,
 };
 
 /* i16[3, 9, 2, 4] */
-RAOT_ALIGNAS(16) const int16_t lite_t13_3_pairs_d76685f6[216] = {
+RAOT_ALIGNAS(16) const int16_t lite_t13_3_interleaved_d76685f6[216] = {
     11, 104, 118, -59, 42, 29, 108, -55, -58, 55, -68, -67, -68, 121, -112, -39, 26, -108, -87,
     63, -109, 44, 102, 59, 36, -117, 57, 51, 88, -60, -103, -125, 10, -55, -78, -3, -120, 100,
     -69, 116, -82, 100, 101, -65, -92, -84, -58, -88, 126, -8, 0, -37, 14, -17, -54, 25, 107, -79,
@@ -104,7 +104,7 @@ RAOT_ALIGNAS(16) const int16_t lite_t13_3_pairs_d76685f6[216] = {
 };
 
 /* i32[6] */
-RAOT_ALIGNAS(16) const int32_t lite_t13_3_start_827b557b[6] = {
+RAOT_ALIGNAS(16) const int32_t lite_t13_3_bias_827b557b[6] = {
     -402, -962, 1361, 2108, 1129, 0,
 };
 

@@ -9,19 +9,19 @@
 
 #include <stdint.h>
 
-extern const int32_t lite_conv_2d_factors[8];           /* i32[8] */
-extern const int32_t lite_conv_2d_shifts[8];            /* i32[8] */
-extern const int32_t lite_depthwise_conv_2d_factors[8]; /* i32[8] */
-extern const int32_t lite_depthwise_conv_2d_shifts[8];  /* i32[8] */
-extern const int32_t lite_conv_2d_factors_2[4];         /* i32[4] */
-extern const int32_t lite_conv_2d_shifts_2[4];          /* i32[4] */
-extern const int16_t lite_t1_pairs_65aa6848[288];       /* i16[4, 9, 2, 4] */
-extern const int32_t lite_t1_start_9d70a654[8];         /* i32[8] */
-extern const int16_t lite_t6_windows_5db5074a[80];      /* i16[8, 10] */
-extern const int32_t lite_t6_start_ebef2484[8];         /* i32[8] */
-extern const int16_t lite_t7_pairs_5452cbf5[32];        /* i16[2, 2, 2, 4] */
-extern const int32_t lite_t7_start_010b2e11[4];         /* i32[4] */
-extern const int16_t lite_t13_3_pairs_d76685f6[216];    /* i16[3, 9, 2, 4] */
-extern const int32_t lite_t13_3_start_827b557b[6];      /* i32[6] */
+extern const int32_t lite_conv_2d_factors[8];              /* i32[8] */
+extern const int32_t lite_conv_2d_shifts[8];               /* i32[8] */
+extern const int32_t lite_depthwise_conv_2d_factors[8];    /* i32[8] */
+extern const int32_t lite_depthwise_conv_2d_shifts[8];     /* i32[8] */
+extern const int32_t lite_conv_2d_factors_2[4];            /* i32[4] */
+extern const int32_t lite_conv_2d_shifts_2[4];             /* i32[4] */
+extern const int16_t lite_t1_interleaved_65aa6848[288];    /* i16[4, 9, 2, 4] */
+extern const int32_t lite_t1_bias_9d70a654[8];             /* i32[8] */
+extern const int16_t lite_t6_windows_5db5074a[80];         /* i16[8, 10] */
+extern const int32_t lite_t6_bias_ebef2484[8];             /* i32[8] */
+extern const int16_t lite_t7_interleaved_5452cbf5[32];     /* i16[2, 2, 2, 4] */
+extern const int32_t lite_t7_bias_010b2e11[4];             /* i32[4] */
+extern const int16_t lite_t13_3_interleaved_d76685f6[216]; /* i16[3, 9, 2, 4] */
+extern const int32_t lite_t13_3_bias_827b557b[6];          /* i32[6] */
 
 #endif

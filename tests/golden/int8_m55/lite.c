@@ -6,11 +6,11 @@
  * The graph after all passes. Each call below is one function in this file; equal calls share one.
  *
  *     func @main(%t0: i8[1, 6, 7, 3]) {
- *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel
+ *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.columns: i8[81] = call_kernel
  *           @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)  # t3
  *       %t6_3: i8[1, 6, 7, 8], %t6_3.interleaved: i8[124], %t6_3.sums: i32[50] = call_kernel
  *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.interleaved_ba275c04,
- *           %t6.start_ebef2484, %t6.scales_fd55ee44)  # t6
+ *           %t6.bias_ebef2484, %t6.scales_fd55ee44)  # t6
  *       %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
  *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)  #
  *           t9
@@ -34,14 +34,14 @@
 #include "raot/requantize_nhwc.h"
 
 /*
- * %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.strip: i8[81] = call_kernel
+ * %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.columns: i8[81] = call_kernel
  *     @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)
  * from t3
  */
 RAOT_NOINLINE static void
 conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *restrict t1_groups,
                                   const int32_t *restrict t1_scales, int8_t *restrict t3_2,
-                                  int32_t *restrict sums, int8_t *restrict strip)
+                                  int32_t *restrict sums, int8_t *restrict columns)
 {
     for (int32_t i0 = 0; i0 < 6; i0++) {
         const int32_t i3_first = raot_max_i32(1 - i0, 0);
@@ -60,8 +60,8 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *rest
             .width = 7,
             .column_step = 3,
         };
-        raot_im2col_nhwc_s8(strip, &t0[i0 * 21 + i3_first * 21 - 21], &sizes);
-        raot_multiply_nhwc_s8(sums, t1_groups, strip, 2, 27, 7, 9);
+        raot_im2col_nhwc_s8(columns, &t0[i0 * 21 + i3_first * 21 - 21], &sizes);
+        raot_multiply_nhwc_s8(sums, t1_groups, columns, 2, 27, 7, 9);
         const struct raot_requantize_nhwc sizes_2 = {
             .channels = 8,
             .positions = 7,
@@ -77,13 +77,13 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *rest
 
 /*
  * %t6_3: i8[1, 6, 7, 8], %t6_3.interleaved: i8[124], %t6_3.sums: i32[50] = call_kernel
- *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.interleaved_ba275c04, %t6.start_ebef2484,
+ *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.interleaved_ba275c04, %t6.bias_ebef2484,
  *     %t6.scales_fd55ee44)
  * from t6
  */
 RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
     const int8_t *restrict t3_2, const int8_t *restrict t6_interleaved,
-    const int32_t *restrict t6_start, const int32_t *restrict t6_scales, int8_t *restrict t6_3,
+    const int32_t *restrict t6_bias, const int32_t *restrict t6_scales, int8_t *restrict t6_3,
     int8_t *restrict interleaved, int32_t *restrict sums)
 {
     raot_fill_interleaved4(interleaved, 4, 124);
@@ -110,7 +110,7 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
             .low = 4,
             .high = 127,
         };
-        raot_requantize_channel_above(&t6_3[i2], sums, &t6_start[i2], &t6_scales[i2 * 2], &sizes_2);
+        raot_requantize_channel_above(&t6_3[i2], sums, &t6_bias[i2], &t6_scales[i2 * 2], &sizes_2);
     }
 }
 
@@ -243,7 +243,7 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     /* i8[1, 6, 7, 8], at most 336 bytes */
     int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
     /* i8[81], at most 96 bytes */
-    int8_t *const t3_2_strip = raot_at(memory->arena, LITE_OFFSET_T3_2_STRIP);
+    int8_t *const t3_2_columns = raot_at(memory->arena, LITE_OFFSET_T3_2_COLUMNS);
     /* i32[50], at most 208 bytes */
     int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
     /* i8[1, 6, 7, 4], at most 176 bytes */
@@ -254,10 +254,10 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
                  conv_nhwc_integer_requantize_t3_2(in->t0, lite_t1_groups_925a6bc6,
                                                    lite_t1_scales_f776bcc8, t3_2, t3_2_sums,
-                                                   t3_2_strip));
+                                                   t3_2_columns));
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
                  depthwise_nhwc_integer_requantize_t6_3(
-                     t3_2, lite_t6_interleaved_ba275c04, lite_t6_start_ebef2484,
+                     t3_2, lite_t6_interleaved_ba275c04, lite_t6_bias_ebef2484,
                      lite_t6_scales_fd55ee44, t6_3, t6_3_interleaved, t6_3_sums));
     RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
                  conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b,

@@ -45,7 +45,7 @@ RAOT_ALIGNAS(16) const int8_t lite_t6_interleaved_ba275c04[256] = {
 };
 
 /* i32[8] */
-RAOT_ALIGNAS(16) const int32_t lite_t6_start_ebef2484[8] = {
+RAOT_ALIGNAS(16) const int32_t lite_t6_bias_ebef2484[8] = {
     548, -285, -1566, 2296, 1286, -1354, -1731, 573,
 };
 

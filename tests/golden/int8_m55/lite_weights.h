@@ -12,7 +12,7 @@
 extern const int32_t lite_t1_groups_925a6bc6[80];      /* i32[2, 40] */
 extern const int32_t lite_t1_scales_f776bcc8[16];      /* i32[16] */
 extern const int8_t lite_t6_interleaved_ba275c04[256]; /* i8[8, 32] */
-extern const int32_t lite_t6_start_ebef2484[8];        /* i32[8] */
+extern const int32_t lite_t6_bias_ebef2484[8];         /* i32[8] */
 extern const int32_t lite_t6_scales_fd55ee44[16];      /* i32[8, 2] */
 extern const int32_t lite_t7_groups_4371669b[24];      /* i32[1, 24] */
 extern const int32_t lite_t7_scales_920c89f8[8];       /* i32[8] */

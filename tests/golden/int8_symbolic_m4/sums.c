@@ -7,16 +7,16 @@
  *
  *     func @main(%x: i8[n, 4, 3, 2]) {
  *       %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel
- *           @conv_integer_requantize_qadd_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)  # /cf/Conv
- *           + /c/QuantizeLinear + /sum/QuantizeLinear
+ *           @conv_integer_requantize_qadd_sum(%x, %w.interleaved_3c65270c, %w.bias_44ba67c0)  #
+ *           /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  *       %gf.quantized: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
  *       %g.quantized: i8[n, 4] = call_kernel @qmean_g.quantized(%gf.quantized)  # /g/QuantizeLinear
  *       %g: i8[n, 4, 1, 1] = view(%g.quantized)  # /g/QuantizeLinear
  *       %flat.quantized: i8[n, 4] = view(%g)  # /flat/Flatten
  *       %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel
- *           @matmul_integer_requantize_q(%flat.quantized, %m.pairs_6fac6b29, %m.start_cdd78389)  #
- *           /rows/MatMul + /q/QuantizeLinear
- *       %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)  # /y/QuantizeLinear
+ *           @matmul_integer_requantize_q(%flat.quantized, %m.interleaved_6fac6b29,
+ *           %m.bias_cdd78389)  # /rows/MatMul + /q/QuantizeLinear
+ *       %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.exp_table)  # /y/QuantizeLinear
  *       return %y, %sum
  *     }
  */
@@ -35,21 +35,21 @@
 
 /*
  * %sum: i8[n, 4, 3, 2], %sum.columns: i16[2, 2, 2], %sum.sums: i32[4, 2] = call_kernel
- *     @conv_integer_requantize_qadd_sum(%x, %w.pairs_3c65270c, %w.start_44ba67c0)
+ *     @conv_integer_requantize_qadd_sum(%x, %w.interleaved_3c65270c, %w.bias_44ba67c0)
  * from /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  */
 RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x,
-                                                           const int8_t *restrict w_pairs,
-                                                           const int32_t *restrict w_start,
+                                                           const int8_t *restrict w_interleaved,
+                                                           const int32_t *restrict w_bias,
                                                            int8_t *restrict sum,
                                                            int16_t *restrict columns,
                                                            int32_t *restrict sums)
 {
-    for (int32_t two = 0; two < n * 3; two++) {
-        const int32_t i2_rest = two / 3;
-        const int32_t i2 = two - i2_rest * 3;
-        const int32_t i2_rest_2 = i2_rest;
-        const int32_t i2_2 = two - i2_rest_2 * 3;
+    for (int32_t column_pair = 0; column_pair < n * 3; column_pair++) {
+        const int32_t i0 = column_pair / 3;
+        const int32_t i2 = column_pair - i0 * 3;
+        const int32_t i0_2 = i0;
+        const int32_t i2_2 = column_pair - i0_2 * 3;
         const struct raot_columns sizes = {
             .count0 = 1,
             .step0 = 0,
@@ -60,21 +60,20 @@ RAOT_NOINLINE static void conv_integer_requantize_qadd_sum(int32_t n, const int8
             .count3 = 1,
             .step3 = 0,
         };
-        raot_columns_s8(columns, &x[i2_rest * 24 + i2 * 2], &x[i2_rest_2 * 24 + i2_2 * 2 + 1],
-                        &sizes);
-        raot_multiply_s8(sums, w_pairs, columns, w_start, 4, 1);
+        raot_columns_s8(columns, &x[i0 * 24 + i2 * 2], &x[i0_2 * 24 + i2_2 * 2 + 1], &sizes);
+        raot_multiply_s8(sums, w_interleaved, columns, w_bias, 4, 1);
         for (int32_t i1 = 0; i1 < 4; i1++) {
-            sum[i2_rest * 24 + i1 * 6 + i2 * 2] = raot_clamp_i8(
+            sum[i0 * 24 + i1 * 6 + i2 * 2] = raot_clamp_i8(
                 raot_shr_i32((int32_t)raot_clamp_i8(raot_add_i32(
                                  raot_f32_to_i32_nearest((float)sums[i1 * 2] * 0.0078125f), 3)) *
                                      2097152 +
-                                 (int32_t)x[i2_rest * 24 + i1 * 6 + i2 * 2] * 2097152 - 5242881,
+                                 (int32_t)x[i0 * 24 + i1 * 6 + i2 * 2] * 2097152 - 5242881,
                              21));
-            sum[i2_rest_2 * 24 + i1 * 6 + i2_2 * 2 + 1] = raot_clamp_i8(raot_shr_i32(
+            sum[i0_2 * 24 + i1 * 6 + i2_2 * 2 + 1] = raot_clamp_i8(raot_shr_i32(
                 (int32_t)raot_clamp_i8(raot_add_i32(
                     raot_f32_to_i32_nearest((float)sums[i1 * 2 + 1] * 0.0078125f), 3)) *
                         2097152 +
-                    (int32_t)x[i2_rest_2 * 24 + i1 * 6 + i2_2 * 2 + 1] * 2097152 - 5242881,
+                    (int32_t)x[i0_2 * 24 + i1 * 6 + i2_2 * 2 + 1] * 2097152 - 5242881,
                 21));
         }
     }
@@ -93,22 +92,22 @@ RAOT_NOINLINE static void qmean_g_quantized(int32_t n, const int8_t *restrict gf
             float lane1 = 0.0f;
             float lane2 = 0.0f;
             float lane3 = 0.0f;
-            const float number = (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6] - 3) * 0.0625f;
-            lane0 = lane0 + number;
-            const float number_2 =
+            const float value = (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6] - 3) * 0.0625f;
+            lane0 = lane0 + value;
+            const float value_2 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6 + 1] - 3) * 0.0625f;
-            lane1 = lane1 + number_2;
-            const float number_3 =
+            lane1 = lane1 + value_2;
+            const float value_3 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6 + 2] - 3) * 0.0625f;
-            lane2 = lane2 + number_3;
-            const float number_4 =
+            lane2 = lane2 + value_3;
+            const float value_4 =
                 (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6 + 3] - 3) * 0.0625f;
-            lane3 = lane3 + number_4;
+            lane3 = lane3 + value_4;
             float total = lane0 + lane2 + (lane1 + lane3);
             for (int32_t i2 = 4; i2 < 6; i2++) {
-                const float number_5 =
+                const float value_5 =
                     (float)((int32_t)gf_quantized[i0 * 24 + i1 * 6 + i2] - 3) * 0.0625f;
-                total = total + number_5;
+                total = total + value_5;
             }
             g_quantized[i0 * 4 + i1] = raot_quantize_i8(total / 6.0f / 0.0625f, 3);
         }
@@ -117,17 +116,17 @@ RAOT_NOINLINE static void qmean_g_quantized(int32_t n, const int8_t *restrict gf
 
 /*
  * %q: i8[n, 5], %q.columns: i16[2, 2, 2], %q.sums: i32[6, 2] = call_kernel
- *     @matmul_integer_requantize_q(%flat.quantized, %m.pairs_6fac6b29, %m.start_cdd78389)
+ *     @matmul_integer_requantize_q(%flat.quantized, %m.interleaved_6fac6b29, %m.bias_cdd78389)
  * from /rows/MatMul + /q/QuantizeLinear
  */
 RAOT_NOINLINE static void
 matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
-                            const int8_t *restrict m_pairs, const int32_t *restrict m_start,
+                            const int8_t *restrict m_interleaved, const int32_t *restrict m_bias,
                             int8_t *restrict q, int16_t *restrict columns, int32_t *restrict sums)
 {
-    for (int32_t two = 0; two < n / 2; two++) {
-        const int32_t i0 = two * 2;
-        const int32_t i0_2 = two * 2 + 1;
+    for (int32_t column_pair = 0; column_pair < n / 2; column_pair++) {
+        const int32_t i0 = column_pair * 2;
+        const int32_t i0_2 = column_pair * 2 + 1;
         const struct raot_columns sizes = {
             .count0 = 1,
             .step0 = 0,
@@ -139,7 +138,7 @@ matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
             .step3 = 0,
         };
         raot_columns_s8(columns, &flat_quantized[i0 * 4], &flat_quantized[i0_2 * 4], &sizes);
-        raot_multiply_s8(sums, m_pairs, columns, m_start, 6, 1);
+        raot_multiply_s8(sums, m_interleaved, columns, m_bias, 6, 1);
         for (int32_t i1 = 0; i1 < 5; i1++) {
             q[i0 * 5 + i1] = raot_clamp_i8(
                 raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1 * 2] * 0.0078125f), 3));
@@ -168,7 +167,7 @@ matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
             .step3 = 0,
         };
         raot_column_s8(columns, &flat_quantized[last * 4], &sizes_2);
-        raot_multiply_s8(sums, m_pairs, columns, m_start, 6, 1);
+        raot_multiply_s8(sums, m_interleaved, columns, m_bias, 6, 1);
         for (int32_t i1 = 0; i1 < 5; i1++) {
             q[last * 5 + i1] = raot_clamp_i8(
                 raot_add_i32(raot_f32_to_i32_nearest((float)sums[i1 * 2] * 0.0078125f), 3));
@@ -177,10 +176,11 @@ matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
 }
 
 /*
- * %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.powers)
+ * %y: i8[n, 5] = call_kernel @qsoftmax_y(%q, %y.exp_table)
  * from /y/QuantizeLinear
  */
-RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, int8_t *restrict y)
+RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_exp_table,
+                                     int8_t *restrict y)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         int32_t peak = -128;
@@ -189,12 +189,12 @@ RAOT_NOINLINE static void qsoftmax_y(int32_t n, const float *restrict y_powers, 
         }
         float total = 0.0f;
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
-            total = total + y_powers[below];
+            const int32_t difference = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
+            total = total + y_exp_table[difference];
         }
         for (int32_t i1 = 0; i1 < 5; i1++) {
-            const int32_t below_2 = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
-            y[i0 * 5 + i1] = raot_quantize_i8(y_powers[below_2] / total / 0.0625f, 3);
+            const int32_t difference_2 = (int32_t)(uint8_t)raot_sub_i32(peak, y[i0 * 5 + i1]);
+            y[i0 * 5 + i1] = raot_quantize_i8(y_exp_table[difference_2] / total / 0.0625f, 3);
         }
     }
 }
@@ -265,14 +265,14 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
     int16_t *const q_columns = raot_at(memory->arena, SUMS_OFFSET_Q_COLUMNS);
 
     RAOT_PROFILE(conv_integer_requantize_qadd_sum,
-                 conv_integer_requantize_qadd_sum(n, in->x, sums_w_pairs_3c65270c,
-                                                  sums_w_start_44ba67c0, out->sum, sum_columns,
+                 conv_integer_requantize_qadd_sum(n, in->x, sums_w_interleaved_3c65270c,
+                                                  sums_w_bias_44ba67c0, out->sum, sum_columns,
                                                   sum_sums));
     RAOT_PROFILE(qmean_g_quantized, qmean_g_quantized(n, out->sum, g_quantized));
     RAOT_PROFILE(matmul_integer_requantize_q,
-                 matmul_integer_requantize_q(n, g_quantized, sums_m_pairs_6fac6b29,
-                                             sums_m_start_cdd78389, out->y, q_columns, q_sums));
-    RAOT_PROFILE(qsoftmax_y, qsoftmax_y(n, sums_y_powers, out->y));
+                 matmul_integer_requantize_q(n, g_quantized, sums_m_interleaved_6fac6b29,
+                                             sums_m_bias_cdd78389, out->y, q_columns, q_sums));
+    RAOT_PROFILE(qsoftmax_y, qsoftmax_y(n, sums_y_exp_table, out->y));
     return RAOT_OK;
 }
 

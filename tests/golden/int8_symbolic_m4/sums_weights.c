@@ -11,7 +11,7 @@
 /* clang-format off */
 
 /* f32[256] */
-RAOT_ALIGNAS(16) const float sums_y_powers[256] = {
+RAOT_ALIGNAS(16) const float sums_y_exp_table[256] = {
     1.0f, 0.9394131f, 0.8824969f, 0.82902914f, 0.7788008f, 0.7316156f, 0.6872893f, 0.64564854f,
     0.60653067f, 0.56978285f, 0.53526145f, 0.5028316f, 0.47236654f, 0.4437473f, 0.416862f,
     0.39160562f, 0.36787945f, 0.34559074f, 0.32465246f, 0.30498278f, 0.2865048f, 0.26914635f,
@@ -57,23 +57,23 @@ RAOT_ALIGNAS(16) const float sums_y_powers[256] = {
 };
 
 /* i8[2, 1, 2, 4] */
-RAOT_ALIGNAS(16) const int8_t sums_w_pairs_3c65270c[16] = {
+RAOT_ALIGNAS(16) const int8_t sums_w_interleaved_3c65270c[16] = {
     -6, 50, 2, 89, -93, 63, -71, 88, -50, 73, -38, -16, -45, -49, 64, -18,
 };
 
 /* i32[4] */
-RAOT_ALIGNAS(16) const int32_t sums_w_start_44ba67c0[4] = {
+RAOT_ALIGNAS(16) const int32_t sums_w_bias_44ba67c0[4] = {
     -405, 39, 93, 144,
 };
 
 /* i8[3, 1, 2, 4] */
-RAOT_ALIGNAS(16) const int8_t sums_m_pairs_6fac6b29[24] = {
+RAOT_ALIGNAS(16) const int8_t sums_m_interleaved_6fac6b29[24] = {
     28, -10, 50, -10, 9, 57, 66, 94, -83, -75, 7, -73, -94, -39, 62, -24, 72, -75, -34, -20, 0, 0,
     0, 0,
 };
 
 /* i32[6] */
-RAOT_ALIGNAS(16) const int32_t sums_m_start_cdd78389[6] = {
+RAOT_ALIGNAS(16) const int32_t sums_m_bias_cdd78389[6] = {
     -174, -678, 672, 285, 171, 0,
 };
 

@@ -9,10 +9,10 @@
 
 #include <stdint.h>
 
-extern const float sums_y_powers[256];         /* f32[256] */
-extern const int8_t sums_w_pairs_3c65270c[16]; /* i8[2, 1, 2, 4] */
-extern const int32_t sums_w_start_44ba67c0[4]; /* i32[4] */
-extern const int8_t sums_m_pairs_6fac6b29[24]; /* i8[3, 1, 2, 4] */
-extern const int32_t sums_m_start_cdd78389[6]; /* i32[6] */
+extern const float sums_y_exp_table[256];            /* f32[256] */
+extern const int8_t sums_w_interleaved_3c65270c[16]; /* i8[2, 1, 2, 4] */
+extern const int32_t sums_w_bias_44ba67c0[4];        /* i32[4] */
+extern const int8_t sums_m_interleaved_6fac6b29[24]; /* i8[3, 1, 2, 4] */
+extern const int32_t sums_m_bias_cdd78389[6];        /* i32[6] */
 
 #endif

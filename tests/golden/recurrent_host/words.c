@@ -95,13 +95,13 @@ fill_lstm_transpose_turned(int32_t batch, int32_t n, const float *restrict steps
                 states_gates0[i2] = sum_2;
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
-                const float before = states_3[i1 * 7 + i2];
-                const float enter = raot_sigmoidf(states_gates0[i2]);
-                const float forget = raot_sigmoidf(states_gates0[i2 + 14]);
-                const float fresh = raot_tanhf(states_gates0[i2 + 21]);
-                const float after = forget * before + enter * fresh;
-                states_3[i1 * 7 + i2] = after;
-                states_2[i1 * 7 + i2] = raot_sigmoidf(states_gates0[i2 + 7]) * raot_tanhf(after);
+                const float previous_cell = states_3[i1 * 7 + i2];
+                const float input_gate = raot_sigmoidf(states_gates0[i2]);
+                const float forget_gate = raot_sigmoidf(states_gates0[i2 + 14]);
+                const float candidate = raot_tanhf(states_gates0[i2 + 21]);
+                const float cell = forget_gate * previous_cell + input_gate * candidate;
+                states_3[i1 * 7 + i2] = cell;
+                states_2[i1 * 7 + i2] = raot_sigmoidf(states_gates0[i2 + 7]) * raot_tanhf(cell);
                 turned[(batch * i0 + i1) * 14 + i2] = states_2[i1 * 7 + i2];
             }
         }
@@ -133,14 +133,14 @@ fill_lstm_transpose_turned(int32_t batch, int32_t n, const float *restrict steps
                 states_gates1[i2] = sum_4;
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
-                const float before_2 = states_3[(batch + i1) * 7 + i2];
-                const float enter_2 = raot_sigmoidf(states_gates1[i2]);
-                const float forget_2 = raot_sigmoidf(states_gates1[i2 + 14]);
-                const float fresh_2 = raot_tanhf(states_gates1[i2 + 21]);
-                const float after_2 = forget_2 * before_2 + enter_2 * fresh_2;
-                states_3[(batch + i1) * 7 + i2] = after_2;
+                const float previous_cell_2 = states_3[(batch + i1) * 7 + i2];
+                const float input_gate_2 = raot_sigmoidf(states_gates1[i2]);
+                const float forget_gate_2 = raot_sigmoidf(states_gates1[i2 + 14]);
+                const float candidate_2 = raot_tanhf(states_gates1[i2 + 21]);
+                const float cell_2 = forget_gate_2 * previous_cell_2 + input_gate_2 * candidate_2;
+                states_3[(batch + i1) * 7 + i2] = cell_2;
                 states_2[(batch + i1) * 7 + i2] =
-                    raot_sigmoidf(states_gates1[i2 + 7]) * raot_tanhf(after_2);
+                    raot_sigmoidf(states_gates1[i2 + 7]) * raot_tanhf(cell_2);
                 turned[((batch * t + i1) * 2 + 1) * 7 + i2] = states_2[(batch + i1) * 7 + i2];
             }
         }
