@@ -45,6 +45,8 @@ class _Token:
     """How many of them end behind it."""
     operator: int = 0
     """Precedence of the binary operator, or comma, in front of the break."""
+    several: bool = False
+    """That operator has more than two operands."""
     heads: bool = False
     """The bracket of an `if` or of a loop."""
     name: bool = False
@@ -62,6 +64,10 @@ class _Level:
     broken: bool = False
     each: bool = False
     """Something inside is broken, so each part begins a line."""
+    whole: bool = False
+    """Nothing inside is broken: it belongs to an operand that does not begin a line."""
+    operand: bool = False
+    """The same of the operand that is open at this level."""
 
 
 def laid_out(line: str) -> list[str]:
@@ -87,6 +93,8 @@ def _broken(line: str) -> tuple[str, ...]:
 
 
 _COMPARISONS = (9, 10)
+_TOGETHER = (0, _ASSIGNMENT, _CONDITIONAL, 10)
+"""Precedences of operators whose later operands may be broken where they do not begin a line."""
 _STATES = 20_000
 _STEP = 1 << 30
 
@@ -124,17 +132,22 @@ def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
             more, moved = _moved(token, tokens[position - 1] if position else None, at, levels)
             cost_here = cost + _outside(at, token) - onward
             heappush(ahead, (cost_here, next(order), position + 1, more, moved, breaks))
-        if position and token.penalty is not None:
+        if position and token.penalty is not None and _may_break(token, levels[-1]):
             level = levels[-1]
             extra = 0 if level.broken else _FIRST_BREAK
             outer = tuple(replace(one, each=True) for one in levels[:-1])
             begins = indent if token.name else level.indent
-            inner = (*outer, replace(level, broken=True, last=begins, each=token.text == "?"))
+            each = token.text == "?"
+            inner = (*outer, replace(level, broken=True, last=begins, each=each, operand=False))
             more, moved = _moved(token, None, begins, inner)
             cost_here = cost + token.penalty + extra + _outside(begins, token) - onward
             found = (*breaks, (position, begins))
             heappush(ahead, (cost_here, next(order), position + 1, more, moved, found))
     raise AssertionError(tokens)
+
+
+def _may_break(token: _Token, level: _Level) -> bool:
+    return not level.whole and (not level.operand or token.operator > 0)
 
 
 def _outside(at: int, token: _Token) -> int:
@@ -149,7 +162,8 @@ def _moved(
     if before is not None and before.text in "([{":
         top = replace(top, indent=at, last=at if before.heads else top.last)
     elif token.operator > _ASSIGNMENT or token.operator == _COMMA:
-        top = replace(top, last=at)
+        operand = before is not None and token.several
+        top = replace(top, last=at, operand=operand)
     if token.text == "?":
         top = replace(top, indent=at)
     levels = (*levels[:-1], top)
@@ -158,12 +172,15 @@ def _moved(
         level = levels[-1]
         indented = precedence == _CONDITIONAL or (precedence > _ASSIGNMENT and not aligned)
         deeper = INDENT if indented else 0
-        levels = (*levels, _Level(max(at, level.indent) + deeper, max(at, level.last)))
+        whole = level.whole or level.operand
+        begin = max(at, level.indent) + deeper
+        levels = (*levels, _Level(begin, max(at, level.last), whole=whole))
         aligned = False
     column = at + len(token.text)
     if token.text in "([{":
         level = levels[-1]
-        levels = (*levels, _Level(level.last + INDENT, level.last))
+        whole = level.whole or level.operand
+        levels = (*levels, _Level(level.last + INDENT, level.last, whole=whole))
     elif token.text in ")]}":
         levels = levels[:-1] or levels
     return column, levels[: max(1, len(levels) - token.closes)]
@@ -176,7 +193,7 @@ def _tokens(text: str) -> tuple[_Token, ...]:
     binary = [_is_binary(words, position) for position in range(len(words))]
     declares = _declares(words)
     penalties = _penalties(words, binary, declares)
-    opens, closes = _groups(words, binary)
+    opens, closes, several = _groups(words, binary)
     result = []
     for position, word in enumerate(words):
         before = words[position - 1] if position else ""
@@ -188,7 +205,7 @@ def _tokens(text: str) -> tuple[_Token, ...]:
         result.append(
             _Token(
                 word, position > 0 and spaces[position - 1], penalties[position],
-                opens.get(position, ()), closes.get(position, 0), operator,
+                opens.get(position, ()), closes.get(position, 0), operator, position in several,
                 word == "(" and before in _HEAD, declares and word == _name(words),
                 before in ("", "(", "[", "{", ";", "return", "="),
             )
@@ -290,15 +307,19 @@ def _opening(words: list[str], opening: int, declares: bool) -> int:
 
 def _groups(
     words: list[str], binary: list[bool]
-) -> tuple[dict[int, tuple[int, ...]], dict[int, int]]:
-    """Where groups of operators of one precedence begin, outermost first, and where they end."""
+) -> tuple[dict[int, tuple[int, ...]], dict[int, int], set[int]]:
+    """Where groups of operators of one precedence begin, outermost first, where they end, and
+    the later operands of those that have more than two."""
     opens: dict[int, tuple[int, ...]] = {}
     closes: dict[int, int] = {}
+    several: set[int] = set()
     for start, stop in _scopes(words):
-        for first, last, precedence in _inside(words, binary, start, stop):
+        for first, last, precedence, operators in _inside(words, binary, start, stop):
             opens[first] = (*opens.get(first, ()), precedence)
             closes[last] = closes.get(last, 0) + 1
-    return {at: tuple(sorted(found)) for at, found in opens.items()}, closes
+            if len(operators) > 1 and precedence not in _TOGETHER:
+                several.update(position + 1 for position in operators)
+    return {at: tuple(sorted(found)) for at, found in opens.items()}, closes, several
 
 
 def _scopes(words: list[str]) -> Iterator[tuple[int, int]]:
@@ -316,8 +337,9 @@ def _scopes(words: list[str]) -> Iterator[tuple[int, int]]:
 
 def _inside(
     words: list[str], binary: list[bool], start: int, stop: int
-) -> Iterator[tuple[int, int, int]]:
-    """The groups directly in one scope: parts split at the loosest operator, and so on."""
+) -> Iterator[tuple[int, int, int, list[int]]]:
+    """The groups directly in one scope: parts split at the loosest operator, and so on. Each
+    with its operators."""
     depth, least = 0, 99
     found: list[tuple[int, int]] = []
     for position in range(start, stop + 1):
@@ -332,7 +354,7 @@ def _inside(
             least = min(least, precedence)
     if not found:
         return
-    yield start, stop, least
+    yield start, stop, least, [position for position, precedence in found if precedence == least]
     first = start
     for position, precedence in (*found, (stop + 1, least)):
         if precedence == least:

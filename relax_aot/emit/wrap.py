@@ -71,6 +71,9 @@ def _macro(line: str, columns: int) -> list[str]:
     found = re.fullmatch(r"(#define \w+(?:\(.*?\))?) (.*)", line)
     assert found, "a macro has a name and a body"
     head, *lines = found[1], ""
+    if len(found[2]) + 4 > columns and ") " in found[2]:  # attributes, as clang-format has them
+        attributes, declared = found[2].split(") ", 1)
+        return [f"{head} \\", f"    {attributes})  \\", f"    {declared}"]
     for piece in re.split(r"(?= )|(?=##)", found[2]):
         if len(lines[-1]) + len(piece) + 2 > columns or not lines[-1]:
             lines.append(f"    {piece.lstrip()}")
