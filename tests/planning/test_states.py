@@ -139,11 +139,14 @@ def test_copies_are_those_that_are_needed(name: str) -> None:
 
 def test_a_failure_leaves_every_state_as_it_was() -> None:
     """The index is read after the sum in the text."""
-    text = HEAD + """func @main(%x: f32[n], %at: i32[1], %h: f32[n]) {
+    text = (
+        HEAD
+        + """func @main(%x: f32[n], %at: i32[1], %h: f32[n]) {
   %g: f32[n] = add(%h, %x)
   %y: f32[1] = gather(%g, %at) {axis=0}
   return %y, %g
 }"""
+    )
     project = compiled(text)
     host = project.host()
     ones = np.ones(4, np.float32)

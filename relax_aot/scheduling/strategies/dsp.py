@@ -67,7 +67,9 @@ class _Columns:
         self.blocks = -(-found.depth // pair * ((pair + 1) // 2) // 2)
         self.pack = Weights(found, self.order)
         sizes = {"channels": rows, "blocks": self.blocks}
-        self.weights = self.pack.packed(w, "interleaved", self.kernel, "weights", sizes, self._steps)
+        self.weights = self.pack.packed(
+            w, "interleaved", self.kernel, "weights", sizes, self._steps
+        )
         self.bias = self.pack.packed_starts(w, 0, 2)
         self.columns = w.buffer("columns", DType.I16, 2 * self.blocks, 2, 2)
         self.sums = w.buffer("sums", DType.I32, rows, 2)
