@@ -11,7 +11,6 @@ import pytest
 
 import relax_aot as rx
 from relax_aot.planning import Plan, check
-from relax_aot.project import Project
 
 Arrays = dict[str, np.ndarray]
 
@@ -103,11 +102,12 @@ func @main(%x: f32[n], %h: f32[n], %k: f32[n]) {
 }  # fmt: skip
 
 
-def compiled(text: str, **options: object) -> Project:
-    return rx.compile(rx.parse(text), name="cell", **options)
+def compiled(text: str, *, stepwise: bool = False) -> rx.Project:
+    return rx.compile(rx.parse(text), name="cell", stepwise=stepwise)
 
 
-def plan_of(project: Project) -> Plan:
+def plan_of(project: rx.Project) -> Plan:
+    assert isinstance(project.plan, Plan)
     return project.plan
 
 
@@ -120,7 +120,7 @@ def test_calls_in_a_row_compute_what_numpy_does(name: str, stepwise: bool) -> No
     rng = np.random.default_rng(1)
     for n in (1, 2, 5, 9):
         host.reset()
-        states = {state.input: np.zeros(n, np.float32) for state in project.plan.module.states}
+        states = {state.input: np.zeros(n, np.float32) for state in plan_of(project).module.states}
         for _ in range(4):
             x = {"x": np.abs(rng.normal(size=n)).astype(np.float32)}
             wanted, states = case.step({**x, **states})
