@@ -8,7 +8,7 @@ is packed. What pads it is zero, and no result depends on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -106,22 +106,23 @@ class Panels:
     outer: tuple[For, ...]
     reductions: tuple[For, ...]
 
-    def steps(self, wide: Dim) -> tuple[Dim, ...]:
-        """How many elements a step of each reduction loop is in a panel so wide."""
-        extents = [loop.stop for loop in self.reductions]
-        return tuple(prod(extents[at + 1 :], start=wide) for at in range(len(extents)))
+    def named(self, name: str) -> Panels:
+        buffer = replace(self.packed.buffer, name=name)
+        return replace(self, packed=replace(self.packed, buffer=buffer))
 
-    def at(self, first: Dim, wide: Dim, origin: Sequence[Dim]) -> Load:
-        """The element of column `first`; `origin`: where the reductions begin."""
+    def at(self, first: Dim, wide: Dim, origin: Sequence[Dim]) -> tuple[Load, Sequence[Dim]]:
+        """The element of column `first` in a panel so wide, and how many elements a step of each
+        reduction loop is; `origin`: where the reductions begin."""
+        extents = [loop.stop for loop in self.reductions]
+        steps = [prod(extents[at + 1 :], start=wide) for at in range(len(extents))]
         outer = (Dim.of(loop.variable) for loop in self.outer)
-        pairs = zip(origin, self.steps(wide), strict=True)
-        depth = prod((loop.stop for loop in self.reductions), start=first)
-        where = sum((begin * step for begin, step in pairs), start=depth)
-        return Load(self.packed.buffer, (*outer, where))
+        pairs = zip(origin, steps, strict=True)
+        where = sum((begin * step for begin, step in pairs), start=prod(extents, start=first))
+        return Load(self.packed.buffer, (*outer, where)), steps
 
 
 def panels_of(
-    load: Load, name: str, nest: Sequence[For], columns: For, reductions: Sequence[For], width: int
+    load: Load, nest: Sequence[For], columns: For, reductions: Sequence[For], width: int
 ) -> Panels | None:
     """The operand that `load` reads, in panels; None where its loops are not all numbers."""
     used = frozenset[str]().union(*(dim.symbols for dim in load.index))
@@ -149,6 +150,7 @@ def panels_of(
             parts.append(packed.reshape(*lead, depth * wide))
         return np.concatenate(parts, axis=-1)
 
+    name = f"{load.buffer.name}.packed"
     buffer = Buffer(name, load.dtype, tuple(map(Dim.of, (*lead, across * depth))))
     packed = Packed(buffer, values, origin=load.buffer.name)
     return Panels(packed, outer, tuple(reductions))

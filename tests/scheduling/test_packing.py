@@ -80,7 +80,7 @@ def test_packed_data_are_what_the_load_reads() -> None:
         For(name, Dim.of(0), Dim.of(size), ()) for name, size in (("o", 2), ("c", 7), ("k", 5))
     )
     load = buffer[Dim.of("o"), Dim.of("c"), Dim.of("k")]
-    found = panels_of(load, "p", [outer, columns], columns, [level], 4)
+    found = panels_of(load, [outer, columns], columns, [level], 4)
     assert found is not None
     data = found.packed.data({"w": constant})
     assert data.shape == (2, 7 * 5)

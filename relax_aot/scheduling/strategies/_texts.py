@@ -21,12 +21,12 @@ def _integer_matmul(depth: int, channels: int) -> str:
 
 def _matmul(rows: int, columns: int) -> str:
     return f"""
-    const %w: f32[4, {columns}] = splat 0.5
-    kernel @dot(%x: f32[{rows}, 4], %w: f32[4, {columns}]) -> (%y: f32[{rows}, {columns}]) {{
+    const %w: f32[5, {columns}] = splat 0.5
+    kernel @dot(%x: f32[{rows}, 5], %w: f32[5, {columns}]) -> (%y: f32[{rows}, {columns}]) {{
       for i in 0..{rows} {{
         for j in 0..{columns} {{
           local sum: f32 = 0.0:f32
-          for k in 0..4 {{
+          for k in 0..5 {{
             sum = fma(%x[i, k], %w[k, j], sum)
           }}
           %y[i, j] = sum

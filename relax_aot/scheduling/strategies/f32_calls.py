@@ -248,16 +248,14 @@ class _Call:
             if (loop := _loop(dim, found.reductions)) is not None
         }
         whole = [For(loop.variable, ZERO, taps[loop.variable], ()) for loop in found.reductions]
-        name = f"{weights.buffer.name}.packed"
-        panels = panels_of(weights, name, found.nest.loops, shape.filters, whole, COLUMNS)
+        panels = panels_of(weights, found.nest.loops, shape.filters, whole, COLUMNS)
         sizes = self._sizes(shape)
         if panels is None or sizes is None:
             return None
 
         def emit() -> None:
-            buffer = replace(panels.packed.buffer, name=self.w.names.fresh(name))
-            self.w.constant(replace(panels.packed, buffer=buffer))
-            self._emit("convolve_nhwc", sizes, buffer)
+            named = panels.named(self.w.names.fresh(panels.packed.buffer.name))
+            self._emit("convolve_nhwc", sizes, self.w.constant(named.packed))
 
         return emit
 

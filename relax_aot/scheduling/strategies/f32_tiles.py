@@ -1,20 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """Float contractions as tiles of `raot_multiply_f32`.
 
-One output loop gives the rows of a tile, one the columns. Along the columns the right operand
-is contiguous and the left one stays; the rows move the left one alone. The tile is kept in a
-buffer of the kernel's own, from which each result is stored as the leaf says.
+One output loop gives the rows of a tile, which move the left operand alone; others give the
+columns, which move the right one. Columns of the right operand are read in place, or packed while
+compiling where it is a constant (`tiles`), or gathered (`im2col`). The tile is kept in a buffer of
+the kernel's own, from which each result is stored as the leaf says.
+
+`im2col` is for convolutions whose columns are pixels of an image. The windows of some lines of
+pixels are gathered first, step by step of the sum, into a panel in the order in which the
+micro-kernel reads it; zeros stand where a window reaches beyond its image, so that borders take no
+loops of their own. A product with such a zero changes no sum, because this is done only for weights
+that are known to be finite; a sum of -0 may become +0. Images that are dense in that order are
+read in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from math import prod
 
 from relax_aot.fusion.nest import substitute_in
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Dim, dim_max, dim_min, interval
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Buffer, For, If, Load, Multiply, Reserve, Stmt, Store, binary
+from relax_aot.ir.loops import (
+    Buffer,
+    For,
+    If,
+    Lit,
+    Load,
+    Multiply,
+    Reserve,
+    Select,
+    Store,
+    binary,
+)
+from relax_aot.ir.simplify import simplify
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import (
     Contraction,
@@ -24,51 +48,61 @@ from relax_aot.scheduling.contraction import (
     step_of,
     stride,
 )
-from relax_aot.scheduling.packing import Panels, panels_of
-from relax_aot.scheduling.strategies._texts import MATMUL, NARROW_MATMUL
-from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.windows import interior, whole
+from relax_aot.scheduling.packing import Panels, panels_of, round_up
+from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE, MATMUL, NARROW_MATMUL
+from relax_aot.scheduling.targets import Context, Emit, Target
+from relax_aot.scheduling.windows import interior, reaching, whole
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
 COLUMNS = 32
 """As RAOT_TILE_COLUMNS."""
+LANES = 4
+"""Columns that begin at once."""
 LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
+LEAST_FILTERS = 4
+"""Rows for which it is worth to gather columns."""
+FARTHEST = 4
+"""Elements from pixel to pixel; those that lie farther apart are no image."""
+ABSENT = For("", ZERO, ONE, ())
+"""The loop over rows or lines of a nest without one."""
 
-Full = Mapping[str, tuple[Dim, Dim]]
+Ends = tuple[Dim, Dim]
+Full = Mapping[str, Ends]
 """Bounds of reductions that hold in a region."""
+Operand = Callable[[Sequence[Dim]], tuple[Load, Sequence[Dim]]]
+"""A copy of the right operand: its element where reductions begin, and how far each moves it."""
 
 
 def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
-    left, right, reductions = found.left, found.right, found.reductions
-    if any(stride(load, lp.variable) is None for load in (left, right) for lp in reductions):
-        return None
+    left, right, most = found.left, found.right, context.target.rows
     constant = right.buffer.name in context.constants
-    columns = [
-        loop
-        for loop in found.free
-        if stride(left, loop.variable) == 0
-        and interior(loop, found.nest) is not None
-        and (stride(right, loop.variable) == 1 or (constant and _panels(found, loop, "")))
-    ]
-    if not columns:
+    loops = [lp for lp in _moving(found, right, left) if interior(lp, found.nest) is not None]
+    panels = {loop: _panels(found, loop) if constant else None for loop in loops}
+    columns = [loop for loop in loops if panels[loop] or stride(right, loop.variable) == 1]
+    across = max(columns, key=lambda loop: greatest(loop, w.bounds), default=ABSENT)
+    if greatest(across, w.bounds) < LEAST_COLUMNS or not _affine(found):
         return None
-    across = max(columns, key=lambda loop: greatest(loop, w.bounds))
-    if greatest(across, w.bounds) < LEAST_COLUMNS:
-        return None
-    down = [
-        loop
-        for loop in found.free
-        if loop != across
-        and _can_be_rows(loop, across, found)
-        and stride(right, loop.variable) == 0
-        and stride(left, loop.variable) is not None
-    ]
+    down = [loop for loop in _moving(found, left, right) if _can_be_rows(loop, across, found)]
     # Of loops that fill a tile the innermost one: its elements lie closest.
-    most = context.target.rows
-    rows = max(reversed(down), key=lambda loop: min(greatest(loop, w.bounds), most), default=None)
-    match = _Tiles(found, w, rows, across, most, constant)
-    return match.filled(w.bounds), match.emit
+    rows = max(reversed(down), key=lambda loop: min(greatest(loop, w.bounds), most), default=ABSENT)
+    match = _Tiling(found, w, most, rows, across, panels=panels[across])
+    return match.filled, match.emit
+
+
+def _moving(found: Contraction, load: Load, still: Load) -> list[For]:
+    """Loops that move one operand alone, and may run in any order."""
+    return [
+        loop
+        for loop in found.free
+        if stride(still, loop.variable) == 0 and stride(load, loop.variable) not in (None, 0)
+    ]
+
+
+def _affine(found: Contraction) -> bool:
+    """Whether each reduction moves the operands by steps of one length."""
+    loads, loops = (found.left, found.right), found.reductions
+    return all(stride(load, loop.variable) is not None for load in loads for loop in loops)
 
 
 def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:
@@ -79,203 +113,351 @@ def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:
     return separate and interior(loop, found.nest) is not None
 
 
-def _panels(found: Contraction, columns: For, name: str) -> Panels | None:
-    """The right operand, a constant, in panels."""
-    if stride(found.right, columns.variable) in (None, 0):
-        return None
-    loops = found.nest.loops
+def _whole(found: Contraction) -> list[For]:
+    """The reductions with nothing clipped; empty where they are not known."""
     full = [whole(loop, found.nest) for loop in found.reductions]
     known = [loop for loop in full if loop is not None]
-    if len(known) < len(full):
+    return known if len(known) == len(full) else []
+
+
+def _panels(found: Contraction, columns: For) -> Panels | None:
+    """The right operand, a constant, in panels."""
+    full = _whole(found)
+    return panels_of(found.right, found.nest.loops, columns, full, COLUMNS) if full else None
+
+
+def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
+    """Constants are no images: they are rearranged while compiling."""
+    left, right, bounds = found.left, found.right, w.bounds
+    pixels = _moving(found, right, left)
+    filters = [
+        loop
+        for loop in _moving(found, left, right)
+        if loop.variable not in found.clipped_by and greatest(loop, bounds) >= LEAST_FILTERS
+    ]
+    full = _whole(found)
+    if right.buffer.name in context.constants or not pixels or not filters or not full:
         return None
-    return panels_of(found.right, name, loops, columns, known, COLUMNS)
+    down, across = (ABSENT, *pixels)[-2:]
+    near = stride(right, across.variable)
+    if near is None or not near.is_constant or not 0 < near.constant <= FARTHEST:
+        return None
+    others = {loop.variable for loop in found.nest.loops} - {down.variable, across.variable}
+    if others & found.clipped_by or not _affine(found):
+        return None
+    if greatest(across, bounds) * greatest(down, bounds) < LEAST_COLUMNS:
+        return None
+    room = _panel_columns(full, context.target)
+    size = _size(found, down, across, room, left.buffer.name in context.finite)
+    if size is None:
+        return None
+    rows = max(filters, key=lambda loop: greatest(loop, bounds))
+    columns, lines, gathered = size
+    match = _Tiling(
+        found, w, context.target.rows, rows, across, down, columns, lines,
+        whole=full if gathered else (), names=("x", "tile", "width"),
+    )  # fmt: skip
+    return -gathered, match.emit
+
+
+def _size(
+    found: Contraction, down: For, across: For, room: int, finite: bool
+) -> tuple[int, int, bool] | None:
+    """Columns and lines of a block, and whether it is gathered; None where it is none, or
+    where plain tiles do as well."""
+    if found.clipped_by or stride(found.right, across.variable) != 1:
+        known = room > 0 and (finite or not found.clipped_by)
+        return (room, _lines(down, across, room), True) if known else None
+    dense = stride(found.right, down.variable) == across.stop - across.start
+    columns = COLUMNS if dense else room
+    lines = _lines(down, across, columns)
+    return None if lines == 1 else (columns, lines, not dense)
+
+
+def _panel_columns(reductions: Sequence[For], target: Target) -> int:
+    """Columns of a panel that is small enough; 0 if none is."""
+    sizes = [loop.stop - loop.start for loop in reductions]
+    if not all(size.is_constant and size.constant > 0 for size in sizes):
+        return 0
+    bytes_ = prod(size.constant for size in sizes) * DType.F32.bytes
+    return min(COLUMNS, target.panel // bytes_ // target.lanes * target.lanes)
+
+
+def _lines(down: For, across: For, columns: int) -> int:
+    """How many whole lines fit, one at least."""
+    extent, most = across.stop - across.start, down.stop - down.start
+    if not extent.is_constant or not 0 < extent.constant <= columns:
+        return 1
+    lines = columns // extent.constant
+    return min(lines, max(most.constant, 1)) if most.is_constant else lines
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a tile begins, and how large it is."""
+class _Span:
+    """`count` iterations of a loop from `first` on. `name`: of the loop over them in a tile."""
 
-    column: Dim
-    width: Dim
-    row: Dim = ZERO
-    height: Dim = ONE
+    variable: str
+    first: Dim
+    count: Dim
+    name: str
+
+    def at(self, offset: Dim) -> dict[str, Dim]:
+        return {self.variable: self.first + offset}
+
+
+@contextmanager
+def _spans(
+    w: Writer, loop: For, names: tuple[str, str, str], size: int, ends: Ends | None = None
+) -> Iterator[_Span]:
+    """A loop, or the part of it between `ends`, in spans of at most `size` iterations."""
+    start, stop = ends or (loop.start, loop.stop)
+    name, counter, length = names
+    with w.tiles((f"{loop.variable}_{counter}", length), stop - start, size) as (first, count):
+        yield _Span(loop.variable, start + first, count, name)
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
-    """One result of a tile: its row and column there, the values of the nest's variables, and
-    the loops over all of them with their extents."""
+class _Tiling:
+    """`rows` of filters, `columns` of iterations of `across`, of `lines` of `down` or of one.
+    The right operand is packed in `panels`, or gathered, by the reductions `whole` that have
+    nothing clipped."""
 
-    row: Dim
-    column: Dim
-    at: dict[str, Dim]
-    loops: tuple[tuple[str, Dim], ...]
-
-    def over(self, *body: Stmt) -> Stmt:
-        for name, extent in reversed(self.loops):
-            body = (For(name, ZERO, extent, body),)
-        return body[0]
-
-    def finish(self, w: Writer, found: Contraction, sums: Buffer) -> None:
-        """The statements that follow a sum, for all results."""
-        with w.block() as body:
-            w.finish(found.after, found.sum, Load(sums, (self.row, self.column)), self.at)
-        w.add(self.over(*body))
-
-
-@dataclass
-class _Tiles:
     found: Contraction
     w: Writer
-    rows: For | None
-    columns: For
     tile_rows: int
-    constant: bool
+    rows: For
+    across: For
+    down: For = ABSENT
+    columns: int = COLUMNS
+    lines: int = 1
     panels: Panels | None = None
+    whole: Sequence[For] = ()
+    names: tuple[str, str, str] = ("c", "panel", "width")
 
-    def filled(self, bounds: Bounds) -> float:
+    @property
+    def filled(self) -> float:
         """How much of a tile the results fill; clipped columns count less, and of equal ways
         one whose left operand is contiguous is taken."""
-        found = self.found
-        columns = min(greatest(self.columns, bounds), COLUMNS) / COLUMNS
-        rows = 1 if self.rows is None else min(greatest(self.rows, bounds), self.tile_rows)
+        found, bounds = self.found, self.w.bounds
+        columns = min(greatest(self.across, bounds), COLUMNS) / COLUMNS
+        rows = min(greatest(self.rows, bounds), self.tile_rows)
         contiguous = stride(found.left, found.reductions[-1].variable) == 1
-        cut = self.columns.variable in found.clipped_by
+        cut = self.across.variable in found.clipped_by
         return columns * rows * (0.5 if cut else 1.0) + (0.01 if contiguous else 0.0)
 
     def emit(self) -> None:
-        found, w = self.found, self.w
-        if self.constant:
-            name = w.names.fresh(f"{found.right.buffer.name}.packed")
-            self.panels = _panels(found, self.columns, name)
-        if self.panels is not None:
-            w.constant(self.panels.packed)
-        with w.nest([lp for lp in found.nest.loops if lp not in (self.rows, self.columns)]):
-            self._regions()
+        """Tiles where no window is clipped along the columns, plain loops elsewhere."""
+        found, w, own = self.found, self.w, (self.rows, self.down, self.across)
+        panels = self.panels and self.panels.named(w.names.fresh(self.panels.packed.buffer.name))
+        if panels is not None:
+            w.constant(panels.packed)
+        with w.nest([loop for loop in found.nest.loops if loop not in own]):
+            for ends, full in self._regions(self.across, {}):
+                if full is None:
+                    rows = [loop for loop in found.nest.loops if loop == self.rows]
+                    with w.loop(self.across.variable, *ends), w.nest(rows):
+                        w.add(*found.nest.leaf)
+                    continue
+                with (
+                    _spans(w, self.down, ("grid_row", "tile", "lines"), self.lines) as lines,
+                    _spans(w, self.across, self.names, self.columns, ends) as pixels,
+                ):
+                    self._rows((lines, pixels), full, self._operand(lines, pixels, panels))
 
-    def _regions(self) -> None:
-        """Tiles where no window is clipped, plain loops elsewhere."""
-        columns, w = self.columns, self.w
-        inside = interior(columns, self.found.nest)
-        assert inside is not None
-        if not inside.full:
-            self._column_panels(columns.start, columns.stop, {})
-            return
-        low = w.short(f"{columns.variable}_low", inside.start)
-        high = w.short(f"{columns.variable}_high", inside.stop)
-        self._plain(columns.start, low)
-        self._column_panels(low, high, dict(inside.full))
-        self._plain(high, columns.stop)
-
-    def _plain(self, start: Dim, stop: Dim) -> None:
-        body = self.found.nest.leaf
-        if self.rows is not None:
-            body = (replace(self.rows, body=body),)
-        if start != stop:
-            self.w.add(For(self.columns.variable, start, stop, body))
-
-    def _column_panels(self, start: Dim, stop: Dim, full: Full) -> None:
-        names = (f"{self.columns.variable}_panel", "width")
-        with self.w.tiles(names, stop - start, COLUMNS) as (first, width):
-            place = _Place(start + first, width)
-            if self.rows is None:
-                self._tile(place, full)
-            else:
-                self._rows(self.rows, place, full)
-
-    def _rows(self, rows: For, place: _Place, full: Full) -> None:
+    def _rows(self, columns: tuple[_Span, _Span], full: Full, operand: Operand | None) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
-        w, inside = self.w, interior(rows, self.found.nest)
-        if inside is None or not inside.full:
-            self._full_rows(rows, (rows.start, rows.stop), place, full)
-            return
-        low = w.short(f"{rows.variable}_low", inside.start)
-        high = w.short(f"{rows.variable}_high", inside.stop)
-        known = {**full, **dict(inside.full)}
-        self._full_rows(rows, (low, high), place, known)
-        for start, stop in ((rows.start, low), (high, rows.stop)):
-            if start != stop:
-                with w.range(rows.variable, stop, start) as row:
-                    self._tile(replace(place, row=row), full)
+        w, rows, most = self.w, self.rows, 1 if self.rows == ABSENT else self.tile_rows
+        for ends, inside in sorted(self._regions(rows, full), key=lambda part: part[1] is None):
+            if inside is None:
+                with w.range(rows.variable, ends[1], ends[0]) as at:
+                    row = _Span(rows.variable, at, ONE, "r")
+                    _Tile(self.found, w, row, columns, most).emit(full, operand)
+                continue
+            with _spans(w, rows, ("r", "tile", "height"), self.tile_rows, ends) as tile:
+                _Tile(self.found, w, tile, columns, most).emit(inside, operand)
 
-    def _full_rows(self, rows: For, ends: tuple[Dim, Dim], place: _Place, full: Full) -> None:
-        names = (f"{rows.variable}_tile", "height")
-        with self.w.tiles(names, ends[1] - ends[0], self.tile_rows) as (first, height):
-            self._tile(replace(place, row=ends[0] + first, height=height), full)
+    def _regions(self, loop: For, full: Full) -> list[tuple[Ends, Full | None]]:
+        """The part of an output loop where no window is clipped, with the bounds of reductions
+        that hold there, and the parts before and after it."""
+        if self.whole:
+            full = {inner.variable: (inner.start, inner.stop) for inner in self.whole}
+            return [((loop.start, loop.stop), full)]
+        inside = interior(loop, self.found.nest)
+        assert inside is not None, loop
+        if not inside.full:
+            return [((loop.start, loop.stop), full)]
+        low = self.w.short(f"{loop.variable}_low", inside.start)
+        high = self.w.short(f"{loop.variable}_high", inside.stop)
+        parts: list[tuple[Ends, Full | None]] = [
+            ((loop.start, low), None),
+            ((low, high), {**full, **dict(inside.full)}),
+            ((high, loop.stop), None),
+        ]
+        return [(ends, known) for ends, known in parts if known or ends[0] != ends[1]]
 
-    def _tile(self, place: _Place, full: Full) -> None:
+    def _operand(self, lines: _Span, pixels: _Span, panels: Panels | None) -> Operand | None:
+        if panels is not None:
+            return partial(panels.at, pixels.first, pixels.count)
+        if not self.whole:
+            return None
+        panel = self._gather(lines, pixels)
+        steps = [prod(panel.shape[n + 1 :], start=ONE) for n in range(panel.rank - 1)]
+        return lambda _: (panel[(ZERO,) * panel.rank], steps)
+
+    def _gather(self, lines: _Span, pixels: _Span) -> Buffer:
+        """One row of the panel at a time. Which of its pixels lie inside the image is found
+        outside of the loops over taps that do not change it, such as those over channels."""
+        w, right, inner = self.w, self.found.right, self.whole
+        sizes = [loop.stop - loop.start for loop in inner]
+        panel = w.buffer("panel", DType.F32, *sizes, self.columns)
+        names = [w.names.fresh(loop.variable) for loop in inner]
+        taps = [For(name, ZERO, size, ()) for name, size in zip(names, sizes, strict=True)]
+        at = {lp.variable: lp.start + Dim.of(name) for lp, name in zip(inner, names, strict=True)}
+        vertical, horizontal = self._deciding(self.down), self._deciding(self.across)
+        with w.nest([taps[n] for n in vertical]), w.range("grid_row", lines.count) as g:
+            inside = self._holds(at, lines.at(g))
+            with w.nest([taps[n] for n in horizontal if n not in vertical]):
+                first, last = self._inside(self.across, at, pixels)
+                last = w.named("last", dim_max(first, last * inside))
+                others = [n for n in range(len(taps)) if n not in (*vertical, *horizontal)]
+                with w.nest([taps[n] for n in others]), w.range("x", pixels.count) as x:
+                    value = moved(right, {**lines.at(g), **pixels.at(x), **at})
+                    reached = binary("&&", binary("<=", first, x), binary("<", x, last))
+                    index = (*map(Dim.of, names), g * pixels.count + x)
+                    w.add(Store(panel, index, Select(reached, value, Lit(0.0, DType.F32))))
+        return panel
+
+    def _deciding(self, pixel: For) -> list[int]:
+        """Which of the loops over taps decide whether iterations of `pixel` are inside."""
+        return [n for n, tap in enumerate(self.found.reductions) if _clips(tap, pixel)]
+
+    def _holds(self, at: Mapping[str, Dim], line: Mapping[str, Dim]) -> Dim:
+        """1 where the windows of a line hold the taps `at`, else 0."""
+        held = ONE
+        for loop in self.found.reductions:
+            if _clips(loop, self.down):
+                tap = at[loop.variable]
+                held = dim_min(held, tap - loop.start.substitute(line) + 1)
+                held = dim_min(held, loop.stop.substitute(line) - tap)
+        held = simplify(dim_max(held, 0), self.w.bounds)
+        return held if held.is_constant else self.w.let("inside", held, ZERO, ONE)
+
+    def _inside(self, pixel: For, at: Mapping[str, Dim], span: _Span) -> Ends:
+        """Of the iterations of an output loop, those whose windows hold the taps `at`."""
+        low, high = ZERO, span.count
+        for loop in self.found.reductions:
+            if _clips(loop, pixel):
+                ends = reaching(pixel, loop, at[loop.variable])
+                assert ends is not None
+                low, high = dim_max(low, ends[0] - span.first), dim_min(high, ends[1] - span.first)
+        low = self.w.short("first", dim_min(low, span.count))
+        return low, self.w.short("last", dim_max(high, low))
+
+
+def _clips(tap: For, pixel: For) -> bool:
+    return pixel.variable in tap.start.symbols | tap.stop.symbols
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Results that are summed at once: `rows`, `most` at most, move the left operand alone, and
+    `columns` the right one."""
+
+    found: Contraction
+    w: Writer
+    rows: _Span
+    columns: tuple[_Span, _Span]
+    most: int
+
+    def emit(self, full: Full, operand: Operand | None) -> None:
         found, w = self.found, self.w
-        shape = (Dim.of(self.tile_rows if self.rows is not None else 1), Dim.of(COLUMNS))
-        sums = Buffer(w.names.fresh("sums"), DType.F32, shape)
+        sums = Buffer(w.names.fresh("sums"), DType.F32, (Dim.of(self.most), Dim.of(COLUMNS)))
         w.add(Reserve(sums))
-        self._start(sums, place)
-        origin = {self.columns.variable: place.column}
-        if self.rows is not None:
-            origin[self.rows.variable] = place.row
-        levels, starts = self._reductions(full, origin)
-        origin |= starts
-        left, right = moved(found.left, origin), moved(found.right, origin)
-        if self.panels is not None:
-            starts_at = [origin[loop.variable] for loop in found.reductions]
-            right = self.panels.at(place.column, place.width, starts_at)
-            steps = self.panels.steps(place.width)
-            levels = [(n, a, packed) for (n, a, _), packed in zip(levels, steps, strict=True)]
-        left_row = ZERO if self.rows is None else step_of(found.left, self.rows.variable)
-        w.add(Multiply(sums, place.height, place.width, tuple(levels), left, left_row, right))
-        self._element(place).finish(w, found, sums)
-
-    def _reductions(
-        self, full: Full, at: Mapping[str, Dim]
-    ) -> tuple[list[tuple[Dim, Dim, Dim]], dict[str, Dim]]:
-        """Count and steps of each reduction, and where it begins."""
-        found, w = self.found, self.w
-        levels, starts = [], {}
+        self._start(sums)
+        origin = {span.variable: span.first for span in self._spans}
+        counts, starts = [], {}
         for loop in found.reductions:
             start, stop = full.get(loop.variable, (loop.start, loop.stop))
-            start = w.short(f"{loop.variable}_first", start.substitute(at))
-            stop = w.short(f"{loop.variable}_last", stop.substitute(at))
-            left, right = (step_of(load, loop.variable) for load in (found.left, found.right))
-            levels.append((stop - start, left, right))
+            start = w.short(f"{loop.variable}_first", start.substitute(origin))
+            stop = w.short(f"{loop.variable}_last", stop.substitute(origin))
+            counts.append(stop - start)
             starts[loop.variable] = start
-        return levels, starts
+        steps = [(step_of(found.left, name), step_of(found.right, name)) for name in starts]
+        left, right = (moved(load, origin | starts) for load in (found.left, found.right))
+        if operand is not None:
+            right, copied = operand(list(starts.values()))
+            steps = [(far, step) for (far, _), step in zip(steps, copied, strict=True)]
+        levels = _merged([(n, *far) for n, far in zip(counts, steps, strict=True)])
+        row = step_of(found.left, self.rows.variable)
+        w.add(Multiply(sums, self.rows.count, self.width, levels, left, row, right))
+        index, at, loops = self._results()
+        with w.nest(loops):
+            w.finish(found.after, found.sum, Load(sums, index), at)
 
-    def _start(self, sums: Buffer, place: _Place) -> None:
-        """Few rows are begun for few; an analysis that cannot tell one height from another sees
-        that what is read has begun."""
-        one = self._element(place)
-        store = Store(sums, (one.row, one.column), substitute_in(self.found.start, one.at))
-        across = (one.loops[-1][0], self._filled(place.width, COLUMNS, self.columns))
-        if self.rows is None:
-            self.w.add(replace(one, loops=(across,)).over(store))
-            return
-        down, name = self._filled(place.height, self.tile_rows, self.rows), one.loops[0][0]
-        if not down.is_constant or place.height.is_constant:
-            self.w.add(replace(one, loops=((name, down), across)).over(store))
-            return
-        first, line = 0, replace(one, loops=(across,)).over(store)
-        for last in _parts(self.tile_rows):
-            part: Stmt = For(name, Dim.of(first), Dim.of(last), (line,))
-            self.w.add(If(binary("<", first, place.height), (part,)) if first else part)
-            first = last
+    @property
+    def width(self) -> Dim:
+        return prod((span.count for span in self.columns), start=ONE)
 
-    def _filled(self, extent: Dim, most: int, loop: For) -> Dim:
-        """A sum starts in all of a tile where its start is known for all of it."""
-        placed = loop.variable in indexed_by(self.found.start)
-        return extent if extent.is_constant or placed else Dim.of(most)
+    @property
+    def _spans(self) -> tuple[_Span, ...]:
+        return (self.rows, *self.columns)
 
-    def _element(self, place: _Place) -> Element:
-        c = Dim.of(self.w.names.fresh("c"))
-        at = {self.columns.variable: place.column + c}
-        if self.rows is None:
-            return Element(ZERO, c, at, ((str(c), place.width),))
-        r = Dim.of(self.w.names.fresh("r"))
-        at[self.rows.variable] = place.row + r
-        return Element(r, c, at, ((str(r), place.height), (str(c), place.width)))
+    def _results(self) -> tuple[tuple[Dim, Dim], dict[str, Dim], list[For]]:
+        """Row and column of a result, the variables there, and the loops over all results."""
+        place, at, loops = [ZERO, ZERO], {}, []
+        for axis, span in zip((0, 1, 1), self._spans, strict=True):
+            offset = ZERO
+            if span.count != 1:
+                name = self.w.names.fresh(span.name)
+                loops.append(For(name, ZERO, span.count, ()))
+                offset = Dim.of(name)
+            place[axis] = place[axis] * span.count + offset
+            at[span.variable] = span.first + offset
+        return (place[0], place[1]), at, loops
+
+    def _start(self, sums: Buffer) -> None:
+        """Sums whose starts do not depend on their position are begun in parts of a fixed size:
+        few rows for few, and columns together. An analysis that cannot tell one height from
+        another sees that what is read has begun."""
+        w, start, rows = self.w, self.found.start, self.rows
+        (row, column), at, loops = self._results()
+        depends, pixels = indexed_by(start), {span.variable for span in self.columns}
+        across = loops[rows.count != 1 :]
+        if not depends & pixels:  # whole vectors, by loops with constant bounds
+            lines, columns = self.columns[0].variable, self.width
+            exact = columns.is_constant and (rows.count.is_constant or not lines)
+            width = round_up(columns.constant, LANES) if exact else COLUMNS
+            column = Dim.of(w.names.fresh("c"))
+            across = [For(str(column), ZERO, Dim.of(width), ())]
+        store = Store(sums, (row, column), substitute_in(start, at))
+        ends = [ZERO, rows.count]
+        if rows.variable not in depends and not rows.count.is_constant:
+            least = max(interval(rows.count, w.bounds)[0], 1)
+            ends = [ZERO, *(Dim.of(end) for end in _parts(self.most) if end >= least)]
+        for first, last in pairwise(ends):
+            down = [replace(loop, start=first, stop=last) for loop in loops[: rows.count != 1]]
+            with w.block() as body, w.nest([*down, *across]):
+                w.add(store)
+            w.add(*body if first == 0 else [If(binary("<", first, rows.count), tuple(body))])
 
 
 def _parts(rows: int) -> tuple[int, ...]:
     """Where the parts of a tile end that sums start in one after another."""
     return (1, rows // 4, rows // 2, rows) if rows >= 12 else (1, rows)
+
+
+def _merged(levels: Sequence[tuple[Dim, Dim, Dim]]) -> tuple[tuple[Dim, Dim, Dim], ...]:
+    """Reductions of (count, left, right), as few as they can be: one of a single step is
+    dropped, and one that goes on where the next inner one ends is the same loop."""
+    result: list[tuple[Dim, Dim, Dim]] = []
+    for count, left, right in levels:
+        if count == 1:
+            continue
+        if result and result[-1][1:] == (count * left, count * right):
+            result[-1] = (result[-1][0] * count, left, right)
+        else:
+            result.append((count, left, right))
+    return tuple(result) or tuple(levels[-1:])
 
 
 EXAMPLES = (
@@ -284,13 +466,27 @@ EXAMPLES = (
         target="dsp",
         before=MATMUL,
         after="""
-            kernel @dot(%x: f32[9, 4], %w.packed: f32[48]) -> (%y: f32[9, 12]) {
+            kernel @dot(%x: f32[9, 5], %w.packed: f32[60]) -> (%y: f32[9, 12]) {
               for i_tile in 0..3 {
                 let height = min(-4*i_tile + 9, 4)
                 reserve %sums: f32[4, 32]
             ...
-                multiply %sums[height, 12] = %x[4*i_tile, 0], 4, %w.packed[0], [4, 1, 12]
+                multiply %sums[height, 12] = %x[4*i_tile, 0], 5, %w.packed[0], [5, 1, 12]
             ...""",
     ),
     Example(why="both sides are too narrow for a tile", target="dsp", before=NARROW_MATMUL),
+    Example(
+        why="the windows of 32 pixels in a panel, zeros at the borders",
+        target="dsp",
+        before=CONVOLUTION,
+        after="""
+            kernel @conv(...) scratch (%panel: f32[2, 3, 32]) {
+              for i_tile in 0..2 {
+            ...
+                        %panel[c_0, k_0, ...] = select(...
+            ...
+                multiply %sums[4, width] = %w[0, 0, 0], 6, %panel[0, 0, 0], [6, 1, 32]
+            ...""",
+    ),
+    Example(why="a depthwise convolution has no filters to share", target="dsp", before=DEPTHWISE),
 )

@@ -4,8 +4,7 @@
 32 registers s0..s31; `vldr` reaches 1020 bytes beyond its base (Armv7-M manual, A7.7.229).
 """
 
-from relax_aot.scheduling.strategies.f32_im2col import im2col
-from relax_aot.scheduling.strategies.f32_tiles import tiles
+from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.targets import Target
 
 TARGET = Target(

@@ -11,9 +11,8 @@ from relax_aot.scheduling.strategies.dot_channels import (
     depthwise_channels,
 )
 from relax_aot.scheduling.strategies.dot_positions import positions_of
-from relax_aot.scheduling.strategies.f32_im2col import im2col
 from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
-from relax_aot.scheduling.strategies.f32_tiles import tiles
+from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.targets import Strategy, Target
 
 

@@ -137,14 +137,9 @@ RAOT_NOINLINE static void conv_relu_point_on(const float *restrict each, const f
     for (int32_t i0_tile = 0; i0_tile < 3; i0_tile++) {
         const int32_t height = raot_min_i32(16 - i0_tile * 6, 6);
         float sums[192];
-        for (int32_t c_2 = 0; c_2 < 30; c_2++) {
-            sums[c_2] = 0.0f;
-        }
-        if (1 != 0) {
-            for (int32_t r = 1; r < 6; r++) {
-                for (int32_t c_2 = 0; c_2 < 30; c_2++) {
-                    sums[r * 32 + c_2] = 0.0f;
-                }
+        for (int32_t r = 0; r < 6; r++) {
+            for (int32_t c_2 = 0; c_2 < 32; c_2++) {
+                sums[r * 32 + c_2] = 0.0f;
             }
         }
         const struct raot_level levels[3] = {
@@ -185,10 +180,8 @@ RAOT_NOINLINE static void conv_y(const float *restrict point_on, const float *re
     }
     float sums[192];
     for (int32_t r = 0; r < 4; r++) {
-        for (int32_t grid_row = 0; grid_row < 5; grid_row++) {
-            for (int32_t x = 0; x < 6; x++) {
-                sums[r * 32 + grid_row * 6 + x] = 0.0f;
-            }
+        for (int32_t c = 0; c < 32; c++) {
+            sums[r * 32 + c] = 0.0f;
         }
     }
     const struct raot_level levels[3] = {
