@@ -7,7 +7,8 @@ taps that it leaves out are those beyond the image, which is tried for every pos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -25,6 +26,14 @@ from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import LINE, Axis, axis_at
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
+FORMS = {
+    "convolve_nhwc": "fyxc,nyxc->nyxf",
+    "convolve_nchw": "fcyx,ncyx->nfyx",
+    "depthwise_nhwc": "yxc,nyxc->nyxc",
+    "depthwise_nchw": "c1yx,ncyx->ncyx",
+}
+"""Axes of weights, image and result: n images, c channels, f filters, y lines, x pixels. Windows
+move along lines and pixels, where the axes of weights are taps; 1 is an axis of one element."""
 GREATEST = (1 << 15) - 1
 """What int16_t holds."""
 LEAST = 8
@@ -70,68 +79,55 @@ def calls(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
     names = (found.left.buffer.name, found.right.buffer.name)
     if end is None or [name in context.constants for name in names] != [True, False]:
         return None
-    call = _Call(found, w, context, end)
-    emit = (
-        call.channels_last(_shape(found, last=True))
-        or call.channels_first(_shape(found, last=False))
-        or call.depthwise("depthwise_nhwc", _depthwise(found, last=True))
-        or call.planes(_depthwise(found, last=False))
-    )
-    return None if emit is None else (0, emit)
+    for form, letters in FORMS.items():
+        shape = _shape(found, letters)
+        emit = _Call(found, w, context, end, form, shape).matched() if shape is not None else None
+        if emit is not None:
+            return 0, emit
+    return None
 
 
 # The convolution
 
 
-def _shape(found: Contraction, last: bool) -> _Shape | None:
-    weights, image, store = found.left, found.right, found.after[-1]
-    rank = len(image.index)
-    if not isinstance(store, Store) or rank not in (3, 4):
+def _shape(found: Contraction, form: str) -> _Shape | None:
+    """The convolution whose axes have these letters, over whole images, with sums in the order of
+    the weights. A dense one may lack lines."""
+    store, loops = found.after[0], found.nest.loops
+    assert isinstance(store, Store)
+    if "f" in form and len(store.index) == 3:
+        form = form.replace("y", "")
+    texts = re.split(",|->", form)
+    operands: tuple[Load | Store, ...] = (found.left, found.right, store)
+    places = list(zip(operands, texts, strict=True))
+    if any(len(place.index) != len(text) for place, text in places):
         return None
-    if not len(weights.index) == len(store.index) == rank or not _sized(weights, image, store):
+    if not all(dim.is_constant for place, _ in places for dim in place.buffer.shape[1:]):
         return None
-    filters = _loop(weights.index[0], found.nest.loops)
-    channel, *places = (rank - 1, *range(1, rank - 1)) if last else range(1, rank)
-    axes = [_axis(found, store, place, place) for place in places]
-    depth = image.buffer.shape[channel].constant
+    used: dict[str, tuple[For | None, int]] = {}
+    for letter in sorted({*"1cf"} & {*form}):
+        at = [(place, text.index(letter)) for place, text in places if letter in text]
+        (index, extent), *others = {(p.index[n], p.buffer.shape[n]) for p, n in at}
+        loop = _loop(index, loops if letter in texts[2] else found.reductions)
+        if others or not _covers(loop, index, extent):
+            return None
+        used[letter] = (loop, extent.constant)
+    axes = [
+        _axis(found, store, texts[1].index(at), texts[0].index(at)) for at in "yx" if at in form
+    ]
     known = [axis for axis in axes if axis is not None]
-    if filters is None or len(known) < len(axes) or not _sums_channels(found, channel, depth):
+    filters, image = used["f" if "f" in form else "c"][0], found.right.index[0]
+    steps = tuple(loop for dim in found.left.index if (loop := _loop(dim, found.reductions)))
+    if filters is None or len(known) < len(axes) or steps != found.reductions:
         return None
-    extents = {weights.buffer.shape[0].constant, store.buffer.shape[channel].constant}
-    if {_extent(filters)} != extents or store.index[channel] != Dim.of(filters.variable):
+    batch = [loop for loop in loops if image == Dim.of(loop.variable)]
+    inner = {name for dim in store.index[1:] for name in dim.symbols}
+    if store.index[0] != image or [lp for lp in loops if lp.variable not in inner] != batch:
+        return None
+    if not (batch or image == 0) or not {loop.variable for loop in loops} <= found.nest.free:
         return None
     lines, pixels = (LINE, *known)[-2:]
-    shape = _Shape(filters, depth, lines, pixels)
-    return shape if _is_whole(found, filters, weights.index[1:], store) else None
-
-
-def _depthwise(found: Contraction, last: bool) -> _Shape | None:
-    """One filter for each channel; channels last, or first in image and weights."""
-    weights, image, store = found.left, found.right, found.after[-1]
-    if not isinstance(store, Store) or (len(image.index), len(store.index)) != (4, 4):
-        return None
-    at, own = (3, 2) if last else (1, 0)
-    filters = _loop(image.index[at], found.nest.loops)
-    if filters is None or len(weights.index) != (3 if last else 4):
-        return None
-    if not _sized(weights, image, store):
-        return None
-    if not last and (weights.index[1] != 0 or weights.buffer.shape[1] != 1):
-        return None
-    channel = Dim.of(filters.variable)
-    extents = {image.buffer.shape[at], store.buffer.shape[at], weights.buffer.shape[own]}
-    if {weights.index[own], store.index[at]} != {channel} or extents != {filters.stop}:
-        return None
-    places = ((1, 0), (2, 1)) if last else ((2, 2), (3, 3))
-    lines, pixels = (_axis(found, store, *place) for place in places)
-    taps = weights.index[:2] if last else weights.index[2:]
-    if lines is None or pixels is None or not _is_whole(found, filters, taps, store):
-        return None
-    return _Shape(filters, _extent(filters), lines, pixels)
-
-
-def _sized(*places: Load | Store) -> bool:
-    return all(dim.is_constant for place in places for dim in place.buffer.shape[1:])
+    return _Shape(filters, used["c"][1], lines, pixels)
 
 
 def _loop(dim: Dim, loops: Sequence[For]) -> For | None:
@@ -139,49 +135,21 @@ def _loop(dim: Dim, loops: Sequence[For]) -> For | None:
     return next((loop for loop in loops if dim == Dim.of(loop.variable)), None)
 
 
-def _extent(loop: For) -> int:
-    """0 where it is not known or does not begin at 0; such a loop fits no image."""
-    return loop.stop.constant if loop.start == 0 and loop.stop.is_constant else 0
-
-
-def _sums_channels(found: Contraction, at: int, depth: int) -> bool:
-    """Whether weights and image are both reduced over all channels."""
-    ends = (found.right.index[at], found.left.index[at])
-    if found.left.buffer.shape[at].constant != depth:
-        return False
-    loop = _loop(ends[0], found.reductions)
+def _covers(loop: For | None, index: Dim, extent: Dim) -> bool:
     if loop is None:
-        return depth == 1 and ends[0] == ends[1] == 0
-    return ends[0] == ends[1] and _extent(loop) == depth
+        return index == 0 and extent == 1
+    return loop.start == 0 and loop.stop == extent != 0
 
 
 def _axis(found: Contraction, store: Store, at: int, tap_at: int) -> Axis | None:
     """The axis `at` of the image's index and of the store's, `tap_at` of the weights'."""
     tap, place = found.left.index[tap_at], store.index[at]
     loop, reduction = _loop(place, found.nest.loops), _loop(tap, found.reductions)
-    if (loop is None and place != 0) or (reduction is None and tap != 0):
+    if not _covers(loop, place, store.buffer.shape[at]) or (reduction is None and tap != 0):
         return None
-    positions = 1 if loop is None else _extent(loop)
     taps = found.left.buffer.shape[tap_at].constant
     axis = axis_at(found.right, at, loop, reduction, taps)
-    fits = positions > 0 and store.buffer.shape[at].constant == positions
-    return axis if axis is not None and fits and axis.clips is not None else None
-
-
-def _is_whole(found: Contraction, filters: For, taps: Sequence[Dim], store: Store) -> bool:
-    """Whether sums are added up in the order of the weights, and the loops that are left, if
-    any, are over whole images."""
-    used = (_loop(dim, found.reductions) for dim in taps)
-    if tuple(loop for loop in used if loop is not None) != found.reductions:
-        return False
-    loops, first = found.nest.loops, found.right.index[0]
-    batch = _loop(first, loops)
-    inner = {name for dim in store.index[1:] for name in dim.symbols} | {filters.variable}
-    outer = [loop for loop in loops if loop.variable not in inner]
-    if store.index[0] != first or (batch is None and first != 0):
-        return False
-    free = all(loop.variable in found.nest.free for loop in loops)
-    return outer == ([] if batch is None else [batch]) and free
+    return axis if axis is not None and axis.clips is not None else None
 
 
 def _end(found: Contraction) -> _End | None:
@@ -214,26 +182,39 @@ def _upper(value: float) -> int | None:
 # The call
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Call:
     found: Contraction
     w: Writer
     context: Context
     end: _End
+    form: str
+    shape: _Shape
 
-    def _starts(self, shape: _Shape) -> bool:
+    def matched(self) -> Emit | None:
+        shape = self.shape
         match self.found.start:
-            case Lit(value):
-                return value == 0 and not np.signbit(value)
-            case Load(buffer, index):
-                known = buffer.shape == (shape.filters.stop,)
-                return known and index == (Dim.of(shape.filters.variable),)
+            case Lit(value) if value == 0 and not np.signbit(value):
+                pass
+            case Load(buffer, (index,)) if index == Dim.of(shape.filters.variable):
+                if buffer.shape != (shape.filters.stop,):
+                    return None
             case _:
-                return False
+                return None
+        match self.form:
+            case "convolve_nhwc":
+                return self._channels_last()
+            case "convolve_nchw":
+                return self._channels_first()
+            case "depthwise_nchw":  # short lines are slow
+                short = shape.pixels.positions.constant < LEAST
+                if short and self.context.share > SELDOM:
+                    return None
+        return self._emit(shape, lambda: self.found.left.buffer)
 
-    def channels_last(self, shape: _Shape | None) -> Emit | None:
-        found = self.found
-        if shape is None or not self._starts(shape) or _extent(shape.filters) < LEAST:
+    def _channels_last(self) -> Emit | None:
+        found, shape = self.found, self.shape
+        if shape.filters.stop.constant < LEAST:
             return None
         if shape.pixels.taps > 1 and shape.pixels.dilation > 1:
             return None
@@ -241,71 +222,48 @@ class _Call:
             pixels = prod((axis.size for axis in shape.axes), start=ONE)
             line = replace(LINE, loop=For("", ZERO, pixels, ()), size=pixels)
             shape = replace(shape, lines=LINE, pixels=line)
-        weights = found.left
-        taps = {
-            loop.variable: size
-            for dim, size in zip(weights.index, weights.buffer.shape, strict=True)
-            if (loop := _loop(dim, found.reductions)) is not None
-        }
-        whole = [For(loop.variable, ZERO, taps[loop.variable], ()) for loop in found.reductions]
-        panels = panels_of(weights, found.nest.loops, shape.filters, whole, COLUMNS)
-        sizes = self._sizes(shape)
-        if panels is None or sizes is None:
+        weights, loops = found.left, found.nest.loops
+        taps = zip(weights.index, weights.buffer.shape, strict=True)
+        whole = [
+            For(str(dim), ZERO, size, ()) for dim, size in taps if _loop(dim, found.reductions)
+        ]
+        panels = panels_of(weights, loops, shape.filters, whole, COLUMNS)
+        if panels is None:
             return None
+        fresh = self.w.names.fresh
+        return self._emit(
+            shape,
+            lambda: self.w.constant(panels.named(fresh(panels.packed.buffer.name)).packed),
+        )
 
-        def emit() -> None:
-            named = panels.named(self.w.names.fresh(panels.packed.buffer.name))
-            self._emit("convolve_nhwc", sizes, self.w.constant(named.packed))
-
-        return emit
-
-    def depthwise(self, form: str, shape: _Shape | None) -> Emit | None:
-        sizes = self._sizes(shape) if shape is not None and self._starts(shape) else None
-        if sizes is None:
-            return None
-        return lambda: self._emit(form, sizes, self.found.left.buffer)
-
-    def planes(self, shape: _Shape | None) -> Emit | None:
-        """Short lines are slow."""
-        short = shape is not None and shape.pixels.positions.constant < LEAST
-        seldom = self.context.share <= SELDOM
-        return self.depthwise("depthwise_nchw", shape) if seldom or not short else None
-
-    def channels_first(self, shape: _Shape | None) -> Emit | None:
-        found, target = self.found, self.context.target
-        if shape is None or not self._starts(shape):
-            return None
-        weights = found.left.buffer
+    def _channels_first(self) -> Emit | None:
+        shape, target, weights = self.shape, self.context.target, self.found.left.buffer
         if prod(axis.positions.constant for axis in shape.axes) < LEAST:
             return None
         if any(_cut(axis) for axis in shape.axes) and weights.name not in self.context.finite:
             return None
-        taps = shape.channels * prod(axis.taps for axis in shape.axes)
-        columns = COLUMNS
+        taps, columns = shape.channels * prod(axis.taps for axis in shape.axes), COLUMNS
         if not shape.dense:
             fits = target.panel // (taps * DType.F32.bytes)
             columns = min(COLUMNS, fits // target.lanes * target.lanes)
-        sizes = self._sizes(shape, dense=shape.dense, tile=columns)
-        if columns == 0 or sizes is None:
-            return None
+        return self._emit(shape, lambda: weights, taps=taps, tile=columns) if columns else None
 
-        def emit() -> None:
-            panel = self._out()
-            if not shape.dense:
-                panel = self.w.buffer("panel", DType.F32, taps, columns)[ZERO, ZERO]
-            self._emit("convolve_nchw", sizes, weights, panel=panel)
-
-        return emit
-
-    def _sizes(self, shape: _Shape, *, dense: bool = False, tile: int = 0) -> dict[str, int] | None:
-        """None where one is too large for its place in the table."""
+    def _emit(
+        self, shape: _Shape, weights: Callable[[], Buffer], *, taps: int = 0, tile: int = 0
+    ) -> Emit | None:
+        """One call per image; None where a size is too large for its place in the table. An absent
+        operand is the result, which is not read."""
+        found, end, w, store = self.found, self.end, self.w, self.found.after[0]
+        assert isinstance(store, Store)
+        out = _begin(Load(store.buffer, store.index))
+        dense = tile > 0 and shape.dense
         sizes = {
-            "filters": _extent(shape.filters),
+            "filters": shape.filters.stop.constant,
             "channels": shape.channels,
-            "low": _upper(self.end.low) or 0,
-            "high": _upper(self.end.high) or 0,
-            "starts": int(isinstance(self.found.start, Load)),
-            "adds": int(self.end.other is not None),
+            "low": _upper(end.low) or 0,
+            "high": _upper(end.high) or 0,
+            "starts": int(isinstance(found.start, Load)),
+            "adds": int(end.other is not None),
             "dense": int(dense),
             "tile": tile,
         }
@@ -318,24 +276,23 @@ class _Call:
                 f"{name}_pad": axis.before,
                 f"{name}_apart": axis.dilation,
             }
-        return sizes if all(-GREATEST <= size <= GREATEST for size in sizes.values()) else None
+        if not all(-GREATEST <= size <= GREATEST for size in sizes.values()):
+            return None
 
-    def _emit(self, form: str, sizes: dict[str, int], weights: Buffer, **more: Load) -> None:
-        """One call per image. An absent operand is the result, which is not read."""
-        found, end, out = self.found, self.end, self._out()
-        batch = _loop(found.right.index[0], found.nest.loops)
-        with self.w.nest([] if batch is None else [batch]):
-            self.w.micro(
-                f"raot_{form}_f32", out=out,
-                image=_begin(found.right), weights=weights,
-                start=_begin(found.start) if isinstance(found.start, Load) else out,
-                other=_begin(end.other) if end.other is not None else out, **more, **sizes,
-            )  # fmt: skip
+        def emit() -> None:
+            panel = {"panel": out} if tile else {}
+            if tile and not dense:
+                panel = {"panel": w.buffer("panel", DType.F32, taps, tile)[ZERO, ZERO]}
+            operand = weights()
+            batch = _loop(found.right.index[0], found.nest.loops)
+            with w.nest([] if batch is None else [batch]):
+                w.micro(
+                    f"raot_{self.form}_f32", out=out, image=_begin(found.right), weights=operand,
+                    start=_begin(found.start) if isinstance(found.start, Load) else out,
+                    other=_begin(end.other) if end.other is not None else out, **panel, **sizes,
+                )  # fmt: skip
 
-    def _out(self) -> Load:
-        store = self.found.after[0]
-        assert isinstance(store, Store)
-        return _begin(Load(store.buffer, store.index))
+        return emit
 
 
 def _cut(axis: Axis) -> bool:
