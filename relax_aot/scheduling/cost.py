@@ -8,10 +8,10 @@ loop. The cheapest block per iteration of the leaf that fits the registers is ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import combinations, product
-from math import prod
+from math import inf, prod
 
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.loops import (
@@ -29,13 +29,20 @@ from relax_aot.ir.loops import (
 from relax_aot.scheduling.nest import Nest, bounds_known, nest_of, ranges
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.unroll_and_jam import UNROLLED
-from relax_aot.scheduling.windows import Interior, interior, whole
+from relax_aot.scheduling.windows import interior, whole
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 TYPICAL = 1009
 """The extent assumed for a dynamic size."""
 WORTH = 0.9
 """A block is chosen if it costs less than this part of a single iteration."""
+BYTES = 4
+"""Of code for an instruction."""
+EPILOGUE = 6
+"""Instructions for each result, before and after it is summed up."""
+
+Counts = tuple[tuple[str, int], ...]
+"""A number for each of some loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +50,21 @@ class Blocking:
     """Iterations of each output loop that are jammed, and steps of each inner loop that are
     unrolled (0: all)."""
 
-    tiles: tuple[tuple[str, int], ...]
-    steps: tuple[tuple[str, int], ...]
-
-
-Counts = frozenset[tuple[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """A load of the innermost block: how far it moves with each variable, in bytes."""
-
-    strides: dict[str, int]
-    bytes: int
+    tiles: Counts
+    steps: Counts
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What the choice depends on. Equal ones share a choice: layers of a network repeat."""
+    """What the choice depends on. Equal ones share a choice: layers of a network repeat.
+    `nest`: with its inner loops, empty, as its leaf; `streams`: of each load, how far it moves
+    with each variable, in bytes."""
 
-    key: tuple[object, ...]
-    nest: Nest = field(compare=False)
-    streams: tuple[_Stream, ...] = field(compare=False)
-    operations: int = field(compare=False)
-    sums: int = field(compare=False)
-    extents: dict[str, int | None] = field(compare=False)
-    inner: tuple[For, ...] = field(compare=False)
-    interiors: dict[str, Interior | None] = field(compare=False)
-    """Of the outer loops, solved once for all candidates."""
-    blocks: dict[tuple[Counts, Counts], float] = field(default_factory=dict, compare=False)
-    """The costs of candidates so far: many share a block."""
+    nest: Nest
+    streams: tuple[Counts, ...]
+    operations: int
+    sums: int
+    extents: tuple[tuple[str, int | None], ...]
 
 
 def choose(nest: Nest, bounds: Bounds, target: Target, share: float = 1.0) -> Blocking | None:
@@ -84,55 +76,35 @@ def choose(nest: Nest, bounds: Bounds, target: Target, share: float = 1.0) -> Bl
 
 @lru_cache(maxsize=256)
 def _chosen(shape: _Shape, target: Target, share: float) -> Blocking | None:
-    nest = shape.nest
-    best: tuple[float, Blocking] | None = None
-    unrollings = [_unrolling(shape, dict(steps)) for steps in _steps(nest, shape)]
-    for tiles in _tiles(nest, shape):
-        lanes = dict(tiles)
-        if not _fits_windows(shape, lanes):
-            continue
-        for unrolling in unrollings:
-            cost = _cost(shape, lanes, unrolling, target, share)
-            if cost is not None and (best is None or cost < best[0]):
-                best = (cost, Blocking(tiles, tuple(unrolling.steps.items())))
-    single = _cost(shape, {}, _unrolling(shape, {}), target, share)
-    if best is None or single is None or best[0] > WORTH * single:
-        return None
-    return best[1]
+    model = _Model(shape, target, share)
+    unrollings = tuple(_steps(shape))
+    choices = [Blocking(*pair) for pair in product(_tiles(shape), unrollings)]
+    best = min(choices, key=model.cost, default=None)
+    single = model.cost(Blocking((), ()))
+    return best if best is not None and model.cost(best) <= WORTH * single else None
 
 
 def _shape(nest: Nest, bounds: Bounds) -> _Shape | None:
     """The shape of the innermost block; None where the leaf has several."""
-    inner: list[For] = []
     body: tuple[Stmt, ...] = nest.leaf
     while loops := [stmt for stmt in body if isinstance(stmt, For)]:
         if len(loops) > 1:
             return None
-        inner.append(loops[0])
         body = loops[0].body
-    sums = [stmt for stmt in body if isinstance(stmt, Assign)]
+    sums = sum(isinstance(stmt, Assign) for stmt in body)
     if not sums:
         return None
+    inner = tuple(For(loop.variable, loop.start, loop.stop, ()) for loop in nest.reductions)
+    nest = Nest(nest.loops, inner, nest.free)
     variables = [loop.variable for loop in (*nest.loops, *inner)]
     exprs = [expr for stmt in body for expr in expressions(stmt)]
     loads = dict.fromkeys(expr for expr in exprs if isinstance(expr, Load))
+    streams = (tuple((name, _stride(load, name)) for name in variables) for load in loads)
     operations = sum(isinstance(expr, Binary | Apply | Unary | Cast) for expr in exprs)
-    streams = tuple(
-        _Stream({name: _stride(load, name) for name in variables}, load.dtype.bytes)
-        for load in loads
-    )
     inside = ranges(nest.loops, bounds)
-    extents = {loop.variable: _usual(loop, inside) for loop in nest.loops}
-    extents |= {loop.variable: _full_extent(nest, loop) for loop in inner}
-    interiors = {loop.variable: interior(loop, nest) for loop in nest.loops}
-    key = (
-        *((loop.variable, loop.start, loop.stop) for loop in (*nest.loops, *nest.reductions)),
-        nest.free,
-        *((tuple(stream.strides.items()), stream.bytes) for stream in streams),
-        (operations, len(sums), tuple(loop.variable for loop in inner)),
-        *extents.items(),
-    )
-    return _Shape(key, nest, streams, operations, len(sums), extents, tuple(inner), interiors)
+    outer = ((loop.variable, _usual(loop, inside)) for loop in nest.loops)
+    full = ((loop.variable, _extent(whole(loop, nest))) for loop in inner)
+    return _Shape(nest, tuple(streams), operations, sums, (*outer, *full))
 
 
 def _stride(load: Load, name: str) -> int:
@@ -149,9 +121,9 @@ def _stride(load: Load, name: str) -> int:
     return far * load.dtype.bytes
 
 
-def _extent(loop: For) -> int | None:
-    size = loop.stop - loop.start
-    return max(size.constant, 0) if size.is_constant else None
+def _extent(loop: For | None) -> int | None:
+    size = loop.stop - loop.start if loop is not None else None
+    return max(size.constant, 0) if size is not None and size.is_constant else None
 
 
 def _usual(loop: For, bounds: Bounds) -> int | None:
@@ -160,91 +132,180 @@ def _usual(loop: For, bounds: Bounds) -> int | None:
     return _extent(loop) if most > max(SIZES) else max(most, 0)
 
 
-def _full_extent(nest: Nest, loop: For) -> int | None:
-    """Of an inner loop where no window is cut off."""
-    full = whole(loop, nest)
-    return _extent(full) if full is not None else None
+# Candidates
 
 
-def _tiles(nest: Nest, shape: _Shape) -> Iterator[tuple[tuple[str, int], ...]]:
-    free = [loop.variable for loop in nest.loops if loop.variable in nest.free]
-    for one in free:
-        for size in _sizes(shape, one):
+def _tiles(shape: _Shape) -> Iterator[Counts]:
+    """Tiles of one loop or two. Those over positions whose windows are clipped differently need
+    an interior."""
+    solved = {lp.variable: interior(lp, shape.nest) is not None for lp in shape.nest.loops}
+    sizes = {
+        name: [n for n in SIZES if (extent is None or n <= extent) and (n == 1 or solved[name])]
+        for name, extent in shape.extents
+        if name in shape.nest.free
+    }
+    for one in sizes:
+        for size in sizes[one]:
             yield ((one, size),)
-    for one, other in combinations(free, 2):
-        for sizes in product(_sizes(shape, one), _sizes(shape, other)):
-            if min(sizes) > 1:
-                yield tuple(zip((one, other), sizes, strict=True))
+    for pair in combinations(sizes, 2):
+        for both in product(*(sizes[name] for name in pair)):
+            if min(both) > 1:
+                yield tuple(zip(pair, both, strict=True))
 
 
-def _sizes(shape: _Shape, variable: str) -> list[int]:
-    extent = shape.extents[variable]
-    return [size for size in SIZES if extent is None or size <= extent]
-
-
-def _steps(nest: Nest, shape: _Shape) -> Iterator[tuple[tuple[str, int], ...]]:
+def _steps(shape: _Shape) -> Iterator[Counts]:
     """No loop unrolled; the innermost one, two, three; a few steps of the innermost."""
     yield ()
-    unrolled: list[tuple[str, int]] = []
-    for loop in reversed(shape.inner):
-        extent = shape.extents[loop.variable]
+    extents, unrolled = dict(shape.extents), list[tuple[str, int]]()
+    for loop in reversed(shape.nest.reductions):
+        extent = extents[loop.variable]
         if extent is None or extent > UNROLLED:
             break
         unrolled.append((loop.variable, 0))
         yield tuple(unrolled)
-    rest = shape.inner[: len(shape.inner) - len(unrolled)]
-    if rest and not unrolled:
-        extent = shape.extents[rest[-1].variable]
+    if shape.nest.reductions and not unrolled:
+        loop, extent = shape.nest.reductions[-1], extents[shape.nest.reductions[-1].variable]
         for steps in (2, 4):
-            whole_steps = extent is not None and extent % steps == 0
-            if whole_steps or _is_long(rest[-1], nest):
-                yield ((rest[-1].variable, steps),)
+            if (extent is not None and extent % steps == 0) or _is_long(loop, shape):
+                yield ((loop.variable, steps),)
 
 
-def _is_long(loop: For, nest: Nest) -> bool:
+def _is_long(loop: For, shape: _Shape) -> bool:
     """A loop of a dynamic size that is the same for every result."""
     extent = loop.stop - loop.start
-    variables = {outer.variable for outer in (*nest.loops, *nest.reductions)}
+    variables = {outer.variable for outer in (*shape.nest.loops, *shape.nest.reductions)}
     return not extent.is_constant and not extent.symbols & variables
 
 
+# The cost of a candidate
+
+
 @dataclass(frozen=True, slots=True)
-class _Unrolling:
-    """Unrolled steps of inner loops, as counts, and how far each load moves."""
+class _Part:
+    """Blocks of a size cover a share of a loop; `rolled`: windows are cut off there."""
 
-    steps: dict[str, int]
-    taken: int
-    moves: tuple[Moves, ...]
-
-
-def _unrolling(shape: _Shape, steps: dict[str, int]) -> _Unrolling:
-    counts = {
-        name: (shape.extents[name] or 1) if count == 0 else count for name, count in steps.items()
-    }
-    moves = tuple(_moves(stream, counts) for stream in shape.streams)
-    return _Unrolling(steps, prod(counts.values()), moves)
+    size: int
+    share: float
+    rolled: bool = False
 
 
-def _cost(
-    shape: _Shape, tiles: dict[str, int], unrolling: _Unrolling, target: Target, share: float
-) -> float | None:
-    """Instructions per iteration of the innermost block, on average over the nest, weighted by
-    the size of the code; None where it does not fit."""
-    if not _fits(shape, tiles, unrolling, target):
-        return None
-    one_by_one = _unrolling(shape, {}) if unrolling.steps else unrolling
-    parts = [_parts(shape, name, size, unrolling.steps) for name, size in tiles.items()]
-    work = code = 0.0
-    for segments in product(*parts):
-        lanes = {name: part.size for name, part in zip(tiles, segments, strict=True)}
-        rolled = any(part.rolled for part in segments)
-        how = one_by_one if rolled else unrolling
-        block = _block(shape, lanes, how, target)
-        results = prod(lanes.values())
-        covered = prod(part.share for part in segments)
-        work += covered * block / how.taken / results
-        code += BYTES * (block + EPILOGUE * results)
-    return work * (1 + code / (target.code * share))
+class _Model:
+    """The costs of the candidates for one shape. What many of them share is computed once."""
+
+    def __init__(self, shape: _Shape, target: Target, share: float) -> None:
+        self.shape, self.target, self.share = shape, target, share
+        self.extents = dict(shape.extents)
+        self.interiors = {loop.variable: interior(loop, shape.nest) for loop in shape.nest.loops}
+        self.unrolled, self.block = cache(self._unrolled), cache(self._block)
+
+    def cost(self, blocking: Blocking) -> float:
+        """Instructions per iteration of the innermost block, on average over the nest, weighted
+        by the size of the code; infinite where it does not fit."""
+        if not self._fits(blocking):
+            return inf
+        parts = [self._parts(name, size, dict(blocking.steps)) for name, size in blocking.tiles]
+        work = code = 0.0
+        for segments in product(*parts):
+            pairs = zip(blocking.tiles, segments, strict=True)
+            lanes = frozenset((name, part.size) for (name, _), part in pairs if part.size > 1)
+            steps = () if any(part.rolled for part in segments) else blocking.steps
+            block, results = self.block(lanes, steps), prod(part.size for part in segments)
+            covered = prod(part.share for part in segments)
+            work += covered * block / self.unrolled(steps)[0] / results
+            code += BYTES * (block + EPILOGUE * results)
+        return work * (1 + code / (self.target.code * self.share))
+
+    def _parts(self, name: str, size: int, steps: dict[str, int]) -> list[_Part]:
+        """As register_blocks.py covers a loop: full tiles, the remainder, borders."""
+        inside, extent = self.interiors[name], self.extents[name]
+        parts: list[_Part] = []
+        total = extent
+        if inside is not None and inside.full:
+            written_out = all(steps.get(window) == 0 for window, _ in inside.full)
+            if not (written_out and extent is not None and extent <= size):
+                middle = inside.stop - inside.start
+                extent = middle.constant if middle.is_constant else None
+                border = (total - extent) / total if total and extent is not None else 0.05
+                parts.append(_Part(1, border, rolled=True))
+        if extent is None or total is None:
+            left = [_Part(1, 0.03)] if size > 1 else []
+            return [*parts, _Part(size, 1.0), *left]
+        tiles, left_over = divmod(extent, size)
+        if tiles:
+            parts.append(_Part(size, tiles * size / total))
+        if left_over:
+            parts.append(_Part(left_over, left_over / total))
+        return parts
+
+    def _fits(self, blocking: Blocking) -> bool:
+        """Whether sums and operands fit the registers, and the block is not too long."""
+        shape, (taken, moves) = self.shape, self.unrolled(blocking.steps)
+        results = prod(size for _, size in blocking.tiles)
+        if results * taken == 1:
+            return True
+        if results * taken * shape.operations > self.target.block:
+            return False
+        kept, passing = 0, [0]
+        for stream, further in zip(shape.streams, moves, strict=True):
+            tile = _moves(stream, blocking.tiles)
+            once = len(_offsets(tile))
+            all_ = len(_offsets(tile + further)) if further else once
+            if all_ < once * taken:
+                kept += all_
+            else:
+                passing.append(once)
+        # One stream may pass through a single register, while the others stay.
+        kept += sum(passing) - max(passing)
+        return results * shape.sums + kept + 1 <= self.target.registers
+
+    def _block(self, lanes: frozenset[tuple[str, int]], steps: Counts) -> float:
+        """Instructions of one iteration of the innermost loop."""
+        taken, moves = self.unrolled(steps)
+        all_ = [
+            _moves(stream, lanes) + further
+            for stream, further in zip(self.shape.streams, moves, strict=True)
+        ]
+        loads = sum(len(_offsets(one)) for one in all_)
+        pointers = sum(_pointers(one, self.target.reach) for one in all_)
+        spilled = max(pointers - self.target.pointers, 0)
+        operations = prod(size for _, size in lanes) * taken * self.shape.operations
+        return operations + loads + pointers + 2 * spilled + 2
+
+    def _unrolled(self, steps: Counts) -> tuple[int, list[Moves]]:
+        """How many steps an iteration takes, and how each load moves in them."""
+        counts = [(name, count or self.extents[name] or 1) for name, count in steps]
+        taken = prod(count for _, count in counts)
+        return taken, [_moves(stream, counts) for stream in self.shape.streams]
+
+
+Moves = tuple[tuple[int, int], ...]
+"""How far, and how often."""
+
+
+def _moves(stream: Counts, counts: Iterable[tuple[str, int]]) -> Moves:
+    strides = dict(stream)
+    return tuple((strides[name], n) for name, n in counts if n != 1 and strides[name])
+
+
+@lru_cache(maxsize=1 << 13)
+def _offsets(moves: Moves) -> tuple[int, ...]:
+    """The offsets of the elements of a block, sorted."""
+    offsets = {0}
+    for stride, count in moves:
+        offsets = {offset + stride * i for offset in offsets for i in range(count)}
+    return tuple(sorted(offsets))
+
+
+@lru_cache(maxsize=1 << 13)
+def _pointers(moves: Moves, reach: int) -> int:
+    count, base = 0, None
+    for offset in _offsets(moves):
+        if base is None or offset - base > reach:
+            count, base = count + 1, offset
+    return count
+
+
+# The work of a model
 
 
 def work_of(body: Iterable[Stmt], bounds: Bounds) -> int:
@@ -271,124 +332,3 @@ def _iterations(body: tuple[Stmt, ...], bounds: Bounds) -> int:
 def most(loop: For, bounds: Bounds) -> int:
     """Iterations at the greatest sizes, at least one."""
     return max(interval(loop.stop - loop.start, bounds)[1], 1)
-
-
-BYTES = 4
-"""Of code for an instruction."""
-EPILOGUE = 6
-"""Instructions for each result, before and after it is summed up."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Blocks of a size cover a share of a loop; `rolled`: windows are cut off there."""
-
-    size: int
-    share: float
-    rolled: bool = False
-
-
-def _parts(shape: _Shape, name: str, size: int, steps: dict[str, int]) -> list[_Part]:
-    """As register_blocks.py covers a loop: full tiles, the remainder, borders."""
-    inside = shape.interiors[name]
-    extent = shape.extents[name]
-    parts: list[_Part] = []
-    total = extent
-    if inside is not None and inside.full:
-        written_out = all(steps.get(window) == 0 for window, _ in inside.full)
-        if not (written_out and extent is not None and extent <= size):
-            middle = inside.stop - inside.start
-            extent = middle.constant if middle.is_constant else None
-            border = (total - extent) / total if total and extent is not None else 0.05
-            parts.append(_Part(1, border, rolled=True))
-    if extent is None or total is None:
-        left = [_Part(1, 0.03)] if size > 1 else []
-        return [*parts, _Part(size, 1.0), *left]
-    tiles, left_over = divmod(extent, size)
-    if tiles:
-        parts.append(_Part(size, tiles * size / total))
-    if left_over:
-        parts.append(_Part(left_over, left_over / total))
-    return parts
-
-
-def _fits(shape: _Shape, lanes: dict[str, int], unrolling: _Unrolling, target: Target) -> bool:
-    """Whether sums and operands fit the registers, and the block is not too long."""
-    results, taken = prod(lanes.values()), unrolling.taken
-    if results * taken == 1:
-        return True
-    if results * taken * shape.operations > target.block:
-        return False
-    kept, passing = 0, [0]
-    for stream, further in zip(shape.streams, unrolling.moves, strict=True):
-        moves = _moves(stream, lanes)
-        once = len(_offsets(moves))
-        all_ = len(_offsets(moves + further)) if further else once
-        if all_ < once * taken:
-            kept += all_
-        else:
-            passing.append(once)
-    # One stream may pass through a single register, while the others stay.
-    kept += sum(passing) - max(passing)
-    return results * shape.sums + kept + 1 <= target.registers
-
-
-def _block(shape: _Shape, lanes: dict[str, int], unrolling: _Unrolling, target: Target) -> float:
-    """Instructions of one iteration of the innermost loop."""
-    key = (
-        frozenset(part for part in lanes.items() if part[1] > 1),
-        frozenset(unrolling.steps.items()),
-    )
-    found = shape.blocks.get(key)
-    if found is None:
-        found = shape.blocks[key] = _counted(shape, lanes, unrolling, target)
-    return found
-
-
-def _counted(shape: _Shape, lanes: dict[str, int], unrolling: _Unrolling, target: Target) -> float:
-    loads = pointers = 0
-    for stream, further in zip(shape.streams, unrolling.moves, strict=True):
-        moves = _moves(stream, lanes) + further
-        loads += len(_offsets(moves))
-        pointers += _pointers(moves, target.reach)
-    spilled = max(pointers - target.pointers, 0)
-    taken = prod(lanes.values()) * unrolling.taken
-    return taken * shape.operations + loads + pointers + 2 * spilled + 2
-
-
-def _fits_windows(shape: _Shape, tiles: dict[str, int]) -> bool:
-    """A tile over positions whose windows are clipped differently needs an interior."""
-    return all(
-        tiles.get(name, 1) == 1 or inside is not None for name, inside in shape.interiors.items()
-    )
-
-
-Moves = tuple[tuple[int, int], ...]
-"""How far, and how often."""
-
-
-def _moves(stream: _Stream, counts: dict[str, int]) -> Moves:
-    strides = stream.strides
-    return tuple(
-        (strides[name], count)
-        for name, count in counts.items()
-        if count != 1 and strides.get(name, 0)
-    )
-
-
-@lru_cache(maxsize=1 << 13)
-def _offsets(moves: Moves) -> tuple[int, ...]:
-    """The offsets of the elements of a block, sorted."""
-    offsets = {0}
-    for stride, count in moves:
-        offsets = {offset + stride * i for offset in offsets for i in range(count)}
-    return tuple(sorted(offsets))
-
-
-@lru_cache(maxsize=1 << 13)
-def _pointers(moves: Moves, reach: int) -> int:
-    count, base = 0, None
-    for offset in _offsets(moves):
-        if base is None or offset - base > reach:
-            count, base = count + 1, offset
-    return count
