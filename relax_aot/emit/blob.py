@@ -51,6 +51,29 @@ class Layout:
     parts: tuple[Part, ...]
     total_bytes: int
 
+    def identity(self, code: str) -> bytes:
+        """What a program expects at the start of its block; `code` is its text."""
+        described = repr([(p.offset, len(p.data), p.dtype.value) for p in self.parts])
+        digest = hashlib.sha256(f"{VERSION} {described}\n{code}".encode()).digest()
+        return _IDENTITY.pack(
+            MAGIC, VERSION, self.total_bytes, digest[:_HASH_BYTES],
+            len(self.parts), self.data_offset,
+        )  # fmt: skip
+
+    def packed(self, expected: bytes) -> bytes:
+        """The block: header, table, data."""
+        table = b"".join(
+            _ENTRY.pack(p.offset, len(p.data), _TYPE_NUMBERS[p.dtype], zlib.crc32(p.data))
+            for p in self.parts
+        )
+        # Large weights are copied once, where the pieces become the block.
+        pieces = list(_data(self, HEADER_BYTES + len(table)))
+        data_crc = 0
+        for piece in pieces:
+            data_crc = zlib.crc32(piece, data_crc)
+        header = expected + struct.pack("<II", data_crc, zlib.crc32(table))
+        return b"".join([header, struct.pack("<I", zlib.crc32(header)), table, *pieces])
+
 
 def lay_out(constants: Sequence[tuple[DType, bytes | memoryview]], alignment: int) -> Layout:
     start = _round_up(HEADER_BYTES + _ENTRY_BYTES * len(constants), alignment)
@@ -66,39 +89,6 @@ def lay_out(constants: Sequence[tuple[DType, bytes | memoryview]], alignment: in
 
 def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
-
-
-def identity(layout: Layout, code: str) -> bytes:
-    """What a program expects at the start of its block; `code` is its text."""
-    described = repr([(p.offset, len(p.data), p.dtype.value) for p in layout.parts])
-    digest = hashlib.sha256(f"{VERSION} {described}\n{code}".encode()).digest()
-    return _IDENTITY.pack(
-        MAGIC, VERSION, layout.total_bytes, digest[:_HASH_BYTES],
-        len(layout.parts), layout.data_offset,
-    )  # fmt: skip
-
-
-def identity_rows(expected: bytes) -> tuple[str, ...]:
-    """The identity as C text, a line each."""
-    return tuple(
-        ", ".join(f"0x{byte:02x}" for byte in expected[start : start + 13])
-        for start in range(0, len(expected), 13)
-    )
-
-
-def pack(layout: Layout, expected: bytes) -> bytes:
-    """The block: header, table, data."""
-    table = b"".join(
-        _ENTRY.pack(p.offset, len(p.data), _TYPE_NUMBERS[p.dtype], zlib.crc32(p.data))
-        for p in layout.parts
-    )
-    # Large weights are copied once, where the pieces become the block.
-    pieces = list(_data(layout, HEADER_BYTES + len(table)))
-    data_crc = 0
-    for piece in pieces:
-        data_crc = zlib.crc32(piece, data_crc)
-    header = expected + struct.pack("<II", data_crc, zlib.crc32(table))
-    return b"".join([header, struct.pack("<I", zlib.crc32(header)), table, *pieces])
 
 
 def _data(layout: Layout, end: int) -> Iterator[bytes | memoryview]:

@@ -15,14 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from relax_aot.emit.arenas import LocalView
-from relax_aot.emit.blob import (
-    IDENTITY_BYTES,
-    Layout,
-    identity,
-    identity_rows,
-    lay_out,
-    pack,
-)
+from relax_aot.emit.blob import IDENTITY_BYTES, Layout, lay_out
 from relax_aot.emit.c_expr import literal, single_texts
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.wrap import noted
@@ -110,8 +103,10 @@ class Weights:
         """A block apart from the code knows that code by its hash."""
         if self.layout is None:
             return self
-        expected = identity(self.layout, code)
-        return replace(self, identity=identity_rows(expected), block=pack(self.layout, expected))
+        expected = self.layout.identity(code)
+        rows = (expected[start : start + 13] for start in range(0, len(expected), 13))
+        identity = tuple(", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
+        return replace(self, identity=identity, block=self.layout.packed(expected))
 
 
 def weights_of(
