@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from relax_aot.emit.contexts import make_contexts
 from relax_aot.emit.extern_code import check_macros
-from relax_aot.emit.header import HeaderView, header_view
+from relax_aot.emit.header import HeaderView
 from relax_aot.emit.includes import RUNTIME
 from relax_aot.emit.interface import STEP_FUNCTIONS, Interface, interface_of
 from relax_aot.emit.render import render
-from relax_aot.emit.view import ModelView, model_view, unsigned
+from relax_aot.emit.view import ModelView, model_view
 from relax_aot.emit.weights import weights_of
 from relax_aot.externs import ExternTable
 from relax_aot.planning import Plan
@@ -71,15 +71,15 @@ def emit(
 def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable) -> Sources:
     """The files of a model, or of what `entries` share and of each of them."""
     name, entries = view.name, tuple(entries)
-    bare = [unsigned(entry) for entry in entries]
+    bare = [entry.unsigned for entry in entries]
     headers = _headers(view)
-    code = render("model.c.j2", model=unsigned(view), entries=bare, headers=headers)
+    code = render("model.c.j2", model=view.unsigned, entries=bare, headers=headers)
     view = replace(view, weights=view.weights.packed(code))
     code = render("model.c.j2", model=view, entries=entries, headers=headers)
     template = "entries/example.c.j2" if entries else "project/example.c.j2"
     example = render(template, model=view, entries=entries)
     sizes = [size for one in (view, *entries) for size in one.sizes]
-    header = header_view(view.interface, sizes, code, example)
+    header = HeaderView.of(view.interface, sizes, code, example)
     files = {
         f"{name}.h": render("model.h.j2", model=view, entries=entries, header=header),
         f"{name}_layout.h": render("layout.h.j2", model=view, entries=entries),

@@ -6,11 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relax_aot.emit import run_code
-from relax_aot.emit.c_dims import greatest_c
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.contexts import RunContext
-from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import C_TYPES
 from relax_aot.planning import Slot
 
@@ -63,7 +60,7 @@ class ArenaView:
     locals: tuple[LocalView, ...]
 
 
-def slot_views(context: RunContext, macros: dict[str, str]) -> tuple[SlotView, ...]:
+def slot_views(context: RunContext) -> tuple[SlotView, ...]:
     prefix, plan = context.interface.prefix, context.plan
     names = Names(before=f"{prefix}_UNDER__99")
     macro_of = {s.var.name: names.claim(s.var.name).upper() for s in plan.slots}
@@ -80,7 +77,7 @@ def slot_views(context: RunContext, macros: dict[str, str]) -> tuple[SlotView, .
                 C_TYPES[slot.var.type.dtype],
                 size,
                 offset,
-                constant_size(slot.bytes, context, macros),
+                context.constant(slot.bytes),
                 supports,
                 value,
                 f"{prefix}_END_{name}",
@@ -94,7 +91,6 @@ def slot_views(context: RunContext, macros: dict[str, str]) -> tuple[SlotView, .
 def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[ArenaView, ...]:
     plan = context.plan
     covered = {name for slot in plan.slots for name in slot.below}
-    used = run_code.arenas_used(plan)
     views = []
     for number, port in enumerate(context.interface.arenas):
         tops = [
@@ -113,7 +109,7 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
                 port.macro,
                 port.need,
                 f" in {plan.arenas[number].region.name}" if len(plan.arenas) > 1 else "",
-                number in used,
+                number in context.arenas_used,
                 size,
                 parts,
                 greatest,
@@ -136,12 +132,6 @@ def _need_locals(context: RunContext, tops: Sequence[Slot]) -> tuple[LocalView, 
         for f in context.interface.dims
         if f.symbol.name in used
     )
-
-
-def constant_size(size: Dim, context: RunContext, macros: dict[str, str]) -> str:
-    if size.is_constant:
-        return str(size.constant)
-    return greatest_c(size, macros, context.plan.module.bounds)
 
 
 def greatest_of(stem: str, parts: Sequence[str]) -> tuple[tuple[LocalView, ...], str]:

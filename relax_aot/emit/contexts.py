@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from relax_aot.emit.c_code import KernelCode, print_kernel
-from relax_aot.emit.c_dims import dim_c
+from relax_aot.emit.c_dims import dim_c, greatest_c
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_outline import flattened
 from relax_aot.emit.c_proof import Hints
-from relax_aot.emit.extern_code import extern_symbols
-from relax_aot.emit.interface import Interface, own_functions, own_variables
+from relax_aot.emit.extern_code import ExternCall
+from relax_aot.emit.interface import Interface
 from relax_aot.emit.sharing import Parameter, Shared, shared
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.extern import Extern
-from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES
-from relax_aot.planning import Home, Plan
+from relax_aot.planning import Home, Plan, at_most, inner_sizes
 from relax_aot.planning.steps import (
     Branch,
     Check,
@@ -75,6 +74,16 @@ class RunContext:
     """The text helps a value analysis."""
 
     @cached_property
+    def macros(self) -> dict[str, str]:
+        """Symbol -> macro of its bound."""
+        return {f.symbol.name: f.macro for f in self.interface.dims}
+
+    @cached_property
+    def arenas_used(self) -> set[int]:
+        """Arenas that hold anything at all."""
+        return {slot.region for slot in self.plan.slots if slot.greatest_bytes > 0}
+
+    @cached_property
     def used(self) -> frozenset[str]:
         """Symbols that the run needs as variables."""
         return frozenset(_used_symbols(self))
@@ -86,6 +95,33 @@ class RunContext:
         """A number of elements as a factor, as size_t."""
         text = self.dim(dim)
         return text if text.isdigit() else f"(size_t)({text})"
+
+    def constant(self, size: Dim) -> str:
+        """The greatest value of a size, as a constant expression in the bounds."""
+        if size.is_constant:
+            return str(size.constant)
+        return greatest_c(size, self.macros, self.plan.module.bounds)
+
+    def rounded(self, size: Dim) -> tuple[str, int]:
+        """The size in whole alignments, as a constant expression and at the declared bounds."""
+        rounded = -(-size // self.plan.alignment) * self.plan.alignment
+        return self.constant(rounded), interval(rounded, self.plan.module.bounds)[1]
+
+    def greatest(self, size: Dim) -> Dim:
+        """Over the entry's symbols alone."""
+        bounds = self.plan.module.bounds
+        return at_most(size, inner_sizes(self.plan.program, bounds), bounds)
+
+    def parameters(self, kernel: Kernel) -> list[str]:
+        """`int32_t n`, then inputs, then outputs and scratch, then numbers."""
+        text = self.kernels[kernel.name]
+        parameters = [f"int32_t {self.symbols[s]}" for s in text.symbols]
+        for buffer in kernel.inputs:
+            name = text.buffers[buffer.name]
+            parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {name}")
+        for buffer in (*kernel.outputs, *kernel.scratch):
+            parameters.append(f"{C_TYPES[buffer.dtype]} *restrict {text.buffers[buffer.name]}")
+        return [*parameters, *text.numbers]
 
     def bytes(self, dim: Dim) -> str:
         """A size in bytes, as size_t."""
@@ -106,7 +142,7 @@ def make_contexts(
     scopes = [_values(plan, interface, values, foreign) for plan, interface, values in parts]
     taken = [name for symbols, _ in scopes for name in symbols.values()]
     for _, interface, _ in parts:
-        taken += [*own_functions(interface), *own_variables(interface)]
+        taken += [*interface.own_functions, *interface.own_variables]
     functions = Names([*taken, *foreign])
     named = [
         {k.name: functions.claim(_apart(k.name, interface)) for k in plan.kernels}
@@ -129,7 +165,7 @@ def _values(
     plan: Plan, interface: Interface, constants: dict[str, str], foreign: frozenset[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What symbols and storage roots are called in the run."""
-    scope = Names([*foreign, *own_variables(interface)])
+    scope = Names([*foreign, *interface.own_variables])
     symbols = {f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)}
     for symbol in plan.module.symbols:
         if symbol.name not in symbols:
@@ -210,17 +246,6 @@ def _lows(kernel: Kernel, context: RunContext) -> tuple[int, ...]:
     return tuple(context.plan.module.bounds.range(name)[0] for name in kernel.free_symbols)
 
 
-def _parameters(kernel: Kernel, text: KernelText, symbols: dict[str, str]) -> list[str]:
-    """`int32_t n`, then inputs, then outputs and scratch, then numbers."""
-    names = text.buffers
-    parameters = [f"int32_t {symbols[s]}" for s in text.symbols]
-    for buffer in kernel.inputs:
-        parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
-    for buffer in (*kernel.outputs, *kernel.scratch):
-        parameters.append(f"{C_TYPES[buffer.dtype]} *restrict {names[buffer.name]}")
-    return [*parameters, *text.numbers]
-
-
 def _apart(kernel: str, interface: Interface) -> str:
     """No kernel is called as a public function could be with other bounds."""
     return f"k_{kernel}" if kernel.lower().startswith(f"{interface.owner}_") else kernel
@@ -265,10 +290,6 @@ def _code(
     )  # fmt: skip
 
 
-def kernel_parameters(kernel: Kernel, context: RunContext) -> list[str]:
-    return _parameters(kernel, context.kernels[kernel.name], context.symbols)
-
-
 def _used_symbols(context: RunContext) -> set[str]:
     plan = context.plan
     used: set[str] = set()
@@ -279,7 +300,7 @@ def _used_symbols(context: RunContext) -> set[str]:
     for port in (*context.interface.inputs, *context.interface.outputs):
         used |= port.type.elements.symbols
     for commit in plan.commits:
-        used |= commit_type(plan, commit.source).type.symbols
+        used |= plan.program.values[commit.source].type.symbols
     return used | {field.symbol.name for field in context.interface.results}
 
 
@@ -302,10 +323,6 @@ def _symbols_of(context: RunContext, node: Node | End) -> set[str]:
             moved = (*node.repeat.following, *node.repeat.rows)
             return set[str]().union(*(t.type.bytes.symbols for t in moved))
         case Step() if isinstance(node.callee, Extern):
-            return set(extern_symbols(node.call))
+            return set(ExternCall(node.callee, node.call).symbols)
         case Step():
             return set(context.kernels[node.callee.name].symbols)
-
-
-def commit_type(plan: Plan, source: str) -> Var:
-    return plan.program.values[source]

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.emit import Sources, rendered, run_code
-from relax_aot.emit.arenas import ArenaView, LocalView, greatest_of
+from relax_aot.emit import Sources, rendered
+from relax_aot.emit.arenas import ArenaView, greatest_of
 from relax_aot.emit.bounds import BoundView
 from relax_aot.emit.c_names import Names, comment, identifier
 from relax_aot.emit.contexts import RunContext, make_contexts
-from relax_aot.emit.functions import parameters, shared_functions
-from relax_aot.emit.header import SizeView, arena_sizes, memory_sizes, rounded_size
+from relax_aot.emit.functions import shared_functions
+from relax_aot.emit.header import SizeView, arena_sizes, memory_sizes
 from relax_aot.emit.interface import (
     STEP_FUNCTIONS,
     TAKEN_MACROS,
@@ -210,7 +210,7 @@ def _view(
         graph=tuple(line for view in views for line in view.graph),
         bounds=bounds,
         functions=(*shared_functions(shared), *functions),
-        init=parameters(shared, run=False),
+        init=shared.parameters(run=False),
         has_dims=bool(shared.dims),
         has_results=False,
         members=tuple(bound for bound in bounds if bound.macro in shaping),
@@ -225,13 +225,7 @@ def _view(
         slots=(),
         states=states,
         init_arguments="&memory, &dims" if shared.dims else "&memory",
-        checks=replace(
-            first.checks,
-            init_null=run_code.init_null_check(shared),
-            sizes=tuple(run_code.size_checks(shared)),
-            relations=(),
-            state=tuple(LocalView(at, size, "") for at, size in run_code.header_values(shared)),
-        ),
+        checks=first.checks.of_init(shared),
         body=replace(first.body, step=None),
         includes=replace(
             first.includes,
@@ -268,10 +262,8 @@ def _states(
     """Sizes are worked out in an entry that has the state: its symbols are those of the type."""
     sizes: dict[str, tuple[str, int]] = {}
     for context in contexts:
-        macros = {f.symbol.name: f.macro for f in context.interface.dims}
         for part in context.interface.states:
-            size = rounded_size(part.type.bytes, context.plan.alignment, context, macros)
-            sizes.setdefault(part.source, size)
+            sizes.setdefault(part.source, context.rounded(part.type.bytes))
     names = {part.source: part.c_name for part in shared.states}
     first = padded_header(len(shared.dims), contexts[0].plan.alignment)
     return state_views(shared.states, names, sizes, first, shared.prefix)

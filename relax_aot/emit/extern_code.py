@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from relax_aot.emit.c_dims import dim_c, greatest_c
 from relax_aot.emit.c_expr import literal
@@ -26,41 +27,71 @@ class NameClash(RelaxAotError):
     """A macro of a user's header would change the generated code."""
 
 
-def extern_steps(plan: Plan) -> Iterator[tuple[Extern, Call]]:
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """One call of a C function of the user."""
+
+    extern: Extern
+    call: Call
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Sizes that the values of the call are made of."""
+        values = (value for _, value in self.call.attrs if isinstance(value, Dim))
+        return frozenset[str]().union(*(value.symbols for value in values))
+
+    def arguments(
+        self, read: list[str], written: list[str], symbols: Mapping[str, str], bounds: Bounds
+    ) -> list[str]:
+        """The arguments in C's order; `read` and `written` are the pointers in the call's."""
+        pointers = dict(zip((p.name for p in self.extern.read), read, strict=True))
+        pointers |= dict(zip((p.name for p in self.extern.written), written, strict=True))
+        return [
+            _value(self.call.attr(param.name), param.c_type, symbols, bounds)
+            if param.role is Role.VALUE
+            else pointers[param.name]
+            for param in self.extern.params
+        ]
+
+    def copied(self) -> Iterator[tuple[int, int, Dim]]:
+        """(argument, result, bytes) of what must be copied before a parameter is updated."""
+        reads = [param.name for param in self.extern.read]
+        for number, param in enumerate(self.extern.written):
+            if param.role is Role.UPDATE:
+                yield reads.index(param.name), number, self.call.outs[number].type.bytes
+
+    def lines(self, arguments: list[str], pad: str) -> Iterator[str]:
+        """A comment that says whose function this is, and the call with what follows from it."""
+        origin = f"; from {self.call.origin}" if self.call.origin else ""
+        yield f"{pad}/* {comment(f'{self.extern.function}() of {self.extern.header}{origin}')} */"
+        text = f"{self.extern.function}({', '.join(arguments)})"
+        match self.extern.returns.value:
+            case "status":
+                yield f"{pad}status = {text};"
+                yield f"{pad}if (status != RAOT_OK) {{"
+                yield f"{pad}    return status;"
+                yield f"{pad}}}"
+            case "code":
+                yield f"{pad}if ({text} != 0) {{"
+                yield f"{pad}    return RAOT_ERR_EXTERN;"
+                yield f"{pad}}}"
+            case "ignored":
+                yield f"{pad}(void){text};"
+            case _:
+                yield f"{pad}{text};"
+
+
+def extern_steps(plan: Plan) -> Iterator[ExternCall]:
     for node in walk_steps(plan.program.nodes):
         if isinstance(node, Step) and isinstance(node.callee, Extern):
-            yield node.callee, node.call
-
-
-def extern_symbols(call: Call) -> frozenset[str]:
-    """Sizes that the values of a call are made of."""
-    return frozenset[str]().union(*(v.symbols for _, v in call.attrs if isinstance(v, Dim)))
+            yield ExternCall(node.callee, node.call)
 
 
 def extern_sizes(plan: Plan) -> list[Dim]:
     """Sizes that calls of externs are given, over the entry's symbols."""
     inner = inner_sizes(plan.program, plan.module.bounds)
-    values = (value for _, call in extern_steps(plan) for _, value in call.attrs)
+    values = (value for step in extern_steps(plan) for _, value in step.call.attrs)
     return [at_most(v, inner, plan.module.bounds) for v in values if isinstance(v, Dim)]
-
-
-def extern_arguments(
-    extern: Extern,
-    call: Call,
-    read: list[str],
-    written: list[str],
-    symbols: Mapping[str, str],
-    bounds: Bounds,
-) -> list[str]:
-    """The arguments in C's order; `read` and `written` are the pointers in the call's."""
-    pointers = dict(zip((p.name for p in extern.read), read, strict=True))
-    pointers |= dict(zip((p.name for p in extern.written), written, strict=True))
-    return [
-        _value(call.attr(param.name), param.c_type, symbols, bounds)
-        if param.role is Role.VALUE
-        else pointers[param.name]
-        for param in extern.params
-    ]
 
 
 def _value(value: Attr, c_type: str, symbols: Mapping[str, str], bounds: Bounds) -> str:
@@ -83,41 +114,13 @@ def _wide_type(c_type: str) -> DType:
     return DType.I64 if low < 0 else DType.U64
 
 
-def copied(extern: Extern, call: Call) -> Iterator[tuple[int, int, Dim]]:
-    """(argument, result, bytes) of what must be copied before a parameter is updated."""
-    reads = [param.name for param in extern.read]
-    for number, param in enumerate(extern.written):
-        if param.role is Role.UPDATE:
-            yield reads.index(param.name), number, call.outs[number].type.bytes
-
-
-def extern_call_lines(extern: Extern, call: Call, arguments: list[str], pad: str) -> Iterator[str]:
-    """A comment that says whose function this is, and the call with what follows from it."""
-    origin = f"; from {call.origin}" if call.origin else ""
-    yield f"{pad}/* {comment(f'{extern.function}() of {extern.header}{origin}')} */"
-    text = f"{extern.function}({', '.join(arguments)})"
-    match extern.returns.value:
-        case "status":
-            yield f"{pad}status = {text};"
-            yield f"{pad}if (status != RAOT_OK) {{"
-            yield f"{pad}    return status;"
-            yield f"{pad}}}"
-        case "code":
-            yield f"{pad}if ({text} != 0) {{"
-            yield f"{pad}    return RAOT_ERR_EXTERN;"
-            yield f"{pad}}}"
-        case "ignored":
-            yield f"{pad}(void){text};"
-        case _:
-            yield f"{pad}{text};"
-
-
 def value_checks(plan: Plan, macros: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(C condition, message) that a raised bound must still hold: values fit their C types."""
     bounds, inner = plan.module.bounds, inner_sizes(plan.program, plan.module.bounds)
     raised = bounds.lows
     seen: set[tuple[str, str]] = set()
-    for extern, call in extern_steps(plan):
+    for step in extern_steps(plan):
+        extern, call = step.extern, step.call
         for param in extern.of_role(Role.VALUE):
             value = call.attr(param.name)
             if not isinstance(value, Dim):

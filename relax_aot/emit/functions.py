@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relax_aot.emit.interface import Interface, movable
+from relax_aot.emit.interface import Interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class RenamingView:
     pasted: str
     bounds: str
 
-
-def renaming(interface: Interface) -> RenamingView | None:
-    """None where no bound can change."""
-    fields = movable(interface)
-    if not fields:
-        return None
-    values = [f"value{number}" for number in range(len(fields))]
-    return RenamingView(
-        ", ".join(["name", *values]),
-        "".join(f"##_{f.c_name}##{v}" for f, v in zip(fields, values, strict=True)),
-        ", ".join(f.macro for f in fields),
-    )
+    @classmethod
+    def of(cls, interface: Interface) -> RenamingView | None:
+        """None where no bound can change."""
+        fields = interface.movable
+        if not fields:
+            return None
+        values = [f"value{number}" for number in range(len(fields))]
+        return cls(
+            ", ".join(["name", *values]),
+            "".join(f"##_{f.c_name}##{v}" for f, v in zip(fields, values, strict=True)),
+            ", ".join(f.macro for f in fields),
+        )
 
 
 def functions_of(interface: Interface) -> Iterator[PublicView]:
@@ -66,8 +66,8 @@ def functions_of(interface: Interface) -> Iterator[PublicView]:
     if interface.common is None:
         yield from shared_functions(interface)
     name = interface.name
-    run = parameters(interface, run=True)
-    given = arguments(interface, run=True).replace("&", "")
+    run = interface.parameters(run=True)
+    given = interface.arguments(run=True).replace("&", "")
     note = "Runs the model once. If the status is not RAOT_OK, outputs and state are unchanged."
     if interface.results:
         note += " `result` receives all sizes of this call."
@@ -121,7 +121,7 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
             " generated for other code; memory is then unchanged.",
         )
     if interface.has_init:
-        init = [parameters(interface, run=False), arguments(interface, run=False)]
+        init = [interface.parameters(run=False), interface.arguments(run=False)]
         checks = "Checks the weights. " if interface.weights_apart else ""
         clears = "Clears the state and sets the sizes in its shape. " if interface.states else ""
         note = f"{checks}{clears}Call it before the first run"
@@ -129,28 +129,3 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
         yield PublicView(
             f"{name}_init", "enum raot_status", init[0], init[1].replace("&", ""), note
         )
-
-
-def parameters(interface: Interface, *, run: bool) -> str:
-    """As C declares them, of a run or of what prepares its memory."""
-    name = interface.name
-    parts = [f"const struct {interface.owner}_memory *memory"]
-    if interface.dims:
-        parts.append(f"const struct {name}_dims *dims")
-    if run and interface.inputs:
-        parts.append(f"const struct {name}_inputs *in")
-    if run and interface.outputs:
-        parts.append(f"const struct {name}_outputs *out")
-    if run and interface.results:
-        parts.append(f"struct {name}_dims *result")
-    return ", ".join(parts)
-
-
-def arguments(interface: Interface, *, run: bool) -> str:
-    """Addresses of the variables that main.c declares."""
-    parts = ["memory"] + (["dims"] if interface.dims else [])
-    if run:
-        parts += ["in"] if interface.inputs else []
-        parts += ["out"] if interface.outputs else []
-        parts += ["result"] if interface.results else []
-    return ", ".join(f"&{part}" for part in parts)

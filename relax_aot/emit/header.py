@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from relax_aot.emit.arenas import ArenaView, LocalView, constant_size
+from relax_aot.emit.arenas import ArenaView, LocalView
 from relax_aot.emit.c_layout import COLUMNS
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
@@ -15,7 +15,6 @@ from relax_aot.emit.interface import Interface, Port
 from relax_aot.emit.wrap import noted, wrapped
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.types import DType
-from relax_aot.planning import at_most, inner_sizes
 
 LICENSE = "LicenseRef-Model"
 """SPDX's name for a license that its own list does not have: that of the model."""
@@ -76,6 +75,19 @@ class MemberView:
     """The elements of an array that holds it; never 0."""
     note: str
 
+    @classmethod
+    def of(cls, port: Port, context: RunContext) -> MemberView:
+        lowest = {n: context.plan.module.bounds.range(n)[0] for n in context.plan.module.bounds}
+        least = context.greatest(port.type.elements).evaluate(lowest)
+        return cls(
+            port.c_name,
+            port.c_type,
+            port.macro,
+            port.count_macro,
+            port.count_macro if least > 0 else f"{port.count_macro} + 1",
+            comment(_described(port)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class HeaderView:
@@ -88,42 +100,42 @@ class HeaderView:
     example: tuple[str, ...]
     """A complete program, that main.c is too."""
 
+    @classmethod
+    def of(
+        cls, interface: Interface, sizes: Sequence[SizeView], code: str, example: str
+    ) -> HeaderView:
+        """`code` is the C that answers with statuses, `example` a program."""
+        used = set(re.findall(r"\bRAOT_(?:OK|ERR_\w+)", code))
+        if "raot_weights_check" in code:
+            used.add("RAOT_ERR_WEIGHTS")
+        state = ["the state"] * bool(interface.states) + ["the position"] * interface.stepwise
+        said = {
+            "prefix": interface.prefix,
+            "init": f", or differ from those of {interface.name}_init" if interface.states else "",
+            "state": " or ".join(state),
+        }
+        width = max(map(len, _CAUSES))
+        fixed = [(f"#define {s.macro} {s.expression}", s.note) for s in sizes if s.fixed]
+        bounded = [s for s in sizes if not s.fixed]
+        digits = max((len(str(s.number)) for s in bounded), default=0)
+        names = max((len(s.macro) for s in bounded), default=0)
+        return cls(
+            noted(fixed),
+            tuple(f"{s.macro:{names}} {s.number:{digits}}  {s.note}" for s in bounded),
+            tuple(
+                LocalView(status.ljust(width), cause.format_map(said), "")
+                for status, cause in _CAUSES.items()
+                if status in used
+            ),
+            tuple(wrapped(example, _EXAMPLE_COLUMNS).rstrip("\n").split("\n")),
+        )
 
-def header_view(
-    interface: Interface, sizes: Sequence[SizeView], code: str, example: str
-) -> HeaderView:
-    """`code` is the C that answers with statuses, `example` a program."""
-    used = set(re.findall(r"\bRAOT_(?:OK|ERR_\w+)", code))
-    if "raot_weights_check" in code:
-        used.add("RAOT_ERR_WEIGHTS")
-    state = ["the state"] * bool(interface.states) + ["the position"] * interface.stepwise
-    said = {
-        "prefix": interface.prefix,
-        "init": f", or differ from those of {interface.name}_init" if interface.states else "",
-        "state": " or ".join(state),
-    }
-    width = max(map(len, _CAUSES))
-    fixed = [(f"#define {s.macro} {s.expression}", s.note) for s in sizes if s.fixed]
-    bounded = [s for s in sizes if not s.fixed]
-    digits = max((len(str(s.number)) for s in bounded), default=0)
-    names = max((len(s.macro) for s in bounded), default=0)
-    return HeaderView(
-        noted(fixed),
-        tuple(f"{s.macro:{names}} {s.number:{digits}}  {s.note}" for s in bounded),
-        tuple(
-            LocalView(status.ljust(width), cause.format_map(said), "")
-            for status, cause in _CAUSES.items()
-            if status in used
-        ),
-        tuple(wrapped(example, _EXAMPLE_COLUMNS).rstrip("\n").split("\n")),
-    )
 
-
-def port_sizes(context: RunContext, macros: dict[str, str]) -> list[SizeView]:
+def port_sizes(context: RunContext) -> list[SizeView]:
     """Bytes and elements of each input and output."""
     interface = context.interface
     return [
-        _size(context, macros, macro, size, note)
+        _size(context, macro, size, note)
         for side, ports in (("in", interface.inputs), ("out", interface.outputs))
         for port in ports
         for macro, size, note in (
@@ -133,27 +145,10 @@ def port_sizes(context: RunContext, macros: dict[str, str]) -> list[SizeView]:
     ]
 
 
-def _size(
-    context: RunContext, macros: dict[str, str], macro: str, size: Dim, note: str
-) -> SizeView:
-    size = greatest_size(context, size)
+def _size(context: RunContext, macro: str, size: Dim, note: str) -> SizeView:
+    size = context.greatest(size)
     number = interval(size, context.plan.module.bounds)[1]
-    return SizeView(macro, constant_size(size, context, macros), number, note)
-
-
-def greatest_size(context: RunContext, size: Dim) -> Dim:
-    """Over the entry's symbols alone."""
-    bounds = context.plan.module.bounds
-    return at_most(size, inner_sizes(context.plan.program, bounds), bounds)
-
-
-def rounded_size(
-    size: Dim, alignment: int, context: RunContext, macros: dict[str, str]
-) -> tuple[str, int]:
-    """The size in whole alignments, as a constant expression and at the declared bounds."""
-    rounded = -(-size // alignment) * alignment
-    number = interval(rounded, context.plan.module.bounds)[1]
-    return constant_size(rounded, context, macros), number
+    return SizeView(macro, context.constant(size), number, note)
 
 
 def memory_sizes(
@@ -177,19 +172,6 @@ def arena_sizes(arenas: Iterable[ArenaView]) -> list[SizeView]:
         SizeView(f"{a.macro}_BYTES", a.greatest, a.bytes, f"bytes of memory.{a.member}{a.place}")
         for a in arenas
     ]
-
-
-def member_view(port: Port, context: RunContext) -> MemberView:
-    lowest = {n: context.plan.module.bounds.range(n)[0] for n in context.plan.module.bounds}
-    least = greatest_size(context, port.type.elements).evaluate(lowest)
-    return MemberView(
-        port.c_name,
-        port.c_type,
-        port.macro,
-        port.count_macro,
-        port.count_macro if least > 0 else f"{port.count_macro} + 1",
-        comment(_described(port)),
-    )
 
 
 def _described(port: Port) -> str:

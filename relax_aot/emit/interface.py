@@ -4,6 +4,7 @@ runner all agree on."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,8 +16,6 @@ from relax_aot.planning import Plan
 STEP_FUNCTIONS = ("begin", "step", "step_name", "next", "check_entry")
 """What stands behind the model's name in the functions of a run that returns between kernels."""
 
-HEADER_BYTES = 16
-"""A state block begins with the sizes that shape it, padded to whole alignments."""
 TAKEN_MACROS = ("ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "LAYOUT_H", "VERSION")
 """What every header calls so behind the model's name."""
 
@@ -145,6 +144,63 @@ class Interface:
     def has_init(self) -> bool:
         """Something has to be prepared or checked before the first run."""
         return self.has_state or self.weights_apart
+
+    @property
+    def own_variables(self) -> list[str]:
+        """What the templates of a run call variables: no size, value or kernel has such a name."""
+        needs = [f"need_{arena.member}" for arena in self.arenas]
+        steps = ["position", "name"] if self.stepwise else []
+        return ["header", "writes", "reads", *steps, *needs]
+
+    @property
+    def own_functions(self) -> list[str]:
+        """What the functions are called that no kernel may be called like."""
+        verbs = ("run", *STEP_FUNCTIONS) if self.stepwise else ("run",)
+        return [f"{self.owner}_init", *(f"{self.name}_{verb}" for verb in verbs)]
+
+    @property
+    def movable(self) -> tuple[DimField, ...]:
+        """The sizes whose bound may be changed when the project is compiled."""
+        return tuple(field for field in self.bounded if not field.pinned)
+
+    @property
+    def linked_run(self) -> str:
+        """What the run is called in an object file, at the bounds of the generated header. The
+        bounds are part of it, so that files built with different ones do not link."""
+        return f"{self.name}_run" + "".join(f"_{f.c_name}{f.symbol.high}" for f in self.movable)
+
+    @property
+    def state_symbols(self) -> tuple[DimField, ...]:
+        """The sizes that shape the state: fixed by init, compared by every run."""
+        used = frozenset[str]().union(*(part.type.symbols for part in self.states))
+        return tuple(field for field in self.dims if field.symbol.name in used)
+
+    @property
+    def state_header(self) -> tuple[DimField, ...]:
+        """The sizes in the header of the state block, in order: those that shape any state."""
+        return self.state_symbols if self.common is None else self.common.shaping
+
+    def header_bytes(self, alignment: int) -> int:
+        """A mark that init has run, and one int32 per symbol that shapes the state."""
+        return padded_header(len(self.state_header), alignment)
+
+    def parameters(self, *, run: bool) -> str:
+        """As C declares them, of a run or of what prepares its memory."""
+        parts = [f"const struct {self.owner}_memory *memory"]
+        if self.dims:
+            parts.append(f"const struct {self.name}_dims *dims")
+        if run and self.inputs:
+            parts.append(f"const struct {self.name}_inputs *in")
+        if run and self.outputs:
+            parts.append(f"const struct {self.name}_outputs *out")
+        if run and self.results:
+            parts.append(f"struct {self.name}_dims *result")
+        return ", ".join(parts)
+
+    def arguments(self, *, run: bool) -> str:
+        """Addresses of the variables that main.c declares."""
+        names = re.findall(r"\w+(?=,|$)", self.parameters(run=run))
+        return ", ".join(f"&{name}" for name in names)
 
     def port(self, name: str) -> Port:
         return next(p for p in (*self.inputs, *self.outputs) if p.source == name or p.name == name)
@@ -282,47 +338,6 @@ def _arena(region: str, number: int, name: str, macros: Names) -> ArenaPort:
 def _dim_field(symbol: Symbol, source: str, fields: Names, macros: Names, prefix: str) -> DimField:
     c_name = fields.claim(source)
     return DimField(symbol, source, c_name, f"{prefix}_{macros.claim(c_name.upper() + '_MAX')}")
-
-
-def own_variables(interface: Interface) -> list[str]:
-    """What the templates of a run call variables: no size, value or kernel has such a name."""
-    needs = [f"need_{arena.member}" for arena in interface.arenas]
-    steps = ["position", "name"] if interface.stepwise else []
-    return ["header", "writes", "reads", *steps, *needs]
-
-
-def own_functions(interface: Interface) -> list[str]:
-    """What the functions are called that no kernel may be called like."""
-    verbs = ("run", *STEP_FUNCTIONS) if interface.stepwise else ("run",)
-    return [f"{interface.owner}_init", *(f"{interface.name}_{verb}" for verb in verbs)]
-
-
-def movable(interface: Interface) -> tuple[DimField, ...]:
-    """The sizes whose bound may be changed when the project is compiled."""
-    return tuple(field for field in interface.bounded if not field.pinned)
-
-
-def linked_name(interface: Interface, verb: str) -> str:
-    """What a public function is called in an object file, at the bounds of the generated
-    header. The bounds are part of it, so that files built with different ones do not link."""
-    bounds = "".join(f"_{f.c_name}{f.symbol.high}" for f in movable(interface))
-    return f"{interface.name}_{verb}{bounds}"
-
-
-def state_symbols(interface: Interface) -> tuple[DimField, ...]:
-    """The sizes that shape the state: fixed by init, compared by every run."""
-    used = frozenset[str]().union(*(part.type.symbols for part in interface.states))
-    return tuple(field for field in interface.dims if field.symbol.name in used)
-
-
-def state_header(interface: Interface) -> tuple[DimField, ...]:
-    """The sizes in the header of the state block, in order: those that shape any of its states."""
-    return state_symbols(interface) if interface.common is None else interface.common.shaping
-
-
-def header_bytes(interface: Interface, alignment: int) -> int:
-    """A mark that init has run, and one int32 per symbol that shapes the state."""
-    return padded_header(len(state_header(interface)), alignment)
 
 
 def padded_header(sizes: int, alignment: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relax_aot.emit.c_names import comment
-from relax_aot.emit.contexts import RunContext, kernel_parameters
+from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.extern_code import extern_steps, value_checks
 from relax_aot.ir.graph import Call, Var
 from relax_aot.ir.loops import Kernel, Micro, walk
@@ -45,15 +45,15 @@ class IncludesView:
     externs: tuple[str, ...]
     checks: tuple[CheckView, ...]
 
-
-def includes_view(plan: Plan, macros: Mapping[str, str]) -> IncludesView:
-    statements = (stmt for kernel in plan.kernels for stmt in walk(kernel.body))
-    micro = {stmt.kernel.header for stmt in statements if isinstance(stmt, Micro)}
-    return IncludesView(
-        tuple(sorted(micro)),
-        tuple(dict.fromkeys(extern.header for extern, _ in extern_steps(plan))),
-        tuple(CheckView(*check) for check in value_checks(plan, macros)),
-    )
+    @classmethod
+    def of(cls, context: RunContext) -> IncludesView:
+        statements = (stmt for kernel in context.plan.kernels for stmt in walk(kernel.body))
+        micro = {stmt.kernel.header for stmt in statements if isinstance(stmt, Micro)}
+        return cls(
+            tuple(sorted(micro)),
+            tuple(dict.fromkeys(step.extern.header for step in extern_steps(context.plan))),
+            tuple(CheckView(*check) for check in value_checks(context.plan, context.macros)),
+        )
 
 
 def kernel_views(context: RunContext) -> tuple[KernelView, ...]:
@@ -83,7 +83,7 @@ def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> K
         ", ".join(origins),
         text.c_name,
         "enum raot_status" if kernel.fallible else "void",
-        ", ".join(kernel_parameters(kernel, context)),
+        ", ".join(context.parameters(kernel)),
         text.code.parts,
         text.code.body,
         layers,

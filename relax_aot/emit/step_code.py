@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from relax_aot.emit import run_code
-from relax_aot.emit.arenas import LocalView, constant_size
+from relax_aot.emit.arenas import LocalView
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.header import SizeView
+from relax_aot.emit.run_code import Statements
 from relax_aot.ir.dims import Dim, dim_max
 from relax_aot.ir.extern import Extern
 from relax_aot.planning import GREATEST_BYTES, TooLarge, at_most, greatest_bytes, inner_sizes
@@ -56,6 +56,47 @@ class StepView:
     """The names of the variables, for a comment."""
     memory_struct: str
 
+    @classmethod
+    def of(
+        cls,
+        context: RunContext,
+        inner: tuple[LocalView, ...],
+        entry: tuple[LocalView, ...],
+        results: tuple[LocalView, ...],
+    ) -> StepView:
+        """`inner` are the variables of the run, `entry` those that hold sizes of this call."""
+        blocks = [_Block()]
+        end = _follow(context, context.plan.program.nodes, blocks, 0)
+        last, count = end.block, end.opened + 1
+        if commits := Statements(context).commits():
+            last, count = _next(blocks, last), count + 1
+            blocks[last].name = COMMIT
+            blocks[last].lines += commits
+        blocks[last].lines += [f"position->result->{r.c_name} = {r.value};" for r in results]
+        blocks[last].lines.append(_goto("-1"))
+        text = [line for block in blocks for line in block.lines]
+        used = mentioned(entry, text)
+        words = _words([*text, *(local.value for local in used)])
+        words |= {"memory"} if context.plan.slots or context.interface.has_state else set()
+        return cls(
+            tuple(_BlockView(n, block.name, tuple(block.lines)) for n, block in enumerate(blocks)),
+            _most(context, count),
+            tuple(
+                LocalView(local.c_name, f"position->sizes[{number}]", local.note)
+                for number, local in enumerate(inner)
+            ),
+            used,
+            tuple(
+                LocalView(_struct(context, struct), member, "")
+                for struct, member in _MEMBERS.items()
+                if member in words
+            ),
+            len(inner),
+            len(blocks),
+            comment(", ".join(local.c_name for local in inner)),
+            _struct(context, "memory"),
+        )
+
 
 @dataclass(slots=True)
 class _Block:
@@ -69,46 +110,6 @@ class _End:
 
     block: int
     opened: Dim
-
-
-def step_view(
-    context: RunContext,
-    inner: tuple[LocalView, ...],
-    entry: tuple[LocalView, ...],
-    results: tuple[LocalView, ...],
-) -> StepView:
-    """`inner` are the variables of the run, `entry` those that hold sizes of this call."""
-    blocks = [_Block()]
-    end = _follow(context, context.plan.program.nodes, blocks, 0)
-    last, count = end.block, end.opened + 1
-    if commits := run_code.commits(context):
-        last, count = _next(blocks, last), count + 1
-        blocks[last].name = COMMIT
-        blocks[last].lines += commits
-    blocks[last].lines += [f"position->result->{r.c_name} = {r.value};" for r in results]
-    blocks[last].lines.append(_goto("-1"))
-    text = [line for block in blocks for line in block.lines]
-    used = mentioned(entry, text)
-    words = _words([*text, *(local.value for local in used)])
-    words |= {"memory"} if context.plan.slots or context.interface.has_state else set()
-    return StepView(
-        tuple(_BlockView(n, block.name, tuple(block.lines)) for n, block in enumerate(blocks)),
-        _most(context, count),
-        tuple(
-            LocalView(local.c_name, f"position->sizes[{number}]", local.note)
-            for number, local in enumerate(inner)
-        ),
-        used,
-        tuple(
-            LocalView(_struct(context, struct), member, "")
-            for struct, member in _MEMBERS.items()
-            if member in words
-        ),
-        len(inner),
-        len(blocks),
-        comment(", ".join(local.c_name for local in inner)),
-        _struct(context, "memory"),
-    )
 
 
 def _struct(context: RunContext, kind: str) -> str:
@@ -135,12 +136,12 @@ def _follow(context: RunContext, nodes: tuple[Node, ...], blocks: list[_Block], 
     for node in nodes:
         match node:
             case Define() | Check():
-                blocks[at].lines += run_code.sized(context, node, "")
+                blocks[at].lines += Statements(context).sized(node, "")
             case Step():
                 if blocks[at].name != CONTROL:
                     at, opened = _next(blocks, at), opened + 1
                 blocks[at].name = _name(context, node)
-                blocks[at].lines += run_code.called(context, node, "")
+                blocks[at].lines += Statements(context).called(node, "")
             case Branch():
                 end = _branch(context, node, blocks, at)
                 at, opened = end.block, opened + end.opened
@@ -154,7 +155,7 @@ def _branch(context: RunContext, node: Branch, blocks: list[_Block], at: int) ->
     """Both sides lead to one block behind them."""
     starts, ends, longest = [], [], []
     for then in (True, False):
-        sizes = list(run_code.sizes_of_side(context, node, then, ""))
+        sizes = list(Statements(context).sizes_of_side(node, then, ""))
         nodes = node.then if then else node.otherwise
         start = _open(blocks)
         end = _follow(context, nodes, blocks, start)
@@ -163,7 +164,7 @@ def _branch(context: RunContext, node: Branch, blocks: list[_Block], at: int) ->
         ends.append(end.block)
         longest.append(end.opened + 1)
     behind = _open(blocks)
-    blocks[at].lines += _choice(run_code.chosen(context, node), *starts)
+    blocks[at].lines += _choice(Statements(context).chosen(node), *starts)
     for block in ends:
         blocks[block].lines.append(_goto(behind))
     return _End(behind, dim_max(*longest) + 1)
@@ -171,15 +172,15 @@ def _branch(context: RunContext, node: Branch, blocks: list[_Block], at: int) ->
 
 def _repeat(context: RunContext, node: Repeat, blocks: list[_Block], at: int) -> _End:
     """The condition of the loop is checked before the first iteration and after each."""
-    turn, going = context.symbols[node.loop.turn], run_code.going(context, node)
+    turn, going = context.symbols[node.loop.turn], Statements(context).going(node)
     body = _open(blocks)
     end = _follow(context, node.nodes, blocks, body)
     behind = _open(blocks)
-    blocks[at].lines += [*run_code.before_loop(context, node, ""), f"{turn} = 0;"]
-    blocks[end.block].lines += [*run_code.end_of_turn(context, node, ""), f"{turn}++;"]
+    blocks[at].lines += [*Statements(context).before_loop(node, ""), f"{turn} = 0;"]
+    blocks[end.block].lines += [*Statements(context).end_of_iteration(node, ""), f"{turn}++;"]
     for block in (at, end.block):
         blocks[block].lines += _choice(going, body, behind)
-    blocks[behind].lines += run_code.after_loop(context, node, "")
+    blocks[behind].lines += Statements(context).after_loop(node, "")
     inner = inner_sizes(context.plan.program, context.plan.module.bounds)
     trips, opened = (
         at_most(dim, inner, context.plan.module.bounds) for dim in (node.loop.trips, end.opened + 1)
@@ -221,8 +222,5 @@ def _most(context: RunContext, count: Dim) -> SizeView:
             f"a run could have {greatest} steps; at most {GREATEST_BYTES} are supported. Use a "
             "smaller bound (--bound), or compile without --stepwise"
         )
-    macros = {f.symbol.name: f.macro for f in context.interface.dims}
     macro = f"{context.interface.prefix}_STEPS"
-    return SizeView(
-        macro, constant_size(count, context, macros), greatest, "steps of a run at most"
-    )
+    return SizeView(macro, context.constant(count), greatest, "steps of a run at most")

@@ -6,41 +6,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.emit import run_code
 from relax_aot.emit.arenas import ArenaView, LocalView, SlotView, arena_views, slot_views
 from relax_aot.emit.bounds import BoundView, bound_views, fixed_views
-from relax_aot.emit.c_dims import greatest_c
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
+from relax_aot.emit.entry_checks import ChecksView
 from relax_aot.emit.extern_code import extern_steps
 from relax_aot.emit.fits import index_reach
 from relax_aot.emit.functions import (
     PublicView,
     RenamingView,
-    arguments,
     functions_of,
-    parameters,
-    renaming,
 )
 from relax_aot.emit.header import (
     MemberView,
     SizeView,
     arena_sizes,
-    member_view,
     memory_sizes,
     port_sizes,
-    rounded_size,
 )
-from relax_aot.emit.interface import Interface, StatePart, header_bytes, linked_name
+from relax_aot.emit.interface import Interface, StatePart
 from relax_aot.emit.kernels import (
-    CheckView,
     IncludesView,
     KernelView,
     graph_lines,
-    includes_view,
     kernel_views,
 )
-from relax_aot.emit.step_code import StepView, mentioned, step_view
+from relax_aot.emit.run_code import Statements
+from relax_aot.emit.step_code import StepView, mentioned
 from relax_aot.emit.weights import Weights
 from relax_aot.ir.extern import Returns
 from relax_aot.ir.types import C_TYPES
@@ -56,24 +49,6 @@ class StateView:
     offset_macro: str
     offset: str
     note: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChecksView:
-    """What a call checks before it writes: C conditions that hold where it is refused, and the
-    spans of memory that must not overlap."""
-
-    init_null: str
-    null: str
-    data_null: tuple[str, ...]
-    alignment: tuple[str, ...]
-    sizes: tuple[str, ...]
-    relations: tuple[CheckView, ...]
-    state: tuple[LocalView, ...]
-    writes: tuple[str, ...]
-    reads: tuple[str, ...]
-    write_count: int
-    read_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +123,12 @@ class ModelView:
     """C files of externs that are compiled with the model."""
 
     @property
+    def unsigned(self) -> ModelView:
+        """The code without what says where it came from: that may change between two exports."""
+        kernels = tuple(replace(kernel, ir="", origin="") for kernel in self.kernels)
+        return replace(self, version="", source="", graph=(), kernels=kernels)
+
+    @property
     def memory_const(self) -> str:
         """`const ` where no function changes the memory struct."""
         return "" if self.weights_apart else "const "
@@ -177,10 +158,9 @@ def model_view(
 ) -> ModelView:
     """Of a model, or of one entry of several; `units` are C files of externs."""
     plan, interface = context.plan, context.interface
-    macros = {f.symbol.name: f.macro for f in interface.dims}
-    slots = slot_views(context, macros)
+    slots = slot_views(context)
     arenas = arena_views(context, slots)
-    states, state = _states(context, macros)
+    states, state = _states(context)
     reach = index_reach(plan)
     bounds = bound_views(interface, plan, reach)
     checks, body = _checks_and_body(context)
@@ -198,17 +178,17 @@ def model_view(
         graph=graph_lines(plan),
         bounds=bounds,
         fixed=fixed_views(interface),
-        renaming=renaming(interface),
+        renaming=RenamingView.of(interface),
         functions=functions,
-        linked_run=linked_name(interface, "run"),
+        linked_run=interface.linked_run,
         run=next(f for f in functions if f.name == f"{interface.name}_run"),
-        init=parameters(interface, run=False),
+        init=interface.parameters(run=False),
         has_dims=bool(interface.dims),
         has_results=bool(interface.results),
         members=bounds,
-        sizes=_sizes(context, macros, state, weights.block_bytes, arenas, body.step),
-        inputs=tuple(member_view(port, context) for port in interface.inputs),
-        outputs=tuple(member_view(port, context) for port in interface.outputs),
+        sizes=_sizes(context, state, weights.block_bytes, arenas, body.step),
+        inputs=tuple(MemberView.of(port, context) for port in interface.inputs),
+        outputs=tuple(MemberView.of(port, context) for port in interface.outputs),
         has_state=interface.has_state,
         owns_memory=interface.common is None,
         has_init=interface.has_init,
@@ -217,21 +197,20 @@ def model_view(
         alignment=plan.alignment,
         slots=slots,
         states=states,
-        run_arguments=arguments(interface, run=True),
-        init_arguments=arguments(interface, run=False),
+        run_arguments=interface.arguments(run=True),
+        init_arguments=interface.arguments(run=False),
         checks=checks,
         body=body,
-        includes=includes_view(plan, macros),
+        includes=IncludesView.of(context),
         kernels=kernel_views(context),
         weights=weights,
-        index_reach="" if reach.is_constant else greatest_c(reach, macros, plan.module.bounds),
+        index_reach="" if reach.is_constant else context.constant(reach),
         extern_units=units,
     )
 
 
 def _sizes(
     context: RunContext,
-    macros: dict[str, str],
     state: SizeView | None,
     block_bytes: int,
     arenas: Sequence[ArenaView],
@@ -241,60 +220,30 @@ def _sizes(
     own = state if interface.common is None else None
     memory = memory_sizes(interface, context.plan.alignment, own, block_bytes)
     steps = [] if step is None else [step.size]
-    return (*memory, *port_sizes(context, macros), *arena_sizes(arenas), *steps)
+    return (*memory, *port_sizes(context), *arena_sizes(arenas), *steps)
 
 
 def _checks_and_body(context: RunContext) -> tuple[ChecksView, RunView]:
     interface, plan = context.interface, context.plan
     entry, inner, results = _locals(context), _inner(context), _results(context)
-    writes, reads = run_code.spans(context)
-    checks = ChecksView(
-        run_code.init_null_check(interface),
-        run_code.null_checks(context),
-        tuple(run_code.data_null_checks(context)),
-        tuple(_alignment_checks(interface)),
-        tuple(run_code.size_checks(interface)),
-        tuple(CheckView(*check) for check in run_code.condition_checks(context)),
-        tuple(LocalView(index, value, "") for index, value in run_code.state_checks(context)),
-        tuple(writes),
-        tuple(reads),
-        len(writes),
-        len(reads),
-    )
+    checks = ChecksView.of(context)
     step = None
     if interface.stepwise:
-        step = step_view(context, inner, entry, results)
+        step = StepView.of(context, inner, entry, results)
         relations = (check.condition for check in checks.relations)
-        entry = mentioned(entry, (*relations, *checks.data_null, *writes, *reads))
+        entry = mentioned(entry, (*relations, *checks.data_null, *checks.writes, *checks.reads))
     can_fail = any(k.fallible for k in plan.kernels) or any(
-        extern.returns is Returns.STATUS for extern, _ in extern_steps(plan)
+        step.extern.returns is Returns.STATUS for step in extern_steps(plan)
     )
-    steps = tuple(run_code.steps(context))
+    steps = tuple(Statements(context).steps())
     return checks, RunView(entry, inner, results, steps, can_fail, step)
 
 
-def _alignment_checks(interface: Interface) -> list[str]:
-    """One C condition per input and output: it is not aligned as its element type. Bytes are
-    always, and so is the null pointer of zero elements. (Frama-C does not know _Alignof.)"""
-    sides = (("in", interface.inputs), ("out", interface.outputs))
-    return [
-        f"!raot_is_aligned({side}->{port.c_name}, sizeof({port.c_type}))"
-        for side, ports in sides
-        for port in ports
-        if port.type.dtype.bytes > 1
-    ]
-
-
-def _states(
-    context: RunContext, macros: dict[str, str]
-) -> tuple[tuple[StateView, ...], SizeView | None]:
-    interface, alignment = context.interface, context.plan.alignment
-    sizes = {
-        part.input: rounded_size(part.type.bytes, alignment, context, macros)
-        for part in interface.states
-    }
+def _states(context: RunContext) -> tuple[tuple[StateView, ...], SizeView | None]:
+    interface = context.interface
+    sizes = {part.input: context.rounded(part.type.bytes) for part in interface.states}
     names = {part.input: context.values[part.input] for part in interface.states}
-    first = header_bytes(interface, alignment)
+    first = interface.header_bytes(context.plan.alignment)
     return state_views(interface.states, names, sizes, first, interface.prefix)
 
 
@@ -326,7 +275,8 @@ def state_views(
 def _locals(context: RunContext) -> tuple[LocalView, ...]:
     return tuple(
         LocalView(context.symbols[f.symbol.name], f"dims->{f.c_name}", "")
-        for f in run_code.locals_of_symbols(context)
+        for f in context.interface.dims
+        if f.symbol.name in context.used
     )
 
 
@@ -345,9 +295,3 @@ def _results(context: RunContext) -> tuple[LocalView, ...]:
     copied = [LocalView(f.c_name, f"dims->{f.c_name}", "") for f in interface.dims]
     computed = [LocalView(f.c_name, context.symbols[f.symbol.name], "") for f in interface.results]
     return tuple(copied + computed)
-
-
-def unsigned(model: ModelView) -> ModelView:
-    """The code without what says where it came from: that may change between two exports."""
-    kernels = tuple(replace(kernel, ir="", origin="") for kernel in model.kernels)
-    return replace(model, version="", source="", graph=(), kernels=kernels)

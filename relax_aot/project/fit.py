@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from relax_aot.emit.interface import Interface, header_bytes
+from relax_aot.emit.interface import Interface
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import interval
 from relax_aot.planning import Plan, at_most, inner_sizes
@@ -67,7 +67,7 @@ def state_bytes(plan: Plan, interface: Interface) -> int:
         return 0
     unit = plan.alignment
     sizes = (interval(part.type.bytes, plan.module.bounds)[1] for part in parts)
-    return header_bytes(interface, unit) + sum(-(-n // unit) * unit for n in sizes)
+    return interface.header_bytes(unit) + sum(-(-n // unit) * unit for n in sizes)
 
 
 def needs_of(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> tuple[Need, ...]:

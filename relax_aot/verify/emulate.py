@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.binaries.stack import frame_of
-from relax_aot.emit.interface import Interface, state_symbols
+from relax_aot.emit.interface import Interface
 from relax_aot.emit.view import ModelView
 from relax_aot.emulation.harness import HarnessCall, HarnessResult
 from relax_aot.emulation.qemu import require_emulator, run_image
@@ -73,7 +73,7 @@ def emulate(
 
 
 def _state_sizes(interface: Interface, first: Case) -> dict[str, int]:
-    return {f.source: first.sizes[f.symbol.name] for f in state_symbols(interface)}
+    return {f.source: first.sizes[f.symbol.name] for f in interface.state_symbols}
 
 
 Runner = Callable[[Image, Board, Sequence[HarnessCall]], list[HarnessResult]]

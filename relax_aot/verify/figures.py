@@ -11,7 +11,6 @@ from typing import Any
 from elftools.elf.elffile import ELFFile
 
 from relax_aot.binaries.stack import worst_stack
-from relax_aot.emit.interface import linked_name
 from relax_aot.project import Project
 from relax_aot.project.entries import EntriesProject
 from relax_aot.toolchain.compilers import host_compiler, host_flags, run
@@ -44,7 +43,7 @@ class Memory:
 def entries_memory(project: EntriesProject) -> Memory:
     """Of all entries: the largest arena and the deepest stack, since one runs at a time."""
     entries = list(project.entries.values())
-    roots = [linked_name(entry.interface, "run") for entry in entries]
+    roots = [entry.interface.linked_run for entry in entries]
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         folder = Path(scratch)
         linked = None
@@ -77,7 +76,7 @@ def memory_of(project: Project) -> Memory:
             image = build_image(project, folder)
             code, constants, files = image.code_bytes, image.const_bytes, list(image.stack_files)
             linked = image.elf
-        stack = worst_stack(files, linked_name(project.interface, "run"), linked).bytes
+        stack = worst_stack(files, project.interface.linked_run, linked).bytes
     plan = project.plan
     return Memory(
         plan.arena_bytes,

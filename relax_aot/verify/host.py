@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.cache import cache_dir
-from relax_aot.emit.interface import Interface, Port, state_symbols
+from relax_aot.emit.interface import Interface, Port
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.types import DType
 from relax_aot.project import Project
@@ -140,9 +140,7 @@ class HostModel:
             status = self.runner.init(dims)
             if status:
                 raise StatusError(status, f"{self.interface.name}_init")
-            self._held = {
-                f.source: int(sizes[f.symbol.name]) for f in state_symbols(self.interface)
-            }
+            self._held = {f.source: int(sizes[f.symbol.name]) for f in self.interface.state_symbols}
         raw = self.runner.run(dims, [to_bytes(a) for a in inputs])
         if raw.status:
             raise StatusError(raw.status, f"{self.interface.name}_run")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.emit.interface import Interface, header_bytes, state_symbols
+from relax_aot.emit.interface import Interface
 from relax_aot.ir.dims import interval
 from relax_aot.project import Project
 from relax_aot.verify.samples import Case, allowed, input_of
@@ -35,7 +35,7 @@ def sequences_of(
     the user gave sizes or inputs, and all of them run. A model without state is not changed."""
     if not interface.has_state:
         return list(cases)
-    shaping = [f.symbol.name for f in state_symbols(interface)]
+    shaping = [f.symbol.name for f in interface.state_symbols]
     groups: dict[tuple[int, ...], list[Case]] = {}
     for case in cases:
         groups.setdefault(tuple(case.sizes[name] for name in shaping), []).append(case)
@@ -86,7 +86,7 @@ def _case(
 def states_of(project: Project, sizes: Mapping[str, int], block: Array) -> dict[str, Array]:
     """The states in a state block, by the source's names of the outputs that they keep."""
     interface, module, unit = project.interface, project.source_module, project.plan.alignment
-    start = header_bytes(interface, unit)
+    start = interface.header_bytes(unit)
     found = {}
     for part in interface.states:
         shape = tuple(size.evaluate(sizes) for size in part.type.shape)

@@ -19,7 +19,6 @@ from relax_aot import driver
 from relax_aot.binaries.elf import Program
 from relax_aot.binaries.stack import worst_stack
 from relax_aot.driver import Options
-from relax_aot.emit.interface import linked_name
 from relax_aot.emulation.faults import TargetFault
 from relax_aot.emulation.harness import HarnessCall
 from relax_aot.emulation.qemu import run_image
@@ -176,7 +175,7 @@ def check(board: str, tmp_path: Path) -> None:
     painted = max(
         r.stack_bytes for r in emulate_cases(project, cases_of(project.interface, (), {}))
     )
-    root = linked_name(project.interface, "run")
+    root = project.interface.linked_run
     assert painted <= worst_stack(image.stack_files, root, image.elf).bytes
     assert 0 < image.code_bytes < image.flash_bytes
     assert image.const_bytes >= project.const_bytes

@@ -12,7 +12,6 @@ import pytest
 
 from relax_aot.binaries.stack import CallGraph, call_graph, deepest_path, worst_stack
 from relax_aot.binaries.thumb_stack import library_depths
-from relax_aot.emit.interface import linked_name
 from relax_aot.project.fit import DoesNotFit
 from relax_aot.verify.emulate import build_image, emulate_cases
 from relax_aot.verify.figures import memory_of
@@ -47,7 +46,7 @@ def test_the_bound_holds_and_is_close(name: str, board: str, tmp_path: Path) -> 
     painted = max(run.stack_bytes for run in emulate_cases(project, cases))
     bound = memory_of(project).stack_bytes
     image = build_image(project, tmp_path)
-    found = worst_stack(image.stack_files, linked_name(project.interface, "run"), image.elf)
+    found = worst_stack(image.stack_files, project.interface.linked_run, image.elf)
     assert found.exact and found.bytes == bound
     assert painted <= bound <= 1.3 * painted, found.path
 
