@@ -151,10 +151,9 @@ class Statements:
         yield from _refused(f"{size} > {self.context.dim(most)}", "RAOT_ERR_CAPACITY", pad)
 
     def _moved(self, transfer: Transfer, pad: str, offset: str = "") -> Iterator[str]:
-        target, source = (self._pointer(name) for name in (transfer.target, transfer.source))
-        if source == f"{target}{offset}":
-            return
-        yield from _copy(self.context, f"{target}{offset}", source, transfer.type.bytes, pad)
+        source, target = self._pointer(transfer.source), self._pointer(transfer.target) + offset
+        if source != target:
+            yield from _copy(self.context, target, source, transfer.type.bytes, pad)
 
     def _side(self, branch: Branch, then: bool, depth: int) -> Iterator[str]:
         for node in branch.then if then else branch.otherwise:
