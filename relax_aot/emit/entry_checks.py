@@ -30,6 +30,14 @@ class ChecksView:
     writes: tuple[str, ...]
     reads: tuple[str, ...]
 
+    @property
+    def write_count(self) -> int:
+        return len(self.writes)
+
+    @property
+    def read_count(self) -> int:
+        return len(self.reads)
+
     def of_init(self, interface: Interface) -> ChecksView:
         """Those of the function that prepares the memory of several entries."""
         fields = enumerate(interface.state_header, 1)
