@@ -40,7 +40,6 @@ from relax_aot.scheduling.writer import ZERO, Writer
 MOST_TAPS = 32
 LEAST_POSITIONS = 16
 MOST_STRIDE = 2
-NOTHING = Lit(0.0, DType.F32)
 
 
 def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
@@ -151,13 +150,13 @@ class _Rows:
         beyond = -(-(across.size.constant - left) // across.stride)
         last = min(max(beyond, first), self.pitch)
         with self.w.range("column", self.pitch) as x:
-            value: Expr = NOTHING
+            value: Expr = Lit(0.0, DType.F32)
             if inside:
                 index = list(load.index)
                 index[down.dimension] = top + g * down.stride
                 index[across.dimension] = left + x * across.stride
                 reached = binary("&&", binary("<=", first, x), binary("<", x, last))
-                value = Select(reached, Load(load.buffer, tuple(index)), NOTHING)
+                value = Select(reached, Load(load.buffer, tuple(index)), value)
             where = self._place(row_phase, phase, g, x)
             self.w.add(Store(self.strip, (where,), value))
 

@@ -40,6 +40,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.simplify import simplify
 from relax_aot.ir.types import DType
+from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import (
     Contraction,
     greatest,
@@ -54,8 +55,6 @@ from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.windows import interior, reaching, whole
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
 
-COLUMNS = 32
-"""As RAOT_TILE_COLUMNS."""
 LANES = 4
 """Columns that begin at once."""
 LEAST_COLUMNS = 8
