@@ -34,7 +34,7 @@ from relax_aot.ir.loops import (
     walk,
 )
 
-MOST_TURNS = 4096
+MOST_ITERATIONS = 4096
 """Iterations that are analyzed separately. A loop with fewer iterations ends earlier."""
 
 
@@ -57,7 +57,7 @@ class _Inside:
         )
 
 
-class Turns:
+class LoopAnalysis:
     """Asked of the loops of one kernel, whose own arrays are `reserved`; each statement is
     looked at once."""
 
@@ -106,7 +106,7 @@ class Turns:
         return frozenset[str]().union(*(dim.symbols for dim in own))
 
 
-class Hints(Turns):
+class Hints(LoopAnalysis):
     """What is said of one kernel: of its loops, its cases and its sizes."""
 
     def __init__(self, kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> None:
@@ -120,7 +120,7 @@ class Hints(Turns):
 
     def of_loop(self, loop: For) -> tuple[str, ...]:
         alone = self.one_by_one(loop) or loop.variable in self._alone.loops
-        return (f"loop unroll {MOST_TURNS}",) if alone else ()
+        return (f"loop unroll {MOST_ITERATIONS}",) if alone else ()
 
 
 def _sizes_of_micro(stmt: Stmt) -> frozenset[str]:
@@ -154,10 +154,10 @@ def clipped(dim: Dim) -> frozenset[str]:
 def one_by_one(kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> Apart:
     """Sizes of a kernel that are analyzed separately, and further variables of loops than
     those of `Turns`."""
-    turns = Turns(reserved_names(kernel.body))
+    analysis = LoopAnalysis(reserved_names(kernel.body))
     loops = (stmt for stmt in walk(kernel.body) if isinstance(stmt, For))
     known = Apart(
-        frozenset(loop.variable for loop in loops if turns.one_by_one(loop)),
+        frozenset(loop.variable for loop in loops if analysis.one_by_one(loop)),
         frozenset(size_by_size(kernel.body, sizes)),
     )
     more = apart(kernel, known, bounds)
@@ -174,7 +174,7 @@ def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, .
     is read: what is done is clear for each value by itself."""
     rests_on: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sizes}
     found: set[str] = set()
-    turns = Turns(())
+    analysis = LoopAnalysis(())
     for stmt in walk(body):
         if isinstance(stmt, Let):
             rests_on[stmt.name] = _sizes(stmt.value, rests_on)
@@ -182,7 +182,7 @@ def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, .
         if isinstance(stmt, For):
             found |= _subtracted(stmt.start, rests_on) | _subtracted(stmt.stop, rests_on)
             first = _sizes(stmt.start, rests_on)
-            if first and turns.one_by_one(stmt):
+            if first and analysis.one_by_one(stmt):
                 found |= first | _sizes(stmt.stop, rests_on)
         if isinstance(stmt, Micro):
             for size in {one for one in stmt.sizes if stmt.sizes.count(one) > 1}:

@@ -186,14 +186,14 @@ class _Place:
         start, stop = span(loop.start, self.spans), span(loop.stop, self.spans)
         if start[0] >= stop[1]:
             return None
-        turns = (start[0], stop[1] - 1)
+        iterated = (start[0], stop[1] - 1)
         whole = span(loop.start, self.whole)[0], span(loop.stop, self.whole)[1] - 1
         if loop.variable in self.known.loops:
             which = self.sample.iterations[self.depth % len(self.sample.iterations)]
-            first = self.sample.of(turns, which)
-            turns = (first, min(first + start[1] - start[0], turns[1]))
+            first = self.sample.of(iterated, which)
+            iterated = (first, min(first + start[1] - start[0], iterated[1]))
         basis = self.basis(loop.start, loop.stop) | {loop.variable}
-        inner = replace(self.named(loop.variable, turns, whole, basis), depth=self.depth + 1)
+        inner = replace(self.named(loop.variable, iterated, whole, basis), depth=self.depth + 1)
         return _below(Dim.of(loop.variable), loop.stop, 1, inner)
 
 

@@ -113,10 +113,10 @@ class Statements:
 
     def going(self, node: Repeat) -> str:
         """A C condition: another iteration follows."""
-        turns = f"{self.context.symbols[node.loop.turn]} < {self.context.dim(node.loop.trips)}"
+        within = f"{self.context.symbols[node.loop.turn]} < {self.context.dim(node.loop.trips)}"
         if node.condition is None:
-            return turns
-        return f"{turns} && *{self._pointer(node.condition)} != 0"
+            return within
+        return f"{within} && *{self._pointer(node.condition)} != 0"
 
     def end_of_iteration(self, node: Repeat, pad: str) -> Iterator[str]:
         """Copy rows to the results, then carried values of the next iteration and their sizes,

@@ -221,13 +221,15 @@ def _reached(
         buffer: Buffer, index: tuple[Dim, ...], counts: tuple[Dim, ...] = ()
     ) -> Iterator[_Access]:
         plain = tuple(dim.substitute(lets) for dim in index)
-        turns = tuple(
+        inner_loops = tuple(
             For(f"turn {n}", Dim.of(0), count.substitute(lets), ())
             for n, count in enumerate(counts)
         )
-        symbols = (dim.symbols for dim in (*plain, *(turn.stop for turn in turns)))
+        symbols = (
+            dim.symbols for dim in (*plain, *(inner_loop.stop for inner_loop in inner_loops))
+        )
         if not any(names & data for names in symbols):
-            yield _Access(buffer, plain, (*loops, *turns))
+            yield _Access(buffer, plain, (*loops, *inner_loops))
 
     for stmt in body:
         if isinstance(stmt, Multiply):

@@ -107,8 +107,8 @@ def _narrow_samples() -> list[Sample]:
     for to in DType:
         if not to.is_storage:
             continue
-        codes = np.arange(2**to.bits, dtype=np.uint8).view(to.numpy)
-        single = codes.astype(np.float32)
+        quantized = np.arange(2**to.bits, dtype=np.uint8).view(to.numpy)
+        single = quantized.astype(np.float32)
         finite = np.sort(single[np.isfinite(single)])
         middles = (finite[1:] + finite[:-1]) / 2
         ends = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e9, -1e9, 1e-9], np.float32)
@@ -128,9 +128,11 @@ def _narrow_samples() -> list[Sample]:
             for saturate in (True, False)
             for rounding in roundings
         ]
-        samples += [Sample((codes,), {"to": back}) for back in (DType.F32, DType.F16, DType.BOOL)]
+        samples += [
+            Sample((quantized,), {"to": back}) for back in (DType.F32, DType.F16, DType.BOOL)
+        ]
         if to.is_stored_int:
-            samples.append(Sample((codes,), {"to": DType.I64}))
+            samples.append(Sample((quantized,), {"to": DType.I64}))
         whole = np.array([-300, -9, -2, 0, 1, 7, 9, 200])
         whole = np.abs(whole) if to is DType.F8E8M0 else whole
         samples.append(Sample((whole,), {"to": to, "saturate": True}))

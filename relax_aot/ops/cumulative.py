@@ -72,8 +72,8 @@ def _running(name: str, start: int, step: Step, ufunc: np.ufunc) -> Op:
         if along is not None:
             axis = int(along.reshape(()))
         wide = x.astype(np.float64) if is_float(x) else x
-        turned = np.flip(wide, axis) if reverse else wide
-        total = ufunc.accumulate(turned, axis=axis, dtype=wide.dtype)
+        flipped = np.flip(wide, axis) if reverse else wide
+        total = ufunc.accumulate(flipped, axis=axis, dtype=wide.dtype)
         if exclusive:
             first = np.full(_one(total.shape, axis), start, total.dtype)
             total = np.concatenate([first, total], axis=axis).take(range(x.shape[axis]), axis=axis)

@@ -38,12 +38,12 @@ from relax_aot.ops._op import (
 )
 from relax_aot.ops._samples import integers
 
-CODES = (DType.I8, DType.U8, DType.I16)
+QUANTIZED_TYPES = (DType.I8, DType.U8, DType.I16)
 I32 = DType.I32
 
 
 def _pair_type(what: str, x: TensorType, y: TensorType) -> TensorType:
-    fits = x.dtype is y.dtype and x.dtype in CODES
+    fits = x.dtype is y.dtype and x.dtype in QUANTIZED_TYPES
     require(fits, f"{what} needs two tensors of i8, u8 or i16, got {x} and {y}")
     return TensorType(x.dtype, broadcast(x.shape, y.shape))
 
@@ -105,17 +105,19 @@ def _sum_reference(attrs: Sum, x: Array, y: Array) -> Array:
 
 
 def _sum_samples(rng: np.random.Generator) -> list[Sample]:
-    codes = integers(rng)
+    quantized = integers(rng)
     attrs = {
         "zeros": (-3, 17, 5), "factors": (1879048192, 1100000003, 1999999999),
         "shifts": (-1, 0, -18), "left": 20, "limits": (-100, 127),
     }  # fmt: skip
     wide = {**attrs, "zeros": (0, 0, 0), "left": 15, "shifts": (0, -2, -15)}
     return [
-        Sample((codes(np.int8, 3, 50), codes(np.int8, 3, 50)), attrs),
-        Sample((codes(np.int8, 3, 50), codes(np.int8, 50)), {**attrs, "sign": -1}),
-        Sample((codes(np.uint8, 7), codes(np.uint8)), {**attrs, "limits": (0, 255)}),
-        Sample((codes(np.int16, 40), codes(np.int16, 40)), {**wide, "limits": (-32768, 32767)}),
+        Sample((quantized(np.int8, 3, 50), quantized(np.int8, 3, 50)), attrs),
+        Sample((quantized(np.int8, 3, 50), quantized(np.int8, 50)), {**attrs, "sign": -1}),
+        Sample((quantized(np.uint8, 7), quantized(np.uint8)), {**attrs, "limits": (0, 255)}),
+        Sample(
+            (quantized(np.int16, 40), quantized(np.int16, 40)), {**wide, "limits": (-32768, 32767)}
+        ),
     ]
 
 
@@ -136,7 +138,7 @@ class Scale:
 
 
 def _scale_type(attrs: Scale, x: TensorType) -> TensorType:
-    require(x.dtype in (*CODES, I32), f"fixed_rescale does not take {x}")
+    require(x.dtype in (*QUANTIZED_TYPES, I32), f"fixed_rescale does not take {x}")
     return TensorType(I32, x.shape)
 
 

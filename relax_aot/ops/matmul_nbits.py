@@ -124,13 +124,13 @@ def _unpacked(rows: Array, bits: int) -> Array:
 def reference(
     attrs: Packing, a: Array, b: Array, scales: Array, zeros: Array | None = None
 ) -> Array:
-    codes = _unpacked(b, attrs.bits).astype(np.float64)
+    quantized = _unpacked(b, attrs.bits).astype(np.float64)
     least = np.full(scales.shape, 2.0 ** (attrs.bits - 1))
     if zeros is not None:
         packed = zeros.dtype == np.uint8
         least = (_unpacked(zeros, attrs.bits) if packed else zeros).astype(np.float64)
         least = least[:, : scales.shape[1]]
-    weights = (codes - least[..., None]) * scales.astype(np.float64)[..., None]
+    weights = (quantized - least[..., None]) * scales.astype(np.float64)[..., None]
     matrix = weights.reshape(b.shape[0], -1)[:, : a.shape[-1]]
     return np.asarray(a.astype(np.float64) @ matrix.T).astype(a.dtype)
 

@@ -182,8 +182,8 @@ def combined(
 
 def _combine_reference(attrs: Combination, x: Array, y: Array) -> Array:
     low, high = attrs.limits
-    codes = combined(x, y, attrs.kind, attrs.scales, attrs.zeros, attrs.to)
-    return np.asarray(np.clip(codes, low, high).astype(attrs.to.numpy))
+    quantized = combined(x, y, attrs.kind, attrs.scales, attrs.zeros, attrs.to)
+    return np.asarray(np.clip(quantized, low, high).astype(attrs.to.numpy))
 
 
 def _combine_samples(rng: np.random.Generator) -> list[Sample]:

@@ -170,10 +170,10 @@ def _pool_samples(rng: np.random.Generator) -> list[Sample]:
         order = POOL_ORDERS[number % 3] if len(attrs["kernel"]) == 2 else POOL_ORDERS[number % 2]
         kind = (np.int8, np.uint8)[number % 2]
         info = np.iinfo(kind)
-        codes = rng.integers(info.min, info.max + 1, x.shape).astype(kind)
+        quantized = rng.integers(info.min, info.max + 1, x.shape).astype(kind)
         given = {"scales": (0.25, 0.5), "zeros": (3, 5), "to": DType.of(np.dtype(kind))}
         samples += [
-            Sample((codes,), {**attrs, **given, "order": order, "count_include_pad": include},
+            Sample((quantized,), {**attrs, **given, "order": order, "count_include_pad": include},
                    symbolic=False)
             for include in (False, True)
         ]  # fmt: skip

@@ -34,7 +34,7 @@ from relax_aot.ops._op import (
 from relax_aot.ops._samples import normals
 
 FLOATS = (DType.F32, DType.F16, DType.BF16)
-CODES = (
+QUANTIZED_TYPES = (
     DType.I8, DType.U8, DType.I16, DType.U16, DType.I4, DType.U4, DType.I2, DType.U2,
     DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F4E2M1,
 )  # fmt: skip
@@ -132,7 +132,7 @@ class Quantize:
 def _quantize_type(
     attrs: Quantize, x: TensorType, scale: TensorType, zero: TensorType | None = None
 ) -> TensorType:
-    require(attrs.to in CODES, f"quantize to {attrs.to.value}")
+    require(attrs.to in QUANTIZED_TYPES, f"quantize to {attrs.to.value}")
     require(x.dtype in (*FLOATS, DType.I32), f"quantize of {x}")
     require(scale.dtype in FLOATS, f"quantize by {scale}")
     fits = zero is None or zero.dtype is attrs.to
@@ -180,12 +180,12 @@ def _quantize_samples(rng: np.random.Generator) -> list[Sample]:
     huge = np.array([1e30, -1e30, np.inf, -np.inf], np.float32)
     vector = np.array([0.1, 0.5, 1, 2], np.float32)
     blocks = rng.uniform(0.1, 1, (3, 2, 5)).astype(np.float32)
-    integers = [to for to in CODES if not to.is_stored_float]
+    integers = [to for to in QUANTIZED_TYPES if not to.is_stored_float]
     return [
-        *(Sample((x, one), {"to": to}) for to in CODES),
+        *(Sample((x, one), {"to": to}) for to in QUANTIZED_TYPES),
         *(Sample((ties, np.array(1, np.float32), np.array(1).astype(to.numpy)), {"to": to})
           for to in integers),
-        *(Sample((huge, one), {"to": to}) for to in CODES),
+        *(Sample((huge, one), {"to": to}) for to in QUANTIZED_TYPES),
         Sample((ties, one), {"to": DType.F8E4M3FN, "saturate": False}),
         Sample((ties, one), {"to": DType.F8E5M2, "saturate": False}),
         Sample((x, vector, np.array([0, 1, 200, 255], np.uint8)), {"to": DType.U8, "axis": 1}),
@@ -221,7 +221,7 @@ class Dequantize:
 def _dequantize_type(
     attrs: Dequantize, x: TensorType, scale: TensorType, zero: TensorType | None = None
 ) -> TensorType:
-    require(x.dtype in (*CODES, DType.I32, DType.F8E8M0), f"dequantize of {x}")
+    require(x.dtype in (*QUANTIZED_TYPES, DType.I32, DType.F8E8M0), f"dequantize of {x}")
     require(scale.dtype in (*FLOATS, DType.F8E8M0), f"dequantize by {scale}")
     require(attrs.to in FLOATS, f"dequantize to {attrs.to.value}")
     require(zero is None or zero.dtype is x.dtype, f"dequantize: {x} with the zero point {zero}")
@@ -257,29 +257,31 @@ def _dequantize_reference(
 
 
 def _dequantize_samples(rng: np.random.Generator) -> list[Sample]:
-    def codes(to: DType, *shape: int) -> Array:
+    def quantized(to: DType, *shape: int) -> Array:
         bits = rng.integers(0, 2**to.bits, shape).astype(np.uint16 if to.bits == 16 else np.uint8)
         return bits.view(to.numpy)
 
     one = np.array(0.25, np.float32)
     vector = np.array([0.1, 0.5, 1, 2], np.float32)
     blocks = rng.uniform(0.1, 1, (3, 2, 5)).astype(np.float32)
-    integers = [to for to in CODES if not to.is_stored_float]
+    integers = [to for to in QUANTIZED_TYPES if not to.is_stored_float]
     return [
-        *(Sample((codes(to, 3, 4, 5), one), {}) for to in CODES),
-        *(Sample((codes(to, 7), one, codes(to)), {}) for to in integers),
-        Sample((codes(DType.U8, 3, 4), vector, codes(DType.U8, 4)), {"axis": 1}),
-        Sample((codes(DType.I8, 3, 4, 5), vector, None), {"axis": -2}),
+        *(Sample((quantized(to, 3, 4, 5), one), {}) for to in QUANTIZED_TYPES),
+        *(Sample((quantized(to, 7), one, quantized(to)), {}) for to in integers),
+        Sample((quantized(DType.U8, 3, 4), vector, quantized(DType.U8, 4)), {"axis": 1}),
+        Sample((quantized(DType.I8, 3, 4, 5), vector, None), {"axis": -2}),
         Sample(
-            (codes(DType.I4, 3, 4, 5), blocks, codes(DType.I4, 3, 2, 5)),
+            (quantized(DType.I4, 3, 4, 5), blocks, quantized(DType.I4, 3, 2, 5)),
             {"axis": 1, "block": 2},
             symbolic=False,
         ),
-        Sample((codes(DType.F4E2M1, 3, 5, 5), blocks), {"axis": 1, "block": 3}, symbolic=False),
-        Sample((codes(DType.U8, 9), np.array(0.3, np.float16)), {"to": DType.F16}),
-        Sample((codes(DType.U8, 9), np.array(0.3).astype(DType.BF16.numpy)), {"to": DType.BF16}),
+        Sample((quantized(DType.F4E2M1, 3, 5, 5), blocks), {"axis": 1, "block": 3}, symbolic=False),
+        Sample((quantized(DType.U8, 9), np.array(0.3, np.float16)), {"to": DType.F16}),
+        Sample(
+            (quantized(DType.U8, 9), np.array(0.3).astype(DType.BF16.numpy)), {"to": DType.BF16}
+        ),
         Sample((np.array([-(2**31), 5, 2**31 - 1], np.int32), one), {}),
-        Sample((codes(DType.I8, 0, 4), vector), {}),
+        Sample((quantized(DType.I8, 0, 4), vector), {}),
     ]
 
 

@@ -204,16 +204,16 @@ def _reference(
     code = None if zero is None else spread_part(zero, x, attrs.axis, 0)
     if shift is None:
         product = x.astype(np.float32) * spread_part(scale, x, attrs.axis, 0)
-        codes = code_of(np.asarray(product), code, attrs.to, saturate=True)
+        quantized = code_of(np.asarray(product), code, attrs.to, saturate=True)
     else:
         parts = (spread_part(part, x, attrs.axis, 0).astype(np.int64) for part in (scale, shift))
         twice = rescaled_wide if x.dtype == np.int64 else rescaled
         formula = {"nearest": _nearest, "tflite": twice, "twice": _below}[attrs.rounding]
         whole = formula(x.astype(np.int64), *parts).astype(np.int64)
         whole = whole if code is None else whole + code.astype(np.int64)
-        codes = np.clip(whole, *attrs.to.limits).astype(attrs.to.numpy)
+        quantized = np.clip(whole, *attrs.to.limits).astype(attrs.to.numpy)
     low, high = attrs.limits or attrs.to.limits
-    return np.asarray(np.clip(codes, low, high).astype(attrs.to.numpy))
+    return np.asarray(np.clip(quantized, low, high).astype(attrs.to.numpy))
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:

@@ -20,7 +20,8 @@ from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import elementwise_unary, has
 from relax_aot.ops._op import Array, Trait
 from relax_aot.ops.qarithmetic import KINDS as PAIRS
-from relax_aot.quantization.codes import (
+from relax_aot.quantization.ranges import Range
+from relax_aot.quantization.values import (
     Step,
     bias_codes,
     channel_codes,
@@ -28,7 +29,6 @@ from relax_aot.quantization.codes import (
     encoded,
     step_of,
 )
-from relax_aot.quantization.ranges import Range
 
 FOLLOWERS = ("relu", "clip")
 FORMULAS = frozenset(op.name for op in elementwise_unary.OPS)
@@ -215,8 +215,8 @@ class _Insertion(_Facts):
         weights, step = self.numeric(w), self.steps.get(x.name)
         if weights is None or step is None:
             return args
-        turned = call.op == "gemm" and bool(call.attr("trans_b"))
-        axis = 0 if call.op == "conv" or turned else weights.ndim - 1
+        transposed = call.op == "gemm" and bool(call.attr("trans_b"))
+        axis = 0 if call.op == "conv" or transposed else weights.ndim - 1
         bias = (*call.args, None)[2]
         numbers = self.numeric(bias)
         per_channel = numbers is not None and numbers.shape == (weights.shape[axis],)

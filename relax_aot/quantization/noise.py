@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from relax_aot.ir.graph import Call, Module
 from relax_aot.ops import all_ops, has
 from relax_aot.ops._op import Trait
-from relax_aot.quantization.codes import Step, decoded, encoded
 from relax_aot.quantization.insert import Inserted
 from relax_aot.quantization.ranges import Sample, values
 from relax_aot.quantization.summary import Layer
+from relax_aot.quantization.values import Step, decoded, encoded
 
 Array = NDArray[Any]
 BEST = 150.0

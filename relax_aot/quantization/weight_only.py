@@ -34,13 +34,13 @@ class _Work:
         weights = self._weights(call)
         if weights is None:
             return (call,)
-        turned = call.op == "gemm" and bool(call.attr("trans_b"))
-        rows = weights if turned else weights.T
+        transposed = call.op == "gemm" and bool(call.attr("trans_b"))
+        rows = weights if transposed else weights.T
         self.count += 1
         most = 2 ** (self.bits - 1) - 1
-        scales, codes = _grouped(rows, most)
-        return self._packed(call, scales, codes) if self.bits == 4 else (
-            self._decoded(call, scales, codes, turned=turned)
+        scales, quantized = _grouped(rows, most)
+        return self._packed(call, scales, quantized) if self.bits == 4 else (
+            self._decoded(call, scales, quantized, transposed=transposed)
         )  # fmt: skip
 
     def _weights(self, call: Call) -> Array | None:
@@ -60,24 +60,24 @@ class _Work:
         return Var(name, type_)
 
     def _decoded(
-        self, call: Call, scales: Array, codes: Array, *, turned: bool
+        self, call: Call, scales: Array, quantized: Array, *, transposed: bool
     ) -> tuple[Call, ...]:
-        kept = (codes, scales) if turned else (codes.T, scales.T)
+        kept = (quantized, scales) if transposed else (quantized.T, scales.T)
         parts = [
             self._constant(call, name, data)
             for name, data in zip(("codes", "scales"), kept, strict=True)
         ]
-        attrs: dict[str, Any] = {"axis": int(turned), "block": GROUP, "to": DType.F32}
+        attrs: dict[str, Any] = {"axis": int(transposed), "block": GROUP, "to": DType.F32}
         out = Var(f"{call.out.name}.weights", call.inputs[1].type)
         decode = Call((out,), "dequantize", tuple(parts), attrs_of(attrs), call.origin)
         return decode, replace(call, args=(call.args[0], out, *call.args[2:]))
 
-    def _packed(self, call: Call, scales: Array, codes: Array) -> tuple[Call, ...]:
+    def _packed(self, call: Call, scales: Array, quantized: Array) -> tuple[Call, ...]:
         """Two quantized values per byte, the first in the low half; 8 represents 0."""
-        rows, size = codes.shape
+        rows, size = quantized.shape
         blocks = -(-size // GROUP)
         places = np.full((rows, blocks * GROUP), 8, np.uint8)
-        places[:, :size] = codes + 8
+        places[:, :size] = quantized + 8
         packed = (places[:, 0::2] | places[:, 1::2] << 4).reshape(rows, blocks, GROUP // 2)
         args = (call.args[0], self._constant(call, "codes", packed),
                 self._constant(call, "scales", scales))  # fmt: skip
@@ -123,5 +123,5 @@ def _grouped(rows: Array, most: int) -> tuple[Array, Array]:
     blocks = padded.reshape(count, groups, GROUP)
     scales = np.abs(blocks).max(axis=2) / most
     scales = np.where(scales > 0, scales, 1.0).astype(np.float32)
-    codes = np.clip(np.rint(blocks / scales[:, :, None]), -most, most)
-    return scales, codes.reshape(count, -1)[:, :size].astype(np.int8)
+    quantized = np.clip(np.rint(blocks / scales[:, :, None]), -most, most)
+    return scales, quantized.reshape(count, -1)[:, :size].astype(np.int8)

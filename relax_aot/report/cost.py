@@ -163,11 +163,11 @@ def _loop(loop: For, sizes: dict[str, int], memo: Memo) -> Cost:
     key = (id(loop), (start, stop, *(sizes[n] for n in sorted(deciding & sizes.keys()))))
     if key not in memo:
         if loop.variable in deciding:
-            turns = (
+            iterations = (
                 _body(loop.body, {**sizes, loop.variable: turn}, memo)
                 for turn in range(start, stop)
             )
-            memo[key] = _total(turns)
+            memo[key] = _total(iterations)
         else:
             once = _body(loop.body, {**sizes, loop.variable: start}, memo)
             memo[key] = once.times(stop - start)

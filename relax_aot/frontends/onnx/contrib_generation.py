@@ -112,16 +112,16 @@ def _gather_block_quantized(node: Node) -> Results:
     if bits not in (4, 8):
         raise Refused(f"quantized values of {bits} bits are not supported")
     packed = data.type.dtype is DType.U8
-    codes, scale = (node.emit("gather", x, indices, axis=axis) for x in (data, scales))
+    quantized, scale = (node.emit("gather", x, indices, axis=axis) for x in (data, scales))
     zero = None if zeros is None else node.emit("gather", zeros, indices, axis=axis)
     if packed:
-        codes = _unpacked(node, codes, bits)
+        quantized = _unpacked(node, quantized, bits)
         if zero is None:
             zero = node.emit("fill", shape=scale.type.shape, value=1 << (bits - 1), dtype=DType.U8)
         else:
             zero = _unpacked(node, zero, bits, scale.type.shape[-1])
-    attrs = {"axis": codes.type.rank - 1, "block": int(node.attr("block_size", 128))}
-    return node.emit("dequantize", codes, scale, zero, to=scale.type.dtype, **attrs)
+    attrs = {"axis": quantized.type.rank - 1, "block": int(node.attr("block_size", 128))}
+    return node.emit("dequantize", quantized, scale, zero, to=scale.type.dtype, **attrs)
 
 
 def _unpacked(node: Node, x: Var, bits: int, count: Dim | None = None) -> Var:

@@ -187,8 +187,8 @@ def _dynamic_matmul(node: Node) -> Results:
 def _nhwc_max_pool(node: Node) -> Results:
     x = node.arg(0)
     rank = x.type.rank
-    turned = node.emit("transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
-    y = pool(node, "max_pool", turned)
+    transposed = node.emit("transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
+    y = pool(node, "max_pool", transposed)
     return node.emit("transpose", y, perm=(0, *range(2, rank), 1))
 
 

@@ -15,10 +15,10 @@ from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
-CODES = "integers of 2 to 16 bits, 8-bit floats, f4e2m1; one scale, or one per axis or block"
+ACCEPTED = "integers of 2 to 16 bits, 8-bit floats, f4e2m1; one scale, or one per axis or block"
 LIMITS = {
-    "DequantizeLinear": f"{CODES}; also 32-bit integers",
-    "QuantizeLinear": CODES,
+    "DequantizeLinear": f"{ACCEPTED}; also 32-bit integers",
+    "QuantizeLinear": ACCEPTED,
 }
 
 

@@ -45,8 +45,8 @@ def _recurrent(kind: str) -> Handler:
         y, *states = node.emit_all(kind, *args, **attrs)
         if not batch_first:
             return (y, *states)
-        turned = [node.emit("transpose", state, perm=ORDER["state"]) for state in states]
-        return (node.emit("transpose", y, perm=ORDER["y"]), *turned)
+        transposed = [node.emit("transpose", state, perm=ORDER["state"]) for state in states]
+        return (node.emit("transpose", y, perm=ORDER["y"]), *transposed)
 
     return handle
 

@@ -22,7 +22,7 @@ from relax_aot.ops._op import must_equal
 
 Results = Var | tuple[Var, ...]
 
-CODES = (DType.I8, DType.U8, DType.I16)
+QUANTIZED_TYPES = (DType.I8, DType.U8, DType.I16)
 """Element types of quantized values."""
 
 

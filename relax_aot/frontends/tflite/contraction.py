@@ -13,7 +13,7 @@ import numpy as np
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
-from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
+from relax_aot.frontends.tflite.context import QUANTIZED_TYPES, Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import (
     Formula,
     code_limits,
@@ -120,7 +120,7 @@ def _is_float(node: Node, x: Var, w: Var) -> bool:
     if x.type.dtype.is_float and w.type.dtype is x.type.dtype:
         return True
     pair = f"{x.type.dtype.value} with weights of {w.type.dtype.value}"
-    if x.type.dtype not in CODES or w.type.dtype not in (DType.I8, DType.U8):
+    if x.type.dtype not in QUANTIZED_TYPES or w.type.dtype not in (DType.I8, DType.U8):
         raise Refused(f"{pair} is not supported")
     return False
 
@@ -141,7 +141,7 @@ def _requantized(node: Node, total: Var, codes: _Codes) -> Var:
 
 
 def _once(node: Node, codes: _Codes, formula: Formula) -> tuple[Array, Array] | None:
-    if node.result_type() not in CODES[:2]:
+    if node.result_type() not in QUANTIZED_TYPES[:2]:
         return None  # of 65536 steps, some are always elsewhere
     low, high = (limit - codes.y_zero for limit in codes.limits)
     return rounded_once(codes.scales, low, high, formula, each=node.replaceable)

@@ -11,7 +11,7 @@ import numpy as np
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
-from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
+from relax_aot.frontends.tflite.context import QUANTIZED_TYPES, Handler, Node, Results
 from relax_aot.ir.dims import ONE, Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
@@ -36,7 +36,7 @@ LIMITS: dict[str, str] = {
 def same_scale(node: Node, *indices: int) -> None:
     """Refuses quantized values whose inputs do not all have the scale of the result."""
     result = node.result()
-    if result.dtype not in CODES or result.quantization is None:
+    if result.dtype not in QUANTIZED_TYPES or result.quantization is None:
         return
     requested = node.single(result)
     for index in indices:
@@ -200,7 +200,7 @@ def _pad_value(node: Node, x: Var) -> Var | None:
     if node.has(2):
         return node.reshape(node.arg(2), ())
     zero = node.single(node.result())[1] if node.result().quantization is not None else 0
-    coded = x.type.dtype in CODES and zero != 0
+    coded = x.type.dtype in QUANTIZED_TYPES and zero != 0
     return node.scalar(zero, x.type.dtype) if coded else None
 
 
@@ -325,7 +325,7 @@ def _space_to_batch(node: Node) -> Results:
 
 def _pad_zero(node: Node, x: Var) -> Var | None:
     zero = node.single(node.result())[1] if node.result().quantization is not None else 0
-    return node.scalar(zero, x.type.dtype) if zero and x.type.dtype in CODES else None
+    return node.scalar(zero, x.type.dtype) if zero and x.type.dtype in QUANTIZED_TYPES else None
 
 
 def _batch_to_space(node: Node) -> Results:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import prod
 
 from relax_aot.frontends.refusals import Refused
-from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
+from relax_aot.frontends.tflite.context import QUANTIZED_TYPES, Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import multiplier
 from relax_aot.frontends.tflite.movement import same_scale
 from relax_aot.frontends.tflite.rescaling import coded, is_coded
@@ -76,7 +76,7 @@ def _sum(node: Node) -> Results:
 def _of_codes(node: Node, x: Var, axes: tuple[int, ...], *, mean: bool) -> Var:
     """The sum less its zero points, times one scale; a mean has the count in its scale
     (QuantizedMeanOrSum)."""
-    if x.type.dtype not in CODES[:2]:
+    if x.type.dtype not in QUANTIZED_TYPES[:2]:
         raise Refused(f"quantized {x.type.dtype.value} {node.operator.name} is not supported")
     count = prod((x.type.shape[axis] for axis in axes), start=Dim.of(1))
     if not count.is_constant:

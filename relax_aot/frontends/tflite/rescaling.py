@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from relax_aot.frontends.tflite.context import CODES, Node
+from relax_aot.frontends.tflite.context import QUANTIZED_TYPES, Node
 from relax_aot.frontends.tflite.fixed_point import multiplier
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
@@ -12,7 +12,7 @@ from relax_aot.ir.types import DType
 def is_coded(node: Node, x: Var) -> bool:
     """Whether the node works on quantized values; whole numbers without a scale count."""
     tensors = [node.tensor(i) for i in range(node.count) if node.has(i)]
-    return x.type.dtype in CODES and any(t.quantization is not None for t in tensors)
+    return x.type.dtype in QUANTIZED_TYPES and any(t.quantization is not None for t in tensors)
 
 
 def scaled(node: Node, x: Var, zero: int, scale: float, *, left: int = 0) -> Var:

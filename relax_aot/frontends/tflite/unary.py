@@ -16,7 +16,7 @@ import numpy as np
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
-from relax_aot.frontends.tflite.context import CODES, Handler, Node, Results
+from relax_aot.frontends.tflite.context import QUANTIZED_TYPES, Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import (
     code_limits,
     exponentials,
@@ -62,8 +62,8 @@ def _codes_of(dtype: DType) -> Array:
 
 def _table(node: Node, x: Var, entries: Array) -> Var:
     to = node.result_type()
-    codes = np.clip(entries, *to.limits).astype(to.numpy)
-    return node.emit("lookup", x, node.constant(codes, "table"))
+    quantized = np.clip(entries, *to.limits).astype(to.numpy)
+    return node.emit("lookup", x, node.constant(quantized, "table"))
 
 
 def by_float(node: Node, x: Var, function: Callable[[Array], Array]) -> Var:
@@ -150,7 +150,7 @@ def _ratio(x_scale: float, y_scale: float) -> float:
 def _rescaled(
     node: Node, x: Var, zero: int, scale: float, limits: tuple[int, int] | None = None
 ) -> Var:
-    if x.type.dtype in BYTES and node.result_type() in CODES:
+    if x.type.dtype in BYTES and node.result_type() in QUANTIZED_TYPES:
         _, y_zero = node.single(node.result())
         low, high = limits or node.result_type().limits
         steps = rescaled_code(_codes_of(x.type.dtype) - zero, scale)
@@ -165,9 +165,12 @@ def _leaky_relu(node: Node) -> Results:
     (x_scale, x_zero), (y_scale, y_zero) = node.single(node.tensor(0)), node.single(node.result())
     slope = float(np.float32(x_scale) * np.float32(alpha) / np.float32(y_scale))
     if x.type.dtype in BYTES:
-        codes = _codes_of(x.type.dtype) - x_zero
-        above, below = rescaled_code(codes, _ratio(x_scale, y_scale)), rescaled_code(codes, slope)
-        return _table(node, x, np.where(codes >= 0, above, below) + y_zero)
+        quantized = _codes_of(x.type.dtype) - x_zero
+        above, below = (
+            rescaled_code(quantized, _ratio(x_scale, y_scale)),
+            rescaled_code(quantized, slope),
+        )
+        return _table(node, x, np.where(quantized >= 0, above, below) + y_zero)
     above_, below_ = (scaled(node, x, x_zero, s) for s in (_ratio(x_scale, y_scale), slope))
     negative = node.emit("less", x, node.scalar(x_zero, x.type.dtype))
     return coded(node, node.emit("where", negative, below_, above_))

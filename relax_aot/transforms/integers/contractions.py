@@ -93,12 +93,12 @@ def product(work: Work, call: Call) -> bool:
     alpha, beta = float(attrs.get("alpha", 1.0)), float(attrs.get("beta", 1.0))
     if a is None or b is None or a.var.type.rank < 2 or b.var.type.rank < 2 or not alpha > 0:
         return False
-    turned = bool(attrs.get("trans_b", False))
-    if not _operands(a, b, axis=0 if turned else b.var.type.rank - 1):
+    transposed = bool(attrs.get("trans_b", False))
+    if not _operands(a, b, axis=0 if transposed else b.var.type.rank - 1):
         return False
     if attrs.get("trans_a", False):
         a = Quantized(work.emit("transpose", a.var, like=call, perm=(1, 0)), a.scale, a.zero)
-    if turned:
+    if transposed:
         name = f"{b.var.name}.transposed"
         b = Quantized(
             work.emit("transpose", b.var, like=call, name=name, perm=(1, 0)), b.scale, b.zero

@@ -121,8 +121,8 @@ def _reduced(work: Work, target: Target, call: Call, x: Quantized) -> bool:
     if len(axes) < len(attr):
         return False
     if kept != list(range(len(kept))):
-        turned = work.emit("transpose", x.var, like=call, perm=(*kept, *axes))
-        x = Quantized(turned, x.scale, x.zero)
+        transposed = work.emit("transpose", x.var, like=call, perm=(*kept, *axes))
+        x = Quantized(transposed, x.scale, x.zero)
     return _means(work, target, call, x, keep=len(kept))
 
 

@@ -35,12 +35,12 @@ def step_of(covered: Range, *, symmetric: bool = False) -> Step:
 
 
 def encoded(numbers: Array, step: Step) -> Array:
-    codes = np.rint(numbers / step.scale) + step.zero
-    return np.asarray(np.clip(codes, -128, 127).astype(np.int8))
+    quantized = np.rint(numbers / step.scale) + step.zero
+    return np.asarray(np.clip(quantized, -128, 127).astype(np.int8))
 
 
-def decoded(codes: Array, step: Step) -> Array:
-    return np.asarray((codes.astype(np.int32) - step.zero).astype(np.float32) * step.scale)
+def decoded(quantized: Array, step: Step) -> Array:
+    return np.asarray((quantized.astype(np.int32) - step.zero).astype(np.float32) * step.scale)
 
 
 def channel_scales(weights: Array, axis: int, bias: Array | None, step: Step) -> Array:
@@ -56,8 +56,8 @@ def channel_scales(weights: Array, axis: int, bias: Array | None, step: Step) ->
 
 def channel_codes(weights: Array, scales: Array, axis: int) -> Array:
     shape = [-1 if i == axis else 1 for i in range(weights.ndim)]
-    codes = np.rint(weights.astype(np.float64) / scales.reshape(shape))
-    return np.asarray(np.clip(codes, -127, 127).astype(np.int8))
+    quantized = np.rint(weights.astype(np.float64) / scales.reshape(shape))
+    return np.asarray(np.clip(quantized, -127, 127).astype(np.int8))
 
 
 def bias_codes(bias: Array, scales: Array) -> Array:
