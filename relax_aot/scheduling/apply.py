@@ -26,7 +26,7 @@ from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.targets import Context, Emit, FloatStrategy, Target
-from relax_aot.scheduling.writer import Names, Writer
+from relax_aot.scheduling.writer import Writer
 
 
 def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
@@ -93,7 +93,7 @@ def apply(
 ) -> tuple[Kernel, tuple[Packed, ...]]:
     """The same results to the bit, and the constants to pack. These come behind the other
     inputs; what is no longer read is no input."""
-    w = Writer(Names(names_in(kernel)), bounds)
+    w = Writer(names_in(kernel), bounds)
     with w.block() as body:
         rewrite_nests(kernel.body, w, lambda stmt, _: match(stmt, w, context))
     gone = {*_names_read(kernel.body)} - {*_names_read(body)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from relax_aot.fusion.legality import strides, undetermined
 from relax_aot.ir.dims import ZERO, Bounds, Dim
@@ -33,8 +32,6 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.names import defined_name
 from relax_aot.ir.rewrite import map_index_dims
-
-EMPTY: Mapping[str, Dim] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ def bounds_known(loop: For, bounds: Bounds) -> bool:
     return (loop.start.symbols | loop.stop.symbols) <= set(bounds)
 
 
-def without_lets(body: tuple[Stmt, ...], around: Mapping[str, Dim] = EMPTY) -> tuple[Stmt, ...]:
+def without_lets(body: tuple[Stmt, ...], around: Mapping[str, Dim] = {}) -> tuple[Stmt, ...]:
     """Every name of an index expression replaced by the expression; `around`: the names that
     hold there already."""
     result: list[Stmt] = []

@@ -29,7 +29,7 @@ from relax_aot.ir.loops import (
     held,
 )
 from relax_aot.ir.rewrite import map_exprs
-from relax_aot.scheduling.writer import Names, Writer
+from relax_aot.scheduling.writer import Writer
 
 UNROLLED = 16
 """Steps of one loop at most that are written out."""
@@ -63,7 +63,7 @@ def unroll_and_jam(leaf: tuple[Stmt, ...], lanes: Sequence[Lane], plan: Plan, w:
     """The statements of all lanes; what several of them load is loaded once."""
     with w.block() as body:
         _block(leaf, list(lanes), plan, w)
-    w.add(*_share(tuple(body), w.names))
+    w.add(*_share(tuple(body), w))
 
 
 def _block(body: Sequence[Stmt], lanes: list[Lane], plan: Plan, w: Writer) -> None:
@@ -135,20 +135,20 @@ def _unrolled(
 # Loads that several statements of one block make
 
 
-def _share(body: tuple[Stmt, ...], names: Names) -> tuple[Stmt, ...]:
+def _share(body: tuple[Stmt, ...], w: Writer) -> tuple[Stmt, ...]:
     result: list[Stmt] = []
     for straight, group in groupby(body, lambda stmt: not isinstance(stmt, For | Let)):
         if straight:
-            result += _share_run(tuple(group), names)
+            result += _share_run(tuple(group), w)
         else:
             result += (
-                replace(stmt, body=_share(stmt.body, names)) if isinstance(stmt, For) else stmt
+                replace(stmt, body=_share(stmt.body, w)) if isinstance(stmt, For) else stmt
                 for stmt in group
             )
     return tuple(result)
 
 
-def _share_run(run: tuple[Stmt, ...], names: Names) -> Iterator[Stmt]:
+def _share_run(run: tuple[Stmt, ...], w: Writer) -> Iterator[Stmt]:
     """Only loads that are always made, of memory that the run does not write."""
     written = {stmt.buffer.name for stmt in run if isinstance(stmt, Store)}
     count = Counter(load for stmt in run for load in _loaded(stmt))
@@ -156,7 +156,7 @@ def _share_run(run: tuple[Stmt, ...], names: Names) -> Iterator[Stmt]:
     for stmt in run:
         for load in _loaded(stmt):
             if load not in shared and count[load] > 1 and load.buffer.name not in written:
-                shared[load] = Local(names.fresh(f"{load.buffer.name}_at"), load.dtype)
+                shared[load] = Local(w.fresh(f"{load.buffer.name}_at"), load.dtype)
                 yield Declare(shared[load], load)
         yield from map_exprs((stmt,), lambda e: shared.get(e, e) if isinstance(e, Load) else e)
 

@@ -213,7 +213,7 @@ class Weights:
         return w.constant(Packed(buffer, lambda data: padded(self.starts(data, offset), shape)))
 
     def buffer(self, w: Writer, suffix: str, dtype: DType, shape: Sequence[int]) -> Buffer:
-        name = w.names.fresh(f"{self.found.w.buffer.name}.{suffix}")
+        name = w.fresh(f"{self.found.w.buffer.name}.{suffix}")
         return Buffer(name, dtype, tuple(map(Dim.of, shape)))
 
 

@@ -33,27 +33,12 @@ ZERO, ONE = Dim.of(0), Dim.of(1)
 
 
 @dataclass
-class Names:
-    """Fresh names of one kernel."""
+class Writer:
+    """One kernel under construction. `taken` are the names in it and `bounds` the ranges that hold
+    at this point; `scratch` and `packed` are the buffers and constants that the code uses;
+    `in_place` are pairs of an input and an output that may share memory."""
 
     taken: set[str]
-
-    def fresh(self, name: str) -> str:
-        candidate, count = name, 0
-        while candidate in self.taken:
-            candidate = f"{name}_{count}"
-            count += 1
-        self.taken.add(candidate)
-        return candidate
-
-
-@dataclass
-class Writer:
-    """One kernel under construction. `bounds` are the ranges that hold at this point; `scratch`
-    and `packed` are the buffers and constants that the code uses; `in_place` are pairs of an
-    input and an output that may share memory."""
-
-    names: Names
     bounds: Bounds
     scratch: list[Buffer] = field(default_factory=list)
     packed: list[Packed] = field(default_factory=list)
@@ -88,7 +73,7 @@ class Writer:
     @contextmanager
     def range(self, name: str, stop: Value, start: Value = 0) -> Iterator[Dim]:
         """A loop with a fresh variable."""
-        with self.loop(self.names.fresh(name), start, stop) as at:
+        with self.loop(self.fresh(name), start, stop) as at:
             yield at
 
     def each(self, name: str, start: Value, stop: Value, body: Callable[[Dim], None]) -> None:
@@ -125,6 +110,14 @@ class Writer:
 
     # Names and buffers
 
+    def fresh(self, name: str) -> str:
+        """A name that nothing else in the kernel has."""
+        candidate, count = name, 0
+        while candidate in self.taken:
+            candidate, count = f"{name}_{count}", count + 1
+        self.taken.add(candidate)
+        return candidate
+
     def named(self, name: str, dim: Dim) -> Dim:
         """`dim`, computed once where it takes a division, a minimum or a maximum."""
         if dim.is_polynomial:
@@ -136,7 +129,7 @@ class Writer:
         return self.named(name, simplify(dim, self.bounds))
 
     def let(self, name: str, value: Dim, low: Dim, high: Dim) -> Dim:
-        fresh = self.names.fresh(name)
+        fresh = self.fresh(name)
         self.add(Let(fresh, value))
         self.bounds = self.bounds.with_value(fresh, low, high)
         return Dim.of(fresh)
@@ -147,7 +140,7 @@ class Writer:
 
     def buffer(self, name: str, dtype: DType, *shape: Value) -> Buffer:
         """Scratch memory of the kernel."""
-        self.scratch.append(Buffer(self.names.fresh(name), dtype, tuple(map(Dim.of, shape))))
+        self.scratch.append(Buffer(self.fresh(name), dtype, tuple(map(Dim.of, shape))))
         return self.scratch[-1]
 
     def constant(self, packed: Packed) -> Buffer:
@@ -178,7 +171,7 @@ class Writer:
         for stmt in map_index_dims(tuple(statements), lambda dim: dim.substitute(at)):
             (placed,) = map_exprs((stmt,), rule)
             if isinstance(stmt, Declare):
-                values[stmt.local] = Local(self.names.fresh(stmt.local.name), stmt.local.dtype)
+                values[stmt.local] = Local(self.fresh(stmt.local.name), stmt.local.dtype)
             if isinstance(placed, Declare | Assign):
                 local = values[placed.local]
                 assert isinstance(local, Local)

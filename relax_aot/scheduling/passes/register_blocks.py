@@ -25,7 +25,7 @@ from relax_aot.scheduling.nest import Nest, names_in, nest_of
 from relax_aot.scheduling.targets import Emit, Target
 from relax_aot.scheduling.unroll_and_jam import CannotJam, Lane, Plan, unroll_and_jam
 from relax_aot.scheduling.windows import Interior, interior
-from relax_aot.scheduling.writer import Names, Writer
+from relax_aot.scheduling.writer import Writer
 
 EXAMPLES = (
     Example(
@@ -79,7 +79,7 @@ def run(module: Module, target: Target, work: int = 0) -> Module:
 
 
 def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int) -> Kernel:
-    w = Writer(Names(names_in(kernel)), bounds)
+    w = Writer(names_in(kernel), bounds)
 
     def match(stmt: For, around: tuple[For, ...]) -> Emit | None:
         bounds = w.bounds.open

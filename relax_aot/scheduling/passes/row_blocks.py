@@ -39,7 +39,7 @@ from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.nest import bounds_known, coefficient, names_in, ranges, without_lets
 from relax_aot.scheduling.targets import Target
-from relax_aot.scheduling.writer import Names, Writer
+from relax_aot.scheduling.writer import Writer
 
 EXAMPLES = (
     Example(
@@ -130,7 +130,7 @@ def block_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
     if extent.symbols <= set(bounds):  # else it differs between iterations of an outer loop
         height = simplify(dim_max(dim_min(extent, rows), 1), bounds)
     scratch = tuple(replace(buffer, shape=(height, *buffer.shape)) for buffer in kernel.scratch)
-    w = Writer(Names(names_in(kernel)), bounds)
+    w = Writer(names_in(kernel), bounds)
     with w.block() as blocked, w.nest(loops):
         _emit(w, row, rows, steps, {buffer.name: buffer for buffer in scratch})
     return replace(kernel, scratch=scratch, body=tuple(blocked))

@@ -423,7 +423,7 @@ def _finish(p: _Positions, block: _Block, found: Weighted, values: Buffer) -> No
     """The statements that follow, for each of the numbers in a buffer."""
     w = p.w
     with p.channels() as channel, ExitStack() as loops:
-        x, y = w.names.fresh("x"), w.names.fresh("y")
+        x, y = w.fresh("x"), w.fresh("y")
         line = loops.enter_context(w.loop(y, 0, block.high)) if p.lines > 1 else ZERO
         place = loops.enter_context(w.loop(x, 0, block.wide))
         at = {p.position: block.first + place, p.line: block.line + line, found.own: channel}

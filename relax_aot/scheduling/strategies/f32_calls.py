@@ -230,7 +230,7 @@ class _Call:
         panels = panels_of(weights, loops, shape.filters, whole, COLUMNS)
         if panels is None:
             return None
-        fresh = self.w.names.fresh
+        fresh = self.w.fresh
         return self._emit(
             shape,
             lambda: self.w.constant(panels.named(fresh(panels.packed.buffer.name)).packed),

@@ -109,7 +109,7 @@ class _Rows:
         w, found = self.w, self.found
         self._gather(line, high)
         room = (self.lines - 1) * self.pitch + self.wide
-        row = Buffer(w.names.fresh("row_sums"), DType.F32, (Dim.of(room),))
+        row = Buffer(w.fresh("row_sums"), DType.F32, (Dim.of(room),))
         w.add(Reserve(row))
         self._sums(row, (high - 1) * self.pitch + self.wide)
         with w.range("row", high) as y, w.range("column", self.wide) as x:
@@ -168,13 +168,13 @@ class _Rows:
     def _sums(self, row: Buffer, count: Dim) -> None:
         """All positions of a row; the weights are read before."""
         w, found, down, across = self.w, self.found, self.down, self.across
-        p = w.names.fresh("p")
-        begin = Local(w.names.fresh("begin"), DType.F32)
+        p = w.fresh("p")
+        begin = Local(w.fresh("begin"), DType.F32)
         w.add(Declare(begin, found.start))
         total: Expr = begin
         for i, j in product(range(down.taps), range(across.taps)):
             at = {down.tap: Dim.of(i), across.tap: Dim.of(j)}
-            weight = Local(w.names.fresh("weight"), DType.F32)
+            weight = Local(w.fresh("weight"), DType.F32)
             w.add(Declare(weight, moved(found.left, at)))
             up, row_phase = divmod(i * down.dilation, down.stride)
             right, phase = divmod(j * across.dilation, across.stride)

@@ -247,7 +247,7 @@ class _Tiling:
     def emit(self) -> None:
         """Tiles where no window is clipped along the columns, plain loops elsewhere."""
         found, w, own = self.found, self.w, (self.rows, self.down, self.across)
-        panels = self.panels and self.panels.named(w.names.fresh(self.panels.packed.buffer.name))
+        panels = self.panels and self.panels.named(w.fresh(self.panels.packed.buffer.name))
         if panels is not None:
             w.constant(panels.packed)
         with w.nest([loop for loop in found.nest.loops if loop not in own]):
@@ -309,7 +309,7 @@ class _Tiling:
         w, right, inner = self.w, self.found.right, self.whole
         sizes = [loop.stop - loop.start for loop in inner]
         panel = w.buffer("panel", DType.F32, *sizes, self.columns)
-        names = [w.names.fresh(loop.variable) for loop in inner]
+        names = [w.fresh(loop.variable) for loop in inner]
         taps = [For(name, ZERO, size, ()) for name, size in zip(names, sizes, strict=True)]
         at = {lp.variable: lp.start + Dim.of(name) for lp, name in zip(inner, names, strict=True)}
         vertical, horizontal = self._deciding(self.down), self._deciding(self.across)
@@ -370,7 +370,7 @@ class _Tile:
 
     def emit(self, full: Full, operand: Operand | None) -> None:
         found, w = self.found, self.w
-        sums = Buffer(w.names.fresh("sums"), DType.F32, (Dim.of(self.most), Dim.of(COLUMNS)))
+        sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(self.most), Dim.of(COLUMNS)))
         w.add(Reserve(sums))
         self._start(sums)
         origin = {span.variable: span.first for span in self._spans}
@@ -407,7 +407,7 @@ class _Tile:
         for axis, span in zip((0, 1, 1), self._spans, strict=True):
             offset = ZERO
             if span.count != 1:
-                name = self.w.names.fresh(span.name)
+                name = self.w.fresh(span.name)
                 loops.append(For(name, ZERO, span.count, ()))
                 offset = Dim.of(name)
             place[axis] = place[axis] * span.count + offset
@@ -426,7 +426,7 @@ class _Tile:
             lines, columns = self.columns[0].variable, self.width
             exact = columns.is_constant and (rows.count.is_constant or not lines)
             width = round_up(columns.constant, LANES) if exact else COLUMNS
-            column = Dim.of(w.names.fresh("c"))
+            column = Dim.of(w.fresh("c"))
             across = [For(str(column), ZERO, Dim.of(width), ())]
         store = Store(sums, (row, column), substitute_in(start, at))
         ends = [ZERO, rows.count]
