@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import count, pairwise
+from typing import NamedTuple, TypeAlias
 
 COLUMNS = 100
 INDENT = 4
@@ -55,9 +56,11 @@ class _Token:
     """The first group that begins here is not indented: it begins a bracket or a value."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """An open bracket, or a group of operators: where its lines begin."""
+class _Level(NamedTuple):
+    """An open bracket, or a group of operators: where its lines begin.
+
+    A tuple, as the search makes and compares hundreds of thousands of them.
+    """
 
     indent: int
     last: int
@@ -97,14 +100,19 @@ _TOGETHER = (0, _ASSIGNMENT, _CONDITIONAL, 10)
 """Precedences of operators whose later operands may be broken where they do not begin a line."""
 _STATES = 20_000
 _STEP = 1 << 30
+_Breaks: TypeAlias = "tuple[_Breaks | None, int, int]"
+"""The breaks before, the position of the last one, and its column."""
+_State: TypeAlias = "tuple[int, int, int, int, tuple[_Level, ...], _Breaks | None]"
+"""Cost, number, position, column, levels, breaks."""
 
 
 def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
     """Position of each token that begins a line -> its column."""
     order = count()
     start = (_Level(indent + INDENT, indent),)
-    ahead: list[tuple[int, int, int, int, tuple[_Level, ...], tuple[tuple[int, int], ...]]] = []
-    heappush(ahead, (0, next(order), 0, indent, start, ()))
+    # Where the last token before `position` stands and the levels there: what that token does to
+    # them is worked out when the state is taken, as most states never are.
+    ahead: list[_State] = [(0, next(order), 0, indent, start, None)]
     seen: set[tuple[int, int, tuple[_Level, ...]]] = set()
     onward = 0
     while ahead:
@@ -114,36 +122,44 @@ def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
             ahead = [(c - onward * at, n, at, *rest) for c, n, at, *rest in ahead]  # type: ignore[misc]  # the same fields
             heapify(ahead)
         cost, _, position, column, levels, breaks = heappop(ahead)
+        if position:
+            begins = position == 1 or (breaks is not None and breaks[1] == position - 1)
+            before = None if begins else tokens[position - 2]
+            column, levels = _moved(tokens[position - 1], before, column, levels)
         if position == len(tokens):
-            return dict(breaks)
+            return _columns(breaks)
         if (position, column, levels) in seen:
             continue
         seen.add((position, column, levels))
-        token = tokens[position]
+        token, level = tokens[position], levels[-1]
         must = (
             position > 0
-            and levels[-1].each
+            and level.each
             and (token.operator not in (0, _ASSIGNMENT) or token.text in ("?", ":"))
             and (token.operator not in _COMPARISONS or tokens[position - 2].closes > 0)
             and token.penalty is not None
         )
         if not must:
             at = column + (token.space and position > 0)
-            more, moved = _moved(token, tokens[position - 1] if position else None, at, levels)
             cost_here = cost + _outside(at, token) - onward
-            heappush(ahead, (cost_here, next(order), position + 1, more, moved, breaks))
-        if position and token.penalty is not None and _may_break(token, levels[-1]):
-            level = levels[-1]
+            heappush(ahead, (cost_here, next(order), position + 1, at, levels, breaks))
+        if position and token.penalty is not None and _may_break(token, level):
             extra = 0 if level.broken else _FIRST_BREAK
-            outer = tuple(replace(one, each=True) for one in levels[:-1])
-            begins = indent if token.name else level.indent
-            each = token.text == "?"
-            inner = (*outer, replace(level, broken=True, last=begins, each=each, operand=False))
-            more, moved = _moved(token, None, begins, inner)
-            cost_here = cost + token.penalty + extra + _outside(begins, token) - onward
-            found = (*breaks, (position, begins))
-            heappush(ahead, (cost_here, next(order), position + 1, more, moved, found))
+            outer = [one if one.each else one._replace(each=True) for one in levels[:-1]]
+            at = indent if token.name else level.indent
+            here = _Level(level.indent, at, True, token.text == "?", level.whole)
+            cost_here = cost + token.penalty + extra + _outside(at, token) - onward
+            found = (breaks, position, at)
+            heappush(ahead, (cost_here, next(order), position + 1, at, (*outer, here), found))
     raise AssertionError(tokens)
+
+
+def _columns(breaks: _Breaks | None) -> dict[int, int]:
+    found = {}
+    while breaks is not None:
+        breaks, position, column = breaks
+        found[position] = column
+    return found
 
 
 def _may_break(token: _Token, level: _Level) -> bool:
@@ -160,12 +176,12 @@ def _moved(
     """The column behind a token that stands at `at`, and the levels that are open there."""
     top = levels[-1]
     if before is not None and before.text in "([{":
-        top = replace(top, indent=at, last=at if before.heads else top.last)
+        top = _Level(at, at if before.heads else top.last, *top[2:])
     elif token.operator > _ASSIGNMENT or token.operator == _COMMA:
         operand = before is not None and token.several
-        top = replace(top, last=at, operand=operand)
+        top = _Level(top.indent, at, top.broken, top.each, top.whole, operand)
     if token.text == "?":
-        top = replace(top, indent=at)
+        top = _Level(at, *top[1:])
     levels = (*levels[:-1], top)
     aligned = token.aligned
     for precedence in token.opens:
