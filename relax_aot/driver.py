@@ -218,7 +218,7 @@ def _stages(
     dump("fusion", module)
     dump("fusion-summary", summary_text(fused.summary))
     target = find_target(board.family, board.features)
-    module = scheduling.schedule(module, target, options.optimize)
+    module = scheduling.schedule(module, target, options.optimize, lenient=not options.check)
     dump("scheduling", module)
     module = order.run(module)
     dump("order", module)

@@ -17,8 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from relax_aot.fusion import check, in_place
-from relax_aot.fusion.checking.in_place import keeps_results
-from relax_aot.fusion.checking.terms import World
 from relax_aot.fusion.search import Policy, Search
 from relax_aot.fusion.summary import Apart, Member, Summary, Unproven, members, traffic
 from relax_aot.ir.graph import Function, Module
@@ -53,22 +51,7 @@ def fuse(module: Module, policy: Policy | None = None, *, lenient: bool = False)
             closed |= more
             continue
         summary = Summary(traffic(module), traffic(result), apart, parts, tuple(unproven))
-        return Fused(_with_permissions(result, lenient), summary)
-
-
-def _with_permissions(module: Module, lenient: bool) -> Module:
-    """Which outputs may take the memory of inputs; a permission that is not proven again is an
-    error, or with `lenient` is not given."""
-    world = World(module.bounds)
-    kernels = []
-    for kernel in in_place.mark(module).kernels:
-        pairs = [pair for pair in kernel.in_place if keeps_results(kernel, pair, world)]
-        if len(pairs) < len(kernel.in_place) and not lenient:
-            lost = next(pair for pair in kernel.in_place if pair not in pairs)
-            reason = f"%{lost[1]} is not proven to fit the memory of %{lost[0]}"
-            raise check.FusionError(kernel.name, reason)
-        kernels.append(replace(kernel, in_place=tuple(pairs)))
-    return replace(module, kernels=tuple(kernels))
+        return Fused(in_place.mark(result), summary)
 
 
 def _merged(

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from relax_aot.fusion.check import FusionError
+from relax_aot.fusion.checking.in_place import unproven_pairs
 from relax_aot.ir.fold import fold_module
 from relax_aot.ir.graph import Module
 from relax_aot.ir.unused import without_unused_module
+from relax_aot.progress import note
 from relax_aot.scheduling.apply import apply_module, schedule_floats, schedule_integers
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
@@ -20,7 +23,11 @@ from relax_aot.scheduling.passes import fma, register_blocks, rounding, row_bloc
 from relax_aot.scheduling.targets import Target
 
 
-def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
+def schedule(
+    module: Module, target: Target, optimize: str = "speed", *, lenient: bool = False
+) -> Module:
+    """Module of kernels -> module of kernels for a target. A permission to overwrite an operand
+    that is not proven is an error, or with `lenient` withdrawn, with a note."""
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True)
@@ -31,7 +38,25 @@ def schedule(module: Module, target: Target, optimize: str = "speed") -> Module:
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)
-    return fold_module(place_parameters(without_unused_module(module), known))
+    module = fold_module(place_parameters(without_unused_module(module), known))
+    return _with_proven_pairs(module, lenient)
+
+
+def _with_proven_pairs(module: Module, lenient: bool) -> Module:
+    kernels = []
+    for kernel in module.kernels:
+        unproven = unproven_pairs(kernel, module.bounds)
+        for read, written in unproven:
+            reason = f"%{written} is not proven to fit the memory of %{read}"
+            if not lenient:
+                raise FusionError(kernel.name, reason)
+            note(
+                f"kernel {kernel.name} needs more memory, because {reason}; results are correct. "
+                "Please report this model"
+            )
+        pairs = tuple(pair for pair in kernel.in_place if pair not in unproven)
+        kernels.append(replace(kernel, in_place=pairs) if unproven else kernel)
+    return replace(module, kernels=tuple(kernels))
 
 
 def schedule_contractions(module: Module, target: Target) -> Module:

@@ -3,19 +3,33 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
 import numpy as np
 import pytest
 
 import relax_aot as rx
 from relax_aot import transforms
 from relax_aot.driver import Options, load
+from relax_aot.evaluation.interpret import IndexFault, run_kernel
 from relax_aot.evaluation.reference import evaluate
 from relax_aot.fusion import fuse
+from relax_aot.fusion.check import FusionError
+from relax_aot.fusion.checking.in_place import unproven_pairs
+from relax_aot.ir.dims import ZERO
+from relax_aot.ir.loops import Kernel, Micro, walk
+from relax_aot.ir.rewrite import map_statements
 from relax_aot.lowering import lower
 from relax_aot.project.board import load_board
 from relax_aot.scheduling import schedule
+from relax_aot.scheduling.strategies import dot_positions
 from relax_aot.scheduling.targets import find
+from tests.fusion.mutants import kernel_inputs, mutants
 from tests.models.encoder import encoder
+from tests.scheduling.test_integer import SUBJECTS, TARGETS, scheduled
 from tests.transforms.qdq import Qdq
 
 
@@ -59,3 +73,82 @@ def test_products_with_whole_places_take_their_memory(channels_last: bool) -> No
         (expected,) = evaluate(coded, inputs, {"n": n}).values()
         (result,) = host(inputs).values()
         np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_wrong_permissions_of_schedules_are_refused(target: str) -> None:
+    """Each pair of one type, in kernels and mutants of them: where shared memory changes a
+    result, the pair is not proven."""
+    wrong, random = 0, Random(0)
+    for name in ("padded", "odd pointwise", "wide depthwise"):
+        subject = SUBJECTS[name]
+        square = replace(subject, w=(int(subject.x[1]), *subject.w[1:]))
+        if name == "wide depthwise":
+            square = replace(square, attributes="<group = 2, pads = [1, 1, 1, 1]>")
+        module = scheduled(square.model(), target, "speed")
+        for kernel in module.kernels:
+            changes = [m.kernel for m in mutants(kernel)]
+            some = random.sample(changes, min(20, len(changes)))
+            for changed in (kernel, *_moved(kernel), *some):
+                for pair in _pairs(changed):
+                    one = replace(changed, in_place=(pair,))
+                    if any(_differs(one, {"n": n}) for n in (1, 9)):
+                        assert unproven_pairs(one, module.bounds), one
+                        wrong += 1
+    assert wrong >= 2, wrong
+
+
+def _moved(kernel: Kernel) -> Iterator[Kernel]:
+    """With one operand of a micro-kernel at the first position of an axis."""
+    for call in [stmt for stmt in walk(kernel.body) if isinstance(stmt, Micro)]:
+        for number, operand in enumerate(call.operands):
+            for axis, at in enumerate(operand.index):
+                if at == 0:
+                    continue
+                index = (*operand.index[:axis], ZERO, *operand.index[axis + 1 :])
+                moved = replace(operand, index=index)
+                operands = (*call.operands[:number], moved, *call.operands[number + 1 :])
+                yield _with_call(kernel, call, replace(call, operands=operands))
+
+
+def _with_call(kernel: Kernel, call: Micro, other: Micro) -> Kernel:
+    body = map_statements(kernel.body, lambda stmt: other if stmt == call else stmt)
+    return replace(kernel, body=body)
+
+
+def _pairs(kernel: Kernel) -> Iterator[tuple[str, str]]:
+    for target in kernel.outputs:
+        for source in kernel.inputs:
+            if source.type == target.type:
+                yield source.name, target.name
+
+
+def _differs(kernel: Kernel, sizes: dict[str, int]) -> bool:
+    ((read, written),) = kernel.in_place
+    inputs = kernel_inputs(kernel, sizes, 0)
+    try:
+        apart = run_kernel(kernel, inputs, sizes)
+        shared = run_kernel(kernel, inputs, sizes, {written: read})
+    except (IndexFault, AssertionError, KeyError, IndexError):
+        return False  # a mutant that does not run
+    return any(a.tobytes() != b.tobytes() for a, b in zip(apart, shared, strict=True))
+
+
+def test_a_wrong_permission_of_a_schedule_is_an_error_or_withdrawn(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A window reads the row above, which the result has overwritten."""
+    model = SUBJECTS["padded"].model()
+    fused = fuse(lower(transforms.run(load(model, Options(bounds={"n": (1, 40)}))))).module
+    monkeypatch.setattr(
+        dot_positions,
+        "_in_place",
+        lambda p, _: ((p.found.x.buffer.name, p.found.store.buffer.name),),
+    )
+    with pytest.raises(FusionError, match="is not proven to fit the memory of"):
+        schedule(fused, TARGETS["host"])
+    with caplog.at_level(logging.WARNING, "relax_aot"):
+        after = schedule(fused, TARGETS["host"], lenient=True)
+    assert "needs more memory" in caplog.text
+    assert not any(kernel.in_place for kernel in after.kernels)

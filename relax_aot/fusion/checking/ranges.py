@@ -133,6 +133,8 @@ class Ranges:
         names = [n for n in dim.symbols if n in self.ranges]
         if not self.from_data.isdisjoint(dim.symbols):
             return False
+        if names and not dim.is_polynomial and self._limits(dim):
+            return True
         if not names or steps == 0:
             return not names and prove_le(0, dim, self.bounds)
         name = max(names, key=lambda n: int(n.rpartition("'")[2]))
@@ -146,10 +148,30 @@ class Ranges:
             return self._nonnegative(dim.substitute({name: stop - 1}), steps - 1)
         return False
 
+    def _limits(self, dim: Dim) -> bool:
+        """With an argument in place of a minimum or a maximum: with any that bounds it, or each."""
+        for factor, monomial in dim.terms:
+            (atom, power), *others = monomial or (("", 0),)
+            if isinstance(atom, Min | Max) and power == 1 and not others:
+                rest = dim - Dim.of(atom) * factor
+                enough = any if isinstance(atom, Min) == (factor < 0) else all
+                return enough(self.known_le(ZERO, rest + arg * factor) for arg in atom.args)
+        return False
+
 
 def rise(dim: Dim, name: str) -> Dim:
     """How much more it is when the variable is one more."""
-    return ONE if dim.symbol == name else dim.substitute({name: Dim.of(name) + ONE}) - dim
+    if dim.symbol == name:
+        return ONE
+    total = ZERO
+    for factor, monomial in dim.terms:
+        kept = tuple(pair for pair in monomial if pair[0] != name)
+        others = Dim(((factor, kept),))
+        if len(monomial) - len(kept) == 1 and (name, 1) in monomial and name not in others.symbols:
+            total = total + others
+        elif name in Dim(((factor, monomial),)).symbols:
+            return dim.substitute({name: Dim.of(name) + ONE}) - dim
+    return total
 
 
 def exact_quotient(dim: Dim, by: Dim) -> Dim | None:
