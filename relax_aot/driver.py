@@ -24,7 +24,7 @@ from relax_aot.emit.c_names import identifier
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import entries as frontends_entries
 from relax_aot.frontends.text import SHARED_DATA, data_beside, text_of, write_data
-from relax_aot.fusion.summary import Summary, summary_text
+from relax_aot.fusion.summary import Summary
 from relax_aot.ir import check
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.entries import Entries
@@ -216,7 +216,7 @@ def _stages(
         fused_kernels.compare_fused(module, fused.module)
     module = fused.module
     dump("fusion", module)
-    dump("fusion-summary", summary_text(fused.summary))
+    dump("fusion-summary", fused.summary.text)
     target = find_target(board.family, board.features)
     module = scheduling.schedule(module, target, options.optimize, lenient=not options.check)
     dump("scheduling", module)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.fusion import check, in_place
 from relax_aot.fusion.search import Policy, Search
-from relax_aot.fusion.summary import Apart, Member, Summary, Unproven, members, traffic
+from relax_aot.fusion.summary import Apart, Member, Summary, Traffic
 from relax_aot.ir.graph import Function, Module
 
 __all__ = ["Fused", "Policy", "fuse"]
@@ -37,20 +37,20 @@ def fuse(module: Module, policy: Policy | None = None, *, lenient: bool = False)
     stays as it was before fusion: slower, and certainly right. The summary names it.
     """
     closed: frozenset[str] = frozenset()
-    unproven: list[Unproven] = []
+    unproven: list[check.FusionError] = []
     while True:
         result, apart = _merged(module, policy or Policy(), closed)
-        parts = members(module, result)
+        parts = Member.of(module, result)
         try:
             check.check(module, result)
         except check.FusionError as error:
             more = _parts_of(error.kernel, result, parts) - closed
             if not lenient or not more:
                 raise
-            unproven.append(Unproven(error.kernel, error.reason))
+            unproven.append(error)
             closed |= more
             continue
-        summary = Summary(traffic(module), traffic(result), apart, parts, tuple(unproven))
+        summary = Summary(Traffic.of(module), Traffic.of(result), apart, parts, tuple(unproven))
         return Fused(in_place.mark(result), summary)
 
 

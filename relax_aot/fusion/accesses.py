@@ -98,10 +98,6 @@ def stores(body: tuple[Stmt, ...], name: str) -> list[Access]:
     return [a for a in accesses(body, name) if a.stored]
 
 
-def loaded_names(body: tuple[Stmt, ...]) -> frozenset[str]:
-    return frozenset(a.name for a in accesses(body) if not a.stored)
-
-
 def map_accesses(
     body: tuple[Stmt, ...], rule: Callable[[Buffer, At], tuple[Buffer, At]]
 ) -> tuple[Stmt, ...]:

@@ -41,30 +41,29 @@ class Nest:
     def table(self) -> dict[str, For]:
         return {loop.variable: loop for loop in self.loops}
 
+    @staticmethod
+    def of(body: tuple[Stmt, ...]) -> Nest:
+        loops: list[For] = []
+        while len(body) == 1 and isinstance(body[0], For):
+            loops.append(body[0])
+            body = body[0].body
+        return Nest(tuple(loops), body)
 
-def perfect_nest(body: tuple[Stmt, ...]) -> Nest:
-    loops: list[For] = []
-    while len(body) == 1 and isinstance(body[0], For):
-        loops.append(body[0])
-        body = body[0].body
-    return Nest(tuple(loops), body)
-
-
-def elementwise_loops(nest: Nest, index: At, shape: Shape) -> dict[str, int] | None:
-    """Loop variable -> axis, where the loops run over exactly the elements of `shape`
-    and `index` is their position; None otherwise."""
-    axes: dict[str, int] = {}
-    for axis, dim in enumerate(index):
-        name = dim.symbol
-        if name is None or name not in nest.table:
-            if dim == ZERO and shape[axis] == Dim.of(1):
-                continue
-            return None
-        loop = nest.table[name]
-        if name in axes or loop.start != ZERO or loop.stop != shape[axis]:
-            return None
-        axes[name] = axis
-    return axes if len(axes) == len(nest.loops) else None
+    def axes(self, index: At, shape: Shape) -> dict[str, int] | None:
+        """Loop variable -> axis, where the loops run over exactly the elements of `shape`
+        and `index` is their position; None otherwise."""
+        axes: dict[str, int] = {}
+        for axis, dim in enumerate(index):
+            name = dim.symbol
+            if name is None or name not in self.table:
+                if dim == ZERO and shape[axis] == Dim.of(1):
+                    continue
+                return None
+            loop = self.table[name]
+            if name in axes or loop.start != ZERO or loop.stop != shape[axis]:
+                return None
+            axes[name] = axis
+        return axes if len(axes) == len(self.loops) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,44 +75,42 @@ class Definition:
     value: Expr
     shape: Shape
 
+    @property
+    def is_movement(self) -> bool:
+        """A value is fetched from elsewhere or is a number; nothing is computed."""
+        if not isinstance(self.value, Load | Lit):
+            return False
+        return not isinstance(self.value, Load) or not any(map(divides, self.value.index))
 
-def definition_of(body: tuple[Stmt, ...], output: str) -> Definition | None:
-    nest = perfect_nest(body)
-    if not nest.inner or not isinstance(nest.inner[-1], Store):
-        return None
-    *before, store = nest.inner
-    assert isinstance(store, Store)
-    if store.buffer.name != output:
-        return None
-    value: Expr = store.value
-    index = store.index
-    for stmt in reversed(before):
-        match stmt:
-            case Declare():
-                if _uses(value, stmt.local) > 1:
+    @staticmethod
+    def of(body: tuple[Stmt, ...], output: str) -> Definition | None:
+        nest = Nest.of(body)
+        if not nest.inner or not isinstance(nest.inner[-1], Store):
+            return None
+        *before, store = nest.inner
+        assert isinstance(store, Store)
+        if store.buffer.name != output:
+            return None
+        value: Expr = store.value
+        index = store.index
+        for stmt in reversed(before):
+            match stmt:
+                case Declare():
+                    if _uses(value, stmt.local) > 1:
+                        return None
+                    value = _with_local(value, stmt.local, stmt.value)
+                case Let():
+                    named = {stmt.name: stmt.value}
+                    value = substitute_in(value, named)
+                    index = tuple(dim.substitute(named) for dim in index)
+                case _:
                     return None
-                value = _with_local(value, stmt.local, stmt.value)
-            case Let():
-                named = {stmt.name: stmt.value}
-                value = substitute_in(value, named)
-                index = tuple(dim.substitute(named) for dim in index)
-            case _:
-                return None
-    if any(isinstance(p, Load) and p.buffer.name == output for p in parts(value)):
-        return None
-    variables = elementwise_loops(nest, index, store.buffer.shape)
-    return (
-        None if variables is None else Definition(variables, as_stored(value), store.buffer.shape)
-    )
-
-
-def is_movement(definition: Definition) -> bool:
-    """A value is fetched from elsewhere or is a number; nothing is computed."""
-    if not isinstance(definition.value, Load | Lit):
-        return False
-    return not isinstance(definition.value, Load) or not any(
-        divides(dim) for dim in definition.value.index
-    )
+        if any(isinstance(p, Load) and p.buffer.name == output for p in parts(value)):
+            return None
+        variables = nest.axes(index, store.buffer.shape)
+        if variables is None:
+            return None
+        return Definition(variables, as_stored(value), store.buffer.shape)
 
 
 def _uses(expr: Expr, local: Local) -> int:

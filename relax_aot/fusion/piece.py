@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from relax_aot.fusion.accesses import loaded_names, map_accesses
+from relax_aot.fusion.accesses import accesses, map_accesses
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Var, attrs_of
 from relax_aot.ir.loops import (
@@ -64,39 +64,38 @@ class Piece:
 
     @cached_property
     def loaded(self) -> frozenset[str]:
-        return loaded_names(self.body)
+        return frozenset(a.name for a in accesses(self.body) if not a.stored)
 
+    @staticmethod
+    def of(call: Call, kernel: Kernel) -> Piece | None:
+        """The call as a piece; None where its kernel is written for other shapes."""
+        values = (*call.inputs, *call.outs)
+        pairs = list(zip(kernel.buffers, values, strict=True))
+        if any(buffer.type != value.type for buffer, value in pairs):
+            return None
+        names = {buffer.name: buffer_of(value) for buffer, value in pairs}
+        body = map_accesses(kernel.body, lambda b, at: (names.get(b.name, b), at))
+        writes = call.outs[: len(kernel.outputs)]
+        scratch = call.outs[len(kernel.outputs) :]
+        op = kernel.name.removesuffix(f"_{call.outs[0].name}").removesuffix(f"_{writes[-1].name}")
+        origins = (call.origin,) if call.origin else ()
+        return Piece((op,), tuple(dict.fromkeys(call.inputs)), writes, scratch, body, origins)
 
-def open_piece(call: Call, kernel: Kernel) -> Piece | None:
-    """The call as a piece; None where its kernel is written for other shapes."""
-    values = (*call.inputs, *call.outs)
-    pairs = list(zip(kernel.buffers, values, strict=True))
-    if any(buffer.type != value.type for buffer, value in pairs):
-        return None
-    names = {buffer.name: buffer_of(value) for buffer, value in pairs}
-    body = map_accesses(kernel.body, lambda b, at: (names.get(b.name, b), at))
-    writes = call.outs[: len(kernel.outputs)]
-    scratch = call.outs[len(kernel.outputs) :]
-    op = kernel.name.removesuffix(f"_{call.outs[0].name}").removesuffix(f"_{writes[-1].name}")
-    origins = (call.origin,) if call.origin else ()
-    return Piece((op,), tuple(dict.fromkeys(call.inputs)), writes, scratch, body, origins)
-
-
-def close_piece(piece: Piece) -> tuple[Kernel, Call]:
-    """The piece as a kernel and the call of it."""
-    read = piece.loaded
-    reads = tuple(v for v in piece.reads if v.name in read)
-    name = f"{'_'.join(_named(piece.ops))}_{piece.writes[-1].name}"
-    kernel = Kernel(
-        name,
-        tuple(map(buffer_of, reads)),
-        tuple(map(buffer_of, piece.writes)),
-        tuple(map(buffer_of, piece.scratch)),
-        piece.body,
-    )
-    outs = piece.writes + piece.scratch
-    origin = " + ".join(dict.fromkeys(piece.origins))
-    return kernel, Call(outs, "call_kernel", reads, attrs_of({"kernel": Ref(name)}), origin)
+    def closed(self) -> tuple[Kernel, Call]:
+        """As a kernel and the call of it."""
+        read = self.loaded
+        reads = tuple(v for v in self.reads if v.name in read)
+        name = f"{'_'.join(_named(self.ops))}_{self.writes[-1].name}"
+        kernel = Kernel(
+            name,
+            tuple(map(buffer_of, reads)),
+            tuple(map(buffer_of, self.writes)),
+            tuple(map(buffer_of, self.scratch)),
+            self.body,
+        )
+        outs = self.writes + self.scratch
+        origin = " + ".join(dict.fromkeys(self.origins))
+        return kernel, Call(outs, "call_kernel", reads, attrs_of({"kernel": Ref(name)}), origin)
 
 
 def _named(ops: tuple[str, ...]) -> tuple[str, ...]:
@@ -139,15 +138,13 @@ class Fresh:
         self._taken.add(candidate)
         return candidate
 
+    def renamed(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """The same loops, every name in them new."""
+        return renamed(body, {name: self(name) for name in _bound_names(body)})
 
-def with_fresh_names(body: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
-    """The same loops, every name in them new."""
-    return renamed(body, {name: fresh(name) for name in _bound_names(body)})
-
-
-def with_unique_names(body: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
-    """The same loops, where no two statements bind the same name."""
-    return _unique(body, fresh, set())
+    def unique(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """The same loops, where no two statements bind the same name."""
+        return _unique(body, self, set())
 
 
 def _unique(body: tuple[Stmt, ...], fresh: Fresh, seen: set[str]) -> tuple[Stmt, ...]:

@@ -11,7 +11,7 @@ from math import prod
 
 from relax_aot.fusion.accesses import accesses, map_accesses
 from relax_aot.fusion.indexing import joined
-from relax_aot.fusion.nest import perfect_nest
+from relax_aot.fusion.nest import Nest
 from relax_aot.fusion.piece import buffer_of
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import ZERO, Dim
@@ -27,7 +27,7 @@ def refined(body: tuple[Stmt, ...], made: Var) -> tuple[tuple[Stmt, ...], Var]:
         return body, made
     index: list[Dim] = []
     shape: list[Dim] = []
-    loops = perfect_nest(body).loops
+    loops = Nest.of(body).loops
     for dim, size in zip(touched[0].index, made.type.shape, strict=True):
         digits = tuple((x.variable, x.stop) for x in loops if x.variable in dim.symbols)
         starts = all(x.start == ZERO for x in loops if x.variable in dim.symbols)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relax_aot.fusion.mergers import MERGERS
+from relax_aot.fusion.mergers import MERGERS, inline
 from relax_aot.fusion.mergers._merger import Context, Link, Merger, Pair, Refused
 from relax_aot.fusion.piece import Piece
 from relax_aot.fusion.summary import Apart
@@ -51,7 +51,7 @@ class Search:
         self._refusals: dict[tuple[str, str], str] = {}
         for merger in policy.mergers:
             for key in self._work.places():
-                if merger.ALL_READERS:
+                if merger is inline:  # into all readers, or into none
                     self._merge_into_readers(key, merger)
                 else:
                     self._merge_with_writers(key, merger)

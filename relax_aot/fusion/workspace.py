@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from relax_aot.fusion.piece import Piece, close_piece, open_piece
+from relax_aot.fusion.piece import Piece
 from relax_aot.ir.graph import Call, Function, Module, Var, attr_symbols
 from relax_aot.ir.loops import Kernel, Stmt, index_dims, walk
 
@@ -150,7 +150,7 @@ class Workspace:
             key = heapq.heappop(ready)
             node = self._nodes[key]
             if isinstance(node, Piece):
-                kernel, call = close_piece(node)
+                kernel, call = node.closed()
                 kernels.append(kernel)
                 calls.append(call)
             else:
@@ -170,7 +170,7 @@ def _view(node: _Node) -> Call | None:
 def _opened(call: Call, module: Module) -> _Node:
     if call.op != "call_kernel":
         return call
-    return open_piece(call, module.kernel_table[call.ref("kernel")]) or call
+    return Piece.of(call, module.kernel_table[call.ref("kernel")]) or call
 
 
 def _reads_of(node: _Node) -> tuple[Var, ...]:

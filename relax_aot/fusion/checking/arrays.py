@@ -76,6 +76,14 @@ class Box(NamedTuple):
     def position(self) -> At:
         return tuple(axis.position for axis in self.axes)
 
+    def within(self, world: World, shape: Shape) -> bool:
+        """All of its elements are elements of the array."""
+        for axis, size in zip(self.axes, shape, strict=True):
+            span = sum(((d.extent - 1) * d.stride for d in axis.digits), start=ZERO)
+            if not (world.known_le(ZERO, axis.low) and world.known_lt(axis.low + span, size)):
+                return False
+        return True
+
 
 class Array(NamedTuple):
     dtype: DType
@@ -90,6 +98,22 @@ class Array(NamedTuple):
     def under(self, *boxes: Box) -> Array:
         """With boxes over it."""
         return self.holding(self.base, (*self.boxes, *boxes))
+
+    @property
+    def visible(self) -> Array:
+        """Without boxes that a later one with the same elements covers."""
+        kept: list[Box] = []
+        seen: set[object] = set()
+        for box in reversed(self.boxes):
+            tied = box.tied
+            key = tuple(
+                (axis.low, tuple((d.extent, d.stride, d.name if tied else "") for d in axis.digits))
+                for axis in box.axes
+            )
+            if key not in seen:
+                kept.insert(0, box)
+            seen.add(key)
+        return self.holding(self.base, tuple(kept))
 
 
 class Arrays:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import prod
 
-from relax_aot.fusion.checking.arrays import Array, Axis, Box, Digit
+from relax_aot.fusion.checking.arrays import Axis, Box, Digit
 from relax_aot.fusion.checking.ranges import rise
 from relax_aot.fusion.checking.terms import World
 from relax_aot.ir.builder import At
@@ -101,31 +101,6 @@ def _apart(world: World, one: Axis, other: Axis) -> bool:
         and world.known_lt(reach_other - one.low, first.stride)
         and _apart(world, *inner)
     )
-
-
-def within(world: World, box: Box, shape: Shape) -> bool:
-    """All of its elements are elements of the array."""
-    for axis, size in zip(box.axes, shape, strict=True):
-        span = sum(((d.extent - 1) * d.stride for d in axis.digits), start=ZERO)
-        if not (world.known_le(ZERO, axis.low) and world.known_lt(axis.low + span, size)):
-            return False
-    return True
-
-
-def visible(array: Array) -> Array:
-    """Without boxes that a later one with the same elements covers."""
-    kept: list[Box] = []
-    seen: set[object] = set()
-    for box in reversed(array.boxes):
-        tied = box.tied
-        key = tuple(
-            (axis.low, tuple((d.extent, d.stride, d.name if tied else "") for d in axis.digits))
-            for axis in box.axes
-        )
-        if key not in seen:
-            kept.insert(0, box)
-        seen.add(key)
-    return array.holding(array.base, tuple(kept))
 
 
 def reshaped(world: World, index: At, source: Shape, target: Shape) -> At | None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from relax_aot.fusion.checking.arrays import Array, Arrays, Axis, Box
-from relax_aot.fusion.checking.boxes import disjoint, visible, within
-from relax_aot.fusion.checking.terms import Fold, Term, World, fold_of
+from relax_aot.fusion.checking.boxes import disjoint
+from relax_aot.fusion.checking.terms import Fold, Term, World
 from relax_aot.ir.dims import ZERO, Dim
 
 _Expand = Callable[[Term], Term | None]
@@ -192,7 +192,7 @@ def _same_folds(comparison: Comparison, one: Term, other: Term) -> bool:
     memory = comparison.memory(*definitions)
     if (definitions, names) in memory:
         return True
-    left, whole = map(fold_of, definitions)
+    left, whole = map(Fold.of, definitions)
     cut = _cut_alike(comparison, left, whole, names)
     if cut is None:
         return False
@@ -257,7 +257,7 @@ def _inner_fold(comparison: Comparison, outer: Fold) -> tuple[Fold, dict[str, st
     for name, following in zip(outer.names, outer.next, strict=True):
         if following.kind != "fold":
             return None
-        fold = fold_of(following.args[0])
+        fold = Fold.of(following.args[0])
         if found is not None and fold != found:
             return None
         found = fold
@@ -280,7 +280,7 @@ def same_arrays(comparison: Comparison, one: Array, other: Array) -> bool:
         if not _same_box(comparison, a, b):
             break
         common += 1
-    one, other = (visible(a.holding(a.base, a.boxes[common:])) for a in (one, other))
+    one, other = (a.holding(a.base, a.boxes[common:]).visible for a in (one, other))
     if len(one.boxes) == len(other.boxes) and all(
         _same_box(comparison, a, b) for a, b in zip(one.boxes, other.boxes, strict=True)
     ):
@@ -304,7 +304,7 @@ def _same_by_elements(comparison: Comparison, one: Array, other: Array) -> bool:
     if not comparison.world.known_eq(*counts):
         return False
     for box in other.boxes:
-        if not within(comparison.world, box, other.shape):
+        if not box.within(comparison.world, other.shape):
             return False
         value = comparison.arrays.held(one, box.position)
         if value is None or not comparison.same(value, box.value):

@@ -27,8 +27,6 @@ from relax_aot.ir.rewrite import map_index_dims
 
 _Touched = tuple[bool, At, Mapping[str, tuple[Dim, Dim]]]
 """Whether it is stored, its index, and the ranges of the loops around it."""
-DIGITS = ("/", "%")
-"""Ends of the names of loops that one loop was split into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,9 @@ class _Effects:
 
 class Loops:
     """The loops of one kernel. They live as long as this does, so that `id` names them."""
+
+    DIGITS = ("/", "%")
+    """Ends of the names of loops that one loop was split into."""
 
     def __init__(self) -> None:
         self._effects: dict[int, _Effects] = {}
@@ -98,7 +99,7 @@ class Loops:
         found = self._splits.get(id(loop))
         if found is None:
             found = loop
-            outer, inner = (f"{loop.variable}{mark}" for mark in DIGITS)
+            outer, inner = (f"{loop.variable}{mark}" for mark in self.DIGITS)
             divided = sorted(self.effects(loop).divided, key=str)
             parts = [(by, exact_quotient(stop, by)) for n, by in divided if n == loop.variable]
             sizes = [(by, n) for by, n in parts if n is not None and n != ONE and by != ONE]

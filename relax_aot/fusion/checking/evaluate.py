@@ -25,9 +25,6 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import Shape
 
-Single = tuple[str, int, tuple[tuple[int, int], ...]]
-"""A value, an axis, and the index there without the names in it."""
-
 
 @dataclass
 class State:
@@ -46,7 +43,8 @@ class Evaluation:
         self._world = world
         self._names = names
         self._arrays = Arrays(world)
-        self._single: set[Single] = set()
+        self._single: set[tuple[object, ...]] = set()
+        """A value, an axis, and the index there without the names in it."""
         self._loads: dict[tuple[str, At], tuple[Term, Shape]] = {}
 
     def _at(self, index: At, state: State) -> At:

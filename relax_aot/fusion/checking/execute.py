@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from relax_aot.fusion.checking.arrays import Array, Arrays, Box
 from relax_aot.fusion.checking.boxes import disjoint, over_loop
-from relax_aot.fusion.checking.effects import DIGITS, Loops
-from relax_aot.fusion.checking.evaluate import Evaluation, Single, State, select
+from relax_aot.fusion.checking.effects import Loops
+from relax_aot.fusion.checking.evaluate import Evaluation, State, select
 from relax_aot.fusion.checking.terms import Bound, Term, World, definition
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import ONE, Dim
@@ -45,7 +45,7 @@ class Executed:
     """Results and scratch by the names of their buffers, as they are at the end."""
     checks: frozenset[tuple[Dim, Dim]]
     """Ranges, in sizes alone, outside which an index from data is refused."""
-    single: frozenset[Single]
+    single: frozenset[tuple[object, ...]]
     """Loads on an axis of one position whose index is not known to be 0."""
     loads: Mapping[tuple[str, At], tuple[Term, Shape]]
     """Elements that are read, by buffer and index: their values, and the shapes of the buffers."""
@@ -137,7 +137,7 @@ class _Execution(Evaluation):
             self._block(loop.body, state)
         else:
             variable = self._world.variable(loop.variable, start, stop)
-            if loop.variable[-1] in DIGITS:
+            if loop.variable[-1] in Loops.DIGITS:
                 self._world.digits.add(variable)
             state.dims[loop.variable] = Dim.of(variable)
             self._iterations(loop, variable, state)

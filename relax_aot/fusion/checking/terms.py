@@ -64,6 +64,16 @@ class Fold(NamedTuple):
     first: tuple[Term, ...]
     next: tuple[Term, ...]
 
+    @staticmethod
+    def of(definition: Term) -> Fold:
+        label = definition.label
+        assert isinstance(label, tuple)
+        number, variable, names = label
+        count = len(names)
+        first, following = definition.args[:count], definition.args[count:]
+        start, stop = definition.dims
+        return Fold(number, variable, start, stop, names, first, following)
+
 
 _T = TypeVar("_T")
 _NOTHING: frozenset[str] = frozenset()
@@ -226,16 +236,6 @@ def definition(
     names = tuple(parts)
     values = (*(parts[n][0] for n in names), *(parts[n][1] for n in names))
     return world.term("def", (number, variable, names), world.ranges[variable], values)
-
-
-def fold_of(definition: Term) -> Fold:
-    label = definition.label
-    assert isinstance(label, tuple)
-    number, variable, names = label
-    count = len(names)
-    first, following = definition.args[:count], definition.args[count:]
-    start, stop = definition.dims
-    return Fold(number, variable, start, stop, names, first, following)
 
 
 # Narrow floats are computed wide and rounded where they are stored

@@ -52,9 +52,5 @@ class Refused:
 
 
 class Merger(Protocol):
-    @property
-    def ALL_READERS(self) -> bool:  # noqa: N802  a constant of the module
-        """The producer is merged into all its readers, or into none."""
-
     def merge(self, pair: Pair, context: Context, /) -> Piece | Refused:
         """One piece in place of two."""

@@ -15,24 +15,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.accesses import loaded_names, loads, stores
+from relax_aot.fusion.accesses import loads, stores
 from relax_aot.fusion.indexing import reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Link, Pair, Refused
-from relax_aot.fusion.nest import (
-    Nest,
-    as_stored,
-    definition_of,
-    elementwise_loops,
-    is_movement,
-    perfect_nest,
-)
-from relax_aot.fusion.piece import (
-    Fresh,
-    Piece,
-    kept_apart,
-    substitute_dims,
-    with_fresh_names,
-)
+from relax_aot.fusion.nest import Definition, Nest, as_stored
+from relax_aot.fusion.piece import Fresh, Piece, kept_apart, substitute_dims
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
@@ -55,9 +42,6 @@ from relax_aot.ir.rewrite import map_exprs
 
 _MOST_COPIES = 4
 """A consumer is not written out more often than that."""
-
-
-ALL_READERS = False
 
 
 EXAMPLES = (
@@ -175,8 +159,8 @@ def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
         return Refused("the producer can fail, and results of the model are stored last")
     if _has(consumer, Bind) and _has(producer, Assign):
         return Refused("the consumer's indices come from data, and the producer is a reduction")
-    definition = definition_of(consumer.body, consumer.writes[0].name)
-    if pair.kept and definition is not None and is_movement(definition):
+    definition = Definition.of(consumer.body, consumer.writes[0].name)
+    if pair.kept and definition is not None and definition.is_movement:
         return Refused("it has other consumers, and this one only copies it")
     if len(consumer.body) > 1 and not _makes_more_than_it_takes(pair, context):
         return Refused("the consumer has several loops, and the producer's operands are larger")
@@ -202,16 +186,16 @@ def _merged(pair: Pair, context: Context) -> Piece | Refused:
         return Refused("one of them calls a micro-kernel")
     names = {link.seen.name for link in links}
     _, read_in, _ = _around(consumer.body, names)
-    if any(isinstance(stmt, For) for stmt in walk(perfect_nest(read_in).inner)):
+    if any(isinstance(stmt, For) for stmt in walk(Nest.of(read_in).inner)):
         return Refused("the consumer has inner loops for each element")
     producer, consumer = kept_apart(producer, consumer)
     fresh = Fresh(producer.names | consumer.names)
-    before, reading, after = _around(with_fresh_names(consumer.body, fresh), names)
-    nest = perfect_nest(reading)
+    before, reading, after = _around(fresh.renamed(consumer.body), names)
+    nest = Nest.of(reading)
     axes: dict[str, dict[str, int]] = {}
     for link in links:
         at = {load.at for load in loads(reading, link.seen.name)}
-        found = elementwise_loops(nest, next(iter(at)), link.seen.type.shape) if at else None
+        found = nest.axes(next(iter(at)), link.seen.type.shape) if at else None
         if found is None or len(at) != 1:
             return Refused("the consumer does not read each element exactly once")
         axes[link.seen.name] = found
@@ -249,7 +233,7 @@ _Block = tuple[Stmt, ...]
 def _around(body: _Block, names: set[str]) -> tuple[_Block, _Block, _Block]:
     """What comes before the part that reads the links, that part, and what comes after: a
     concatenation, say, has one nest of loops for each operand."""
-    reading = [n for n, stmt in enumerate(body) if names & loaded_names((stmt,))]
+    reading = [n for n, stmt in enumerate(body) if any(loads((stmt,), name) for name in names)]
     if not reading or not all(isinstance(stmt, For) for stmt in body):
         return (), body, ()
     first, last = reading[0], reading[-1] + 1
@@ -390,4 +374,4 @@ class _Merger:
             return values.get(expr.buffer.name, expr) if isinstance(expr, Load) else expr
 
         body = map_exprs(substitute_dims(self._nest.inner, places[0]), rule)
-        return with_fresh_names(body, self._fresh)
+        return self._fresh.renamed(body)

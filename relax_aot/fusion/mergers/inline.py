@@ -13,8 +13,8 @@ from relax_aot.fusion import legality
 from relax_aot.fusion.accesses import Access, loads
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
-from relax_aot.fusion.nest import Definition, cost, definition_of, is_movement, substitute_in
-from relax_aot.fusion.piece import Fresh, Piece, kept_apart, with_unique_names
+from relax_aot.fusion.nest import Definition, cost, substitute_in
+from relax_aot.fusion.piece import Fresh, Piece, kept_apart
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.builder import At
 from relax_aot.ir.example import Example
@@ -29,9 +29,6 @@ from relax_aot.ir.rewrite import map_exprs
 _CHEAP = 3
 _DECODING = 8
 """So many additions may be spent again and again to read an operand in its small form."""
-
-
-ALL_READERS = True
 
 
 EXAMPLES = (
@@ -149,7 +146,7 @@ def merge(pair: Pair, _: Context) -> Piece | Refused:
         return Refused("the consumer calls a micro-kernel")
     producer, consumer = kept_apart(producer, consumer)
     theirs, made = refined(producer.body, made)
-    definition = definition_of(theirs, made.name)
+    definition = Definition.of(theirs, made.name)
     if definition is None or len(producer.writes) != 1:
         return Refused("the producer does not compute each element independently")
     fresh = Fresh(consumer.names | producer.names)
@@ -159,7 +156,7 @@ def merge(pair: Pair, _: Context) -> Piece | Refused:
         body = split_loops(body, next(f.splits for _, f in found if f.splits))
         found = _positions(body, made, seen, fresh)
     if found is not None and not _one_position_each(found):
-        body = with_unique_names(body, fresh)
+        body = fresh.unique(body)
         found = _positions(body, made, seen, fresh)
     if found is None:
         return Refused("the consumer reads it in a shape that does not match its loops")
@@ -209,7 +206,7 @@ def _too_dear(definition: Definition, producer: Piece, found: list[Access]) -> s
     """Why computing it at each read would cost more than it saves; None where it does not."""
     price = cost(definition.value)
     once = all(site.once for site in found)
-    if is_movement(definition) or (once and (price <= _CHEAP or len(found) == 1)):
+    if definition.is_movement or (once and (price <= _CHEAP or len(found) == 1)):
         return None
     if decodes(definition, producer):
         return None

@@ -24,8 +24,6 @@ from relax_aot.fusion.piece import (
     Piece,
     buffer_of,
     kept_apart,
-    with_fresh_names,
-    with_unique_names,
 )
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.builder import At
@@ -36,9 +34,6 @@ from relax_aot.ir.loops import Buffer, Expr, For, Load, Stmt
 from relax_aot.ir.names import renamed
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import TensorType
-
-ALL_READERS = False
-
 
 EXAMPLES = (
     Example(
@@ -157,7 +152,7 @@ def _merged(pair: Pair) -> Piece | Refused:
     producer, consumer = kept_apart(producer, consumer)
     fresh = Fresh(producer.names | consumer.names)
     ours, made = refined(producer.body, made)
-    theirs = _as_made(with_fresh_names(consumer.body, fresh), made, seen, fresh)
+    theirs = _as_made(fresh.renamed(consumer.body), made, seen, fresh)
     if theirs is None:
         return Refused("the consumer reads it in a shape that does not match its loops")
     first = _outer(ours, made)
@@ -204,7 +199,7 @@ def _as_made(body: tuple[Stmt, ...], made: Var, seen: Var, fresh: Fresh) -> tupl
     for site in loads(body, seen.name):
         place = reindex(site.at, *shapes, site.table, fresh)
         if places.setdefault(site.index, place) != place:
-            return _as_made(with_unique_names(body, fresh), made, seen, fresh)
+            return _as_made(fresh.unique(body), made, seen, fresh)
 
     def rule(expr: Expr) -> Expr:
         if not isinstance(expr, Load) or expr.buffer.name != seen.name:
