@@ -54,6 +54,10 @@ class ExternParam:
     c_type: str
     type: TensorType | None = None
 
+    def __str__(self) -> str:
+        words = [quoted(self.name) + ":", self.role.value, self.c_type]
+        return " ".join([*words, str(self.type)] if self.type else words)
+
 
 @dataclass(frozen=True, slots=True)
 class Extern:
@@ -92,6 +96,12 @@ class Extern:
     def fallible(self) -> bool:
         return self.returns in (Returns.STATUS, Returns.CODE)
 
+    def __str__(self) -> str:
+        """`extern @rms = fast_rms("rms.h") (x: in float f32[m, k]) -> nothing`."""
+        function = f"{quoted(self.function)}({json.dumps(self.header)})"
+        params = ", ".join(map(str, self.params))
+        return f"extern @{quoted(self.name)} = {function} ({params}) -> {self.returns.value}"
+
 
 INTEGER_RANGES = {
     "bool": (0, 1), "_Bool": (0, 1),
@@ -106,17 +116,3 @@ INTEGER_RANGES = {
 }  # fmt: skip
 """What the C types of values hold on every target: `long` and `size_t` have 32 bits on some."""
 FLOATS = {"float": DType.F32, "double": DType.F64}
-
-
-def extern_text(extern: Extern) -> str:
-    """`extern @rms = fast_rms("rms.h") (rows: value int32_t, x: in float f32[m, k]) -> nothing`."""
-    params = ", ".join(_param_text(param) for param in extern.params)
-    return (
-        f"extern @{quoted(extern.name)} = {quoted(extern.function)}({json.dumps(extern.header)})"
-        f" ({params}) -> {extern.returns.value}"
-    )
-
-
-def _param_text(param: ExternParam) -> str:
-    words = [quoted(param.name) + ":", param.role.value, param.c_type]
-    return " ".join([*words, str(param.type)] if param.type else words)

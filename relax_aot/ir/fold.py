@@ -14,8 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from relax_aot.ir.dims import Dim, prove_le, simplify
-from relax_aot.ir.graph import Module
+from relax_aot.ir.dims import Bounds, Dim, prove_le, simplify
 from relax_aot.ir.loops import (
     LOGICAL,
     Apply,
@@ -41,16 +40,9 @@ from relax_aot.ir.value_ranges import Known, compared, type_range, value_range, 
 TRUE, FALSE = Lit(True, DType.BOOL), Lit(False, DType.BOOL)
 
 
-def fold_module(module: Module) -> Module:
-    kernels = tuple(
-        fold_kernel(kernel, Known.at_start(kernel, module.bounds)) for kernel in module.kernels
-    )
-    return replace(module, kernels=kernels)
-
-
-def fold_kernel(kernel: Kernel, known: Known) -> Kernel:
+def fold_kernel(kernel: Kernel, bounds: Bounds) -> Kernel:
     """The same results and the same failures for all contents of the buffers."""
-    body = _Folder(_names(kernel)).block(kernel.body, known)
+    body = _Folder(_names(kernel)).block(kernel.body, Known.at_start(kernel, bounds))
     return kernel if body == kernel.body else replace(kernel, body=body)
 
 

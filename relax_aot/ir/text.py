@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.extern import extern_text
 from relax_aot.ir.lexer import comment_text, quoted
 from relax_aot.ir.loops import (
     Apply,
@@ -59,7 +58,7 @@ VERSION = 2
 def to_text(module: Module) -> str:
     """The whole module. Large constants are given by a digest of their bytes."""
     blocks = ["\n".join([f"relax_aot text {VERSION}", *_facts(module)])]
-    blocks += ["\n".join(map(extern_text, module.externs))] if module.externs else []
+    blocks += ["\n".join(map(str, module.externs))] if module.externs else []
     blocks += [_function(function) for function in module.functions]
     blocks += [kernel_text(kernel) for kernel in module.kernels]
     return "\n\n".join(blocks) + "\n"

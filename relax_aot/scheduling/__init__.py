@@ -12,8 +12,10 @@ from dataclasses import replace
 
 from relax_aot.fusion.check import FusionError
 from relax_aot.fusion.checking.in_place import unproven_pairs
-from relax_aot.ir.fold import fold_module
+from relax_aot.ir.dims import Bounds
+from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Kernel
 from relax_aot.ir.unused import without_unused_module
 from relax_aot.progress import note
 from relax_aot.scheduling.apply import apply_module, schedule_floats, schedule_integers
@@ -38,25 +40,24 @@ def schedule(
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)
-    module = fold_module(place_parameters(without_unused_module(module), known))
-    return _with_proven_pairs(module, lenient)
+    module = place_parameters(without_unused_module(module), known)
+    kernels = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
+    proven = tuple(_with_proven_pairs(kernel, module.bounds, lenient) for kernel in kernels)
+    return replace(module, kernels=proven)
 
 
-def _with_proven_pairs(module: Module, lenient: bool) -> Module:
-    kernels = []
-    for kernel in module.kernels:
-        unproven = unproven_pairs(kernel, module.bounds)
-        for read, written in unproven:
-            reason = f"%{written} is not proven to fit the memory of %{read}"
-            if not lenient:
-                raise FusionError(kernel.name, reason)
-            note(
-                f"kernel {kernel.name} needs more memory, because {reason}; results are correct. "
-                "Please report this model"
-            )
-        pairs = tuple(pair for pair in kernel.in_place if pair not in unproven)
-        kernels.append(replace(kernel, in_place=pairs) if unproven else kernel)
-    return replace(module, kernels=tuple(kernels))
+def _with_proven_pairs(kernel: Kernel, bounds: Bounds, lenient: bool) -> Kernel:
+    unproven = unproven_pairs(kernel, bounds)
+    for read, written in unproven:
+        reason = f"%{written} is not proven to fit the memory of %{read}"
+        if not lenient:
+            raise FusionError(kernel.name, reason)
+        note(
+            f"kernel {kernel.name} needs more memory, because {reason}; results are correct. "
+            "Please report this model"
+        )
+    pairs = tuple(pair for pair in kernel.in_place if pair not in unproven)
+    return replace(kernel, in_place=pairs) if unproven else kernel
 
 
 def schedule_contractions(module: Module, target: Target) -> Module:

@@ -16,7 +16,6 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES
-from relax_aot.ir.value_ranges import Known
 from relax_aot.ops._op import Array
 from relax_aot.resources import data_dir
 from relax_aot.verify.host import STRICT_FLAGS, build_shared
@@ -74,7 +73,7 @@ def _function(case_name: str, kernel: Kernel) -> tuple[str, KernelCode]:
     written = (*kernel.outputs, *kernel.scratch)
     parameters += [f"{C_TYPES[b.dtype]} *restrict {buffers[b.name]}" for b in written]
     bounds = Bounds.of(dict.fromkeys(symbols, (0, WIDE)))
-    folded = fold_kernel(kernel, Known.at_start(kernel, bounds))
+    folded = fold_kernel(kernel, bounds)
     result = "enum raot_status" if folded.fallible else "void"
     code = print_kernel(replace(folded, name=f"k_{case_name}"), buffers, symbols, bounds)
     return f"{result} k_{case_name}({', '.join(parameters) or 'void'})", code
