@@ -9,7 +9,9 @@ a term; equal terms are the same operations on the same elements in the same ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from relax_aot.fusion.checking.arrays import Array, Arrays
@@ -38,8 +40,22 @@ def check(before: Module, after: Module) -> None:
     names = {function.name for function in before.functions}
     if names != {function.name for function in after.functions}:
         raise FusionError(after.main.name, "a function is missing")
-    for function in after.functions:
-        _FunctionCheck(before, before.function_table[function.name], after, function, world).run()
+    with _uncollected():
+        for function in after.functions:
+            old = before.function_table[function.name]
+            _FunctionCheck(before, old, after, function, world).run()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: terms live until the end, so it finds little in much time."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 class _FunctionCheck:
