@@ -14,8 +14,7 @@ import pytest
 from relax_aot import fusion, lowering, planning, transforms
 from relax_aot.driver import Options, load
 from relax_aot.fusion import Fused, Policy
-from relax_aot.fusion.checking.in_place import keeps_results
-from relax_aot.fusion.checking.terms import World
+from relax_aot.fusion.checking.in_place import unproven_pairs
 from relax_aot.fusion.in_place import pairs_of
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim
@@ -272,7 +271,8 @@ def test_elements_of_later_iterations_may_be_read(
         k.store(y[(i + written[0], j + written[1])], value)
     kernel = k.finish()
     assert pairs_of(kernel, BOUNDS) == ((("x", "y"),) if may else ())
-    assert keeps_results(kernel, ("x", "y"), World(BOUNDS)) == may
+    proven = not unproven_pairs(replace(kernel, in_place=(("x", "y"),)), BOUNDS)
+    assert proven == (may or read == (1, 0))  # the kernel as it stands is not tiled
 
 
 def test_a_row_is_read_before_it_is_written() -> None:
