@@ -156,6 +156,14 @@ class Ranges:
                 rest = dim - Dim.of(atom) * factor
                 enough = any if isinstance(atom, Min) == (factor < 0) else all
                 return enough(self.known_le(ZERO, rest + arg * factor) for arg in atom.args)
+            if isinstance(atom, FloorDiv) and power == 1 and not others:
+                rest, by = dim - Dim.of(atom) * factor, atom.denominator
+                if not by.is_constant or by.constant <= 0:
+                    continue
+                if factor > 0:  # at least 0, if the numerator is
+                    return self.known_le(ZERO, atom.numerator) and self.known_le(ZERO, rest)
+                if factor % by.constant == 0:
+                    return self.known_le(ZERO, rest + atom.numerator * (factor // by.constant))
         return False
 
 
