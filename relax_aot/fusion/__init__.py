@@ -51,7 +51,7 @@ def fuse(module: Module, policy: Policy | None = None, *, lenient: bool = False)
             closed |= more
             continue
         summary = Summary(Traffic.of(module), Traffic.of(result), apart, parts, tuple(unproven))
-        return Fused(in_place.mark(result), summary)
+        return Fused(in_place.mark(result, lenient), summary)
 
 
 def _merged(

@@ -14,16 +14,39 @@ from dataclasses import replace
 
 from relax_aot.fusion import legality
 from relax_aot.fusion.accesses import Access, loads, stores
+from relax_aot.fusion.check import FusionError
+from relax_aot.fusion.checking.in_place import unproven_pairs
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Bounds, prove_le
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Buffer, Kernel
+from relax_aot.progress import note
 
 
-def mark(module: Module) -> Module:
+def mark(module: Module, lenient: bool = False) -> Module:
     """Every kernel of the module says which of its buffers may be the same memory."""
-    kernels = tuple(replace(k, in_place=pairs_of(k, module.bounds)) for k in module.kernels)
-    return replace(module, kernels=kernels)
+    bounds = module.bounds
+    marked = (replace(k, in_place=pairs_of(k, bounds)) for k in module.kernels)
+    return replace(module, kernels=tuple(proven_pairs(k, bounds, (), lenient) for k in marked))
+
+
+def proven_pairs(
+    kernel: Kernel, bounds: Bounds, given: tuple[tuple[str, str], ...], lenient: bool
+) -> Kernel:
+    """The kernel, where permissions that are not `given` are proven. Another one is an error, or
+    with `lenient` withdrawn, with a note."""
+    new = tuple(pair for pair in kernel.in_place if pair not in given)
+    unproven = unproven_pairs(replace(kernel, in_place=new), bounds)
+    for read, written in unproven:
+        reason = f"%{written} is not proven to fit the memory of %{read}"
+        if not lenient:
+            raise FusionError(kernel.name, reason)
+        note(
+            f"kernel {kernel.name} needs more memory, because {reason}; results are correct. "
+            "Please report this model"
+        )
+    pairs = tuple(pair for pair in kernel.in_place if pair not in unproven)
+    return replace(kernel, in_place=pairs) if unproven else kernel
 
 
 def pairs_of(kernel: Kernel, bounds: Bounds) -> tuple[tuple[str, str], ...]:

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relax_aot.fusion.check import FusionError
-from relax_aot.fusion.checking.in_place import unproven_pairs
-from relax_aot.ir.dims import Bounds
+from relax_aot.fusion.in_place import proven_pairs
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Kernel
 from relax_aot.ir.unused import without_unused_module
-from relax_aot.progress import note
 from relax_aot.scheduling.apply import apply_module, schedule_floats, schedule_integers
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
@@ -28,8 +24,9 @@ from relax_aot.scheduling.targets import Target
 def schedule(
     module: Module, target: Target, optimize: str = "speed", *, lenient: bool = False
 ) -> Module:
-    """Module of kernels -> module of kernels for a target. A permission to overwrite an operand
-    that is not proven is an error, or with `lenient` withdrawn, with a note."""
+    """Module of kernels -> module of kernels for a target. A new permission to overwrite an
+    operand that is not proven is an error, or with `lenient` withdrawn, with a note."""
+    given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True)
@@ -42,22 +39,8 @@ def schedule(
         module = unify_kernels.run(module, target)
     module = place_parameters(without_unused_module(module), known)
     kernels = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
-    proven = tuple(_with_proven_pairs(kernel, module.bounds, lenient) for kernel in kernels)
-    return replace(module, kernels=proven)
-
-
-def _with_proven_pairs(kernel: Kernel, bounds: Bounds, lenient: bool) -> Kernel:
-    unproven = unproven_pairs(kernel, bounds)
-    for read, written in unproven:
-        reason = f"%{written} is not proven to fit the memory of %{read}"
-        if not lenient:
-            raise FusionError(kernel.name, reason)
-        note(
-            f"kernel {kernel.name} needs more memory, because {reason}; results are correct. "
-            "Please report this model"
-        )
-    pairs = tuple(pair for pair in kernel.in_place if pair not in unproven)
-    return replace(kernel, in_place=pairs) if unproven else kernel
+    proven = (proven_pairs(k, module.bounds, given.get(k.name, ()), lenient) for k in kernels)
+    return replace(module, kernels=tuple(proven))
 
 
 def schedule_contractions(module: Module, target: Target) -> Module:
