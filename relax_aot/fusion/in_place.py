@@ -15,7 +15,9 @@ from dataclasses import replace
 from relax_aot.fusion import legality
 from relax_aot.fusion.accesses import Access, loads, stores
 from relax_aot.fusion.check import FusionError
-from relax_aot.fusion.checking.in_place import unproven_pairs
+from relax_aot.fusion.checking.dependences import unproven_pairs
+from relax_aot.fusion.checking.in_place import keeps_results
+from relax_aot.fusion.checking.terms import World
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Bounds, prove_le
 from relax_aot.ir.graph import Module
@@ -37,6 +39,9 @@ def proven_pairs(
     with `lenient` withdrawn, with a note."""
     new = tuple(pair for pair in kernel.in_place if pair not in given)
     unproven = unproven_pairs(replace(kernel, in_place=new), bounds)
+    if unproven:
+        world = World(bounds)
+        unproven = tuple(pair for pair in unproven if not keeps_results(kernel, pair, world))
     for read, written in unproven:
         reason = f"%{written} is not proven to fit the memory of %{read}"
         if not lenient:

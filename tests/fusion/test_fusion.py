@@ -14,7 +14,7 @@ import pytest
 from relax_aot import fusion, lowering, planning, transforms
 from relax_aot.driver import Options, load
 from relax_aot.fusion import Fused, Policy
-from relax_aot.fusion.checking.in_place import unproven_pairs
+from relax_aot.fusion.checking.dependences import unproven_pairs
 from relax_aot.fusion.in_place import pairs_of
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim

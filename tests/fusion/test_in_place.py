@@ -9,7 +9,7 @@ import pytest
 
 import relax_aot as rx
 from relax_aot import fusion
-from relax_aot.fusion.checking.in_place import unproven_pairs
+from relax_aot.fusion.checking.dependences import unproven_pairs
 from relax_aot.ir.graph import Module
 
 RIGHT = {

@@ -18,7 +18,7 @@ from relax_aot.evaluation.interpret import IndexFault, run_kernel
 from relax_aot.evaluation.reference import evaluate
 from relax_aot.fusion import fuse
 from relax_aot.fusion.check import FusionError
-from relax_aot.fusion.checking.in_place import unproven_pairs
+from relax_aot.fusion.checking.dependences import unproven_pairs
 from relax_aot.ir.dims import ZERO
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.rewrite import map_statements

@@ -51,9 +51,15 @@ class Executed:
     """Elements that are read, by buffer and index: their values, and the shapes of the buffers."""
 
 
-def execute(kernel: Kernel, names: Mapping[str, str], world: World) -> Executed:
-    """`names` are the values that the kernel's buffers hold."""
-    return _Execution(world, names).run(kernel)
+def execute(
+    kernel: Kernel,
+    names: Mapping[str, str],
+    world: World,
+    given: Mapping[str, Array] | None = None,
+) -> Executed:
+    """`names` are the values that the kernel's buffers hold; `given` is the memory of buffers that
+    hold something at the start, and that stores may change."""
+    return _Execution(world, names).run(kernel, given or {})
 
 
 class _Execution(Evaluation):
@@ -62,10 +68,10 @@ class _Execution(Evaluation):
         self._checks: set[tuple[Dim, Dim]] = set()
         self._loops = Loops()
 
-    def run(self, kernel: Kernel) -> Executed:
+    def run(self, kernel: Kernel, given: Mapping[str, Array]) -> Executed:
         own = (*kernel.outputs, *kernel.scratch)
         arrays = {b.name: self._arrays.undefined(b.dtype, b.shape) for b in own}
-        state = State({}, {}, arrays)
+        state = State({}, {}, {**arrays, **given})
         self._block(kernel.body, state)
         return Executed(state.arrays, frozenset(self._checks), frozenset(self._single), self._loads)
 

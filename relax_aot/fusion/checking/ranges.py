@@ -151,11 +151,17 @@ class Ranges:
     def _limits(self, dim: Dim) -> bool:
         """With an argument in place of a minimum or a maximum: with any that bounds it, or each."""
         for factor, monomial in dim.terms:
+            for atom, power in monomial:
+                if not isinstance(atom, Min | Max) or power != 1:
+                    continue
+                times = Dim(((factor, tuple(pair for pair in monomial if pair[0] != atom)),))
+                rising = self.known_le(ZERO, times)
+                if not rising and not self.known_le(times, ZERO):
+                    continue
+                rest = dim - Dim.of(atom) * times
+                enough = all if isinstance(atom, Min) == rising else any
+                return enough(self.known_le(ZERO, rest + arg * times) for arg in atom.args)
             (atom, power), *others = monomial or (("", 0),)
-            if isinstance(atom, Min | Max) and power == 1 and not others:
-                rest = dim - Dim.of(atom) * factor
-                enough = any if isinstance(atom, Min) == (factor < 0) else all
-                return enough(self.known_le(ZERO, rest + arg * factor) for arg in atom.args)
             if isinstance(atom, FloorDiv) and power == 1 and not others:
                 rest, by = dim - Dim.of(atom) * factor, atom.denominator
                 if not by.is_constant or by.constant <= 0:
