@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency on this machine with one thread, compared with ONNX Runtime in the same run.
 
-    python benchmarks/host_latency.py [--runs 50] [--json FILE] [MODEL.onnx ...]
+    python benchmarks/host_latency.py [--runs 50] [--native] [--json FILE] [MODEL.onnx ...]
 
 Without models: a transformer encoder (width 256, 4 layers) at n = 1, 16, 64, 256, a layer of
 8-bit products with a dynamic scale, and the MLPerf Tiny models of ../shared/models that are
 there. Both sides are called alternately and each pair gives a ratio, so that a busy machine hits
-both; the median of the ratios is what counts. Ours is the C function alone, theirs is `run` with
-bound inputs; a TensorFlow Lite model is listed next to the QDQ model of its name. Published figures
-are of another machine (BASELINES): milliseconds of ONNX Runtime there.
+both; the median of the ratios is what counts. Ours is the C function alone, in the library that
+the project's own CMakeLists.txt builds; theirs is `run` with bound inputs; a TensorFlow Lite model is
+listed next to the QDQ model of its name. Published figures are of another machine (BASELINES):
+milliseconds of ONNX Runtime there.
 """
 
 from __future__ import annotations
@@ -81,12 +82,11 @@ def subjects(folder: Path, models: list[str]) -> list[tuple[str, Path, Sizes, li
     return made
 
 
-def ours(project: Any, feeds: dict[str, Any], sizes: Sizes) -> Callable[[], None]:
-    """A call of the model's C function, everything made ready before."""
-    from relax_aot.verify.host import build_library
+def ours(project: Any, built: Path, feeds: dict[str, Any], sizes: Sizes) -> Callable[[], None]:
+    """A call of the model's C function in the library `built`, everything made ready before."""
     from relax_aot.verify.library import Guarded, Library
 
-    library = Library(build_library(project))
+    library = Library(built)
     ffi, model = library._ffi, library.model
     held = [Guarded(feeds[port.name].nbytes, 64, 0) for port in project.interface.inputs]
     for memory, port in zip(held, project.interface.inputs, strict=True):
@@ -163,22 +163,28 @@ def beside(path: Path) -> Path:
 
 def main() -> None:
     from relax_aot import driver
+    from tests.project.shipped import shipped_library
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*")
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--json")
+    parser.add_argument("--native", action="store_true", help="build with RAOT_NATIVE")
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, path, bounds, every in subjects(Path(folder), arguments.models):
             options = driver.Options(bounds={k: (1, v) for k, v in bounds.items()})
             project = driver.compile_model(path, "host", options)
+            place = Path(folder) / f"{name}-built"
+            place.mkdir()
+            built = shipped_library(
+                project, place, ["-DRAOT_NATIVE=ON"] if arguments.native else []
+            )
             for sizes in every:
                 feeds = inputs_of(project, sizes)
-                found = paired(
-                    ours(project, feeds, sizes), theirs(beside(path), feeds), arguments.runs
-                )
+                call = ours(project, built, feeds, sizes)
+                found = paired(call, theirs(beside(path), feeds), arguments.runs)
                 published = PUBLISHED.get((name, sizes.get("n", 0)))
                 rows.append({"model": name, "sizes": sizes, **found, "published_ms": published})
                 shown = ", ".join(f"{k} = {v}" for k, v in sizes.items()) or "fixed"

@@ -26,6 +26,7 @@ from relax_aot.project.board import Board
 from relax_aot.project.fit import Need, needs_of, state_bytes
 from relax_aot.project.folder import OutputError, write_folder
 from relax_aot.project.packaging import MARKER, PACKAGE_VERSION, package
+from relax_aot.project.processors import FOLDER, Processors, processor_files, processors_of
 from relax_aot.quantization.summary import Quantized
 from relax_aot.resources import data_dir
 from relax_aot.transforms.integers.meanings import meanings
@@ -92,7 +93,7 @@ def assemble(
     files |= sources.blocks
     prefix = sources.interface.name
     needs = needs_of(board, plan, sources.interface, sources.const_bytes)
-    shown = board_view(board, prefix, sources.files, needs)
+    shown = board_view(board, sources.view, sources.files, needs)
     for path, template in (
         ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
         ("main.c", "main.c.j2"),
@@ -101,6 +102,7 @@ def assemble(
         files[path] = render(
             template, model=sources.view, header=sources.header, board=shown
         ).encode()
+    files |= processor_files(board, sources.view)
     files[MARKER] = _figures(board, plan, sources, shown.needs)
     files |= micro_kernel_headers([plan])
     files |= runtime_headers(files | externs.files)
@@ -142,13 +144,17 @@ class BoardView:
     package_version: str
     headers: str
     """The headers of the model, to install."""
+    options: str
+    """What optimizes the model's C, in its own build file."""
+    kinds: tuple[Processors, ...]
+    folder: str = FOLDER
 
 
 def board_view(
-    board: Board, name: str, files: Mapping[str, object], needs: tuple[Need, ...]
+    board: Board, model: ModelView, files: Mapping[str, object], needs: tuple[Need, ...]
 ) -> BoardView:
     memories = ", ".join(f"{m.name} {m.size}" for m in board.memories)
-    headers = [f"{name}{end}.h" for end in ("", "_config", "_layout")]
+    headers = [f"{model.name}{end}.h" for end in ("", "_config", "_layout")]
     return BoardView(
         board.name,
         board.title,
@@ -157,7 +163,21 @@ def board_view(
         f" The board has (bytes): {memories}." if memories else "",
         PACKAGE_VERSION,
         " ".join(header for header in headers if header in files),
+        " ".join(_optimization(board, model)),
+        processors_of(board),
     )
+
+
+_SEMANTICS = ("-ffp-contract=off", "-fno-strict-aliasing")
+_VECTORS = ("-DRAOT_CONTRACTION_OFF", "-fno-trapping-math")
+"""Loops become vectors: products and sums are fused where the C says so, and nothing traps."""
+
+
+def _optimization(board: Board, model: ModelView) -> tuple[str, ...]:
+    """The flags that figures are measured with."""
+    if model.small or board.family not in ("host", "linux"):
+        return (model.level, *_SEMANTICS)
+    return ("-O3", *_SEMANTICS, *_VECTORS)
 
 
 def _figures(board: Board, plan: Plan, sources: Sources, needs: tuple[Need, ...]) -> bytes:

@@ -35,6 +35,7 @@ from relax_aot.project.board import Board
 from relax_aot.project.fit import Need, entries_needs, require_entries_fit
 from relax_aot.project.folder import write_folder
 from relax_aot.project.packaging import MARKER, PackageError, package
+from relax_aot.project.processors import processor_files
 from relax_aot.quantization.summary import Quantized
 from relax_aot.transforms.integers.meanings import meanings
 from relax_aot.version import VERSION
@@ -129,7 +130,7 @@ def assemble_entries(
     needs = entries_needs(board, plans, interfaces, sources.const_bytes)
     require_entries_fit(board, needs, weights_apart=sources.view.weights_apart)
     files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
-    shown = board_view(board, prefix, sources.files, needs)
+    shown = board_view(board, sources.view, sources.files, needs)
     for path, template in (
         ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
         ("main.c", "main.c.j2"),
@@ -140,6 +141,7 @@ def assemble_entries(
             board=shown,
         )  # fmt: skip
         files[path] = text.encode()
+    files |= processor_files(board, sources.view)
     files[MARKER] = _figures(board, parts, sources, needs)
     files |= micro_kernel_headers(plans)
     files |= runtime_headers(files | externs.files)

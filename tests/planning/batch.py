@@ -96,7 +96,7 @@ def _parse(files: Mapping[str, bytes], flags: Sequence[str]) -> None:
             path = Path(scratch) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        units = [name for name in files if name.endswith(".c")]
+        units = [name for name in files if name.endswith(".c") and "/" not in name]
         compiler = host_compiler()
         arguments = [*host_flags(compiler), *flags, "-fsyntax-only", "-I.", *units]
         done = run(compiler, arguments, Path(scratch))

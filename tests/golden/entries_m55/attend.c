@@ -779,7 +779,7 @@ enum raot_status attend_decode_run(const struct attend_memory *memory,
 }
 
 /* A shared library also exports the plain names, for callers without the header. */
-#if defined(__PIC__) && !defined(__PIE__)
+#if defined(__PIC__) && !defined(__PIE__) && !defined(RAOT_PROCESSOR)
 #undef attend_init
 enum raot_status attend_init(const struct attend_memory *memory, const struct attend_dims *dims);
 enum raot_status attend_init(const struct attend_memory *memory, const struct attend_dims *dims)

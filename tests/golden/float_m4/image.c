@@ -720,7 +720,7 @@ enum raot_status image_run(const struct image_memory *memory, const struct image
 }
 
 /* A shared library also exports the plain names, for callers without the header. */
-#if defined(__PIC__) && !defined(__PIE__)
+#if defined(__PIC__) && !defined(__PIE__) && !defined(RAOT_PROCESSOR)
 #undef image_arena_bytes
 size_t image_arena_bytes(const struct image_dims *dims);
 size_t image_arena_bytes(const struct image_dims *dims)

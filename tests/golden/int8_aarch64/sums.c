@@ -299,7 +299,7 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
 }
 
 /* A shared library also exports the plain names, for callers without the header. */
-#if defined(__PIC__) && !defined(__PIE__)
+#if defined(__PIC__) && !defined(__PIE__) && !defined(RAOT_PROCESSOR)
 #undef sums_arena_bytes
 size_t sums_arena_bytes(const struct sums_dims *dims);
 size_t sums_arena_bytes(const struct sums_dims *dims)

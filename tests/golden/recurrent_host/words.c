@@ -399,7 +399,7 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
 }
 
 /* A shared library also exports the plain names, for callers without the header. */
-#if defined(__PIC__) && !defined(__PIE__)
+#if defined(__PIC__) && !defined(__PIE__) && !defined(RAOT_PROCESSOR)
 #undef words_arena_bytes
 size_t words_arena_bytes(const struct words_dims *dims);
 size_t words_arena_bytes(const struct words_dims *dims)

@@ -377,7 +377,7 @@ enum raot_status tagger_run(const struct tagger_memory *memory, const struct tag
 }
 
 /* A shared library also exports the plain names, for callers without the header. */
-#if defined(__PIC__) && !defined(__PIE__)
+#if defined(__PIC__) && !defined(__PIE__) && !defined(RAOT_PROCESSOR)
 #undef tagger_arena_bytes
 size_t tagger_arena_bytes(const struct tagger_dims *dims);
 size_t tagger_arena_bytes(const struct tagger_dims *dims)

@@ -518,7 +518,7 @@ enum raot_status branch_run(const struct branch_memory *memory, const struct bra
 }
 
 /* A shared library also exports the plain names, for callers without the header. */
-#if defined(__PIC__) && !defined(__PIE__)
+#if defined(__PIC__) && !defined(__PIE__) && !defined(RAOT_PROCESSOR)
 #undef branch_arena_bytes
 size_t branch_arena_bytes(const struct branch_dims *dims);
 size_t branch_arena_bytes(const struct branch_dims *dims)
