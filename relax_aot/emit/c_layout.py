@@ -98,7 +98,7 @@ def _broken(line: str) -> tuple[str, ...]:
 _COMPARISONS = (9, 10)
 _TOGETHER = (0, _ASSIGNMENT, _CONDITIONAL, 10)
 """Precedences of operators whose later operands may be broken where they do not begin a line."""
-_STATES = 20_000
+_STATES = 5_000
 _STEP = 1 << 30
 _Breaks: TypeAlias = "tuple[_Breaks | None, int, int]"
 """The breaks before, the position of the last one, and its column."""
