@@ -7,8 +7,8 @@ Without models: a transformer encoder (width 256, 4 layers) at n = 1, 16, 64, 25
 8-bit products with a dynamic scale, and the MLPerf Tiny models of ../shared/models that are
 there. Both sides are called alternately and each pair gives a ratio, so that a busy machine hits
 both; the median of the ratios is what counts. Ours is the C function alone, in the library that
-the project's own CMakeLists.txt builds; theirs is `run` with bound inputs; a TensorFlow Lite model is
-listed next to the QDQ model of its name. Published figures are of another machine (BASELINES):
+the project's own CMakeLists.txt builds; theirs is `run` with bound inputs. A TensorFlow Lite model
+is listed next to the QDQ model of its name. Published figures are of another machine (BASELINES):
 milliseconds of ONNX Runtime there.
 """
 
