@@ -339,21 +339,15 @@ struct raot_pad {
     int32_t step;
 };
 
-__attribute__((always_inline)) static inline void raot_pad_s8(int8_t *plane, const int8_t *image,
-                                                              const struct raot_pad *sizes)
-{
-    raot_pad_s8_unpacked(plane, image, sizes->zero, sizes->rows, sizes->width, sizes->top,
-                         sizes->left, sizes->image_rows, sizes->image_columns, sizes->row_step,
-                         sizes->step);
-}
+#define raot_pad_s8(plane, image, sizes)                                                           \
+    raot_pad_s8_unpacked(plane, image, (sizes)->zero, (sizes)->rows, (sizes)->width, (sizes)->top, \
+                         (sizes)->left, (sizes)->image_rows, (sizes)->image_columns,               \
+                         (sizes)->row_step, (sizes)->step)
 
-__attribute__((always_inline)) static inline void raot_pad_u8(uint8_t *plane, const uint8_t *image,
-                                                              const struct raot_pad *sizes)
-{
-    raot_pad_u8_unpacked(plane, image, sizes->zero, sizes->rows, sizes->width, sizes->top,
-                         sizes->left, sizes->image_rows, sizes->image_columns, sizes->row_step,
-                         sizes->step);
-}
+#define raot_pad_u8(plane, image, sizes)                                                           \
+    raot_pad_u8_unpacked(plane, image, (sizes)->zero, (sizes)->rows, (sizes)->width, (sizes)->top, \
+                         (sizes)->left, (sizes)->image_rows, (sizes)->image_columns,               \
+                         (sizes)->row_step, (sizes)->step)
 
 /* Sizes of the functions below, by name. */
 struct raot_depthwise_3x3 {
@@ -364,20 +358,12 @@ struct raot_depthwise_3x3 {
     int32_t sum_step;
 };
 
-__attribute__((always_inline)) static inline void
-raot_depthwise_3x3_s8(int32_t *sums, const int8_t *plane, const int16_t *weights,
-                      const int32_t *bias, const struct raot_depthwise_3x3 *sizes)
-{
-    raot_depthwise_3x3_s8_unpacked(sums, plane, weights, bias, sizes->rows, sizes->columns,
-                                   sizes->width, sizes->stride, sizes->sum_step);
-}
+#define raot_depthwise_3x3_s8(sums, plane, weights, bias, sizes)                                \
+    raot_depthwise_3x3_s8_unpacked(sums, plane, weights, bias, (sizes)->rows, (sizes)->columns, \
+                                   (sizes)->width, (sizes)->stride, (sizes)->sum_step)
 
-__attribute__((always_inline)) static inline void
-raot_depthwise_3x3_u8(int32_t *sums, const uint8_t *plane, const int16_t *weights,
-                      const int32_t *bias, const struct raot_depthwise_3x3 *sizes)
-{
-    raot_depthwise_3x3_u8_unpacked(sums, plane, weights, bias, sizes->rows, sizes->columns,
-                                   sizes->width, sizes->stride, sizes->sum_step);
-}
+#define raot_depthwise_3x3_u8(sums, plane, weights, bias, sizes)                                \
+    raot_depthwise_3x3_u8_unpacked(sums, plane, weights, bias, (sizes)->rows, (sizes)->columns, \
+                                   (sizes)->width, (sizes)->stride, (sizes)->sum_step)
 
 #endif

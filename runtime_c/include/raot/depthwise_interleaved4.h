@@ -264,20 +264,14 @@ struct raot_interleave4 {
     int32_t step;
 };
 
-__attribute__((always_inline)) static inline void
-raot_interleave4_s8(int8_t *rows4, const int8_t *image, const struct raot_interleave4 *sizes)
-{
-    raot_interleave4_s8_unpacked(rows4, image, sizes->flip, sizes->blocks, sizes->length,
-                                 sizes->top, sizes->left, sizes->lines, sizes->columns,
-                                 sizes->line_step, sizes->step);
-}
+#define raot_interleave4_s8(rows4, image, sizes)                                                \
+    raot_interleave4_s8_unpacked(rows4, image, (sizes)->flip, (sizes)->blocks, (sizes)->length, \
+                                 (sizes)->top, (sizes)->left, (sizes)->lines, (sizes)->columns, \
+                                 (sizes)->line_step, (sizes)->step)
 
-__attribute__((always_inline)) static inline void
-raot_interleave4_u8(int8_t *rows4, const uint8_t *image, const struct raot_interleave4 *sizes)
-{
-    raot_interleave4_u8_unpacked(rows4, image, sizes->flip, sizes->blocks, sizes->length,
-                                 sizes->top, sizes->left, sizes->lines, sizes->columns,
-                                 sizes->line_step, sizes->step);
-}
+#define raot_interleave4_u8(rows4, image, sizes)                                                \
+    raot_interleave4_u8_unpacked(rows4, image, (sizes)->flip, (sizes)->blocks, (sizes)->length, \
+                                 (sizes)->top, (sizes)->left, (sizes)->lines, (sizes)->columns, \
+                                 (sizes)->line_step, (sizes)->step)
 
 #endif

@@ -196,22 +196,16 @@ struct raot_depthwise_channels {
     int32_t step1;
 };
 
-__attribute__((always_inline)) static inline void
-raot_depthwise_channels_s8(int32_t *sums, const int8_t *image, const int16_t *weights,
-                           const int32_t *bias, const struct raot_depthwise_channels *sizes)
-{
-    raot_depthwise_channels_s8_unpacked(sums, image, weights, bias, sizes->channels, sizes->zero,
-                                        sizes->first0, sizes->last0, sizes->step0, sizes->count1,
-                                        sizes->first1, sizes->last1, sizes->step1);
-}
+#define raot_depthwise_channels_s8(sums, image, weights, bias, sizes)                     \
+    raot_depthwise_channels_s8_unpacked(sums, image, weights, bias, (sizes)->channels,    \
+                                        (sizes)->zero, (sizes)->first0, (sizes)->last0,   \
+                                        (sizes)->step0, (sizes)->count1, (sizes)->first1, \
+                                        (sizes)->last1, (sizes)->step1)
 
-__attribute__((always_inline)) static inline void
-raot_depthwise_channels_u8(int32_t *sums, const uint8_t *image, const int16_t *weights,
-                           const int32_t *bias, const struct raot_depthwise_channels *sizes)
-{
-    raot_depthwise_channels_u8_unpacked(sums, image, weights, bias, sizes->channels, sizes->zero,
-                                        sizes->first0, sizes->last0, sizes->step0, sizes->count1,
-                                        sizes->first1, sizes->last1, sizes->step1);
-}
+#define raot_depthwise_channels_u8(sums, image, weights, bias, sizes)                     \
+    raot_depthwise_channels_u8_unpacked(sums, image, weights, bias, (sizes)->channels,    \
+                                        (sizes)->zero, (sizes)->first0, (sizes)->last0,   \
+                                        (sizes)->step0, (sizes)->count1, (sizes)->first1, \
+                                        (sizes)->last1, (sizes)->step1)
 
 #endif

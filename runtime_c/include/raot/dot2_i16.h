@@ -277,13 +277,9 @@ struct raot_dot2_i16 {
     int32_t bias_column;
 };
 
-__attribute__((always_inline)) static inline void raot_dot2_i16(int32_t *sums, const int16_t *left,
-                                                                const int16_t *right,
-                                                                const int32_t *bias,
-                                                                const struct raot_dot2_i16 *sizes)
-{
-    raot_dot2_i16_unpacked(sums, left, right, bias, sizes->rows, sizes->columns, sizes->depth,
-                           sizes->sum_step, sizes->bias_row, sizes->bias_column);
-}
+#define raot_dot2_i16(sums, left, right, bias, sizes)                                \
+    raot_dot2_i16_unpacked(sums, left, right, bias, (sizes)->rows, (sizes)->columns, \
+                           (sizes)->depth, (sizes)->sum_step, (sizes)->bias_row,     \
+                           (sizes)->bias_column)
 
 #endif

@@ -449,14 +449,10 @@ struct raot_dot4_i8 {
     int32_t bias_column;
 };
 
-__attribute__((always_inline)) static inline void raot_dot4_i8(int32_t *sums, const int8_t *left,
-                                                               const int8_t *right,
-                                                               const int32_t *bias,
-                                                               const struct raot_dot4_i8 *sizes)
-{
-    raot_dot4_i8_unpacked(sums, left, right, bias, sizes->rows, sizes->columns, sizes->depth,
-                          sizes->sum_step, sizes->bias_row, sizes->bias_column);
-}
+#define raot_dot4_i8(sums, left, right, bias, sizes)                                \
+    raot_dot4_i8_unpacked(sums, left, right, bias, (sizes)->rows, (sizes)->columns, \
+                          (sizes)->depth, (sizes)->sum_step, (sizes)->bias_row,     \
+                          (sizes)->bias_column)
 
 /* Sizes of the functions below, by name. */
 struct raot_rows_dot4_i8 {
@@ -478,22 +474,18 @@ struct raot_rows_dot4_i8 {
     int32_t step2;
 };
 
-__attribute__((always_inline)) static inline void
-raot_rows_dot4_i8_s8(int8_t *to, const int8_t *image, const struct raot_rows_dot4_i8 *sizes)
-{
-    raot_rows_dot4_i8_s8_unpacked(
-        to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth, sizes->count0,
-        sizes->first0, sizes->last0, sizes->step0, sizes->count1, sizes->first1, sizes->last1,
-        sizes->step1, sizes->count2, sizes->first2, sizes->last2, sizes->step2);
-}
+#define raot_rows_dot4_i8_s8(to, image, sizes)                                             \
+    raot_rows_dot4_i8_s8_unpacked(                                                         \
+        to, image, (sizes)->zero, (sizes)->rows, (sizes)->row_step, (sizes)->depth,        \
+        (sizes)->count0, (sizes)->first0, (sizes)->last0, (sizes)->step0, (sizes)->count1, \
+        (sizes)->first1, (sizes)->last1, (sizes)->step1, (sizes)->count2, (sizes)->first2, \
+        (sizes)->last2, (sizes)->step2)
 
-__attribute__((always_inline)) static inline void
-raot_rows_dot4_i8_u8(int8_t *to, const uint8_t *image, const struct raot_rows_dot4_i8 *sizes)
-{
-    raot_rows_dot4_i8_u8_unpacked(
-        to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth, sizes->count0,
-        sizes->first0, sizes->last0, sizes->step0, sizes->count1, sizes->first1, sizes->last1,
-        sizes->step1, sizes->count2, sizes->first2, sizes->last2, sizes->step2);
-}
+#define raot_rows_dot4_i8_u8(to, image, sizes)                                             \
+    raot_rows_dot4_i8_u8_unpacked(                                                         \
+        to, image, (sizes)->zero, (sizes)->rows, (sizes)->row_step, (sizes)->depth,        \
+        (sizes)->count0, (sizes)->first0, (sizes)->last0, (sizes)->step0, (sizes)->count1, \
+        (sizes)->first1, (sizes)->last1, (sizes)->step1, (sizes)->count2, (sizes)->first2, \
+        (sizes)->last2, (sizes)->step2)
 
 #endif

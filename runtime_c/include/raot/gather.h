@@ -348,14 +348,11 @@ struct raot_tap_offsets {
     int32_t line_step;
 };
 
-__attribute__((always_inline)) static inline void
-raot_tap_offsets(int32_t *offsets, const struct raot_tap_offsets *sizes)
-{
-    raot_offsets_unpacked(offsets, sizes->channels, sizes->rows, sizes->columns,
-                          sizes->row_dilation, sizes->column_dilation, sizes->row_stride,
-                          sizes->column_stride, sizes->channel_step, sizes->row_phase_step,
-                          sizes->column_phase_step, sizes->line_step);
-}
+#define raot_tap_offsets(offsets, sizes)                                                          \
+    raot_offsets_unpacked(offsets, (sizes)->channels, (sizes)->rows, (sizes)->columns,            \
+                          (sizes)->row_dilation, (sizes)->column_dilation, (sizes)->row_stride,   \
+                          (sizes)->column_stride, (sizes)->channel_step, (sizes)->row_phase_step, \
+                          (sizes)->column_phase_step, (sizes)->line_step)
 
 /* Sizes of the functions below, by name. */
 struct raot_padded_rows {
@@ -376,25 +373,19 @@ struct raot_padded_rows {
     int32_t column_step;
 };
 
-__attribute__((always_inline)) static inline void
-raot_padded_rows_s8(int8_t *strip, const int8_t *image, const struct raot_padded_rows *sizes)
-{
-    raot_padded_rows_s8_unpacked(strip, image, sizes->zero, sizes->channels, sizes->row_phases,
-                                 sizes->column_phases, sizes->lines, sizes->positions,
-                                 sizes->row_stride, sizes->column_stride, sizes->top, sizes->left,
-                                 sizes->image_rows, sizes->image_columns, sizes->channel_step,
-                                 sizes->row_step, sizes->column_step);
-}
+#define raot_padded_rows_s8(strip, image, sizes)                                         \
+    raot_padded_rows_s8_unpacked(                                                        \
+        strip, image, (sizes)->zero, (sizes)->channels, (sizes)->row_phases,             \
+        (sizes)->column_phases, (sizes)->lines, (sizes)->positions, (sizes)->row_stride, \
+        (sizes)->column_stride, (sizes)->top, (sizes)->left, (sizes)->image_rows,        \
+        (sizes)->image_columns, (sizes)->channel_step, (sizes)->row_step, (sizes)->column_step)
 
-__attribute__((always_inline)) static inline void
-raot_padded_rows_u8(uint8_t *strip, const uint8_t *image, const struct raot_padded_rows *sizes)
-{
-    raot_padded_rows_u8_unpacked(strip, image, sizes->zero, sizes->channels, sizes->row_phases,
-                                 sizes->column_phases, sizes->lines, sizes->positions,
-                                 sizes->row_stride, sizes->column_stride, sizes->top, sizes->left,
-                                 sizes->image_rows, sizes->image_columns, sizes->channel_step,
-                                 sizes->row_step, sizes->column_step);
-}
+#define raot_padded_rows_u8(strip, image, sizes)                                         \
+    raot_padded_rows_u8_unpacked(                                                        \
+        strip, image, (sizes)->zero, (sizes)->channels, (sizes)->row_phases,             \
+        (sizes)->column_phases, (sizes)->lines, (sizes)->positions, (sizes)->row_stride, \
+        (sizes)->column_stride, (sizes)->top, (sizes)->left, (sizes)->image_rows,        \
+        (sizes)->image_columns, (sizes)->channel_step, (sizes)->row_step, (sizes)->column_step)
 
 /* Sizes of the functions below, by name. */
 struct raot_rows_dot2_i16 {
@@ -416,22 +407,18 @@ struct raot_rows_dot2_i16 {
     int32_t step2;
 };
 
-__attribute__((always_inline)) static inline void
-raot_rows_dot2_i16_s8(int16_t *to, const int8_t *image, const struct raot_rows_dot2_i16 *sizes)
-{
-    raot_rows_dot2_i16_s8_unpacked(
-        to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth, sizes->count0,
-        sizes->first0, sizes->last0, sizes->step0, sizes->count1, sizes->first1, sizes->last1,
-        sizes->step1, sizes->count2, sizes->first2, sizes->last2, sizes->step2);
-}
+#define raot_rows_dot2_i16_s8(to, image, sizes)                                            \
+    raot_rows_dot2_i16_s8_unpacked(                                                        \
+        to, image, (sizes)->zero, (sizes)->rows, (sizes)->row_step, (sizes)->depth,        \
+        (sizes)->count0, (sizes)->first0, (sizes)->last0, (sizes)->step0, (sizes)->count1, \
+        (sizes)->first1, (sizes)->last1, (sizes)->step1, (sizes)->count2, (sizes)->first2, \
+        (sizes)->last2, (sizes)->step2)
 
-__attribute__((always_inline)) static inline void
-raot_rows_dot2_i16_u8(int16_t *to, const uint8_t *image, const struct raot_rows_dot2_i16 *sizes)
-{
-    raot_rows_dot2_i16_u8_unpacked(
-        to, image, sizes->zero, sizes->rows, sizes->row_step, sizes->depth, sizes->count0,
-        sizes->first0, sizes->last0, sizes->step0, sizes->count1, sizes->first1, sizes->last1,
-        sizes->step1, sizes->count2, sizes->first2, sizes->last2, sizes->step2);
-}
+#define raot_rows_dot2_i16_u8(to, image, sizes)                                            \
+    raot_rows_dot2_i16_u8_unpacked(                                                        \
+        to, image, (sizes)->zero, (sizes)->rows, (sizes)->row_step, (sizes)->depth,        \
+        (sizes)->count0, (sizes)->first0, (sizes)->last0, (sizes)->step0, (sizes)->count1, \
+        (sizes)->first1, (sizes)->last1, (sizes)->step1, (sizes)->count2, (sizes)->first2, \
+        (sizes)->last2, (sizes)->step2)
 
 #endif

@@ -389,22 +389,16 @@ struct raot_im2col_nhwc {
     int32_t column_step;
 };
 
-__attribute__((always_inline)) static inline void
-raot_im2col_nhwc_s8(int8_t *strip, const int8_t *image, const struct raot_im2col_nhwc *sizes)
-{
-    raot_im2col_nhwc_s8_unpacked(strip, image, sizes->zero, sizes->flip, sizes->channels,
-                                 sizes->channel_step, sizes->lines, sizes->first1, sizes->last1,
-                                 sizes->line_step, sizes->columns, sizes->first, sizes->width,
-                                 sizes->column_step);
-}
+#define raot_im2col_nhwc_s8(strip, image, sizes)                                                \
+    raot_im2col_nhwc_s8_unpacked(strip, image, (sizes)->zero, (sizes)->flip, (sizes)->channels, \
+                                 (sizes)->channel_step, (sizes)->lines, (sizes)->first1,        \
+                                 (sizes)->last1, (sizes)->line_step, (sizes)->columns,          \
+                                 (sizes)->first, (sizes)->width, (sizes)->column_step)
 
-__attribute__((always_inline)) static inline void
-raot_im2col_nhwc_u8(int8_t *strip, const uint8_t *image, const struct raot_im2col_nhwc *sizes)
-{
-    raot_im2col_nhwc_u8_unpacked(strip, image, sizes->zero, sizes->flip, sizes->channels,
-                                 sizes->channel_step, sizes->lines, sizes->first1, sizes->last1,
-                                 sizes->line_step, sizes->columns, sizes->first, sizes->width,
-                                 sizes->column_step);
-}
+#define raot_im2col_nhwc_u8(strip, image, sizes)                                                \
+    raot_im2col_nhwc_u8_unpacked(strip, image, (sizes)->zero, (sizes)->flip, (sizes)->channels, \
+                                 (sizes)->channel_step, (sizes)->lines, (sizes)->first1,        \
+                                 (sizes)->last1, (sizes)->line_step, (sizes)->columns,          \
+                                 (sizes)->first, (sizes)->width, (sizes)->column_step)
 
 #endif

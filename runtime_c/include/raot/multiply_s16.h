@@ -373,23 +373,19 @@ struct raot_column {
     int32_t step3;
 };
 
-__attribute__((always_inline)) static inline void
-raot_column_s8(int16_t *column, const int8_t *image, const struct raot_column *sizes)
-{
-    raot_column_s8_unpacked(column, image, sizes->zero, sizes->count0, sizes->first0, sizes->last0,
-                            sizes->step0, sizes->count1, sizes->first1, sizes->last1, sizes->step1,
-                            sizes->count2, sizes->first2, sizes->last2, sizes->step2, sizes->count3,
-                            sizes->first3, sizes->last3, sizes->step3);
-}
+#define raot_column_s8(column, image, sizes)                                                  \
+    raot_column_s8_unpacked(column, image, (sizes)->zero, (sizes)->count0, (sizes)->first0,   \
+                            (sizes)->last0, (sizes)->step0, (sizes)->count1, (sizes)->first1, \
+                            (sizes)->last1, (sizes)->step1, (sizes)->count2, (sizes)->first2, \
+                            (sizes)->last2, (sizes)->step2, (sizes)->count3, (sizes)->first3, \
+                            (sizes)->last3, (sizes)->step3)
 
-__attribute__((always_inline)) static inline void
-raot_column_u8(int16_t *column, const uint8_t *image, const struct raot_column *sizes)
-{
-    raot_column_u8_unpacked(column, image, sizes->zero, sizes->count0, sizes->first0, sizes->last0,
-                            sizes->step0, sizes->count1, sizes->first1, sizes->last1, sizes->step1,
-                            sizes->count2, sizes->first2, sizes->last2, sizes->step2, sizes->count3,
-                            sizes->first3, sizes->last3, sizes->step3);
-}
+#define raot_column_u8(column, image, sizes)                                                  \
+    raot_column_u8_unpacked(column, image, (sizes)->zero, (sizes)->count0, (sizes)->first0,   \
+                            (sizes)->last0, (sizes)->step0, (sizes)->count1, (sizes)->first1, \
+                            (sizes)->last1, (sizes)->step1, (sizes)->count2, (sizes)->first2, \
+                            (sizes)->last2, (sizes)->step2, (sizes)->count3, (sizes)->first3, \
+                            (sizes)->last3, (sizes)->step3)
 
 /* Sizes of the functions below, by name. */
 struct raot_columns {
@@ -403,24 +399,14 @@ struct raot_columns {
     int32_t step3;
 };
 
-__attribute__((always_inline)) static inline void raot_columns_s8(int16_t *columns,
-                                                                  const int8_t *left,
-                                                                  const int8_t *right,
-                                                                  const struct raot_columns *sizes)
-{
-    raot_columns_s8_unpacked(columns, left, right, sizes->count0, sizes->step0, sizes->count1,
-                             sizes->step1, sizes->count2, sizes->step2, sizes->count3,
-                             sizes->step3);
-}
+#define raot_columns_s8(columns, left, right, sizes)                                           \
+    raot_columns_s8_unpacked(columns, left, right, (sizes)->count0, (sizes)->step0,            \
+                             (sizes)->count1, (sizes)->step1, (sizes)->count2, (sizes)->step2, \
+                             (sizes)->count3, (sizes)->step3)
 
-__attribute__((always_inline)) static inline void raot_columns_u8(int16_t *columns,
-                                                                  const uint8_t *left,
-                                                                  const uint8_t *right,
-                                                                  const struct raot_columns *sizes)
-{
-    raot_columns_u8_unpacked(columns, left, right, sizes->count0, sizes->step0, sizes->count1,
-                             sizes->step1, sizes->count2, sizes->step2, sizes->count3,
-                             sizes->step3);
-}
+#define raot_columns_u8(columns, left, right, sizes)                                           \
+    raot_columns_u8_unpacked(columns, left, right, (sizes)->count0, (sizes)->step0,            \
+                             (sizes)->count1, (sizes)->step1, (sizes)->count2, (sizes)->step2, \
+                             (sizes)->count3, (sizes)->step3)
 
 #endif

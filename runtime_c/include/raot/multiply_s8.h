@@ -280,22 +280,18 @@ struct raot_im2col {
     int32_t width;
 };
 
-__attribute__((always_inline)) static inline void raot_im2col_s8(int8_t *rows, const int8_t *image,
-                                                                 const struct raot_im2col *sizes)
-{
-    raot_im2col_s8_unpacked(rows, image, sizes->zero, sizes->flip, sizes->depth, sizes->positions,
-                            sizes->count0, sizes->step0, sizes->to0, sizes->count1, sizes->first1,
-                            sizes->last1, sizes->step1, sizes->to1, sizes->count2, sizes->step2,
-                            sizes->to2, sizes->lead, sizes->apart, sizes->tap, sizes->width);
-}
+#define raot_im2col_s8(rows, image, sizes)                                                     \
+    raot_im2col_s8_unpacked(rows, image, (sizes)->zero, (sizes)->flip, (sizes)->depth,         \
+                            (sizes)->positions, (sizes)->count0, (sizes)->step0, (sizes)->to0, \
+                            (sizes)->count1, (sizes)->first1, (sizes)->last1, (sizes)->step1,  \
+                            (sizes)->to1, (sizes)->count2, (sizes)->step2, (sizes)->to2,       \
+                            (sizes)->lead, (sizes)->apart, (sizes)->tap, (sizes)->width)
 
-__attribute__((always_inline)) static inline void raot_im2col_u8(int8_t *rows, const uint8_t *image,
-                                                                 const struct raot_im2col *sizes)
-{
-    raot_im2col_u8_unpacked(rows, image, sizes->zero, sizes->flip, sizes->depth, sizes->positions,
-                            sizes->count0, sizes->step0, sizes->to0, sizes->count1, sizes->first1,
-                            sizes->last1, sizes->step1, sizes->to1, sizes->count2, sizes->step2,
-                            sizes->to2, sizes->lead, sizes->apart, sizes->tap, sizes->width);
-}
+#define raot_im2col_u8(rows, image, sizes)                                                     \
+    raot_im2col_u8_unpacked(rows, image, (sizes)->zero, (sizes)->flip, (sizes)->depth,         \
+                            (sizes)->positions, (sizes)->count0, (sizes)->step0, (sizes)->to0, \
+                            (sizes)->count1, (sizes)->first1, (sizes)->last1, (sizes)->step1,  \
+                            (sizes)->to1, (sizes)->count2, (sizes)->step2, (sizes)->to2,       \
+                            (sizes)->lead, (sizes)->apart, (sizes)->tap, (sizes)->width)
 
 #endif

@@ -158,13 +158,10 @@ struct raot_qadd {
     int32_t shift;
 };
 
-__attribute__((always_inline)) static inline void
-raot_qadd_s8(int8_t *out, const int8_t *a, const int8_t *b, const struct raot_qadd *sizes)
-{
-    raot_qadd_s8_unpacked(out, a, b, sizes->rows, sizes->columns, sizes->out_step, sizes->a_step,
-                          sizes->b_step, sizes->a_factor, sizes->b_factor, sizes->offset,
-                          sizes->shift);
-}
+#define raot_qadd_s8(out, a, b, sizes)                                                            \
+    raot_qadd_s8_unpacked(out, a, b, (sizes)->rows, (sizes)->columns, (sizes)->out_step,          \
+                          (sizes)->a_step, (sizes)->b_step, (sizes)->a_factor, (sizes)->b_factor, \
+                          (sizes)->offset, (sizes)->shift)
 
 /* Sizes of the functions below, by name. */
 struct raot_requantize {
@@ -177,20 +174,14 @@ struct raot_requantize {
     int32_t shift;
 };
 
-__attribute__((always_inline)) static inline void
-raot_requantize_f32(int8_t *out, const int32_t *sums, const float *scale,
-                    const struct raot_requantize *sizes)
-{
-    raot_requantize_f32_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
-                                 sizes->sum_step, sizes->scale_step, sizes->zero);
-}
+#define raot_requantize_f32(out, sums, scale, sizes)                                        \
+    raot_requantize_f32_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,         \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_step, \
+                                 (sizes)->zero)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_i32(int8_t *out, const int32_t *sums, const int32_t *scale,
-                    const struct raot_requantize *sizes)
-{
-    raot_requantize_i32_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
-                                 sizes->sum_step, sizes->scale_step, sizes->zero, sizes->shift);
-}
+#define raot_requantize_i32(out, sums, scale, sizes)                                        \
+    raot_requantize_i32_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,         \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_step, \
+                                 (sizes)->zero, (sizes)->shift)
 
 #endif

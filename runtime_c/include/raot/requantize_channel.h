@@ -123,77 +123,44 @@ struct raot_requantize_channel {
     int32_t high;
 };
 
-__attribute__((always_inline)) static inline void
-raot_requantize_channel_f32(int8_t *out, const int32_t *sums, const int32_t *start,
-                            const float *scale, const struct raot_requantize_channel *sizes)
-{
-    raot_requantize_channel_f32_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                         sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                         sizes->high);
-}
+#define raot_requantize_channel_f32(out, sums, start, scale, sizes)                               \
+    raot_requantize_channel_f32_unpacked(out, sums, start, scale, (sizes)->lines, (sizes)->count, \
+                                         (sizes)->line_step, (sizes)->step, (sizes)->zero,        \
+                                         (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_channel_f32_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
-                               const float *scale, const struct raot_requantize_channel *sizes)
-{
-    raot_requantize_channel_f32_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                            sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                            sizes->high);
-}
+#define raot_requantize_channel_f32_u8(out, sums, start, scale, sizes)                         \
+    raot_requantize_channel_f32_u8_unpacked(out, sums, start, scale, (sizes)->lines,           \
+                                            (sizes)->count, (sizes)->line_step, (sizes)->step, \
+                                            (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_channel_nearest(int8_t *out, const int32_t *sums, const int32_t *start,
-                                const int32_t *scale, const struct raot_requantize_channel *sizes)
-{
-    raot_requantize_channel_nearest_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                             sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                             sizes->high);
-}
+#define raot_requantize_channel_nearest(out, sums, start, scale, sizes)                         \
+    raot_requantize_channel_nearest_unpacked(out, sums, start, scale, (sizes)->lines,           \
+                                             (sizes)->count, (sizes)->line_step, (sizes)->step, \
+                                             (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_channel_nearest_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
-                                   const int32_t *scale,
-                                   const struct raot_requantize_channel *sizes)
-{
-    raot_requantize_channel_nearest_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                                sizes->line_step, sizes->step, sizes->zero,
-                                                sizes->low, sizes->high);
-}
+#define raot_requantize_channel_nearest_u8(out, sums, start, scale, sizes)                         \
+    raot_requantize_channel_nearest_u8_unpacked(out, sums, start, scale, (sizes)->lines,           \
+                                                (sizes)->count, (sizes)->line_step, (sizes)->step, \
+                                                (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_channel_above(int8_t *out, const int32_t *sums, const int32_t *start,
-                              const int32_t *scale, const struct raot_requantize_channel *sizes)
-{
-    raot_requantize_channel_above_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                           sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                           sizes->high);
-}
+#define raot_requantize_channel_above(out, sums, start, scale, sizes)                         \
+    raot_requantize_channel_above_unpacked(out, sums, start, scale, (sizes)->lines,           \
+                                           (sizes)->count, (sizes)->line_step, (sizes)->step, \
+                                           (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_channel_above_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
-                                 const int32_t *scale, const struct raot_requantize_channel *sizes)
-{
-    raot_requantize_channel_above_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                              sizes->line_step, sizes->step, sizes->zero,
-                                              sizes->low, sizes->high);
-}
+#define raot_requantize_channel_above_u8(out, sums, start, scale, sizes)                         \
+    raot_requantize_channel_above_u8_unpacked(out, sums, start, scale, (sizes)->lines,           \
+                                              (sizes)->count, (sizes)->line_step, (sizes)->step, \
+                                              (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_channel_twice(int8_t *out, const int32_t *sums, const int32_t *start,
-                              const int32_t *scale, const struct raot_requantize_channel *sizes)
-{
-    raot_requantize_channel_twice_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                           sizes->line_step, sizes->step, sizes->zero, sizes->low,
-                                           sizes->high);
-}
+#define raot_requantize_channel_twice(out, sums, start, scale, sizes)                         \
+    raot_requantize_channel_twice_unpacked(out, sums, start, scale, (sizes)->lines,           \
+                                           (sizes)->count, (sizes)->line_step, (sizes)->step, \
+                                           (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_channel_twice_u8(uint8_t *out, const int32_t *sums, const int32_t *start,
-                                 const int32_t *scale, const struct raot_requantize_channel *sizes)
-{
-    raot_requantize_channel_twice_u8_unpacked(out, sums, start, scale, sizes->lines, sizes->count,
-                                              sizes->line_step, sizes->step, sizes->zero,
-                                              sizes->low, sizes->high);
-}
+#define raot_requantize_channel_twice_u8(out, sums, start, scale, sizes)                         \
+    raot_requantize_channel_twice_u8_unpacked(out, sums, start, scale, (sizes)->lines,           \
+                                              (sizes)->count, (sizes)->line_step, (sizes)->step, \
+                                              (sizes)->zero, (sizes)->low, (sizes)->high)
 
 #endif

@@ -247,58 +247,34 @@ struct raot_rescale {
     int32_t shift;
 };
 
-__attribute__((always_inline)) static inline void
-raot_rescale_f32_s8(int8_t *out, const int32_t *sums, const float *scale,
-                    const struct raot_rescale *sizes)
-{
-    raot_rescale_f32_s8_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
-                                 sizes->sum_step, sizes->scale_row, sizes->scale_column,
-                                 sizes->zero);
-}
+#define raot_rescale_f32_s8(out, sums, scale, sizes)                                       \
+    raot_rescale_f32_s8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,        \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row, \
+                                 (sizes)->scale_column, (sizes)->zero)
 
-__attribute__((always_inline)) static inline void
-raot_rescale_i32_s8(int8_t *out, const int32_t *sums, const int32_t *scale,
-                    const struct raot_rescale *sizes)
-{
-    raot_rescale_i32_s8_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
-                                 sizes->sum_step, sizes->scale_row, sizes->scale_column,
-                                 sizes->zero, sizes->shift);
-}
+#define raot_rescale_i32_s8(out, sums, scale, sizes)                                       \
+    raot_rescale_i32_s8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,        \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row, \
+                                 (sizes)->scale_column, (sizes)->zero, (sizes)->shift)
 
-__attribute__((always_inline)) static inline void
-raot_rescale_shifts_s8(int8_t *out, const int32_t *sums, const int32_t *scale,
-                       const int32_t *shifts, const struct raot_rescale *sizes)
-{
-    raot_rescale_shifts_s8_unpacked(out, sums, scale, shifts, sizes->rows, sizes->columns,
-                                    sizes->out_step, sizes->sum_step, sizes->scale_row,
-                                    sizes->scale_column, sizes->zero);
-}
+#define raot_rescale_shifts_s8(out, sums, scale, shifts, sizes)                                \
+    raot_rescale_shifts_s8_unpacked(out, sums, scale, shifts, (sizes)->rows, (sizes)->columns, \
+                                    (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row,  \
+                                    (sizes)->scale_column, (sizes)->zero)
 
-__attribute__((always_inline)) static inline void
-raot_rescale_f32_u8(uint8_t *out, const int32_t *sums, const float *scale,
-                    const struct raot_rescale *sizes)
-{
-    raot_rescale_f32_u8_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
-                                 sizes->sum_step, sizes->scale_row, sizes->scale_column,
-                                 sizes->zero);
-}
+#define raot_rescale_f32_u8(out, sums, scale, sizes)                                       \
+    raot_rescale_f32_u8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,        \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row, \
+                                 (sizes)->scale_column, (sizes)->zero)
 
-__attribute__((always_inline)) static inline void
-raot_rescale_i32_u8(uint8_t *out, const int32_t *sums, const int32_t *scale,
-                    const struct raot_rescale *sizes)
-{
-    raot_rescale_i32_u8_unpacked(out, sums, scale, sizes->rows, sizes->columns, sizes->out_step,
-                                 sizes->sum_step, sizes->scale_row, sizes->scale_column,
-                                 sizes->zero, sizes->shift);
-}
+#define raot_rescale_i32_u8(out, sums, scale, sizes)                                       \
+    raot_rescale_i32_u8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,        \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row, \
+                                 (sizes)->scale_column, (sizes)->zero, (sizes)->shift)
 
-__attribute__((always_inline)) static inline void
-raot_rescale_shifts_u8(uint8_t *out, const int32_t *sums, const int32_t *scale,
-                       const int32_t *shifts, const struct raot_rescale *sizes)
-{
-    raot_rescale_shifts_u8_unpacked(out, sums, scale, shifts, sizes->rows, sizes->columns,
-                                    sizes->out_step, sizes->sum_step, sizes->scale_row,
-                                    sizes->scale_column, sizes->zero);
-}
+#define raot_rescale_shifts_u8(out, sums, scale, shifts, sizes)                                \
+    raot_rescale_shifts_u8_unpacked(out, sums, scale, shifts, (sizes)->rows, (sizes)->columns, \
+                                    (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row,  \
+                                    (sizes)->scale_column, (sizes)->zero)
 
 #endif

@@ -200,76 +200,44 @@ struct raot_requantize_nhwc {
     int32_t high;
 };
 
-__attribute__((always_inline)) static inline void
-raot_requantize_nhwc_f32(int8_t *out, const int32_t *sums, const float *scales,
-                         const struct raot_requantize_nhwc *sizes)
-{
-    raot_requantize_nhwc_f32_unpacked(out, sums, scales, sizes->channels, sizes->positions,
-                                      sizes->out_step, sizes->channel_step, sizes->zero, sizes->low,
-                                      sizes->high);
-}
+#define raot_requantize_nhwc_f32(out, sums, scales, sizes)                                      \
+    raot_requantize_nhwc_f32_unpacked(out, sums, scales, (sizes)->channels, (sizes)->positions, \
+                                      (sizes)->out_step, (sizes)->channel_step, (sizes)->zero,  \
+                                      (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_nhwc_f32_u8(uint8_t *out, const int32_t *sums, const float *scales,
-                            const struct raot_requantize_nhwc *sizes)
-{
-    raot_requantize_nhwc_f32_u8_unpacked(out, sums, scales, sizes->channels, sizes->positions,
-                                         sizes->out_step, sizes->channel_step, sizes->zero,
-                                         sizes->low, sizes->high);
-}
+#define raot_requantize_nhwc_f32_u8(out, sums, scales, sizes)                                      \
+    raot_requantize_nhwc_f32_u8_unpacked(out, sums, scales, (sizes)->channels, (sizes)->positions, \
+                                         (sizes)->out_step, (sizes)->channel_step, (sizes)->zero,  \
+                                         (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_nhwc_nearest(int8_t *out, const int32_t *sums, const int32_t *scales,
-                             const struct raot_requantize_nhwc *sizes)
-{
-    raot_requantize_nhwc_nearest_unpacked(out, sums, scales, sizes->channels, sizes->positions,
-                                          sizes->out_step, sizes->channel_step, sizes->zero,
-                                          sizes->low, sizes->high);
-}
+#define raot_requantize_nhwc_nearest(out, sums, scales, sizes)                       \
+    raot_requantize_nhwc_nearest_unpacked(                                           \
+        out, sums, scales, (sizes)->channels, (sizes)->positions, (sizes)->out_step, \
+        (sizes)->channel_step, (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_nhwc_nearest_u8(uint8_t *out, const int32_t *sums, const int32_t *scales,
-                                const struct raot_requantize_nhwc *sizes)
-{
-    raot_requantize_nhwc_nearest_u8_unpacked(out, sums, scales, sizes->channels, sizes->positions,
-                                             sizes->out_step, sizes->channel_step, sizes->zero,
-                                             sizes->low, sizes->high);
-}
+#define raot_requantize_nhwc_nearest_u8(out, sums, scales, sizes)                    \
+    raot_requantize_nhwc_nearest_u8_unpacked(                                        \
+        out, sums, scales, (sizes)->channels, (sizes)->positions, (sizes)->out_step, \
+        (sizes)->channel_step, (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_nhwc_above(int8_t *out, const int32_t *sums, const int32_t *scales,
-                           const struct raot_requantize_nhwc *sizes)
-{
-    raot_requantize_nhwc_above_unpacked(out, sums, scales, sizes->channels, sizes->positions,
-                                        sizes->out_step, sizes->channel_step, sizes->zero,
-                                        sizes->low, sizes->high);
-}
+#define raot_requantize_nhwc_above(out, sums, scales, sizes)                                      \
+    raot_requantize_nhwc_above_unpacked(out, sums, scales, (sizes)->channels, (sizes)->positions, \
+                                        (sizes)->out_step, (sizes)->channel_step, (sizes)->zero,  \
+                                        (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_nhwc_above_u8(uint8_t *out, const int32_t *sums, const int32_t *scales,
-                              const struct raot_requantize_nhwc *sizes)
-{
-    raot_requantize_nhwc_above_u8_unpacked(out, sums, scales, sizes->channels, sizes->positions,
-                                           sizes->out_step, sizes->channel_step, sizes->zero,
-                                           sizes->low, sizes->high);
-}
+#define raot_requantize_nhwc_above_u8(out, sums, scales, sizes)                      \
+    raot_requantize_nhwc_above_u8_unpacked(                                          \
+        out, sums, scales, (sizes)->channels, (sizes)->positions, (sizes)->out_step, \
+        (sizes)->channel_step, (sizes)->zero, (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_nhwc_twice(int8_t *out, const int32_t *sums, const int32_t *scales,
-                           const struct raot_requantize_nhwc *sizes)
-{
-    raot_requantize_nhwc_twice_unpacked(out, sums, scales, sizes->channels, sizes->positions,
-                                        sizes->out_step, sizes->channel_step, sizes->zero,
-                                        sizes->low, sizes->high);
-}
+#define raot_requantize_nhwc_twice(out, sums, scales, sizes)                                      \
+    raot_requantize_nhwc_twice_unpacked(out, sums, scales, (sizes)->channels, (sizes)->positions, \
+                                        (sizes)->out_step, (sizes)->channel_step, (sizes)->zero,  \
+                                        (sizes)->low, (sizes)->high)
 
-__attribute__((always_inline)) static inline void
-raot_requantize_nhwc_twice_u8(uint8_t *out, const int32_t *sums, const int32_t *scales,
-                              const struct raot_requantize_nhwc *sizes)
-{
-    raot_requantize_nhwc_twice_u8_unpacked(out, sums, scales, sizes->channels, sizes->positions,
-                                           sizes->out_step, sizes->channel_step, sizes->zero,
-                                           sizes->low, sizes->high);
-}
+#define raot_requantize_nhwc_twice_u8(out, sums, scales, sizes)                      \
+    raot_requantize_nhwc_twice_u8_unpacked(                                          \
+        out, sums, scales, (sizes)->channels, (sizes)->positions, (sizes)->out_step, \
+        (sizes)->channel_step, (sizes)->zero, (sizes)->low, (sizes)->high)
 
 #endif
