@@ -79,7 +79,8 @@ def _read_first(read: Access, write: Access, bounds: Bounds) -> bool:
             break
         shared += 1
     for loop in read.ranges:
-        bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
+        if all(name in bounds for name in loop.start.symbols | loop.stop.symbols):
+            bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
     later = False
     for depth, loop in zip(read.depths, read.loops, strict=True):
         if depth >= shared:
@@ -96,7 +97,11 @@ def _ahead(variable: str, read: At, write: At, bounds: Bounds) -> bool | None:
     of later iterations. None: it may read those of earlier ones."""
     found = None
     for one, other in zip(read, write, strict=True):
-        if other.symbol == variable:
+        if other.symbol != variable:
+            continue
+        if one == other:
+            found = False
+        elif all(name in bounds for name in one.symbols | other.symbols):  # none is from data
             if prove_le(other + 1, one, bounds):
                 return True
             if prove_le(other, one, bounds):

@@ -78,8 +78,8 @@ def halved(n: int, limit: float, most: int, seed: int = 0) -> Feeds:
     }
 
 
-def grown(n: int, m: int, turns: int) -> Feeds:
-    return {"x": random(n, 2), "extra": random(m), "rounds": np.array(turns, np.int64)}
+def grown(n: int, m: int, rounds: int) -> Feeds:
+    return {"x": random(n, 2), "extra": random(m), "rounds": np.array(rounds, np.int64)}
 
 
 def scanned(b: int, t: int) -> Feeds:
@@ -367,7 +367,9 @@ def test_without_the_option_nothing_is_added() -> None:
     )
     assert plain.keys() == also.keys()
     changed = {path for path in plain if plain[path] != also[path]}
-    assert changed == {"gesture.c", "gesture.h", "gesture_layout.h", "README.md"}
+    assert {path for path in changed if not path.startswith("x86_64/")} == {
+        "gesture.c", "gesture.h", "gesture_layout.h", "README.md",
+    }  # fmt: skip
     for path in changed:
         assert b"position" not in plain[path] and b"_step" not in plain[path]
 

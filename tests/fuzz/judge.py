@@ -10,10 +10,11 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot import driver, fusion
+from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.fusion import check as fusion_check
+from relax_aot.fusion import in_place
 from relax_aot.fusion.check import FusionError
 from relax_aot.project import Project
 from tests.fuzz.graphs import Fuzzed
@@ -45,7 +46,7 @@ def compiled(seed: int, made: Fuzzed) -> Project | Refusal:
         # the merged kernel itself is compared, so that a wrong merger is not hidden.
         with (
             patch.object(fusion_check, "check"),
-            patch.object(fusion, "keeps_results", return_value=True),
+            patch.object(in_place, "unproven_pairs", return_value=()),
         ):
             return driver.compile_model(made.model, options=options)
 

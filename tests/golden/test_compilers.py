@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from relax_aot.project import Project
 from relax_aot.project.board import Board
 from relax_aot.toolchain import build
 from relax_aot.toolchain.compilers import CrossCompiler
@@ -31,6 +32,7 @@ def _given(compiler: CrossCompiler, _: Board) -> CrossCompiler:
 
 def instructions(name: str, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> int:
     project = project_of(name)
+    assert isinstance(project, Project)
     cases = cases_of(project.interface, [highest(project.interface)], {})
     monkeypatch.setattr(build, "cross_compiler", partial(_given, tools(cell)))
     (result,) = emulate_cases(project, cases)

@@ -152,7 +152,10 @@ def test_constants_without_room_are_one_clear_error(tmp_path: Path) -> None:
     [
         ('[[region]]\nname = "A b"\nsize = 1\n', r"region\[0\]\.name: expected lower-case"),
         ('[[region]]\nname = "a"\nsize = 0\n', r"region\[0\]\.size: expected bytes"),
-        ('[[region]]\nname = "a"\nsize = 1\nsection = ".x"\n', r"section: expected it for regions"),
+        (
+            '[[region]]\nname = "a"\nsize = 1\nsection = ".x"\n',
+            r"section: expected no such key without holds",
+        ),
         (2 * '[[region]]\nname = "a"\nsize = 1\n', r"region\[1\]\.name: expected a name that no"),
     ],
 )

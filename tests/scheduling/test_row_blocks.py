@@ -22,7 +22,9 @@ def test_encoders_keep_their_bits(variant: Variant, monkeypatch: pytest.MonkeyPa
     model = encoder(24, 3, 2, 40, 5, variant)
     bounds = {"n": 21, "batch": 2}
     fast = rx.compile(model, bounds=bounds).host()
-    monkeypatch.setattr("relax_aot.scheduling.schedule", lambda m, target, *_: fma.run(m, target))
+    monkeypatch.setattr(
+        "relax_aot.scheduling.schedule", lambda m, target, *_, **__: fma.run(m, target)
+    )
     plain = rx.compile(model, bounds=bounds).host()
     for batch, n in ((1, 1), (2, 5), (1, 6), (2, 7), (1, 18), (2, 21)):
         rng = np.random.default_rng(n)
