@@ -36,6 +36,8 @@ ALLOWED_SKIPS = (
     NO_SHARED_MODELS,
     NO_TORCH,
     "packagings are also checked by",
+    "the project has code for x86-64 processors",
+    "this processor has no",
 )
 
 # The same examples in every run, and no time limit: the machine may be busy.

@@ -71,7 +71,7 @@ def test_each_kind_of_processor_computes_the_same(kind: str, tmp_path: Path) -> 
     """The test while running is replaced, so that each kind has its turn on one machine."""
     wanted = next((one.features for one in PROCESSORS if one.name == kind), ())
     if not set(wanted) <= features():
-        pytest.skip(f"this machine has no {kind}")
+        pytest.skip(f"this processor has no {kind}")
     choose = tmp_path / "choose.h"
     # "avx512f", "avx2" and "fma" differ in their fourth character.
     allowed = {"any": "0", "avx2": "((name)[3] != '5')", "avx512": "1"}[kind]
