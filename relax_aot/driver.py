@@ -220,7 +220,7 @@ def _stages(
     target = find_target(board.family, board.features)
     module = scheduling.schedule(module, target, options.optimize, lenient=not options.check)
     dump("scheduling", module)
-    module = order.run(module)
+    module = order.run(module, keep_states=options.stepwise)
     dump("order", module)
     plan = planning.plan(module, regions=_regions(board, options), keep_states=options.stepwise)
     dump("plan", plan_text(plan))

@@ -130,7 +130,7 @@ def _center(attrs: Sampling, k: KernelBuilder, given: Expr, size: Dim, work: DTy
     if attrs.padding == "reflection":
         range_ = k.local("range", work, high - low)
         away = k.local("away", work, apply("abs", center - low))
-        periods = k.local("turns", work, apply("floor", away / range_))
+        periods = k.local("periods", work, apply("floor", away / range_))
         rest = k.local("rest", work, away - periods * range_)
         odd = binary("!=", apply("floor", periods / 2.0) * 2.0, periods)
         folded = Select(odd, high - rest, low + rest)
@@ -177,7 +177,7 @@ def _tap(attrs: Sampling, k: KernelBuilder, place: Dim, size: Dim, weight: Expr 
         return _Tap(k.let("tap", dim_min(dim_max(place, 0), size - 1)), None, weight)
     # The mirrors stand at the centers of the outer elements, or at their outer edges.
     period = dim_max((size - 1) * 2, 1) if attrs.align_corners else size * 2
-    phase = k.let("turned", place % period)
+    phase = k.let("phase", place % period)
     back = period - phase if attrs.align_corners else period - 1 - phase
     folded = dim_min(dim_max(dim_min(phase, back), 0), size - 1)
     return _Tap(k.let("tap", folded), None, weight)

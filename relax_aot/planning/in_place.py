@@ -53,7 +53,9 @@ def joined(program: Program, roots: Mapping[str, str], shares: Sequence[Share]) 
     """The program where each key of `roots` has the memory of its value."""
     if not roots:
         return program
-    by_step = {share.position: share for share in shares}
+    by_step: dict[int, list[Share]] = {}
+    for share in shares:
+        by_step.setdefault(share.position, []).append(share)
     joint = Program((), {**program.roots, **roots}, {})
     counter = iter(range(len(list(walk_steps(program.nodes)))))
     nodes = _rewritten(program.nodes, counter, by_step, joint)
@@ -62,12 +64,15 @@ def joined(program: Program, roots: Mapping[str, str], shares: Sequence[Share]) 
 
 
 def _rewritten(
-    nodes: tuple[Node, ...], counter: Iterator[int], shares: Mapping[int, Share], joint: Program
+    nodes: tuple[Node, ...],
+    counter: Iterator[int],
+    shares: Mapping[int, Sequence[Share]],
+    joint: Program,
 ) -> tuple[Node, ...]:
     """A kernel that does nothing once two buffers are one is not called."""
     results: list[Node] = []
     for node in nodes:
-        share = shares.get(next(counter))
+        own = shares.get(next(counter), ())
         match node:
             case Branch():
                 then = _rewritten(node.then, counter, shares, joint)
@@ -89,27 +94,27 @@ def _rewritten(
                     replace(node, first=first, nodes=inside, following=following, rows=rows)
                 )
             case Step():
-                step = _step(node, share, joint)
-                copies = share is not None and len(step.outs) == 1
+                step = _step(node, own, joint)
+                copies = len(step.outs) == len(own)
                 if not (copies and isinstance(step.callee, Kernel) and not step.callee.body):
                     results.append(step)
     return tuple(results)
 
 
-def _step(node: Step, share: Share | None, joint: Program) -> Step:
+def _step(node: Step, shares: Sequence[Share], joint: Program) -> Step:
     args = tuple(joint.root(name) for name in node.args)
     outs = tuple(joint.root(name) for name in node.outs)
-    if share is None or not isinstance(node.callee, Kernel):
+    kernel = node.callee
+    if not shares or not isinstance(kernel, Kernel):
         return replace(node, args=args, outs=outs)
+    gone = {share.read for share in shares}
     kept = tuple(
-        name
-        for name, buffer in zip(args, node.callee.inputs, strict=True)
-        if buffer.name != share.read
+        name for name, buffer in zip(args, kernel.inputs, strict=True) if buffer.name not in gone
     )
-    updates = (joint.root(share.after),)
-    return replace(
-        node, callee=_one_buffer(node.callee, share), args=kept, outs=outs, updates=updates
-    )
+    for share in shares:
+        kernel = _one_buffer(kernel, share)
+    updates = tuple(joint.root(share.after) for share in shares)
+    return replace(node, callee=kernel, args=kept, outs=outs, updates=updates)
 
 
 def _moved(transfer: Transfer, joint: Program) -> Transfer:

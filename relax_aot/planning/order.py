@@ -27,14 +27,15 @@ from relax_aot.planning.steps import program_of
 ALIGNMENT = 16
 
 
-def run(module: Module) -> Module:
-    """The module with calls in an order that needs no more memory than the given one."""
+def run(module: Module, *, keep_states: bool = False) -> Module:
+    """The module with calls in an order that needs no more memory than the given one.
+    `keep_states`: as for `plan`."""
     for name in reversed([function.name for function in module.functions]):
-        module = _with_order(module, name)
+        module = _with_order(module, name, keep_states)
     return module
 
 
-def _with_order(module: Module, name: str) -> Module:
+def _with_order(module: Module, name: str, keep_states: bool) -> Module:
     function = module.function_table[name]
     found = lowest_order(_Graph(module).jobs(function))
     if found.order == tuple(range(len(function.body))):
@@ -43,12 +44,13 @@ def _with_order(module: Module, name: str) -> Module:
     functions = tuple(moved if f.name == name else f for f in module.functions)
     changed = replace(module, functions=functions)
     sizes: dict[str, int] = {}
-    return changed if _arena(changed, sizes) < _arena(module, sizes) else module
+    after, before = (_arena(one, sizes, keep_states) for one in (changed, module))
+    return changed if after < before else module
 
 
-def _arena(module: Module, sizes: dict[str, int]) -> int:
+def _arena(module: Module, sizes: dict[str, int], keep_states: bool) -> int:
     """What the plan will need; `sizes` keeps what has been computed."""
-    program = program_in_place(module)
+    program = program_in_place(module, keep_states=keep_states)
     homes, commits = homes_of(module, program)
     inner = inner_sizes(program, module.bounds)
     blocks = []

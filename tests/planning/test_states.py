@@ -44,6 +44,11 @@ def _twice(x: Arrays) -> tuple[Arrays, Arrays]:
     return {"y": new[::-1]}, {"h": new, "k": x["k"] + x["x"][::-1]}
 
 
+def _together(x: Arrays) -> tuple[Arrays, Arrays]:
+    a, b = x["h"] + x["x"], x["k"] * x["x"]
+    return {"y": x["x"]}, {"h": a + b, "k": a - b}
+
+
 def _shifted(x: Arrays) -> tuple[Arrays, Arrays]:
     new = np.concatenate([x["h"][1:], x["x"][:1]])
     return {"y": new * np.float32(2)}, {"h": new}
@@ -88,6 +93,23 @@ func @main(%x: f32[n], %h: f32[n], %k: f32[n]) {
   return %y, %g, %l
 }""",
         _twice, 0,
+    ),
+    "two by one kernel": Case(
+        HEAD + """state %k = %l
+kernel @both(%x: f32[n], %h: f32[n], %k: f32[n]) -> (%g: f32[n], %l: f32[n]) {
+  for i in 0..n {
+    local a: f32 = (%h[i] + %x[i])
+    local b: f32 = (%k[i] * %x[i])
+    %g[i] = (a + b)
+    %l[i] = (a - b)
+  }
+}
+func @main(%x: f32[n], %h: f32[n], %k: f32[n]) {
+  %g: f32[n], %l: f32[n] = call_kernel(%x, %h, %k) {kernel=@both}
+  %y: f32[n] = relu(%x)
+  return %y, %g, %l
+}""",
+        _together, 0,
     ),
     "shifted": Case(
         HEAD + """func @main(%x: f32[n], %h: f32[n]) {
