@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
+from relax_aot import driver
+from relax_aot.ir.graph import Module, State
 from relax_aot.planning import Plan, check
 
 Arrays = dict[str, np.ndarray]
@@ -185,3 +187,28 @@ def test_the_checker_finds_a_state_that_is_written_too_early() -> None:
     program = replace(plan.program, roots={**plan.program.roots, "g": "h"})
     with pytest.raises(check.PlanError):
         check.check(replace(plan, program=program, commits=()))
+
+
+def with_states(module: Module) -> Module:
+    """Each parameter that has the type of a result is the state that the result becomes."""
+    results, states = list(module.main.results), []
+    for parameter in module.main.params:
+        fitting = (r for r in results if r.type == parameter.type and r.name != parameter.name)
+        if (result := next(fitting, None)) is not None:
+            results.remove(result)
+            states.append(State(parameter.name, result.name))
+    return replace(module, states=tuple(states))
+
+
+@pytest.mark.parametrize("seeds", [range(24), pytest.param(range(24, 600), marks=pytest.mark.long)])
+def test_random_modules_with_states_have_plans_that_hold(seeds: range) -> None:
+    """The checker looks at each plan while compiling; some state is updated in place."""
+    kept = copied = 0
+    for seed in seeds:
+        module = with_states(random_module(seed).module)
+        if module.states:
+            plan = driver.compile_module(module, load_board("host"), driver.Options(name="m")).plan
+            staged = {commit.source for commit in plan.commits}
+            copied += sum(state.output in staged for state in module.states)
+            kept += sum(state.output not in staged for state in module.states)
+    assert kept and copied
