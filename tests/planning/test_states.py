@@ -13,6 +13,8 @@ import relax_aot as rx
 from relax_aot import driver
 from relax_aot.ir.graph import Module, State
 from relax_aot.planning import Plan, check
+from relax_aot.project.board import load_board
+from tests.planning.random_modules import random_module
 
 Arrays = dict[str, np.ndarray]
 
