@@ -15,14 +15,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.cli.in_process import relax_aot
 from tests.conftest import ROOT
 
 GESTURE = ROOT / "examples" / "gesture" / "gesture.onnx"
 
 
-def relax_aot(
+def started(
     *arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """The tool as a process of its own."""
     command = [sys.executable, "-m", "relax_aot", *map(str, arguments)]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=environment
@@ -51,7 +53,7 @@ def test_the_list_of_commands_shows_whole_sentences(tmp_path: Path) -> None:
 
 
 def test_compile_writes_a_project_and_figures(tmp_path: Path) -> None:
-    done = relax_aot(
+    done = started(
         "compile", GESTURE, "--bound", "n=64", "-o", "out", "--json", "-", folder=tmp_path
     )
     assert done.returncode == 0, done.stderr
@@ -91,7 +93,7 @@ def test_verify_exits_1_where_results_differ(tmp_path: Path) -> None:
 
 
 def test_missing_bound_names_the_symbol_and_the_option(tmp_path: Path) -> None:
-    done = relax_aot("compile", GESTURE, "-o", "out", folder=tmp_path)
+    done = started("compile", GESTURE, "-o", "out", folder=tmp_path)
     refused(done, 2, "n ", "motion, axis 0", "--bound n=128")
     assert not (tmp_path / "out").exists()
 
@@ -159,7 +161,7 @@ def test_an_absent_compiler_exits_3_and_says_how_to_get_it(tmp_path: Path) -> No
     bare = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     bare["RELAX_AOT_TOOLS"] = "system"
     for board in ("host", "mps2-an386"):
-        done = relax_aot(
+        done = started(
             "verify", GESTURE, "--bound", "n=8", "--board", board, folder=tmp_path, environment=bare
         )
         refused(done, 3, "apt-get install", "relax-aot[emulator]")
@@ -167,7 +169,7 @@ def test_an_absent_compiler_exits_3_and_says_how_to_get_it(tmp_path: Path) -> No
 
 def test_an_unknown_choice_of_tools_is_refused(tmp_path: Path) -> None:
     environment = os.environ | {"RELAX_AOT_TOOLS": "all"}
-    done = relax_aot("doctor", folder=tmp_path, environment=environment)
+    done = started("doctor", folder=tmp_path, environment=environment)
     refused(done, 2, "RELAX_AOT_TOOLS", "wheels")
 
 
@@ -267,7 +269,7 @@ def test_files_are_what_their_names_and_options_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
+def test_bash_completes_verbs_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = relax_aot("completion", "bash", folder=tmp_path).stdout
     assert "_RELAX_AOT_COMPLETE=bash_complete" in script and "complete " in script
     cases = {
@@ -280,17 +282,14 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
         "relax-aot compare build/ol": "file,build/ol",
         "relax-aot compile m.onnx -o out/x": "file,out/x",
     }
+    monkeypatch.setenv("_RELAX_AOT_COMPLETE", "bash_complete")
     for words, wanted in cases.items():
-        environment = os.environ | {
-            "_RELAX_AOT_COMPLETE": "bash_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split()) - 1),
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "relax_aot"],
-            env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        done = relax_aot(folder=tmp_path)
         assert wanted in done.stdout.splitlines(), done.stdout + done.stderr
+    done = started(folder=tmp_path, environment=os.environ)
+    assert wanted in done.stdout.splitlines(), done.stdout + done.stderr
 
 
 def test_an_answer_that_cannot_be_written_is_no_difference(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from relax_aot.cli.farm import FarmError, Task, run_task, run_with, tasks_of
-from tests.cli.test_cli import relax_aot
+from tests.cli.in_process import relax_aot
+from tests.cli.test_cli import started
 from tests.conftest import ROOT
 
 distributed: Any = pytest.importorskip("distributed")
@@ -143,7 +144,7 @@ def test_a_task_that_kills_every_worker_is_given_up(cluster: Any) -> None:
 @pytest.mark.long
 def test_the_command_line_spreads_a_list(listed: Path) -> None:
     command = ("verify", "list.toml", "--farm", "--workers", "2", "--json", "all.json")
-    done = relax_aot(*command, folder=listed.parent)
+    done = started(*command, folder=listed.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 of 4 equal" in done.stdout
     answers = json.loads((listed.parent / "all.json").read_text())

@@ -13,18 +13,11 @@ import pytest
 
 from relax_aot.cli import progress as cli_progress
 from relax_aot.progress import LOG, step
+from tests.cli.in_process import relax_aot
 from tests.conftest import ROOT
 
 GESTURE = ROOT / "examples" / "gesture" / "gesture.onnx"
 COMPILE = ("compile", str(GESTURE), "--bound", "n=8", "-o", "out")
-
-
-def relax_aot(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "relax_aot", *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
 
 
 def test_verbose_names_every_stage_and_quiet_none(tmp_path: Path) -> None:
@@ -32,6 +25,7 @@ def test_verbose_names_every_stage_and_quiet_none(tmp_path: Path) -> None:
     places = [said.stderr.index(f"{s} done") for s in ("frontend", "lowering", "plan")]
     assert places == sorted(places)
     quiet = relax_aot(*COMPILE, "--quiet", folder=tmp_path)
+    assert said.returncode == quiet.returncode == 0
     assert (quiet.stderr, quiet.stdout) == ("", said.stdout)
 
 
