@@ -15,7 +15,18 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, Trait, code_limits, must_equal, require
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    Trait,
+    code_limits,
+    is_float,
+    must_equal,
+    must_not_exceed,
+    require,
+)
+from relax_aot.ops._window import Axes
 
 Tap = Callable[[At, At], Expr]
 """The product at a place of x and one of w."""
@@ -26,15 +37,19 @@ NARROW = (DType.I8, DType.U8)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How products are summed, whatever they are: deduce(attrs, x, w, b), conditions(attrs, x, w,
-    b), nest(attrs, k, x, w, b, y, tap) and reference(attrs, x, w, b)."""
+    """How products are summed, whatever they are: deduce(attrs, x, w, b?), nest(attrs, k, x, w, b,
+    y, tap) and reference(attrs, x, w), which knows no bias and rounds nothing."""
 
     name: str
     record: type[Any]
+    axes: Axes
     deduce: Callable[..., TensorType]
-    conditions: Callable[..., list[Condition]]
     nest: Callable[..., None]
     reference: Callable[..., Array]
+    channels: Callable[..., tuple[Dim, Dim]] | None = None
+    """channels(attrs, x, w): two numbers of channels that must be equal."""
+    sized: bool = True
+    """The sizes of the result follow from those of x and w, and could be negative."""
     former: str = ""
     """The name of older text."""
     per_filter: bool = False
@@ -52,7 +67,7 @@ class Form:
             self.nest(attrs, k, x, w, b, y, tap)
 
         return Op(
-            self.name, self.deduce, lower, self.reference, samples, conditions=self.conditions,
+            self.name, self.deduce, lower, self._reference, samples, conditions=self._conditions,
             former=(self.former,) if self.former else (), traits=traits, record=self.record,
         )  # fmt: skip
 
@@ -64,6 +79,26 @@ class Form:
             former=(f"{self.former}_integer",) if self.former else (), traits=traits,
             record=self.record, quantization={"x_zero": code_limits, "w_zero": code_limits},
         )  # fmt: skip
+
+    def _conditions(
+        self, attrs: Any, x: TensorType, w: TensorType, b: TensorType | None = None
+    ) -> list[Condition]:
+        y = self.deduce(attrs, x, w)
+        sizes = y.shape[self.axes.space] if self.sized else ()
+        conditions = [must_not_exceed(0, n, f"{self.name}'s output size") for n in sizes]
+        if self.channels is not None:
+            conditions.append(must_equal(*self.channels(attrs, x, w), f"{self.name}'s channels"))
+        if b is not None:
+            filters = y.shape[self.axes.channels]
+            conditions.append(must_equal(b.shape[0], filters, f"{self.name}'s bias"))
+        return conditions
+
+    def _reference(self, attrs: Any, x: Array, w: Array, b: Array | None = None) -> Array:
+        wide = np.float64 if is_float(x) else x.dtype
+        y = self.reference(attrs, x.astype(wide), w.astype(wide))
+        if b is not None:
+            y = np.moveaxis(np.moveaxis(y, self.axes.channels, -1) + b, -1, self.axes.channels)
+        return y.astype(x.dtype)
 
     def _integer_type(
         self,
@@ -101,7 +136,7 @@ class Form:
         w_zero: TensorType | None = None,
         b: TensorType | None = None,
     ) -> list[Condition]:
-        conditions = self.conditions(attrs, x, w, b)
+        conditions = self._conditions(attrs, x, TensorType(x.dtype, w.shape), b)
         if w_zero is not None and w_zero.elements != Dim.of(1):
             why = f"{self.name}_integer's zero points"
             conditions.append(must_equal(w_zero.shape[0], w.shape[0], why))
@@ -140,7 +175,7 @@ class Form:
             left = left - x_zero.reshape(()).astype(wide)
         if w_zero is not None:
             right = right - w_zero.astype(wide).reshape(-1, *[1] * (w.ndim - 1))
-        return self.reference(attrs, left, right, b)
+        return self._reference(attrs, left, right, b)
 
 
 def _less(value: Expr, zero: Buffer | None, filter_: Dim) -> Expr:

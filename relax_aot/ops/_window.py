@@ -63,6 +63,21 @@ class Strides:
         return Window(kernel=kernel, strides=self.strides, pads=self.pads, dilations=self.dilations)
 
 
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Where channels and spatial axes lie."""
+
+    channels: int
+    space: slice
+
+    def of(self, image: Dim, channel: Dim, space: Sequence[Dim]) -> At:
+        """A shape or an index from its parts."""
+        return (image, channel, *space) if self.channels == 1 else (image, *space, channel)
+
+
+NCHW, NHWC = Axes(1, slice(2, None)), Axes(-1, slice(1, -1))
+
+
 def usual(rank: int, **attrs: Any) -> dict[str, Any]:
     """Attributes of samples over `rank` axes."""
     return {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank, **attrs}

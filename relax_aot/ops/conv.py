@@ -7,6 +7,7 @@ for the zero point.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,12 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import Array, Sample, Trait, is_float, must_equal, must_not_exceed, require
+from relax_aot.ops._op import Array, Sample, Trait, require
 from relax_aot.ops._products import Form, Tap
 from relax_aot.ops._samples import integers, normals
-from relax_aot.ops._window import Strides, taps_of, usual, windows_of
+from relax_aot.ops._window import NCHW, Axes, Strides, taps_of, usual, windows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,28 +28,31 @@ class Conv(Strides):
     group: int
 
 
-def _type(attrs: Conv, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
-    require(x.rank >= 3 and w.rank == x.rank, f"conv needs x and w of one rank, got {x} and {w}")
-    require(x.dtype is w.dtype, f"conv needs equal element types, got {x} and {w}")
-    channels, per_group, group = x.shape[1], w.shape[1], attrs.group
-    if channels.is_constant and per_group.is_constant:
-        fits = channels == per_group * group
-        require(fits, f"conv: {channels} channels are not {group} groups of {per_group}")
-    split = not w.shape[0].is_constant or w.shape[0].constant % group == 0
-    require(split, f"conv: {w.shape[0]} filters are not a multiple of {group} groups")
-    spatial = attrs.window(w.shape[2:]).sizes(x.shape[2:])
-    return TensorType(x.dtype, (x.shape[0], w.shape[0], *spatial))
+def dense(name: str, record: type[Any], axes: Axes, nest: Callable[..., None], **more: Any) -> Form:
+    """Filters [o, ...] whose other axes lie as those of x, with the channels of one group."""
 
+    def deduce(attrs: Any, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
+        both = f"{x} and {w}"
+        require(x.rank >= 3 and w.rank == x.rank, f"{name} needs x and w of one rank, got {both}")
+        require(x.dtype is w.dtype, f"{name} needs equal element types, got {both}")
+        channels, per_group = x.shape[axes.channels], w.shape[axes.channels]
+        filters, group = w.shape[0], attrs.group
+        if channels.is_constant and per_group.is_constant:
+            fits = channels == per_group * group
+            require(fits, f"{name}: {channels} channels are not {group} groups of {per_group}")
+        split = not filters.is_constant or filters.constant % group == 0
+        require(split, f"{name}: {filters} filters are not a multiple of {group} groups")
+        sizes = attrs.window(w.shape[axes.space]).sizes(x.shape[axes.space])
+        return TensorType(x.dtype, axes.of(x.shape[0], filters, sizes))
 
-def _conditions(
-    attrs: Conv, x: TensorType, w: TensorType, b: TensorType | None = None
-) -> list[Condition]:
-    sizes = attrs.window(w.shape[2:]).sizes(x.shape[2:])
-    conditions = [must_not_exceed(0, size, "conv's output size") for size in sizes]
-    conditions.append(must_equal(x.shape[1], w.shape[1] * attrs.group, "conv's channels"))
-    if b is not None:
-        conditions.append(must_equal(b.shape[0], w.shape[0], "conv's bias"))
-    return conditions
+    def channels(attrs: Any, x: TensorType, w: TensorType) -> tuple[Dim, Dim]:
+        return x.shape[axes.channels], w.shape[axes.channels] * attrs.group
+
+    def reference_of(attrs: Any, x: Array, w: Array) -> Array:
+        x, w = (np.moveaxis(array, axes.channels, 1) for array in (x, w))
+        return np.moveaxis(reference(attrs, attrs.group, x, w), 1, axes.channels)
+
+    return Form(name, record, axes, deduce, nest, reference_of, channels, **more)
 
 
 def _nest(
@@ -57,7 +60,6 @@ def _nest(
 ) -> None:
     per_group, group = w.shape[1], attrs.group
     filters = w.shape[0] // group
-    start = 0.0 if y.dtype.is_float else 0
     groups = [y.shape[0], group, filters] if group > 1 else [y.shape[0], w.shape[0]]
     with k.loops(*groups) as outer:
         if group > 1:
@@ -68,7 +70,7 @@ def _nest(
             image, channel = outer
             first = Dim.of(0)
         with k.loops(*y.shape[2:]) as at:
-            total = k.local("total", y.dtype, start if b is None else b[(channel,)])
+            total = k.local("total", y.dtype, 0 if b is None else b[(channel,)])
             with k.loops(per_group) as (c,):
                 taps = taps_of(k, at, x.shape[2:], attrs.window(w.shape[2:]))
                 with taps as (offset, place):
@@ -77,22 +79,16 @@ def _nest(
             k.store(y[(image, channel, *at)], total)
 
 
-def _reference(attrs: Conv, x: Array, w: Array, b: Array | None = None) -> Array:
-    spatial, group = x.ndim - 2, attrs.group
+def reference(attrs: Strides, group: int, x: Array, w: Array) -> Array:
+    """With channels first."""
     window = attrs.window(w.shape[2:])
     outputs = window.counts(x.shape[2:])
-    wide = x.astype(np.float64) if is_float(x) else x
-    view = windows_of(wide, window, 0, outputs)
-    n, filters = x.shape[0], w.shape[0]
-    grouped = view.reshape(n, group, x.shape[1] // group, *outputs, *w.shape[2:])
-    weights = w.astype(wide.dtype).reshape(group, filters // group, *w.shape[1:])
-    letters = "uvwxyz"
-    out_axes, tap_axes = letters[:spatial], letters[3 : 3 + spatial]
-    y = np.einsum(f"ngc{out_axes}{tap_axes},gfc{tap_axes}->ngf{out_axes}", grouped, weights)
-    y = y.reshape(n, filters, *outputs)
-    if b is not None:
-        y = y + b.reshape(1, -1, *[1] * spatial)
-    return np.asarray(y).astype(x.dtype)
+    view = windows_of(x, window, 0, outputs)
+    grouped = view.reshape(x.shape[0], group, x.shape[1] // group, *outputs, *w.shape[2:])
+    weights = w.reshape(group, w.shape[0] // group, *w.shape[1:])
+    out, tap = "uvw"[: x.ndim - 2], "xyz"[: x.ndim - 2]
+    y = np.einsum(f"ngc{out}{tap},gfc{tap}->ngf{out}", grouped, weights)
+    return y.reshape(x.shape[0], w.shape[0], *outputs)
 
 
 def _case(x: Array, *rest: Array | None, **attrs: Any) -> Sample:
@@ -126,5 +122,5 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]  # fmt: skip
 
 
-_FORM = Form("conv", Conv, _type, _conditions, _nest, _reference, per_filter=True)
+_FORM = dense("conv", Conv, NCHW, _nest, per_filter=True)
 OPS = (_FORM.plain(_samples, Trait.CONTRACTION), _FORM.integer(_integer_samples, Trait.QUANTIZED))

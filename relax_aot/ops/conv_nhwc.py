@@ -16,13 +16,13 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import Array, Sample, is_float, must_equal, must_not_exceed, require
+from relax_aot.ops import conv
+from relax_aot.ops._op import Array, Sample, require
 from relax_aot.ops._products import Form, Tap
 from relax_aot.ops._samples import integers, normals
-from relax_aot.ops._window import Strides, Window, taps_of, usual, windows_of
+from relax_aot.ops._window import NHWC, Strides, taps_of, usual
 
 # conv_nhwc
 
@@ -32,37 +32,11 @@ class Conv(Strides):
     group: int = 1
 
 
-def _type(attrs: Conv, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
-    require(x.rank >= 3 and w.rank == x.rank, f"conv_nhwc: x and w of one rank, got {x} and {w}")
-    require(x.dtype is w.dtype, f"conv_nhwc needs equal element types, got {x} and {w}")
-    channels, per_group, filters, group = x.shape[-1], w.shape[-1], w.shape[0], attrs.group
-    if channels.is_constant and per_group.is_constant:
-        fits = channels == per_group * group
-        require(fits, f"conv_nhwc: {channels} channels are not {group} groups of {per_group}")
-    split = not filters.is_constant or filters.constant % group == 0
-    require(split, f"conv_nhwc: {filters} filters are not a multiple of {group} groups")
-    space = attrs.window(w.shape[1:-1]).sizes(x.shape[1:-1])
-    return TensorType(x.dtype, (x.shape[0], *space, filters))
-
-
-def _conditions(
-    attrs: Conv, x: TensorType, w: TensorType, b: TensorType | None = None
-) -> list[Condition]:
-    sizes = attrs.window(w.shape[1:-1]).sizes(x.shape[1:-1])
-    conditions = [must_not_exceed(0, size, "conv_nhwc's output size") for size in sizes]
-    total = w.shape[-1] * attrs.group
-    conditions.append(must_equal(x.shape[-1], total, "conv_nhwc's channels"))
-    if b is not None:
-        conditions.append(must_equal(b.shape[0], w.shape[0], "conv_nhwc's bias"))
-    return conditions
-
-
 def _nest(
     attrs: Conv, k: KernelBuilder, x: Buffer, w: Buffer, b: Buffer | None, y: Buffer, tap: Tap
 ) -> None:
     per_group, group = w.shape[-1], attrs.group
     filters = w.shape[0] // group
-    start = 0.0 if y.dtype.is_float else 0
     groups = [group, filters] if group > 1 else [w.shape[0]]
     with k.loops(*y.shape[:-1], *groups) as outer:
         image, at = outer[0], outer[1 : len(y.shape) - 1]
@@ -71,30 +45,12 @@ def _nest(
         if group > 1:
             first = k.let("first", outer[-2] * per_group)
             channel = k.let("channel", outer[-2] * filters + outer[-1])
-        total = k.local("total", y.dtype, start if b is None else b[(channel,)])
+        total = k.local("total", y.dtype, 0 if b is None else b[(channel,)])
         taps = taps_of(k, at, x.shape[1:-1], attrs.window(w.shape[1:-1]))
         with taps as (offset, place), k.loops(per_group) as (c,):
             added = tap((image, *place, first + c), (channel, *offset, c))
             k.assign(total, total + added)
         k.store(y[(image, *at, channel)], total)
-
-
-def _windows(x: Array, window: Window) -> Array:
-    """[n, c, *outputs, *kernel]"""
-    return windows_of(np.moveaxis(x, -1, 1), window, 0, window.counts(x.shape[1:-1]))
-
-
-def _reference(attrs: Conv, x: Array, w: Array, b: Array | None = None) -> Array:
-    spatial, group = x.ndim - 2, attrs.group
-    wide = x.astype(np.float64) if is_float(x) else x
-    view = _windows(wide, attrs.window(w.shape[1:-1]))
-    n, outputs, kernel = x.shape[0], view.shape[2 : 2 + spatial], w.shape[1:-1]
-    grouped = view.reshape(n, group, x.shape[-1] // group, *outputs, *kernel)
-    weights = w.astype(wide.dtype).reshape(group, w.shape[0] // group, *w.shape[1:])
-    out_axes, tap_axes = "uvw"[:spatial], "xyz"[:spatial]
-    y = np.einsum(f"ngc{out_axes}{tap_axes},gf{tap_axes}c->n{out_axes}gf", grouped, weights)
-    y = y.reshape(n, *outputs, w.shape[0])
-    return np.asarray(y if b is None else y + b).astype(x.dtype)
 
 
 # depthwise_nhwc
@@ -114,38 +70,23 @@ def _depth_type(
     return TensorType(x.dtype, (x.shape[0], *space, w.shape[-1]))
 
 
-def _depth_conditions(
-    attrs: Strides, x: TensorType, w: TensorType, b: TensorType | None = None
-) -> list[Condition]:
-    sizes = attrs.window(w.shape[:-1]).sizes(x.shape[1:-1])
-    conditions = [must_not_exceed(0, size, "depthwise_nhwc's output size") for size in sizes]
-    if b is not None:
-        conditions.append(must_equal(b.shape[0], w.shape[-1], "depthwise_nhwc's bias"))
-    return conditions
-
-
 def _depth_nest(
     attrs: Strides, k: KernelBuilder, x: Buffer, w: Buffer, b: Buffer | None, y: Buffer, tap: Tap
 ) -> None:
     many = w.shape[-1] // x.shape[-1]
-    start = 0.0 if y.dtype.is_float else 0
     with k.loops(*y.shape[:-1], x.shape[-1], many) as (image, *at, c, copy):
         channel = k.let("channel", c * many + copy)
-        total = k.local("total", y.dtype, start if b is None else b[(channel,)])
+        total = k.local("total", y.dtype, 0 if b is None else b[(channel,)])
         taps = taps_of(k, tuple(at), x.shape[1:-1], attrs.window(w.shape[:-1]))
         with taps as (offset, place):
             k.assign(total, total + tap((image, *place, c), (*offset, channel)))
         k.store(y[(image, *at, channel)], total)
 
 
-def _depth_reference(attrs: Strides, x: Array, w: Array, b: Array | None = None) -> Array:
-    spatial = x.ndim - 2
-    wide = x.astype(np.float64) if is_float(x) else x
-    view = _windows(wide, attrs.window(w.shape[:-1]))
-    view = np.repeat(view, w.shape[-1] // x.shape[-1], axis=1)
-    out_axes, tap_axes = "uvw"[:spatial], "xyz"[:spatial]
-    y = np.einsum(f"nc{out_axes}{tap_axes},{tap_axes}c->n{out_axes}c", view, w.astype(wide.dtype))
-    return np.asarray(y if b is None else y + b).astype(x.dtype)
+def _depth_reference(attrs: Strides, x: Array, w: Array) -> Array:
+    filters = np.moveaxis(w, -1, 0)[:, None]
+    y = conv.reference(attrs, x.shape[-1], np.moveaxis(x, -1, 1), filters)
+    return np.moveaxis(y, 1, -1)
 
 
 # Samples
@@ -198,9 +139,9 @@ def _depth_integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-_DEPTHWISE = Form("depthwise_nhwc", Strides, _depth_type, _depth_conditions, _depth_nest,
-                  _depth_reference, "depthwise_last")  # fmt: skip
-_DENSE = Form("conv_nhwc", Conv, _type, _conditions, _nest, _reference, "conv_last")
+_DEPTHWISE = Form("depthwise_nhwc", Strides, NHWC, _depth_type, _depth_nest, _depth_reference,
+                  former="depthwise_last")  # fmt: skip
+_DENSE = conv.dense("conv_nhwc", Conv, NHWC, _nest, former="conv_last")
 OPS = (
     _DENSE.plain(_samples),
     _DENSE.integer(_integer_samples),

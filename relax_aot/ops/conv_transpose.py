@@ -13,12 +13,12 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, binary
+from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, require
+from relax_aot.ops._op import Array, Sample, require
+from relax_aot.ops._products import Form, Tap
 from relax_aot.ops._samples import normals
-from relax_aot.ops._window import Sizes, Strides, reaching, usual
+from relax_aot.ops._window import NCHW, Sizes, Strides, reaching, usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,54 +48,47 @@ def _sizes(attrs: ConvTranspose, sizes: Sizes, kernel: Sizes) -> list[Dim]:
     return found
 
 
-def _conditions(
-    attrs: ConvTranspose, x: TensorType, w: TensorType, b: TensorType | None = None
-) -> list[Condition]:
-    y = _type(attrs, x, w, b)
-    conditions = [must_not_exceed(0, n, "conv_transpose's output size") for n in y.shape[2:]]
-    conditions.append(must_equal(x.shape[1], w.shape[0], "conv_transpose's channels"))
-    if b is not None:
-        conditions.append(must_equal(b.shape[0], y.shape[1], "conv_transpose's bias"))
-    return conditions
+def _channels(attrs: ConvTranspose, x: TensorType, w: TensorType) -> tuple[Dim, Dim]:
+    return x.shape[1], w.shape[0]
 
 
-def _lower(
-    attrs: ConvTranspose, k: KernelBuilder, x: Buffer, w: Buffer, b: Buffer | None, y: Buffer
+def _nest(
+    attrs: ConvTranspose,
+    k: KernelBuilder,
+    x: Buffer,
+    w: Buffer,
+    b: Buffer | None,
+    y: Buffer,
+    tap: Tap,
 ) -> None:
     filters, per_group = w.shape[1], w.shape[0] // attrs.group
-    zero = 0.0 if y.dtype.is_float else 0
     with k.loops(y.shape[0], attrs.group, filters, *y.shape[2:]) as (image, part, filter_, *at):
         channel = part * filters + filter_
-        total = k.local("total", y.dtype, zero if b is None else b[(channel,)])
+        total = k.local("total", y.dtype, 0 if b is None else b[(channel,)])
         with k.loops(per_group) as (c,):
             source = part * per_group + c
             taps = reaching(k, tuple(at), x.shape[2:], attrs.window(w.shape[2:]))
-            with taps as (tap, place):
-                left = x[(image, source, *place)]
-                k.assign(total, total + binary("*", left, w[(source, filter_, *tap)]))
+            with taps as (offset, place):
+                k.assign(total, total + tap((image, source, *place), (source, filter_, *offset)))
         k.store(y[(image, channel, *at)], total)
 
 
-def _reference(attrs: ConvTranspose, x: Array, w: Array, b: Array | None = None) -> Array:
+def reference(attrs: ConvTranspose, x: Array, w: Array) -> Array:
     """Every input scatters its taps into the unpadded output, which is then cut."""
     rank, group = x.ndim - 2, attrs.group
     strides, dilations = attrs.strides, attrs.dilations
     begins = [int(pad) for pad in attrs.pads[:rank]]
-    wide = x.astype(np.float64) if x.dtype.kind == "f" else x
-    n, channels = x.shape[:2]
-    filters = w.shape[1]
+    filters, per_group = w.shape[1], x.shape[1] // group
     sizes = [size.constant for size in _sizes(attrs, x.shape[2:], w.shape[2:])]
     room = [
         (x.shape[a + 2] - 1) * strides[a] + (w.shape[a + 2] - 1) * dilations[a] + 1
         for a in range(rank)
     ]
     full = [max(r, s + pad, 0) for r, s, pad in zip(room, sizes, begins, strict=True)]
-    y = np.zeros((n, group * filters, *full), wide.dtype)
-    weights = w.astype(wide.dtype)
-    per_group = channels // group
+    y = np.zeros((x.shape[0], group * filters, *full), x.dtype)
     for part in range(group):
-        source = wide[:, part * per_group : (part + 1) * per_group]
-        rows = weights[part * per_group : (part + 1) * per_group]
+        source = x[:, part * per_group : (part + 1) * per_group]
+        rows = w[part * per_group : (part + 1) * per_group]
         for tap in np.ndindex(*w.shape[2:]):
             piece = np.einsum("nc...,cf->nf...", source, rows[(slice(None), slice(None), *tap)])
             where = tuple(
@@ -106,10 +99,7 @@ def _reference(attrs: ConvTranspose, x: Array, w: Array, b: Array | None = None)
                 y[(slice(None), slice(part * filters, (part + 1) * filters), *where)] += piece
     cut = tuple(slice(max(pad, 0), pad + size) for pad, size in zip(begins, sizes, strict=True))
     widths = [(0, 0), (0, 0)] + [(max(-pad, 0), 0) for pad in begins]
-    y = np.pad(y[(slice(None), slice(None), *cut)], widths)
-    if b is not None:
-        y = y + b.reshape(1, -1, *[1] * rank)
-    return np.asarray(y).astype(x.dtype)
+    return np.pad(y[(slice(None), slice(None), *cut)], widths)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
@@ -133,5 +123,4 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("conv_transpose", _type, _lower, _reference, _samples, conditions=_conditions,
-        record=ConvTranspose)  # fmt: skip
+OP = Form("conv_transpose", ConvTranspose, NCHW, _type, _nest, reference, _channels).plain(_samples)

@@ -15,13 +15,13 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import Array, Sample, is_float, must_equal, require
+from relax_aot.ops import conv_transpose
+from relax_aot.ops._op import Array, Sample, require
 from relax_aot.ops._products import Form, Tap
 from relax_aot.ops._samples import normals
-from relax_aot.ops._window import Sizes, Window, reaching
+from relax_aot.ops._window import NHWC, Sizes, Window, reaching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +41,8 @@ def _type(
     return TensorType(x.dtype, (x.shape[0], *map(Dim.of, sizes), w.shape[0]))
 
 
-def _conditions(
-    attrs: ConvTranspose, x: TensorType, w: TensorType, b: TensorType | None = None
-) -> list[Condition]:
-    conditions = [must_equal(x.shape[-1], w.shape[-1], "conv_transpose_nhwc's channels")]
-    if b is not None:
-        conditions.append(must_equal(b.shape[0], w.shape[0], "conv_transpose_nhwc's bias"))
-    return conditions
+def _channels(attrs: ConvTranspose, x: TensorType, w: TensorType) -> tuple[Dim, Dim]:
+    return x.shape[-1], w.shape[-1]
 
 
 def _nest(
@@ -59,36 +54,28 @@ def _nest(
     y: Buffer,
     tap: Tap,
 ) -> None:
-    start = 0.0 if y.dtype.is_float else 0
     ones = (1,) * len(attrs.strides)
     window = Window(
         kernel=w.shape[1:-1], strides=attrs.strides, pads=attrs.pads, dilations=ones
     )  # fmt: skip
     with k.loops(*y.shape) as (image, *at, channel):
-        total = k.local("total", y.dtype, start if b is None else b[(channel,)])
+        total = k.local("total", y.dtype, 0 if b is None else b[(channel,)])
         taps = reaching(k, tuple(at), x.shape[1:-1], window)
         with taps as (offset, place), k.loops(x.shape[-1]) as (c,):
             k.assign(total, total + tap((image, *place, c), (channel, *offset, c)))
         k.store(y[(image, *at, channel)], total)
 
 
-def _reference(attrs: ConvTranspose, x: Array, w: Array, b: Array | None = None) -> Array:
-    strides = attrs.strides
-    sizes, pads = [int(n) for n in attrs.sizes], [int(n) for n in attrs.pads]
-    wide = np.float64 if is_float(x) else x.dtype
-    reach = [
-        max((n - 1) * s + k, p + m)
-        for n, s, k, p, m in zip(
-            x.shape[1:-1], strides, w.shape[1:-1], pads, sizes, strict=True
-        )
-    ]  # fmt: skip
-    y = np.zeros((x.shape[0], *reach, w.shape[0]), wide)
-    for place in np.ndindex(*x.shape[1:-1]):
-        for offset in np.ndindex(*w.shape[1:-1]):
-            at = tuple(p * s + o for p, s, o in zip(place, strides, offset, strict=True))
-            y[(slice(None), *at)] += x[(slice(None), *place)] @ w[(slice(None), *offset)].T
-    y = y[(slice(None), *(slice(p, p + m) for p, m in zip(pads, sizes, strict=True)))]
-    return np.asarray(y if b is None else y + b).astype(x.dtype)
+def _reference(attrs: ConvTranspose, x: Array, w: Array) -> Array:
+    """That of channels first, where the sizes are those that output padding leads to."""
+    rank = len(attrs.strides)
+    axes = zip(x.shape[1:-1], attrs.strides, w.shape[1:-1], attrs.pads, attrs.sizes, strict=True)
+    same = conv_transpose.ConvTranspose(
+        strides=attrs.strides, pads=(*attrs.pads, *[0] * rank), dilations=(1,) * rank, group=1,
+        output_padding=[m + p - (n - 1) * s - k for n, s, k, p, m in axes],
+    )  # fmt: skip
+    y = conv_transpose.reference(same, np.moveaxis(x, -1, 1), np.moveaxis(w, -1, 0))
+    return np.moveaxis(y, 1, -1)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
@@ -114,6 +101,6 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-_FORM = Form("conv_transpose_nhwc", ConvTranspose, _type, _conditions, _nest, _reference,
-             "conv_transpose_last")  # fmt: skip
+_FORM = Form("conv_transpose_nhwc", ConvTranspose, NHWC, _type, _nest, _reference, _channels,
+             sized=False, former="conv_transpose_last")  # fmt: skip
 OPS = (_FORM.plain(_samples), _FORM.integer(_integer_samples))
