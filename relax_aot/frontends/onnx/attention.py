@@ -18,8 +18,6 @@ from relax_aot.ir.dims import ONE, Dim, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
-LIMITS: dict[str, str] = {}
-
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -185,23 +183,16 @@ def rotated(node: Node, x: Var, cos: Var, sin: Var, *, interleaved: bool) -> Var
     node.require_equal(half * 2, size, "a rotary embedding rotates pairs")
     if interleaved:
         pairs = node.reshape(x, (*front, half, Dim.of(2)))
-        first, second = (
-            node.reshape(_part(node, pairs, start, 1), (*front, half)) for start in (0, 1)
-        )
+        halves = node.parts(pairs, len(front) + 1, (ONE, ONE))
+        first, second = (node.reshape(column, (*front, half)) for column in halves)
     else:
-        first, second = _part(node, x, 0, half), _part(node, x, half, half)
+        first, second = node.parts(x, len(front), (half, half))
     real = node.emit("sub", node.emit("mul", cos, first), node.emit("mul", sin, second))
     imaginary = node.emit("add", node.emit("mul", sin, first), node.emit("mul", cos, second))
     if not interleaved:
         return node.emit("concat", real, imaginary, axis=len(front))
     columns = [node.reshape(part, (*front, half, ONE)) for part in (real, imaginary)]
     return node.reshape(node.emit("concat", *columns, axis=len(front) + 1), (*front, size))
-
-
-def _part(node: Node, x: Var, start: Dim | int, length: Dim | int) -> Var:
-    """A part of the last axis."""
-    axis = x.type.rank - 1
-    return node.emit("slice", x, starts=(start,), lengths=(length,), axes=(axis,), steps=(1,))
 
 
 def rotary(
@@ -216,9 +207,9 @@ def rotary(
     size = x.type.shape[3]
     if not turned or size == Dim.of(turned):
         return rotated(node, x, cos, sin, interleaved=interleaved)
-    parts = _part(node, x, 0, turned), _part(node, x, turned, size - turned)
-    first = rotated(node, parts[0], cos, sin, interleaved=interleaved)
-    return node.emit("concat", first, parts[1], axis=3)
+    first, rest = node.parts(x, 3, (Dim.of(turned), size - turned))
+    first = rotated(node, first, cos, sin, interleaved=interleaved)
+    return node.emit("concat", first, rest, axis=3)
 
 
 def _rotary_embedding(node: Node) -> Results:

@@ -12,15 +12,16 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.node import Building
 from relax_aot.frontends.onnx.protobuf import array_of
 from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.half_precision import working_type
 from relax_aot.inference.sizes import UnboundedSize
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition, Var
+from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
-from relax_aot.ops._op import Array, must_equal, must_not_exceed
+from relax_aot.ops._op import Array
 
 Value = TypeVar("Value")
 
@@ -69,7 +70,7 @@ class Scope:
 
 
 @dataclass
-class Arguments:
+class Arguments(Building):
     """A node's arguments and attributes."""
 
     proto: NodeProto
@@ -84,7 +85,11 @@ class Arguments:
 
     @property
     def origin(self) -> str:
-        return self.proto.name or next((name for name in self.proto.output if name), "")
+        return self.proto.name or self.result_name
+
+    @property
+    def result_name(self) -> str:
+        return next((name for name in self.proto.output if name), "")
 
     @property
     def count(self) -> int:
@@ -161,12 +166,7 @@ class Constants(Arguments):
         if attribute and self.has(attribute):
             value = self.attr(attribute)
             return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
-        if self.optional(index) is None:
-            return None
-        dims = self.dims(index)
-        if not all(d.is_constant for d in dims):
-            raise Refused(f"{self._input(index)} depends on sizes; here it must be constant")
-        return [d.constant for d in dims]
+        return None if self.optional(index) is None else self.constants(index)
 
     def integer(self, index: int, default: int | None = None) -> int:
         """One constant integer from an input."""
@@ -176,30 +176,6 @@ class Constants(Arguments):
         if found is not None and len(found) != 1:
             raise ModelError(f"its input {index} must hold one number")
         return default if found is None else found[0]  # type: ignore[return-value]  # not both None
-
-    def dims(self, index: int) -> tuple[Dim, ...]:
-        """The sizes that an input holds; dynamic ones are refused."""
-        found = self.builder.dims(self.arg(index))
-        if found is None:
-            raise Refused(
-                f"{self._input(index)} holds dynamic sizes; make it a constant"
-                f"{self.fixable(index)}, or derive it from shapes"
-            )
-        return found
-
-    def dim(self, index: int) -> Dim:
-        """One size from an input."""
-        found = self.dims(index)
-        if len(found) != 1:
-            raise ModelError(f"its input {index} must hold one number")
-        return found[0]
-
-    def array(self, index: int) -> Array:
-        """The value of an input that has to be a constant."""
-        value = self.builder.numeric(self.arg(index))
-        if value is None:
-            raise Refused(f"{self._input(index)} must be a constant here{self.fixable(index)}")
-        return value
 
     def number(self, index: int) -> float | None:
         """The value of a scalar input, where it is a constant."""
@@ -221,13 +197,6 @@ class Constants(Arguments):
 class Node(Constants):
     """A node with its arguments, its attributes, and the function under construction."""
 
-    def emit(self, op: str, *args: Var | None, **attrs: Any) -> Var:
-        return self.emit_all(op, *args, **attrs)[0]
-
-    def emit_all(self, op: str, *args: Var | None, **attrs: Any) -> tuple[Var, ...]:
-        name = next((name for name in self.proto.output if name), op)
-        return self.builder.call(op, *args, name=name, origin=self.origin, **attrs)
-
     def constant(self, value: Array) -> Var:
         return self.builder.constant(f"{self.proto.output[0]}_{value.dtype}", value)
 
@@ -244,29 +213,13 @@ class Node(Constants):
         found = self.emit("range", start=size, step=1, length=1, dtype=dtype)
         return self.reshape(found, ())
 
-    def reshape(self, x: Var, shape: tuple[Dim, ...] | list[Dim]) -> Var:
-        return x if x.type.shape == tuple(shape) else self.emit("reshape", x, shape=tuple(shape))
-
-    def cast(self, x: Var, to: DType) -> Var:
-        to = working_type(self.builder, to)
-        return x if x.type.dtype is to else self.emit("cast", x, to=to, saturate=False)
-
-    def require_equal(self, left: Dim | int, right: Dim | int, why: str) -> None:
-        self._require(must_equal(left, right, why))
-
-    def require_at_most(self, left: Dim | int, right: Dim | int, why: str) -> None:
-        self._require(must_not_exceed(left, right, why))
-
-    def _require(self, condition: Condition) -> None:
-        self.builder.require(condition, self.origin)
-
     def size_of(
         self, value: Var, element: int, axis: int, most: Dim | None = None, least: int = 0
     ) -> Dim:
         """A data-dependent size of this node's first result: an element of `value`.
         Where `most` says nothing the model may, as a declared size; else the user has to
         bound it."""
-        result = next(name for name in self.proto.output if name)
+        result = self.result_name
         if most is None:
             most = self.declared_size(result, axis)
         try:
@@ -289,7 +242,7 @@ class Node(Constants):
     @property
     def declared_rank(self) -> int | None:
         """What the model says of the rank of the first result."""
-        told = self.scope.declared.get(next(name for name in self.proto.output if name))
+        told = self.scope.declared.get(self.result_name)
         return None if told is None else len(told)
 
     def result_rank(self, index: int, beside: int = 0) -> int:
@@ -358,6 +311,18 @@ Handler = Callable[[Node], Results]
 """One operator: arguments in, values out; raises Refused where it cannot."""
 
 
+def direct(op: str, args: str = "x", /, **attributes: Any) -> Handler:
+    """A handler of an operator that is one op: `args` has an x for each input, or ? for one that
+    may be absent. Each attribute has ONNX's default, or its name in ONNX and the default."""
+
+    def handle(node: Node) -> Results:
+        given = [node.arg(i) if c == "x" else node.optional(i) for i, c in enumerate(args)]
+        named = {n: d if isinstance(d, tuple) else (n, d) for n, d in attributes.items()}
+        return node.emit(op, *given, **{n: node.attr(*theirs) for n, theirs in named.items()})
+
+    return handle
+
+
 def _like(default: Any, given: Any, name: str) -> Any:
     """What is given, of the default's kind; old operators have whole numbers as floats.
 
@@ -366,6 +331,8 @@ def _like(default: Any, given: Any, name: str) -> Any:
     if isinstance(default, float) and isinstance(given, int | float):
         with np.errstate(over="ignore"):
             return float(np.float32(given))
+    if isinstance(default, bool):
+        return bool(_like(0, given, name))
     whole = isinstance(given, float) and given.is_integer()
     if isinstance(default, int) and (isinstance(given, int) or whole):
         return int(given)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx import convolution, movement
-from relax_aot.frontends.onnx.context import Handler, Node, Results
+from relax_aot.frontends.onnx import convolution, movement, products
+from relax_aot.frontends.onnx.context import Handler, Node, Results, direct
 from relax_aot.frontends.onnx.prepare import NEWEST
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import ONE, Dim
@@ -46,19 +46,12 @@ def _fast_gelu(node: Node) -> Results:
     return gelu(node, x if bias is None else node.emit("add", x, bias), "tanh")
 
 
-def _quick_gelu(node: Node) -> Results:
-    return node.emit("swish", node.arg(0), alpha=float(node.attr("alpha", 1.702)))
-
-
 def _bias_split_gelu(node: Node) -> Results:
     """The first half of the last axis times gelu of the second."""
     x = node.emit("add", node.arg(0), node.arg(1))
     axis, half = x.type.rank - 1, x.type.shape[-1] // 2
     node.require_equal(half * 2, x.type.shape[-1], "halves of a BiasSplitGelu")
-    left, right = (
-        node.emit("slice", x, starts=(start,), lengths=(half,), axes=(axis,), steps=(1,))
-        for start in (0, half)
-    )
+    left, right = node.parts(x, axis, (half, half))
     return node.emit("mul", left, gelu(node, right))
 
 
@@ -95,11 +88,8 @@ def _fused_conv(node: Node) -> Results:
 
 
 def _fused_gemm(node: Node) -> Results:
-    y = node.emit(
-        "gemm", node.arg(0), node.arg(1), node.optional(2),
-        alpha=float(node.attr("alpha", 1.0)), beta=float(node.attr("beta", 1.0)),
-        trans_a=bool(node.attr("transA", 0)), trans_b=bool(node.attr("transB", 0)),
-    )  # fmt: skip
+    y = products.HANDLERS["Gemm"](node)
+    assert isinstance(y, Var)
     names = [n for n in ("activation_alpha", "activation_beta") if node.has(n)]
     return activated(node, y, node.attr("activation", ""), [float(node.attr(n)) for n in names])
 
@@ -199,7 +189,7 @@ def _embed_layer_norm(node: Node) -> Results:
         here = node.emit("gather", places, positions, axis=0)
     else:
         node.require_at_most(length, places.type.shape[0], "the length of position embeddings")
-        here = node.emit("slice", places, starts=(0,), lengths=(length,), axes=(0,), steps=(1,))
+        here = node.part(places, 0, 0, length)
     total = node.emit("add", total, here)
     if segments is not None and kinds is not None:
         total = node.emit("add", total, node.emit("gather", kinds, segments, axis=0))
@@ -261,10 +251,10 @@ def _bias_add(node: Node) -> Results:
 
 
 _PLAIN: dict[str, Handler] = {
-    "Gelu": lambda node: gelu(node, node.arg(0)),
+    "Gelu": direct("gelu", approximate="none"),
     "BiasGelu": _bias_gelu,
     "FastGelu": _fast_gelu,
-    "QuickGelu": _quick_gelu,
+    "QuickGelu": direct("swish", alpha=1.702),
     "BiasSplitGelu": _bias_split_gelu,
     "BiasSoftmax": _bias_softmax,
     "BiasAdd": _bias_add,

@@ -13,7 +13,6 @@ from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
-from relax_aot.ops._op import normal_axis
 
 LIMITS = {
     f"{DOMAIN}.Attention": "no rotary embedding; masks per sample or per key; no shared buffers",
@@ -50,11 +49,6 @@ def _rotary_embedding(node: Node) -> Results:
         turned=turned, interleaved=bool(node.attr("interleaved", 0)),
     )  # fmt: skip
     return heads_joined(node, y) if flat else y
-
-
-def _part(node: Node, x: Var, axis: int, start: Dim, length: Dim) -> Var:
-    at = normal_axis(axis, x.type.rank)
-    return node.emit("slice", x, starts=(start,), lengths=(length,), axes=(at,), steps=(1,))
 
 
 def _filter(node: Node, seen: Var, dtype: DType) -> Var:
@@ -119,13 +113,8 @@ def _attended(node: Node, whole: Var, past_at: int, bias_at: int | None) -> Resu
     sizes = node.attr("qkv_hidden_sizes")
     width = whole.type.shape[2]
     parts = [Dim.of(int(n)) for n in sizes] if sizes else [width // 3] * 3
-    start = Dim.of(0)
-    apart = []
-    for length in parts:
-        apart.append(heads_apart(node, _part(node, whole, 2, start, length), heads))
-        start = start + length
-    node.require_equal(start, width, "the widths of queries, keys and values")
-    q, k, v = apart
+    q, k, v = (heads_apart(node, part, heads) for part in node.parts(whole, 2, parts))
+    node.require_equal(sum(parts, Dim.of(0)), width, "the widths of queries, keys and values")
     past = node.optional(past_at)
     before = Dim.of(0)
     if past is not None:
@@ -141,7 +130,7 @@ def _attended(node: Node, whole: Var, past_at: int, bias_at: int | None) -> Resu
 
 
 def _half(node: Node, past: Var, index: int) -> Var:
-    return node.reshape(_part(node, past, 0, Dim.of(index), ONE), past.type.shape[1:])
+    return node.reshape(node.part(past, 0, index, 1), past.type.shape[1:])
 
 
 def _multi_head_attention(node: Node) -> Results:
@@ -162,7 +151,7 @@ def _multi_head_attention(node: Node) -> Results:
         else:
             width = x.type.shape[2]
             if bias is not None:
-                x = node.emit("add", x, _part(node, bias, 0, start, width))
+                x = node.emit("add", x, node.part(bias, 0, start, width))
             apart.append(heads_apart(node, x, heads))
         start = start + width
     q, k, v = apart

@@ -74,17 +74,10 @@ def _heads(node: Node, heads: int, kv_heads: int) -> tuple[Var, Var, Var]:
         node.require_equal(
             size * (heads + 2 * kv_heads), q.type.shape[2], "the width of packed heads"
         )
-        whole, start, parts = q, Dim.of(0), []
-        for count in (heads, kv_heads, kv_heads):
-            attrs = {"starts": (start,), "lengths": (size * count,), "axes": (2,), "steps": (1,)}
-            parts.append(node.emit("slice", whole, **attrs))
-            start = start + size * count
-        q, k, v = parts
-    return (
-        heads_apart(node, q, heads),
-        heads_apart(node, k, kv_heads),
-        heads_apart(node, v, kv_heads),
-    )
+        q, k, v = node.parts(q, 2, [size * count for count in (heads, kv_heads, kv_heads)])
+    pairs = ((q, heads), (k, kv_heads), (v, kv_heads))
+    q, k, v = (heads_apart(node, x, count) for x, count in pairs)
+    return q, k, v
 
 
 def _require_growth(node: Node, longest: Dim) -> None:
@@ -135,7 +128,7 @@ def _unpacked(node: Node, x: Var, bits: int, count: Dim | None = None) -> Var:
     whole = node.reshape(node.emit("concat", *apart, axis=len(front) + 1), (*front, last * 2))
     if count is None or count == last * 2:
         return whole
-    return node.emit("slice", whole, starts=(0,), lengths=(count,), axes=(len(front),), steps=(1,))
+    return node.part(whole, len(front), 0, count)
 
 
 HANDLERS: dict[str, Handler] = {

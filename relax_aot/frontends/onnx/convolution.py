@@ -10,8 +10,6 @@ from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.ir.dims import Dim, ceildiv, dim_max, simplify
 from relax_aot.ir.graph import Var
 
-LIMITS: dict[str, str] = {}
-
 
 def windows(node: Node, x: Var, kernel: tuple[Dim, ...]) -> dict[str, Any]:
     """strides, pads and dilations of a sliding window, with auto_pad resolved."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import ONE, Dim, dim_min, simplify
@@ -67,17 +69,14 @@ def _unique(node: Node) -> Results:
     others = [other for other in range(x.type.rank) if other != along]
     rows = node.emit("transpose", x, perm=(along, *others)) if along else x
     length = rows.type.shape[0]
-    width = Dim.of(1)
-    for size in rows.type.shape[1:]:
-        width = width * size
+    width = prod(rows.type.shape[1:], start=ONE)
     rows = node.reshape(rows, (length, width))
     sort = bool(node.attr("sorted", 1))
     firsts, inverse, counts, total = node.emit_all("unique", rows, sort=sort)
     count = node.size_of(total, 0, along, most=length)
-    attrs = {"starts": (0,), "lengths": (count,), "axes": (0,), "steps": (1,)}
-    firsts = node.emit("slice", firsts, **attrs)
+    firsts = node.part(firsts, 0, 0, count)
     values = node.emit("gather", x, firsts, axis=along)
-    return values, firsts, inverse, node.emit("slice", counts, **attrs)
+    return values, firsts, inverse, node.part(counts, 0, 0, count)
 
 
 def _non_max_suppression(node: Node) -> Results:
@@ -94,7 +93,7 @@ def _non_max_suppression(node: Node) -> Results:
         boxes_each = dim_min(boxes_each, max(int(requested), 0))
     most = simplify(batch * classes * boxes_each, node.builder.bounds)
     count = node.size_of(total, 0, 0, most=most)
-    return node.emit("slice", found, starts=(0,), lengths=(count,), axes=(0,), steps=(1,))
+    return node.part(found, 0, 0, count)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 from onnx import TensorProto
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
+from relax_aot.frontends.onnx.context import Handler, Node, Results, direct, dtype_of
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import ONE
 from relax_aot.ir.graph import Var
@@ -36,22 +35,6 @@ BINARY = {
     "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "Equal": "equal", "Less": "less",
     "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
 }  # fmt: skip
-
-# Our op, and for each attribute (it has one name on both sides) ONNX's default.
-WITH_ATTRIBUTES: dict[str, tuple[str, dict[str, Any]]] = {
-    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
-    "Elu": ("elu", {"alpha": 1.0}),
-    "Celu": ("celu", {"alpha": 1.0}),
-    "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
-    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
-    "Gelu": ("gelu", {"approximate": "none"}),
-    "Shrink": ("shrink", {"lambd": 0.5, "bias": 0.0}),
-    "Swish": ("swish", {"alpha": 1.0}),
-}
-
-
-def _unary(op: str) -> Handler:
-    return lambda node: node.emit(op, node.arg(0))
 
 
 def _binary(op: str) -> Handler:
@@ -83,18 +66,10 @@ def _prelu(node: Node) -> Results:
     return node.emit("prelu", x, slope)
 
 
-def _with_attributes(op: str, defaults: dict[str, Any]) -> Handler:
-    def handle(node: Node) -> Results:
-        attrs = {name: node.attr(name, default) for name, default in defaults.items()}
-        return node.emit(op, node.arg(0), **attrs)
-
-    return handle
-
-
 def _selu(node: Node) -> Results:
     exact = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
     defaults = exact if node.opset >= 6 else {"alpha": 1.6732, "gamma": 1.0507}
-    return _with_attributes("selu", defaults)(node)
+    return direct("selu", **defaults)(node)
 
 
 def _variadic(op: str) -> Handler:
@@ -105,14 +80,6 @@ def _mean(node: Node) -> Results:
     args = node.args()
     total = reduce(lambda x, y: node.emit("add", x, y), args)
     return node.emit("div", total, node.scalar(len(args), total))
-
-
-def _where(node: Node) -> Results:
-    return node.emit("where", node.arg(0), node.arg(1), node.arg(2))
-
-
-def _alias(node: Node) -> Results:
-    return node.arg(0)
 
 
 def _dropout(node: Node) -> Results:
@@ -196,23 +163,25 @@ def _shift(node: Node) -> Results:
     return node.emit("shift_left" if left else "shift_right", node.arg(0), node.arg(1))
 
 
-def _is_inf(node: Node) -> Results:
-    sides = ("detect_negative", "detect_positive")
-    return node.emit("is_inf", node.arg(0), **{side: bool(node.attr(side, 1)) for side in sides})
-
-
 HANDLERS: dict[str, Handler] = {
-    **{name: _unary(op) for name, op in UNARY.items()},
+    **{name: direct(op) for name, op in UNARY.items()},
     **{name: _binary(op) for name, op in BINARY.items()},
-    **{name: _with_attributes(*row) for name, row in WITH_ATTRIBUTES.items()},
+    "LeakyRelu": direct("leaky_relu", alpha=0.01),
+    "Elu": direct("elu", alpha=1.0),
+    "Celu": direct("celu", alpha=1.0),
+    "ThresholdedRelu": direct("thresholded_relu", alpha=1.0),
+    "HardSigmoid": direct("hard_sigmoid", alpha=0.2, beta=0.5),
+    "Gelu": direct("gelu", approximate="none"),
+    "Shrink": direct("shrink", lambd=0.5, bias=0.0),
+    "Swish": direct("swish", alpha=1.0),
     "PRelu": _prelu,
     "Selu": _selu,
     "Sum": _variadic("add"),
     "Max": _variadic("max"),
     "Min": _variadic("min"),
     "Mean": _mean,
-    "Where": _where,
-    "Identity": _alias,
+    "Where": direct("where", "xxx"),
+    "Identity": lambda node: node.arg(0),
     "Dropout": _dropout,
     "Clip": _clip,
     "Cast": _cast,
@@ -221,5 +190,5 @@ HANDLERS: dict[str, Handler] = {
     "Pow": _pow,
     "Mod": _mod,
     "BitShift": _shift,
-    "IsInf": _is_inf,
+    "IsInf": direct("is_inf", detect_negative=True, detect_positive=True),
 }

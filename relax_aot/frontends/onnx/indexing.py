@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-from relax_aot.frontends.onnx.context import Handler, Node, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results, direct
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
 
-LIMITS: dict[str, str] = {}
-
-
-def _along_axis(op: str) -> Handler:
-    return lambda node: node.emit(op, node.arg(0), node.arg(1), axis=int(node.attr("axis", 0)))
+SCATTER_ELEMENTS = direct("scatter_elements", "xxx", axis=0, reduction="none")
 
 
 def _gather_nd(node: Node) -> Results:
@@ -32,12 +28,6 @@ def _as_deep(node: Node, indices: Var, depth: int) -> Var:
     return node.emit("match_cast", indices, shape=(*front, depth))
 
 
-def _scatter_elements(node: Node) -> Results:
-    x, indices, updates = node.arg(0), node.arg(1), node.arg(2)
-    axis, reduction = int(node.attr("axis", 0)), node.attr("reduction", "none")
-    return node.emit("scatter_elements", x, indices, updates, axis=axis, reduction=reduction)
-
-
 def _scatter_nd(node: Node) -> Results:
     x, indices, updates = node.arg(0), node.arg(1), node.arg(2)
     indices = _as_deep(node, indices, x.type.rank + indices.type.rank - 1 - updates.type.rank)
@@ -54,34 +44,24 @@ def _one_hot(node: Node) -> Results:
     return node.emit("one_hot", indices, values, depth=depth, axis=axis)
 
 
-def _k(node: Node, x: Var) -> Dim:
-    if node.opset < 10:
-        return Dim.of(int(node.required("k")))
-    axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
-    return node.sizes(1, [axis], [x.type.shape[axis]])[0]
-
-
 def _top_k(node: Node) -> Results:
-    x = node.arg(0)
-    k = _k(node, x)
-    axis = int(node.attr("axis", -1))
+    x, axis = node.arg(0), node.attr("axis", -1)
+    if node.opset < 10:
+        k = Dim.of(int(node.required("k")))
+    else:
+        at = normal_axis(axis, x.type.rank)
+        (k,) = node.sizes(1, [at], [x.type.shape[at]])
     node.require_at_most(k, x.type.shape[axis], "TopK of more than there is")
-    return node.emit_all(
-        "top_k",
-        x,
-        k=k,
-        axis=axis,
-        largest=bool(node.attr("largest", 1)),
-        sorted=bool(node.attr("sorted", 1)),
-    )
+    order = {name: node.attr(name, True) for name in ("largest", "sorted")}
+    return node.emit_all("top_k", x, k=k, axis=axis, **order)
 
 
 HANDLERS: dict[str, Handler] = {
-    "Gather": _along_axis("gather"),
-    "GatherElements": _along_axis("gather_elements"),
+    "Gather": direct("gather", "xx", axis=0),
+    "GatherElements": direct("gather_elements", "xx", axis=0),
     "GatherND": _gather_nd,
-    "Scatter": _scatter_elements,
-    "ScatterElements": _scatter_elements,
+    "Scatter": SCATTER_ELEMENTS,
+    "ScatterElements": SCATTER_ELEMENTS,
     "ScatterND": _scatter_nd,
     "OneHot": _one_hot,
     "TopK": _top_k,

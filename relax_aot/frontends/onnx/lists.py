@@ -13,7 +13,6 @@ from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Listed, Node, Results
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
 
 KNOWN = "the number of tensors and the selected index must be static"
@@ -27,22 +26,16 @@ LIMITS: dict[str, str] = dict.fromkeys(
 ) | dict.fromkeys(OPTIONALS, "inputs that are tensors, not optional values")  # fmt: skip
 
 
-def _empty(node: Node) -> Results:
-    return Listed(())
-
-
-def _construct(node: Node) -> Results:
-    return Listed(tuple(node.args()))
-
-
-def _place(node: Node, index: int, end: int, default: int | None = None) -> int:
-    """A place in a list of places 0 to `end` - 1; negative ones count from `length`."""
-    given = default if node.optional(index) is None else _one(node, index)
-    if given is None:
-        raise ModelError(f"its input {index} is missing")
-    place = given + end if given < 0 else given
-    if not 0 <= place < end:
-        raise ModelError(f"its index {given} is outside a sequence of {end}")
+def _place(node: Node, index: int, length: int, default: int | None = None, over: int = 0) -> int:
+    """A place among `length` items, or up to `over` behind them; negative ones count from the
+    end."""
+    given = default
+    if default is None or node.optional(index) is not None:
+        given = _one(node, index)
+    assert given is not None
+    place = given + length if given < 0 else given
+    if not 0 <= place < length + over:
+        raise ModelError(f"its index {given} is outside a sequence of {length}")
     return place
 
 
@@ -60,13 +53,7 @@ def _at(node: Node) -> Results:
 
 def _insert(node: Node) -> Results:
     items = list(node.listed(0).items)
-    place = len(items)
-    if node.optional(2) is not None:
-        given = _one(node, 2)
-        place = given + len(items) if given < 0 else given
-    if not 0 <= place <= len(items):
-        raise ModelError(f"its index {place} is outside a sequence of {len(items)}")
-    items.insert(place, node.arg(1))
+    items.insert(_place(node, 2, len(items), default=len(items), over=1), node.arg(1))
     return Listed(tuple(items))
 
 
@@ -87,16 +74,13 @@ def _split(node: Node) -> Results:
     alone = node.optional(1) is None
     parts = _parts(node, size)
     node.require_equal(sum(parts, Dim.of(0)), size, "the parts of a SplitToSequence")
-    items: list[Var] = []
-    start = Dim.of(0)
     for part in parts:
         node.require_at_most(0, part, "a part of a SplitToSequence")
-        item = node.emit("slice", x, starts=(start,), lengths=(part,), axes=(axis,), steps=(1,))
-        if alone and not node.attr("keepdims", 1):
-            item = node.reshape(item, (*x.type.shape[:axis], *x.type.shape[axis + 1 :]))
-        items.append(item)
-        start = start + part
-    return Listed(tuple(items))
+    items = tuple(node.parts(x, axis, parts))
+    if alone and not node.attr("keepdims", 1):
+        rest = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
+        items = tuple(node.reshape(item, rest) for item in items)
+    return Listed(items)
 
 
 MOST_PARTS = 10_000
@@ -142,15 +126,11 @@ def _has_element(node: Node) -> Results:
     return node.constant(np.array(node.count > 0 and bool(node.proto.input[0])))
 
 
-def _get_element(node: Node) -> Results:
-    return node.arg(0)
-
-
 HANDLERS: dict[str, Handler] = {
     "OptionalHasElement": _has_element,
-    "OptionalGetElement": _get_element,
-    "SequenceEmpty": _empty,
-    "SequenceConstruct": _construct,
+    "OptionalGetElement": lambda node: node.arg(0),
+    "SequenceEmpty": lambda node: Listed(()),
+    "SequenceConstruct": lambda node: Listed(tuple(node.args())),
     "SequenceAt": _at,
     "SequenceInsert": _insert,
     "SequenceErase": _erase,

@@ -355,8 +355,7 @@ def _arranged(node: Node, value: Var, backwards: bool, axis: int) -> Var:
     """Rows one above the other, as ONNX wants them: the other way round, along another axis."""
     if backwards:
         size = value.type.shape[0]
-        attrs = {"starts": (size - 1,), "lengths": (size,), "axes": (0,), "steps": (-1,)}
-        value = node.emit("slice", value, **attrs)
+        value = node.part(value, 0, size - 1, size, step=-1)
     place = normal_axis(axis, value.type.rank)
     if place:
         perm = list(range(1, value.type.rank))

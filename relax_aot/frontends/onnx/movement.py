@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results, direct
 from relax_aot.ir.dims import Dim, dim_max, interval, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
@@ -144,13 +144,9 @@ def _split(node: Node) -> Results:
     size = x.type.shape[axis]
     parts = _parts(node, size)
     node.require_equal(sum(parts, Dim.of(0)), size, "the parts of a Split")
-    results, start = [], Dim.of(0)
     for part in parts:
         node.require_at_most(0, part, "a part of a Split")
-        attrs = {"starts": (start,), "lengths": (part,), "axes": (axis,), "steps": (1,)}
-        results.append(x if part == size else node.emit("slice", x, **attrs))
-        start = start + part
-    return tuple(results)
+    return tuple(node.parts(x, axis, parts))
 
 
 def _parts(node: Node, size: Dim) -> list[Dim]:
@@ -274,12 +270,6 @@ def _trilu(node: Node) -> Results:
     return node.emit("trilu", x, k=k, upper=upper)
 
 
-def _reverse_sequence(node: Node) -> Results:
-    batch, time = int(node.attr("batch_axis", 1)), int(node.attr("time_axis", 0))
-    lens = node.arg(1)
-    return node.emit("reverse_sequence", node.arg(0), lens, batch_axis=batch, time_axis=time)
-
-
 HANDLERS: dict[str, Handler] = {
     "Transpose": _transpose,
     "Tile": _tile,
@@ -290,5 +280,5 @@ HANDLERS: dict[str, Handler] = {
     "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth,
     "Trilu": _trilu,
-    "ReverseSequence": _reverse_sequence,
+    "ReverseSequence": direct("reverse_sequence", "xx", batch_axis=1, time_axis=0),
 }

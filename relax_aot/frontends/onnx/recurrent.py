@@ -18,8 +18,6 @@ USUAL = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn":
 ORDER = {"y": (2, 0, 1, 3), "state": (1, 0, 2)}
 """From our order of axes to that of layout 1, in which the batch comes first."""
 
-LIMITS: dict[str, str] = {}
-
 
 def _recurrent(kind: str) -> Handler:
     def handle(node: Node) -> Results:

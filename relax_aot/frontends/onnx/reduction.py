@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-from relax_aot.frontends.onnx.context import Handler, Node, Results
+from relax_aot.frontends.onnx.context import Handler, Node, Results, direct
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import dim_max
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
-
-LIMITS: dict[str, str] = {}
 
 REDUCTIONS = {
     "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
     "ReduceProd": "prod", "ReduceL1": "l1", "ReduceL2": "l2", "ReduceLogSum": "log_sum",
     "ReduceLogSumExp": "log_sum_exp", "ReduceSumSquare": "sum_square",
 }  # fmt: skip
+EXTREME = {"axis": 0, "keepdims": True, "select_last": ("select_last_index", False)}
 
 
 def _reduce(kind: str) -> Handler:
@@ -68,19 +67,6 @@ def _reduce_at_run_time(node: Node, x: Var, kind: str) -> Results:
     return node.reshape(result, left)
 
 
-def _arg(op: str) -> Handler:
-    def handle(node: Node) -> Results:
-        return node.emit(
-            op,
-            node.arg(0),
-            axis=int(node.attr("axis", 0)),
-            keepdims=bool(node.attr("keepdims", 1)),
-            select_last=bool(node.attr("select_last_index", 0)),
-        )
-
-    return handle
-
-
 def _running(op: str) -> Handler:
     def handle(node: Node) -> Results:
         x = node.arg(0)
@@ -94,8 +80,7 @@ def _running(op: str) -> Handler:
 
 HANDLERS: dict[str, Handler] = {
     **{name: _reduce(kind) for name, kind in REDUCTIONS.items()},
-    "ArgMax": _arg("arg_max"),
-    "ArgMin": _arg("arg_min"),
+    **{name: direct(op, **EXTREME) for name, op in (("ArgMax", "arg_max"), ("ArgMin", "arg_min"))},
     "CumSum": _running("cum_sum"),
     "CumProd": _running("cum_prod"),
 }

@@ -17,8 +17,6 @@ from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
-LIMITS: dict[str, str] = {}
-
 TRIED = 100_000
 """Sizes for which a product with a scale is compared with exact arithmetic."""
 
@@ -82,9 +80,7 @@ def _whole(node: Node, x: Var, axes: list[int], given: Var, parts: int) -> Var:
             if axis not in axes:
                 pieces.append(ends[1] if parts == 2 and part == 0 else ends[0])
                 continue
-            place = part * len(axes) + axes.index(axis)
-            attrs = {"starts": (place,), "lengths": (1,), "axes": (0,), "steps": (1,)}
-            pieces.append(node.emit("slice", given, **attrs))
+            pieces.append(node.part(given, 0, part * len(axes) + axes.index(axis), 1))
     return node.emit("concat", *pieces, axis=0)
 
 

@@ -8,7 +8,7 @@ from math import ceil, prod
 import numpy as np
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
+from relax_aot.frontends.onnx.context import Handler, Node, Results, direct, dtype_of
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import (
     ONE,
@@ -49,16 +49,11 @@ def _shape(node: Node) -> Results:
     shape = node.emit("shape_of", x)
     if (start, end) == (0, rank):
         return shape
-    length = max(end - start, 0)
-    return node.emit("slice", shape, starts=(start,), lengths=(length,), axes=(0,), steps=(1,))
+    return node.part(shape, 0, start, max(end - start, 0))
 
 
 def _clamped(axis: int, rank: int) -> int:
     return min(max(axis + rank if axis < 0 else axis, 0), rank)
-
-
-def _size(node: Node) -> Results:
-    return node.emit("size_of", node.arg(0))
 
 
 def _reshape(node: Node) -> Results:
@@ -357,7 +352,7 @@ def _eye_like(node: Node) -> Results:
 HANDLERS: dict[str, Handler] = {
     "Constant": _constant,
     "Shape": _shape,
-    "Size": _size,
+    "Size": direct("size_of"),
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Squeeze": _squeeze,

@@ -12,8 +12,6 @@ from relax_aot.ir.dims import Dim, dim_max, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
 
-LIMITS: dict[str, str] = {}
-
 
 def _deform_conv(node: Node) -> Results:
     x, w, offset = (node.arg(i) for i in range(3))

@@ -98,7 +98,7 @@ def supported() -> list[Row]:
     for others in _brought().values:
         limits |= others.limits
     for rows in modules():
-        limits |= rows.LIMITS
+        limits |= getattr(rows, "LIMITS", {})
     return [Row(name, versions(name), limits.get(name, "")) for name in handlers()]
 
 

@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.node import Building
 from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.frontends.tflite.model import Array, Graph, Operator, Quantization, Tensor
 from relax_aot.frontends.tflite.schema import ACTIVATIONS, TYPES
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.half_precision import narrowed, working_type
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition, Var
+from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import must_equal
 
 Results = Var | tuple[Var, ...]
 
@@ -62,19 +62,18 @@ class Scope:
 
 
 @dataclass
-class Arguments:
+class Arguments(Building):
     """An operator's arguments, results, options and quantization."""
 
     operator: Operator
     scope: Scope
 
+    def __post_init__(self) -> None:
+        self.builder = self.scope.builder
+
     @property
     def graph(self) -> Graph:
         return self.scope.graph
-
-    @property
-    def builder(self) -> FunctionBuilder:
-        return self.scope.builder
 
     @property
     def replaceable(self) -> bool:
@@ -86,8 +85,15 @@ class Arguments:
         return label_of(self.graph, self.operator)
 
     @property
+    def result_name(self) -> str:
+        return short(self.result().name) if self.operator.outputs else ""
+
+    @property
     def count(self) -> int:
         return len(self.operator.inputs)
+
+    def _input(self, index: int) -> str:
+        return f"input {self.tensor(index).name!r}"
 
     def has(self, index: int) -> bool:
         return index < self.count and self.operator.inputs[index] >= 0
@@ -169,13 +175,6 @@ class Node(Arguments):
             raise ModelError(f"its state {index} is {self.arg(index).type}, not {value.type}")
         self.scope.kept[number] = value
 
-    def emit(self, op: str, *args: Var | None, **attrs: Any) -> Var:
-        return self.emit_all(op, *args, **attrs)[0]
-
-    def emit_all(self, op: str, *args: Var | None, **attrs: Any) -> tuple[Var, ...]:
-        name = self.result().name if self.operator.outputs else op
-        return self.builder.call(op, *args, name=short(name), origin=self.origin, **attrs)
-
     def constant(self, value: Array, what: str = "value") -> Var:
         name = f"{what}_{value}" if value.ndim == 0 else f"{self.operator.name.lower()}_{what}"
         return self.builder.constant(name.replace("-", "minus_"), value)
@@ -183,43 +182,8 @@ class Node(Arguments):
     def scalar(self, value: float, dtype: DType) -> Var:
         return self.constant(np.array(value, working_type(self.builder, dtype).numpy))
 
-    def reshape(self, x: Var, shape: Sequence[Dim | int]) -> Var:
-        requested = tuple(Dim.of(n) for n in shape)
-        return x if x.type.shape == requested else self.emit("reshape", x, shape=requested)
-
-    def cast(self, x: Var, to: DType) -> Var:
-        to = working_type(self.builder, to)
-        return x if x.type.dtype is to else self.emit("cast", x, to=to, saturate=False)
-
-    def require_equal(self, left: Dim | int, right: Dim | int, why: str) -> None:
-        self._require(must_equal(left, right, why))
-
-    def _require(self, condition: Condition) -> None:
-        self.builder.require(condition, self.origin)
-
-    def array(self, index: int) -> Array:
-        """The value of an input that has to be a constant."""
-        value = self.builder.numeric(self.arg(index))
-        if value is None:
-            raise Refused(f"input {self.tensor(index).name!r} must be a constant here")
-        return value
-
-    def dims(self, index: int) -> tuple[Dim, ...]:
-        """The sizes that an input holds; dynamic ones are refused."""
-        found = self.builder.dims(self.arg(index))
-        if found is None:
-            name = self.tensor(index).name
-            raise Refused(f"input {name!r} holds dynamic sizes; make it constant")
-        return found
-
-    def ints(self, index: int) -> list[int]:
-        found = self.dims(index)
-        if not all(d.is_constant for d in found):
-            raise Refused(f"input {self.tensor(index).name!r} depends on sizes; here it must not")
-        return [d.constant for d in found]
-
     def integer(self, index: int) -> int:
-        found = self.ints(index)
+        found = self.constants(index)
         if len(found) != 1:
             raise ModelError(f"its input {index} must hold one number")
         return found[0]

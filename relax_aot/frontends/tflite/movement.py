@@ -88,7 +88,7 @@ def _opened(node: Node, x: Var, lengths: list[Dim]) -> list[Dim]:
 
 def _strided_slice(node: Node) -> Results:
     x = node.arg(0)
-    begins, ends, steps = node.dims(1), node.dims(2), node.ints(3)
+    begins, ends, steps = node.dims(1), node.dims(2), node.constants(3)
     masks = {
         name: node.number(f"{name}_mask")
         for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
@@ -134,22 +134,13 @@ def _is_whole(node: Node, end: Dim, axis: int, step: int) -> bool:
     return step > 0 and end.is_constant and end.constant == own and not size.is_constant
 
 
-def _parts(node: Node, x: Var, axis: int, parts: Sequence[Dim]) -> Results:
-    results, start = [], Dim.of(0)
-    for part in parts:
-        attrs = {"starts": (start,), "lengths": (part,), "axes": (axis,), "steps": (1,)}
-        results.append(x if part == x.type.shape[axis] else node.emit("slice", x, **attrs))
-        start = start + part
-    return tuple(results)
-
-
 def _split(node: Node) -> Results:
     x = node.arg(1)
     axis, count = normal_axis(node.integer(0), x.type.rank), len(node.operator.outputs)
     size = x.type.shape[axis]
     part = simplify(size // count, node.builder.bounds)
     node.require_equal(part * count, size, "the parts of a SPLIT")
-    return _parts(node, x, axis, [part] * count)
+    return tuple(node.parts(x, axis, [part] * count))
 
 
 def _split_v(node: Node) -> Results:
@@ -159,7 +150,7 @@ def _split_v(node: Node) -> Results:
     given = sum((part for part in parts if part != Dim.of(-1)), Dim.of(0))
     parts = [x.type.shape[axis] - given if part == Dim.of(-1) else part for part in parts]
     node.require_equal(sum(parts, Dim.of(0)), x.type.shape[axis], "the parts of a SPLIT_V")
-    return _parts(node, x, axis, parts)
+    return tuple(node.parts(x, axis, parts))
 
 
 # Joining
@@ -186,9 +177,8 @@ def _unpack(node: Node) -> Results:
     axis = normal_axis(node.number("axis"), x.type.rank)
     count = len(node.operator.outputs)
     node.require_equal(x.type.shape[axis], count, "the parts of an UNPACK")
-    parts = _parts(node, x, axis, [ONE] * count)
-    assert isinstance(parts, tuple)
     shape = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
+    parts = list(node.parts(x, axis, [ONE] * count))
     return tuple(node.reshape(part, shape) for part in parts)
 
 
@@ -236,19 +226,15 @@ def _mirror_pad(node: Node) -> Results:
         size = x.type.shape[axis]
         pieces = [x]
         if left != 0:
-            pieces.insert(0, _mirrored(node, x, axis, left - 1, left))
+            pieces.insert(0, node.part(x, axis, left - 1, left, step=-1))
         if right != 0:
-            pieces.append(_mirrored(node, x, axis, size - 1, right))
+            pieces.append(node.part(x, axis, size - 1, right, step=-1))
         x = node.emit("concat", *pieces, axis=axis)
     return x
 
 
-def _mirrored(node: Node, x: Var, axis: int, start: Dim, length: Dim) -> Var:
-    return node.emit("slice", x, starts=(start,), lengths=(length,), axes=(axis,), steps=(-1,))
-
-
 def _transpose(node: Node) -> Results:
-    return node.emit("transpose", node.arg(0), perm=tuple(node.ints(1)))
+    return node.emit("transpose", node.arg(0), perm=tuple(node.constants(1)))
 
 
 def _tile(node: Node) -> Results:
@@ -257,10 +243,10 @@ def _tile(node: Node) -> Results:
 
 def _reverse(node: Node) -> Results:
     x = node.arg(0)
-    for given in node.ints(1):
+    for given in node.constants(1):
         axis = normal_axis(given, x.type.rank)
         size = x.type.shape[axis]
-        x = _mirrored(node, x, axis, size - 1, size)
+        x = node.part(x, axis, size - 1, size, step=-1)
     return x
 
 
@@ -299,7 +285,7 @@ def _space_to_depth(node: Node) -> Results:
 
 def _space_to_batch(node: Node) -> Results:
     x = node.arg(0)
-    blocks, pads = node.ints(1), node.ints(2)
+    blocks, pads = node.constants(1), node.constants(2)
     count = len(blocks)
     if len(pads) != 2 * count or min(blocks, default=0) < 1 or x.type.rank <= count:
         raise ModelError(f"its blocks {blocks} and pads {pads} do not fit {x.type}")
@@ -330,7 +316,7 @@ def _pad_zero(node: Node, x: Var) -> Var | None:
 
 def _batch_to_space(node: Node) -> Results:
     x = node.arg(0)
-    blocks, crops = node.ints(1), node.ints(2)
+    blocks, crops = node.constants(1), node.constants(2)
     count = len(blocks)
     if len(crops) != 2 * count or min(blocks, default=0) < 1 or x.type.rank <= count:
         raise ModelError(f"its blocks {blocks} and crops {crops} do not fit {x.type}")

@@ -37,7 +37,7 @@ def _svdf(node: Node) -> Results:
     newest = (_filtered if floats else _filtered_codes)(node, x, features)
     batch = x.type.shape[0]
     last = node.reshape(state, (batch, filters, memory))
-    kept = node.emit("slice", last, starts=(1,), lengths=(memory - 1,), axes=(2,), steps=(1,))
+    kept = node.part(last, 2, 1, memory - 1)
     after = node.emit("concat", kept, node.reshape(newest, (batch, filters, 1)), axis=2)
     node.keep(4, node.reshape(after, state.type.shape))
     wide = DType.F32 if floats else DType.I32

@@ -27,7 +27,7 @@ LIMITS: dict[str, str] = {
 
 
 def _axes(node: Node, x: Var) -> tuple[int, ...]:
-    return tuple(sorted({normal_axis(axis, x.type.rank) for axis in node.ints(1)}))
+    return tuple(sorted({normal_axis(axis, x.type.rank) for axis in node.constants(1)}))
 
 
 def _reduced(node: Node, x: Var, kind: str, axes: tuple[int, ...]) -> Var:

@@ -113,19 +113,12 @@ def _range(node: Node) -> Results:
     dtype = node.result_type()
     if dtype.is_float:
         raise Refused("a RANGE of floats is not supported; make it a constant")
-    start, limit, step = (_one(node, i) for i in range(3))
+    start, limit, step = (node.dim(i) for i in range(3))
     if not step.is_constant or step.constant == 0:
         raise Refused("its step must be a constant other than 0")
     apart = limit - start if step.constant > 0 else start - limit
     count = simplify((apart + abs(step.constant) - 1) // abs(step.constant), node.builder.bounds)
     return node.emit("range", start=start, step=step.constant, length=count, dtype=dtype)
-
-
-def _one(node: Node, index: int) -> Dim:
-    found = node.dims(index)
-    if len(found) != 1:
-        raise ModelError(f"its input {index} must hold one number")
-    return found[0]
 
 
 HANDLERS: dict[str, Handler] = {
