@@ -99,10 +99,12 @@ class Building(ABC):
         where = {"starts": (start,), "lengths": (length,), "axes": (axis,), "steps": (step,)}
         return self.emit("slice", x, **where)
 
-    def parts(self, x: Var, axis: int, lengths: Sequence[Dim]) -> Iterator[Var]:
-        """Parts of one axis, one behind the other."""
+    def parts(self, x: Var, axis: int, lengths: Sequence[Dim], why: str = "") -> Iterator[Var]:
+        """Parts of one axis, one behind the other. With `why`, none has a negative length."""
         start = Dim.of(0)
         for length in lengths:
+            if why:
+                self.require_at_most(0, length, why)
             yield x if length == x.type.shape[axis] else self.part(x, axis, start, length)
             start = start + length
 

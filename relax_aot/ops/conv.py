@@ -88,7 +88,7 @@ def reference(attrs: Strides, group: int, x: Array, w: Array) -> Array:
     weights = w.reshape(group, w.shape[0] // group, *w.shape[1:])
     out, tap = "uvw"[: x.ndim - 2], "xyz"[: x.ndim - 2]
     y = np.einsum(f"ngc{out}{tap},gfc{tap}->ngf{out}", grouped, weights)
-    return y.reshape(x.shape[0], w.shape[0], *outputs)
+    return np.asarray(y.reshape(x.shape[0], w.shape[0], *outputs))
 
 
 def _case(x: Array, *rest: Array | None, **attrs: Any) -> Sample:

@@ -74,13 +74,11 @@ def _split(node: Node) -> Results:
     alone = node.optional(1) is None
     parts = _parts(node, size)
     node.require_equal(sum(parts, Dim.of(0)), size, "the parts of a SplitToSequence")
-    for part in parts:
-        node.require_at_most(0, part, "a part of a SplitToSequence")
-    items = tuple(node.parts(x, axis, parts))
+    items = node.parts(x, axis, parts, "a part of a SplitToSequence")
     if alone and not node.attr("keepdims", 1):
         rest = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
-        items = tuple(node.reshape(item, rest) for item in items)
-    return Listed(items)
+        items = (node.reshape(item, rest) for item in items)
+    return Listed(tuple(items))
 
 
 MOST_PARTS = 10_000

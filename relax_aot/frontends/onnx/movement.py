@@ -144,9 +144,7 @@ def _split(node: Node) -> Results:
     size = x.type.shape[axis]
     parts = _parts(node, size)
     node.require_equal(sum(parts, Dim.of(0)), size, "the parts of a Split")
-    for part in parts:
-        node.require_at_most(0, part, "a part of a Split")
-    return tuple(node.parts(x, axis, parts))
+    return tuple(node.parts(x, axis, parts, "a part of a Split"))
 
 
 def _parts(node: Node, size: Dim) -> list[Dim]:
