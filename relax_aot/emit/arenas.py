@@ -10,6 +10,7 @@ from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.ir.types import C_TYPES
 from relax_aot.planning import Slot
+from relax_aot.planning.allowed import most_by_relations
 
 _FEW = 4
 """No more than so many names stand in one nest of RAOT_MAX."""
@@ -58,6 +59,8 @@ class ArenaView:
     needs: tuple[LocalView, ...]
     """Of each slot of varying size that has none above it: its offset, and its bytes."""
     locals: tuple[LocalView, ...]
+    relations: bool
+    """Whether sizes that relations exclude could need more than its greatest size."""
 
 
 def slot_views(context: RunContext) -> tuple[SlotView, ...]:
@@ -101,6 +104,11 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
         stem = f"{port.macro.removesuffix('_ARENA')}_TOP"
         size = plan.arenas[number].bytes
         parts, greatest = greatest_of(stem, [view.end_macro for view, _ in tops])
+        related = any(
+            most_by_relations(slot.bytes, plan.module)
+            for slot in plan.slots
+            if slot.region == number
+        )
         if all(slot.bytes.is_constant for slot in plan.slots if slot.region == number):
             parts, greatest = (), str(size)
         views.append(
@@ -119,14 +127,17 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
                     for view, slot in tops
                     if not slot.bytes.is_constant
                 ),
-                _need_locals(context, [slot for _, slot in tops]),
+                _need_locals(context, [slot for _, slot in tops], related),
+                related,
             )
         )
     return tuple(views)
 
 
-def _need_locals(context: RunContext, tops: Sequence[Slot]) -> tuple[LocalView, ...]:
+def _need_locals(context: RunContext, tops: Sequence[Slot], related: bool) -> tuple[LocalView, ...]:
     used = frozenset[str]().union(*(slot.bytes.symbols for slot in tops))
+    for condition in context.interface.conditions if related else ():
+        used |= condition.left.symbols | condition.right.symbols
     return tuple(
         LocalView(context.symbols[f.symbol.name], f"dims->{f.c_name}", "")
         for f in context.interface.dims

@@ -16,11 +16,12 @@ from relax_aot.emit.c_proof import Hints
 from relax_aot.emit.extern_code import ExternCall
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.sharing import Parameter, Shared, shared
-from relax_aot.ir.dims import Bounds, Dim, interval
+from relax_aot.ir.dims import Bounds, Dim, maximize
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES
-from relax_aot.planning import Home, Plan, at_most, inner_sizes
+from relax_aot.planning import GREATEST_BYTES, Home, Plan, at_most, inner_sizes
+from relax_aot.planning.allowed import most_by_relations
 from relax_aot.planning.steps import (
     Branch,
     Check,
@@ -97,15 +98,34 @@ class RunContext:
         return text if text.isdigit() else f"(size_t)({text})"
 
     def constant(self, size: Dim) -> str:
-        """The greatest value of a size, as a constant expression in the bounds."""
+        """The greatest value of a size of a call that passed the checks on entry, as a constant
+        expression in the bounds."""
+        text = self.box_constant(size)
+        related = most_by_relations(size, self.plan.module)
+        if related is None:
+            return text
+        declared, raised = (str(max(most, 0)) for most in related)
+        raised = "INT32_MAX" if related[1] > GREATEST_BYTES else raised
+        most = declared if declared == raised else f"{self.within} ? {declared} : {raised}"
+        return f"RAOT_MIN({text}, {most})"
+
+    def box_constant(self, size: Dim) -> str:
+        """The greatest value for all sizes in their ranges, also those that relations exclude."""
         if size.is_constant:
             return str(size.constant)
         return greatest_c(size, self.macros, self.plan.module.bounds)
 
+    @property
+    def within(self) -> str:
+        """A constant: no bound is above the declared one."""
+        return f"{self.interface.prefix}_WITHIN_BOUNDS"
+
     def rounded(self, size: Dim) -> tuple[str, int]:
         """The size in whole alignments, as a constant expression and at the declared bounds."""
         rounded = -(-size // self.plan.alignment) * self.plan.alignment
-        return self.constant(rounded), interval(rounded, self.plan.module.bounds)[1]
+        bounds = self.plan.module.bounds
+        highs = {name: bounds.range(name)[1] for name in size.symbols}
+        return self.box_constant(rounded), maximize(rounded, bounds).evaluate(highs)
 
     def greatest(self, size: Dim) -> Dim:
         """Over the entry's symbols alone."""

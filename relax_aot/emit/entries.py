@@ -223,6 +223,7 @@ def _view(
         arenas=arenas,
         alignment=alignment,
         slots=(),
+        within=None,
         states=states,
         init_arguments="&memory, &dims" if shared.dims else "&memory",
         checks=first.checks.of_init(shared),

@@ -109,6 +109,9 @@ class ModelView:
     arenas: tuple[ArenaView, ...]
     alignment: int
     slots: tuple[SlotView, ...]
+    within: LocalView | None
+    """Whether the bounds are at most the declared ones, where the greatest size of something is
+    known from relations only then."""
     states: tuple[StateView, ...]
     run_arguments: str
     init_arguments: str
@@ -165,6 +168,7 @@ def model_view(
     bounds = bound_views(interface, plan, reach)
     checks, body = _checks_and_body(context)
     functions = tuple(functions_of(interface))
+    sizes = _sizes(context, state, weights.block_bytes, arenas, body.step)
     return ModelView(
         interface=interface,
         name=interface.name,
@@ -186,7 +190,7 @@ def model_view(
         has_dims=bool(interface.dims),
         has_results=bool(interface.results),
         members=bounds,
-        sizes=_sizes(context, state, weights.block_bytes, arenas, body.step),
+        sizes=sizes,
         inputs=tuple(MemberView.of(port, context) for port in interface.inputs),
         outputs=tuple(MemberView.of(port, context) for port in interface.outputs),
         has_state=interface.has_state,
@@ -196,6 +200,7 @@ def model_view(
         arenas=arenas,
         alignment=plan.alignment,
         slots=slots,
+        within=_within(context, (*(s.size for s in slots), *(s.expression for s in sizes))),
         states=states,
         run_arguments=interface.arguments(run=True),
         init_arguments=interface.arguments(run=False),
@@ -204,9 +209,17 @@ def model_view(
         includes=IncludesView.of(context),
         kernels=kernel_views(context),
         weights=weights,
-        index_reach="" if reach.is_constant else context.constant(reach),
+        index_reach="" if reach.is_constant else context.box_constant(reach),
         extern_units=units,
     )
+
+
+def _within(context: RunContext, constants: Sequence[str]) -> LocalView | None:
+    if not any(context.within in text for text in constants):
+        return None
+    fields = (f for f in context.interface.dims if not f.pinned)
+    parts = " && ".join(f"{f.macro} <= {f.symbol.high}" for f in fields)
+    return LocalView(context.within, parts, "")
 
 
 def _sizes(

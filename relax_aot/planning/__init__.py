@@ -18,6 +18,7 @@ from relax_aot.ir.graph import Module, Var
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import TensorType
 from relax_aot.planning import check
+from relax_aot.planning.allowed import most_by_relations
 from relax_aot.planning.conflicts import (
     Conflicts,
     HappensBefore,
@@ -252,9 +253,11 @@ def slot_bytes(type_: TensorType, inner: dict[str, Dim], bounds: Bounds, alignme
 
 def greatest_bytes(size: Dim, module: Module) -> int:
     """At the upper bounds, as the generated C works it out: that formula holds for raised
-    bounds too, so it may be above the greatest value within these."""
+    bounds too, so it may be above the greatest value within these. Relations may allow less."""
+    related = most_by_relations(size, module)
     highs = {s.name: s.high for s in module.symbols}
-    return max(maximize(size, module.bounds).evaluate(highs), 0)
+    most = related[0] if related else maximize(size, module.bounds).evaluate(highs)
+    return max(most, 0)
 
 
 def _check_sizes(module: Module, program: Program, inner: dict[str, Dim]) -> None:

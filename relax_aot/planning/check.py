@@ -29,10 +29,15 @@ def check(plan: Plan) -> None:
     _check_nothing_is_lost(plan)
     _check_states(plan)
     conflicts = _conflicts(plan) if plan.happens_before is None else _unordered(plan)
+    greatest = {slot.var.name: slot.greatest_bytes for slot in plan.slots}
+    fixed = {slot.var.name: slot.offset for slot in plan.slots}
+    regions = {slot.var.name: slot.region for slot in plan.slots}
+    highest = {s.name: s.high for s in plan.module.symbols}
+    _check_apart(conflicts, highest, regions, greatest, fixed)
+    _check_room(plan, highest, greatest, fixed)
     for sizes in _sizes(plan):
         bytes_of = {s.var.name: _evaluate_bytes(s.bytes, sizes) for s in plan.slots}
         offsets: dict[str, int] = {}
-        regions = {slot.var.name: slot.region for slot in plan.slots}
         for slot in plan.slots:
             offset = 0
             for name in slot.below:
@@ -42,18 +47,39 @@ def check(plan: Plan) -> None:
             offsets[slot.var.name] = offset
             if offset % plan.alignment:
                 raise PlanError(f"slot {slot.var.name} is misaligned at {sizes}")
-        for one, other in conflicts:
-            if regions[one] != regions[other]:
-                continue
-            low, high = sorted((one, other), key=lambda name: offsets[name])
-            if offsets[low] + bytes_of[low] > offsets[high] and bytes_of[high] > 0:
-                raise PlanError(f"slots {low} and {high} overlap at {sizes}")
-        for number, arena in enumerate(plan.arenas):
-            ends = (offsets[n] + bytes_of[n] for n in offsets if regions[n] == number)
-            top = max(ends, default=0)
-            room = arena.region.bytes
-            if top > arena.bytes or (room is not None and arena.bytes > room):
-                raise PlanError(f"{top} bytes are needed at {sizes}, the plan has {arena.bytes}")
+        _check_apart(conflicts, sizes, regions, bytes_of, offsets)
+        if _allowed(plan, sizes):
+            _check_room(plan, sizes, bytes_of, offsets)
+            for name in (n for n, size in bytes_of.items() if size > greatest[n]):
+                raise PlanError(f"slot {name} has {bytes_of[name]} bytes at {sizes}")
+
+
+def _check_apart(
+    conflicts: set[tuple[str, str]],
+    sizes: dict[str, int],
+    regions: dict[str, int],
+    bytes_of: dict[str, int],
+    offsets: dict[str, int],
+) -> None:
+    for one, other in conflicts:
+        if regions[one] != regions[other]:
+            continue
+        low, high = sorted((one, other), key=lambda name: offsets[name])
+        if offsets[low] + bytes_of[low] > offsets[high] and bytes_of[high] > 0:
+            raise PlanError(f"slots {low} and {high} overlap at {sizes}")
+
+
+def _check_room(
+    plan: Plan, sizes: dict[str, int], bytes_of: dict[str, int], offsets: dict[str, int]
+) -> None:
+    for number, arena in enumerate(plan.arenas):
+        ends = (
+            offsets[s.var.name] + bytes_of[s.var.name] for s in plan.slots if s.region == number
+        )
+        top = max(ends, default=0)
+        room = arena.region.bytes
+        if top > arena.bytes or (room is not None and arena.bytes > room):
+            raise PlanError(f"{top} bytes are needed at {sizes}, the plan has {arena.bytes}")
 
 
 def _evaluate_bytes(dim: object, sizes: dict[str, int]) -> int:
@@ -69,7 +95,40 @@ def _sizes(plan: Plan) -> Iterator[dict[str, int]]:
     yield {s.name: s.high for s in symbols}
     source = random.Random(0)
     for _ in range(RANDOM_SIZES if symbols else 0):
-        yield {s.name: source.randint(s.low, s.high) for s in symbols}
+        sizes = {s.name: source.randint(s.low, s.high) for s in symbols}
+        yield sizes
+        if not _allowed(plan, sizes):
+            yield _edge(plan, sizes, source)
+
+
+def _allowed(plan: Plan, sizes: dict[str, int]) -> bool:
+    """Whether the conditions of the model hold: a run refuses other sizes."""
+    for condition in plan.module.conditions:
+        if condition.left.symbols | condition.right.symbols <= sizes.keys():
+            left, right = condition.left.evaluate(sizes), condition.right.evaluate(sizes)
+            if left != right if condition.relation == "==" else left > right:
+                return False
+    return True
+
+
+def _edge(plan: Plan, sizes: dict[str, int], source: random.Random) -> dict[str, int]:
+    """Shrink refused sizes towards the lowest ones until a run accepts them, then raise one
+    symbol after the other as far as it does."""
+    symbols = [s for s in plan.module.symbols if not s.inner]
+    for part in range(RANDOM_SIZES):
+        inside = {s.name: s.low + (sizes[s.name] - s.low) * part // RANDOM_SIZES for s in symbols}
+        if not _allowed(plan, inside):
+            break
+        sizes = inside
+    for symbol in source.sample(symbols, len(symbols)):
+        step = symbol.high - symbol.low
+        while step:
+            raised = {**sizes, symbol.name: sizes[symbol.name] + step}
+            if raised[symbol.name] <= symbol.high and _allowed(plan, raised):
+                sizes = raised
+            else:
+                step //= 2
+    return sizes
 
 
 def _conflicts(plan: Plan) -> set[tuple[str, str]]:
