@@ -28,10 +28,9 @@ from relax_aot.project.entries import EntriesProject as BuiltEntries
 from relax_aot.quantization.choice import choice_of
 from relax_aot.quantization.summary import Quantized
 from relax_aot.report import write_report
-from relax_aot.verify.emulate import Emulation, emulate
-from relax_aot.verify.entries_emulate import Sample, calls_of, emulate_entries
+from relax_aot.verify.emulate import Emulation, EntrySample, emulate
 from relax_aot.verify.entries_host import HostEntries, entries_host
-from relax_aot.verify.figures import Memory, entries_memory, memory_of
+from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, host_model
 from relax_aot.verify.sizes import as_array, by_name, given_sizes, merged_sizes
 
@@ -174,18 +173,18 @@ class EntriesProject:
         )
         return replace(self, sizes={**self.sizes, **given})
 
-    def emulate(self, calls: Sequence[Sample]) -> list[Emulation]:
+    def emulate(self, calls: Sequence[EntrySample]) -> list[Emulation]:
         """Make calls of entries in order, in one program on the project's emulated board. The state
         is kept between calls. A call is (entry, inputs by name), optionally with sizes by name that
         no shape determines."""
         arguments.kind("calls", calls, Sequence, "a list of calls")
-        return emulate_entries(self.built, calls_of(self.built, calls, self.sizes))
+        return emulate(self.built, calls, self.sizes)
 
     @property
     def memory(self) -> Memory:
         """Bytes of the whole project. One entry runs at a time, so arena and stack are the largest
         of the entries."""
-        return entries_memory(self.built)
+        return memory_of(self.built)
 
     @property
     def files(self) -> Mapping[str, bytes]:

@@ -14,8 +14,7 @@ from relax_aot.project import Project
 from relax_aot.project.board import load_board
 from relax_aot.project.folder import kept_edits
 from relax_aot.verify.compare import Tolerance
-from relax_aot.verify.entries_job import EntriesJob, run_entries_job
-from relax_aot.verify.job import Result
+from relax_aot.verify.job import Job, Result, run_job
 
 
 def load(sources: Mapping[str, str] | Path, options: driver.Options) -> Entries:
@@ -94,8 +93,8 @@ def verify_several(
     targets = [load_board(name) for name in boards]
     entries = load(sources, options)
     projects = [driver.compile_entries(entries, board, options, dump) for board in targets]
-    job = EntriesJob(
-        sources={} if isinstance(sources, Path) else sources,
+    job = Job(
+        source={} if isinstance(sources, Path) else sources,
         projects=tuple(projects),
         fix=options.fix,
         state=options.state,
@@ -105,7 +104,7 @@ def verify_several(
         tolerance=tolerance,
         sanitize=sanitize,
     )
-    return run_entries_job(job)
+    return run_job(job)
 
 
 def entry_project(

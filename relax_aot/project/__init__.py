@@ -58,6 +58,11 @@ class Project:
     """What quantization did, where it was asked for."""
 
     @property
+    def arena_bytes(self) -> int:
+        """Of all regions."""
+        return self.plan.arena_bytes
+
+    @property
     def state_bytes(self) -> int:
         """The state block at the declared bounds."""
         return state_bytes(self.plan, self.interface)

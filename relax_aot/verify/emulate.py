@@ -8,31 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relax_aot.binaries.stack import frame_of
-from relax_aot.emit.interface import Interface
-from relax_aot.emit.view import ModelView
 from relax_aot.emulation.harness import HarnessCall, HarnessResult
 from relax_aot.emulation.qemu import require_emulator, run_image
 from relax_aot.errors import RelaxAotError
-from relax_aot.project import Project
 from relax_aot.project.board import Board
 from relax_aot.toolchain.build import FILES, Image, build_target
-from relax_aot.verify.adapter import adapter_files
-from relax_aot.verify.host import outputs_of, to_bytes
 from relax_aot.verify.library import RawResult
+from relax_aot.verify.program import Array, Built, Program, program_of
 from relax_aot.verify.samples import Case
-from relax_aot.verify.sizes import given_sizes, ordered_inputs, require_shapes, sizes_of
+from relax_aot.verify.sizes import (
+    InputError,
+    as_array,
+    given_sizes,
+    ordered_inputs,
+    shown_sizes,
+)
 
-Array = NDArray[Any]
 SMALL_FLAGS = ("-Os",)
 TIMEOUT_SECONDS = 600.0
-ADAPTER_RUN = "run"
-"""The function of adapter.c that calls the model."""
+ADAPTER_FUNCTIONS = ("run", "call")
+"""The functions of adapter.c on the way to the model; `call` only where it has several entries."""
 
 
 class GuardError(RelaxAotError):
@@ -55,99 +54,119 @@ class Emulation:
     """The state block after the run."""
 
 
+EntrySample = tuple[str, Mapping[str, Array]] | tuple[str, Mapping[str, Array], Mapping[str, int]]
+"""An entry, its inputs by name, and sizes that no input determines."""
+Sample = EntrySample | Mapping[str, Array]
+"""Inputs by name are a call of a model without entries."""
+
+
 def emulate(
-    project: Project,
-    samples: Sequence[Mapping[str, Array]],
-    sizes: Mapping[str, int] | None = None,
+    project: Built, samples: Sequence[Sample], sizes: Mapping[str, int] | None = None
 ) -> list[Emulation]:
-    """Consecutive runs in one program, by arrays; a state is kept from run to run. `sizes` are
-    those that no shape determines, by the names of the source."""
-    interface = project.interface
-    given = given_sizes(interface.dims, sizes or {}, interface.fixed_sizes)
-    cases: list[Case] = []
-    for arrays in samples:
-        inputs = ordered_inputs(interface, arrays)
-        held = _state_sizes(interface, cases[0]) if cases else {}
-        cases.append(Case(sizes_of(interface, inputs, given, held), tuple(inputs)))
-    return emulate_cases(project, cases)
+    """Consecutive calls in one program, by arrays; a state is kept from call to call. `sizes` are
+    those of every call that no shape determines, by the names of the source."""
+    return emulate_cases(project, calls_of(program_of(project), samples, sizes or {}))
 
 
-def _state_sizes(interface: Interface, first: Case) -> dict[str, int]:
-    return {f.source: first.sizes[f.symbol.name] for f in interface.state_symbols}
+def calls_of(program: Program, samples: Sequence[Sample], always: Mapping[str, int]) -> list[Case]:
+    """By arrays. A size that shapes the state is what the first call that determines it shows."""
+    asked: list[tuple[str, tuple[Array, ...], dict[str, int]]] = []
+    first: dict[str, int] = {}
+    for entry, arrays, sizes in (_checked(sample, program) for sample in samples):
+        if entry not in program.interfaces:
+            raise InputError(f"unknown entry {entry!r}; entries are {list(program.interfaces)}")
+        interface = program.interfaces[entry]
+        named = {name: as_array(value, f"input {name!r}") for name, value in arrays.items()}
+        inputs = tuple(ordered_inputs(interface, named))
+        fields, fixed = program.fields(entry), interface.fixed_sizes
+        given = given_sizes(fields, {**always, **sizes}, fixed)
+        first = given | shown_sizes(interface, inputs, given) | first
+        asked.append((entry, inputs, given))
+    held = {f.source: first[f.source] for f in program.shaping if f.source in first}
+    cases = []
+    for entry, inputs, given in asked:
+        known = program.sizes(entry, inputs, given, held, anew=True)
+        own = {f.symbol.name: known[f.source] for f in program.interfaces[entry].dims}
+        cases.append(Case(own, inputs, entry=entry, others=known))
+    return cases
+
+
+def _checked(
+    sample: object, program: Program
+) -> tuple[str, Mapping[str, Array], Mapping[str, int]]:
+    match sample:
+        case Mapping() as arrays if not program.several:
+            return "", arrays, {}
+        case (str(entry), Mapping() as arrays):
+            return entry, arrays, {}
+        case (str(entry), Mapping() as arrays, Mapping() as sizes):
+            return entry, arrays, sizes
+    raise InputError(
+        "a call is (entry, inputs by name) or (entry, inputs by name, sizes by name), got"
+        f" {type(sample).__name__}"
+    )
 
 
 Runner = Callable[[Image, Board, Sequence[HarnessCall]], list[HarnessResult]]
 """Where an image's calls are run: an emulator, or a board at the end of a line."""
 
 
-def emulate_cases(project: Project, cases: Sequence[Case]) -> list[Emulation]:
+def emulate_cases(project: Built, cases: Sequence[Case]) -> list[Emulation]:
+    """Runs the cases in one program. A case that is `anew`, and the first, clears the state."""
     require_emulator(project.board)
     return run_cases(project, cases, partial(run_image, timeout=TIMEOUT_SECONDS))
 
 
-def run_cases(project: Project, cases: Sequence[Case], runner: Runner) -> list[Emulation]:
-    interface = project.interface
-    for case in cases:
-        require_shapes(interface, case.sizes, case.inputs)
+def run_cases(project: Built, cases: Sequence[Case], runner: Runner) -> list[Emulation]:
+    program = program_of(project)
+    sizes = [program.case_sizes(case) for case in cases]
     calls = [
         HarnessCall(
-            dims=tuple(case.sizes[f.symbol.name] for f in interface.dims),
-            inputs=tuple(to_bytes(a).tobytes() for a in case.inputs),
-            init=interface.has_init and (case.anew or number == 0),
+            dims=tuple(program.dims(case.entry, known)),
+            inputs=tuple(a.tobytes() for a in program.inputs(case.entry, case.inputs)),
+            init=program.shared.has_init and (case.anew or number == 0),
         )
-        for number, case in enumerate(cases)
+        for number, (case, known) in enumerate(zip(cases, sizes, strict=True))
     ]
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         image = build_image(project, Path(scratch))
         results = runner(image, project.board, calls)
-        above = frame_of(image.stack_files, ADAPTER_RUN)
-    return [_emulation(project, c, r, above) for c, r in zip(cases, results, strict=True)]
+        functions = ADAPTER_FUNCTIONS if program.several else ADAPTER_FUNCTIONS[:1]
+        above = sum(frame_of(image.stack_files, name) for name in functions)
+    return [
+        _emulation(program, project.board, case, known, result, above)
+        for case, known, result in zip(cases, sizes, results, strict=True)
+    ]
 
 
-def _emulation(project: Project, case: Case, result: HarnessResult, above: int) -> Emulation:
+def _emulation(
+    program: Program,
+    board: Board,
+    case: Case,
+    sizes: Mapping[str, int],
+    result: HarnessResult,
+    above: int,
+) -> Emulation:
     """`above` are the bytes of stack that the adapter takes before it calls the model."""
     if not result.guards_ok:
         raise GuardError(
-            f"{project.name} on {project.board.name} wrote outside its memory:"
+            f"{program.interfaces[case.entry].name} on {board.name} wrote outside its memory:"
             f" {', '.join(result.broken)}"
         )
     outputs: dict[str, Array] = {}
     if result.status == 0:
-        raw = RawResult(
-            0,
-            result.sizes,
-            tuple(np.frombuffer(data, np.uint8) for data in result.outputs),
-            guards_ok=True,
-            untouched=False,
-        )
-        outputs = outputs_of(project.interface, case.sizes, raw)
+        data = tuple(np.frombuffer(data, np.uint8) for data in result.outputs)
+        raw = RawResult(0, result.sizes, data, guards_ok=True, untouched=False)
+        outputs = program.outputs(case.entry, sizes, raw)
     stack = max(result.stack_bytes - above, 0)
     return Emulation(result.status, outputs, result.instructions, stack, result.state)
 
 
-def build_image(project: Project, folder: Path, outside: str = FILES) -> Image:
+def build_image(project: Built, folder: Path, outside: str = FILES) -> Image:
     """The project with harness and adapter, cross-compiled. Builds are cached by content."""
-    return build_adapted(project, adapter_files(project.interface), folder, outside)
-
-
-class Built(Protocol):
-    """What of a project an image is made of."""
-
-    @property
-    def files(self) -> dict[str, bytes]: ...
-    @property
-    def units(self) -> tuple[str, ...]: ...
-    @property
-    def board(self) -> Board: ...
-    @property
-    def view(self) -> ModelView: ...
-
-
-def build_adapted(
-    project: Built, adapter: Mapping[str, str], folder: Path, outside: str = FILES
-) -> Image:
     sources = folder / "project"
     support = folder / "support"
+    adapter = program_of(project).adapter
     for name, content in project.files.items():
         _write(sources / name, content)
     for name, text in adapter.items():

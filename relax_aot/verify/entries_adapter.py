@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
-from relax_aot.project.entries import EntriesProject
 from relax_aot.verify.adapter import Member, entry_source, entry_table
 
 
@@ -52,10 +51,9 @@ class EntriesAdapterView:
     init: str
 
 
-def entries_adapter_files(project: EntriesProject) -> dict[str, str]:
+def entries_adapter_files(shared: Interface, interfaces: Sequence[Interface]) -> dict[str, str]:
     """A table for each entry, the one over them, and `model_sizes.h`."""
-    interfaces = [entry.interface for entry in project.entries.values()]
-    view = _view(project.shared, interfaces)
+    view = _view(shared, interfaces)
     files = {f"adapter_{interface.name}.c": entry_source(interface) for interface in interfaces}
     files["adapter.c"] = render("verify/entries_adapter.c.j2", adapter=view)
     files["model_sizes.h"] = render("verify/model_sizes.h.j2", adapter=view)

@@ -11,12 +11,10 @@ from typing import Any
 from elftools.elf.elffile import ELFFile
 
 from relax_aot.binaries.stack import worst_stack
-from relax_aot.project import Project
-from relax_aot.project.entries import EntriesProject
 from relax_aot.toolchain.compilers import host_compiler, host_flags, run
-from relax_aot.verify.emulate import build_adapted, build_image
-from relax_aot.verify.entries_adapter import entries_adapter_files
+from relax_aot.verify.emulate import build_image
 from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError
+from relax_aot.verify.program import Built, parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +38,9 @@ class Memory:
         return asdict(self)
 
 
-def entries_memory(project: EntriesProject) -> Memory:
-    """Of all entries: the largest arena and the deepest stack, since one runs at a time."""
-    entries = list(project.entries.values())
-    roots = [entry.interface.linked_run for entry in entries]
-    with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
-        folder = Path(scratch)
-        linked = None
-        if project.board.family == "host":
-            code, files = _host_objects(entries[0], folder)
-            constants = project.const_bytes
-        else:
-            image = build_adapted(project, entries_adapter_files(project), folder)
-            code, constants, files = image.code_bytes, image.const_bytes, list(image.stack_files)
-            linked = image.elf
-        stack = max(worst_stack(files, root, linked).bytes for root in roots)
-    return Memory(
-        project.arena_bytes,
-        project.state_bytes,
-        constants,
-        code,
-        stack,
-        max(entry.plan.lower_bound_bytes for entry in entries),
-    )
-
-
-def memory_of(project: Project) -> Memory:
+def memory_of(project: Built) -> Memory:
+    """Of several entries: the largest arena and the deepest stack, since one runs at a time."""
+    parts = parts_of(project).values()
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         folder = Path(scratch)
         linked = None
@@ -76,19 +51,19 @@ def memory_of(project: Project) -> Memory:
             image = build_image(project, folder)
             code, constants, files = image.code_bytes, image.const_bytes, list(image.stack_files)
             linked = image.elf
-        stack = worst_stack(files, project.interface.linked_run, linked).bytes
-    plan = project.plan
+        roots = [part.interface.linked_run for part in parts]
+        stack = max(worst_stack(files, root, linked).bytes for root in roots)
     return Memory(
-        plan.arena_bytes,
+        project.arena_bytes,
         project.state_bytes,
         constants,
         code,
         stack,
-        plan.lower_bound_bytes,
+        max(part.plan.lower_bound_bytes for part in parts),
     )
 
 
-def _host_objects(project: Project, folder: Path) -> tuple[int, list[Path]]:
+def _host_objects(project: Built, folder: Path) -> tuple[int, list[Path]]:
     """Code bytes of the model on this machine, and what its stack is told by."""
     for name, content in project.files.items():
         path = folder / name

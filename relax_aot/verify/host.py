@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -24,25 +25,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.cache import cache_dir
-from relax_aot.emit.interface import Interface, Port
+from relax_aot.emit.interface import Interface
 from relax_aot.errors import RelaxAotError
-from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
 from relax_aot.toolchain.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.toolchain.tools import ToolMissing
-from relax_aot.verify.adapter import adapter_files
 from relax_aot.verify.library import Library, RawResult
+from relax_aot.verify.program import Array, Built, alone, program_of
+from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import (
     by_name,
     given_sizes,
     merged_sizes,
     ordered_inputs,
     require_shapes,
-    sizes_of,
 )
-
-Array = NDArray[Any]
 
 STRICT_FLAGS = (
     "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Wdouble-promotion",
@@ -110,48 +108,72 @@ class HostModel:
     ) -> None:
         self.interface = interface
         self.runner = runner
-        self._sizes = given_sizes(interface.dims, sizes or {}, interface.fixed_sizes)
-        self._held: dict[str, int] | None = None
-        """The sizes that shape the state, by the names of the source, once it exists."""
         self.state: NDArray[np.uint8] | None = None
         """The state block after the last call that succeeded."""
+        self._program, self._entry, self._held = alone(interface), "", Held()
+        self._sizes = given_sizes(interface.dims, sizes or {}, interface.fixed_sizes)
 
     def __call__(self, /, *arrays: Mapping[str, Array] | None, **named: Array) -> dict[str, Array]:
-        return self._call(self._sizes, by_name(arrays, named))
+        return self._call({}, by_name(arrays, named))
 
     def at(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> SizedCall:
         """Return a callable with sizes that the shapes of inputs do not determine:
         `host.at(n=5)(x=...)`. It shares the state of this model."""
-        given = given_sizes(
-            self.interface.dims, merged_sizes(sizes, named), self.interface.fixed_sizes
-        )
-        return SizedCall(partial(self._call, self._sizes | given))
+        fields = self._program.fields(self._entry)
+        given = given_sizes(fields, merged_sizes(sizes, named), self.interface.fixed_sizes)
+        return SizedCall(partial(self._call, given))
 
     def _call(self, given: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:
         inputs = ordered_inputs(self.interface, arrays)
-        return self.run_at(sizes_of(self.interface, inputs, given, self._held), inputs)
+        return self.run_sized(self.sizes_of(inputs, given), inputs)
+
+    def sizes_of(self, inputs: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
+        """Return every size by its source name: from `given`, from the inputs, or from the
+        state."""
+        anew = self._held.sizes is None
+        held = self._held.chosen if self._held.sizes is None else self._held.sizes
+        return self._program.sizes(self._entry, inputs, {**self._sizes, **given}, held, anew=anew)
 
     def run_at(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
         """Run at the given sizes (by symbol name), with inputs in the order of the interface."""
         require_shapes(self.interface, sizes, inputs)
+        return self.run_case(Case(dict(sizes), tuple(inputs), entry=self._entry))
+
+    def run_case(self, case: Case) -> dict[str, Array]:
+        """Run a case; the state is kept, whatever the case says."""
+        return self.run_sized(self._program.case_sizes(case), case.inputs)
+
+    def run_sized(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
+        """Run at the given sizes (by source name), with inputs in the order of the interface."""
+        program, name = self._program, self.interface.name
         inputs = [np.asarray(array) for array in inputs]
-        dims = [int(sizes[f.symbol.name]) for f in self.interface.dims]
-        if self.interface.has_init and self._held is None:
+        dims = program.dims(self._entry, sizes)
+        if program.shared.has_init and self._held.sizes is None:
             status = self.runner.init(dims)
             if status:
-                raise StatusError(status, f"{self.interface.name}_init")
-            self._held = {f.source: int(sizes[f.symbol.name]) for f in self.interface.state_symbols}
-        raw = self.runner.run(dims, [to_bytes(a) for a in inputs])
+                raise StatusError(status, f"{program.shared.name}_init")
+            self._held.sizes = {f.source: sizes[f.source] for f in program.shaping}
+        raw = self.runner.run(dims, program.inputs(self._entry, inputs))
         if raw.status:
-            raise StatusError(raw.status, f"{self.interface.name}_run")
+            raise StatusError(raw.status, f"{name}_run")
         if not raw.guards_ok:
-            raise HostCrash(f"{self.interface.name}_run wrote outside its memory")
+            raise HostCrash(f"{name}_run wrote outside its memory")
         self.state = raw.state
-        return outputs_of(self.interface, sizes, raw)
+        return program.outputs(self._entry, sizes, raw)
 
     def reset(self) -> None:
         """Clear the state before the next call."""
-        self._held = None
+        self._held.sizes = None
+
+
+@dataclass
+class Held:
+    """The sizes that shape the state, by the names of the source."""
+
+    sizes: dict[str, int] | None = None
+    """Once the state exists."""
+    chosen: dict[str, int] = field(default_factory=dict)
+    """Given for the next state."""
 
 
 class SizedCall:
@@ -169,60 +191,30 @@ def host_model(
 ) -> HostModel:
     """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan. `sizes` are
     those that no shape determines, by the names of the source."""
+    return HostModel(project.interface, runner_of(project, sanitize=sanitize), sizes)
+
+
+def runner_of(project: Built, *, sanitize: bool) -> Runner:
     path = build_library(project, sanitize=sanitize)
-    return HostModel(project.interface, Child(path) if sanitize else Library(path), sizes)
-
-
-# Arrays
-
-
-def to_bytes(array: Array) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def outputs_of(interface: Interface, sizes: Mapping[str, int], raw: RawResult) -> dict[str, Array]:
-    """Outputs by source name, cut to their sizes of this call."""
-    known = dict(sizes)
-    known |= {f.symbol.name: v for f, v in zip(interface.results, raw.sizes, strict=True)}
-    return {
-        port.source: _shaped(port, interface.shape(port, known), data)
-        for port, data in zip(interface.outputs, raw.outputs, strict=True)
-    }
-
-
-def _shaped(port: Port, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
-    count = int(np.prod(shape, dtype=np.int64))
-    dtype = np.dtype(np.uint8) if port.type.dtype is DType.BOOL else port.type.dtype.numpy
-    values = data[: count * dtype.itemsize].copy().view(dtype).reshape(shape)
-    return values.astype(np.bool_) if port.type.dtype is DType.BOOL else values
+    return Child(path) if sanitize else Library(path)
 
 
 # Building
 
 
-def build_library(project: Project, *, sanitize: bool = False) -> Path:
-    return build_flagged(library_files(project), project.foreign, sanitize=sanitize)
-
-
-def build_flagged(
-    files: Mapping[str, bytes], foreign: Collection[str], *, sanitize: bool = False
-) -> Path:
-    """A shared library of these, under every warning, or under sanitizers."""
+def build_library(project: Built, *, sanitize: bool = False) -> Path:
+    """A shared library, under every warning, or under sanitizers."""
     if sanitize:
         sanitizer_runtime()
     flags = SANITIZE_FLAGS if sanitize else (*STRICT_FLAGS, *OPTIMISE_FLAGS)
-    return build_shared(files, flags, foreign)
+    return build_shared(library_files(project), flags, project.foreign)
 
 
-def library_files(project: Project) -> dict[str, bytes]:
+def library_files(project: Built) -> dict[str, bytes]:
     """The project's sources behind the table of raot_model.h, without its main program."""
-    return with_adapter(project.files, adapter_files(project.interface))
-
-
-def with_adapter(sources: Mapping[str, bytes], adapter: Mapping[str, str]) -> dict[str, bytes]:
-    files = {n: c for n, c in sources.items() if n.endswith((".c", ".h", ".bin"))}
+    files = {n: c for n, c in project.files.items() if n.endswith((".c", ".h", ".bin"))}
     files.pop("main.c", None)
-    files |= {n: text.encode() for n, text in adapter.items()}
+    files |= {n: text.encode() for n, text in program_of(project).adapter.items()}
     common = data_dir("boards") / "families" / "common"
     files["raot_model.h"] = (common / "raot_model.h").read_bytes()
     return files

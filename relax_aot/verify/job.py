@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One verification: compile a model, run it on host and boards, compare."""
+"""One verification: run a model, or sequences of calls of entries that share a state, on the host
+and on boards, and compare with a reference."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from relax_aot.emit.interface import Interface
 from relax_aot.emulation.serial_line import BAUD, on_port
+from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.reference import KernelResults
 from relax_aot.ir.graph import Module
 from relax_aot.progress import finished, step
@@ -29,15 +31,17 @@ from relax_aot.verify.against_float import (
 )
 from relax_aot.verify.compare import Difference, Tolerance
 from relax_aot.verify.emulate import emulate_cases, run_cases
+from relax_aot.verify.entries_host import entries_host
 from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, StatusError, host_model
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.litert_reference import LitertReference
 from relax_aot.verify.onnx_reference import OnnxReference
+from relax_aot.verify.program import Built, Program, parts_of, program_of
 from relax_aot.verify.reference import NumpyReference, Reference, ReferenceFailed
 from relax_aot.verify.samples import Case, by_sample, cases_of
-from relax_aot.verify.sequences import sequences_of, states_of
+from relax_aot.verify.sequences import entry_sequences, sequences_of, states_of
 from relax_aot.verify.torch_reference import TorchReference
 
 Array = NDArray[Any]
@@ -48,12 +52,15 @@ class Job:
     """A model already compiled for each board, and how to judge it."""
 
     source: Any
-    projects: tuple[Project, ...]
+    """Of several entries: their sources by name, as far as they are known."""
+    projects: tuple[Built, ...]
     fix: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
     at: tuple[Mapping[str, int], ...] = ()
     inputs: Mapping[str, Array] = field(default_factory=dict)
-    reference: str = "onnxruntime"
+    """By name, or by `entry.name` where entries differ."""
+    reference: str | None = None
+    """None: that of `default_reference`."""
     tolerance: Tolerance | None = None
     """None: the error model."""
     sanitize: bool = False
@@ -185,16 +192,14 @@ def default_reference(source: Any) -> str:
 
 
 def run_job(job: Job) -> Result:
-    interface = job.projects[0].interface
-    cases = cases_of(interface, job.at, job.inputs)
-    if not job.reference.endswith(".npz"):
-        chosen = bool(job.at or job.inputs)
-        cases = sequences_of(interface, cases, job.inputs, chosen=chosen)
+    first = job.projects[0]
+    program = program_of(first)
+    cases = _cases(job, program)
     known: KernelResults = {}
-    expected = _expected(job, interface, cases, known)
-    foreign = job.reference != "numpy" and not job.reference.endswith(".npz")
-    judge = Judge(job.tolerance, _model(job, cases, known), foreign)
-    floats = _of_floats(job, interface, cases)
+    expected = _expected(job, program, cases, known)
+    foreign = job.reference != "numpy" and not _is_stored(job)
+    judge = Judge(job.tolerance, _model(job, program, cases, known), foreign)
+    floats = _of_floats(job, program, cases)
     targets = []
     for number, project in enumerate(job.projects):
         step(f"running on {project.board.name}", number, len(job.projects))
@@ -204,7 +209,7 @@ def run_job(job: Job) -> Result:
             else _on_board(project, cases, job)
         )
         runs = tuple(
-            judged(interface, case, answer, truth, partial(judge, number))
+            _judged(program.interfaces[case.entry], case, answer, truth, partial(judge, number))
             for number, (case, answer, truth) in enumerate(
                 zip(cases, answers, expected, strict=True)
             )
@@ -215,58 +220,75 @@ def run_job(job: Job) -> Result:
         targets.append(Target(project.board.name, memory_of(project), runs, rows, right))
     finished()
     source = job.source
-    name = Path(source).name if isinstance(source, str | Path) else interface.name
+    name = Path(source).name if isinstance(source, str | Path) else first.name
     return Result(name, tuple(targets))
 
 
-def judged(
+def _is_stored(job: Job) -> bool:
+    return job.reference is not None and job.reference.endswith(".npz")
+
+
+def _cases(job: Job, program: Program) -> list[Case]:
+    if program.several:
+        return entry_sequences(program, job.at, job.inputs)
+    interface = program.shared
+    cases = cases_of(interface, job.at, job.inputs)
+    if _is_stored(job):
+        return cases
+    return sequences_of(interface, cases, job.inputs, chosen=bool(job.at or job.inputs))
+
+
+def _judged(
     interface: Interface,
     case: Case,
     answer: Answer,
     truth: Mapping[str, Array],
     judge: Callable[[str, Array, Array], Difference],
-    entry: str = "",
 ) -> Run:
     """The answer, compared with the reference's."""
     dims = interface.fixed_sizes
     dims |= {f.source: case.sizes[f.symbol.name] for f in interface.dims}
-    differences = tuple(
-        judge(name, value, truth[name]) for name, value in answer.outputs.items() if name in truth
+    outputs, states = (
+        tuple(judge(name, value, truth[name]) for name, value in found.items() if name in truth)
+        for found in (answer.outputs, answer.states)
     )
-    states = tuple(
-        judge(name, value, truth[name]) for name, value in answer.states.items() if name in truth
+    return Run(
+        dims, answer.status, answer.instructions, answer.seconds, outputs, case.entry, states
     )
-    return Run(dims, answer.status, answer.instructions, answer.seconds, differences, entry, states)
 
 
-def _on_host(project: Project, cases: Sequence[Case], sanitize: bool) -> list[Answer]:
-    model = host_model(project, sanitize=sanitize)
+def _on_host(project: Built, cases: Sequence[Case], sanitize: bool) -> list[Answer]:
+    models: Mapping[str, HostModel] = (
+        {"": host_model(project, sanitize=sanitize)}
+        if isinstance(project, Project)
+        else entries_host(project, sanitize=sanitize).by_name
+    )
     answers = []
     for number, case in enumerate(cases):
         step(f"running on host: {case.shown}", number, len(cases))
-        answers.append(_host_answer(project, model, case))
+        answers.append(_host_answer(project, models[case.entry], case))
     return answers
 
 
-def _host_answer(project: Project, model: HostModel, case: Case) -> Answer:
+def _host_answer(project: Built, model: HostModel, case: Case) -> Answer:
     if case.anew:
         model.reset()
     start = time.perf_counter()
     try:
-        outputs = model.run_at(case.sizes, case.inputs)
+        outputs = model.run_case(case)
     except StatusError as error:
         return Answer(error.status, {}, None, 0.0)
     seconds = time.perf_counter() - start
     return Answer(0, outputs, None, seconds, _states(project, case, model.state))
 
 
-def _states(project: Project, case: Case, block: Array | None) -> dict[str, Array]:
-    if block is None or not project.interface.has_state:
+def _states(project: Built, case: Case, block: Array | None) -> dict[str, Array]:
+    if block is None or not isinstance(project, Project) or not project.interface.has_state:
         return {}
     return states_of(project, case.sizes, block)
 
 
-def _on_board(project: Project, cases: Sequence[Case], job: Job) -> list[Answer]:
+def _on_board(project: Built, cases: Sequence[Case], job: Job) -> list[Answer]:
     start = time.perf_counter()
     emulations = (
         emulate_cases(project, cases)
@@ -285,13 +307,18 @@ def _on_board(project: Project, cases: Sequence[Case], job: Job) -> list[Answer]
 # The reference
 
 
-def _model(job: Job, cases: Sequence[Case], known: KernelResults) -> ErrorModel:
-    project = job.projects[0]
+def _model(job: Job, program: Program, cases: Sequence[Case], known: KernelResults) -> ErrorModel:
     calls = [
-        ModelCall(named_inputs(project.interface, case), case.sizes, anew=case.anew or number == 0)
+        ModelCall(
+            named_inputs(program.interfaces[case.entry], case),
+            case.sizes,
+            case.anew or number == 0,
+            case.entry,
+        )
         for number, case in enumerate(cases)
     ]
-    return ErrorModel({"": project.source_module}, calls, known)
+    modules = {name: one.source_module for name, one in parts_of(job.projects[0]).items()}
+    return ErrorModel(modules, calls, known)
 
 
 def named_inputs(interface: Interface, case: Case) -> dict[str, Array]:
@@ -299,16 +326,18 @@ def named_inputs(interface: Interface, case: Case) -> dict[str, Array]:
 
 
 def _expected(
-    job: Job, interface: Interface, cases: Sequence[Case], known: KernelResults
+    job: Job, program: Program, cases: Sequence[Case], known: KernelResults
 ) -> list[dict[str, Array]]:
-    if job.reference.endswith(".npz"):
-        return _stored(job.reference, interface, len(cases))
-    return _answers_of(_reference(job, known), interface, cases)
+    if program.several:
+        return _answers_of(_entry_references(job), program, cases)
+    if job.reference is not None and _is_stored(job):
+        return _stored(job.reference, program.shared, len(cases))
+    return _answers_of({"": _reference(job, known)}, program, cases)
 
 
 def _reference(job: Job, known: KernelResults) -> Reference:
-    module = job.projects[0].source_module
-    match job.reference:
+    module = parts_of(job.projects[0])[""].source_module
+    match job.reference or default_reference(job.source):
         case "numpy":
             return NumpyReference(module, known=known)
         case "onnxruntime":
@@ -324,9 +353,29 @@ def _reference(job: Job, known: KernelResults) -> Reference:
             )
 
 
-def _of_floats(
-    job: Job, interface: Interface, cases: Sequence[Case]
-) -> list[dict[str, Array]] | None:
+def _entry_references(job: Job) -> dict[str, Reference]:
+    """References that share the state."""
+    if _is_stored(job):
+        raise ReferenceFailed(
+            "--reference FILE.npz contains the outputs of one model; entries are compared with"
+            " onnxruntime or numpy"
+        )
+    if job.reference not in (None, "numpy", "onnxruntime"):
+        raise ReferenceFailed(
+            f"--reference {job.reference}: entries are compared with onnxruntime or numpy"
+        )
+    held: dict[str, Array] = {}
+    references: dict[str, Reference] = {}
+    for name, project in parts_of(job.projects[0]).items():
+        source = job.source.get(name)
+        if source is None or (job.reference or default_reference(source)) == "numpy":
+            references[name] = NumpyReference(project.source_module, held)
+        else:
+            references[name] = OnnxReference(source, job.fix, job.state, held)
+    return references
+
+
+def _of_floats(job: Job, program: Program, cases: Sequence[Case]) -> list[dict[str, Array]] | None:
     """What the float model computes: by the program that reads it, where there is one."""
     if job.float_module is None:
         return None
@@ -335,23 +384,28 @@ def _of_floats(
         if default_reference(job.source) == "numpy"
         else OnnxReference(job.source, job.fix, job.state)
     )
-    return _answers_of(reference, interface, cases)
+    return _answers_of({"": reference}, program, cases)
 
 
 def _answers_of(
-    reference: Reference, interface: Interface, cases: Sequence[Case]
+    references: Mapping[str, Reference], program: Program, cases: Sequence[Case]
 ) -> list[dict[str, Array]]:
     results = []
     for number, case in enumerate(cases):
         step(f"reference: {case.shown}", number, len(cases))
-        named = named_inputs(interface, case)
+        reference, interface = references[case.entry], program.interfaces[case.entry]
         if case.anew:
             reference.reset()
         shapes = {
             part.source: tuple(d.evaluate(case.sizes) for d in part.type.shape)
             for part in interface.states
         }
-        results.append(reference(named, shapes, case.sizes))
+        try:
+            results.append(reference(named_inputs(interface, case), shapes, case.sizes))
+        except RelaxAotError as error:
+            if case.entry:
+                error.add_note(f"in the entry {case.entry}")
+            raise
     return results
 
 

@@ -18,7 +18,8 @@ from relax_aot.emulation.harness import HarnessCall, HarnessResult
 from relax_aot.emulation.qemu import EmulatorError, require_emulator, run_image
 from relax_aot.project import Project
 from relax_aot.verify.emulate import TIMEOUT_SECONDS, build_image
-from relax_aot.verify.host import StatusError, to_bytes
+from relax_aot.verify.host import StatusError
+from relax_aot.verify.program import to_bytes
 from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import require_shapes
 

@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.emit.interface import Interface, Port
+from relax_aot.emit.interface import DimField, Interface, Port
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Symbol
 from relax_aot.ir.types import DType
 from relax_aot.verify.sizes import InputError, given_sizes, sizes_of
 
 Array = NDArray[Any]
+Fits = Callable[[Mapping[str, int]], bool]
 RANDOM_SIZES = 3
 TRIES = 1000
 
@@ -34,6 +36,10 @@ class Case:
     inputs: tuple[Array, ...]
     anew: bool = False
     """Whether the state is cleared before this call."""
+    entry: str = ""
+    """Which of several is called."""
+    others: Mapping[str, int] = field(default_factory=dict)
+    """Sizes that only other entries have, by the names of the source."""
 
     @property
     def shown(self) -> str:
@@ -58,9 +64,9 @@ def cases_of(
     if arrays and needed <= set(arrays):
         given = [case for sizes in at or ({},) for case in _given(interface, arrays, sizes)]
         for case in given:
-            _require_bounds(interface, case.sizes)
+            _require_bounds(interface.dims, case.sizes)
         return given
-    chosen = [_named(interface, one) for one in at] or _spread(interface, seed)
+    chosen = sizes_to_run(interface.dims, [interface], at, seed)
     return [
         Case(
             sizes,
@@ -68,6 +74,32 @@ def cases_of(
         )
         for sizes in chosen
     ]
+
+
+def sizes_to_run(
+    fields: Sequence[DimField],
+    interfaces: Sequence[Interface],
+    at: Sequence[Mapping[str, int]],
+    seed: int = 0,
+) -> list[dict[str, int]]:
+    """Sizes by symbol name that all interfaces allow: those of `at`, else lowest, highest and
+    random ones."""
+
+    def fits(sizes: Mapping[str, int]) -> bool:
+        by_source = {f.source: sizes[f.symbol.name] for f in fields}
+        return all(
+            allowed(one, {f.symbol.name: by_source[f.source] for f in one.dims})
+            for one in interfaces
+        )
+
+    fixed = interfaces[0].fixed_sizes
+    if at:
+        return [_named(fields, fixed, one) for one in at]
+    chosen = _spread([f.symbol for f in fields], fits, seed)
+    if not chosen:
+        needs = ", ".join(dict.fromkeys(str(c) for one in interfaces for c in one.conditions))
+        raise SizeChoiceError(f"no sizes found that satisfy {needs}; give some with --at")
+    return chosen
 
 
 def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, int]) -> list[Case]:
@@ -105,52 +137,50 @@ def by_sample(array: Array, port: Port) -> Array:
     return array
 
 
-def _named(interface: Interface, requested: Mapping[str, int]) -> dict[str, int]:
-    known = {f.source: f.symbol for f in interface.dims}
+def _named(
+    fields: Sequence[DimField], fixed: Mapping[str, int], requested: Mapping[str, int]
+) -> dict[str, int]:
+    known = {f.source: f.symbol for f in fields}
     for name in requested:
-        if name not in known and name not in interface.fixed_sizes:
+        if name not in known and name not in fixed:
             raise SizeChoiceError(
                 f"--at {name}=...: the model has no such size, only {sorted(known)}"
             )
-    requested = given_sizes(interface.dims, requested, interface.fixed_sizes)
+    requested = given_sizes(fields, requested, fixed)
     sizes = {s.name: requested.get(source, s.high) for source, s in known.items()}
-    _require_bounds(interface, sizes)
+    _require_bounds(fields, sizes)
     return sizes
 
 
-def _require_bounds(interface: Interface, sizes: Mapping[str, int]) -> None:
+def _require_bounds(fields: Sequence[DimField], sizes: Mapping[str, int]) -> None:
     """The C refuses other sizes by its status, and some references end the process at them."""
-    for field in interface.dims:
-        size, low, high = sizes[field.symbol.name], field.symbol.low, field.symbol.high
+    for one in fields:
+        size, low, high = sizes[one.symbol.name], one.symbol.low, one.symbol.high
         if not low <= size <= high:
             raise SizeChoiceError(
-                f"{field.source}={size}: the bounds are {low}..{high}; give another --at or"
-                f" inputs, or --bound {field.source}={min(low, size)}..{max(high, size)}"
+                f"{one.source}={size}: the bounds are {low}..{high}; give another --at or"
+                f" inputs, or --bound {one.source}={min(low, size)}..{max(high, size)}"
             )
 
 
-def _spread(interface: Interface, seed: int) -> list[dict[str, int]]:
-    symbols = [f.symbol for f in interface.dims]
+def _spread(symbols: Sequence[Symbol], fits: Fits, seed: int) -> list[dict[str, int]]:
     source = random.Random(seed)
     candidates = [
-        _end(interface, {s.name: range(s.low, s.high + 1) for s in symbols}),
-        _end(interface, {s.name: range(s.high, s.low - 1, -1) for s in symbols}),
+        _end({s.name: range(s.low, s.high + 1) for s in symbols}, fits),
+        _end({s.name: range(s.high, s.low - 1, -1) for s in symbols}, fits),
     ]
     for _ in range(TRIES if symbols else 0):
         candidates.append({s.name: source.randint(s.low, s.high) for s in symbols})
     chosen: list[dict[str, int]] = []
     for sizes in candidates:
-        if sizes not in chosen and allowed(interface, sizes):
+        if sizes not in chosen and fits(sizes):
             chosen.append(sizes)
         if len(chosen) == RANDOM_SIZES + 2:
             break
-    if not chosen:
-        needs = ", ".join(str(c) for c in interface.conditions)
-        raise SizeChoiceError(f"no sizes found that satisfy {needs}; give some with --at")
     return chosen
 
 
-def _end(interface: Interface, sizes: Mapping[str, range]) -> dict[str, int]:
+def _end(sizes: Mapping[str, range], fits: Fits) -> dict[str, int]:
     """The first of all sizes, or the nearest ones that the model allows: all moved, or one."""
     for step in range(min(TRIES, max(map(len, sizes.values()), default=1))):
         for moved in ({*sizes}, *({name} for name in sizes)):
@@ -158,7 +188,7 @@ def _end(interface: Interface, sizes: Mapping[str, range]) -> dict[str, int]:
                 name: values[min(step, len(values) - 1) if name in moved else 0]
                 for name, values in sizes.items()
             }
-            if allowed(interface, found):
+            if fits(found):
                 return found
     return {name: values[0] for name, values in sizes.items()}
 

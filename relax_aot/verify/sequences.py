@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from relax_aot.emit.interface import Interface
 from relax_aot.ir.dims import interval
 from relax_aot.project import Project
-from relax_aot.verify.samples import Case, allowed, input_of
+from relax_aot.verify.program import Program
+from relax_aot.verify.samples import Case, allowed, input_of, sizes_to_run
 
 Array = NDArray[Any]
 CALLS = 4
@@ -26,6 +27,8 @@ CALLS = 4
 SHAPES = 3
 """Sequences, where no sizes are asked for and some of them shape the state."""
 SEED = 41
+ROUNDS = 2
+"""How often a sequence calls every entry, so that each follows each."""
 
 
 def sequences_of(
@@ -81,6 +84,29 @@ def _case(
     named = dict(sizes)
     inputs = (input_of(p, interface.shape(p, named), arrays, rng) for p in interface.inputs)
     return Case(named, tuple(inputs))
+
+
+def entry_sequences(
+    program: Program, at: Sequence[Mapping[str, int]], arrays: Mapping[str, Array]
+) -> list[Case]:
+    """For each choice of sizes: every entry in order, and again. `arrays` are inputs by name, or
+    by `entry.name` where entries differ."""
+    interfaces = list(program.interfaces.values())
+    fields = interfaces[0].bounded
+    cases = []
+    for seed, chosen in enumerate(sizes_to_run(fields, interfaces, at)):
+        rng = np.random.default_rng(seed)
+        sizes = {f.source: chosen[f.symbol.name] for f in fields}
+        for number, name in enumerate([*program.interfaces] * ROUNDS):
+            interface = program.interfaces[name]
+            own = {**arrays}
+            for port in interface.inputs:
+                if f"{name}.{port.source}" in arrays:
+                    own[port.source] = arrays[f"{name}.{port.source}"]
+            named = {f.symbol.name: sizes[f.source] for f in interface.dims}
+            case = _case(interface, named, own, rng)
+            cases.append(replace(case, anew=number == 0, entry=name, others=sizes))
+    return cases
 
 
 def states_of(project: Project, sizes: Mapping[str, int], block: Array) -> dict[str, Array]:

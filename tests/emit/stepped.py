@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.project import Project
-from relax_aot.verify.host import OPTIMISE_FLAGS, build_shared, to_bytes
+from relax_aot.verify.host import OPTIMISE_FLAGS, build_shared
+from relax_aot.verify.program import to_bytes
 from relax_aot.verify.sizes import ordered_inputs, sizes_of
 
 Array = NDArray[Any]

@@ -32,7 +32,7 @@ from relax_aot.emulation.serial_line import (
 )
 from relax_aot.toolchain.build import Image
 from relax_aot.verify.emulate import build_image
-from relax_aot.verify.host import to_bytes
+from relax_aot.verify.program import to_bytes
 from tests.cli.in_process import relax_aot
 from tests.conftest import ROOT
 from tests.end_to_end.subjects import project_of

@@ -15,7 +15,8 @@ from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.project import Project
-from relax_aot.verify.host import StatusError, host_model, to_bytes
+from relax_aot.verify.host import StatusError, host_model
+from relax_aot.verify.program import to_bytes
 from tests.models.onnx_text import model_of
 
 BOUNDS = {"n": (1, 64), "m": (1, 64)}

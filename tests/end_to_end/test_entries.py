@@ -22,7 +22,7 @@ from relax_aot import driver
 from relax_aot.cli.main import cli
 from relax_aot.project.board import load_board
 from relax_aot.toolchain.compilers import host_compiler
-from relax_aot.verify.entries_job import EntriesJob, run_entries_job
+from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.sizes import InputError
 from tests.conftest import ROOT
 from tests.models.onnx_text import model_of, random_weights, sizes
@@ -538,7 +538,7 @@ def test_verify_sees_a_state_that_is_not_carried(tmp_path: Path) -> None:
     )
     sources = {"prefill": entries[0].partition("=")[2], "decode": forgets}
     at = ({"n": 5, "m": 7},)
-    result = run_entries_job(EntriesJob(sources, (project,), state=STATE, at=at))
+    result = run_job(Job(sources, (project,), state=STATE, at=at))
     assert [one.ok for one in result.targets[0].runs] == [True, False, False, False]
 
 

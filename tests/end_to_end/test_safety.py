@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from relax_aot.planning import check, plan
-from relax_aot.verify.host import build_library, to_bytes
+from relax_aot.verify.host import build_library
 from relax_aot.verify.library import Library
+from relax_aot.verify.program import to_bytes
 from relax_aot.verify.samples import Case, cases_of
 from tests.end_to_end.subjects import SUBJECTS, project_of
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,7 @@ from relax_aot.project.board import load_board
 from relax_aot.project.entries import EntriesProject
 from relax_aot.toolchain.compilers import cross_compiler
 from relax_aot.verify.emulate import emulate_cases
-from relax_aot.verify.entries_emulate import EntryCall, emulate_entries
-from relax_aot.verify.figures import entries_memory, memory_of
+from relax_aot.verify.figures import memory_of
 from relax_aot.verify.samples import cases_of
 from tests.golden.subjects import PROJECTS, project_of
 
@@ -123,8 +123,8 @@ def instructions_of(name: str) -> str:
     sizes = {f.source: f.symbol.high for f in project.bounded}
     for entry, part in project.entries.items():
         (case,) = cases_of(part.interface, [highest(part.interface)], {})
-        calls.append(EntryCall(entry, sizes, case.inputs))
-    results = emulate_entries(project, calls)
+        calls.append(replace(case, entry=entry, others=sizes))
+    results = emulate_cases(project, calls)
     assert all(result.status == 0 for result in results)
     counts = zip(project.entries, results, strict=True)
     return " ".join(f"{entry}={result.instructions}" for entry, result in counts)
@@ -132,10 +132,7 @@ def instructions_of(name: str) -> str:
 
 def measured(name: str) -> str:
     project = project_of(name)
-    if isinstance(project, EntriesProject):
-        memory = entries_memory(project)
-    else:
-        memory = memory_of(project)
+    memory = memory_of(project)
     figures = (
         memory.code_bytes, memory.const_bytes, memory.arena_bytes, memory.state_bytes,
         memory.stack_bytes,

@@ -29,8 +29,8 @@ from relax_aot.toolchain.build import build_target
 from relax_aot.toolchain.tools import ToolMissing
 from relax_aot.verify.adapter import adapter_files
 from relax_aot.verify.emulate import build_image, emulate, emulate_cases
-from relax_aot.verify.host import to_bytes
 from relax_aot.verify.job import Job, run_job
+from relax_aot.verify.program import to_bytes
 from relax_aot.verify.samples import cases_of
 from tests.conftest import ROOT
 from tests.end_to_end.test_faults import MOTION, broken

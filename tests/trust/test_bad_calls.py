@@ -22,8 +22,9 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.emit.interface import Interface
 from relax_aot.project import Project
-from relax_aot.verify.host import build_library, to_bytes
+from relax_aot.verify.host import build_library
 from relax_aot.verify.library import CDEF
+from relax_aot.verify.program import to_bytes
 from relax_aot.verify.samples import cases_of
 from tests.end_to_end.subjects import SHARED, SUBJECTS, Subject
 from tests.fuzz.graphs import random_graph
