@@ -265,6 +265,10 @@ class For:
     stop: Dim
     body: tuple[Stmt, ...]
 
+    @property
+    def extent(self) -> Dim:
+        return self.stop - self.start
+
 
 @dataclass(frozen=True, slots=True)
 class Store:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
-from relax_aot.ir.dims import Bounds, Dim, interval, row_major
+from relax_aot.ir.dims import Bounds, Dim, row_major
 from relax_aot.ir.loops import (
     Apply,
     Assign,
@@ -179,12 +179,6 @@ def indexed_by(expr: Expr) -> frozenset[str]:
     """The names that the addresses read by an expression depend on."""
     dims = index_dims(Declare(Local("_", expr.dtype), expr))
     return frozenset(name for dim in dims for name in dim.symbols)
-
-
-def greatest(loop: For, bounds: Bounds) -> int:
-    """The most iterations of a loop; 0 where that is not known."""
-    extent = loop.stop - loop.start
-    return interval(extent, bounds)[1] if extent.symbols <= set(bounds) else 0
 
 
 # Two loops as one

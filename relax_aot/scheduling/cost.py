@@ -13,27 +13,17 @@ from functools import cache, lru_cache
 from itertools import combinations, product
 from math import inf, prod
 
-from relax_aot.ir.dims import Bounds, Dim, interval
-from relax_aot.ir.loops import (
-    Apply,
-    Assign,
-    Binary,
-    Cast,
-    For,
-    Let,
-    Load,
-    Stmt,
-    Unary,
-    expressions,
-)
-from relax_aot.scheduling.nest import Nest, bounds_known, nest_of, ranges
+from relax_aot.ir.dims import Bounds
+from relax_aot.ir.loops import Apply, Assign, Binary, Cast, For, Let, Load, Stmt, Unary, expressions
+from relax_aot.scheduling.contraction import stride
+from relax_aot.scheduling.nest import Nest, bounds_known, greatest, nest_of, ranges
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.unroll_and_jam import UNROLLED
 from relax_aot.scheduling.windows import interior, whole
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 TYPICAL = 1009
-"""The extent assumed for a dynamic size."""
+"""The value assumed for a dynamic size."""
 WORTH = 0.9
 """A block is chosen if it costs less than this part of a single iteration."""
 BYTES = 4
@@ -108,28 +98,21 @@ def _shape(nest: Nest, bounds: Bounds) -> _Shape | None:
 
 
 def _stride(load: Load, name: str) -> int:
-    """The distance in bytes from step to step, with typical extents for dynamic sizes."""
-    typical = dict.fromkeys(load.buffer.type.symbols, TYPICAL)
-    far = 0
-    for position, dim in enumerate(load.index):
-        step = dim.substitute({name: Dim.of(name) + 1}) - dim
-        size = prod(s.evaluate(typical) for s in load.buffer.shape[position + 1 :])
-        if step.is_constant:
-            far += step.constant * size
-        else:
-            far += 7919 * size
-    return far * load.dtype.bytes
+    """The distance in bytes from step to step, with typical values of dynamic sizes."""
+    step = stride(load, name)
+    elements = TYPICAL if step is None else step.evaluate(dict.fromkeys(step.symbols, TYPICAL))
+    return elements * load.dtype.bytes
 
 
 def _extent(loop: For | None) -> int | None:
-    size = loop.stop - loop.start if loop is not None else None
+    size = loop.extent if loop is not None else None
     return max(size.constant, 0) if size is not None and size.is_constant else None
 
 
 def _usual(loop: For, bounds: Bounds) -> int | None:
     """A loop of at most a few iterations usually has the most: rows of a row block."""
-    most = interval(loop.stop - loop.start, bounds)[1]
-    return _extent(loop) if most > max(SIZES) else max(most, 0)
+    usual = greatest(loop.extent, bounds)
+    return _extent(loop) if usual > max(SIZES) else usual
 
 
 # Candidates
@@ -144,13 +127,10 @@ def _tiles(shape: _Shape) -> Iterator[Counts]:
         for name, extent in shape.extents
         if name in shape.nest.free
     }
-    for one in sizes:
-        for size in sizes[one]:
-            yield ((one, size),)
-    for pair in combinations(sizes, 2):
-        for both in product(*(sizes[name] for name in pair)):
-            if min(both) > 1:
-                yield tuple(zip(pair, both, strict=True))
+    for loops in (*combinations(sizes, 1), *combinations(sizes, 2)):
+        for tile in product(*(sizes[name] for name in loops)):
+            if len(tile) == 1 or min(tile) > 1:
+                yield tuple(zip(loops, tile, strict=True))
 
 
 def _steps(shape: _Shape) -> Iterator[Counts]:
@@ -172,7 +152,7 @@ def _steps(shape: _Shape) -> Iterator[Counts]:
 
 def _is_long(loop: For, shape: _Shape) -> bool:
     """A loop of a dynamic size that is the same for every result."""
-    extent = loop.stop - loop.start
+    extent = loop.extent
     variables = {outer.variable for outer in (*shape.nest.loops, *shape.nest.reductions)}
     return not extent.is_constant and not extent.symbols & variables
 
@@ -218,8 +198,7 @@ class _Model:
     def _parts(self, name: str, size: int, steps: dict[str, int]) -> list[_Part]:
         """As register_blocks.py covers a loop: full tiles, the remainder, borders."""
         inside, extent = self.interiors[name], self.extents[name]
-        parts: list[_Part] = []
-        total = extent
+        parts, total = list[_Part](), extent
         if inside is not None and inside.full:
             written_out = all(steps.get(window) == 0 for window, _ in inside.full)
             if not (written_out and extent is not None and extent <= size):
@@ -230,12 +209,9 @@ class _Model:
         if extent is None or total is None:
             left = [_Part(1, 0.03)] if size > 1 else []
             return [*parts, _Part(size, 1.0), *left]
-        tiles, left_over = divmod(extent, size)
-        if tiles:
-            parts.append(_Part(size, tiles * size / total))
-        if left_over:
-            parts.append(_Part(left_over, left_over / total))
-        return parts
+        left_over = extent % size
+        covers = ((size, extent - left_over), (left_over, left_over))
+        return [*parts, *(_Part(lanes, part / total) for lanes, part in covers if part)]
 
     def _fits(self, blocking: Blocking) -> bool:
         """Whether sums and operands fit the registers, and the block is not too long."""
@@ -248,8 +224,7 @@ class _Model:
         kept, passing = 0, [0]
         for stream, further in zip(shape.streams, moves, strict=True):
             tile = _moves(stream, blocking.tiles)
-            once = len(_offsets(tile))
-            all_ = len(_offsets(tile + further)) if further else once
+            once, all_ = len(_offsets(tile)), len(_offsets(tile + further))
             if all_ < once * taken:
                 kept += all_
             else:
@@ -291,8 +266,8 @@ def _moves(stream: Counts, counts: Iterable[tuple[str, int]]) -> Moves:
 def _offsets(moves: Moves) -> tuple[int, ...]:
     """The offsets of the elements of a block, sorted."""
     offsets = {0}
-    for stride, count in moves:
-        offsets = {offset + stride * i for offset in offsets for i in range(count)}
+    for far, count in moves:
+        offsets = {offset + far * i for offset in offsets for i in range(count)}
     return tuple(sorted(offsets))
 
 
@@ -316,19 +291,17 @@ def work_of(body: Iterable[Stmt], bounds: Bounds) -> int:
             bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
         if nest := nest_of(stmt, bounds):
             inside = ranges((*nest.loops, *nest.reductions), bounds)
-            outer = prod(most(loop, inside) for loop in nest.loops)
+            outer = prod(greatest(loop.extent, inside) for loop in nest.loops)
             total += outer * max(_iterations(nest.leaf, inside), 1)
         elif isinstance(stmt, For) and bounds_known(stmt, bounds):
-            total += most(stmt, bounds) * work_of(stmt.body, ranges((stmt,), bounds))
+            inner = work_of(stmt.body, ranges((stmt,), bounds))
+            total += greatest(stmt.extent, bounds) * inner
     return total
 
 
 def _iterations(body: tuple[Stmt, ...], bounds: Bounds) -> int:
     """Loops one after another add up, loops in one another multiply."""
     loops = (stmt for stmt in body if isinstance(stmt, For))
-    return sum(most(loop, bounds) * max(_iterations(loop.body, bounds), 1) for loop in loops)
-
-
-def most(loop: For, bounds: Bounds) -> int:
-    """Iterations at the greatest sizes, at least one."""
-    return max(interval(loop.stop - loop.start, bounds)[1], 1)
+    return sum(
+        greatest(loop.extent, bounds) * max(_iterations(loop.body, bounds), 1) for loop in loops
+    )

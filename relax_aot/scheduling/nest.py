@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relax_aot.fusion.legality import strides, undetermined
-from relax_aot.ir.dims import ZERO, Bounds, Dim
+from relax_aot.ir.dims import ZERO, Bounds, Dim, interval
 from relax_aot.ir.loops import (
     Assign,
     Bind,
@@ -66,6 +66,11 @@ def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
     if not _sums_up(block):
         return None
     return Nest(tuple(loops), block, _free(loops, block, bounds))
+
+
+def greatest(extent: Dim, bounds: Bounds) -> int:
+    """The greatest value of an extent, at least one; one where it is not known."""
+    return max(interval(extent, bounds)[1], 1) if extent.symbols <= set(bounds) else 1
 
 
 def bounds_known(loop: For, bounds: Bounds) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, interval, simplify
+from relax_aot.ir.dims import Dim, dim_max, dim_min, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
@@ -20,12 +20,6 @@ from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, s
 from relax_aot.scheduling.epilogue import values_of
 from relax_aot.scheduling.packing import Arrays, Operand, Packed, elements, padded, round_up
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
-
-
-def most_of(extent: Dim, bounds: Bounds) -> int:
-    """The greatest value of an extent, one at least."""
-    return max(interval(extent, bounds)[1], 1)
-
 
 # Output positions
 

@@ -20,8 +20,8 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import For, Kernel
 from relax_aot.scheduling.apply import rewrite_nests
-from relax_aot.scheduling.cost import Blocking, choose, most, work_of
-from relax_aot.scheduling.nest import Nest, names_in, nest_of
+from relax_aot.scheduling.cost import Blocking, choose, work_of
+from relax_aot.scheduling.nest import Nest, greatest, names_in, nest_of
 from relax_aot.scheduling.targets import Emit, Target
 from relax_aot.scheduling.unroll_and_jam import CannotJam, Lane, Plan, unroll_and_jam
 from relax_aot.scheduling.windows import Interior, interior
@@ -86,7 +86,7 @@ def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int) -> K
         nest = nest_of(stmt, bounds)
         if nest is None:
             return None
-        times = prod(most(loop, w.bounds) for loop in around)
+        times = prod(greatest(loop.extent, w.bounds) for loop in around)
         share = times * work_of((stmt,), w.bounds) / max(work, 1)
         blocking = choose(nest, bounds, target, share)
         return partial(w.add, stmt) if blocking is None else _Blocks(nest, blocking, w).emit
@@ -151,7 +151,7 @@ class _Blocks:
             return False
         unrolled = {name for name, steps in self.blocking.steps if steps == 0}
         written_out = {name for name, _ in inside.full} <= unrolled
-        extent = simplify(loop.stop - loop.start, self.w.bounds)
+        extent = simplify(loop.extent, self.w.bounds)
         one_tile = extent.is_constant and extent.constant <= size
         return not (written_out and one_tile) and (size > 1 or written_out)
 

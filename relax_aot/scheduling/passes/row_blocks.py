@@ -126,7 +126,7 @@ def block_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
     if not _independent(kernel, steps, [loop.variable for loop in loops]):
         return kernel
     row = loops.pop()
-    extent, height = row.stop - row.start, Dim.of(rows)
+    extent, height = row.extent, Dim.of(rows)
     if extent.symbols <= set(bounds):  # else it differs between iterations of an outer loop
         height = simplify(dim_max(dim_min(extent, rows), 1), bounds)
     scratch = tuple(replace(buffer, shape=(height, *buffer.shape)) for buffer in kernel.scratch)
@@ -191,7 +191,7 @@ def _emit(
     scratch: Mapping[str, Buffer],
 ) -> None:
     """The loop over row blocks, in which each step is a loop over the rows of one."""
-    with w.range(f"{row.variable}_block", ceildiv(row.stop - row.start, rows)) as block:
+    with w.range(f"{row.variable}_block", ceildiv(row.extent, rows)) as block:
         first = row.start + block * rows
         # A block has a row; the maximum shows it to analyses that do not see it from the loop.
         left = dim_max(dim_min(row.stop - first, rows), 1)

@@ -28,6 +28,7 @@ from relax_aot.scheduling.contraction import (
     suffix_of,
 )
 from relax_aot.scheduling.epilogue import Requantization, direct_store, requantized
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.strategies.dot_channels import DOT4_I8, Form
@@ -36,7 +37,6 @@ from relax_aot.scheduling.weighted import (
     Weights,
     copy_lines,
     in_place,
-    most_of,
 )
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of
 from relax_aot.scheduling.writer import ONE, ZERO, Writer
@@ -145,7 +145,7 @@ class _Positions:
         self.pitch = across if self.direct else across + self.across.overlap
         self.wide = self._most()
         self.lines = self._line_count()
-        longest = most_of(across, w.bounds.open)
+        longest = greatest(across, w.bounds.open)
         self.whole = self.lines > 1 or longest <= self.wide
         self.room = Dim.of(round_up(min(self.wide, longest), COLUMNS))
         if self.lines > 1:
@@ -176,8 +176,8 @@ class _Positions:
     def _line_count(self) -> int:
         """As few lines at once as need hardly more tiles than the best number does."""
         bounds = self.w.bounds
-        longest, widest = (most_of(dim, bounds) for dim in (self.pitch, self.across.positions))
-        tallest = most_of(self.down.positions, bounds)
+        longest, widest = (greatest(dim, bounds) for dim in (self.pitch, self.across.positions))
+        tallest = greatest(self.down.positions, bounds)
         most = max(1, min(tallest, self.wide // longest))
         if self.direct:
             return most

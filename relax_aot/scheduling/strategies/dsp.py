@@ -20,6 +20,7 @@ from relax_aot.microkernels import call
 from relax_aot.microkernels.dsp import SLACK
 from relax_aot.scheduling.contraction import Weighted, moved, stride
 from relax_aot.scheduling.epilogue import direct_store, requantized
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Arrays, padded, permuted, round_up
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
@@ -27,7 +28,6 @@ from relax_aot.scheduling.weighted import (
     WHOLE,
     Span,
     Weights,
-    most_of,
     position_at,
     sizes_of,
     window,
@@ -172,7 +172,7 @@ def depthwise(found: Weighted, w: Writer, context: Context) -> Emit | None:
 def _emit_depthwise(found: Weighted, w: Writer, rows: Axis, columns: Axis) -> None:
     name, across = f"raot_depthwise_3x3_{found.suffix}", columns.positions
     with w.nest([*found.shared, *found.positions[:-2]]):
-        longest, highest = (most_of(axis.positions, w.bounds) for axis in (columns, rows))
+        longest, highest = (greatest(axis.positions, w.bounds) for axis in (columns, rows))
         height = max(1, min(highest, SUMS // longest))
         width = (across - 1) * columns.stride + 3
         pack = Weights(found, (0, 1))

@@ -43,12 +43,12 @@ from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import (
     Contraction,
-    greatest,
     indexed_by,
     moved,
     step_of,
     stride,
 )
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of, round_up
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE, MATMUL, NARROW_MATMUL
 from relax_aot.scheduling.targets import Context, Emit, Target
@@ -79,12 +79,14 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
     loops = [lp for lp in _moving(found, right, left) if interior(lp, found.nest) is not None]
     panels = {loop: _panels(found, loop) if constant else None for loop in loops}
     columns = [loop for loop in loops if panels[loop] or stride(right, loop.variable) == 1]
-    across = max(columns, key=lambda loop: greatest(loop, w.bounds), default=ABSENT)
-    if greatest(across, w.bounds) < LEAST_COLUMNS or not _affine(found):
+    across = max(columns, key=lambda loop: greatest(loop.extent, w.bounds), default=ABSENT)
+    if greatest(across.extent, w.bounds) < LEAST_COLUMNS or not _affine(found):
         return None
     down = [loop for loop in _moving(found, left, right) if _can_be_rows(loop, across, found)]
     # Of loops that fill a tile the innermost one: its elements lie closest.
-    rows = max(reversed(down), key=lambda loop: min(greatest(loop, w.bounds), most), default=ABSENT)
+    rows = max(
+        reversed(down), key=lambda loop: min(greatest(loop.extent, w.bounds), most), default=ABSENT
+    )
     match = _Tiling(found, w, most, rows, across, panels=panels[across])
     return match.filled, match.emit
 
@@ -132,7 +134,7 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     filters = [
         loop
         for loop in _moving(found, left, right)
-        if loop.variable not in found.clipped_by and greatest(loop, bounds) >= LEAST_FILTERS
+        if loop.variable not in found.clipped_by and greatest(loop.extent, bounds) >= LEAST_FILTERS
     ]
     full = _whole(found)
     if right.buffer.name in context.constants or not pixels or not filters or not full:
@@ -144,13 +146,13 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     others = {loop.variable for loop in found.nest.loops} - {down.variable, across.variable}
     if others & found.clipped_by or not _affine(found):
         return None
-    if greatest(across, bounds) * greatest(down, bounds) < LEAST_COLUMNS:
+    if greatest(across.extent, bounds) * greatest(down.extent, bounds) < LEAST_COLUMNS:
         return None
     room = _panel_columns(full, context.target)
     size = _size(found, down, across, room, left.buffer.name in context.finite)
     if size is None:
         return None
-    rows = max(filters, key=lambda loop: greatest(loop, bounds))
+    rows = max(filters, key=lambda loop: greatest(loop.extent, bounds))
     columns, lines, gathered = size
     match = _Tiling(
         found, w, context.target.rows, rows, across, down, columns, lines,
@@ -167,7 +169,7 @@ def _size(
     if found.clipped_by or stride(found.right, across.variable) != 1:
         known = room > 0 and (finite or not found.clipped_by)
         return (room, _lines(down, across, room), True) if known else None
-    dense = stride(found.right, down.variable) == across.stop - across.start
+    dense = stride(found.right, down.variable) == across.extent
     columns = COLUMNS if dense else room
     lines = _lines(down, across, columns)
     return None if lines == 1 else (columns, lines, not dense)
@@ -175,7 +177,7 @@ def _size(
 
 def _panel_columns(reductions: Sequence[For], target: Target) -> int:
     """Columns of a panel that is small enough; 0 if none is."""
-    sizes = [loop.stop - loop.start for loop in reductions]
+    sizes = [loop.extent for loop in reductions]
     if not all(size.is_constant and size.constant > 0 for size in sizes):
         return 0
     bytes_ = prod(size.constant for size in sizes) * DType.F32.bytes
@@ -184,7 +186,7 @@ def _panel_columns(reductions: Sequence[For], target: Target) -> int:
 
 def _lines(down: For, across: For, columns: int) -> int:
     """How many whole lines fit, one at least."""
-    extent, most = across.stop - across.start, down.stop - down.start
+    extent, most = across.extent, down.extent
     if not extent.is_constant or not 0 < extent.constant <= columns:
         return 1
     lines = columns // extent.constant
@@ -238,8 +240,8 @@ class _Tiling:
         """How much of a tile the results fill; clipped columns count less, and of equal ways
         one whose left operand is contiguous is taken."""
         found, bounds = self.found, self.w.bounds
-        columns = min(greatest(self.across, bounds), COLUMNS) / COLUMNS
-        rows = min(greatest(self.rows, bounds), self.tile_rows)
+        columns = min(greatest(self.across.extent, bounds), COLUMNS) / COLUMNS
+        rows = min(greatest(self.rows.extent, bounds), self.tile_rows)
         contiguous = stride(found.left, found.reductions[-1].variable) == 1
         cut = self.across.variable in found.clipped_by
         return columns * rows * (0.5 if cut else 1.0) + (0.01 if contiguous else 0.0)
@@ -307,7 +309,7 @@ class _Tiling:
         """One row of the panel at a time. Which of its pixels lie inside the image is found
         outside of the loops over taps that do not change it, such as those over channels."""
         w, right, inner = self.w, self.found.right, self.whole
-        sizes = [loop.stop - loop.start for loop in inner]
+        sizes = [loop.extent for loop in inner]
         panel = w.buffer("panel", DType.F32, *sizes, self.columns)
         names = [w.fresh(loop.variable) for loop in inner]
         taps = [For(name, ZERO, size, ()) for name, size in zip(names, sizes, strict=True)]

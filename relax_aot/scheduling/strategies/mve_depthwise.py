@@ -26,11 +26,12 @@ from relax_aot.scheduling.epilogue import (
     direct_store,
     scale_table,
 )
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Arrays, Packed
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, LONG_WINDOWS
 from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.weighted import Weights, most_of
+from relax_aot.scheduling.weighted import Weights
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
 from relax_aot.scheduling.writer import ZERO, Writer
 
@@ -47,7 +48,7 @@ def depthwise_windows(found: Weighted, w: Writer, context: Context) -> Emit | No
     if not found.known_by_channel(found.start, context.constants):
         return None
     choices = [pair for pair in (axes, axes[::-1]) if _fits(store, *pair)]
-    best = max(choices, key=lambda pair: most_of(pair[1].positions, w.bounds), default=None)
+    best = max(choices, key=lambda pair: greatest(pair[1].positions, w.bounds), default=None)
     return None if best is None else partial(_emit, found, w, best, parts[0], store)
 
 
@@ -73,7 +74,7 @@ def _emit(
     scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, len(one.numbers)))
     w.constant(Packed(scales, partial(scale_table, one, pack.loops)))
     with w.block() as body, w.nest([*found.shared, *found.positions[:-2]]):
-        longest, highest = (most_of(axis.positions, w.bounds) for axis in (along, lines))
+        longest, highest = (greatest(axis.positions, w.bounds) for axis in (along, lines))
         height = max(1, min(-(-highest // outs), SUMS // (outs * longest))) * outs
         length = (along.positions - 1) * along.stride + along.taps
         size = length * (4 * (height // outs)) + WINDOW
