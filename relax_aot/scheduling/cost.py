@@ -18,7 +18,6 @@ from relax_aot.ir.loops import Apply, Assign, Binary, Cast, For, Let, Load, Stmt
 from relax_aot.scheduling.contraction import stride
 from relax_aot.scheduling.nest import Nest, bounds_known, greatest, nest_of, ranges
 from relax_aot.scheduling.targets import Target
-from relax_aot.scheduling.unroll_and_jam import UNROLLED
 from relax_aot.scheduling.windows import interior, whole
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -28,6 +27,8 @@ WORTH = 0.9
 """A block is chosen if it costs less than this part of a single iteration."""
 BYTES = 4
 """Of code for an instruction."""
+UNROLLED = 16
+"""Steps of one loop at most that are written out."""
 EPILOGUE = 6
 """Instructions for each result, before and after it is summed up."""
 

@@ -29,107 +29,73 @@ from relax_aot.ir.loops import (
     held,
 )
 from relax_aot.ir.rewrite import map_exprs
-from relax_aot.scheduling.writer import Writer
+from relax_aot.scheduling.writer import Ends, Writer
 
-UNROLLED = 16
-"""Steps of one loop at most that are written out."""
-
-
-class CannotJam(Exception):
-    """The lanes' loops differ in a way that depends on dynamic sizes."""
+Lanes = Sequence[tuple[Mapping[str, Dim], dict[Local, Expr]]]
+"""The values of loop variables in each lane, and what its locals are called."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How the loops of a leaf are treated: `full` bounds that are known to hold, and how many
-    steps of each loop are unrolled (0: all of them)."""
-
-    full: Mapping[str, tuple[Dim, Dim]]
-    steps: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The values of the names of a leaf in one iteration."""
-
-    dims: Mapping[str, Dim]
-    locals: Mapping[Local, Expr]
-
-    def at(self, name: str, value: Dim) -> Lane:
-        return Lane({**self.dims, name: value}, self.locals)
-
-
-def unroll_and_jam(leaf: tuple[Stmt, ...], lanes: Sequence[Lane], plan: Plan, w: Writer) -> None:
-    """The statements of all lanes; what several of them load is loaded once."""
+def unroll_and_jam(
+    leaf: tuple[Stmt, ...],
+    lanes: Sequence[Mapping[str, Dim]],
+    full: Mapping[str, Ends],
+    steps: Mapping[str, int],
+    w: Writer,
+) -> None:
+    """The statements of all lanes, each of which has its values of loop variables; what several
+    of them load is loaded once. `full`: bounds of loops that are known to hold; `steps`: how many
+    of each loop are unrolled (0: all of them)."""
     with w.block() as body:
-        _block(leaf, list(lanes), plan, w)
+        _Jam(full, steps, w).block(leaf, [(lane, {}) for lane in lanes])
     w.add(*_share(tuple(body), w))
 
 
-def _block(body: Sequence[Stmt], lanes: list[Lane], plan: Plan, w: Writer) -> None:
-    run: list[Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, For):
-            lanes = [_straight(run, lane, w) for lane in lanes]
-            run = []
-            _loop(stmt, lanes, plan, w)
-        else:
-            run.append(stmt)
-    for lane in lanes:
-        _straight(run, lane, w)
+@dataclass(frozen=True, slots=True)
+class _Jam:
+    full: Mapping[str, Ends]
+    steps: Mapping[str, int]
+    w: Writer
 
+    def block(self, body: Sequence[Stmt], lanes: Lanes) -> None:
+        for loops, group in groupby(body, lambda stmt: isinstance(stmt, For)):
+            statements = tuple(group)
+            for dims, locals_ in lanes if not loops else ():
+                self.w.place(statements, locals_, dims)
+            for stmt in statements:
+                if isinstance(stmt, For):
+                    self.loop(stmt, lanes)
 
-def _straight(run: Sequence[Stmt], lane: Lane, w: Writer) -> Lane:
-    """The statements of one lane, and what its locals are called."""
-    values = dict(lane.locals)
-    w.place(run, values, lane.dims)
-    return Lane(lane.dims, values)
+    def loop(self, loop: For, lanes: Lanes) -> None:
+        def run(at: Dim, taking: Lanes = lanes) -> None:
+            self.block(loop.body, [({**dims, loop.variable: at}, own) for dims, own in taking])
 
+        w, ends = self.w, [self.ends(loop, dims) for dims, _ in lanes]
+        steps = self.steps.get(loop.variable, 1)
+        if steps == 0 and all(end.is_constant for pair in ends for end in pair):
+            spans = [range(start.constant, stop.constant) for start, stop in ends]
+            for step in sorted({step for span in spans for step in span}):
+                pairs = zip(lanes, spans, strict=True)
+                run(Dim.of(step), [lane for lane, span in pairs if step in span])
+            return
+        if len(set(ends)) > 1:
+            for lane in lanes:
+                self.loop(loop, [lane])
+            return
+        start = w.named(f"{loop.variable}_begin", ends[0][0])
+        stop = w.named(f"{loop.variable}_end", ends[0][1])
+        if steps > 1:
+            count = (stop - start) // steps
+            with w.range(loop.variable, count) as at:
+                for step in range(steps):
+                    run(start + at * steps + step)
+            start = start + count * steps
+        if start != stop:
+            w.each(loop.variable, start, stop, run)
 
-def _loop(loop: For, lanes: list[Lane], plan: Plan, w: Writer) -> None:
-    def run(at: Dim) -> None:
-        _block(loop.body, [lane.at(loop.variable, at) for lane in lanes], plan, w)
-
-    ends = [_ends(loop, lane, plan, w) for lane in lanes]
-    steps = plan.steps.get(loop.variable, 1)
-    constant = all(start.is_constant and stop.is_constant for start, stop in ends)
-    if constant and (steps == 0 or len(set(ends)) > 1):
-        _unrolled(loop, lanes, [(a.constant, b.constant) for a, b in ends], plan, w)
-        return
-    if len(set(ends)) > 1:
-        raise CannotJam(loop.variable)
-    start = w.named(f"{loop.variable}_begin", ends[0][0])
-    stop = w.named(f"{loop.variable}_end", ends[0][1])
-    if steps > 1:
-        count = (stop - start) // steps
-        with w.range(loop.variable, count) as at:
-            for step in range(steps):
-                run(start + at * steps + step)
-        start = start + count * steps
-    if start != stop:
-        w.each(loop.variable, start, stop, run)
-
-
-def _ends(loop: For, lane: Lane, plan: Plan, w: Writer) -> tuple[Dim, Dim]:
-    start, stop = plan.full.get(loop.variable, (loop.start, loop.stop))
-    start, stop = start.substitute(lane.dims), stop.substitute(lane.dims)
-    return simplify(start, w.bounds), simplify(stop, w.bounds)
-
-
-def _unrolled(
-    loop: For, lanes: list[Lane], spans: list[tuple[int, int]], plan: Plan, w: Writer
-) -> None:
-    low, high = min(a for a, _ in spans), max(b for _, b in spans)
-    if high - low > UNROLLED:
-        raise CannotJam(loop.variable)
-    for step in range(low, high):
-        taking = [
-            lane.at(loop.variable, Dim.of(step))
-            for lane, (start, stop) in zip(lanes, spans, strict=True)
-            if start <= step < stop
-        ]
-        if taking:  # between the iterations of two lanes there may be some of none
-            _block(loop.body, taking, plan, w)
+    def ends(self, loop: For, dims: Mapping[str, Dim]) -> Ends:
+        start, stop = self.full.get(loop.variable, (loop.start, loop.stop))
+        start, stop = start.substitute(dims), stop.substitute(dims)
+        return simplify(start, self.w.bounds), simplify(stop, self.w.bounds)
 
 
 # Loads that several statements of one block make
@@ -137,14 +103,10 @@ def _unrolled(
 
 def _share(body: tuple[Stmt, ...], w: Writer) -> tuple[Stmt, ...]:
     result: list[Stmt] = []
-    for straight, group in groupby(body, lambda stmt: not isinstance(stmt, For | Let)):
-        if straight:
-            result += _share_run(tuple(group), w)
-        else:
-            result += (
-                replace(stmt, body=_share(stmt.body, w)) if isinstance(stmt, For) else stmt
-                for stmt in group
-            )
+    for apart, group in groupby(body, lambda stmt: isinstance(stmt, For | Let)):
+        run = tuple(group)
+        parts = run if apart else _share_run(run, w)
+        result += (replace(s, body=_share(s.body, w)) if isinstance(s, For) else s for s in parts)
     return tuple(result)
 
 

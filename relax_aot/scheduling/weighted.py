@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relax_aot.ir.dims import Dim, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
@@ -19,7 +19,7 @@ from relax_aot.microkernels import all_micro_kernels
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, suffix_of
 from relax_aot.scheduling.epilogue import values_of
 from relax_aot.scheduling.packing import Arrays, Operand, Packed, elements, padded, round_up
-from relax_aot.scheduling.writer import ONE, ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 # Output positions
 

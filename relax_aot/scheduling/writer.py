@@ -8,28 +8,19 @@ open loops, `named` computes an index expression once, `micro` calls a micro-ker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from relax_aot import microkernels
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
-from relax_aot.ir.loops import (
-    Assign,
-    Buffer,
-    Declare,
-    Expr,
-    For,
-    Let,
-    Load,
-    Local,
-    Stmt,
-)
+from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.loops import Assign, Buffer, Declare, Expr, For, Let, Load, Local, Stmt
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.packing import Packed
 
 Value = Dim | int
-ZERO, ONE = Dim.of(0), Dim.of(1)
+Ends = tuple[Dim, Dim]
+"""The start and the stop of a loop, or of a part of it."""
 
 
 @dataclass
@@ -87,13 +78,9 @@ class Writer:
     @contextmanager
     def nest(self, loops: Sequence[For]) -> Iterator[dict[str, Dim]]:
         """The loops as they are; yields the value of each variable."""
-        with self.block() as body:
-            for loop in loops:
-                self.bounds = self.bounds.with_value(loop.variable, loop.start, loop.stop - 1)
-            yield {loop.variable: Dim.of(loop.variable) for loop in loops}
-        for loop in reversed(loops):
-            body = [For(loop.variable, loop.start, loop.stop, tuple(body))]
-        self.add(*body)
+        with ExitStack() as stack:
+            opened = (self.loop(loop.variable, loop.start, loop.stop) for loop in loops)
+            yield {str(at): at for at in map(stack.enter_context, opened)}
 
     @contextmanager
     def tiles(self, names: tuple[str, str], extent: Value, size: int) -> Iterator[tuple[Dim, Dim]]:

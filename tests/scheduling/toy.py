@@ -4,13 +4,14 @@ to four sums. It has the micro-kernel of a matrix product, and the strategy that
 
 from __future__ import annotations
 
+from relax_aot.ir.dims import ZERO
 from relax_aot.ir.loops import Load, Micro
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import micro_kernels
 from relax_aot.scheduling.contraction import Weighted, step_of, stride
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.weighted import Weights, position_tiles
-from relax_aot.scheduling.writer import ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 LANES = 4
 HEADER = """\

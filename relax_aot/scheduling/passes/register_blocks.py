@@ -8,11 +8,9 @@ no bounds to look at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from math import prod
 
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min, simplify
@@ -23,9 +21,9 @@ from relax_aot.scheduling.apply import rewrite_nests
 from relax_aot.scheduling.cost import Blocking, choose, work_of
 from relax_aot.scheduling.nest import Nest, greatest, names_in, nest_of
 from relax_aot.scheduling.targets import Emit, Target
-from relax_aot.scheduling.unroll_and_jam import CannotJam, Lane, Plan, unroll_and_jam
+from relax_aot.scheduling.unroll_and_jam import unroll_and_jam
 from relax_aot.scheduling.windows import Interior, interior
-from relax_aot.scheduling.writer import Writer
+from relax_aot.scheduling.writer import Ends, Writer
 
 EXAMPLES = (
     Example(
@@ -96,19 +94,8 @@ def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int) -> K
     return replace(kernel, body=tuple(body))
 
 
-Ends = tuple[Dim, Dim]
 Inside = Callable[[Dim, int], None]
 """Writes the loops inside an iteration, or a block of some."""
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """`at`: the value of each outer loop; `lanes`: how many of its iterations a block holds;
-    `full`: bounds of inner loops that hold there."""
-
-    at: Mapping[str, Dim]
-    lanes: Mapping[str, int]
-    full: Mapping[str, Ends]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +110,34 @@ class _Blocks:
         """Highs may be raised when the project is compiled: blocks are right for them too."""
         with self.w.block() as body:
             self.w.bounds = self.w.bounds.open
-            self.loops(0, _State({}, {}, {}))
+            self.loops(self.nest.loops, [{}], {})
         self.w.add(*body)
 
-    def loops(self, depth: int, state: _State) -> None:
-        if depth == len(self.nest.loops):
-            self._leaf(state)
+    def loops(
+        self, loops: tuple[For, ...], lanes: Sequence[Mapping[str, Dim]], full: Mapping[str, Ends]
+    ) -> None:
+        """These loops for all lanes at once, which have their values of outer ones; `full`: bounds
+        of inner loops that hold there."""
+        if not loops:
+            steps = dict(self.blocking.steps)
+            unroll_and_jam(self.nest.leaf, lanes, full, steps, self.w)
             return
-        loop = self.nest.loops[depth]
-        at = state.at
-        loop = For(loop.variable, loop.start.substitute(at), loop.stop.substitute(at), ())
-        size = dict(self.blocking.tiles).get(loop.variable, 1)
+
+        def inside(full: Mapping[str, Ends], at: Dim, count: int) -> None:
+            inner = [{**lane, name: at + i} for lane in lanes for i in range(count)]
+            self.loops(loops[1:], inner, full)
+
+        name, start, stop = loops[0].variable, loops[0].start, loops[0].stop
+        loop = For(name, start.substitute(lanes[0]), stop.substitute(lanes[0]), ())
+        size = dict(self.blocking.tiles).get(name, 1)
         hole = interior(loop, self.nest)
         if hole is None or not self._separate(loop, hole, size):
-            self._cover(loop, size, partial(self._inside, depth, state, loop.variable))
+            self._cover(loop, size, partial(inside, full))
             return
-        low = self.w.short(f"{loop.variable}_low", hole.start)
-        high = self.w.short(f"{loop.variable}_high", hole.stop)
-        full = replace(state, full={**state.full, **dict(hole.full)})
-        inner = replace(loop, start=low, stop=high)
-        self._cover(inner, size, partial(self._inside, depth, full, loop.variable))
-        self._borders(loop, (low, high), partial(self._inside, depth, state, loop.variable))
+        low = self.w.short(f"{name}_low", hole.start)
+        high = self.w.short(f"{name}_high", hole.stop)
+        self._cover(For(name, low, high, ()), size, partial(inside, {**full, **dict(hole.full)}))
+        self._borders(loop, (low, high), partial(inside, full))
 
     def _separate(self, loop: For, inside: Interior, size: int) -> bool:
         """Whether borders and interior are blocks of their own."""
@@ -155,16 +149,6 @@ class _Blocks:
         one_tile = extent.is_constant and extent.constant <= size
         return not (written_out and one_tile) and (size > 1 or written_out)
 
-    def _leaf(self, state: _State) -> None:
-        plan = Plan(state.full, dict(self.blocking.steps))
-        offsets = product(*(range(count) for count in state.lanes.values()))
-        moves = (dict(zip(state.lanes, offset, strict=True)) for offset in offsets)
-        lanes = [
-            Lane({**state.at, **{name: state.at[name] + i for name, i in move.items()}}, {})
-            for move in moves
-        ]
-        unroll_and_jam(self.nest.leaf, lanes, plan, self.w)
-
     def _cover(self, loop: For, size: int, inside: Inside) -> None:
         """Covers one loop by blocks."""
         start, stop, w = loop.start, loop.stop, self.w
@@ -173,18 +157,14 @@ class _Blocks:
             return
         count = simplify(extent // size, w.bounds)
         if size > 1 and count != 0:
-            with suppress(CannotJam):
-                name = f"{loop.variable}_tile"
-                w.each(name, 0, count, lambda tile: inside(loop.start + tile * size, size))
-                start = start + count * size
+            name = f"{loop.variable}_tile"
+            w.each(name, 0, count, lambda tile: inside(loop.start + tile * size, size))
+            start = start + count * size
         left = simplify(stop - start, w.bounds)
-        if left == 0:
-            return
         if left.is_constant and 1 < left.constant < size:
-            with suppress(CannotJam):
-                inside(start, left.constant)
-                return
-        w.each(loop.variable, start, stop, lambda at: inside(at, 1))
+            inside(start, left.constant)
+        elif left != 0:
+            w.each(loop.variable, start, stop, lambda at: inside(at, 1))
 
     def _borders(self, loop: For, hole: Ends, inside: Inside) -> None:
         """The positions before and after the hole, one at a time, in one loop."""
@@ -200,11 +180,3 @@ class _Blocks:
             beyond = dim_min(dim_max(counter - before + 1, 0), 1)
             at = loop.start + counter + beyond * (hole[1] - hole[0])
             inside(w.let(loop.variable, at, at, at), 1)
-
-    def _inside(self, depth: int, state: _State, variable: str, at: Dim, lanes: int) -> None:
-        """The loops inside an iteration, or a block of some. Adds nothing where lanes cannot be
-        jammed."""
-        place, count = {**state.at, variable: at}, {**state.lanes, variable: lanes}
-        with self.w.block() as body:
-            self.loops(depth + 1, _State(place, count, state.full))
-        self.w.add(*body)

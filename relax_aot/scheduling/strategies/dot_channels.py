@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import For, Load, Store
 from relax_aot.ir.types import DType
@@ -30,7 +30,7 @@ from relax_aot.scheduling.weighted import (
     tile_size,
     window,
 )
-from relax_aot.scheduling.writer import ONE, ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 SPANS = 3
 LEAST_CHANNELS = 4

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from math import prod
 
-from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, interval, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, For, Load
 from relax_aot.ir.types import DType
@@ -39,7 +39,7 @@ from relax_aot.scheduling.weighted import (
     in_place,
 )
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of
-from relax_aot.scheduling.writer import ONE, ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 MOST_BYTES = 5120
 """Of 8-bit values that wait for their lines."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, reduce
 
-from relax_aot.ir.dims import Dim, ceildiv, interval, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, interval, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Binary, Buffer, Expr, If, Index, Load, Stmt
@@ -33,7 +33,7 @@ from relax_aot.scheduling.weighted import (
     window,
 )
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
-from relax_aot.scheduling.writer import ONE, ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 SPANS = 3
 """Reduction loops at most; micro-kernels take one more, for taps side by side."""

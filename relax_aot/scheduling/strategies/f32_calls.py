@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Apply, Binary, Buffer, For, Lit, Load, Store
 from relax_aot.ir.types import DType
@@ -24,7 +24,7 @@ from relax_aot.scheduling.packing import panels_of
 from relax_aot.scheduling.strategies._texts import CHANNELS_LAST, MATMUL
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import LINE, Axis, axis_at
-from relax_aot.scheduling.writer import ONE, ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 FORMS = {
     "convolve_nhwc": "fyxc,nyxc->nyxf",

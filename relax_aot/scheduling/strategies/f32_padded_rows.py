@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
     Apply,
@@ -35,7 +35,7 @@ from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, str
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import Axis, axis_of, whole
-from relax_aot.scheduling.writer import ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 MOST_TAPS = 32
 LEAST_POSITIONS = 16

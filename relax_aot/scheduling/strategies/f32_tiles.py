@@ -24,7 +24,7 @@ from itertools import pairwise
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
-from relax_aot.ir.dims import Dim, dim_max, dim_min, interval
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
     Buffer,
@@ -53,7 +53,7 @@ from relax_aot.scheduling.packing import Panels, panels_of, round_up
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE, MATMUL, NARROW_MATMUL
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.windows import interior, reaching, whole
-from relax_aot.scheduling.writer import ONE, ZERO, Writer
+from relax_aot.scheduling.writer import Ends, Writer
 
 LANES = 4
 """Columns that begin at once."""
@@ -66,7 +66,6 @@ FARTHEST = 4
 ABSENT = For("", ZERO, ONE, ())
 """The loop over rows or lines of a nest without one."""
 
-Ends = tuple[Dim, Dim]
 Full = Mapping[str, Ends]
 """Bounds of reductions that hold in a region."""
 Operand = Callable[[Sequence[Dim]], tuple[Load, Sequence[Dim]]]

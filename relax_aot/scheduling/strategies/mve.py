@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import Dim, dim_min, interval
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_min, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load
@@ -43,7 +43,7 @@ from relax_aot.scheduling.weighted import (
     window,
 )
 from relax_aot.scheduling.windows import Axis, axis_of
-from relax_aot.scheduling.writer import ONE, ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 SUMS = 1024
 """Bytes of sums and columns that are kept at once, if two positions do not take more."""

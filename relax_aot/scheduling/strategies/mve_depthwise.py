@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from relax_aot.ir.dims import ceildiv, simplify
+from relax_aot.ir.dims import ZERO, ceildiv, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Store
@@ -33,7 +33,7 @@ from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import Weights
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
-from relax_aot.scheduling.writer import ZERO, Writer
+from relax_aot.scheduling.writer import Writer
 
 SUMS = 160
 """Sums that are kept at once, if two lines are not longer."""
