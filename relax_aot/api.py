@@ -29,9 +29,8 @@ from relax_aot.quantization.choice import choice_of
 from relax_aot.quantization.summary import Quantized
 from relax_aot.report import write_report
 from relax_aot.verify.emulate import Emulation, EntrySample, emulate
-from relax_aot.verify.entries_host import HostEntries, entries_host
 from relax_aot.verify.figures import Memory, memory_of
-from relax_aot.verify.host import HostModel, host_model
+from relax_aot.verify.host import HostEntries, HostModel, entries_host, host_model
 from relax_aot.verify.sizes import as_array, by_name, given_sizes, merged_sizes
 
 Array = NDArray[Any]

@@ -33,9 +33,8 @@ from relax_aot.ops._attributes import REQUIRED, Attribute, text
 from relax_aot.project.board import Board, load_board
 from relax_aot.verify import operators
 from relax_aot.verify.emulate import Emulation
-from relax_aot.verify.entries_host import HostEntries
 from relax_aot.verify.figures import Memory
-from relax_aot.verify.host import HostModel
+from relax_aot.verify.host import HostEntries, HostModel
 from tests.conformance import listing
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -28,6 +28,7 @@ from relax_aot.cache import cache_dir
 from relax_aot.emit.interface import Interface
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
+from relax_aot.project.entries import EntriesProject
 from relax_aot.resources import data_dir
 from relax_aot.toolchain.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.toolchain.tools import ToolMissing
@@ -35,6 +36,7 @@ from relax_aot.verify.library import Library, RawResult
 from relax_aot.verify.program import Array, Built, alone, program_of
 from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import (
+    InputError,
     by_name,
     given_sizes,
     merged_sizes,
@@ -125,9 +127,9 @@ class HostModel:
 
     def _call(self, given: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:
         inputs = ordered_inputs(self.interface, arrays)
-        return self.run_sized(self.sizes_of(inputs, given), inputs)
+        return self._run(self._sizes_of(inputs, given), inputs)
 
-    def sizes_of(self, inputs: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
+    def _sizes_of(self, inputs: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
         """Return every size by its source name: from `given`, from the inputs, or from the
         state."""
         anew = self._held.sizes is None
@@ -137,13 +139,9 @@ class HostModel:
     def run_at(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
         """Run at the given sizes (by symbol name), with inputs in the order of the interface."""
         require_shapes(self.interface, sizes, inputs)
-        return self.run_case(Case(dict(sizes), tuple(inputs), entry=self._entry))
+        return run_case(self, Case(dict(sizes), tuple(inputs), entry=self._entry))
 
-    def run_case(self, case: Case) -> dict[str, Array]:
-        """Run a case; the state is kept, whatever the case says."""
-        return self.run_sized(self._program.case_sizes(case), case.inputs)
-
-    def run_sized(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
+    def _run(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
         """Run at the given sizes (by source name), with inputs in the order of the interface."""
         program, name = self._program, self.interface.name
         inputs = [np.asarray(array) for array in inputs]
@@ -166,6 +164,11 @@ class HostModel:
         self._held.sizes = None
 
 
+def run_case(model: HostModel, case: Case) -> dict[str, Array]:
+    """Run a case; the state is kept, whatever the case says."""
+    return model._run(model._program.case_sizes(case), case.inputs)
+
+
 @dataclass
 class Held:
     """The sizes that shape the state, by the names of the source."""
@@ -174,6 +177,81 @@ class Held:
     """Once the state exists."""
     chosen: dict[str, int] = field(default_factory=dict)
     """Given for the next state."""
+
+
+class HostEntries:
+    """Each entry is an attribute (or an item), called with arrays by input name. The first call or
+    `reset` creates the state, which is kept until the next `reset`."""
+
+    def __init__(
+        self, project: EntriesProject, runner: Runner, sizes: Mapping[str, int] | None = None
+    ) -> None:
+        self.project = project
+        self.runner = runner
+        self._held = Held()
+        self._entries = {
+            name: HostEntry(project, name, runner, sizes or {}, self._held)
+            for name in project.entries
+        }
+
+    def __getitem__(self, name: str) -> HostEntry:
+        if not isinstance(name, str) or name not in self._entries:
+            raise InputError(f"unknown entry {name!r}; entries are {list(self._entries)}")
+        return self._entries[name]
+
+    def __getattr__(self, name: str) -> HostEntry:
+        if name.startswith("_") or name not in self._entries:
+            raise AttributeError(f"unknown entry {name!r}; entries are {self.entries}")
+        return self._entries[name]
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of the entries, in order."""
+        return tuple(self.project.entries)
+
+    def reset(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Clear the state before the next call. `sizes` are the sizes of the state that no input
+        determines."""
+        requested = merged_sizes(sizes, named)
+        shared = self.project.shared
+        self._held.chosen = given_sizes(shared.dims, requested, shared.fixed_sizes)
+        self._held.sizes = None
+
+    def run_at(
+        self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]
+    ) -> dict[str, Array]:
+        """Run an entry at sizes by their source names, with inputs in the order of its
+        interface."""
+        interface, fixed = self[entry].interface, self.project.shared.fixed_sizes
+        sizes = given_sizes(self.project.bounded, merged_sizes(sizes, {}), fixed)
+        named = {f.symbol.name: sizes[f.source] for f in interface.dims if f.source in sizes}
+        require_shapes(interface, named, inputs)
+        return self[entry]._run(sizes, inputs)
+
+    def sizes_for(
+        self, entry: str, inputs: Sequence[Array], given: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
+        """Return every size by its source name: from `given`, from the inputs, from the state, or
+        from `reset`, in this order."""
+        return self[entry]._sizes_of(inputs, given or {})
+
+
+class HostEntry(HostModel):
+    """One entry: call it with arrays by input name; a dict of outputs by name comes back. `at`
+    gives the sizes that no shape determines. All entries share the state."""
+
+    def __init__(
+        self,
+        project: EntriesProject,
+        name: str,
+        runner: Runner,
+        sizes: Mapping[str, int],
+        held: Held,
+    ) -> None:
+        super().__init__(project.entries[name].interface, runner)
+        self.name = self._entry = name
+        self._program, self._held = program_of(project), held
+        self._sizes = given_sizes(project.bounded, sizes, project.shared.fixed_sizes)
 
 
 class SizedCall:
@@ -192,6 +270,14 @@ def host_model(
     """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan. `sizes` are
     those that no shape determines, by the names of the source."""
     return HostModel(project.interface, runner_of(project, sanitize=sanitize), sizes)
+
+
+def entries_host(
+    project: EntriesProject, *, sanitize: bool = False, sizes: Mapping[str, int] | None = None
+) -> HostEntries:
+    """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan. `sizes` are
+    those that no shape determines, by the names of the source."""
+    return HostEntries(project, runner_of(project, sanitize=sanitize), sizes)
 
 
 def runner_of(project: Built, *, sanitize: bool) -> Runner:

@@ -31,10 +31,9 @@ from relax_aot.verify.against_float import (
 )
 from relax_aot.verify.compare import Difference, Tolerance
 from relax_aot.verify.emulate import emulate_cases, run_cases
-from relax_aot.verify.entries_host import entries_host
 from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.figures import Memory, memory_of
-from relax_aot.verify.host import HostModel, StatusError, host_model
+from relax_aot.verify.host import HostModel, StatusError, entries_host, host_model, run_case
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.litert_reference import LitertReference
 from relax_aot.verify.onnx_reference import OnnxReference
@@ -258,11 +257,12 @@ def _judged(
 
 
 def _on_host(project: Built, cases: Sequence[Case], sanitize: bool) -> list[Answer]:
-    models: Mapping[str, HostModel] = (
-        {"": host_model(project, sanitize=sanitize)}
-        if isinstance(project, Project)
-        else entries_host(project, sanitize=sanitize).by_name
-    )
+    if isinstance(project, Project):
+        alone = host_model(project, sanitize=sanitize)
+        models = {case.entry: alone for case in cases}
+    else:
+        host = entries_host(project, sanitize=sanitize)
+        models = {case.entry: host[case.entry] for case in cases}
     answers = []
     for number, case in enumerate(cases):
         step(f"running on host: {case.shown}", number, len(cases))
@@ -275,7 +275,7 @@ def _host_answer(project: Built, model: HostModel, case: Case) -> Answer:
         model.reset()
     start = time.perf_counter()
     try:
-        outputs = model.run_case(case)
+        outputs = run_case(model, case)
     except StatusError as error:
         return Answer(error.status, {}, None, 0.0)
     seconds = time.perf_counter() - start

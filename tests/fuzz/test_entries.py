@@ -13,7 +13,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.entries import EntryError, joined
 from relax_aot.ir.graph import Module
 from relax_aot.project.board import load_board
-from relax_aot.verify.entries_host import HostEntries, entries_host
+from relax_aot.verify.host import HostEntries, entries_host
 from tests.fuzz.graphs import Fuzzed, random_graph
 from tests.fuzz.judge import KINDS, alike
 
