@@ -24,9 +24,9 @@ from relax_aot.verify.host import (
     STRICT_FLAGS,
     build_shared,
     library_files,
-    to_bytes,
 )
 from relax_aot.verify.library import Library
+from relax_aot.verify.program import to_bytes
 
 OK, ERR_ARENA, ERR_MISMATCH = 0, -2, -5
 BOTH = "require n + m <= 256"
