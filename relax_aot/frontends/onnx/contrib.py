@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from math import prod
 
 import numpy as np
 
@@ -37,13 +38,8 @@ def gelu(node: Node, x: Var, approximate: str = "none") -> Var:
     return node.emit("gelu", x, approximate=approximate)
 
 
-def _bias_gelu(node: Node) -> Results:
-    return gelu(node, node.emit("add", node.arg(0), node.arg(1)))
-
-
-def _fast_gelu(node: Node) -> Results:
-    x, bias = node.arg(0), node.optional(1)
-    return gelu(node, x if bias is None else node.emit("add", x, bias), "tanh")
+def _bias_gelu(approximate: str) -> Handler:
+    return lambda node: gelu(node, _summed(node, node.arg(0), node.optional(1)), approximate)
 
 
 def _bias_split_gelu(node: Node) -> Results:
@@ -139,21 +135,18 @@ def _matmul_nbits(node: Node) -> Results:
 # Normalizations
 
 
-def _skip_layer_norm(node: Node) -> Results:
+def _skip_norm(op: str, bias: int) -> Handler:
     """The sum of both (and a bias), normalized; the fourth result is the sum itself."""
-    beta, bias = node.optional(3), node.optional(4)
-    total = _summed(node, node.arg(0), node.arg(1), bias)
-    epsilon = float(node.attr("epsilon", 1e-12))
-    y = node.emit("layer_norm", total, node.arg(2), beta, axis=-1, epsilon=epsilon)
-    return _with_sum(node, y, total)
 
+    def handle(node: Node) -> Results:
+        total = _summed(node, node.arg(0), node.arg(1), node.optional(bias))
+        args = [node.arg(2), *(node.optional(index) for index in range(3, bias))]
+        y = node.emit(op, total, *args, axis=-1, epsilon=node.attr("epsilon", 1e-12))
+        if any(node.requested[1:3]):
+            raise Refused("its mean and deviation (results 1 and 2) are not supported")
+        return y, None, None, total
 
-def _skip_rms_norm(node: Node) -> Results:
-    total = _summed(node, node.arg(0), node.arg(1), node.optional(3))
-    epsilon = float(node.attr("epsilon", 1e-12))
-    return _with_sum(
-        node, node.emit("rms_norm", total, node.arg(2), axis=-1, epsilon=epsilon), total
-    )
+    return handle
 
 
 def _summed(node: Node, *parts: Var | None) -> Var:
@@ -162,12 +155,6 @@ def _summed(node: Node, *parts: Var | None) -> Var:
     for part in given[1:]:
         total = node.emit("add", total, part)
     return total
-
-
-def _with_sum(node: Node, y: Var, total: Var) -> Results:
-    if any(node.requested[1:3]):
-        raise Refused("its mean and deviation (results 1 and 2) are not supported")
-    return y, None, None, total
 
 
 def _rms_norm(node: Node) -> Results:
@@ -204,10 +191,6 @@ def _embed_layer_norm(node: Node) -> Results:
     return y, lengths, total
 
 
-def _group_norm(node: Node) -> Results:
-    return _grouped(node, node.arg(0))
-
-
 def _skip_group_norm(node: Node) -> Results:
     x, skip, bias = node.arg(0), node.arg(3), node.optional(4)
     if skip.type.rank == 2:
@@ -217,33 +200,37 @@ def _skip_group_norm(node: Node) -> Results:
     return _grouped(node, total), total
 
 
-def _grouped(node: Node, x: Var) -> Var:
-    last = bool(node.attr("channels_last", 1))
+def channels_first(node: Node, x: Var, work: Callable[[Var], Var]) -> Var:
+    """What `work` makes of x with its channels before the spatial axes, in the order of x."""
     rank = x.type.rank
-    if last:
-        x = node.emit("transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
-    kind = x.type.dtype
-    scale, bias = (node.cast(node.arg(index), kind) for index in (1, 2))
-    attrs: dict[str, Any] = {"groups": int(node.required("groups"))}
-    y = node.emit("group_norm", x, scale, bias, epsilon=float(node.attr("epsilon", 1e-5)), **attrs)
-    if node.required("activation"):
-        y = node.emit("swish", y, alpha=1.0)
-    return node.emit("transpose", y, perm=(0, *range(2, rank), 1)) if last else y
+    y = work(node.emit("transpose", x, perm=(0, rank - 1, *range(1, rank - 1))))
+    return node.emit("transpose", y, perm=(0, *range(2, rank), 1))
+
+
+def _grouped(node: Node, x: Var) -> Var:
+    def work(x: Var) -> Var:
+        scale, bias = (node.cast(node.arg(index), x.type.dtype) for index in (1, 2))
+        attrs = {"epsilon": node.attr("epsilon", 1e-5), "groups": int(node.required("groups"))}
+        y = node.emit("group_norm", x, scale, bias, **attrs)
+        return node.emit("swish", y, alpha=1.0) if node.required("activation") else y
+
+    return channels_first(node, x, work) if node.attr("channels_last", 1) else work(x)
 
 
 # Small things
 
 
-def _bias_softmax(node: Node) -> Results:
+def softmax_from(node: Node, x: Var, axis: int) -> Var:
     """softmax over the axes from `axis` on, taken as one."""
+    shape = x.type.shape
+    flat = node.reshape(x, (*shape[:axis], prod(shape[axis:], start=ONE)))
+    return node.reshape(node.emit("softmax", flat, axis=axis), shape)
+
+
+def _bias_softmax(node: Node) -> Results:
     x = node.emit("add", node.arg(0), node.arg(1))
     axis = normal_axis(int(node.attr("axis", 1)), x.type.rank)
-    shape = x.type.shape
-    whole = Dim.of(1)
-    for size in shape[axis:]:
-        whole = whole * size
-    flat = node.reshape(x, (*shape[:axis], whole))
-    return node.reshape(node.emit("softmax", flat, axis=axis), shape)
+    return softmax_from(node, x, axis)
 
 
 def _bias_add(node: Node) -> Results:
@@ -252,8 +239,8 @@ def _bias_add(node: Node) -> Results:
 
 _PLAIN: dict[str, Handler] = {
     "Gelu": direct("gelu", approximate="none"),
-    "BiasGelu": _bias_gelu,
-    "FastGelu": _fast_gelu,
+    "BiasGelu": _bias_gelu("none"),
+    "FastGelu": _bias_gelu("tanh"),
     "QuickGelu": direct("swish", alpha=1.702),
     "BiasSplitGelu": _bias_split_gelu,
     "BiasSoftmax": _bias_softmax,
@@ -263,10 +250,10 @@ _PLAIN: dict[str, Handler] = {
     "FusedMatMul": _fused_matmul,
     "TransposeMatMul": _fused_matmul,
     "MatMulNBits": _matmul_nbits,
-    "SkipLayerNormalization": _skip_layer_norm,
-    "SkipSimplifiedLayerNormalization": _skip_rms_norm,
+    "SkipLayerNormalization": _skip_norm("layer_norm", bias=4),
+    "SkipSimplifiedLayerNormalization": _skip_norm("rms_norm", bias=3),
     "EmbedLayerNormalization": _embed_layer_norm,
-    "GroupNorm": _group_norm,
+    "GroupNorm": lambda node: _grouped(node, node.arg(0)),
     "SkipGroupNorm": _skip_group_norm,
     "Pad": as_standard(movement.HANDLERS["Pad"]),
     "Trilu": as_standard(movement.HANDLERS["Trilu"]),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from relax_aot.frontends.onnx import quantization
 from relax_aot.frontends.onnx.context import Handler, Node, Results
-from relax_aot.frontends.onnx.contrib import DOMAIN
+from relax_aot.frontends.onnx.contrib import DOMAIN, channels_first, softmax_from
 from relax_aot.frontends.onnx.convolution import pool
 from relax_aot.frontends.onnx.quantization import combined_scale, zero_point
 from relax_aot.frontends.refusals import Refused
@@ -27,22 +27,20 @@ LIMITS = {
 
 def _numbers(node: Node, code: Var, scale: Var, zero: Var | None) -> Var:
     """What quantized values of one scale stand for."""
-    return node.emit("dequantize", code, _one(node, scale), _maybe_one(node, zero), to=DType.F32)
+    return node.emit("dequantize", code, _one(node, scale), _one(node, zero), to=DType.F32)
 
 
 def _codes(node: Node, x: Var, scale: Var, zero: Var | None, like: DType) -> Var:
     to = like if zero is None else zero.type.dtype
-    return node.emit("quantize", x, _one(node, scale), _maybe_one(node, zero), to=to)
+    return node.emit("quantize", x, _one(node, scale), _one(node, zero), to=to)
 
 
-def _one(node: Node, value: Var) -> Var:
+def _one(node: Node, value: Var | None) -> Var | None:
+    if value is None:
+        return None
     if value.type.elements != Dim.of(1):
         raise Refused(f"one scale and zero point are supported here, got {value.type}")
     return node.reshape(value, ())
-
-
-def _maybe_one(node: Node, value: Var | None) -> Var | None:
-    return None if value is None else _one(node, value)
 
 
 def _unary(work: Callable[[Node, Var], Var]) -> Handler:
@@ -82,41 +80,35 @@ def _where(node: Node) -> Results:
 
 
 def _softmax(node: Node, x: Var) -> Var:
-    rank = x.type.rank
-    axis = normal_axis(int(node.attr("axis", -1)), rank)
-    if int(node.required("opset")) >= 13 or axis == rank - 1:
+    axis = normal_axis(node.attr("axis", -1), x.type.rank)
+    if int(node.required("opset")) >= 13:
         return node.emit("softmax", x, axis=axis)
-    whole = Dim.of(1)
-    for size in x.type.shape[axis:]:
-        whole = whole * size
-    flat = node.reshape(x, (*x.type.shape[:axis], whole))
-    return node.reshape(node.emit("softmax", flat, axis=axis), x.type.shape)
+    return softmax_from(node, x, axis)
 
 
 def _leaky_relu(node: Node, x: Var) -> Var:
-    return node.emit("leaky_relu", x, alpha=float(node.attr("alpha", 0.01)))
+    return node.emit("leaky_relu", x, alpha=node.attr("alpha", 0.01))
 
 
-def _channels_first(node: Node, x: Var, work: Callable[[Var], Var]) -> Var:
-    rank = x.type.rank
-    if not node.attr("channels_last", 0):
-        return work(x)
-    y = work(node.emit("transpose", x, perm=(0, rank - 1, *range(1, rank - 1))))
-    return node.emit("transpose", y, perm=(0, *range(2, rank), 1))
-
-
-def _average_pool(node: Node, x: Var) -> Var:
-    include = bool(node.attr("count_include_pad", 0))
-    return _channels_first(
-        node, x, lambda y: pool(node, "average_pool", y, count_include_pad=include)
+def _pool(work: Callable[[Node, Var], Var]) -> Handler:
+    """A pool whose channels may come last."""
+    return _unary(
+        lambda node, x: (
+            channels_first(node, x, lambda y: work(node, y))
+            if node.attr("channels_last", 0)
+            else work(node, x)
+        )
     )
 
 
-def _global_average_pool(node: Node, x: Var) -> Var:
+def _average(node: Node, x: Var) -> Var:
+    include = node.attr("count_include_pad", False)
+    return pool(node, "average_pool", x, count_include_pad=include)
+
+
+def _global_average(node: Node, x: Var) -> Var:
     axes = tuple(range(2, x.type.rank))
-    return _channels_first(
-        node, x, lambda y: node.emit("reduce", y, kind="mean", axes=axes, keepdims=True)
-    )
+    return node.emit("reduce", x, kind="mean", axes=axes, keepdims=True)
 
 
 def _reduce_mean(node: Node, x: Var) -> Var:
@@ -185,11 +177,7 @@ def _dynamic_matmul(node: Node) -> Results:
 
 
 def _nhwc_max_pool(node: Node) -> Results:
-    x = node.arg(0)
-    rank = x.type.rank
-    transposed = node.emit("transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
-    y = pool(node, "max_pool", transposed)
-    return node.emit("transpose", y, perm=(0, *range(2, rank), 1))
+    return channels_first(node, node.arg(0), lambda x: pool(node, "max_pool", x))
 
 
 _PLAIN: dict[str, Handler] = {
@@ -198,8 +186,8 @@ _PLAIN: dict[str, Handler] = {
     "QLinearSigmoid": _unary(lambda node, x: node.emit("sigmoid", x)),
     "QLinearLeakyRelu": _unary(_leaky_relu),
     "QLinearSoftmax": _unary(_softmax),
-    "QLinearAveragePool": _unary(_average_pool),
-    "QLinearGlobalAveragePool": _unary(_global_average_pool),
+    "QLinearAveragePool": _pool(_average),
+    "QLinearGlobalAveragePool": _pool(_global_average),
     "QLinearReduceMean": _unary(_reduce_mean),
     "QLinearConcat": _concat,
     "QLinearWhere": _where,

@@ -148,6 +148,10 @@ class Arguments(Building):
             raise Refused(f"tensor {tensor.name!r} has several scales, which is not supported here")
         return float(found.scales[0]), int(found.zeros[0])
 
+    def singles(self, *indices: int) -> list[tuple[float, int]]:
+        """Scales and zero points of some inputs, then of the result."""
+        return [*(self.single(self.tensor(i)) for i in indices), self.single(self.result())]
+
     def quantization(self, tensor: Tensor) -> Quantization:
         found = tensor.quantization
         if found is None:

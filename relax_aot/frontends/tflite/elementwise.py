@@ -10,7 +10,7 @@ from relax_aot.frontends.tflite.activation import activated
 from relax_aot.frontends.tflite.context import Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import code_limits, multiplier
 from relax_aot.frontends.tflite.movement import same_scale
-from relax_aot.frontends.tflite.rescaling import coded, is_coded, scaled
+from relax_aot.frontends.tflite.rescaling import coded, is_coded, scaled, uncoded
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
@@ -49,8 +49,7 @@ LEFT = {DType.I8: 20, DType.U8: 20, DType.I16: 15}
 
 def _sum_of_codes(node: Node, a: Var, b: Var, sign: int) -> Var:
     to = node.result_type()
-    (a_scale, a_zero), (b_scale, b_zero) = node.single(node.tensor(0)), node.single(node.tensor(1))
-    y_scale, y_zero = node.single(node.result())
+    (a_scale, a_zero), (b_scale, b_zero), (y_scale, y_zero) = node.singles(0, 1)
     pots = node.number("pot_scale_int16") and _are_powers(a_scale, b_scale, y_scale)
     if to is DType.I16 and pots:
         raise Refused(
@@ -79,8 +78,7 @@ def _mul(node: Node) -> Results:
     if not is_coded(node, a):
         return activated(node, node.emit("mul", a, b), node.activation())
     to = node.result_type()
-    (a_scale, a_zero), (b_scale, b_zero) = node.single(node.tensor(0)), node.single(node.tensor(1))
-    y_scale, y_zero = node.single(node.result())
+    (a_scale, a_zero), (b_scale, b_zero), (y_scale, y_zero) = node.singles(0, 1)
     factor, shift = multiplier(a_scale * b_scale / y_scale)
     return node.emit(
         "fixed_mul", a, b, zeros=(a_zero, b_zero, y_zero), factor=factor, shift=shift,
@@ -89,10 +87,7 @@ def _mul(node: Node) -> Results:
 
 
 def _div(node: Node) -> Results:
-    a, b = node.arg(0), node.arg(1)
-    if is_coded(node, a):
-        raise Refused("quantized DIV is not supported; keep it in float")
-    return activated(node, node.emit("div", a, b), node.activation())
+    return activated(node, node.emit("div", uncoded(node), node.arg(1)), node.activation())
 
 
 def _squared_difference(node: Node) -> Results:
@@ -102,8 +97,7 @@ def _squared_difference(node: Node) -> Results:
         return node.emit("mul", apart, apart)
     if a.type.dtype is not DType.I8:
         raise Refused(f"quantized {a.type.dtype.value} SQUARED_DIFFERENCE is not supported")
-    (a_scale, a_zero), (b_scale, b_zero) = node.single(node.tensor(0)), node.single(node.tensor(1))
-    y_scale, _ = node.single(node.result())
+    (a_scale, a_zero), (b_scale, b_zero), (y_scale, _) = node.singles(0, 1)
     left, twice = 7, 2 * max(a_scale, b_scale)
     first, second = (
         scaled(node, x, zero, scale / twice, left=left)
@@ -127,13 +121,7 @@ def _add_n(node: Node) -> Results:
 
 
 def _plain(op: str) -> Handler:
-    def handler(node: Node) -> Results:
-        a, b = node.arg(0), node.arg(1)
-        if is_coded(node, a):
-            raise Refused(f"quantized {node.operator.name} is not supported; keep it in float")
-        return node.emit(op, a, b)
-
-    return handler
+    return lambda node: node.emit(op, uncoded(node), node.arg(1))
 
 
 def _extreme(op: str) -> Handler:
@@ -145,9 +133,7 @@ def _extreme(op: str) -> Handler:
 
 
 def _floor_div(node: Node) -> Results:
-    a, b = node.arg(0), node.arg(1)
-    if is_coded(node, a):
-        raise Refused("FLOOR_quantized DIV is not supported; keep it in float")
+    a, b = uncoded(node), node.arg(1)
     if a.type.dtype.is_float:
         return node.emit("floor", node.emit("div", a, b))
     # (a - a mod b) / b, where mod has the sign of b.
@@ -155,9 +141,7 @@ def _floor_div(node: Node) -> Results:
 
 
 def _floor_mod(node: Node) -> Results:
-    a, b = node.arg(0), node.arg(1)
-    if is_coded(node, a):
-        raise Refused("quantized FLOOR_MOD is not supported; keep it in float")
+    a, b = uncoded(node), node.arg(1)
     if not a.type.dtype.is_float:
         return node.emit("mod", a, b)
     rest = node.emit("fmod", a, b)
@@ -180,13 +164,8 @@ def _compare(op: str, finish: Callable[[Node, Var], Var] = lambda _node, x: x) -
         if is_coded(node, a):
             if a.type.dtype is DType.I16:
                 raise Refused("comparisons of quantized i16 are not supported; keep them in float")
-            a, b = (
-                scaled(node, x, zero, scale, left=COMPARED)
-                for x, (scale, zero) in (
-                    (a, node.single(node.tensor(0))),
-                    (b, node.single(node.tensor(1))),
-                )
-            )
+            pairs = [(x, *node.single(node.tensor(i))) for i, x in enumerate((a, b))]
+            a, b = (scaled(node, x, zero, scale, left=COMPARED) for x, scale, zero in pairs)
         return finish(node, node.emit(op, a, b))
 
     return handler
@@ -215,8 +194,7 @@ def _prelu(node: Node) -> Results:
         return node.emit("prelu", x, slope)
     if x.type.dtype not in (DType.I8, DType.U8):
         raise Refused(f"quantized {x.type.dtype.value} PRELU is not supported")
-    (x_scale, x_zero), (a_scale, a_zero) = node.single(node.tensor(0)), node.single(node.tensor(1))
-    y_scale, _ = node.single(node.result())
+    (x_scale, x_zero), (a_scale, a_zero), (y_scale, _) = node.singles(0, 1)
     above = scaled(node, x, x_zero, x_scale / y_scale)
     wide = node.emit("sub", node.cast(x, DType.I32), node.scalar(x_zero, DType.I32))
     factor = node.emit("sub", node.cast(slope, DType.I32), node.scalar(a_zero, DType.I32))

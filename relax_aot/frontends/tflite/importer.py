@@ -1,39 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph -> Module, operator by operator.
-
-As for ONNX: an operator that cannot be compiled is noted and its results are lost, so that one
-run finds every reason. Only what an output needs counts.
-"""
+"""Graph -> Module, operator by operator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from relax_aot.frontends import ImportOptions, ModelError, UnsupportedError
-from relax_aot.frontends.bounds import MissingBound, printable
-from relax_aot.frontends.fixing import fixed_value
-from relax_aot.frontends.interface import (
-    alias_of,
-    check_bounds,
-    check_names,
-    concerning,
-    declare,
-    finished,
-    fixed_input,
-    own_results,
-    states_of,
-    value_name,
-)
-from relax_aot.frontends.refusals import Lost, Refusals, Refused
-from relax_aot.frontends.symbols import Sizes, input_sizes
+from relax_aot.frontends.bounds import printable
+from relax_aot.frontends.importing import Import
+from relax_aot.frontends.interface import check_bounds, own_results, states_of
+from relax_aot.frontends.refusals import Lost
 from relax_aot.frontends.tflite.context import Node, Results, Scope, label_of
 from relax_aot.frontends.tflite.model import Graph, Operator, Tensor
 from relax_aot.frontends.tflite.table import handlers, reason_against
-from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.half_precision import expanded
-from relax_aot.inference.sizes import Shared
-from relax_aot.ir.graph import Alias, Module, State, Var
-from relax_aot.ir.types import DType, TensorType
+from relax_aot.ir.graph import Module, State, Var
+from relax_aot.ir.types import DType
 from relax_aot.progress import note
 
 
@@ -42,17 +25,40 @@ def import_graph(graph: Graph, name: str, options: ImportOptions) -> Module:
     return _Import(graph, name, options).run()
 
 
-class _Interface:
-    """The inputs of a model: their names, types and sizes."""
+class _Import(Import):
+    """A model being imported, operator by operator."""
 
     def __init__(self, graph: Graph, name: str, options: ImportOptions) -> None:
+        super().__init__(name, options, "relax-aot ops --format tflite")
         self.graph = graph
-        self.name = name
-        self.options = options
-        self.refusals = Refusals(name, "relax-aot ops --format tflite")
-        self.builder = FunctionBuilder("main", Shared(replaceable=options.replaceable))
         self.scope = Scope(graph, self.builder)
-        self.aliases: list[Alias] = []
+
+    def run(self) -> Module:
+        graph, scope = self.graph, self.scope
+        if -1 in graph.inputs or -1 in graph.outputs or not graph.outputs:
+            raise ModelError(f"{self.name}: its inputs or outputs are not tensors")
+        inputs, outputs = ([*map(self._public, part)] for part in (graph.inputs, graph.outputs))
+        self._check_names(inputs, outputs)
+        self.inputs = {name: graph.tensors[i] for name, i in zip(inputs, graph.inputs, strict=True)}
+        types = {name: self._dtype(name, tensor) for name, tensor in self.inputs.items()}
+        axes = {name: self._axes(name, tensor) for name, tensor in self.inputs.items()}
+        reasons = ((self._label(o), reason_against(o)) for o in self._needed())
+        values = self._inputs(types, axes, outputs, reasons)
+        scope.values |= {self.inputs[name].number: value for name, value in values.items()}
+        for operator in self._needed():
+            self._operator(operator)
+        made = {n: partial(scope.find, i) for n, i in zip(outputs, graph.outputs, strict=True)}
+        results = self._results(made)
+        for number, before in scope.states.items():
+            name = f"{before.name}.next"
+            self.result_names[name] = self.builder.unique(name)
+            results[name] = scope.kept.get(number, before)
+        results = own_results(self.builder, results)
+        check_bounds(self.builder, self.options)
+        states = states_of(self.builder, self.options, values, results, self.result_names)
+        for kept in scope.states.values():
+            states.append(State(kept.name, self.result_names[f"{kept.name}.next"]))
+        return self._finished(results, outputs, states)
 
     def _label(self, operator: Operator) -> str:
         kind = f"custom {operator.name}" if operator.custom else operator.name
@@ -71,22 +77,6 @@ class _Interface:
     def _public(self, index: int) -> str:
         """The name that users know a tensor by: that of the signature, where there is one."""
         return self.graph.names.get(index) or self.graph.tensors[index].name
-
-    def _check_names(self) -> None:
-        graph = self.graph
-        if -1 in graph.inputs or -1 in graph.outputs or not graph.outputs:
-            raise ModelError(f"{self.name}: its inputs or outputs are not tensors")
-        self.inputs = {self._public(i): graph.tensors[i] for i in graph.inputs}
-        self.outputs = {self._public(i): graph.tensors[i] for i in graph.outputs}
-        for kind, found, names in (
-            ("inputs", self.inputs, graph.inputs),
-            ("outputs", self.outputs, graph.outputs),
-        ):
-            if len(found) != len(names):
-                told = [printable(self._public(i)) for i in names]
-                raise ModelError(f"{self.name}: its {kind} are not unique: {told}")
-        self.options = concerning(self.options, self.inputs)
-        check_names(self.options, self.inputs, self.outputs)
 
     def _dtype(self, name: str, tensor: Tensor) -> DType:
         if tensor.dtype is None:
@@ -108,67 +98,6 @@ class _Interface:
             "" if n < 0 or f"{name}_{axis}" in requested else n for axis, n in enumerate(open_)
         ]  # fmt: skip
 
-    def _sizes(self, axes: dict[str, list[int | str]], given: dict[str, tuple[int, ...]]) -> Sizes:
-        try:
-            return input_sizes(axes, given, self.options, {*self.inputs, *self.outputs})
-        except MissingBound:
-            # A bound does not help a model with unsupported operators.
-            for operator in self._needed():
-                reason = reason_against(operator)
-                if reason:
-                    self.refusals.add(self._label(operator), reason)
-            self.refusals.stop_all()
-            raise
-
-    def _inputs(self) -> None:
-        dtypes = {name: self._dtype(name, tensor) for name, tensor in self.inputs.items()}
-        axes = {name: self._axes(name, tensor) for name, tensor in self.inputs.items()}
-        fixed = {
-            name: fixed_value(name, [n or "?" for n in axes[name]], dtypes[name], value)
-            for name, value in self.options.fix.items()
-        }
-        sizes = self._sizes(axes, {n: f.array.shape for n, f in fixed.items() if not f.splat})
-        self.aliases += sizes.aliases
-        names = declare(self.builder, sizes)
-        self.reserved: dict[str, str] = {}
-        for name in (*self.inputs, *self.outputs):
-            self.reserved[name] = value_name(self.builder, name, names)
-        for name, tensor in self.inputs.items():
-            shape, dtype = sizes.shapes[name], dtypes[name]
-            if name in fixed:
-                self.scope.values[tensor.number] = fixed_input(
-                    self.builder, fixed[name], shape, name
-                )
-                continue
-            param = Var(self.reserved[name], TensorType(dtype, shape))
-            self.builder.params.append(param)
-            self.aliases += alias_of(param.name, name)
-            self.scope.values[tensor.number] = param
-
-    def _states(self, results: dict[str, Var]) -> list[State]:
-        inputs = {name: self.scope.values[self.inputs[name].number] for name in self.options.state}
-        states = states_of(self.builder, self.options, inputs, results, self.reserved)
-        for kept in self.scope.states.values():
-            states.append(State(kept.name, self.reserved[f"{kept.name}.next"]))
-        return states
-
-
-class _Import(_Interface):
-    """A model being imported, operator by operator."""
-
-    def run(self) -> Module:
-        self._check_names()
-        self._inputs()
-        for operator in self._needed():
-            self._operator(operator)
-        results = self._results()
-        check_bounds(self.builder, self.options)
-        states = self._states(results)
-        for name in self.outputs:
-            self.aliases += alias_of(self.reserved[name], name)
-        names = self.reserved
-        return finished(self.builder, self.name, results, names, states, self.aliases)
-
     def _operator(self, operator: Operator) -> None:
         for index in operator.outputs:
             if index in self.scope.values or index in self.scope.lost:
@@ -185,21 +114,16 @@ class _Import(_Interface):
 
     def _results_of(self, operator: Operator) -> tuple[Var, ...]:
         node = Node(operator, self.scope)
-        reason = reason_against(operator)
-        lost = self._lost_arguments(node)
-        if reason:
-            lost |= self.refusals.add(self._label(operator), reason)
-        if lost:
-            raise Lost(lost)
-        with self.refusals.located(self._label(operator)):
-            try:
-                found = self._expanded(node)
-            except Refused as error:
-                raise Lost(self.refusals.add(self._label(operator), str(error))) from None
+        arguments = (partial(node.optional, index) for index in range(node.count))
+
+        def handle() -> tuple[Var, ...]:
+            found = self._expanded(node)
             results = found if isinstance(found, tuple) else (found,)
             for index, value in enumerate(results):
                 self._check_result(node, index, value)
-        return results
+            return results
+
+        return self._handled(self._label(operator), reason_against(operator), arguments, handle)
 
     def _expanded(self, node: Node) -> Results:
         """What the handler makes of the operator; in float32 where it would round on the way."""
@@ -213,35 +137,6 @@ class _Import(_Interface):
         tensor = node.result(index)
         if tensor.dtype is not value.type.dtype:
             raise ModelError(f"its output {index} is {value.type}, the file has {tensor.kind}")
-
-    def _lost_arguments(self, node: Node) -> frozenset[int]:
-        lost: frozenset[int] = frozenset()
-        for index in range(node.count):
-            try:
-                with self.refusals.located(self._label(node.operator)):
-                    node.optional(index)
-            except Lost as error:
-                lost |= error.refusals
-            except Refused as error:
-                lost |= self.refusals.add(self._label(node.operator), str(error))
-        return lost
-
-    def _results(self) -> dict[str, Var]:
-        results: dict[str, Var] = {}
-        lost: set[int] = set()
-        for name, tensor in self.outputs.items():
-            try:
-                results[name] = self.scope.find(tensor.number)
-            except Lost as error:
-                lost |= error.refusals
-            except Refused as error:
-                raise UnsupportedError(f"{self.name}: {error}") from None
-        self.refusals.stop(lost)
-        for number, before in self.scope.states.items():
-            name = f"{before.name}.next"
-            self.reserved[name] = self.builder.unique(name)
-            results[name] = self.scope.kept.get(number, before)
-        return own_results(self.builder, results)
 
 
 def _mapped(results: Results, change: Callable[[Var], Var]) -> Results:

@@ -189,9 +189,7 @@ def _pad_value(node: Node, x: Var) -> Var | None:
     """What stands outside: the given value, else 0 as the result quantizes it."""
     if node.has(2):
         return node.reshape(node.arg(2), ())
-    zero = node.single(node.result())[1] if node.result().quantization is not None else 0
-    coded = x.type.dtype in QUANTIZED_TYPES and zero != 0
-    return node.scalar(zero, x.type.dtype) if coded else None
+    return _pad_zero(node, x)
 
 
 def _pad(node: Node) -> Results:
@@ -231,14 +229,6 @@ def _mirror_pad(node: Node) -> Results:
             pieces.append(node.part(x, axis, size - 1, right, step=-1))
         x = node.emit("concat", *pieces, axis=axis)
     return x
-
-
-def _transpose(node: Node) -> Results:
-    return node.emit("transpose", node.arg(0), perm=tuple(node.constants(1)))
-
-
-def _tile(node: Node) -> Results:
-    return node.emit("tile", node.arg(0), repeats=node.dims(1))
 
 
 def _reverse(node: Node) -> Results:
@@ -408,8 +398,8 @@ HANDLERS: dict[str, Handler] = {
     "SPLIT": _split,
     "SPLIT_V": _split_v,
     "STRIDED_SLICE": _strided_slice,
-    "TILE": _tile,
+    "TILE": lambda node: node.emit("tile", node.arg(0), repeats=node.dims(1)),
     "TOPK_V2": _top_k,
-    "TRANSPOSE": _transpose,
+    "TRANSPOSE": lambda node: node.emit("transpose", node.arg(0), perm=tuple(node.constants(1))),
     "UNPACK": _unpack,
 }

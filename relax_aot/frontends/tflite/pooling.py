@@ -11,7 +11,7 @@ from relax_aot.frontends.tflite.activation import activated
 from relax_aot.frontends.tflite.context import Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import code_limits
 from relax_aot.frontends.tflite.movement import same_scale
-from relax_aot.frontends.tflite.rescaling import is_coded
+from relax_aot.frontends.tflite.rescaling import uncoded
 from relax_aot.frontends.tflite.windows import windows
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
@@ -35,12 +35,9 @@ def _pool(node: Node) -> dict[str, Any]:
     return {"kernel": kernel, **attrs}
 
 
-def _average(node: Node) -> Results:
-    return _kept(node, node.emit("average_pool_nhwc", node.arg(0), **_pool(node)))
-
-
-def _kept(node: Node, y: Var) -> Var:
+def _kept(node: Node, op: str) -> Var:
     """A pool keeps the scale, so that an activation is a clip of quantized values."""
+    y = node.emit(op, node.arg(0), **_pool(node))
     if y.type.dtype.is_float:
         return activated(node, y, node.activation())
     limits = code_limits(node.activation(), *node.single(node.result()), y.type.dtype)
@@ -49,14 +46,8 @@ def _kept(node: Node, y: Var) -> Var:
     return node.emit("clip", y, *(node.scalar(limit, y.type.dtype) for limit in limits))
 
 
-def _max(node: Node) -> Results:
-    return _kept(node, node.emit("max_pool_nhwc", node.arg(0), **_pool(node)))
-
-
 def _l2(node: Node) -> Results:
-    x = node.arg(0)
-    if is_coded(node, x):
-        raise Refused("quantized L2_POOL_2D is not supported; keep it in float")
+    x = uncoded(node)
     mean = node.emit("average_pool_nhwc", node.emit("mul", x, x), **_pool(node))
     return activated(node, node.emit("sqrt", mean), node.activation())
 
@@ -109,6 +100,6 @@ HANDLERS: dict[str, Handler] = {
     "L2_POOL_2D": _l2,
     "RESIZE_BILINEAR": _bilinear,
     "RESIZE_NEAREST_NEIGHBOR": _nearest,
-    "AVERAGE_POOL_2D": _average,
-    "MAX_POOL_2D": _max,
+    "AVERAGE_POOL_2D": lambda node: _kept(node, "average_pool_nhwc"),
+    "MAX_POOL_2D": lambda node: _kept(node, "max_pool_nhwc"),
 }

@@ -34,7 +34,10 @@ def _svdf(node: Node) -> Results:
     if x.type.dtype is not features.type.dtype or not (floats or x.type.dtype is DType.I8):
         kinds = f"{x.type.dtype.value} with weights of {features.type.dtype.value}"
         raise Refused(f"SVDF of {kinds} is not supported")
-    newest = (_filtered if floats else _filtered_codes)(node, x, features)
+    if floats:
+        newest = node.emit("gemm", x, features, None, trans_b=True)
+    else:
+        newest = _filtered_codes(node, x, features)
     batch = x.type.shape[0]
     last = node.reshape(state, (batch, filters, memory))
     kept = node.part(last, 2, 1, memory - 1)
@@ -49,18 +52,14 @@ def _svdf(node: Node) -> Results:
         total = node.emit("add", total, bias)
     if floats:
         return activated(node, total, node.activation())
-    (state_scale, _), (time_scale, _) = node.single(node.tensor(4)), node.single(node.tensor(2))
-    y_scale, _ = node.single(node.result())
+    (state_scale, _), (time_scale, _), (y_scale, _) = node.singles(4, 2)
     return coded(node, scaled(node, total, 0, state_scale * time_scale / y_scale))
 
 
-def _filtered(node: Node, x: Var, features: Var) -> Var:
-    return node.emit("gemm", x, features, None, trans_b=True)
-
-
 def _filtered_codes(node: Node, x: Var, features: Var) -> Var:
-    (x_scale, x_zero), (w_scale, _) = node.single(node.tensor(0)), node.single(node.tensor(1))
-    state_scale, _ = node.single(node.tensor(4))
+    (x_scale, x_zero), (w_scale, _), (state_scale, _) = (
+        node.single(node.tensor(index)) for index in (0, 1, 4)
+    )
     columns = node.emit("transpose", features, perm=(1, 0))
     zero = node.scalar(x_zero, DType.I8) if x_zero else None
     total = node.emit("matmul_integer", x, columns, zero, None, None)

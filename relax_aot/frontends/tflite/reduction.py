@@ -9,7 +9,7 @@ from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.context import QUANTIZED_TYPES, Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import multiplier
 from relax_aot.frontends.tflite.movement import same_scale
-from relax_aot.frontends.tflite.rescaling import coded, is_coded
+from relax_aot.frontends.tflite.rescaling import coded, is_coded, uncoded
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
@@ -46,9 +46,7 @@ def _reduce(kind: str) -> Handler:
 
 
 def _prod(node: Node) -> Results:
-    x = node.arg(0)
-    if is_coded(node, x):
-        raise Refused("quantized REDUCE_PROD is not supported; keep it in float")
+    x = uncoded(node)
     return _reduced(node, x, "prod", _axes(node, x))
 
 
@@ -82,7 +80,7 @@ def _of_codes(node: Node, x: Var, axes: tuple[int, ...], *, mean: bool) -> Var:
     if not count.is_constant:
         raise Refused(f"the number of averaged values depends on {count} and must be static")
     total = count.constant
-    (x_scale, x_zero), (y_scale, _) = node.single(node.tensor(0)), node.single(node.result())
+    (x_scale, x_zero), (y_scale, _) = node.singles(0)
     factor, shift = multiplier(x_scale / y_scale)
     if mean and total:
         places = min(total.bit_length() - 1, 32, 31 + shift)
@@ -94,9 +92,7 @@ def _of_codes(node: Node, x: Var, axes: tuple[int, ...], *, mean: bool) -> Var:
 
 
 def _l2_normalization(node: Node) -> Results:
-    x = node.arg(0)
-    if is_coded(node, x):
-        raise Refused("quantized L2_NORMALIZATION is not supported; keep it in float")
+    x = uncoded(node)
     square = node.emit("mul", x, x)
     total = node.emit("reduce", square, kind="sum", axes=(x.type.rank - 1,), keepdims=True)
     least = node.emit("max", total, node.scalar(1e-6, x.type.dtype))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.context import QUANTIZED_TYPES, Node
 from relax_aot.frontends.tflite.fixed_point import multiplier
 from relax_aot.ir.graph import Var
@@ -13,6 +14,14 @@ def is_coded(node: Node, x: Var) -> bool:
     """Whether the node works on quantized values; whole numbers without a scale count."""
     tensors = [node.tensor(i) for i in range(node.count) if node.has(i)]
     return x.type.dtype in QUANTIZED_TYPES and any(t.quantization is not None for t in tensors)
+
+
+def uncoded(node: Node) -> Var:
+    """The first input of an operator without a form for quantized values."""
+    x = node.arg(0)
+    if is_coded(node, x):
+        raise Refused(f"quantized {node.operator.name} is not supported; keep it in float")
+    return x
 
 
 def scaled(node: Node, x: Var, zero: int, scale: float, *, left: int = 0) -> Var:

@@ -75,17 +75,9 @@ def _expand_dims(node: Node) -> Results:
 def _sizes_of(node: Node) -> Results:
     to = node.type_option("out_type")
     shape = node.arg(0).type.shape
-    parts = [_number(node, size, to) for size in shape]
+    numbers = {"step": 1, "length": 1, "dtype": to}
+    parts = [node.emit("range", start=size, **numbers) for size in shape]
     return node.emit("concat", *parts, axis=0) if len(parts) > 1 else parts[0]
-
-
-def _number(node: Node, size: Dim, to: DType) -> Var:
-    """A size as a vector of one number."""
-    return node.emit("range", start=size, step=1, length=1, dtype=to)
-
-
-def _rank(node: Node) -> Results:
-    return node.scalar(node.arg(0).type.rank, DType.I32)
 
 
 def _broadcast_to(node: Node) -> Results:
@@ -126,7 +118,7 @@ HANDLERS: dict[str, Handler] = {
     "EXPAND_DIMS": _expand_dims,
     "FILL": _fill,
     "RANGE": _range,
-    "RANK": _rank,
+    "RANK": lambda node: node.scalar(node.arg(0).type.rank, DType.I32),
     "RESHAPE": _reshape,
     "SHAPE": _sizes_of,
     "SQUEEZE": _squeeze,

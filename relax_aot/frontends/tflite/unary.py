@@ -25,7 +25,7 @@ from relax_aot.frontends.tflite.fixed_point import (
     rounded_away,
 )
 from relax_aot.frontends.tflite.model import Array
-from relax_aot.frontends.tflite.rescaling import coded, is_coded, scaled
+from relax_aot.frontends.tflite.rescaling import coded, is_coded, scaled, uncoded
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
@@ -73,7 +73,7 @@ def by_float(node: Node, x: Var, function: Callable[[Array], Array]) -> Var:
         raise Refused(
             f"quantized {kind} {node.operator.name} is not supported; use 8-bit values or f32"
         )
-    (x_scale, x_zero), (y_scale, y_zero) = node.single(node.tensor(0)), node.single(node.result())
+    (x_scale, x_zero), (y_scale, y_zero) = node.singles(0)
     numbers = np.float32(x_scale) * (_codes_of(x.type.dtype) - x_zero).astype(np.float32)
     with np.errstate(all="ignore"):
         values = function(numbers.astype(np.float64)).astype(np.float32)
@@ -90,13 +90,7 @@ def _function(op: str, function: Callable[[Array], Array], **attrs: Any) -> Hand
 
 
 def _only_float(op: str) -> Handler:
-    def handler(node: Node) -> Results:
-        x = node.arg(0)
-        if is_coded(node, x):
-            raise Refused(f"quantized {node.operator.name} is not supported; keep it in float")
-        return node.emit(op, x)
-
-    return handler
+    return lambda node: node.emit(op, uncoded(node))
 
 
 def _log(node: Node) -> Results:
@@ -130,10 +124,7 @@ def _clamp(activation: str) -> Handler:
         x = node.arg(0)
         if not is_coded(node, x):
             return activated(node, x, activation)
-        (x_scale, x_zero), (y_scale, y_zero) = (
-            node.single(node.tensor(0)),
-            node.single(node.result()),
-        )
+        (x_scale, x_zero), (y_scale, y_zero) = node.singles(0)
         limits = code_limits(activation, y_scale, y_zero, node.result_type())
         if (x_scale, x_zero) == (y_scale, y_zero):
             return node.emit("clip", x, *(node.scalar(end, x.type.dtype) for end in limits))
@@ -162,37 +153,27 @@ def _leaky_relu(node: Node) -> Results:
     x, alpha = node.arg(0), float(node.option("alpha"))
     if not is_coded(node, x):
         return node.emit("leaky_relu", x, alpha=alpha)
-    (x_scale, x_zero), (y_scale, y_zero) = node.single(node.tensor(0)), node.single(node.result())
+    (x_scale, x_zero), (y_scale, y_zero) = node.singles(0)
     slope = float(np.float32(x_scale) * np.float32(alpha) / np.float32(y_scale))
     if x.type.dtype in BYTES:
         quantized = _codes_of(x.type.dtype) - x_zero
-        above, below = (
-            rescaled_code(quantized, _ratio(x_scale, y_scale)),
-            rescaled_code(quantized, slope),
-        )
-        return _table(node, x, np.where(quantized >= 0, above, below) + y_zero)
-    above_, below_ = (scaled(node, x, x_zero, s) for s in (_ratio(x_scale, y_scale), slope))
+        steps = [rescaled_code(quantized, s) for s in (_ratio(x_scale, y_scale), slope)]
+        return _table(node, x, np.where(quantized >= 0, *steps) + y_zero)
+    above, below = (scaled(node, x, x_zero, s) for s in (_ratio(x_scale, y_scale), slope))
     negative = node.emit("less", x, node.scalar(x_zero, x.type.dtype))
-    return coded(node, node.emit("where", negative, below_, above_))
+    return coded(node, node.emit("where", negative, below, above))
 
 
 def _abs(node: Node) -> Results:
     x = node.arg(0)
     if not is_coded(node, x):
         return node.emit("abs", x)
-    (x_scale, x_zero), (y_scale, _) = node.single(node.tensor(0)), node.single(node.result())
+    (x_scale, x_zero), (y_scale, _) = node.singles(0)
     wide = node.emit("sub", node.cast(x, DType.I32), node.scalar(x_zero, DType.I32))
     wide = node.emit("abs", wide)
     if x_scale != y_scale:
         wide = scaled(node, wide, 0, _ratio(x_scale, y_scale))
     return coded(node, wide)
-
-
-def _neg(node: Node) -> Results:
-    x = node.arg(0)
-    if is_coded(node, x):
-        raise Refused("quantized NEG is not supported; keep it in float")
-    return node.emit("neg", x)
 
 
 def _hard_swish(node: Node) -> Results:
@@ -201,7 +182,7 @@ def _hard_swish(node: Node) -> Results:
         return node.emit("hard_swish", x)
     if x.type.dtype not in BYTES:
         raise Refused("quantized i16 HARD_SWISH is not supported")
-    (x_scale, x_zero), (y_scale, y_zero) = node.single(node.tensor(0)), node.single(node.result())
+    (x_scale, x_zero), (y_scale, y_zero) = node.singles(0)
     fine = np.float32(1 / 128) * np.float32(x_scale)
     value = (_codes_of(x.type.dtype) - x_zero) * 128
     factor, shift = _half_multiplier(float(fine / np.float32(y_scale)))
@@ -257,9 +238,7 @@ def _softmax(node: Node) -> Results:
 
 
 def _log_softmax(node: Node) -> Results:
-    x = node.arg(0)
-    if is_coded(node, x):
-        raise Refused("quantized LOG_SOFTMAX is not supported; keep it in float")
+    x = uncoded(node)
     total = node.emit("reduce", x, kind="log_sum_exp", axes=(x.type.rank - 1,), keepdims=True)
     return node.emit("sub", x, total)
 
@@ -283,8 +262,7 @@ def _quantize(node: Node) -> Results:
 def _kept(node: Node, whole: Var, zero: int) -> Var:
     """Far from every code, so that adding the zero point does not wrap."""
     far = (1 << 30) + abs(zero)
-    ends = (node.scalar(-far, DType.I32), node.scalar(far, DType.I32))
-    return node.emit("clip", whole, *ends)
+    return node.emit("clip", whole, *(node.scalar(end, DType.I32) for end in (-far, far)))
 
 
 def _dequantize(node: Node) -> Results:
@@ -301,35 +279,19 @@ def _dequantize(node: Node) -> Results:
     return node.emit("dequantize", x, scale, zero, to=DType.F32, **axis)
 
 
-def _cast(node: Node) -> Results:
-    return node.cast(node.arg(0), node.result_type())
-
-
-def _rsqrt(node: Node) -> Results:
-    x = node.arg(0)
-    if is_coded(node, x):
-        raise Refused("quantized RSQRT is not supported; keep it in float")
-    return node.emit("reciprocal", node.emit("sqrt", x))
-
-
 def _square(node: Node) -> Results:
-    x = node.arg(0)
-    if is_coded(node, x):
-        raise Refused("quantized SQUARE is not supported; keep it in float")
+    x = uncoded(node)
     return node.emit("mul", x, x)
 
 
 def _zero_to_one(node: Node) -> Results:
-    x = node.arg(0)
-    if is_coded(node, x):
-        raise Refused("quantized RELU_0_TO_1 is not supported")
-    ends = (node.scalar(0.0, x.type.dtype), node.scalar(1.0, x.type.dtype))
-    return node.emit("clip", x, *ends)
+    x = uncoded(node)
+    return node.emit("clip", x, *(node.scalar(end, x.type.dtype) for end in (0.0, 1.0)))
 
 
 HANDLERS: dict[str, Handler] = {
     "ABS": _abs,
-    "CAST": _cast,
+    "CAST": lambda node: node.cast(node.arg(0), node.result_type()),
     "CEIL": _only_float("ceil"),
     "COS": _only_float("cos"),
     "DEQUANTIZE": _dequantize,
@@ -342,14 +304,14 @@ HANDLERS: dict[str, Handler] = {
     "LOG": _log,
     "LOGISTIC": _function("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
     "LOG_SOFTMAX": _log_softmax,
-    "NEG": _neg,
+    "NEG": _only_float("neg"),
     "QUANTIZE": _quantize,
     "RELU": _clamp("RELU"),
     "RELU6": _clamp("RELU6"),
     "RELU_0_TO_1": _zero_to_one,
     "RELU_N1_TO_1": _clamp("RELU_N1_TO_1"),
     "ROUND": _only_float("round_even"),
-    "RSQRT": _rsqrt,
+    "RSQRT": lambda node: node.emit("reciprocal", node.emit("sqrt", uncoded(node))),
     "SIGN": _only_float("sign"),
     "SIN": _only_float("sin"),
     "SOFTMAX": _softmax,
