@@ -149,6 +149,10 @@ class Arguments(Building):
                 return value.decode(errors="replace") if isinstance(value, bytes) else value
         return default
 
+    def numbers(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """The integers of an attribute; the default where it is absent or empty."""
+        return tuple(int(number) for number in self.attr(name) or default)
+
     def has(self, name: str) -> bool:
         return any(a.name == name for a in self.proto.attribute)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from relax_aot.frontends.onnx import quantization
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.contrib import DOMAIN, channels_first, softmax_from
-from relax_aot.frontends.onnx.convolution import pool
+from relax_aot.frontends.onnx.convolution import average_pool, global_pool, pool
 from relax_aot.frontends.onnx.quantization import combined_scale, zero_point
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
@@ -101,16 +101,6 @@ def _pool(work: Callable[[Node, Var], Var]) -> Handler:
     )
 
 
-def _average(node: Node, x: Var) -> Var:
-    include = node.attr("count_include_pad", False)
-    return pool(node, "average_pool", x, count_include_pad=include)
-
-
-def _global_average(node: Node, x: Var) -> Var:
-    axes = tuple(range(2, x.type.rank))
-    return node.emit("reduce", x, kind="mean", axes=axes, keepdims=True)
-
-
 def _reduce_mean(node: Node, x: Var) -> Var:
     rank = x.type.rank
     axes = node.attr("axes") or range(rank)
@@ -186,8 +176,8 @@ _PLAIN: dict[str, Handler] = {
     "QLinearSigmoid": _unary(lambda node, x: node.emit("sigmoid", x)),
     "QLinearLeakyRelu": _unary(_leaky_relu),
     "QLinearSoftmax": _unary(_softmax),
-    "QLinearAveragePool": _pool(_average),
-    "QLinearGlobalAveragePool": _pool(_global_average),
+    "QLinearAveragePool": _pool(average_pool),
+    "QLinearGlobalAveragePool": _pool(lambda node, x: global_pool(node, x, "mean")),
     "QLinearReduceMean": _unary(_reduce_mean),
     "QLinearConcat": _concat,
     "QLinearWhere": _where,

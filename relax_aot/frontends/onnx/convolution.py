@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from relax_aot.frontends import ModelError
@@ -16,14 +17,13 @@ def windows(node: Node, x: Var, kernel: tuple[Dim, ...]) -> dict[str, Any]:
     rank = len(kernel)
     if x.type.rank != rank + 2:
         raise ModelError(f"a window over {rank} axes does not fit {x.type}")
-    strides = tuple(int(stride) for stride in node.attr("strides") or [1] * rank)
-    dilations = tuple(int(step) for step in node.attr("dilations") or [1] * rank)
+    strides, dilations = (node.numbers(name, [1] * rank) for name in ("strides", "dilations"))
     pads = _pads(node, x.type.shape[2:], kernel, strides, dilations)
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
         raise ModelError(f"strides, pads or dilations do not fit a window over {rank} axes")
     if min(*strides, *dilations, 1) < 1:
         raise ModelError("strides and dilations must be positive")
-    return {"strides": strides, "pads": pads, "dilations": dilations}
+    return {"strides": strides, "pads": tuple(pads), "dilations": dilations}
 
 
 def _pads(
@@ -32,27 +32,27 @@ def _pads(
     kernel: tuple[Dim, ...],
     strides: tuple[int, ...],
     dilations: tuple[int, ...],
-) -> tuple[int | Dim, ...]:
+) -> Sequence[int | Dim]:
     """Begins, then ends. SAME makes ceil(size / stride) windows, whatever the size."""
     auto = node.attr("auto_pad", "NOTSET")
     if auto == "NOTSET":
-        return tuple(int(pad) for pad in node.attr("pads") or [0] * (2 * len(kernel)))
+        return node.numbers("pads", [0] * (2 * len(kernel)))
     if auto == "VALID":
         return (0,) * (2 * len(kernel))
-    begins, ends = [], []
+    totals = []
     for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
         covered = (width - 1) * dilation + 1
-        missing = (ceildiv(size, stride) - 1) * stride + covered - size
-        total = simplify(dim_max(missing, 0), node.builder.bounds)
-        small = simplify(total // 2, node.builder.bounds)
-        low, high = (small, total - small) if auto == "SAME_UPPER" else (total - small, small)
-        begins.append(low)
-        ends.append(high)
-    return (*begins, *ends)
+        totals.append(dim_max((ceildiv(size, stride) - 1) * stride + covered - size, 0))
+    return _halved(node, totals, auto)
 
 
-def _conv(node: Node) -> Results:
-    return convolve(node, node.arg(0), node.arg(1), node.optional(2))
+def _halved(node: Node, totals: Sequence[Dim], auto: str) -> tuple[Dim, ...]:
+    """Pads of these sums, begins and then ends; the larger half is at the end for SAME_UPPER."""
+    bounds = node.builder.bounds
+    totals = [simplify(total, bounds) for total in totals]
+    small = [simplify(total // 2, bounds) for total in totals]
+    large = [total - half for total, half in zip(totals, small, strict=True)]
+    return (*small, *large) if auto == "SAME_UPPER" else (*large, *small)
 
 
 def convolve(node: Node, x: Var, w: Var, b: Var | None) -> Var:
@@ -64,9 +64,8 @@ def _conv_transpose(node: Node) -> Results:
     x, w = node.arg(0), node.arg(1)
     kernel = w.type.shape[2:]
     rank = len(kernel)
-    strides = tuple(int(stride) for stride in node.attr("strides") or [1] * rank)
-    dilations = tuple(int(step) for step in node.attr("dilations") or [1] * rank)
-    extra = tuple(int(pad) for pad in node.attr("output_padding") or [0] * rank)
+    strides, dilations = (node.numbers(name, [1] * rank) for name in ("strides", "dilations"))
+    extra = node.numbers("output_padding", [0] * rank)
     requested: list[Dim] | None = None
     auto = node.attr("auto_pad", "NOTSET")
     if node.has("output_shape"):
@@ -74,24 +73,15 @@ def _conv_transpose(node: Node) -> Results:
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         requested = [n * stride for n, stride in zip(x.type.shape[2:], strides, strict=True)]
     if requested is None:
-        pads: tuple[int | Dim, ...] = tuple(
-            int(pad) for pad in node.attr("pads") or [0] * (2 * rank)
-        )
-        if auto == "VALID":
-            pads = (0,) * (2 * rank)
+        none = [0] * (2 * rank)
+        pads: Sequence[int | Dim] = none if auto == "VALID" else node.numbers("pads", none)
     else:
-        begins, ends = [], []
-        for axis in range(rank):
-            covered = (kernel[axis] - 1) * dilations[axis] + 1
-            full = strides[axis] * (x.type.shape[axis + 2] - 1) + extra[axis] + covered
-            total = simplify(full - requested[axis], node.builder.bounds)
-            half = simplify(total // 2, node.builder.bounds)
-            upper = auto == "SAME_UPPER"
-            begins.append(half if upper else total - half)
-            ends.append(total - half if upper else half)
-        pads = (*begins, *ends)
+        axes = zip(kernel, dilations, strides, x.type.shape[2:], extra, requested, strict=True)
+        pads = _halved(
+            node, [s * (n - 1) + e + (w - 1) * d + 1 - size for w, d, s, n, e, size in axes], auto
+        )
     return node.emit(
-        "conv_transpose", x, w, node.optional(2), strides=strides, pads=pads,
+        "conv_transpose", x, w, node.optional(2), strides=strides, pads=tuple(pads),
         output_padding=extra, dilations=dilations, group=int(node.attr("group", 1)),
     )  # fmt: skip
 
@@ -125,13 +115,9 @@ def _max_pool(node: Node) -> Results:
     return pool(node, "max_pool", x)
 
 
-def _average_pool(node: Node) -> Results:
-    include = bool(node.attr("count_include_pad", 0))
-    return pool(node, "average_pool", node.arg(0), count_include_pad=include)
-
-
-def _lp_pool(node: Node) -> Results:
-    return pool(node, "lp_pool", node.arg(0), p=int(node.attr("p", 2)))
+def average_pool(node: Node, x: Var) -> Var:
+    include = node.attr("count_include_pad", False)
+    return pool(node, "average_pool", x, count_include_pad=include)
 
 
 def _power(node: Node, x: Var, exponent: float) -> Var:
@@ -144,30 +130,23 @@ def _power(node: Node, x: Var, exponent: float) -> Var:
     return node.emit("pow", x, node.scalar(exponent, x))
 
 
-def _global_pool(kind: str) -> Handler:
-    def handle(node: Node) -> Results:
-        x = node.arg(0)
-        return node.emit("reduce", x, kind=kind, axes=tuple(range(2, x.type.rank)), keepdims=True)
-
-    return handle
+def global_pool(node: Node, x: Var, kind: str) -> Var:
+    return node.emit("reduce", x, kind=kind, axes=tuple(range(2, x.type.rank)), keepdims=True)
 
 
 def _global_lp_pool(node: Node) -> Results:
-    x = node.arg(0)
-    p = int(node.attr("p", 2))
-    axes = tuple(range(2, x.type.rank))
-    powers = _power(node, node.emit("abs", x), float(p))
-    total = node.emit("reduce", powers, kind="sum", axes=axes, keepdims=True)
-    return _power(node, total, 1 / p)
+    p = node.attr("p", 2)
+    powers = _power(node, node.emit("abs", node.arg(0)), float(p))
+    return _power(node, global_pool(node, powers, "sum"), 1 / p)
 
 
 HANDLERS: dict[str, Handler] = {
-    "Conv": _conv,
+    "Conv": lambda node: convolve(node, node.arg(0), node.arg(1), node.optional(2)),
     "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,
-    "AveragePool": _average_pool,
-    "LpPool": _lp_pool,
-    "GlobalAveragePool": _global_pool("mean"),
-    "GlobalMaxPool": _global_pool("max"),
+    "AveragePool": lambda node: average_pool(node, node.arg(0)),
+    "LpPool": lambda node: pool(node, "lp_pool", node.arg(0), p=node.attr("p", 2)),
+    "GlobalAveragePool": lambda node: global_pool(node, node.arg(0), "mean"),
+    "GlobalMaxPool": lambda node: global_pool(node, node.arg(0), "max"),
     "GlobalLpPool": _global_lp_pool,
 }

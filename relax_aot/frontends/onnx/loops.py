@@ -49,7 +49,12 @@ class _Repetition:
     """Of all results: carried values, then rows."""
     condition: Var | None = None
     capped: bool = False
+    offset: int = 0
+    """Results of the body before the carried values."""
     grown: list[Grown] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.symbols_before = len(self.node.builder.shared.symbols)
 
     @property
     def base(self) -> str:
@@ -109,7 +114,7 @@ class _Repetition:
         return Var(name, TensorType(value.type.dtype, tuple(shape)))
 
     def _differing(self, params: Sequence[Var], found: Sequence[Var]) -> list[tuple[int, int]]:
-        results = found[self._offset : self._offset + len(params)]
+        results = found[self.offset : self.offset + len(params)]
         for param, result in zip(params, results, strict=True):
             same = param.type.dtype is result.type.dtype and param.type.rank == result.type.rank
             if not same:
@@ -117,9 +122,6 @@ class _Repetition:
         grown = {(g.carried, g.axis) for g in self.grown}
         changed = differing(params, results, self.node.builder)
         return [place for place in changed if place not in grown]
-
-    _offset: int = 0
-    """Results of the body before the carried values."""
 
     def _grow(self, changed: list[tuple[int, int]]) -> None:
         """Sizes that an iteration changes become symbols, which the user bounds."""
@@ -154,8 +156,8 @@ class _Repetition:
     def _closed(
         self, body: FunctionBuilder, iteration: Dim, params: Sequence[Var], found: Sequence[Var]
     ) -> tuple[Var, ...]:
-        rows = found[self._offset + len(params) :]
-        inside = {s.name for s in self.node.builder.shared.symbols[self._symbols_before :]}
+        rows = found[self.offset + len(params) :]
+        inside = {s.name for s in self.node.builder.shared.symbols[self.symbols_before :]}
         for row in rows:
             if row.type.symbols & (inside | {g.symbol for g in self.grown}):
                 raise Refused(
@@ -164,10 +166,8 @@ class _Repetition:
         iterations = Iterations(str(iteration), self.trips, self.condition is not None, self.capped)
         return close_loop(
             self.node.builder, body, iterations, self.initial, params,
-            found[self._offset :], self.grown, self.names, self.node.origin,
+            found[self.offset :], self.grown, self.names, self.node.origin,
         )  # fmt: skip
-
-    _symbols_before: int = 0
 
 
 def _declared(value: ValueInfoProto) -> list[int | None]:
@@ -180,20 +180,17 @@ def _loop(node: Node) -> Results:
     builder = node.builder
     carried = [node.arg(index) for index in range(2, node.count)]
     base = node.origin or "loop"
-    names = [name or f"{base}_{i}" for i, name in enumerate(node.proto.output)]
     rows = len(graph.output) - 1 - len(carried)
     if rows < 0 or len(graph.input) != len(carried) + 2:
         raise ModelError("the body of a Loop does not fit its inputs")
-    names += [f"{base}_{i}" for i in range(len(names), len(carried) + rows)]
+    names = _names(node, base, len(carried) + rows)
     condition = node.optional(1)
     start = _truth(builder, condition)
     going = condition if condition is not None else node.constant(np.array(True))
     always = _always(node, graph) and start is True
     trips, capped = _trips(node, names[len(carried) :], always)
     if always:
-        repetition = _Repetition(node, graph, trips, carried, names)
-        repetition._offset = 1
-        repetition._symbols_before = len(builder.shared.symbols)
+        repetition = _Repetition(node, graph, trips, carried, names, offset=1)
 
         def numbers(body: FunctionBuilder, iteration: Dim) -> Sequence[Var]:
             return (number_of(body, iteration, node.origin), going)
@@ -204,12 +201,17 @@ def _loop(node: Node) -> Results:
     repetition = _Repetition(
         node, graph, trips, [going, *carried], [f"{base}_going", *names], going, capped
     )
-    repetition._symbols_before = len(builder.shared.symbols)
     results = repetition.run(
         lambda body, iteration: (number_of(body, iteration, node.origin),),
         lambda body, iteration: (),
     )
     return results[1:]
+
+
+def _names(node: Node, base: str, count: int) -> list[str]:
+    """Names of so many results, those without one in the model included."""
+    given = [*node.proto.output, *[""] * (count - len(node.proto.output))]
+    return [name or f"{base}_{i}" for i, name in enumerate(given)]
 
 
 def _truth(builder: FunctionBuilder, condition: Var | None) -> object:
@@ -330,11 +332,8 @@ def _scanned(node: Node) -> Results:
             for value, axis, back in zip(scanned, axes, backwards, strict=True)
         ]
 
-    base = node.origin or "scan"
-    names = [name or f"{base}_{i}" for i, name in enumerate(node.proto.output)]
-    names += [f"{base}_{i}" for i in range(len(names), len(graph.output))]
+    names = _names(node, node.origin or "scan", len(graph.output))
     repetition = _Repetition(node, graph, trips, states, names)
-    repetition._symbols_before = len(node.builder.shared.symbols)
     results = list(repetition.run(lambda body, iteration: (), slices))
     rows = len(results) - len(states)
     ways = node.attr("scan_output_directions") or [0] * rows

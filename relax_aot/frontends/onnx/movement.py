@@ -21,8 +21,7 @@ LIMITS = {
 
 def _transpose(node: Node) -> Results:
     x = node.arg(0)
-    perm = node.attr("perm") or range(x.type.rank)[::-1]
-    return node.emit("transpose", x, perm=tuple(int(axis) for axis in perm))
+    return node.emit("transpose", x, perm=node.numbers("perm", range(x.type.rank)[::-1]))
 
 
 def _tile(node: Node) -> Results:

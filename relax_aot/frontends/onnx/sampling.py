@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -24,83 +26,128 @@ OLD = {"transform": "asymmetric", "rounding": "legacy"}
 """Upsample and the first Resize, which have no such attributes."""
 
 
+MODES = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Resizing:
+    """What is resized along which axes, and the attributes of resize but sizes and scales."""
+
+    node: Node
+    x: Var
+    axes: list[int]
+    attrs: dict[str, Any]
+    region: Var | None = None
+
+    def to(
+        self, sizes: Sequence[Dim], scales: Sequence[float], factors: Var | None = None, **more: Any
+    ) -> Var:
+        attrs = {**self.attrs, "sizes": tuple(sizes), "scales": tuple(scales), **more}
+        attrs["mode"] = MODES.get(attrs["mode"], attrs["mode"])
+        return self.node.emit("resize", self.x, factors, self.region, **attrs)
+
+    @property
+    def kept(self) -> list[float]:
+        """Scales of 1 for the other axes."""
+        return [0.0 if axis in self.axes else 1.0 for axis in range(self.x.type.rank)]
+
+    def by_factors(self, given: Var) -> Var:
+        """Scales from data: the user bounds the sizes that they lead to."""
+        factors = self.node.cast(self.whole(given, 1), DType.F32)
+        places = self.node.emit("resize_sizes", factors, sizes=self.x.type.shape)
+        sizes = list(self.x.type.shape)
+        for axis in self.axes:
+            sizes[axis] = self.node.size_of(places, axis, axis)
+        return self.to(sizes, self.kept, factors)
+
+    def whole(self, given: Var, parts: int) -> Var:
+        """A region (two parts) or a list of scales for all axes: those without one stay as they
+        are."""
+        node, axes = self.node, self.axes
+        rank, dtype = self.x.type.rank, given.type.dtype.numpy
+        count = Dim.of(parts * len(axes))
+        if given.type.shape != (count,):
+            if given.type.rank != 1 or given.type.shape[0].is_constant:
+                raise Refused(f"{given.type} has not one number for each axis")
+            given = node.emit("match_cast", given, shape=(count,))
+        if axes == list(range(rank)):
+            return given
+        ends = [node.constant(np.array([value], dtype)) for value in (1.0, 0.0)]
+        pieces = []
+        for part in range(parts):
+            for axis in range(rank):
+                if axis not in axes:
+                    pieces.append(ends[1] if parts == 2 and part == 0 else ends[0])
+                    continue
+                pieces.append(node.part(given, 0, part * len(axes) + axes.index(axis), 1))
+        return node.emit("concat", *pieces, axis=0)
+
+    def by_scales(self, scales: list[float]) -> Var:
+        if len(scales) != len(self.axes):
+            raise ModelError(f"a Resize has {len(scales)} scales for {len(self.axes)} axes")
+        factors, sizes = [0.0] * self.x.type.rank, list(self.x.type.shape)
+        for axis, scale in zip(self.axes, scales, strict=True):
+            if not scale > 0:
+                raise ModelError(f"a Resize has the scale {scale}")
+            factors[axis] = 0.0 if scale == 1 else scale
+            sizes[axis] = _scaled(self.node, sizes[axis], scale)
+        return self.to(sizes, factors)
+
+    def by_sizes(self, given: tuple[Dim, ...]) -> Var:
+        if len(given) != len(self.axes):
+            raise ModelError(f"a Resize has {len(given)} sizes for {len(self.axes)} axes")
+        shape = self.x.type.shape
+        wanted = dict(zip(self.axes, given, strict=True))
+        policy = self.node.attr("keep_aspect_ratio_policy", "stretch")
+        if policy == "stretch":
+            sizes = [wanted.get(axis, size) for axis, size in enumerate(shape)]
+            return self.to(sizes, (0.0,) * len(shape))
+        if policy not in ("not_larger", "not_smaller"):
+            raise ModelError(f"a Resize has the policy {policy!r}")
+        # One scale for all axes, the least or largest ratio; sizes are rounded, halves up.
+        choose = dim_min if policy == "not_larger" else dim_max
+        sizes = list(shape)
+        for axis in self.axes:
+            ratios = [
+                (other * shape[axis] * 2 + shape[at]) // (shape[at] * 2)
+                for at, other in wanted.items()
+            ]
+            sizes[axis] = simplify(choose(*ratios), self.node.builder.bounds)
+        every = tuple(wanted.get(axis, Dim.of(0)) for axis in range(len(shape)))
+        return self.to(sizes, self.kept, wanted=every, policy=policy)
+
+
 def _resize(node: Node) -> Results:
     x = node.arg(0)
-    mode = node.attr("mode", "nearest")
     axes = _axes(node, x)
     old = node.opset < 11
     at = 1 if old else 2
     sizes = None if old or _absent(node, 3) else node.sizes(3, axes)
     scales = None if sizes is not None or not _known(node, at) else _values(node, at)
-    transform = node.attr("coordinate_transformation_mode", "half_pixel")
-    more: dict[str, Any] = {
-        "transform": transform,
+    attrs: dict[str, Any] = {
+        "mode": node.attr("mode", "nearest"),
+        "transform": node.attr("coordinate_transformation_mode", "half_pixel"),
         "rounding": node.attr("nearest_mode", "round_prefer_floor"),
-        "cubic_a": float(node.attr("cubic_coeff_a", -0.75)),
-        "exclude_outside": bool(node.attr("exclude_outside", 0)),
-        "antialias": bool(node.attr("antialias", 0)),
-        "extrapolation": float(node.attr("extrapolation_value", 0.0)),
+        "cubic_a": node.attr("cubic_coeff_a", -0.75),
+        "exclude_outside": node.attr("exclude_outside", False),
+        "antialias": node.attr("antialias", False),
+        "extrapolation": node.attr("extrapolation_value", 0.0),
     }
+    crops = attrs["transform"] == "tf_crop_and_resize"
     if old:
-        more |= OLD
-    region = None
-    if transform == "tf_crop_and_resize":
-        if _known(node, 1):
-            more["roi"] = _region(node, x, axes)
-        else:
-            region = _whole(node, x, axes, node.arg(1), 2)
+        attrs |= OLD
+    resizing = _Resizing(node, x, axes, attrs)
+    if crops and _known(node, 1):
+        attrs["roi"] = _region(node, x, axes)
+    elif crops:
+        resizing = replace(resizing, region=resizing.whole(node.arg(1), 2))
     if sizes is not None:
-        return _by_sizes(node, x, axes, sizes, mode, more, region)
+        return resizing.by_sizes(sizes)
     if scales is not None:
-        return _by_scales(node, x, axes, scales, mode, more, region)
+        return resizing.by_scales(scales)
     if _absent(node, at):
         raise ModelError("a Resize needs either scales or sizes")
-    return _by_factors(node, x, axes, node.arg(at), mode, more, region)
-
-
-def _known(node: Node, index: int) -> bool:
-    return _absent(node, index) or node.builder.numeric(node.arg(index)) is not None
-
-
-def _whole(node: Node, x: Var, axes: list[int], given: Var, parts: int) -> Var:
-    """A region (two parts) or a list of scales for all axes: those without one stay as they
-    are."""
-    rank, dtype = x.type.rank, given.type.dtype.numpy
-    count = Dim.of(parts * len(axes))
-    if given.type.shape != (count,):
-        if given.type.rank != 1 or given.type.shape[0].is_constant:
-            raise Refused(f"{given.type} has not one number for each axis")
-        given = node.emit("match_cast", given, shape=(count,))
-    if axes == list(range(rank)):
-        return given
-    ends = [node.constant(np.array([value], dtype)) for value in (1.0, 0.0)]
-    pieces = []
-    for part in range(parts):
-        for axis in range(rank):
-            if axis not in axes:
-                pieces.append(ends[1] if parts == 2 and part == 0 else ends[0])
-                continue
-            pieces.append(node.part(given, 0, part * len(axes) + axes.index(axis), 1))
-    return node.emit("concat", *pieces, axis=0)
-
-
-def _by_factors(
-    node: Node,
-    x: Var,
-    axes: list[int],
-    given: Var,
-    mode: str,
-    more: dict[str, Any],
-    region: Var | None,
-) -> Results:
-    """Scales from data: the user bounds the sizes that they lead to."""
-    factors = node.cast(_whole(node, x, axes, given, 1), DType.F32)
-    places = node.emit("resize_sizes", factors, sizes=x.type.shape)
-    sizes = list(x.type.shape)
-    for axis in axes:
-        sizes[axis] = node.size_of(places, axis, axis)
-    scales = tuple(0.0 if axis in axes else 1.0 for axis in range(x.type.rank))
-    return _emit(node, x, tuple(sizes), scales, mode, more, region, factors)
+    return resizing.by_factors(node.arg(at))
 
 
 def _upsample(node: Node) -> Results:
@@ -109,16 +156,18 @@ def _upsample(node: Node) -> Results:
     elif node.has("height_scale"):
         scales = [1.0, 1.0, node.attr("height_scale"), node.attr("width_scale")]
     else:
-        given = _values(node, 1) if _known(node, 1) else None
-        scales = given or []
+        scales = (_values(node, 1) if _known(node, 1) else None) or []
     x = node.arg(0)
-    more: dict[str, Any] = {
-        **OLD, "cubic_a": -0.75, "exclude_outside": False, "antialias": False, "extrapolation": 0.0,
+    attrs: dict[str, Any] = {
+        **OLD, "mode": node.attr("mode", "nearest"), "cubic_a": -0.75, "exclude_outside": False,
+        "antialias": False, "extrapolation": 0.0,
     }  # fmt: skip
-    axes, mode = list(range(x.type.rank)), node.attr("mode", "nearest")
-    if not scales:
-        return _by_factors(node, x, axes, node.arg(1), mode, more, None)
-    return _by_scales(node, x, axes, scales, mode, more)
+    resizing = _Resizing(node, x, list(range(x.type.rank)), attrs)
+    return resizing.by_scales(scales) if scales else resizing.by_factors(node.arg(1))
+
+
+def _known(node: Node, index: int) -> bool:
+    return _absent(node, index) or node.builder.numeric(node.arg(index)) is not None
 
 
 def _absent(node: Node, index: int) -> bool:
@@ -151,27 +200,6 @@ def _region(node: Node, x: Var, axes: list[int]) -> tuple[float, ...]:
     return (*starts, *ends)
 
 
-def _by_scales(
-    node: Node,
-    x: Var,
-    axes: list[int],
-    scales: list[float],
-    mode: str,
-    more: dict[str, Any],
-    region: Var | None = None,
-) -> Results:
-    if len(scales) != len(axes):
-        raise ModelError(f"a Resize has {len(scales)} scales for {len(axes)} axes")
-    factors = [0.0] * x.type.rank
-    sizes = list(x.type.shape)
-    for axis, scale in zip(axes, scales, strict=True):
-        if not scale > 0:
-            raise ModelError(f"a Resize has the scale {scale}")
-        factors[axis] = 0.0 if scale == 1 else scale
-        sizes[axis] = _scaled(node, x.type.shape[axis], scale)
-    return _emit(node, x, tuple(sizes), tuple(factors), mode, more, region)
-
-
 def _scaled(node: Node, size: Dim, scale: float) -> Dim:
     """floor(size * scale), where the product is rounded to f32 as ONNX Runtime does."""
     exact = Fraction(float(np.float32(scale)))
@@ -191,65 +219,12 @@ def _scaled(node: Node, size: Dim, scale: float) -> Dim:
     return simplify(size * ratio.numerator // ratio.denominator, node.builder.bounds)
 
 
-def _by_sizes(
-    node: Node,
-    x: Var,
-    axes: list[int],
-    given: tuple[Dim, ...],
-    mode: str,
-    more: dict[str, Any],
-    region: Var | None = None,
-) -> Results:
-    if len(given) != len(axes):
-        raise ModelError(f"a Resize has {len(given)} sizes for {len(axes)} axes")
-    shape = x.type.shape
-    policy = node.attr("keep_aspect_ratio_policy", "stretch")
-    sizes = list(shape)
-    if policy == "stretch":
-        for axis, size in zip(axes, given, strict=True):
-            sizes[axis] = size
-        return _emit(node, x, tuple(sizes), (0.0,) * len(shape), mode, more, region)
-    if policy not in ("not_larger", "not_smaller"):
-        raise ModelError(f"a Resize has the policy {policy!r}")
-    # One scale for all axes, the least or largest ratio; sizes are rounded, halves up.
-    choose = dim_min if policy == "not_larger" else dim_max
-    wanted = [Dim.of(0)] * len(shape)
-    for axis, size in zip(axes, given, strict=True):
-        wanted[axis] = size
-        candidates = [
-            (other * shape[axis] * 2 + shape[at]) // (shape[at] * 2)
-            for at, other in zip(axes, given, strict=True)
-        ]
-        sizes[axis] = simplify(choose(*candidates), node.builder.bounds)
-    more |= {"wanted": tuple(wanted), "policy": policy}
-    factors = tuple(0.0 if axis in axes else 1.0 for axis in range(len(shape)))
-    return _emit(node, x, tuple(sizes), factors, mode, more, region)
-
-
-def _emit(
-    node: Node,
-    x: Var,
-    sizes: tuple[Dim, ...],
-    scales: tuple[float, ...],
-    mode: str,
-    more: dict[str, Any],
-    region: Var | None,
-    factors: Var | None = None,
-) -> Results:
-    mode = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return node.emit("resize", x, factors, region, sizes=sizes, scales=scales, mode=mode, **more)
-
-
 def _grid_sample(node: Node) -> Results:
     mode = node.attr("mode", "linear")
     return node.emit(
-        "grid_sample",
-        node.arg(0),
-        node.arg(1),
-        mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode),
-        padding=node.attr("padding_mode", "zeros"),
-        align_corners=bool(node.attr("align_corners", 0)),
-    )
+        "grid_sample", node.arg(0), node.arg(1), mode=MODES.get(mode, mode),
+        padding=node.attr("padding_mode", "zeros"), align_corners=node.attr("align_corners", False),
+    )  # fmt: skip
 
 
 HANDLERS: dict[str, Handler] = {

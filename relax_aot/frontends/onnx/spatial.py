@@ -37,21 +37,12 @@ def _col2im(node: Node) -> Results:
         node.named_size(node.arg(2), axis, f"block_{axis}", x.type.shape[1], least=1)
         for axis in axes
     )
-    return _col2im_of(node, x, image, block, rank)
-
-
-def _col2im_of(
-    node: Node, x: Var, image: tuple[Dim, ...], block: tuple[Dim, ...], rank: int
-) -> Results:
     if len(image) != rank:
         raise ModelError(f"a Col2Im has blocks of {rank} axes for an image of {len(image)}")
     for size in block:
         node.require_at_most(1, size, "a block of Col2Im")
-    attrs = {
-        "strides": tuple(int(v) for v in node.attr("strides") or [1] * rank),
-        "pads": tuple(int(v) for v in node.attr("pads") or [0] * 2 * rank),
-        "dilations": tuple(int(v) for v in node.attr("dilations") or [1] * rank),
-    }
+    usual = {"strides": [1] * rank, "pads": [0] * 2 * rank, "dilations": [1] * rank}
+    attrs = {name: node.numbers(name, default) for name, default in usual.items()}
     if [len(v) for v in attrs.values()] != [rank, 2 * rank, rank]:
         raise ModelError("strides, pads or dilations do not fit the image")
     return node.emit("col2im", x, image=image, block=block, **attrs)
@@ -61,8 +52,7 @@ def _max_unpool(node: Node) -> Results:
     x, places = node.arg(0), node.arg(1)
     kernel = [int(v) for v in node.required("kernel_shape")]
     rank = len(kernel)
-    strides = [int(v) for v in node.attr("strides") or [1] * rank]
-    pads = [int(v) for v in node.attr("pads") or [0] * 2 * rank]
+    strides, pads = node.numbers("strides", [1] * rank), node.numbers("pads", [0] * 2 * rank)
     if x.type.rank != rank + 2:
         raise ModelError(f"a window over {rank} axes does not fit {x.type}")
     spatial = [
@@ -129,7 +119,7 @@ def _center_crop_pad(node: Node) -> Results:
     """Crop or pad an axis equally on both sides; an odd element goes to the end."""
     x = node.arg(0)
     rank = x.type.rank
-    axes = [normal_axis(int(a), rank) for a in node.attr("axes") or range(rank)]
+    axes = [normal_axis(axis, rank) for axis in node.numbers("axes", range(rank))]
     requested = node.sizes(1, axes)
     bounds = node.builder.bounds
     if len(axes) != len(requested):
