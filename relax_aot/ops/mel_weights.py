@@ -7,6 +7,7 @@ whole bins of the spectrum; one outside the spectrum ends the run with a status.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import log
 
 import numpy as np
@@ -22,55 +23,47 @@ PER_DECADE, CORNER = 2595.0, 700.0
 WIDE = DType.F64
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mel:
+    rows: int | Dim
+    bins: int | Dim
+
+
 def deduce(
-    length: TensorType,
-    rate: TensorType,
-    low: TensorType,
-    high: TensorType,
-    *,
-    rows: int | Dim,
-    bins: int | Dim,
+    attrs: Mel, length: TensorType, rate: TensorType, low: TensorType, high: TensorType
 ) -> TensorType:
     whole = length.dtype is rate.dtype is DType.I64
     edges = low.dtype is high.dtype is WIDE
     require(whole and edges, f"mel_weights of {length}, {rate}, {low}, {high}")
-    return TensorType(WIDE, (Dim.of(rows), Dim.of(bins)))
+    return TensorType(WIDE, (Dim.of(attrs.rows), Dim.of(attrs.bins)))
 
 
 def lower(
-    k: KernelBuilder,
-    length: Buffer,
-    rate: Buffer,
-    low: Buffer,
-    high: Buffer,
-    y: Buffer,
-    *,
-    rows: int | Dim,
-    bins: int | Dim,
+    attrs: Mel, k: KernelBuilder, length: Buffer, rate: Buffer, low: Buffer, high: Buffer, y: Buffer
 ) -> None:
     size, speed, least, most = (b[(Dim.of(0),) * b.rank] for b in (length, rate, low, high))
-    places = k.scratch("places", DType.I64, (Dim.of(bins) + 2,))
+    places = k.scratch("places", DType.I64, (Dim.of(attrs.bins) + 2,))
     scale = Lit(PER_DECADE / log(10), WIDE)
 
     def mel(hertz: Expr) -> Expr:
         return binary("*", scale, apply("log1p", binary("/", hertz, Lit(CORNER, WIDE))))
 
     start = k.local("start", WIDE, mel(least))
-    step = binary("/", binary("-", mel(most), start), Cast(Index(Dim.of(bins) + 2), WIDE))
+    step = binary("/", binary("-", mel(most), start), Cast(Index(Dim.of(attrs.bins) + 2), WIDE))
     pace = k.local("pace", WIDE, step)
-    with k.loops(Dim.of(bins) + 2) as (i,):
+    with k.loops(Dim.of(attrs.bins) + 2) as (i,):
         point = binary("+", binary("*", Cast(Index(i), WIDE), pace), start)
         hertz = binary("*", Lit(CORNER, WIDE), apply("expm1", binary("/", point, scale)))
         share = binary("*", Cast(binary("+", size, Lit(1, DType.I64)), WIDE), hertz)
         place = apply("floor", binary("/", share, Cast(speed, WIDE)))
         k.store(places[(i,)], Cast(place, DType.I64, "saturate"))
-    with k.loops(bins) as (column,):
+    with k.loops(attrs.bins) as (column,):
         edges = [
-            k.index(name, places[(column + i,)], 0, Dim.of(rows) - 1)
+            k.index(name, places[(column + i,)], 0, Dim.of(attrs.rows) - 1)
             for i, name in enumerate(("left", "center", "right"))
         ]
         left, center, right = edges
-        with k.loops(rows) as (row,):
+        with k.loops(attrs.rows) as (row,):
             up = binary("<=", left, row) & binary("<=", row, center)
             rising = _share(row - left, center - left)
             rising = Select(binary("==", left, center), Lit(1.0, WIDE), rising)
@@ -83,18 +76,16 @@ def _share(part: Dim, whole: Dim) -> Expr:
     return binary("/", Cast(Index(part), WIDE), Cast(Index(whole), WIDE))
 
 
-def reference(
-    length: Array, rate: Array, low: Array, high: Array, *, rows: int, bins: int
-) -> Array:
+def reference(attrs: Mel, length: Array, rate: Array, low: Array, high: Array) -> Array:
     size, speed = int(length.reshape(())), int(rate.reshape(()))
     edges = PER_DECADE * np.log10(1 + np.array([low.reshape(()), high.reshape(())]) / CORNER)
-    points = edges[0] + np.arange(bins + 2) * (edges[1] - edges[0]) / (bins + 2)
+    points = edges[0] + np.arange(attrs.bins + 2) * (edges[1] - edges[0]) / (attrs.bins + 2)
     hertz = CORNER * (10 ** (points / PER_DECADE) - 1)
     places = np.floor((size + 1) * hertz / speed).astype(np.int64)
-    if places.min() < 0 or places.max() >= rows:
+    if places.min() < 0 or places.max() >= attrs.rows:
         raise IndexError("an edge lies outside the spectrum")
-    y = np.zeros((int(rows), int(bins)))
-    for column in range(int(bins)):
+    y = np.zeros((int(attrs.rows), int(attrs.bins)))
+    for column in range(int(attrs.bins)):
         left, center, right = (int(p) for p in places[column : column + 3])
         if left == center:
             y[center, column] = 1
@@ -117,4 +108,4 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("mel_weights", deduce, lower, reference, samples)
+OP = Op("mel_weights", deduce, lower, reference, samples, record=Mel)

@@ -9,6 +9,7 @@ the run with a status.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -87,30 +88,26 @@ def _symbolic(reference: Callable[..., Array]) -> Callable[..., Array | None]:
 # scatter_elements
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    axis: int = 0
+    reduction: str = "none"
+
+
 def _elements_type(
-    x: TensorType,
-    indices: TensorType,
-    updates: TensorType,
-    *,
-    axis: int = 0,
-    reduction: str = "none",
+    attrs: Scatter, x: TensorType, indices: TensorType, updates: TensorType
 ) -> TensorType:
-    _check("scatter_elements", x, indices, updates, reduction)
+    _check("scatter_elements", x, indices, updates, attrs.reduction)
     same = indices.rank == updates.rank == x.rank
     require(same, f"scatter_elements needs equal ranks, got {x}, {indices} and {updates}")
-    normal_axis(axis, x.rank)
+    normal_axis(attrs.axis, x.rank)
     return x
 
 
 def _elements_conditions(
-    x: TensorType,
-    indices: TensorType,
-    updates: TensorType,
-    *,
-    axis: int = 0,
-    reduction: str = "none",
+    attrs: Scatter, x: TensorType, indices: TensorType, updates: TensorType
 ) -> list[Condition]:
-    at = normal_axis(axis, x.rank)
+    at = normal_axis(attrs.axis, x.rank)
     pairs = zip(indices.shape, updates.shape, strict=True)
     agree = [must_equal(i, u, "scatter_elements: indices and updates") for i, u in pairs]
     inside = [
@@ -122,30 +119,21 @@ def _elements_conditions(
 
 
 def _elements_lower(
-    k: KernelBuilder,
-    x: Buffer,
-    indices: Buffer,
-    updates: Buffer,
-    y: Buffer,
-    *,
-    axis: int = 0,
-    reduction: str = "none",
+    attrs: Scatter, k: KernelBuilder, x: Buffer, indices: Buffer, updates: Buffer, y: Buffer
 ) -> None:
-    along = normal_axis(axis, x.rank)
+    along = normal_axis(attrs.axis, x.rank)
     _copy(k, x, y)
     with k.loops(*indices.shape) as at:
         index = wrapped_index(k, "at", indices[at], x.shape[along])
-        _update(k, y[(*at[:along], index, *at[along + 1 :])], updates[at], reduction)
+        _update(k, y[(*at[:along], index, *at[along + 1 :])], updates[at], attrs.reduction)
 
 
-def _elements_reference(
-    x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
-) -> Array:
+def _elements_reference(attrs: Scatter, x: Array, indices: Array, updates: Array) -> Array:
     y = x.copy()
     for at in np.ndindex(indices.shape):
         where = list(at)
-        where[axis] = _index(indices[at], x.shape[axis])
-        _combine(y, tuple(where), updates[at], reduction)
+        where[attrs.axis] = _index(indices[at], x.shape[attrs.axis])
+        _combine(y, tuple(where), updates[at], attrs.reduction)
     return y
 
 
@@ -242,7 +230,7 @@ OPS = (
     Op(
         "scatter_elements", _elements_type, _elements_lower, _elements_reference,
         _elements_samples, conditions=_elements_conditions, values={"reduction": REDUCTIONS},
-        symbolic=_symbolic(_elements_reference), exact_where=_exact_where
+        symbolic=_symbolic(_elements_reference), exact_where=_exact_where, record=Scatter
     ),
     Op(
         "scatter_nd", _nd_type, _nd_lower, _nd_reference, _nd_samples,
