@@ -253,6 +253,17 @@ def must_equal(left: Dim | int, right: Dim | int, why: str = "") -> Condition:
     return Condition("==", Dim.of(left), Dim.of(right), why)
 
 
+def must_fit(
+    given: TensorType | None, shape: Sequence[Dim | int], why: str = ""
+) -> list[Condition]:
+    """What the sizes of an argument must equal; nothing where it is absent."""
+    if given is None:
+        return []
+    rank = len(shape)
+    require(given.rank == rank, f"{why or 'an argument'} must have rank {rank}, got {given}")
+    return [must_equal(size, fit, why) for size, fit in zip(given.shape, shape, strict=True)]
+
+
 def may_equal(left: Dim | int, right: Dim | int) -> bool:
     """Nothing says that these sizes differ; that they are equal is then a condition."""
     apart = Dim.of(left) - Dim.of(right)

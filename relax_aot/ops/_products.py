@@ -23,6 +23,7 @@ from relax_aot.ops._op import (
     code_limits,
     is_float,
     must_equal,
+    must_fit,
     must_not_exceed,
     require,
 )
@@ -88,10 +89,7 @@ class Form:
         conditions = [must_not_exceed(0, n, f"{self.name}'s output size") for n in sizes]
         if self.channels is not None:
             conditions.append(must_equal(*self.channels(attrs, x, w), f"{self.name}'s channels"))
-        if b is not None:
-            filters = y.shape[self.axes.channels]
-            conditions.append(must_equal(b.shape[0], filters, f"{self.name}'s bias"))
-        return conditions
+        return conditions + must_fit(b, [y.shape[self.axes.channels]], f"{self.name}'s bias")
 
     def _reference(self, attrs: Any, x: Array, w: Array, b: Array | None = None) -> Array:
         wide = np.float64 if is_float(x) else x.dtype

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,18 +18,18 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 """For each way through the sequence, whether it begins at the end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """The attributes of a recurrent op."""
 
     hidden: int
     direction: str
-    activations: tuple[str, ...]
-    clip: float
-    linear_before_reset: bool
-    input_forget: bool
+    activations: Sequence[str]
+    clip: float = 0.0
+    linear_before_reset: bool = False
+    input_forget: bool = False
     """LSTM: what is forgotten makes room for what enters."""
-    cell_clip: float
+    cell_clip: float = 0.0
     """LSTM: between which numbers the cell's state is kept (TensorFlow Lite); 0 for none."""
 
     @property
@@ -41,21 +40,6 @@ class Cell:
 def argument_names(kind: str) -> tuple[str, ...]:
     base = ("x", "w", "r", "b", "lens", "h0")
     return (*base, "c0", "p") if kind == "lstm" else base
-
-
-def cell_of(
-    *,
-    hidden: int,
-    direction: str,
-    activations: Sequence[str],
-    clip: float = 0.0,
-    linear_before_reset: bool = False,
-    input_forget: bool = False,
-    cell_clip: float = 0.0,
-) -> Cell:
-    return Cell(
-        hidden, direction, tuple(activations), clip, linear_before_reset, input_forget, cell_clip
-    )
 
 
 PARAMETERS: dict[str, tuple[float, ...]] = {
@@ -97,8 +81,7 @@ def _np_activation(text: str) -> Callable[[Array], Array]:
 
 
 def reference_of(kind: str) -> Callable[..., tuple[Array, ...]]:
-    def reference(*args: Array | None, **attrs: Any) -> tuple[Array, ...]:
-        cell = cell_of(**attrs)
+    def reference(cell: Cell, *args: Array | None) -> tuple[Array, ...]:
         arrays = {
             n: None if a is None else a.astype(np.float64 if is_float(a) else np.int64)
             for n, a in zip(argument_names(kind), args, strict=False)

@@ -24,6 +24,7 @@ from relax_aot.ops._op import (
     Sample,
     Trait,
     must_equal,
+    must_fit,
     must_not_exceed,
     normal_axis,
     require,
@@ -52,9 +53,7 @@ def _mask_type(attrs: Mask, x: TensorType, lengths: TensorType | None = None) ->
 def _mask_conditions(
     attrs: Mask, x: TensorType, lengths: TensorType | None = None
 ) -> list[Condition]:
-    if lengths is None:
-        return []
-    return [must_equal(lengths.shape[0], x.shape[0], "one length per batch")]
+    return must_fit(lengths, x.shape[:1], "one length per batch")
 
 
 def _mask_lower(
@@ -145,9 +144,7 @@ def _update_conditions(
         must_not_exceed(n, m, "rows of a cache") if i == along else must_equal(n, m, "a cache")
         for i, (n, m) in enumerate(zip(update.shape, cache.shape, strict=True))
     ]
-    if starts is not None:
-        conditions.append(must_equal(starts.shape[0], cache.shape[0], "one start per sample"))
-    return conditions
+    return conditions + must_fit(starts, cache.shape[:1], "one start per sample")
 
 
 def _update_lower(

@@ -15,6 +15,7 @@ from relax_aot.ops._op import (
     Op,
     Sample,
     must_equal,
+    must_fit,
     must_not_exceed,
     require,
 )
@@ -47,12 +48,8 @@ def _conditions(
         must_equal(w.shape[0], x.shape[1], why), must_equal(w.shape[1], 1, why),
         must_not_exceed(1, w.shape[2], why),
     ]  # fmt: skip
-    if bias is not None:
-        found.append(must_equal(bias.shape[0], x.shape[1], why))
-    if past is not None:
-        requested = (*x.shape[:2], w.shape[2] - 1)
-        found += [must_equal(n, m, why) for n, m in zip(past.shape, requested, strict=True)]
-    return found
+    found += must_fit(bias, x.shape[1:2], why)
+    return found + must_fit(past, (*x.shape[:2], w.shape[2] - 1), why)
 
 
 def _lower(

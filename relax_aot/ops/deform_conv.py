@@ -19,7 +19,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, require
+from relax_aot.ops._op import Array, Op, Sample, must_equal, must_fit, must_not_exceed, require
 from relax_aot.ops._samples import normals
 from relax_aot.ops._window import Strides, usual
 
@@ -71,13 +71,8 @@ def _conditions(
         ),
     ]  # fmt: skip
     for given, channels in ((offset, taps * (x.rank - 2)), (mask, taps)):
-        if given is not None:
-            requested = (x.shape[0], channels, *y.shape[2:])
-            pairs = zip(given.shape, requested, strict=True)
-            conditions += [must_equal(a, c, "deform_conv's offsets") for a, c in pairs]
-    if b is not None:
-        conditions.append(must_equal(b.shape[0], w.shape[0], "deform_conv's bias"))
-    return conditions
+        conditions += must_fit(given, (x.shape[0], channels, *y.shape[2:]), "deform_conv's offsets")
+    return conditions + must_fit(b, w.shape[:1], "deform_conv's bias")
 
 
 def _lower(

@@ -22,7 +22,7 @@ from relax_aot.ir.dims import Dim, dim_min
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType, shape_of
-from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, normal_axis, require
+from relax_aot.ops._op import Array, Op, Sample, must_fit, must_not_exceed, normal_axis, require
 from relax_aot.ops._samples import normals
 from relax_aot.ops.gather import wrapped_index
 
@@ -335,13 +335,11 @@ def _frame_type(
 def _frame_conditions(
     x: TensorType, window: TensorType | None = None, *, step: int | Dim, length: int | Dim
 ) -> list[Condition]:
-    conditions = [
+    return [
         must_not_exceed(Dim.of(length), x.shape[1], "a frame of a signal"),
         must_not_exceed(1, Dim.of(step), "a step between frames"),
+        *must_fit(window, (length,), "the window of a frame"),
     ]
-    if window is not None:
-        conditions.append(must_equal(window.shape[0], Dim.of(length), "the window of a frame"))
-    return conditions
 
 
 def _frame_lower(

@@ -18,6 +18,7 @@ from relax_aot.ops._op import (
     Op,
     Sample,
     must_equal,
+    must_fit,
     require,
 )
 from relax_aot.ops._samples import normals
@@ -79,12 +80,8 @@ def _conditions(
         found.append(must_equal((width - 1) * (width - kv_heads), 0, why))
     for part in (key, value, decay, beta):
         if part is not None:
-            pairs = zip(part.shape[:2], q.shape[:2], strict=True)
-            found += [must_equal(n, m, why) for n, m in pairs]
-    if state is not None:
-        requested = (q.shape[0], Dim.of(kv_heads), rows, columns)
-        found += [must_equal(n, m, why) for n, m in zip(state.shape, requested, strict=True)]
-    return found
+            found += must_fit(part, (*q.shape[:2], part.shape[2]), why)
+    return found + must_fit(state, (q.shape[0], kv_heads, rows, columns), why)
 
 
 def _lower(

@@ -15,7 +15,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require
 
 Sizes = Sequence[Dim | int]
 
@@ -26,7 +26,7 @@ def deduce(x: TensorType, *, shape: Sizes) -> TensorType:
 
 
 def conditions(x: TensorType, *, shape: Sizes) -> list[Condition]:
-    return [must_equal(size, actual) for size, actual in zip(shape, x.shape, strict=True)]
+    return must_fit(TensorType(x.dtype, tuple(map(Dim.of, shape))), x.shape)
 
 
 def lower(k: KernelBuilder, x: Buffer, y: Buffer, *, shape: Sizes) -> None:

@@ -24,6 +24,7 @@ from relax_aot.ops._op import (
     code_limits,
     is_float,
     must_equal,
+    must_fit,
     require,
     spread,
 )
@@ -226,8 +227,7 @@ def _integer_conditions(
             requested = list(x.shape) if zero.rank > 1 else [x.shape[axis]]
             if zero.rank > 1:
                 requested[-3 - axis] = Dim.of(1)
-            pairs = zip(zero.shape, requested, strict=True)
-            conditions += [must_equal(n, fit, "matmul_integer's zero points") for n, fit in pairs]
+            conditions += must_fit(zero, requested, "matmul_integer's zero points")
     return conditions
 
 

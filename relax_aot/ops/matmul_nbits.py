@@ -19,7 +19,7 @@ from relax_aot.ir.dims import Dim, ceildiv, dim_min
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, require
+from relax_aot.ops._op import Array, Op, Sample, must_fit, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +58,14 @@ def conditions(
     why = "sizes of packed weights"
     bits, block = attrs.bits, attrs.block
     blocks = ceildiv(a.shape[-1], block)
-    found = [
-        must_equal(b.shape[1], blocks, why), must_equal(b.shape[2], block * bits // 8, why),
-        must_equal(scales.shape[0], b.shape[0], why), must_equal(scales.shape[1], blocks, why),
-    ]  # fmt: skip
-    if zeros is not None:
-        width = ceildiv(blocks * bits, 8) if zeros.dtype is DType.U8 else blocks
-        found += [
-            must_equal(zeros.shape[0], b.shape[0], why),
-            must_equal(zeros.shape[1], width, why),
-        ]
-    return found
+    rows = b.shape[0]
+    packed = zeros is not None and zeros.dtype is DType.U8
+    width = ceildiv(blocks * bits, 8) if packed else blocks
+    return [
+        *must_fit(b, (rows, blocks, block * bits // 8), why),
+        *must_fit(scales, (rows, blocks), why),
+        *must_fit(zeros, (rows, width), why),
+    ]
 
 
 def lower(

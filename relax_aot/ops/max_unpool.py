@@ -18,7 +18,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, must_not_exceed, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, must_not_exceed, require
 
 Sizes = Sequence[int | Dim]
 
@@ -31,9 +31,8 @@ def _type(x: TensorType, places: TensorType, *, sizes: Sizes) -> TensorType:
 
 
 def _conditions(x: TensorType, places: TensorType, *, sizes: Sizes) -> list[Condition]:
-    pairs = zip(x.shape, places.shape, strict=True)
     return [
-        *(must_equal(a, b, "max_unpool's indices") for a, b in pairs),
+        *must_fit(x, places.shape, "max_unpool's indices"),
         *(must_not_exceed(0, a, "max_unpool's size") for a in map(Dim.of, sizes)),
     ]
 

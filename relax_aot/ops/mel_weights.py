@@ -79,13 +79,14 @@ def _share(part: Dim, whole: Dim) -> Expr:
 def reference(attrs: Mel, length: Array, rate: Array, low: Array, high: Array) -> Array:
     size, speed = int(length.reshape(())), int(rate.reshape(()))
     edges = PER_DECADE * np.log10(1 + np.array([low.reshape(()), high.reshape(())]) / CORNER)
-    points = edges[0] + np.arange(attrs.bins + 2) * (edges[1] - edges[0]) / (attrs.bins + 2)
+    rows, bins = int(attrs.rows), int(attrs.bins)
+    points = edges[0] + np.arange(bins + 2) * (edges[1] - edges[0]) / (bins + 2)
     hertz = CORNER * (10 ** (points / PER_DECADE) - 1)
     places = np.floor((size + 1) * hertz / speed).astype(np.int64)
-    if places.min() < 0 or places.max() >= attrs.rows:
+    if places.min() < 0 or places.max() >= rows:
         raise IndexError("an edge lies outside the spectrum")
-    y = np.zeros((int(attrs.rows), int(attrs.bins)))
-    for column in range(int(attrs.bins)):
+    y = np.zeros((rows, bins))
+    for column in range(bins):
         left, center, right = (int(p) for p in places[column : column + 3])
         if left == center:
             y[center, column] = 1

@@ -28,6 +28,7 @@ from relax_aot.ops._op import (
     Trait,
     code_limits,
     must_equal,
+    must_fit,
     normal_axis,
     require,
 )
@@ -65,8 +66,7 @@ def part_conditions(
         return [must_equal(part.shape[0], x.shape[along], "scales per axis")]
     requested = list(x.shape)
     requested[along] = ceildiv(x.shape[along], block)
-    pairs = zip(part.shape, requested, strict=True)
-    return [must_equal(size, fit, "scales per block") for size, fit in pairs]
+    return must_fit(part, requested, "scales per block")
 
 
 def part_at(part: Buffer, at: At, axis: int, block: int) -> Expr:

@@ -20,7 +20,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Local, Operand, Select, apply, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_equal, require
+from relax_aot.ops._op import Array, Op, Sample, must_fit, require
 from relax_aot.ops._recurrent import (
     DIRECTIONS,
     GATES,
@@ -28,7 +28,6 @@ from relax_aot.ops._recurrent import (
     STATES,
     Cell,
     argument_names,
-    cell_of,
     reference_of,
     shared_activations,
 )
@@ -49,10 +48,9 @@ MEANING = {
 
 
 def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
-    def deduce(*args: TensorType | None, **attrs: Any) -> tuple[TensorType, ...]:
+    def deduce(cell: Cell, *args: TensorType | None) -> tuple[TensorType, ...]:
         x, w = args[0], args[1]
         assert x is not None and w is not None
-        cell = cell_of(**attrs)
         require(x.rank == 3 and w.rank == 3, f"{kind} needs x and w of rank 3, got {x} and {w}")
         require(x.dtype.is_float, f"{kind} needs float tensors, got {x}")
         gates = Dim.of(GATES[kind] * cell.hidden)
@@ -67,9 +65,9 @@ def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
 
 
 def _conditions(kind: str) -> Callable[..., list[Condition]]:
-    def conditions(*args: TensorType | None, **attrs: Any) -> list[Condition]:
+    def conditions(cell: Cell, *args: TensorType | None) -> list[Condition]:
         named = dict(zip(argument_names(kind), args, strict=False))
-        x, cell = named["x"], cell_of(**attrs)
+        x = named["x"]
         assert x is not None
         ways, hidden = Dim.of(len(cell.reverses)), Dim.of(cell.hidden)
         gates, (_, batch, width) = Dim.of(GATES[kind]) * hidden, x.shape
@@ -84,14 +82,7 @@ def _conditions(kind: str) -> Callable[..., list[Condition]]:
         }
         found: list[Condition] = []
         for name, shape in expected.items():
-            given = named.get(name)
-            if given is None:
-                continue
-            require(
-                given.rank == len(shape), f"{kind}'s {MEANING[name]} must have rank {len(shape)}"
-            )
-            pairs = zip(given.shape, shape, strict=True)
-            found += [must_equal(size, right, f"{kind}'s {MEANING[name]}") for size, right in pairs]
+            found += must_fit(named.get(name), shape, f"{kind}'s {MEANING[name]}")
         return found
 
     return conditions
@@ -135,8 +126,7 @@ def _parametric(name: str, x: Expr, alpha: float, beta: float) -> Expr:
 
 
 def _lower(kind: str) -> Callable[..., None]:
-    def lower(k: KernelBuilder, *buffers: Buffer | None, **attrs: Any) -> None:
-        cell = cell_of(**attrs)
+    def lower(cell: Cell, k: KernelBuilder, *buffers: Buffer | None) -> None:
         names = argument_names(kind)
         count = len(buffers) - 1 - STATES[kind]
         given: Buffers = dict.fromkeys(names)
@@ -408,7 +398,7 @@ def _samples(kind: str) -> Callable[[np.random.Generator], list[Sample]]:
 OPS = tuple(
     Op(
         kind, _deduce(kind), _lower(kind), reference_of(kind), _samples(kind),
-        conditions=_conditions(kind), rules=(cell_of,), values={"direction": DIRECTIONS},
+        conditions=_conditions(kind), record=Cell, values={"direction": DIRECTIONS},
     )
     for kind in GATES
 )  # fmt: skip

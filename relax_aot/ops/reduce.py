@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -14,7 +14,19 @@ import numpy as np
 from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Bounds, Dim, dim_max, dim_min
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Apply, Binary, Buffer, Cast, Expr, Index, Lit, Local, apply, binary
+from relax_aot.ir.loops import (
+    Apply,
+    Binary,
+    Buffer,
+    Cast,
+    Expr,
+    Index,
+    Lit,
+    Local,
+    Select,
+    apply,
+    binary,
+)
 from relax_aot.ir.types import DType, Shape, TensorType
 from relax_aot.ops._op import Array, Op, Sample, is_float, must_not_exceed, normal_axis, require
 
@@ -59,23 +71,33 @@ def _lower(
     inner = _axes(axes, x.rank)
     outer = tuple(i for i in range(x.rank) if i not in inner)
     with k.loops(*(x.shape[i] for i in outer)) as row:
-        total = k.local("total", x.dtype, _start(kind, x.dtype))
 
         def element(at: At) -> Expr:
             where: dict[int, Dim] = dict(zip(outer, row, strict=True))
             where |= dict(zip(inner, at, strict=True))
             return x[tuple(where[i] for i in range(x.rank))]
 
-        sizes = [x.shape[i] for i in inner]
-        with k.loops(*sizes) as at:
-            k.assign(total, _step(kind, total, element(at)))
-        result: Expr = total
-        if kind == "log_sum_exp":
-            result = _log_sum_exp(k, x.dtype, sizes, element, total)
+        value = _reduced_value(k, kind, x.dtype, [x.shape[i] for i in inner], element)
         place = iter(row)
         index = tuple(Dim.of(0) if i in inner else next(place) for i in range(x.rank))
-        target = index if keepdims else row
-        k.store(y[target], _finish(kind, result, x.dtype, sizes))
+        k.store(y[index if keepdims else row], value)
+
+
+def _reduced_value(
+    k: KernelBuilder, kind: str, dtype: DType, sizes: Sequence[Dim], element: Callable[[At], Expr]
+) -> Expr:
+    """One element of the result, from those at all indices below `sizes`."""
+    total = k.local("total", dtype, _start(kind, dtype))
+    with k.loops(*sizes) as at:
+        k.assign(total, _step(kind, total, element(at)))
+    if kind != "log_sum_exp":
+        return _finish(kind, total, dtype, sizes)
+    # log(sum(exp(x - peak))) + peak, which does not overflow; peak alone when infinite.
+    shift = k.local("shift", dtype, Select(Apply("isinf", (total,)), Lit(0.0, dtype), total))
+    powers = k.local("exps", dtype, 0.0)
+    with k.loops(*sizes) as at:
+        k.assign(powers, powers + apply("exp", element(at) - shift))
+    return apply("log", powers) + shift
 
 
 def _step(kind: str, total: Local, value: Expr) -> Expr:
@@ -98,19 +120,6 @@ def _step(kind: str, total: Local, value: Expr) -> Expr:
             return total + value
 
 
-def _log_sum_exp(
-    k: KernelBuilder, dtype: DType, sizes: Sequence[Dim], element: Any, peak: Local
-) -> Expr:
-    """log(sum(exp(x - peak))) + peak, which does not overflow; peak alone when infinite."""
-    from relax_aot.ir.loops import Select
-
-    shift = k.local("shift", dtype, Select(Apply("isinf", (peak,)), Lit(0.0, dtype), peak))
-    total = k.local("exps", dtype, 0.0)
-    with k.loops(*sizes) as at:
-        k.assign(total, total + apply("exp", element(at) - shift))
-    return apply("log", total) + shift
-
-
 def _finish(kind: str, total: Expr, dtype: DType, sizes: Sequence[Dim]) -> Expr:
     if kind == "mean":
         count = TensorType(dtype, tuple(sizes)).elements
@@ -128,39 +137,31 @@ def _through_float(function: str, value: Expr) -> Expr:
     return Cast(apply(function, Cast(value, DType.F64)), value.dtype)
 
 
+FUNCTIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    "l1": (np.abs, np.asarray), "l2": (np.square, np.sqrt), "sum_square": (np.square, np.asarray),
+    "log_sum": (np.asarray, np.log), "log_sum_exp": (np.exp, np.log),
+}  # fmt: skip
+"""What is summed of each element, and what is made of the sum."""
+
+
 def _reference(x: Array, *, kind: str, axes: Sequence[int], keepdims: bool) -> Array:
-    over = tuple(axes)
+    over: dict[str, Any] = {"axis": tuple(axes), "keepdims": keepdims}
     wide = x.astype(np.float64) if is_float(x) else x
     with np.errstate(all="ignore"):
         match kind:
-            case "sum":
-                value = np.sum(wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
-            case "mean":
-                value = np.sum(wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
-                count = int(np.prod([x.shape[a] for a in over]))
-                value = value / count if is_float(x) else _truncate(value, count)
             case "max" | "min":
                 function = np.max if kind == "max" else np.min
-                start = _start(kind, DType.of(x.dtype))
-                value = function(wide, axis=over, keepdims=keepdims, initial=start)
+                value = function(wide, **over, initial=_start(kind, DType.of(x.dtype)))
             case "prod":
-                value = np.prod(wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
-            case "l1":
-                value = np.sum(np.abs(wide), axis=over, keepdims=keepdims, dtype=wide.dtype)
-            case "l2":
-                squares = np.sum(wide * wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
-                value = np.sqrt(squares)
-            case "sum_square":
-                value = np.sum(wide * wide, axis=over, keepdims=keepdims, dtype=wide.dtype)
-            case "log_sum":
-                value = np.log(np.sum(wide, axis=over, keepdims=keepdims))
+                value = np.prod(wide, **over, dtype=wide.dtype)
             case _:
-                value = np.log(np.sum(np.exp(wide), axis=over, keepdims=keepdims))
+                begin, finish = FUNCTIONS.get(kind, (np.asarray, np.asarray))
+                dtype = None if kind.startswith("log") else wide.dtype
+                value = finish(np.sum(begin(wide), **over, dtype=dtype))
+        if kind == "mean":
+            value = value / int(np.prod([x.shape[a] for a in axes]))
+            value = value if is_float(x) else np.trunc(value)
     return np.asarray(value).astype(x.dtype)
-
-
-def _truncate(value: Array, count: int) -> Array:
-    return np.trunc(value / count)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:
@@ -189,7 +190,6 @@ def _to_lower(
 ) -> None:
     """Where the result has a size of 1 the axis is reduced, else it has the size of x."""
     with k.loops(*y.shape) as row:
-        total = k.local("total", x.dtype, _start(kind, x.dtype))
         sizes = [
             k.let("over", n // dim_max(m, 1)) if n != m else Dim.of(1)
             for n, m in zip(x.shape, y.shape, strict=True)
@@ -198,12 +198,7 @@ def _to_lower(
         def element(at: At) -> Expr:
             return x[tuple(i + j for i, j in zip(row, at, strict=True))]
 
-        with k.loops(*sizes) as at:
-            k.assign(total, _step(kind, total, element(at)))
-        result: Expr = total
-        if kind == "log_sum_exp":
-            result = _log_sum_exp(k, x.dtype, sizes, element, total)
-        k.store(y[row], _finish(kind, result, x.dtype, sizes))
+        k.store(y[row], _reduced_value(k, kind, x.dtype, sizes, element))
 
 
 def _to_reference(x: Array, *, kind: str, shape: Sequence[int]) -> Array:

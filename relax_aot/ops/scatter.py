@@ -24,7 +24,7 @@ from relax_aot.ops._op import (
     Op,
     Sample,
     ShapeError,
-    must_equal,
+    must_fit,
     must_not_exceed,
     normal_axis,
     require,
@@ -108,8 +108,7 @@ def _elements_conditions(
     attrs: Scatter, x: TensorType, indices: TensorType, updates: TensorType
 ) -> list[Condition]:
     at = normal_axis(attrs.axis, x.rank)
-    pairs = zip(indices.shape, updates.shape, strict=True)
-    agree = [must_equal(i, u, "scatter_elements: indices and updates") for i, u in pairs]
+    agree = must_fit(indices, updates.shape, "scatter_elements: indices and updates")
     inside = [
         must_not_exceed(i, n, "scatter_elements: indices within x")
         for number, (i, n) in enumerate(zip(indices.shape, x.shape, strict=True))
@@ -179,8 +178,7 @@ def _nd_conditions(
     x: TensorType, indices: TensorType, updates: TensorType, *, reduction: str = "none"
 ) -> list[Condition]:
     expected = indices.shape[:-1] + x.shape[_depth(indices) :]
-    pairs = zip(updates.shape, expected, strict=True)
-    return [must_equal(u, e, "scatter_nd: updates") for u, e in pairs]
+    return must_fit(updates, expected, "scatter_nd: updates")
 
 
 def _nd_lower(
