@@ -48,7 +48,7 @@ from relax_aot.verify import fused_kernels
 
 SHOWN = 5
 """Names in one message."""
-STAGES_PER_BOARD = 9
+STAGES_PER_BOARD = 10
 """What compile_module shows; for progress alone."""
 
 Stage = tuple[str, Module | str]
@@ -211,6 +211,8 @@ def _stages(
         dump("externs", module)
     module = lowering.lower(module)
     dump("lowering", module)
+    module = lowering.check_then_trust(module)
+    dump("checks", module)
     fused = _fused(module, options)
     if options.check:
         fused_kernels.compare_fused(module, fused.module)

@@ -223,13 +223,20 @@ class Printer:
             name = self.claimed.claim(_stem(bind.name))
             narrow = kept(fold_expr(Cast(bind.value, DType.I32), scope.known), scope)
             self.lines.define(depth, name, f"const int32_t {name} = {narrow};")
+            if self.hints and bind.trust == "checked":
+                low, high = (scope.dim(d) for d in (bind.low, bind.high))
+                self.lines.hints(depth, (f"admit {low} <= {name} && {name} <= {high}",))
             return scope.after(bind, bind.name, name)
         value = operand(bind.value, scope, UNARY)
-        wide = self.claimed.claim(f"{_stem(bind.name)}_wide")
         name = self.claimed.claim(_stem(bind.name))
         low, high = (scope.dim(d) for d in (bind.low, bind.high))
-        self.lines.add(depth, f"const int64_t {wide} = (int64_t){value};")
-        self.lines.add(depth, f"if ({wide} < {low} || {wide} > {high}) {{")
+        if isinstance(bind.value, Local):
+            wide = value
+        else:
+            wide = self.claimed.claim(f"{_stem(bind.name)}_wide")
+            self.lines.add(depth, f"const int64_t {wide} = (int64_t){value};")
+        outside = f"{wide} != {low}" if low == high else f"{wide} < {low} || {wide} > {high}"
+        self.lines.add(depth, f"if ({outside}) {{")
         self.lines.add(depth + 1, "return RAOT_ERR_INDEX;")
         self.lines.add(depth, "}")
         # Where nothing is read at the index, it is still checked.

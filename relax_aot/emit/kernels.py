@@ -94,8 +94,8 @@ def _call_text(call: Call) -> str:
     """A call as one line of the text form, without its origin."""
     outs = ", ".join(f"%{o.name}: {o.type}" for o in call.outs)
     args = ", ".join(f"%{a.name}" if isinstance(a, Var) else "_" for a in call.args)
-    if call.op == "call_kernel":
-        return f"{outs} = call_kernel @{call.ref('kernel')}({args})"
+    if call.op in ("call_kernel", "guard"):
+        return f"{outs} = {call.op} @{call.ref('kernel')}({args})"
     if call.op == "call_extern":
         values = ", ".join(f"{k}={attr_text(v)}" for k, v in call.attrs if k != "extern")
         return f"{outs} = call_extern @{call.ref('extern')}({args}) {{{values}}}"

@@ -65,7 +65,9 @@ def _merged(
         for function, (calls, _) in zip(module.functions, bodies, strict=True)
     )
     fused = {kernel.name: kernel for _, kernels in bodies for kernel in kernels}
-    called = {c.ref("kernel") for f in functions for c in f.body if c.op == "call_kernel"}
+    called = {
+        c.ref("kernel") for f in functions for c in f.body if c.op in ("call_kernel", "guard")
+    }
     untouched = [k for k in module.kernels if k.name in called and k.name not in fused]
     used = {v.name for f in functions for c in f.body for v in c.inputs}
     result = replace(

@@ -200,7 +200,7 @@ def _symbols_of(node: _Node, module: Module) -> frozenset[str]:
     for name in node.bodies:
         for call in module.function_table[name].body:
             names |= _symbols_of(call, module)
-            if call.op == "call_kernel":
+            if call.op in ("call_kernel", "guard"):
                 names |= _symbols_in(module.kernel_table[call.ref("kernel")].body)
     return names
 

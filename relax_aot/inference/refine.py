@@ -301,6 +301,10 @@ class _Refine(_Kernels):
         if call.op == "call_kernel":
             kernel, types = self._kernel(call, args, scope)
             attrs["kernel"] = Ref(kernel)
+        elif call.op == "guard":
+            kernel, _ = self._kernel(replace(call, outs=()), args, scope)
+            attrs["kernel"] = Ref(kernel)
+            types = [arg.type for arg in args[:1] if arg is not None]
         elif call.op == "if":
             attrs, types = self._if(attrs, args, scope)
         elif call.op == "loop":

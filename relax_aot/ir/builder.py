@@ -166,13 +166,13 @@ class KernelBuilder:
         inside: Expr = apply("max", apply("min", whole, edges[0]), edges[1])
         if kind is DType.I32:
             inside = Cast(inside, DType.I64)
-        self._blocks[-1].append(Bind(unique, inside, Dim.of(low), Dim.of(high), trusted=True))
+        self._blocks[-1].append(Bind(unique, inside, Dim.of(low), Dim.of(high), "clamped"))
         return Dim.of(unique)
 
     def placed(self, name: str, value: Expr, low: Value, high: Value) -> Dim:
         """A counted integer as an index; what was counted keeps it within `low..high`."""
         unique = self._unique(name)
-        self._blocks[-1].append(Bind(unique, value, Dim.of(low), Dim.of(high), trusted=True))
+        self._blocks[-1].append(Bind(unique, value, Dim.of(low), Dim.of(high), "clamped"))
         return Dim.of(unique)
 
     def scratch(self, name: str, dtype: DType, shape: Sequence[Value]) -> Buffer:

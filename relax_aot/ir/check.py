@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.bounds import GREATEST
@@ -168,6 +169,8 @@ def _call(
             yield from _call_extern(module, call)
         case "if":
             yield from _if(module, call)
+        case "guard":
+            yield from _guard(module, call)
         case "view":
             yield from _view(call, assume(module.bounds, checked))
         case "define":
@@ -265,6 +268,13 @@ def _call_kernel(module: Module, call: Call) -> Iterator[str]:
         wanted = [buffer.type for buffer in buffers]
         if not _same_types(wanted, [v.type for v in values], module.bounds):
             yield f"kernel @{name} {what} {_types(wanted)}, not {_types(values)}"
+
+
+def _guard(module: Module, call: Call) -> Iterator[str]:
+    if len(call.outs) != 1 or not call.inputs or call.out.type != call.inputs[0].type:
+        yield "a guard gives its first operand"
+    else:
+        yield from _call_kernel(module, replace(call, outs=()))
 
 
 def _call_extern(module: Module, call: Call) -> Iterator[str]:

@@ -8,6 +8,7 @@ or one of the forms that need the module or the run (`FORMS`):
     call_kernel {kernel=@k}, call_extern {extern=@f}
     if(condition, captured...) {then=@f, else=@g, defines=[s...], then_sizes, else_sizes}
     define(v) {defines=[s], element=i, low=L, most=D}: the size s is element i of v, in L..D
+    guard(v, others...) {kernel=@k}: v, after the kernel, which writes nothing, has checked it
     check() {relation, left, right}: the run ends with a status where these sizes disagree
     loop(carried..., captured...) {body=@f, turn=i, trips=D, ...}: see `Loop`
 """
@@ -92,7 +93,7 @@ class Call:
         return value.name
 
 
-FORMS = ("call_kernel", "call_extern", "view", "if", "define", "check", "loop")
+FORMS = ("call_kernel", "call_extern", "guard", "view", "if", "define", "check", "loop")
 """What a call may name, in addition to ops."""
 
 CONTROL = {"if": ("then", "else"), "loop": ("body",)}
@@ -353,7 +354,7 @@ class Module:
         found: dict[str, list[Call]] = {kernel.name: [] for kernel in self.kernels}
         for function in self.functions:
             for call in function.body:
-                if call.op == "call_kernel":
+                if call.op in ("call_kernel", "guard"):
                     found.setdefault(call.ref("kernel"), []).append(call)
         return {name: tuple(calls) for name, calls in found.items()}
 

@@ -303,15 +303,20 @@ class Let:
 class Bind:
     """A name for an integer read from data, usable as a symbol in later index expressions.
 
-    Where it is outside `low..high` (both included) the kernel ends with RAOT_ERR_INDEX;
-    a `trusted` one lies inside by construction, whatever the data.
+    Where it is outside `low..high` (both included) the kernel ends with RAOT_ERR_INDEX. One that
+    has `trust` lies inside: `clamped` by construction, whatever the data; `checked` since a
+    `guard` of the graph, or what is known of the data, says so.
     """
 
     name: str
     value: Expr
     low: Dim
     high: Dim
-    trusted: bool = False
+    trust: str = ""
+
+    @property
+    def trusted(self) -> bool:
+        return bool(self.trust)
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ class _Body(_Expressions):
             name = cursor.name("a name")
             cursor.expect("=")
             return Let(name, dim(cursor))
-        if cursor.at_word("bind", "clamped"):
+        if cursor.at_word("bind", "clamped", "checked"):
             return self.bind()
         if cursor.take_word("reserve"):
             buffer = _buffer(cursor)
@@ -243,11 +243,11 @@ class _Body(_Expressions):
 
     def bind(self) -> Bind:
         cursor = self.cursor
-        trusted = cursor.advance().text == "clamped"
+        word = cursor.advance().text
         name = cursor.name("a name")
         low, high = self.range()
         cursor.expect("=")
-        return Bind(name, self.expr(), low, high, trusted)
+        return Bind(name, self.expr(), low, high, "" if word == "bind" else word)
 
     def range(self) -> tuple[Dim, Dim]:
         self.cursor.expect_word("in", "`in`")

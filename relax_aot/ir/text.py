@@ -213,7 +213,7 @@ def _block(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield f"{pad}micro {stmt.name}({operands}) [{sizes}]"
             case Bind():
                 value = expr_text(stmt.value)
-                word = "clamped" if stmt.trusted else "bind"
+                word = stmt.trust or "bind"
                 yield f"{pad}{word} {quoted(stmt.name)} in {stmt.low}..{stmt.high} = {value}"
 
 
@@ -244,7 +244,7 @@ def expr_text(expr: Expr) -> str:
 
 
 def _local(local: Local) -> str:
-    statements = ("for", "if", "local", "let", "bind", "clamped", "reserve", "multiply")
+    statements = ("for", "if", "local", "let", "bind", "clamped", "checked", "reserve", "multiply")
     reserved = local.name in statements or local.name in WORDS
     return f"`{local.name}`" if reserved else quoted(local.name)
 

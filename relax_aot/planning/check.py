@@ -277,7 +277,7 @@ def _check_nothing_is_lost(plan: Plan) -> None:
         call.out.name: call.inputs[0].name
         for function in plan.module.functions
         for call in function.body
-        if call.op == "view"
+        if call.op in ("view", "guard")
     }
 
     for function in plan.module.functions:

@@ -81,7 +81,8 @@ class _Graph:
     def jobs(self, function: Function) -> Jobs:
         numbers: dict[str, int] = {}
         sizes: list[int] = []
-        made_here = {self.program.root(v.name) for call in function.body for v in call.outs}
+        calls = [call for call in function.body if call.op != "guard"]
+        made_here = {self.program.root(v.name) for call in calls for v in call.outs}
         for name in sorted(made_here):
             numbers[name] = len(sizes)
             sizes.append(self.bytes.get(name, 0))
@@ -106,7 +107,8 @@ class _Graph:
         if call.op == "view":
             return Job(after, frozenset(), frozenset())
         reads = {self.program.root(v.name) for v in call.inputs}
-        writes = {self.program.root(v.name) for v in call.outs}
+        outs = () if call.op == "guard" else call.outs
+        writes = {self.program.root(v.name) for v in outs}
         within = 0
         for name in self._runs(call):
             body = self.jobs(self.module.function_table[name])
@@ -149,7 +151,7 @@ class _Graph:
             symbols |= var.type.symbols
         for _, value in call.attrs:
             symbols |= _symbols_in(value)
-        if call.op == "call_kernel":
+        if call.op in ("call_kernel", "guard"):
             symbols |= set(self.module.kernel_table[call.ref("kernel")].free_symbols)
         values = {v.name for v in call.inputs}
         for name in self._runs(call):

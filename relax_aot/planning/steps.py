@@ -135,7 +135,7 @@ def program_of(module: Module) -> Program:
     functions = [module.main, *(f for f in module.functions if f is not module.main)]
     for function in functions:
         for call in function.body:
-            if call.op == "view":
+            if call.op in ("view", "guard"):
                 roots[call.out.name] = call.inputs[0].name
     _join_branches(module, roots)
     _join_loops(module, roots)
@@ -192,9 +192,10 @@ def _find(roots: dict[str, str], name: str) -> str:
 
 def _nodes(module: Module, function: Function, program: Program) -> Iterator[Node]:
     for call in function.body:
-        if call.op in ("call_kernel", "call_extern"):
+        if call.op in ("call_kernel", "call_extern", "guard"):
             args = tuple(program.root(v.name) for v in call.inputs)
-            outs = tuple(program.root(v.name) for v in call.outs)
+            written = () if call.op == "guard" else call.outs
+            outs = tuple(program.root(v.name) for v in written)
             yield Step(_callee(module, call), args, outs, call)
         elif call.op == "if":
             condition, *_ = call.inputs
@@ -245,7 +246,7 @@ def _at(type_: TensorType, sizes: dict[str, Dim]) -> TensorType:
 
 
 def _callee(module: Module, call: Call) -> Kernel | Extern:
-    if call.op == "call_kernel":
+    if call.op != "call_extern":
         return module.kernel_table[call.ref("kernel")]
     return module.extern_table[call.ref("extern")]
 

@@ -113,7 +113,7 @@ def _placed(kernel: Kernel, known: dict[str, Parameter]) -> tuple[Kernel, tuple[
             load = Load(buffer, (Dim.of(position),))
             if position < len(sizes) and isinstance(number, Parameter):
                 low, high = map(Dim.of, number.limits)
-                head.append(Bind(number.symbol, load, low, high, trusted=True))
+                head.append(Bind(number.symbol, load, low, high, "clamped"))
             else:
                 local = locals_[repr(number)] = Local(f"{number.symbol}_{position}", kind)
                 head.append(Declare(local, load))
