@@ -6,11 +6,13 @@ sizes it reads, and behind checks that stood before it; calls that may fail, and
 the user's, keep their order among each other. An `if` or a loop is one job; the functions
 that it runs are ordered first.
 
-A new order is taken only where the arena becomes smaller by it.
+A new order is taken only where the arena becomes smaller by it, or is as large with fewer results
+that are staged: a result that is written before something can fail is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from relax_aot.ir.dims import Dim, interval
@@ -37,19 +39,30 @@ def run(module: Module, *, keep_states: bool = False) -> Module:
 
 def _with_order(module: Module, name: str, keep_states: bool) -> Module:
     function = module.function_table[name]
-    found = lowest_order(_Graph(module).jobs(function))
-    if found.order == tuple(range(len(function.body))):
+    graph = _Graph(module)
+    jobs = graph.jobs(function)
+    bodies = [_moved(function.body, lowest_order(jobs).order)]
+    if function is module.main:
+        bodies += graph.checks_first(function, jobs)
+    others = [body for body in dict.fromkeys(bodies) if body != function.body]
+    if not others:
         return module
-    moved = replace(function, body=tuple(function.body[i] for i in found.order))
-    functions = tuple(moved if f.name == name else f for f in module.functions)
-    changed = replace(module, functions=functions)
     sizes: dict[str, int] = {}
-    after, before = (_arena(one, sizes, keep_states) for one in (changed, module))
-    return changed if after < before else module
+    choices = [module]
+    for body in others:
+        moved = replace(function, body=body)
+        functions = tuple(moved if f.name == name else f for f in module.functions)
+        choices.append(replace(module, functions=functions))
+    return min(choices, key=lambda choice: _arena(choice, sizes, keep_states))
 
 
-def _arena(module: Module, sizes: dict[str, int], keep_states: bool) -> int:
-    """What the plan will need; `sizes` keeps what has been computed."""
+def _moved(body: tuple[Call, ...], order: Sequence[int]) -> tuple[Call, ...]:
+    return tuple(body[i] for i in order)
+
+
+def _arena(module: Module, sizes: dict[str, int], keep_states: bool) -> tuple[int, int]:
+    """What the plan will need, and how many results are copied at the end; `sizes` keeps what has
+    been computed."""
     program = program_in_place(module, keep_states=keep_states)
     homes, commits = homes_of(module, program)
     inner = inner_sizes(program, module.bounds)
@@ -60,7 +73,7 @@ def _arena(module: Module, sizes: dict[str, int], keep_states: bool) -> int:
                 size = slot_bytes(program.values[name].type, inner, module.bounds, ALIGNMENT)
                 sizes[name] = greatest_bytes(size, module)
             blocks.append(Block(name, life, sizes[name]))
-    return pack(blocks).packing.height if blocks else 0
+    return pack(blocks).packing.height if blocks else 0, len(commits)
 
 
 class _Graph:
@@ -102,6 +115,27 @@ class _Graph:
             writer |= dict.fromkeys(_defines(call), position)
             jobs.append(self._job(call, frozenset(after), numbers))
         return Jobs(tuple(jobs), tuple(sizes), kept)
+
+    def checks_first(self, function: Function, jobs: Jobs) -> list[tuple[Call, ...]]:
+        """Orders in which results are written after all that can fail, so that fewer are staged:
+        as given and with few bytes alive. None if no result is written before a failure."""
+        failing = [i for i, call in enumerate(function.body) if self._keeps_its_place(call)]
+        early = set(failing)
+        for position in reversed(range(len(function.body))):
+            if position in early:
+                early |= jobs.jobs[position].after
+        late = [i for i in range(len(function.body)) if i not in early]
+        written = (jobs.jobs[i].writes for i in late if failing and i < failing[-1])
+        if not jobs.kept & frozenset[int]().union(*written):
+            return []
+        body = _moved(function.body, (*sorted(early), *late))
+        plain = self.jobs(replace(function, body=body))
+        last = frozenset({len(early) - 1})
+        held = tuple(
+            replace(job, after=job.after | last) if i >= len(early) else job
+            for i, job in enumerate(plain.jobs)
+        )
+        return [body, _moved(body, lowest_order(replace(plain, jobs=held)).order)]
 
     def _job(self, call: Call, after: frozenset[int], numbers: dict[str, int]) -> Job:
         if call.op == "view":

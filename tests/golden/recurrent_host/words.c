@@ -6,8 +6,9 @@
  * The graph after all passes. Each call below is one function in this file; equal calls share one.
  *
  *     func @main(%words: i64[batch, n]) {
- *       %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words)  #
- *           /embedded/Gather + /steps/Transpose
+ *       %words.checked: i64[batch, n] = guard @check_embedded(%words)  # /embedded/Gather
+ *       %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words.checked)
+ *           # /embedded/Gather + /steps/Transpose
  *       %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7],
  *           %states.gates0: f32[28], %states.gates1: f32[28] = call_kernel
  *           @fill_lstm_transpose_turned(%steps, %weight, %recurrence, %bias)  #
@@ -33,29 +34,44 @@
 #include "words_weights.h"
 
 /*
- * %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words)
- * from /embedded/Gather + /steps/Transpose
+ * %words.checked: i64[batch, n] = guard @check_embedded(%words)
+ * from /embedded/Gather
  */
-RAOT_NOINLINE static enum raot_status gather_transpose_steps(int32_t batch, int32_t n,
-                                                             const float *restrict embedding,
-                                                             const int64_t *restrict words,
-                                                             float *restrict steps)
+RAOT_NOINLINE static enum raot_status check_embedded(int32_t batch, int32_t n,
+                                                     const int64_t *restrict words)
 {
+    int32_t outside = 0;
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < n; i1++) {
             const int64_t at_raw = words[i0 * n + i1];
-            const int64_t at_wide =
-                (int64_t)(at_raw < INT64_C(0) ? raot_add_i64(at_raw, 40) : at_raw);
-            if (at_wide < 0 || at_wide > 39) {
-                return RAOT_ERR_INDEX;
-            }
-            const int32_t at = (int32_t)at_wide;
+            const int64_t at = at_raw < INT64_C(0) ? raot_add_i64(at_raw, 40) : at_raw;
+            outside = raot_or_i32(outside, raot_or_i32((int32_t)(at < 0), (int32_t)(39 < at)));
+        }
+    }
+    if (outside != 0) {
+        return RAOT_ERR_INDEX;
+    }
+    return RAOT_OK;
+}
+
+/*
+ * %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words.checked)
+ * from /embedded/Gather + /steps/Transpose
+ */
+RAOT_NOINLINE static void gather_transpose_steps(int32_t batch, int32_t n,
+                                                 const float *restrict embedding,
+                                                 const int64_t *restrict words_checked,
+                                                 float *restrict steps)
+{
+    for (int32_t i0 = 0; i0 < batch; i0++) {
+        for (int32_t i1 = 0; i1 < n; i1++) {
+            const int64_t at_raw = words_checked[i0 * n + i1];
+            const int32_t at = (int32_t)(at_raw < INT64_C(0) ? raot_add_i64(at_raw, 40) : at_raw);
             for (int32_t i2 = 0; i2 < 10; i2++) {
                 steps[(batch * i1 + i0) * 10 + i2] = embedding[at * 10 + i2];
             }
         }
     }
-    return RAOT_OK;
 }
 
 /*
@@ -380,11 +396,12 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
     /* f32[2, batch, 7], at most 112 bytes */
     float *const states_3 = raot_at(memory->arena, WORDS_OFFSET_STATES_3);
 
-    RAOT_PROFILE(gather_transpose_steps,
-                 status = gather_transpose_steps(batch, n, words_embedding, in->words, steps));
+    RAOT_PROFILE(check_embedded, status = check_embedded(batch, n, in->words));
     if (status != RAOT_OK) {
         return status;
     }
+    RAOT_PROFILE(gather_transpose_steps,
+                 gather_transpose_steps(batch, n, words_embedding, in->words, steps));
     RAOT_PROFILE(fill_lstm_transpose_turned,
                  fill_lstm_transpose_turned(batch, n, steps, words_weight, words_recurrence,
                                             words_bias, states_2, states_3, turned, states_gates0,
