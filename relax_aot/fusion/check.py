@@ -214,7 +214,9 @@ def _check_unneeded(
         if (name, _written(index, world)) in made:
             continue
         for dim, size in zip(index, shape, strict=True):
-            if not (world.known_le(ZERO, dim) and world.known_le(dim + ONE, size)):
+            bound = world.bound.get(dim.symbol or "")
+            low, high = (dim, dim) if bound is None else (bound.low, bound.high)
+            if not (world.known_le(ZERO, low) and world.known_le(high + ONE, size)):
                 reason = f"a load of {name} is not proven to be in bounds"
                 raise FusionError(kernel.name, reason)
 

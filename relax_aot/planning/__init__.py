@@ -95,6 +95,8 @@ class Commit:
 
     source: str
     target: str
+    why: str = ""
+    """Why it is not written to its place at once, in words for the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,40 +280,47 @@ def homes_of(module: Module, program: Program) -> tuple[dict[str, Home], tuple[C
     state_of = {state.output: state.input for state in module.states}
     homes |= dict.fromkeys(state_of.values(), Home.STATE)
 
-    first_write, last_failure = _writes_and_failures(program)
+    first_write, last_failure, what = _writes_and_failures(program)
     commits = []
     for result in module.main.results:
         home = program.root(result.name)
         written = first_write.get(home, -1)
         if home == state_of.get(result.name):
             continue  # updated where it lies
+        failure = f"{what} can fail after it is written"
         if result.name in state_of:
-            commits.append(Commit(result.name, state_of[result.name]))
+            why = (
+                failure if written <= last_failure else "the old value is needed when it is written"
+            )
+            commits.append(Commit(result.name, state_of[result.name], why))
         elif written <= last_failure:
-            commits.append(Commit(result.name, result.name))
+            commits.append(Commit(result.name, result.name, failure))
         else:
             homes[result.name] = Home.OUTPUT
     return homes, tuple(commits)
 
 
-def _writes_and_failures(program: Program) -> tuple[dict[str, int], int]:
+def _writes_and_failures(program: Program) -> tuple[dict[str, int], int, str]:
+    """The first write of each value, and the position and name of the last step that can fail."""
     first_write: dict[str, int] = {}
-    last_failure = -1
+    last_failure, what = -1, ""
     for position, node in enumerate(walk_steps(program.nodes)):
         match node:
             case Step():
                 for out in node.outs:
                     first_write.setdefault(out, position)
                 if node.callee.fallible:
-                    last_failure = position
-            case Define() | Check():
-                last_failure = position
+                    last_failure, what = position, node.callee.name
+            case Define():
+                last_failure, what = position, f"the definition of the size {node.symbol}"
+            case Check():
+                last_failure, what = position, f"the check of sizes for {node.call.origin}"
             case Repeat():
                 for name in written_by(node):
                     first_write.setdefault(name, position)
             case End():
                 if node.repeat.fallible:
-                    last_failure = position
+                    last_failure, what = position, f"the loop {node.repeat.call.origin}"
             case Branch():
                 pass
-    return first_write, last_failure
+    return first_write, last_failure, what

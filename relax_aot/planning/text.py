@@ -23,5 +23,5 @@ def plan_text(plan: Plan) -> str:
     for name, home in plan.homes.items():
         if home in (Home.OUTPUT, Home.STATE):
             lines.append(f"{home.value} %{name}")
-    lines += [f"commit %{commit.source} to %{commit.target}" for commit in plan.commits]
+    lines += [f"commit %{one.source} to %{one.target}: {one.why}" for one in plan.commits]
     return "\n".join(lines) + "\n"

@@ -16,7 +16,13 @@ from relax_aot.planning.steps import Step, walk_steps
 from relax_aot.project import OutputError, Project
 from relax_aot.project.fit import rooms_of
 from relax_aot.report.cost import Cost
-from relax_aot.report.figures import chosen_sizes, constant_kinds, figures, step_costs
+from relax_aot.report.figures import (
+    chosen_sizes,
+    constant_kinds,
+    figures,
+    staged_values,
+    step_costs,
+)
 from relax_aot.report.headline import Headline, headlines
 from relax_aot.report.ladder import Ladder, ladder
 from relax_aot.report.memory_map import (
@@ -97,6 +103,7 @@ class Report:
     counted_what: str
     constants: tuple[Row, ...]
     conditions: tuple[Row, ...]
+    staged: tuple[Row, ...]
 
 
 def write_report(
@@ -205,6 +212,10 @@ def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile 
             for kind in constant_kinds(plan)
         ),
         conditions=tuple(Row((str(c), c.origin)) for c in plan.module.conditions),
+        staged=tuple(
+            Row((one["value"], f"{one['greatest_bytes']:,}", one["why"]))
+            for one in staged_values(plan)
+        ),
     )  # fmt: skip
 
 

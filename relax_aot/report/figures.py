@@ -103,6 +103,7 @@ def figures(
             for step in _steps(plan)
             for name in step.updates
         ],
+        "staged": list(staged_values(plan)),
         "kernels": list(_kernels(plan, chosen)),
         "instructions": None if counted is None else counted.as_json(),
         "constants": constant_kinds(plan),
@@ -111,6 +112,13 @@ def figures(
             for s in project.interface.states
         ],
     }
+
+
+def staged_values(plan: Plan) -> Iterator[dict[str, Any]]:
+    """What is written to the arena first, and copied at the end."""
+    for commit in plan.commits:
+        size = _greatest(plan, plan.program.values[commit.source].type.bytes)
+        yield {"value": commit.source, "greatest_bytes": size, "why": commit.why}
 
 
 def _steps(plan: Plan) -> Iterator[Step]:

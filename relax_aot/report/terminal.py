@@ -52,6 +52,12 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
             for v in largest
         ],
     )  # fmt: skip
+    if figures["staged"]:
+        yield "staged in the arena, copied at the end"
+        yield from _table(
+            ("value", "bytes", "why"),
+            [(s["value"], f"{s['greatest_bytes']:,}", _plain(s["why"])) for s in figures["staged"]],
+        )
     kernels = figures["kernels"]
     if kernels:
         yield f"cost at {_sizes(kernels[0]['cost'][-1]['sizes'])}"

@@ -158,6 +158,8 @@ def stages(
     lowered = lowering.lower(transforms.run(module))
     yield done("lowering", lowered, "")
     yield done("ordering of what was lowered", order.run(lowered), "lowering")
+    lowered = lowering.check_then_trust(lowered)
+    yield done("checks of indices", lowered, "lowering")
     fused = fusion.fuse(lowered, lenient=True).module
     yield done("fusion", fused, "lowering")
     small = fusion.fuse(lowered, fusion.Policy(rows_over_weights=True), lenient=True).module

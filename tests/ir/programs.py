@@ -165,7 +165,8 @@ def _stmt(draw: st.DrawFn, scope: _Scope, depth: int) -> Stmt:
             return Let(draw(NAMES), draw(DIMS))
         case "bind":
             low, high = draw(DIMS), draw(DIMS)
-            return Bind(draw(NAMES), _expr(draw, scope), low, high, draw(st.booleans()))
+            trust = draw(st.sampled_from(["", "clamped", "checked"]))
+            return Bind(draw(NAMES), _expr(draw, scope), low, high, trust)
         case "assign":
             return Assign(draw(st.sampled_from(scope.locals)), _expr(draw, scope))
         case "for":
