@@ -11,6 +11,7 @@ from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.loops import (
     Apply,
     Binary,
+    Bind,
     Cast,
     Declare,
     Expr,
@@ -74,6 +75,8 @@ class Definition:
     """Loop variable -> axis of the output."""
     value: Expr
     shape: Shape
+    fetched: tuple[Declare | Bind, ...] = ()
+    """Indices from data that the value needs, in order."""
 
     @property
     def is_movement(self) -> bool:
@@ -84,33 +87,58 @@ class Definition:
 
     @staticmethod
     def of(body: tuple[Stmt, ...], output: str) -> Definition | None:
-        nest = Nest.of(body)
-        if not nest.inner or not isinstance(nest.inner[-1], Store):
+        """None where an element needs more than one expression and indices from data that are
+        known to be in range."""
+        loops, outer, before, store = _stem(body)
+        if not isinstance(store, Store) or store.buffer.name != output:
             return None
-        *before, store = nest.inner
-        assert isinstance(store, Store)
-        if store.buffer.name != output:
-            return None
+        nest = Nest(loops, (store,))
         value: Expr = store.value
         index = store.index
-        for stmt in reversed(before):
+        fetched: list[Declare | Bind] = []
+        for stmt in reversed((*outer, *before)):
             match stmt:
+                case Bind(trust="checked"):
+                    fetched.insert(0, stmt)
+                case Declare() if any(_uses(later.value, stmt.local) for later in fetched):
+                    if _uses(value, stmt.local):
+                        return None
+                    fetched.insert(0, stmt)
                 case Declare():
-                    if _uses(value, stmt.local) > 1:
+                    if _uses(value, stmt.local) > 1 or stmt in outer:
                         return None
                     value = _with_local(value, stmt.local, stmt.value)
-                case Let():
+                case Let() if not fetched:
                     named = {stmt.name: stmt.value}
                     value = substitute_in(value, named)
                     index = tuple(dim.substitute(named) for dim in index)
                 case _:
                     return None
-        if any(isinstance(p, Load) and p.buffer.name == output for p in parts(value)):
+        whole = (value, *(stmt.value for stmt in fetched))
+        loads = (part for expr in whole for part in parts(expr) if isinstance(part, Load))
+        if any(load.buffer.name == output for load in loads):
             return None
         variables = nest.axes(index, store.buffer.shape)
         if variables is None:
             return None
-        return Definition(variables, as_stored(value), store.buffer.shape)
+        return Definition(variables, as_stored(value), store.buffer.shape, tuple(fetched))
+
+
+def _stem(
+    body: tuple[Stmt, ...],
+) -> tuple[tuple[For, ...], tuple[Stmt, ...], tuple[Stmt, ...], Stmt | None]:
+    """The loops around the last statement, what stands before it in outer loops and in the
+    innermost one, and itself."""
+    loops: list[For] = []
+    outer: list[Stmt] = []
+    while body:
+        *before, last = body
+        if not isinstance(last, For):
+            return tuple(loops), tuple(outer), tuple(before), last
+        outer += before
+        loops.append(last)
+        body = last.body
+    return (), (), (), None
 
 
 def _uses(expr: Expr, local: Local) -> int:

@@ -18,7 +18,6 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Function, Module, Var, attrs_of
 from relax_aot.ir.loops import (
     Assign,
-    Binary,
     Bind,
     Cast,
     Declare,
@@ -218,10 +217,9 @@ def _compared(body: tuple[Stmt, ...], outside: Local, taken: set[str]) -> tuple[
             made.append(replace(stmt, body=_compared(stmt.body, outside, taken)))
         elif isinstance(stmt, Bind):
             at = Local(unused_name(stmt.name, taken | {outside.name}), DType.I64)
-            below, above = at < Index(stmt.low), at > Index(stmt.high)
-            found = Binary("|", Cast(below, DType.I32), Cast(above, DType.I32))
             made.append(Declare(at, Cast(stmt.value, DType.I64)))
-            made.append(Assign(outside, Binary("|", outside, found)))
+            failed = (at < Index(stmt.low)) | (at > Index(stmt.high))
+            made.append(If(failed, (Assign(outside, Lit(1, DType.I32)),)))
         else:
             made.append(stmt)
     return tuple(made)

@@ -175,6 +175,36 @@ def test_a_check_stands_before_what_cannot_fail(name: str) -> None:
     assert len(compiled.plan.commits) == case.staged
 
 
+def test_messages_along_edges_are_not_stored() -> None:
+    """Source: segment sums of graph networks; an edge buffer would take 2,000 x 32 floats."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("Gather", "x source", "a", axis=0), node("Mul", "a weight", "b"),
+         node("ScatterND", "start target b", "y", reduction="add")],
+        "edges",
+        [info("x", FLOAT, ["n", 32]), info("source", INT64, ["e"]),
+         info("target", INT64, ["e", 1]), info("weight", FLOAT, ["e", 1]),
+         info("start", FLOAT, ["n", 32])],
+        [info("y", FLOAT, ["n", 32])],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    chosen = Options(bounds={"n": (1, 64), "e": (0, 2000)}, name="edges")
+    compiled = compile_module(load(made, chosen), load_board("host"), chosen)
+    assert compiled.plan.arena_bytes == 0
+    session, host = onnxruntime.InferenceSession(made.SerializeToString()), host_model(compiled)
+    rng = np.random.default_rng(10)
+    for n, e in ((1, 0), (1, 5), (64, 2000), (7, 13)):
+        given = {
+            "x": rng.integers(-8, 8, (n, 32)).astype(np.float32),
+            "source": rng.integers(-n, n, e), "target": rng.integers(-n, n, (e, 1)),
+            "weight": rng.integers(-8, 8, (e, 1)).astype(np.float32),
+            "start": rng.integers(-8, 8, (n, 32)).astype(np.float32),
+        }  # fmt: skip
+        (wanted,) = session.run(None, given)
+        np.testing.assert_array_equal(host(**given)["y"], wanted)
+
+
 NEEDLESS = {
     "the place of a maximum": (
         node("ArgMax", "x", "at", axis=0, keepdims=0), node("Gather", "x at", "y", axis=0),

@@ -7,23 +7,36 @@ for i { total += t[i, k] * w[k] }     ->     for i { total += f(i, k) * w[k] }
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from relax_aot.fusion import legality
 from relax_aot.fusion.accesses import Access, loads
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.nest import Definition, cost, substitute_in
-from relax_aot.fusion.piece import Fresh, Piece, kept_apart
+from relax_aot.fusion.piece import Fresh, Piece, kept_apart, substitute_dims
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.builder import At
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import (
+    LOGICAL,
+    PARTS,
+    Binary,
+    Bind,
     Expr,
+    For,
+    If,
     Load,
+    Select,
     Stmt,
+    held,
+    index_dims,
+    parts,
 )
+from relax_aot.ir.names import defined_name, renamed
 from relax_aot.ir.rewrite import map_exprs
 
 _CHEAP = 3
@@ -113,6 +126,89 @@ EXAMPLES = (
             }""",
     ),
     Example(
+        why="rows are fetched where they are added",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4], %from: i64[7], %to: i64[7], %s: f32[n, 4]) {
+              %t: f32[7, 4] = call_kernel(%x, %from) {kernel=@gather_t}
+              %y: f32[n, 4] = call_kernel(%s, %to, %t) {kernel=@scatter_y}
+              return %y
+            }
+            kernel @gather_t(%x: f32[n, 4], %from: i64[7]) -> (%t: f32[7, 4]) {
+              for i in 0..7 {
+                checked k in 0..n - 1 = %from[i]
+                for j in 0..4 {
+                  %t[i, j] = %x[k, j]
+                }
+              }
+            }
+            kernel @scatter_y(%s: f32[n, 4], %to: i64[7], %t: f32[7, 4]) -> (%y: f32[n, 4]) {
+              for i in 0..n {
+                for j in 0..4 {
+                  %y[i, j] = %s[i, j]
+                }
+              }
+              for i in 0..7 {
+                checked k in 0..n - 1 = %to[i]
+                for j in 0..4 {
+                  %y[k, j] = (%y[k, j] + %t[i, j])
+                }
+              }
+            }""",
+        after="""
+            ...
+              for i in 0..7 {
+                checked k in 0..n - 1 = %to[i]
+                checked k_2 in 0..n - 1 = %from[i]
+                for j in 0..4 {
+                  %y[k, j] = (%y[k, j] + %x[k_2, j])
+                }
+              }
+            }""",
+    ),
+    Example(
+        why="two loops read a row that is fetched once",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 4], %from: i64[7]) {
+              %t: f32[7, 4] = call_kernel(%x, %from) {kernel=@gather_t}
+              %y: f32[7, 4] = call_kernel(%t) {kernel=@shift_y}
+              return %y
+            }
+            kernel @gather_t(%x: f32[n, 4], %from: i64[7]) -> (%t: f32[7, 4]) {
+              for i in 0..7 {
+                checked k in 0..n - 1 = %from[i]
+                for j in 0..4 {
+                  %t[i, j] = %x[k, j]
+                }
+              }
+            }
+            kernel @shift_y(%t: f32[7, 4]) -> (%y: f32[7, 4]) {
+              for i in 0..7 {
+                local most: f32 = -inf:f32
+                for j in 0..4 {
+                  most = max(most, %t[i, j])
+                }
+                for j in 0..4 {
+                  %y[i, j] = (%t[i, j] - most)
+                }
+              }
+            }""",
+        after="""
+            ...
+              for i in 0..7 {
+                local most: f32 = -inf:f32
+                checked k_2 in 0..n - 1 = %from[i]
+                for j in 0..4 {
+                  most = max(most, %x[k_2, j])
+                }
+                for j in 0..4 {
+                  %y[i, j] = (%x[k_2, j] - most)
+                }
+              }
+            }""",
+    ),
+    Example(
         why="a costly value would be computed n times",
         before="""
             symbol n in 1..9
@@ -164,13 +260,17 @@ def merge(pair: Pair, _: Context) -> Piece | Refused:
     if reason is not None:
         return Refused(reason)
     indices = {site.index: position.index for site, position in found}
+    instances = {index: _instance(definition, at, fresh) for index, at in indices.items()}
+    if definition.fetched:
+        placed = _fetched(body, seen.name, instances)
+        if placed is None:
+            return Refused("an index from data would be read where a condition may not hold")
+        body = placed
 
     def rule(expr: Expr) -> Expr:
         if not isinstance(expr, Load) or expr.buffer.name != seen.name:
             return expr
-        at = indices[expr.index]
-        places = {name: at[axis] for name, axis in definition.variables.items()}
-        return substitute_in(definition.value, places)
+        return instances[expr.index].value
 
     reads = (*(v for v in consumer.reads if v.name != seen.name), *producer.reads)
     return replace(
@@ -179,6 +279,97 @@ def merge(pair: Pair, _: Context) -> Piece | Refused:
         reads=tuple(dict.fromkeys(reads)),
         body=map_exprs(body, rule),
         origins=producer.origins + consumer.origins,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """The producer's value at one position, and the indices from data that it needs."""
+
+    value: Expr
+    fetched: tuple[Stmt, ...]
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """What must be known where the indices are read."""
+        made = {stmt.name for stmt in self.fetched if isinstance(stmt, Bind)}
+        dims = (dim for stmt in self.fetched for dim in index_dims(stmt))
+        return frozenset[str]().union(*(dim.symbols for dim in dims)) - made
+
+
+def _instance(definition: Definition, at: At, fresh: Fresh) -> _Instance:
+    places = {name: at[axis] for name, axis in definition.variables.items()}
+    value = substitute_in(definition.value, places)
+    if not definition.fetched:
+        return _Instance(value, ())
+    names = {name: fresh(name) for stmt in definition.fetched if (name := defined_name(stmt))}
+    fetched = renamed(substitute_dims(definition.fetched, places), names)
+    moved = {name: Dim.of(other) for name, other in names.items()}
+    return _Instance(substitute_in(value, moved), fetched)
+
+
+def _fetched(
+    body: tuple[Stmt, ...], name: str, instances: Mapping[At, _Instance]
+) -> tuple[Stmt, ...] | None:
+    """With the indices of each load from `name` read before it, in the outermost loop where that
+    is possible; None where a condition decides whether the load is evaluated."""
+    placed, waiting = _placed(body, name, instances)
+    return None if placed is None or waiting else placed
+
+
+def _placed(
+    body: tuple[Stmt, ...], name: str, instances: Mapping[At, _Instance], around: str = ""
+) -> tuple[tuple[Stmt, ...] | None, list[At]]:
+    """The block, and loads whose indices can be read before the loop over `around`."""
+    made: list[Stmt] = []
+    defined = {around} if around else set()
+    here: set[At] = set()
+    outwards: list[At] = []
+    for stmt in body:
+        needed = [load.index for expr in held(stmt, PARTS) for load in _loads(expr, name)]
+        if any(_conditional(expr, name) for expr in held(stmt, PARTS)):
+            return None, []
+        match stmt:
+            case For():
+                inner, more = _placed(stmt.body, name, instances, stmt.variable)
+                if inner is None:
+                    return None, []
+                stmt = replace(stmt, body=inner)
+                needed += more
+            case If():
+                for block in (stmt.then, stmt.otherwise):
+                    inner, more = _placed(block, name, instances)
+                    if inner is None or inner != block or more:
+                        return None, []
+            case _:
+                pass
+        for index in dict.fromkeys(needed):
+            if around and not instances[index].symbols & defined:
+                outwards.append(index)
+            elif index not in here:
+                here.add(index)
+                made += instances[index].fetched
+        made.append(stmt)
+        defined.add(defined_name(stmt))
+    return tuple(made), list(dict.fromkeys(outwards))
+
+
+def _loads(expr: Expr, name: str) -> list[Load]:
+    return [p for p in parts(expr) if isinstance(p, Load) and p.buffer.name == name]
+
+
+def _conditional(expr: Expr, name: str) -> bool:
+    """Whether a load from the buffer is evaluated under a condition only."""
+    return any(
+        bool(_loads(side, name))
+        for part in parts(expr)
+        for side in (
+            (part.then, part.otherwise)
+            if isinstance(part, Select)
+            else (part.right,)
+            if isinstance(part, Binary) and part.op in LOGICAL
+            else ()
+        )
     )
 
 
@@ -206,6 +397,8 @@ def _too_dear(definition: Definition, producer: Piece, found: list[Access]) -> s
     """Why computing it at each read would cost more than it saves; None where it does not."""
     price = cost(definition.value)
     once = all(site.once for site in found)
+    if definition.fetched and not once:
+        return "its indices from data would be read again for each use"
     if definition.is_movement or (once and (price <= _CHEAP or len(found) == 1)):
         return None
     if decodes(definition, producer):

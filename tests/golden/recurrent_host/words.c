@@ -45,7 +45,9 @@ RAOT_NOINLINE static enum raot_status check_embedded(int32_t batch, int32_t n,
         for (int32_t i1 = 0; i1 < n; i1++) {
             const int64_t at_raw = words[i0 * n + i1];
             const int64_t at = at_raw < INT64_C(0) ? raot_add_i64(at_raw, 40) : at_raw;
-            outside = raot_or_i32(outside, raot_or_i32((int32_t)(at < 0), (int32_t)(39 < at)));
+            if (at < 0 || 39 < at) {
+                outside = 1;
+            }
         }
     }
     if (outside != 0) {
