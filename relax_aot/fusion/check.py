@@ -194,7 +194,7 @@ class _FunctionCheck:
         if found.checks != frozenset[object]().union(*(part.checks for part in made_of)):
             raise FusionError(kernel.name, "a data-dependent index is checked differently")
         outs = (results[out.name] for out in call.outs[: len(kernel.outputs)])
-        needed = reachable(self._arrays.term_of(array) for array in outs)
+        needed = reachable(self._world, map(self._arrays.term_of, outs))
         _check_unneeded(kernel, self._world, needed, found, made_of)
         if not found.single <= frozenset[object]().union(*(part.single for part in made_of)):
             raise FusionError(kernel.name, "an index on an axis of one position is not 0")

@@ -21,8 +21,9 @@ from relax_aot.ir.graph import Module
 from relax_aot.ops import deduce
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
-from relax_aot.verify.host import build_library, host_model, to_bytes
+from relax_aot.verify.host import build_library, host_model
 from relax_aot.verify.library import Library
+from relax_aot.verify.program import to_bytes
 
 FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
 OK, ERR_INDEX = 0, -6
@@ -195,7 +196,7 @@ def test_messages_along_edges_are_not_stored() -> None:
     session, host = onnxruntime.InferenceSession(made.SerializeToString()), host_model(compiled)
     rng = np.random.default_rng(10)
     for n, e in ((1, 0), (1, 5), (64, 2000), (7, 13)):
-        given = {
+        given: dict[str, np.ndarray] = {
             "x": rng.integers(-8, 8, (n, 32)).astype(np.float32),
             "source": rng.integers(-n, n, e), "target": rng.integers(-n, n, (e, 1)),
             "weight": rng.integers(-8, 8, (e, 1)).astype(np.float32),

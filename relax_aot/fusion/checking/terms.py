@@ -276,8 +276,8 @@ def _representable(value: Term, dtype: DType) -> bool:
     return False
 
 
-def reachable(terms: Iterable[Term]) -> set[Term]:
-    """These terms and all that they are made of."""
+def reachable(world: World, terms: Iterable[Term]) -> set[Term]:
+    """These terms and all that they are made of, indices from data included."""
     found: set[Term] = set()
     ahead = list(terms)
     while ahead:
@@ -285,4 +285,6 @@ def reachable(terms: Iterable[Term]) -> set[Term]:
         if term not in found:
             found.add(term)
             ahead += term.args
+            names = frozenset[str]().union(*(dim.symbols for dim in term.dims))
+            ahead += (world.bound[name].value for name in names & world.bound.keys())
     return found
