@@ -19,6 +19,7 @@ from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Load, Operand, apply
 from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops._attributes import with_attributes
 from relax_aot.ops._op import (
     Array,
     Op,
@@ -228,7 +229,8 @@ OPS = (
     Op(
         "scatter_elements", _elements_type, _elements_lower, _elements_reference,
         _elements_samples, conditions=_elements_conditions, values={"reduction": REDUCTIONS},
-        symbolic=_symbolic(_elements_reference), exact_where=_exact_where, record=Scatter
+        symbolic=_symbolic(with_attributes(_elements_reference, Scatter)), exact_where=_exact_where,
+        record=Scatter,
     ),
     Op(
         "scatter_nd", _nd_type, _nd_lower, _nd_reference, _nd_samples,
