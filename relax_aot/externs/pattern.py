@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -186,7 +187,11 @@ def _literal(text: str) -> AttrPattern:
     raise ExternError(f'expected a number, true, false, "text", [list] or $name, got `{text}`')
 
 
-def _trimmed(args: Sequence[Operand | None]) -> tuple[Operand | None, ...]:
+Item = TypeVar("Item")
+
+
+def _trimmed(args: Sequence[Item | None]) -> tuple[Item | None, ...]:
+    """Without those that are absent at the end."""
     count = len(args)
     while count and args[count - 1] is None:
         count -= 1
@@ -262,7 +267,7 @@ def _match(
         if found.calls[number] is call:
             yield found
         return
-    args = _trimmed_args(call)
+    args = _trimmed(call.args)
     if call.op != line.op or len(args) != len(line.args) or len(call.outs) != len(line.outs):
         return
     if any(call is other for other in found.calls.values()):
@@ -310,9 +315,7 @@ def _match_operand(
     for number, line in enumerate(pattern.lines):
         if name in line.outs:
             call = graph.maker(arg)
-            if call is not None and [o.name for o in call.outs].index(arg.name) == line.outs.index(
-                name
-            ):
+            if call is not None and call.outs.index(arg) == line.outs.index(name):
                 yield from _match(pattern, number, call, found, graph)
             return
     if name in found.values:
@@ -354,10 +357,3 @@ def _attr_matches(wanted: AttrPattern, given: Attr, found: _Found, rank: int) ->
     if rank and type(wanted) is int and type(given) is int and abs(wanted - given) == rank:
         return True
     return bool(wanted == given)
-
-
-def _trimmed_args(call: Call) -> tuple[Var | None, ...]:
-    count = len(call.args)
-    while count and call.args[count - 1] is None:
-        count -= 1
-    return call.args[:count]

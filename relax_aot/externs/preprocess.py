@@ -8,10 +8,13 @@ Lines keep their numbers, so that messages can name them.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pycparser import c_ast, c_generator, c_parser
 
 from relax_aot.externs._error import ExternError
 
@@ -184,7 +187,7 @@ def _holds(word: str, rest: str, state: _State, where: str) -> bool:
         rest,
     )
     try:
-        return _Condition(expand(asked, state.macros)).value() != 0
+        return _value(expand(asked, state.macros)) != 0
     except _ConditionError as problem:
         raise ExternError(f"{where}: cannot decide `#if {rest}`: {problem}") from None
 
@@ -293,76 +296,47 @@ class _ConditionError(Exception):
     pass
 
 
-_LEVELS = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*", "/", "%"))
-_TOKENS = re.compile(r"\s*(\d\w*|[A-Za-z_]\w*|\|\||&&|[=!<>]=|[-+*/%<>!()])")
-
-
-class _Condition:
+def _value(text: str) -> int:
     """The integer expression of an `#if`; names that are no macros are 0, as C says."""
+    try:
+        (declared,) = c_parser.CParser().parse(f"int value = ({text});").ext
+    except (c_parser.ParseError, ValueError) as error:
+        met = str(error).rpartition(": ")[2]
+        partial = "it is incomplete, or a `)` is too many"
+        reasons = {"Invalid expression": partial, ")": partial, ";": "a `)` is missing"}
+        raise _ConditionError(reasons.get(met, f"{met!r} is not supported")) from None
+    return _evaluated(declared.init)
 
-    def __init__(self, text: str) -> None:
-        self._tokens: list[str] = []
-        position = 0
-        while text[position:].strip():
-            match = _TOKENS.match(text, position)
-            if match is None:
-                raise _ConditionError(f"{text[position:].strip()[0]!r} is not supported")
-            self._tokens.append(match[1])
-            position = match.end()
-        self._at = 0
 
-    def value(self) -> int:
-        result = self._level(0)
-        if self._at < len(self._tokens):
-            raise _ConditionError(f"{self._tokens[self._at]!r} is not supported")
-        return result
-
-    def _take(self, wanted: tuple[str, ...]) -> str:
-        if self._at < len(self._tokens) and self._tokens[self._at] in wanted:
-            self._at += 1
-            return self._tokens[self._at - 1]
-        return ""
-
-    def _level(self, level: int) -> int:
-        if level == len(_LEVELS):
-            return self._unary()
-        left = self._level(level + 1)
-        while sign := self._take(_LEVELS[level]):
-            left = _operate(sign, left, self._level(level + 1))
-        return left
-
-    def _unary(self) -> int:
-        if sign := self._take(("!", "-", "+")):
-            value = self._unary()
-            return int(not value) if sign == "!" else -value if sign == "-" else value
-        if self._take(("(",)):
-            value = self._level(0)
-            if not self._take((")",)):
-                raise _ConditionError("a `)` is missing")
-            return value
-        if self._at == len(self._tokens):
-            raise _ConditionError("it is incomplete")
-        token = self._tokens[self._at]
-        self._at += 1
-        if token[0].isalpha() or token[0] == "_":
+def _evaluated(node: c_ast.Node) -> int:
+    match node:
+        case c_ast.ID():
             return 0
-        try:
-            digits = token.rstrip("uUlL")
+        case c_ast.Constant(type=kind) if "int" in kind:
+            digits = node.value.rstrip("uUlL")
             return int(digits, 8 if re.fullmatch("0[0-7]+", digits) else 0)
-        except ValueError:
-            raise _ConditionError(f"{token!r} is not supported") from None
+        case c_ast.UnaryOp(op="!" | "-" | "+" | "~"):
+            value = _evaluated(node.expr)
+            return {"!": int(not value), "-": -value, "+": value, "~": ~value}[node.op]
+        case c_ast.TernaryOp():
+            return _evaluated(node.iftrue if _evaluated(node.cond) else node.iffalse)
+        case c_ast.BinaryOp(op=sign):
+            left, right = _evaluated(node.left), _evaluated(node.right)
+            if sign in ("/", "%"):
+                if right == 0:
+                    raise _ConditionError("it divides by 0")
+                quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+                return quotient if sign == "/" else left - quotient * right
+            if sign in OPERATORS:
+                return int(OPERATORS[sign](left, right))
+    what = getattr(node, "op", "") or c_generator.CGenerator().visit(node)
+    raise _ConditionError(f"{what!r} is not supported")
 
 
-def _operate(sign: str, left: int, right: int) -> int:
-    if sign in ("/", "%"):
-        if right == 0:
-            raise _ConditionError("it divides by 0")
-        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-        return quotient if sign == "/" else left - quotient * right
-    results = {
-        "||": bool(left) or bool(right), "&&": bool(left) and bool(right),
-        "==": left == right, "!=": left != right,
-        "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right,
-        "+": left + right, "-": left - right, "*": left * right,
-    }  # fmt: skip
-    return int(results[sign])
+OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "||": lambda a, b: bool(a) or bool(b), "&&": lambda a, b: bool(a) and bool(b),
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge, "+": operator.add, "-": operator.sub,
+    "*": operator.mul, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+    "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
