@@ -94,18 +94,12 @@ class _Expressions(ValueWriter):
         dtype = expr.args[0].dtype
         values = ", ".join(self.expr(arg, scope) for arg in expr.args)
         if dtype.is_float:
-            match expr.function:
-                case "max":
-                    return f"maximum({values})"
-                case "min":
-                    return f"minimum({values})"
-                case "abs":
-                    return f"abs({values})"
-                case "fma":
-                    return f"{'fused_double' if dtype is DType.F64 else 'fused'}({values})"
-                case _:
-                    function = scalars.float_function(expr.function, dtype)
-                    return f"{self.constant(expr.function, function)}({values})"
+            fused = "fused_double" if dtype is DType.F64 else "fused"
+            names = {"max": "maximum", "min": "minimum", "abs": "abs", "fma": fused}
+            if expr.function in names:
+                return f"{names[expr.function]}({values})"
+            function = scalars.float_function(expr.function, dtype)
+            return f"{self.constant(expr.function, function)}({values})"
         match expr.function:
             case "abs":
                 return wrapped(f"abs({values})", dtype)

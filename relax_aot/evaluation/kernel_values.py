@@ -62,23 +62,15 @@ def _fault(name: str, value: int, low: int, high: int) -> NoReturn:
     raise IndexFault(f"{name} is {value}, outside {low}..{high}")
 
 
+FUNCTIONS = (
+    scalars.quotient, scalars.remainder, scalars.truncated_remainder, scalars.shifted_left,
+    scalars.shifted_right, scalars.maximum, scalars.minimum, scalars.fused, scalars.fused_double,
+)  # fmt: skip
 BUILT_IN = {
-    "outside": _outside,
-    "undefined": _undefined,
-    "fault": _fault,
-    "quotient": scalars.quotient,
-    "remainder": scalars.remainder,
-    "truncated_remainder": scalars.truncated_remainder,
-    "shifted_left": scalars.shifted_left,
-    "shifted_right": scalars.shifted_right,
-    "maximum": scalars.maximum,
-    "minimum": scalars.minimum,
-    "fused": scalars.fused,
-    "fused_double": scalars.fused_double,
-    "f32": np.float32,
-    "f64": np.float64,
-    "Memory": Memory,
-}
+    **{function.__name__: function for function in FUNCTIONS},
+    "outside": _outside, "undefined": _undefined, "fault": _fault,
+    "f32": np.float32, "f64": np.float64, "Memory": Memory,
+}  # fmt: skip
 
 
 @dataclass
@@ -144,16 +136,12 @@ class ValueWriter:
             case str():
                 assert atom in scope.indices, f"no size is called {atom} here"
                 return scope.indices[atom]
-            case FloorDiv():
+            case FloorDiv() | Mod():
                 parts = (self.dim(d, scope) for d in (atom.numerator, atom.denominator))
-                return f"({' // '.join(parts)})"
-            case Mod():
-                parts = (self.dim(d, scope) for d in (atom.numerator, atom.denominator))
-                return f"({' % '.join(parts)})"
-            case Min():
-                return f"min({', '.join(self.dim(d, scope) for d in atom.args)})"
-            case Max():
-                return f"max({', '.join(self.dim(d, scope) for d in atom.args)})"
+                return f"({(' // ' if isinstance(atom, FloorDiv) else ' % ').join(parts)})"
+            case Min() | Max():
+                function = "min" if isinstance(atom, Min) else "max"
+                return f"{function}({', '.join(self.dim(d, scope) for d in atom.args)})"
 
     def dim(self, dim: Dim, scope: Scope) -> str:
         """A size or index as an expression that may stand anywhere."""
