@@ -91,33 +91,16 @@ def _undo(builder: FunctionBuilder, tables: Sequence[dict[Any, Any]]) -> Callabl
     """Takes back what is built from here on. Containers keep their identity: bounds and scopes
     refer to them."""
     shared = builder.shared
-    lists: list[list[Any]] = [builder.params, builder.body]
-    sets: list[set[Any]] = []
-    maps: list[dict[Any, Any]] = list(tables)
-    others: dict[str, Any] = {}
-    for held in fields(shared):
-        value = getattr(shared, held.name)
-        match value:
-            case list():
-                lists.append(value)
-            case dict():
-                maps.append(value)
-            case set():
-                sets.append(value)
-            case _:
-                others[held.name] = value
-    copies = [copy(x) for x in lists], [copy(x) for x in sets], [copy(x) for x in maps]
+    held = {part.name: getattr(shared, part.name) for part in fields(shared)}
+    containers: list[Any] = [builder.params, builder.body, *tables]
+    containers += [value for value in held.values() if isinstance(value, list | dict | set)]
+    copies = [copy(container) for container in containers]
 
     def undo() -> None:
-        for container, before in zip(lists, copies[0], strict=True):
-            container[:] = before
-        for members, before_set in zip(sets, copies[1], strict=True):
-            members.clear()
-            members.update(before_set)
-        for table, before_map in zip(maps, copies[2], strict=True):
-            table.clear()
-            table.update(before_map)
-        for name, value in others.items():
+        for container, before in zip(containers, copies, strict=True):
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(before)
+        for name, value in held.items():
             setattr(shared, name, value)
 
     return undo
