@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from relax_aot.microkernels._describe import BYTES, Parameters, micro_kernels
 
-ROWS = 8
-"""RAOT_ROWS: output pixels whose windows are gathered together."""
 BLOCK = 16
 """Bytes of a vector: weights of a channel are padded to a multiple."""
 WINDOW = 16
@@ -23,7 +21,7 @@ def channel_order(channels: int) -> list[int]:
     return order
 
 
-MULTIPLY, WINDOWS, LINES = "multiply_s8.h", "multiply_nhwc.h", "depthwise_interleaved4.h"
+WINDOWS, LINES = "multiply_nhwc.h", "depthwise_interleaved4.h"
 MULTIPLIERS = "1073741824..2147483647"
 ROUNDED = "((product + 1073741824:i64) >> 31:i64)"
 REQUANTIZED: Parameters = {
@@ -79,22 +77,6 @@ MICRO_KERNELS = (
         struct="raot_qadd",
     ),
     *micro_kernels(
-        MULTIPLY,
-        """channels 4..~16 by 4, depth 16..~80 by 16, positions 1..8
-        kernel @raot_multiply_rows_s8(
-          %weights: i8[channels // 4, depth // 16, 4, 16], %rows: i8[up(positions, 2), depth],
-          %bias: i32[channels]
-        ) -> (%sums: i32[(channels - 1) * 8 + up(positions, 2)]) {
-          for n in 0..channels, p in 0..positions {
-            local sum: i32 = %bias[n]
-            for k in 0..depth {
-              sum = (sum + (i32(%weights[n // 4, k // 16, n % 4, k % 16]) * i32(%rows[p, k])))
-            }
-            %sums[n * 8 + p] = sum
-          }
-        }""",
-    ),
-    *micro_kernels(
         WINDOWS,
         """groups 1..~5, depth 1..~150, positions 1..~5, row_step 1..~depth + 4
         kernel @raot_multiply_nhwc_s8(
@@ -143,25 +125,6 @@ MICRO_KERNELS = (
           }
         }""",
         REQUANTIZED, struct="raot_requantize",
-    ),
-    *micro_kernels(
-        MULTIPLY,
-        """zero -128..127, flip $flip, depth up(count0 * count1 * count2, 16), positions 1..8,
-        count0 1..~9, step0 ~40, to0 ~1, count1 1..~3, first1 0..count1,
-        last1 first1..count1, step1 ~400, to1 ~count0 * count2, count2 1..~3, step2 1..~3,
-        to2 ~count0, lead ~-2 | -1 | 0 | 3, apart 1..2, tap ~1, width 1..~12
-        kernel @raot_im2col_$S(%image: $T[span(count0 * step0, last1 - first1 * step1,
-          min(lead + (positions - 1) * apart + (count2 - 1) * tap + 1, width) * step2)]
-        ) -> (%rows: i8[up(positions, 2), depth]) {
-          for p in 0..positions, i in 0..count0, j in 0..count1, t in 0..count2 {
-            let column = lead + p * apart + t * tap
-            local byte: u8 = select(within(first1 <= j < last1, 0 <= column < width),
-              (u8(%image[i * step0 + (j - first1) * step1 + column * step2]) ^ u8(index(flip))),
-              u8(index(zero)))
-            %rows[p, i * to0 + j * to1 + t * to2] = i8(byte)
-          }
-        }""",
-        BYTES, struct="raot_im2col",
     ),
     *micro_kernels(
         WINDOWS,

@@ -5,12 +5,12 @@ windows at a position, and packed weights."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
@@ -26,21 +26,24 @@ from relax_aot.scheduling.writer import Writer
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """`count` output positions from `first` on; `fixed`: outer loops over positions."""
+    """`count` output positions from `first` on, `apart` from each other; `fixed`: outer loops over
+    positions."""
 
     found: Weighted
     first: Dim
     count: Dim
     fixed: Mapping[str, Dim]
+    apart: int = 1
 
     def at(self, w: Writer, offset: Dim = ZERO) -> dict[str, Dim]:
         """The value of each loop over positions at one position of the tile."""
         positions = self.found.positions
         if not positions:
             return {}
+        position = self.first + offset * self.apart
         if self.fixed or len(positions) == 1:
-            return {**self.fixed, positions[-1].variable: self.first + offset}
-        return position_at(w, self.found, self.first + offset)
+            return {**self.fixed, positions[-1].variable: position}
+        return position_at(w, self.found, position)
 
     def finish(self, w: Writer, found: Weighted, value: Callable[[Dim, Dim], Load]) -> None:
         """The statements that follow each sum; `value`: of a channel at a position."""
@@ -63,17 +66,17 @@ def _tiled(found: Weighted, joined: bool) -> Dim:
 
 
 @contextmanager
-def position_tiles(w: Writer, found: Weighted, size: int, joined: bool) -> Iterator[Tile]:
+def position_tiles(
+    w: Writer, found: Weighted, size: int, joined: bool, phases: int = 1
+) -> Iterator[Tile]:
     """The shared loops and tiles of positions: of all of them where they are `joined`, else
-    along the last loop."""
-    outer = () if joined else found.positions[:-1]
-    stop = _tiled(found, joined)
-    with (
-        w.nest(found.shared),
-        w.nest(outer) as fixed,
-        w.tiles(("tile", "positions"), stop, size) as (first, count),
-    ):
-        yield Tile(found, first, count, fixed)
+    along the last loop, of each of its `phases` separately."""
+    outer, stop = () if joined else found.positions[:-1], _tiled(found, joined)
+    with w.nest(found.shared), w.nest(outer) as fixed, ExitStack() as loop:
+        phase = loop.enter_context(w.range("phase", phases)) if phases > 1 else ZERO
+        tiles = w.tiles(("tile", "positions"), ceildiv(stop - phase, phases), size)
+        first, count = loop.enter_context(tiles)
+        yield Tile(found, phase + first * phases, count, fixed, phases)
 
 
 def position_at(w: Writer, found: Weighted, position: Dim) -> dict[str, Dim]:

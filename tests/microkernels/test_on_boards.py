@@ -29,7 +29,7 @@ BOARDS = {
     "mps2-an386": dsp.MICRO_KERNELS,
 }
 HEADERS = {kernel.header: board for board, kernels in BOARDS.items() for kernel in kernels}
-WITH_ASSEMBLY = ("multiply_nhwc.h", "depthwise_interleaved4.h", "multiply_s8.h")
+WITH_ASSEMBLY = ("multiply_nhwc.h", "depthwise_interleaved4.h")
 FORMS = {
     "intrinsics": ("-DRAOT_NO_ASSEMBLY",),
     "debug": ("-O0",),

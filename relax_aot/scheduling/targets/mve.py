@@ -8,7 +8,7 @@ core's own registers (`vfma` by a scalar). Integers: VMLADAVA adds sixteen produ
 from dataclasses import replace
 
 from relax_aot.scheduling.strategies.dsp import columns, depthwise
-from relax_aot.scheduling.strategies.mve import pairs, rows
+from relax_aot.scheduling.strategies.mve import pairs
 from relax_aot.scheduling.strategies.mve_depthwise import depthwise_windows
 from relax_aot.scheduling.targets import fpu
 
@@ -18,5 +18,5 @@ TARGET = replace(
     needs=("dsp", "fpu", "mve_float"),
     rows=6,
     lanes=8,
-    strategies=(pairs, depthwise_windows, rows, columns, depthwise),
+    strategies=(pairs, depthwise_windows, columns, depthwise),
 )
