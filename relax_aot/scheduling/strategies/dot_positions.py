@@ -19,25 +19,14 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, For, Load
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dot2 import COLUMNS, EIGHT
-from relax_aot.scheduling.contraction import (
-    Weighted,
-    clipped,
-    moved,
-    step_of,
-    stride,
-    suffix_of,
-)
+from relax_aot.scheduling.contraction import Weighted, clipped, moved, step_of, stride, suffix_of
 from relax_aot.scheduling.epilogue import Requantization, direct_store, requantized
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.strategies.dot_channels import DOT4_I8, Form
 from relax_aot.scheduling.targets import Context, Emit, Strategy
-from relax_aot.scheduling.weighted import (
-    Weights,
-    copy_lines,
-    in_place,
-)
+from relax_aot.scheduling.weighted import Weights, copy_lines, in_place
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of
 from relax_aot.scheduling.writer import Writer
 
@@ -278,11 +267,39 @@ def _fill_strip(p: _Positions, line: Dim) -> None:
 
 
 def _emit_block(p: _Positions, block: _Block) -> None:
-    if p.result is None:
+    """Bytes go straight to the result, or are staged for the statements that follow and for lines
+    that are not adjacent in the result. Without channels, they only go to the result."""
+    one, rest = p.result or (None, p.found)
+    store, at = direct_store(rest), p.begin(block)
+    names = (p.found.own, p.line, p.position)
+    channel, line, near = (stride(store, name) if store else None for name in names)
+    direct = store is not None and channel is not None and line is not None and near == 1
+    if one is None or not (p.tiled or direct):
         _sums_of(p, block)
         _finish(p, block, p.found, p.sums)
+        return
+    if not direct:
+        _finish(p, block, rest, _staged(p, block, one))
+        return
+    assert store is not None and channel is not None and line is not None
+    if not p.tiled:
+        _sums_of(p, block)
+        _lanes(p, one, moved(store, at), at, (block.high, block.wide), (line, p.pitch))
+    elif p.lines == 1 or line == block.wide == p.pitch:
+
+        def out(channel: Dim, at: Dim) -> Load:
+            begin = p.begin(block, channel)
+            lines = at // p.pitch if p.lines > 1 else ZERO
+            begin[p.position] += at - lines * p.pitch
+            begin[p.line] += lines
+            return moved(store, begin)
+
+        _rescale(p, block, one, out, channel)
     else:
-        _bytes(p, block, *p.result)
+        staged = _staged(p, block, one)
+        with p.channels() as channel:
+            source, to = staged[(channel, ZERO)], moved(store, p.begin(block, channel))
+            copy_lines(p.w, to, source, (block.high, block.wide), (line, p.pitch))
 
 
 # Sums
@@ -340,34 +357,6 @@ def _multiply(p: _Positions, channel: Dim, channels: Dim, first: Dim, columns: D
 # The 8-bit epilogue
 
 
-def _bytes(p: _Positions, block: _Block, one: Requantization, rest: Weighted) -> None:
-    """Straight to the result, or staged for the statements that follow and for lines that are
-    not adjacent in the result."""
-    store, at = direct_store(rest), p.begin(block)
-    names = (p.found.own, p.line, p.position)
-    channel, line, near = (stride(store, name) if store else None for name in names)
-    if store is None or channel is None or line is None or near != 1:
-        _finish(p, block, rest, _staged(p, block, one))
-    elif p.lines == 1 or line == block.wide == p.pitch:
-
-        def out(channel: Dim, at: Dim) -> Load:
-            begin = p.begin(block, channel)
-            lines = at // p.pitch if p.lines > 1 else ZERO
-            begin[p.position] += at - lines * p.pitch
-            begin[p.line] += lines
-            return moved(store, begin)
-
-        _rescale(p, block, one, out, channel)
-    elif p.tiled:
-        staged = _staged(p, block, one)
-        with p.channels() as channel:
-            source, to = staged[(channel, ZERO)], moved(store, p.begin(block, channel))
-            copy_lines(p.w, to, source, (block.high, block.wide), (line, p.pitch))
-    else:
-        _sums_of(p, block)
-        _lanes(p, one, moved(store, at), at, (block.high, block.wide), (line, p.pitch))
-
-
 def _staged(p: _Positions, block: _Block, one: Requantization) -> Buffer:
     staged = p.w.buffer("staged", one.dtype, p.found.channels, p.room)
     _rescale(p, block, one, lambda channel, at: Load(staged, (channel, at)), p.room)
@@ -379,20 +368,11 @@ def _rescale(
 ) -> None:
     """The bytes of a block. `out`: where that of a channel at a position goes; those of the
     next channel lie `apart` from it."""
-    w, at = p.w, p.begin(block)
-    if not p.tiled:
-        _sums_of(p, block)
-        extents = (ONE, simplify(block.count, w.bounds))
-        _lanes(p, one, out(ZERO, ZERO), at, extents, (ZERO, ZERO))
-        return
-    names = ("group", "channels")
-    with (
-        _panels(p, block) as (first, columns),
-        w.tiles(names, p.found.channels, p.high) as (channel, channels),
-    ):
+    groups = p.w.tiles(("group", "channels"), p.found.channels, p.high)
+    with _panels(p, block) as (first, columns), groups as (channel, channels):
         _multiply(p, channel, channels, ZERO, columns)
-        extents, at = (channels, columns), {**at, p.found.own: channel}
-        _lanes(p, one, out(channel, first), at, extents, (apart, Dim.of(COLUMNS)))
+        steps = (apart, Dim.of(COLUMNS))
+        _lanes(p, one, out(channel, first), p.begin(block, channel), (channels, columns), steps)
 
 
 def _lanes(

@@ -20,12 +20,7 @@ from relax_aot.ir.types import DType
 from relax_aot.microkernels import call
 from relax_aot.microkernels.mve import WINDOW
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
-from relax_aot.scheduling.epilogue import (
-    Requantization,
-    by_channel,
-    direct_store,
-    scale_table,
-)
+from relax_aot.scheduling.epilogue import Requantization, by_channel, direct_store, scale_table
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Arrays, Packed
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, LONG_WINDOWS
