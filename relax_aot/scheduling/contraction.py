@@ -8,7 +8,7 @@ factors may be cast and shifted by literals on either side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -71,17 +71,17 @@ class Contraction:
     @property
     def clipped_by(self) -> frozenset[str]:
         """The variables that the bounds of reductions depend on: those of padded windows."""
-        return symbols_of(self.reductions)
+        return symbols_of(*self.reductions)
 
     @property
     def free(self) -> tuple[For, ...]:
         """Loops whose iterations may run in any order and that no other loop depends on."""
-        others = symbols_of(self.nest.loops)
-        free = self.nest.free - others
+        free = self.nest.free - symbols_of(*self.nest.loops)
         return tuple(loop for loop in self.nest.loops if loop.variable in free)
 
 
-def symbols_of(loops: Sequence[For]) -> frozenset[str]:
+def symbols_of(*loops: For) -> frozenset[str]:
+    """What the bounds of loops depend on. Reductions that depend on something are clipped."""
     return frozenset[str]().union(*(lp.start.symbols | lp.stop.symbols for lp in loops))
 
 
@@ -217,14 +217,13 @@ def _collapses(found: Contraction, outer: For, inner: For) -> bool:
     parts = [part for stmt in walk(found.nest.leaf) for part in (stmt, *expressions(stmt))]
     if any(isinstance(part, Index) for part in parts):
         return False
-    steps = [
-        (stride(part, outer.variable), stride(part, inner.variable))
-        for part in parts
-        if isinstance(part, Load | Store)
-    ]
-    return all(
-        far is not None and near is not None and far == near * inner.stop for far, near in steps
-    )
+    return all(follow(part, outer, inner) for part in parts if isinstance(part, Load | Store))
+
+
+def follow(place: Load | Store, outer: For, inner: For) -> bool:
+    """Whether one iteration of `outer` moves an access as far as all of `inner`."""
+    far, near = stride(place, outer.variable), stride(place, inner.variable)
+    return far is not None and near is not None and far == near * inner.stop
 
 
 def all_known(found: Contraction, bounds: Bounds) -> bool:
@@ -298,18 +297,12 @@ class Weighted:
     @property
     def clipped(self) -> bool:
         """Whether some window is clipped at a border."""
-        return any(clipped(loop) for loop in self.reductions)
+        return bool(symbols_of(*self.reductions))
 
     def joined(self, *places: Load | Store) -> bool:
         """Whether positions of several rows follow each other as those of one row do."""
-        return not self.clipped and all(self.rows_follow(place) for place in places)
-
-    def rows_follow(self, place: Load | Store) -> bool:
-        steps = [stride(place, loop.variable) for loop in self.positions]
-        return all(
-            a is not None and b is not None and a == b * loop.stop
-            for a, b, loop in zip(steps, steps[1:], self.positions[1:], strict=False)
-        )
+        pairs = [(place, *loops) for place in places for loops in pairwise(self.positions)]
+        return not self.clipped and all(follow(*pair) for pair in pairs)
 
     def known_by_channel(self, expr: Expr, constants: frozenset[str]) -> bool:
         """Whether a value is known while compiling and differs by channel and group alone."""
@@ -335,14 +328,13 @@ class Weighted:
     @property
     def store(self) -> Store | None:
         """The statement after the sum, where that is one store."""
-        match self.after:
-            case (Store() as store,):
-                return store
-        return None
+        first = self.after[0] if len(self.after) == 1 else None
+        return first if isinstance(first, Store) else None
 
-
-def clipped(reduction: For) -> bool:
-    return bool(reduction.start.symbols | reduction.stop.symbols)
+    def tiled(self, joined: bool) -> Dim:
+        """How many positions are tiled: all of them where they are `joined`, else those of the
+        last loop."""
+        return self.position_count if joined or not self.positions else self.positions[-1].stop
 
 
 def weighted(found: Contraction, constants: frozenset[str]) -> Weighted | None:
@@ -352,16 +344,13 @@ def weighted(found: Contraction, constants: frozenset[str]) -> Weighted | None:
     known = [load.buffer.name in constants for load in (found.left, found.right)]
     if found.sum.dtype is not DType.I32 or sum(known) != 1:
         return None
-    if not {loop.variable for loop in loops} <= found.nest.free:
-        return None
     found = found if known[1] else found.swapped
     x, w = found.left, found.right
-    if any(lp.start != 0 or lp.stop.symbols & {o.variable for o in loops} for lp in loops):
+    if any(lp.start != 0 for lp in loops) or len(found.free) < len(loops):
         return None
     counts = [_count(w, loop) for loop in found.reductions]
-    if any(
-        stride(load, lp.variable) is None for load in (x, w) for lp in (*loops, *found.reductions)
-    ):
+    every = [(load, lp.variable) for load in (x, w) for lp in (*loops, *found.reductions)]
+    if any(stride(*pair) is None for pair in every):
         return None
     moves_x = {lp.variable for lp in loops if stride(x, lp.variable) != 0}
     moves_w = {lp.variable for lp in loops if stride(w, lp.variable) != 0}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
@@ -54,24 +54,13 @@ class Tile:
                 w.finish(found.after, found.sum, value(channel, p), at)
 
 
-def tile_size(w: Writer, found: Weighted, size: int, joined: bool) -> Dim:
-    """The most positions of a tile of at most `size`, at least one."""
-    return simplify(dim_max(dim_min(_tiled(found, joined), size), 1), w.bounds)
-
-
-def _tiled(found: Weighted, joined: bool) -> Dim:
-    if joined or not found.positions:
-        return found.position_count
-    return found.positions[-1].stop
-
-
 @contextmanager
 def position_tiles(
     w: Writer, found: Weighted, size: int, joined: bool, phases: int = 1
 ) -> Iterator[Tile]:
     """The shared loops and tiles of positions: of all of them where they are `joined`, else
     along the last loop, of each of its `phases` separately."""
-    outer, stop = () if joined else found.positions[:-1], _tiled(found, joined)
+    outer, stop = () if joined else found.positions[:-1], found.tiled(joined)
     with w.nest(found.shared), w.nest(outer) as fixed, ExitStack() as loop:
         phase = loop.enter_context(w.range("phase", phases)) if phases > 1 else ZERO
         tiles = w.tiles(("tile", "positions"), ceildiv(stop - phase, phases), size)

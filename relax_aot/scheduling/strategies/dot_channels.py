@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relax_aot.ir.dims import ONE, ZERO, Dim
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import For, Load, Store
 from relax_aot.ir.types import DType
@@ -27,7 +27,6 @@ from relax_aot.scheduling.weighted import (
     in_place,
     position_tiles,
     sizes_of,
-    tile_size,
     window,
 )
 from relax_aot.scheduling.writer import Writer
@@ -91,7 +90,7 @@ def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
     bias = pack.packed_starts(w, form.offset(found), COLUMNS)
     one = form.dtype.bytes * depth + 4 * wide
     high = next((high for high in ROWS if high * one <= MOST_BYTES), ROWS[-1])
-    most = tile_size(w, found, high, joint)
+    most = simplify(dim_max(dim_min(found.tiled(joint), high), 1), w.bounds)
     rows = w.buffer("rows", form.dtype, most, depth)
     sums = w.buffer("sums", DType.I32, most, wide)
     with position_tiles(w, found, high, joint) as tile:

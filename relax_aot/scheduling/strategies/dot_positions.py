@@ -19,7 +19,7 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, For, Load
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dot2 import COLUMNS, EIGHT
-from relax_aot.scheduling.contraction import Weighted, clipped, moved, step_of, stride, suffix_of
+from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, suffix_of, symbols_of
 from relax_aot.scheduling.epilogue import Requantization, direct_store, requantized
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import round_up
@@ -91,7 +91,7 @@ class _Positions:
         self.line, self.position = down.variable, across.variable
         along = [axis.reduction for axis in (down, across) if axis.reduction is not None]
         deep = [loop for loop in found.reductions if loop not in along]
-        if len(deep) > 1 or any(clipped(loop) for loop in deep):
+        if len(deep) > 1 or symbols_of(*deep):
             return False
         self.order = [found.reductions.index(loop) for loop in (*deep, *along)]
         self.planes = found.counts[self.order[0]] if deep else 1

@@ -22,7 +22,7 @@ from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.mve import BLOCK, channel_order
-from relax_aot.scheduling.contraction import Weighted, clipped, moved, step_of, stride, symbols_of
+from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, symbols_of
 from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
@@ -114,12 +114,12 @@ def _roles_of(found: Weighted) -> _Roles | None:
     column = None if axis.reduction is None else found.reductions.index(axis.reduction)
     if axis.reduction is None:
         axis = replace(axis, stride=1, dilation=1, step=step_of(found.x, last.variable))
-    elif clipped(axis.reduction) and axis.clips != (True, True):
+    elif symbols_of(axis.reduction) and axis.clips != (True, True):
         return None
     rest = [at for at in range(len(found.reductions)) if at != column]
-    if any(last.variable in symbols_of((found.reductions[at],)) for at in rest):
+    if any(last.variable in symbols_of(found.reductions[at]) for at in rest):
         return None
-    cut = [at for at in rest if clipped(found.reductions[at])]
+    cut = [at for at in rest if symbols_of(found.reductions[at])]
     others = [at for at in rest if at not in cut]
     if len(cut) > 1 or len(rest) > 2:
         return None
@@ -309,7 +309,7 @@ def _add_quantized(
     (out, near), (other, near_too) = ([stride(place, name) for name in names] for place in places)
     if near != 1 or near_too != 1 or out is None or other is None:
         return False
-    if p.joint and not all(found.rows_follow(place) for place in places):
+    if p.joint and not found.joined(*places):
         return False
     sizes: tuple[Dim, ...] = (count, channels, out, channels, other)
     if not by_position:
