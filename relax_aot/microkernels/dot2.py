@@ -80,21 +80,41 @@ DOT2_I16: Parameters = {
     "form": "dot2_i16", "I": "i16", "group": "2", "panel_offset": "0:i32",
     "row_offset": "i32(index(zero))",
 }  # fmt: skip
-ROUNDED = """local product: i64 = (i64(sum) * i64(scale))
-      local value: i64 = ((product + (1:i64 << ($shift - 1:i64))) >> $shift)"""
+ROUNDED = """local product: i64 = (i64(sum) * i64(%scale[r * scale_step]))
+            local value: i64 = ((product + (1:i64 << ($by - 1:i64))) >> $by)"""
 RESCALED: Parameters = {
     "form": ("f32", "i32", "shifts"),
     "F": ("f32", "i32", "i32"),
-    "more": (", %scale 10..100000", ", shift 33..62", ", %shifts 33..62"),
-    "shifts": ("", "", ", %shifts: i32[span(rows * scale_row, columns * scale_column)]"),
+    "ranges": ("%scale 10..100000", "shift 33..62", "%shifts 33..62"),
+    "shifts": ("", "", ", %shifts: i32[span(rows * scale_step)]"),
     "value": (
-        "local value: i64 = i64(rint((f32(sum) * scale)))",
-        ROUNDED,
-        ROUNDED,
+        "local value: i64 = i64(rint((f32(sum) * %scale[r * scale_step])))", ROUNDED, ROUNDED,
     ),
-    "shift": ("", "index(shift)", "i64(%shifts[r * scale_row + c * scale_column])"),
-}
+    "by": ("", "index(shift)", "i64(%shifts[r * scale_step])"),
+}  # fmt: skip
 """Scales as floats, as multipliers with one shift, and with a shift each."""
+
+
+def rescaling(header: str, name: str, types: Parameters) -> tuple[MicroKernel, ...]:
+    """Rows of sums times a scale, as bytes: the three forms of scales for each type."""
+    return micro_kernels(
+        header,
+        """rows 1..~5, columns 1..~30, out_step columns.., sum_step columns.., scale_step 0..1,
+        zero -128..255, $ranges
+        kernel @$name(
+          %sums: i32[span(rows * sum_step, up(columns, 8) * 1)],
+          %scale: $F[span(rows * scale_step)]$shifts
+        ) -> (%out: $T[span(rows * out_step, columns * 1)]) {
+          for r in 0..rows, c in 0..columns {
+            local sum: i32 = %sums[r * sum_step + c]
+            $value
+            %out[r * out_step + c] = cast((value + index(zero)), $T, saturate)
+          }
+        }""",
+        {"name": name}, types, RESCALED, struct=name.partition("_$")[0],
+    )  # fmt: skip
+
+
 MICRO_KERNELS = (
     *dot_products("dot2_i16.h", GATHER, DOT2_I16),
     *micro_kernels(
@@ -185,21 +205,5 @@ MICRO_KERNELS = (
         }""",
         BYTES, struct="raot_depthwise_channels",
     ),
-    *micro_kernels(
-        "requantize_lanes.h",
-        """rows 1..~5, columns 1..~30, out_step columns.., sum_step columns..,
-        scale_row 0..1, scale_column 0..1, zero -128..255$more
-        kernel @raot_rescale_${form}_$S(
-          %sums: i32[span(rows * sum_step, up(columns, 8) * 1)],
-          %scale: $F[span(rows * scale_row, columns * scale_column)]$shifts
-        ) -> (%out: $T[span(rows * out_step, columns * 1)]) {
-          for r in 0..rows, c in 0..columns {
-            local sum: i32 = %sums[r * sum_step + c]
-            local scale: $F = %scale[r * scale_row + c * scale_column]
-            $value
-            %out[r * out_step + c] = cast((value + index(zero)), $T, saturate)
-          }
-        }""",
-        BYTES, RESCALED, struct="raot_rescale",
-    ),
+    *rescaling("requantize_lanes.h", "raot_rescale_${form}_$S", BYTES),
 )  # fmt: skip

@@ -5,6 +5,7 @@ requantization of their sums."""
 from __future__ import annotations
 
 from relax_aot.microkernels._describe import BYTES, Parameters, micro_kernels
+from relax_aot.microkernels.dot2 import rescaling
 
 BLOCK = 16
 """Bytes of a vector: weights of a channel are padded to a multiple."""
@@ -24,15 +25,6 @@ def channel_order(channels: int) -> list[int]:
 WINDOWS, LINES = "multiply_nhwc.h", "depthwise_interleaved4.h"
 MULTIPLIERS = "1073741824..2147483647"
 ROUNDED = "((product + 1073741824:i64) >> 31:i64)"
-REQUANTIZED: Parameters = {
-    "F": ("f32", "i32"),
-    "ranges": ("%scale 100..10000", f"shift 33..43, %scale {MULTIPLIERS}, %sums -131072..131071"),
-    "value": (
-        "local value: i64 = i64(rint((f32(sum) * %scale[r * scale_step])))",
-        """local product: i64 = (i64(sum) * i64(%scale[r * scale_step]))
-            local value: i64 = ((product + (1:i64 << (index(shift) - 1:i64))) >> index(shift))""",
-    ),
-}
 LOWERED = f"{ROUNDED}\nhigh = (high - select((high < 0:i64), 1:i64, 0:i64))"
 BY_SHIFT = """local product: i64 = (i64(sum) * i64($scale))
             local high: i64 = $high
@@ -111,21 +103,7 @@ MICRO_KERNELS = (
           }
         }""",
     ),
-    *micro_kernels(
-        "requantize.h",
-        """rows 1..~5, columns 1..~20, out_step columns.., sum_step columns.., scale_step 0..1,
-        zero -128..127, $ranges
-        kernel @raot_requantize_$F(
-          %sums: i32[span(rows * sum_step, up(columns, 8) * 1)], %scale: $F[span(rows * scale_step)]
-        ) -> (%out: i8[span(rows * out_step, columns * 1)]) {
-          for r in 0..rows, c in 0..columns {
-            local sum: i32 = %sums[r * sum_step + c]
-            $value
-            %out[r * out_step + c] = cast((value + index(zero)), i8, saturate)
-          }
-        }""",
-        REQUANTIZED, struct="raot_requantize",
-    ),
+    *rescaling("requantize.h", "raot_requantize_$form", {"T": "i8"})[:2],
     *micro_kernels(
         WINDOWS,
         """zero -128..127, flip $flip, channels 1..~40, channel_step ~1 | 200, lines 1..~3,

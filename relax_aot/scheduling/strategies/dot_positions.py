@@ -392,7 +392,7 @@ def _lanes(
     p.w.micro(
         f"raot_rescale_{form}_{suffix_of(one.dtype)}", out=out, sums=p.sums,
         scale=moved(one.scale_load, at), rows=extents[0], columns=extents[1], out_step=steps[0],
-        sum_step=steps[1], scale_row=own, scale_column=ZERO, zero=one.zero, **shift,
+        sum_step=steps[1], scale_step=own, zero=one.zero, **shift,
     )  # fmt: skip
 
 

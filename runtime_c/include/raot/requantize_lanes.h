@@ -3,8 +3,7 @@
  * requantize_lanes.h - requantization of i32 sums to bytes, for cores with vectors.
  *
  * For r < rows and c < columns, out[r * out_step + c] is sums[r * sum_step + c] times scale[r *
- * scale_row + c * scale_column], plus `zero`, saturated to a byte. scale_column is 0 or 1,
- * out_step is at least columns, |zero| < 2^14:
+ * scale_step], plus `zero`, saturated to a byte. out_step is at least columns, |zero| < 2^14:
  *
  *     raot_rescale_f32      the product in float, rounded to nearest, halves to even; no NaN
  *     raot_rescale_i32      the product in 64 bits, divided by 2^shift, halves up; shift > 32
@@ -28,28 +27,16 @@ typedef struct {
     __m256i scale, odd, half, shift;
 } raot_rescales;
 
-static inline raot_rescales raot_rescales_of(__m256i scale, __m256i shift)
+static inline raot_rescales raot_rescales_of(int32_t factor, int32_t down)
 {
+    const __m256i scale = _mm256_set1_epi32(factor);
+    const __m256i shift = _mm256_set1_epi32(down);
     const __m256i rest = _mm256_sub_epi32(shift, _mm256_set1_epi32(32));
     const __m256i one = _mm256_sllv_epi32(_mm256_set1_epi32(1), rest);
     const raot_rescales result = {scale, _mm256_srli_epi64(scale, 32), _mm256_srli_epi32(one, 1),
                                   rest};
 
     return result;
-}
-
-static inline __m256i raot_eight_numbers(const int32_t *from, int32_t step, int32_t count)
-{
-    int32_t some[8] = {0};
-
-    if (step == 0) {
-        return _mm256_set1_epi32(*from);
-    }
-    if (count < 8) {
-        (void)memcpy(some, from, (size_t)count * sizeof *some);
-        from = some;
-    }
-    return _mm256_loadu_si256((const __m256i *)(const void *)from);
 }
 
 /* Eight bytes, the first lowest. */
@@ -82,31 +69,13 @@ raot_eight_bytes(const int32_t *sums, raot_rescales by, int32_t zero, const int 
 #include <arm_neon.h>
 #define RAOT_EIGHT_BYTES
 typedef struct {
-    int32x4x2_t scale, shift;
+    int32x4_t scale, shift;
 } raot_rescales;
 
-static inline raot_rescales raot_rescales_of(int32x4x2_t scale, int32x4x2_t shift)
+static inline raot_rescales raot_rescales_of(int32_t factor, int32_t down)
 {
-    const raot_rescales result = {scale, shift};
+    const raot_rescales result = {vdupq_n_s32(factor), vdupq_n_s32(down)};
 
-    return result;
-}
-
-static inline int32x4x2_t raot_eight_numbers(const int32_t *from, int32_t step, int32_t count)
-{
-    int32_t some[8] = {0};
-    int32x4x2_t result;
-
-    if (step == 0) {
-        result.val[0] = result.val[1] = vdupq_n_s32(*from);
-        return result;
-    }
-    if (count < 8) {
-        (void)memcpy(some, from, (size_t)count * sizeof *some);
-        from = some;
-    }
-    result.val[0] = vld1q_s32(from);
-    result.val[1] = vld1q_s32(from + 4);
     return result;
 }
 
@@ -127,10 +96,8 @@ __attribute__((always_inline)) static inline uint64_t
 raot_eight_bytes(const int32_t *sums, raot_rescales by, int32_t zero, const int exact,
                  const int sign)
 {
-    const int32x4_t a =
-        raot_four_rescaled(vld1q_s32(sums), by.scale.val[0], by.shift.val[0], exact);
-    const int32x4_t b =
-        raot_four_rescaled(vld1q_s32(sums + 4), by.scale.val[1], by.shift.val[1], exact);
+    const int32x4_t a = raot_four_rescaled(vld1q_s32(sums), by.scale, by.shift, exact);
+    const int32x4_t b = raot_four_rescaled(vld1q_s32(sums + 4), by.scale, by.shift, exact);
     const int16x8_t y = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(a), b), vdupq_n_s16((int16_t)zero));
 
     return sign != 0 ? vget_lane_u64(vreinterpret_u64_s8(vqmovn_s16(y)), 0)
@@ -138,25 +105,18 @@ raot_eight_bytes(const int32_t *sums, raot_rescales by, int32_t zero, const int 
 }
 #endif
 
+/* `exact`: 1 for an integer scale; `sign`: 1 for signed bytes. */
 __attribute__((always_inline)) static inline void
-raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const int32_t *shifts,
-                  int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step,
-                  int32_t scale_row, const int32_t scale_column, int32_t zero, int32_t shift_row,
-                  const int32_t shift_column, const int exact, const int sign)
+raot_rescale(uint8_t *out, const int32_t *sums, const void *scale, const int32_t *shifts,
+             int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_step,
+             int32_t zero, int32_t shift_step, const int exact, const int sign)
 {
 #if defined(RAOT_EIGHT_BYTES)
     for (int32_t r = 0; r < rows; r++) {
-        const int32_t *const by = (const int32_t *)scale + r * scale_row;
-        const int32_t *const down = shifts + r * shift_row;
-        raot_rescales one = raot_rescales_of(raot_eight_numbers(by, scale_column, columns),
-                                             raot_eight_numbers(down, shift_column, columns));
+        const raot_rescales one =
+            raot_rescales_of(((const int32_t *)scale)[r * scale_step], shifts[r * shift_step]);
         for (int32_t c = 0; c < columns; c += 8) {
             const int32_t left = columns - c;
-            if (scale_column != 0) {
-                one = raot_rescales_of(
-                    raot_eight_numbers(by + c, 1, left),
-                    raot_eight_numbers(down + shift_column * c, shift_column, left));
-            }
             const uint64_t bytes = raot_eight_bytes(sums + c, one, zero, exact, sign);
             /* Bytes after the row are overwritten later by the next row. */
             if (left >= 8 || (out_step == columns && (rows - r) * columns - c >= 8)) {
@@ -173,12 +133,12 @@ raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const in
 #else
     for (int32_t r = 0; r < rows; r++) {
         for (int32_t c = 0; c < columns; c++) {
-            const int32_t at = r * scale_row + c * scale_column;
+            const int32_t at = r * scale_step;
             const int32_t sum = sums[r * sum_step + c];
             int32_t code;
             if (exact != 0) {
                 const int32_t high = (int32_t)(((int64_t)sum * ((const int32_t *)scale)[at]) >> 32);
-                const int32_t shift = shifts[r * shift_row + c * shift_column] - 32;
+                const int32_t shift = shifts[r * shift_step] - 32;
                 code = (high + ((int32_t)1 << shift >> 1)) >> shift;
             } else {
                 code = raot_f32_to_i32_nearest((float)sum * ((const float *)scale)[at]);
@@ -191,45 +151,29 @@ raot_rescale_rows(uint8_t *out, const int32_t *sums, const void *scale, const in
 #endif
 }
 
-/* `exact`: 1 for an integer scale; `sign`: 1 for signed bytes. */
-__attribute__((always_inline)) static inline void
-raot_rescale(uint8_t *out, const int32_t *sums, const void *scale, const int32_t *shifts,
-             int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_row,
-             int32_t scale_column, int32_t zero, int32_t shift_row, int32_t shift_column,
-             const int exact, const int sign)
-{
-    if (scale_column == 0) {
-        raot_rescale_rows(out, sums, scale, shifts, rows, columns, out_step, sum_step, scale_row, 0,
-                          zero, shift_row, 0, exact, sign);
-    } else {
-        raot_rescale_rows(out, sums, scale, shifts, rows, columns, out_step, sum_step, scale_row, 1,
-                          zero, shift_row, shift_column, exact, sign);
-    }
-}
-
-#define RAOT_RESCALE_SIZES                                                                \
-    int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_row, \
-        int32_t scale_column, int32_t zero
+#define RAOT_RESCALE_SIZES                                                                 \
+    int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_step, \
+        int32_t zero
 #define RAOT_RESCALE(suffix, byte, sign)                                                         \
     __attribute__((noinline, unused)) static void raot_rescale_f32_##suffix##_unpacked(          \
         byte *out, const int32_t *sums, const float *scale, RAOT_RESCALE_SIZES)                  \
     {                                                                                            \
         const int32_t none = 0;                                                                  \
         raot_rescale((uint8_t *)out, sums, scale, &none, rows, columns, out_step, sum_step,      \
-                     scale_row, scale_column, zero, 0, 0, 0, sign);                              \
+                     scale_step, zero, 0, 0, sign);                                              \
     }                                                                                            \
     __attribute__((noinline, unused)) static void raot_rescale_i32_##suffix##_unpacked(          \
         byte *out, const int32_t *sums, const int32_t *scale, RAOT_RESCALE_SIZES, int32_t shift) \
     {                                                                                            \
         raot_rescale((uint8_t *)out, sums, scale, &shift, rows, columns, out_step, sum_step,     \
-                     scale_row, scale_column, zero, 0, 0, 1, sign);                              \
+                     scale_step, zero, 0, 1, sign);                                              \
     }                                                                                            \
     __attribute__((noinline, unused)) static void raot_rescale_shifts_##suffix##_unpacked(       \
         byte *out, const int32_t *sums, const int32_t *scale, const int32_t *shifts,             \
         RAOT_RESCALE_SIZES)                                                                      \
     {                                                                                            \
         raot_rescale((uint8_t *)out, sums, scale, shifts, rows, columns, out_step, sum_step,     \
-                     scale_row, scale_column, zero, scale_row, scale_column, 1, sign);           \
+                     scale_step, zero, scale_step, 1, sign);                                     \
     }
 
 RAOT_RESCALE(s8, int8_t, 1)
@@ -241,40 +185,39 @@ struct raot_rescale {
     int32_t columns;
     int32_t out_step;
     int32_t sum_step;
-    int32_t scale_row;
-    int32_t scale_column;
+    int32_t scale_step;
     int32_t zero;
     int32_t shift;
 };
 
-#define raot_rescale_f32_s8(out, sums, scale, sizes)                                       \
-    raot_rescale_f32_s8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,        \
-                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row, \
-                                 (sizes)->scale_column, (sizes)->zero)
+#define raot_rescale_f32_s8(out, sums, scale, sizes)                                        \
+    raot_rescale_f32_s8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,         \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_step, \
+                                 (sizes)->zero)
 
-#define raot_rescale_i32_s8(out, sums, scale, sizes)                                       \
-    raot_rescale_i32_s8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,        \
-                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row, \
-                                 (sizes)->scale_column, (sizes)->zero, (sizes)->shift)
+#define raot_rescale_i32_s8(out, sums, scale, sizes)                                        \
+    raot_rescale_i32_s8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,         \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_step, \
+                                 (sizes)->zero, (sizes)->shift)
 
 #define raot_rescale_shifts_s8(out, sums, scale, shifts, sizes)                                \
     raot_rescale_shifts_s8_unpacked(out, sums, scale, shifts, (sizes)->rows, (sizes)->columns, \
-                                    (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row,  \
-                                    (sizes)->scale_column, (sizes)->zero)
+                                    (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_step, \
+                                    (sizes)->zero)
 
-#define raot_rescale_f32_u8(out, sums, scale, sizes)                                       \
-    raot_rescale_f32_u8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,        \
-                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row, \
-                                 (sizes)->scale_column, (sizes)->zero)
+#define raot_rescale_f32_u8(out, sums, scale, sizes)                                        \
+    raot_rescale_f32_u8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,         \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_step, \
+                                 (sizes)->zero)
 
-#define raot_rescale_i32_u8(out, sums, scale, sizes)                                       \
-    raot_rescale_i32_u8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,        \
-                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row, \
-                                 (sizes)->scale_column, (sizes)->zero, (sizes)->shift)
+#define raot_rescale_i32_u8(out, sums, scale, sizes)                                        \
+    raot_rescale_i32_u8_unpacked(out, sums, scale, (sizes)->rows, (sizes)->columns,         \
+                                 (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_step, \
+                                 (sizes)->zero, (sizes)->shift)
 
 #define raot_rescale_shifts_u8(out, sums, scale, shifts, sizes)                                \
     raot_rescale_shifts_u8_unpacked(out, sums, scale, shifts, (sizes)->rows, (sizes)->columns, \
-                                    (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_row,  \
-                                    (sizes)->scale_column, (sizes)->zero)
+                                    (sizes)->out_step, (sizes)->sum_step, (sizes)->scale_step, \
+                                    (sizes)->zero)
 
 #endif
