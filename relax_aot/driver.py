@@ -151,7 +151,7 @@ def _assembled(module: Module, planned: _Planned, board: Board, options: Options
         planned.original, planned.plan, name, board, planned.table, options.weights,
         options.optimize, stepwise=options.stepwise, annotate=options.annotate,
     )  # fmt: skip
-    require_fit(board, planned.plan, built.interface, built.const_bytes)
+    require_fit(board, built.needs, weights_apart=built.interface.weights_apart)
     return replace(built, fusion=planned.fusion, floats=planned.floats)
 
 

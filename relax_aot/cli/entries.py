@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from relax_aot import driver
-from relax_aot.cli.options import UsageError, options_of, parse_at, read_inputs
+from relax_aot.cli.options import UsageError, options_of
 from relax_aot.ir.entries import Entries
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
 from relax_aot.project.folder import kept_edits
-from relax_aot.verify.compare import Tolerance
-from relax_aot.verify.job import Job, Result, run_job
 
 
 def load(sources: Mapping[str, str] | Path, options: driver.Options) -> Entries:
@@ -74,37 +72,6 @@ def compile_several(
         f" constants {project.const_bytes} bytes"
     )
     return figures, lines
-
-
-def verify_several(
-    sources: Mapping[str, str] | Path,
-    boards: Sequence[str],
-    at: Sequence[str],
-    inputs: Sequence[str],
-    reference: str | None,
-    tolerance: Tolerance | None,
-    chosen: dict[str, Any],
-    *,
-    sanitize: bool,
-) -> Result:
-    """Compare sequences of calls on every board with a reference that receives the state."""
-    dump = chosen.pop("dump", None)
-    options = options_of(**chosen)
-    targets = [load_board(name) for name in boards]
-    entries = load(sources, options)
-    projects = [driver.compile_entries(entries, board, options, dump) for board in targets]
-    job = Job(
-        source={} if isinstance(sources, Path) else sources,
-        projects=tuple(projects),
-        fix=options.fix,
-        state=options.state,
-        at=tuple(parse_at(text) for text in at),
-        inputs=read_inputs(inputs),
-        reference="numpy" if reference is None and options.quantize else reference,
-        tolerance=tolerance,
-        sanitize=sanitize,
-    )
-    return run_job(job)
 
 
 def entry_project(

@@ -200,28 +200,19 @@ def verify(
         verify_farm(models, board, at, chosen, reference, tolerance, settings, json_file)
     _check_verify(models, board, port)
     entries = entries_of(models)
-    if entries is not None:
-        from relax_aot.cli.entries import verify_several
-
-        if port or per_value or labels:
-            raise click.UsageError(
-                "--serial, --per-value and --labels accept one model, not entries"
-            )
-        result = verify_several(
-            entries, board, at, inputs, reference, tolerance, chosen, sanitize=sanitize
-        )
-        end_verify(result, json_file)
-    (model,) = models
+    if entries is not None and (port or per_value or labels):
+        raise click.UsageError("--serial, --per-value and --labels accept one model, not entries")
     dump, options = chosen.get("dump"), _options(chosen)
     run |= {"at": tuple(map(parse_at, at)), "inputs": read_inputs(inputs), "tolerance": tolerance}
-    reference = reference or ("numpy" if options.quantize else default_reference(model))
     if per_value:
         if sanitize or port or json_file or dump or labels:
             raise click.UsageError(
                 "--per-value cannot be combined with --sanitize, --serial, --json, --dump or"
                 " --labels"
             )
-        verify_values(model, board, options, run["at"], run["inputs"], tolerance, reference)
+        reference = reference or ("numpy" if options.quantize else default_reference(models[0]))
+        verify_values(models[0], board, options, run["at"], run["inputs"], tolerance, reference)
+    model = models[0] if entries is None else entries
     end_verify(verify_one(model, board, options, dump, reference, labels, run), json_file)
 
 

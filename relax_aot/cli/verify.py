@@ -6,13 +6,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from relax_aot import driver
+from relax_aot.cli.entries import load
 from relax_aot.cli.output import DIFFERENT, write_json
+from relax_aot.project.board import load_board
 from relax_aot.verify.compare import Tolerance
+
+if TYPE_CHECKING:
+    from relax_aot.verify.job import Result
 
 
 def verify_farm(
@@ -74,28 +79,34 @@ def verify_values(
 
 
 def verify_one(
-    model: str,
+    model: str | Mapping[str, str] | Path,
     boards: Sequence[str],
     options: driver.Options,
     dump: str | None,
-    reference: str,
+    reference: str | None,
     labels: str | None,
     run: dict[str, Any],
-) -> Any:
-    """Verify one model; `run` holds the fields of a `Job` that are options."""
+) -> Result:
+    """Verify one model, or several entries; `run` holds the fields of a `Job` that are options."""
     from relax_aot.verify.job import Job, run_job
 
+    common = {"fix": options.fix, "state": options.state, **run}
+    common["reference"] = reference or ("numpy" if options.quantize else None)
+    if not isinstance(model, str):
+        entries = load(model, options)
+        several = [
+            driver.compile_entries(entries, load_board(name), options, dump) for name in boards
+        ]
+        sources = {} if isinstance(model, Path) else model
+        return run_job(Job(source=sources, projects=tuple(several), **common))
     if run["port"] is not None and (len(boards) != 1 or boards[0] == "host"):
         raise click.UsageError("--serial needs exactly one board other than host: add --board NAME")
-    projects = driver.compile_for(model, boards, options, dump)
-    job = Job(
-        source=model,
-        projects=projects,
-        fix=options.fix,
-        state=options.state,
-        reference=reference,
-        float_module=driver.load(model, options) if options.quantize else None,
-        labels=labels_of(labels, run["inputs"]),
-        **run,
+    return run_job(
+        Job(
+            source=model,
+            projects=driver.compile_for(model, boards, options, dump),
+            float_module=driver.load(model, options) if options.quantize else None,
+            labels=labels_of(labels, run["inputs"]),
+            **common,
+        )
     )
-    return run_job(job)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,11 @@ class Project:
         return self.plan.arena_bytes
 
     @property
+    def needs(self) -> tuple[Need, ...]:
+        """What has to lie in the memories of the board."""
+        return needs_of(self.board, [(self.plan, self.interface)], self.const_bytes)
+
+    @property
     def state_bytes(self) -> int:
         """The state block at the declared bounds."""
         return state_bytes(self.plan, self.interface)
@@ -94,27 +99,15 @@ def assemble(
         plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise,
         options=options_text(board, optimize, weights, stepwise=stepwise), annotate=annotate,
     )  # fmt: skip
-    files = {path: text.encode() for path, text in sources.files.items()}
-    files |= sources.blocks
+    needs = needs_of(board, [(plan, sources.interface)], sources.const_bytes)
+    bytes_ = {need.what: need.bytes for need in needs} | {
+        "arena lower bound": plan.lower_bound_bytes
+    }
+    said = figures(board, sources, bytes_, {"": sources.interface})
     prefix = sources.interface.name
-    needs = needs_of(board, plan, sources.interface, sources.const_bytes)
-    shown = board_view(board, sources.view, sources.files, needs)
-    for path, template in (
-        ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
-        ("main.c", "main.c.j2"),
-        ("README.md", "project/README.md.j2"),
-    ):
-        files[path] = render(
-            template, model=sources.view, header=sources.header, board=shown
-        ).encode()
-    files |= processor_files(board, sources.view)
-    files[MARKER] = _figures(board, plan, sources, shown.needs)
-    files |= micro_kernel_headers([plan])
-    files |= runtime_headers(files | externs.files)
-    files |= extern_files(files, externs)
     return Project(
         prefix,
-        dict(sorted(files.items())),
+        files_of(board, sources, [plan], externs, needs, said, "project/README.md.j2"),
         module,
         plan,
         sources.interface,
@@ -124,6 +117,68 @@ def assemble(
         sources.view,
         frozenset(externs.files),
     )
+
+
+def files_of(
+    board: Board,
+    sources: Sources,
+    plans: Sequence[Plan],
+    externs: ExternTable,
+    needs: tuple[Need, ...],
+    figures: Mapping[str, object],
+    readme: str,
+) -> dict[str, bytes]:
+    """All files of a project; `figures` are for programs: they mark the folder, and let two
+    builds be compared."""
+    files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
+    shown = board_view(board, sources.view, sources.files, needs)
+    for path, template in (
+        ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
+        ("main.c", "main.c.j2"),
+        ("README.md", readme),
+    ):
+        text = render(
+            template, model=sources.view, entries=sources.entries, header=sources.header,
+            board=shown,
+        )  # fmt: skip
+        files[path] = text.encode()
+    files |= processor_files(board, sources.view)
+    files[MARKER] = (json.dumps(figures, indent=1) + "\n").encode()
+    files |= micro_kernel_headers(plans)
+    files |= runtime_headers(files | externs.files)
+    files |= extern_files(files, externs)
+    return dict(sorted(files.items()))
+
+
+def figures(
+    board: Board,
+    sources: Sources,
+    bytes_: Mapping[str, int],
+    interfaces: Mapping[str, Interface],
+) -> dict[str, object]:
+    """What a project is. Ports of several entries have the entry's name before theirs."""
+    bounded = next(iter(interfaces.values())).bounded
+    inputs, outputs = (
+        {
+            f"{entry}: {port.source}" if entry else port.source: str(port.type)
+            for entry, interface in interfaces.items()
+            for port in getattr(interface, side)
+        }
+        for side in ("inputs", "outputs")
+    )
+    return {
+        "license": LICENSE,
+        "generator": "relax_aot",
+        "version": VERSION,
+        "model": sources.view.name,
+        "board": board.name,
+        "weights": weights_form(sources.view),
+        "bytes": bytes_,
+        "bounds": {f.source: [f.symbol.low, f.symbol.high] for f in bounded},
+        "inputs": inputs,
+        "outputs": outputs,
+        "kernels": kernel_marks(sources.view),
+    }
 
 
 def extern_files(files: Mapping[str, bytes], externs: ExternTable) -> dict[str, bytes]:
@@ -183,26 +238,6 @@ def _optimization(board: Board, model: ModelView) -> tuple[str, ...]:
     if model.small or board.family not in ("host", "linux"):
         return (model.level, *_SEMANTICS)
     return ("-O3", *_SEMANTICS, *_VECTORS)
-
-
-def _figures(board: Board, plan: Plan, sources: Sources, needs: tuple[Need, ...]) -> bytes:
-    """What a project is, for programs: marks the folder, and lets two builds be compared."""
-    view, interface = sources.view, sources.interface
-    said = {
-        "license": LICENSE,
-        "generator": "relax_aot",
-        "version": VERSION,
-        "model": interface.name,
-        "board": board.name,
-        "weights": weights_form(view),
-        "bytes": {need.what: need.bytes for need in needs}
-        | {"arena lower bound": plan.lower_bound_bytes},
-        "bounds": {f.source: [f.symbol.low, f.symbol.high] for f in interface.dims},
-        "inputs": {port.source: str(port.type) for port in interface.inputs},
-        "outputs": {port.source: str(port.type) for port in interface.outputs},
-        "kernels": kernel_marks(view),
-    }
-    return (json.dumps(said, indent=1) + "\n").encode()
 
 
 def kernel_marks(view: ModelView) -> dict[str, dict[str, Any]]:

@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from relax_aot.emit import Sources
 from relax_aot.emit.entries import Part, emit_entries
-from relax_aot.emit.header import LICENSE
 from relax_aot.emit.interface import DimField, Interface
-from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
 from relax_aot.externs import ExternTable
 from relax_aot.fusion.summary import Summary
@@ -22,23 +18,17 @@ from relax_aot.planning import Plan
 from relax_aot.planning.regions import Region
 from relax_aot.project import (
     Project,
-    board_view,
-    extern_files,
-    kernel_marks,
-    micro_kernel_headers,
+    figures,
+    files_of,
     options_text,
-    runtime_headers,
     sharing_of,
-    weights_form,
 )
 from relax_aot.project.board import Board
-from relax_aot.project.fit import Need, entries_needs, require_entries_fit
+from relax_aot.project.fit import needs_of, require_fit
 from relax_aot.project.folder import write_folder
-from relax_aot.project.packaging import MARKER, PackageError, package
-from relax_aot.project.processors import processor_files
+from relax_aot.project.packaging import PackageError, package
 from relax_aot.quantization.summary import Quantized
 from relax_aot.transforms.integers.meanings import meanings
-from relax_aot.version import VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,29 +114,19 @@ def assemble_entries(
         emitted, name, externs, weights, sharing, regions, stepwise=stepwise,
         options=options_text(board, optimize, weights, stepwise=stepwise),
     )  # fmt: skip
-    interfaces = [view.interface for view in sources.entries]
     prefix = sources.view.name
+    interfaces = {
+        part.name: view.interface for part, view in zip(parts, sources.entries, strict=True)
+    }
     plans = [part.plan for part in parts]
-    needs = entries_needs(board, plans, interfaces, sources.const_bytes)
-    require_entries_fit(board, needs, weights_apart=sources.view.weights_apart)
-    files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
-    shown = board_view(board, sources.view, sources.files, needs)
-    for path, template in (
-        ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
-        ("main.c", "main.c.j2"),
-        ("README.md", "entries/README.md.j2"),
-    ):
-        text = render(
-            template, model=sources.view, entries=sources.entries, header=sources.header,
-            board=shown,
-        )  # fmt: skip
-        files[path] = text.encode()
-    files |= processor_files(board, sources.view)
-    files[MARKER] = _figures(board, parts, sources, needs)
-    files |= micro_kernel_headers(plans)
-    files |= runtime_headers(files | externs.files)
-    files |= extern_files(files, externs)
-    files = dict(sorted(files.items()))
+    planned = list(zip(plans, interfaces.values(), strict=True))
+    needs = needs_of(board, planned, sources.const_bytes)
+    require_fit(board, needs, weights_apart=sources.view.weights_apart)
+    bytes_ = {need.what: need.bytes for need in needs} | {
+        f"arena of {part.name}": part.plan.arena_bytes for part in parts
+    }
+    said = figures(board, sources, bytes_, interfaces)
+    files = files_of(board, sources, plans, externs, needs, said, "entries/README.md.j2")
     units = (f"{prefix}.c", f"{prefix}_weights.c", *externs.units)
     foreign = frozenset(externs.files)
     entries = {
@@ -155,7 +135,7 @@ def assemble_entries(
             sources.const_bytes, units, view, foreign, part.fusion, part.floats,
             part.quantized,
         )
-        for part, interface, view in zip(parts, interfaces, sources.entries, strict=True)
+        for part, interface, view in zip(parts, interfaces.values(), sources.entries, strict=True)
     }  # fmt: skip
     return EntriesProject(
         prefix, files, entries, sources.interface, sources.view, board, sources.const_bytes,
@@ -168,34 +148,3 @@ def _union(tables: Sequence[ExternTable]) -> ExternTable:
     return ExternTable(
         tuple({table.path: table for each in tables for table in each.tables}.values())
     )
-
-
-def _figures(
-    board: Board, parts: Sequence[Compiled], sources: Sources, needs: tuple[Need, ...]
-) -> bytes:
-    """What a project is, for programs: marks the folder, and lets two builds be compared."""
-    interfaces = [view.interface for view in sources.entries]
-    bounds = interfaces[0].bounded
-    said = {
-        "license": LICENSE,
-        "generator": "relax_aot",
-        "version": VERSION,
-        "model": sources.view.name,
-        "board": board.name,
-        "weights": weights_form(sources.view),
-        "bytes": {need.what: need.bytes for need in needs}
-        | {f"arena of {part.name}": part.plan.arena_bytes for part in parts},
-        "bounds": {f.source: [f.symbol.low, f.symbol.high] for f in bounds},
-        "inputs": {
-            f"{part.name}: {port.source}": str(port.type)
-            for part, interface in zip(parts, interfaces, strict=True)
-            for port in interface.inputs
-        },
-        "outputs": {
-            f"{part.name}: {port.source}": str(port.type)
-            for part, interface in zip(parts, interfaces, strict=True)
-            for port in interface.outputs
-        },
-        "kernels": kernel_marks(sources.view),
-    }
-    return (json.dumps(said, indent=1) + "\n").encode()

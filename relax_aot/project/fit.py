@@ -70,19 +70,14 @@ def state_bytes(plan: Plan, interface: Interface) -> int:
     return interface.header_bytes(unit) + sum(-(-n // unit) * unit for n in sizes)
 
 
-def needs_of(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> tuple[Need, ...]:
-    """All that a model needs, constants last."""
-    return (*_ram_needs(board, plan, interface), Need("constants", const_bytes))
-
-
-def entries_needs(
-    board: Board, plans: Sequence[Plan], interfaces: Sequence[Interface], const_bytes: int
+def needs_of(
+    board: Board, entries: Sequence[tuple[Plan, Interface]], const_bytes: int
 ) -> tuple[Need, ...]:
-    """All that several entries need, constants last: one runs at a time, so that the greatest
-    arena counts, and the inputs and outputs of the entry that has most of them."""
+    """All that a model needs, constants last. Of several entries one runs at a time, so that the
+    greatest arena counts, and the inputs and outputs of the entry that has most of them."""
     own = [
         {need.what: need for need in _ram_needs(board, plan, interface)}
-        for plan, interface in zip(plans, interfaces, strict=True)
+        for plan, interface in entries
     ]
     ports = [
         {what: need for what, need in needs.items() if what.startswith(("input ", "output "))}
@@ -113,52 +108,37 @@ class Room:
         return sum(need.bytes for need in self.needs)
 
 
-def rooms_of(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> tuple[Room, ...]:
+def rooms_of(board: Board, needs: Sequence[Need], *, weights_apart: bool) -> tuple[Room, ...]:
     """One row for each memory of the board, with what was placed there."""
     placed: dict[str, list[Need]] = {memory.name: [] for memory in board.memories}
-    for memories, needs in _kinds(board, plan, interface, const_bytes):
-        for name, there in _place(memories, needs).placed.items():
-            placed[name] += there
+    for memories, there in _kinds(board, needs, weights_apart):
+        for name, own in _place(memories, there).placed.items():
+            placed[name] += own
     return tuple(Room(m.name, m.size, tuple(placed[m.name])) for m in board.memories)
 
 
 def _kinds(
-    board: Board, plan: Plan, interface: Interface, const_bytes: int
-) -> Iterator[tuple[list[Memory], tuple[Need, ...]]]:
+    board: Board, needs: Sequence[Need], weights_apart: bool
+) -> Iterator[tuple[list[Memory], Sequence[Need]]]:
     """Memories with what may lie in them: those that are written, then those that are not."""
-    in_ram = tuple(_ram_needs(board, plan, interface))
-    in_flash = () if interface.weights_apart else (Need("constants", const_bytes),)
-    yield from _in_memories(board, in_ram, in_flash)
-
-
-def _in_memories(
-    board: Board, in_ram: tuple[Need, ...], in_flash: tuple[Need, ...]
-) -> Iterator[tuple[list[Memory], tuple[Need, ...]]]:
-    for kind, needs in (("ram", in_ram), ("flash", in_flash)):
+    *in_ram, constants = needs
+    in_flash = [] if weights_apart else [constants]
+    for kind, there in (("ram", in_ram), ("flash", in_flash)):
         memories = [m for m in board.memories if m.kind == kind]
         if kind == "flash":
             memories += [m for m in board.memories if m.preloaded]
         if memories:
-            yield memories, needs
+            yield memories, there
 
 
-def require_fit(board: Board, plan: Plan, interface: Interface, const_bytes: int) -> None:
+def require_fit(board: Board, needs: Sequence[Need], *, weights_apart: bool) -> None:
     """Raises `DoesNotFit`, with the map. Weights that the program gives are its own matter."""
-    _require(board, _kinds(board, plan, interface, const_bytes))
-
-
-def require_entries_fit(board: Board, needs: Sequence[Need], *, weights_apart: bool) -> None:
-    """The same for what `entries_needs` found."""
-    *in_ram, constants = needs
-    in_flash = () if weights_apart else (constants,)
-    _require(board, _in_memories(board, tuple(in_ram), in_flash))
-
-
-def _require(board: Board, kinds: Iterator[tuple[list[Memory], tuple[Need, ...]]]) -> None:
     if not board.memories:
         return
     problems = [
-        problem for memories, needs in kinds for problem in _problems(board, memories, needs)
+        problem
+        for memories, there in _kinds(board, needs, weights_apart)
+        for problem in _problems(board, memories, there)
     ]
     if problems:
         first = problems[0]

@@ -220,7 +220,8 @@ def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile 
 
 
 def _rooms(project: Project) -> tuple[RoomRow, ...]:
-    rooms = rooms_of(project.board, project.plan, project.interface, project.const_bytes)
+    apart = project.interface.weights_apart
+    rooms = rooms_of(project.board, project.needs, weights_apart=apart)
     return tuple(
         RoomRow(
             room.memory,

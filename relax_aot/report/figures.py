@@ -69,7 +69,9 @@ def figures(
         },
         "board_memories": [
             asdict(room)
-            for room in rooms_of(project.board, plan, project.interface, project.const_bytes)
+            for room in rooms_of(
+                project.board, project.needs, weights_apart=project.interface.weights_apart
+            )
         ],
         "symbols": [
             {"name": s.name, "low": s.low, "high": s.high, "origin": s.origin}

@@ -195,8 +195,13 @@ def run_job(job: Job) -> Result:
     program = program_of(first)
     cases = _cases(job, program)
     known: KernelResults = {}
-    expected = _expected(job, program, cases, known)
-    foreign = job.reference != "numpy" and not _is_stored(job)
+    references = _references(job, program, known)
+    expected = (
+        _answers_of(references, program, cases)
+        if references
+        else _stored(str(job.reference), program.shared, len(cases))
+    )
+    foreign = any(not isinstance(one, NumpyReference) for one in references.values())
     judge = Judge(job.tolerance, _model(job, program, cases, known), foreign)
     floats = _of_floats(job, program, cases)
     targets = []
@@ -325,14 +330,11 @@ def named_inputs(interface: Interface, case: Case) -> dict[str, Array]:
     return {p.source: a for p, a in zip(interface.inputs, case.inputs, strict=True)}
 
 
-def _expected(
-    job: Job, program: Program, cases: Sequence[Case], known: KernelResults
-) -> list[dict[str, Array]]:
+def _references(job: Job, program: Program, known: KernelResults) -> dict[str, Reference]:
+    """By entry; none where results are stored."""
     if program.several:
-        return _answers_of(_entry_references(job), program, cases)
-    if job.reference is not None and _is_stored(job):
-        return _stored(job.reference, program.shared, len(cases))
-    return _answers_of({"": _reference(job, known)}, program, cases)
+        return _entry_references(job)
+    return {} if _is_stored(job) else {"": _reference(job, known)}
 
 
 def _reference(job: Job, known: KernelResults) -> Reference:
