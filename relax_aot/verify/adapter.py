@@ -9,14 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from relax_aot.emit.interface import Interface, Port
+from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    name: str
-    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +31,61 @@ class InitSize:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterView:
-    name: str
-    owner: str
-    """Whose header, memory and weights they are: the model's, or those of all entries."""
+class TableView:
+    """What the tables of a model, of one entry and of all entries have in common."""
+
+    interface: Interface
+    """Whose memory and weights the table is called with."""
+    interfaces: tuple[Interface, ...]
+    """Whose inputs, outputs and result sizes it takes, in turn."""
     table: str
     """What the table is called: raot_model, where it is the program's."""
-    prefix: str
-    has_state: bool
+    dim_count: int
+    greatest: str
     has_init: bool
     init_sizes: tuple[InitSize, ...]
-    weights_apart: bool
-    dims: tuple[Member, ...]
-    results: tuple[Member, ...]
-    inputs: tuple[Member, ...]
-    outputs: tuple[Member, ...]
-    input_sizes: tuple[str, ...]
-    output_sizes: tuple[str, ...]
-    input_sum: str
-    output_sum: str
-    input_table: str
-    output_table: str
-    dim_count: int
-    input_count: int
-    output_count: int
-    result_count: int
-    state_bytes: str
-    init: str
-    init_arguments: str
+
+    @property
+    def input_sizes(self) -> tuple[str, ...]:
+        return tuple(port.macro for one in self.interfaces for port in one.inputs)
+
+    @property
+    def output_sizes(self) -> tuple[str, ...]:
+        return tuple(port.macro for one in self.interfaces for port in one.outputs)
+
+    @property
+    def input_count(self) -> int:
+        return len(self.input_sizes)
+
+    @property
+    def output_count(self) -> int:
+        return len(self.output_sizes)
+
+    @property
+    def result_count(self) -> int:
+        return sum(len(one.results) for one in self.interfaces)
+
+    @property
+    def input_sum(self) -> str:
+        return _sum(self.input_sizes)
+
+    @property
+    def output_sum(self) -> str:
+        return _sum(self.output_sizes)
+
+    @property
+    def state_bytes(self) -> str:
+        return f"{self.interface.owner_prefix}_STATE_BYTES" if self.interface.has_state else "0"
+
+    @property
+    def init_arguments(self) -> str:
+        return "&memory, &named" if self.init_sizes else "&memory"
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterView(TableView):
     run_arguments: str
     need: str
-    need_at: str
-    greatest: str
     cuts: tuple[str, ...]
     """Statements that say where the block is cut into arenas."""
     parts: tuple[Part, ...]
@@ -85,7 +102,7 @@ def adapter_files(interface: Interface) -> dict[str, str]:
 
 def entry_source(interface: Interface) -> str:
     """The table of one entry of several, under a name of its own; init is for all."""
-    view = replace(_view(interface), table=entry_table(interface), has_init=False, init="NULL")
+    view = replace(_view(interface), table=entry_table(interface), has_init=False)
     return render("verify/adapter.c.j2", adapter=view)
 
 
@@ -94,42 +111,24 @@ def entry_table(interface: Interface) -> str:
 
 
 def _view(interface: Interface) -> AdapterView:
-    arguments = ["&memory"] + (["&named"] if interface.dims else [])
-    sizes = _init_sizes(interface)
-    run = list(arguments)
-    run += ["&in"] if interface.inputs else []
-    run += ["&out"] if interface.outputs else []
-    run += ["&sizes"] if interface.results else []
+    given = (
+        ("&memory", True),
+        ("&named", interface.dims),
+        ("&in", interface.inputs),
+        ("&out", interface.outputs),
+        ("&sizes", interface.results),
+    )
+    named = "&named" if interface.dims else ""
     return AdapterView(
-        name=interface.name,
-        owner=interface.owner,
+        interface=interface,
+        interfaces=(interface,),
         table="raot_model",
-        prefix=interface.prefix,
-        has_state=interface.has_state,
-        has_init=interface.has_init,
-        init_sizes=sizes,
-        weights_apart=interface.weights_apart,
-        dims=_members([f.c_name for f in interface.dims]),
-        results=_members([f.c_name for f in interface.results]),
-        inputs=_members([p.c_name for p in interface.inputs]),
-        outputs=_members([p.c_name for p in interface.outputs]),
-        input_sizes=tuple(p.macro for p in interface.inputs),
-        output_sizes=tuple(p.macro for p in interface.outputs),
-        input_sum=_sum(interface.inputs),
-        output_sum=_sum(interface.outputs),
-        input_table="input_bytes" if interface.inputs else "NULL",
-        output_table="output_bytes" if interface.outputs else "NULL",
         dim_count=len(interface.dims),
-        input_count=len(interface.inputs),
-        output_count=len(interface.outputs),
-        result_count=len(interface.results),
-        state_bytes=f"{interface.owner_prefix}_STATE_BYTES" if interface.has_state else "0",
-        init="init" if interface.has_init else "NULL",
-        init_arguments="&memory, &named" if sizes else "&memory",
-        run_arguments=", ".join(run),
-        need=" + ".join(f"{arena.need}()" for arena in interface.arenas),
-        need_at=" + ".join(f"{arena.need}(&named)" for arena in interface.arenas),
         greatest=" + ".join(f"{arena.macro}_BYTES" for arena in interface.arenas),
+        has_init=interface.has_init,
+        init_sizes=_init_sizes(interface),
+        run_arguments=", ".join(name for name, used in given if used),
+        need=" + ".join(f"{arena.need}({named})" for arena in interface.arenas),
         cuts=tuple(_cuts(interface)),
         parts=tuple(_parts(interface)),
     )
@@ -177,9 +176,5 @@ def _parts(interface: Interface) -> Iterator[Part]:
     yield Part(last.member, start, taken)
 
 
-def _members(names: list[str]) -> tuple[Member, ...]:
-    return tuple(Member(name, position) for position, name in enumerate(names))
-
-
-def _sum(ports: tuple[Port, ...]) -> str:
-    return " + ".join(f"RAOT_ROUND_UP_64({p.macro})" for p in ports) or "0"
+def _sum(macros: tuple[str, ...]) -> str:
+    return " + ".join(f"RAOT_ROUND_UP_64({macro})" for macro in macros) or "0"

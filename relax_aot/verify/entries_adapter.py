@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
-from relax_aot.verify.adapter import Member, entry_source, entry_table
+from relax_aot.verify.adapter import InitSize, TableView, entry_source, entry_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +26,9 @@ class EntryView:
 
 
 @dataclass(frozen=True, slots=True)
-class EntriesAdapterView:
-    name: str
-    owner: str
-    prefix: str
+class EntriesAdapterView(TableView):
     entries: tuple[EntryView, ...]
-    has_state: bool
-    has_init: bool
-    weights_apart: bool
-    state_dims: tuple[Member, ...]
-    input_sizes: tuple[str, ...]
-    output_sizes: tuple[str, ...]
-    input_sum: str
-    output_sum: str
-    dim_count: int
     most_dims: int
-    input_count: int
-    output_count: int
-    result_count: int
-    state_bytes: str
-    greatest: str
-    input_table: str
-    output_table: str
-    init: str
 
 
 def entries_adapter_files(shared: Interface, interfaces: Sequence[Interface]) -> dict[str, str]:
@@ -71,36 +51,17 @@ def _view(shared: Interface, interfaces: Sequence[Interface]) -> EntriesAdapterV
         inputs += len(interface.inputs)
         outputs += len(interface.outputs)
         results += len(interface.results)
-    sizes_in = tuple(port.macro for interface in interfaces for port in interface.inputs)
-    sizes_out = tuple(port.macro for interface in interfaces for port in interface.outputs)
     return EntriesAdapterView(
-        shared.name,
-        shared.name,
-        shared.prefix,
-        tuple(entries),
-        shared.has_state,
-        shared.has_init,
-        shared.weights_apart,
-        tuple(Member(field.c_name, place[field.source]) for field in shared.dims),
-        sizes_in,
-        sizes_out,
-        _sum(sizes_in),
-        _sum(sizes_out),
-        1 + len(bounded),
-        max(1, *(len(interface.dims) for interface in interfaces)),
-        inputs,
-        outputs,
-        results,
-        f"{shared.prefix}_STATE_BYTES" if shared.has_state else "0",
-        _greatest(interfaces),
-        "input_bytes" if inputs else "NULL",
-        "output_bytes" if outputs else "NULL",
-        "init" if shared.has_init else "NULL",
+        interface=shared,
+        interfaces=tuple(interfaces),
+        table="raot_model",
+        dim_count=1 + len(bounded),
+        greatest=_greatest(interfaces),
+        has_init=shared.has_init,
+        init_sizes=tuple(InitSize(f.c_name, f"dims[{place[f.source]}]") for f in shared.dims),
+        entries=tuple(entries),
+        most_dims=max(1, *(len(interface.dims) for interface in interfaces)),
     )
-
-
-def _sum(macros: Sequence[str]) -> str:
-    return " + ".join(f"RAOT_ROUND_UP_64({macro})" for macro in macros) or "0"
 
 
 def _greatest(interfaces: Sequence[Interface]) -> str:
