@@ -34,7 +34,7 @@ WIDE = 2**31 - 1
 
 
 def c_library(cases: Sequence[Case]) -> Run:
-    """Compile every kernel once; the same kernel text is shared by cases."""
+    """The kernels of all cases; cases with equal kernels share a function."""
     call = c_kernels({case.name: case.kernel for case in cases})
     return lambda case: call(case.name, case.inputs, case.sizes)
 
@@ -44,11 +44,13 @@ Call = Callable[[str, Sequence[Array], Mapping[str, int]], list[Array]]
 
 
 def c_kernels(kernels: Mapping[str, Kernel], flags: Sequence[str] = ()) -> Call:
-    """Compile kernels once, to be called at any sizes."""
+    """Compile kernels once, to be called at any sizes; equal kernels share a function."""
+    first: dict[Kernel, str] = {}
+    names = {n: first.setdefault(replace(k, name=""), n) for n, k in kernels.items()}
     parts = [f'#include "raot/{name}.h"' for name in HEADERS]
     declarations = []
-    for name, kernel in kernels.items():
-        prototype, code = _function(name, kernel)
+    for name in first.values():
+        prototype, code = _function(name, kernels[name])
         declarations.append(f"{prototype};")
         parts.append(f"{code.parts}{prototype};\n{prototype}\n{{\n{code.body}\n}}")
     folder = data_dir("runtime_c") / "include" / "raot"
@@ -61,7 +63,9 @@ def c_kernels(kernels: Mapping[str, Kernel], flags: Sequence[str] = ()) -> Call:
         )
     )
     library = ffi.dlopen(str(build_shared(files, (*FLAGS, *flags))))
-    return lambda name, inputs, sizes: _call(ffi, library, name, kernels[name], inputs, sizes)
+    return lambda name, inputs, sizes: _call(
+        ffi, library, names[name], kernels[name], inputs, sizes
+    )
 
 
 def _function(case_name: str, kernel: Kernel) -> tuple[str, KernelCode]:
