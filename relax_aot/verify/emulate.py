@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from relax_aot.binaries.stack import frame_of
+from relax_aot.cache import write_files
 from relax_aot.emulation.harness import HarnessCall, HarnessResult
 from relax_aot.emulation.qemu import require_emulator, run_image
 from relax_aot.errors import RelaxAotError
@@ -167,10 +168,8 @@ def build_image(project: Built, folder: Path, outside: str = FILES) -> Image:
     sources = folder / "project"
     support = folder / "support"
     adapter = program_of(project).adapter
-    for name, content in project.files.items():
-        _write(sources / name, content)
-    for name, text in adapter.items():
-        _write(support / name, text.encode())
+    write_files(sources, project.files)
+    write_files(support, {name: text.encode() for name, text in adapter.items()})
     return build_target(
         project.board,
         [sources / unit for unit in project.units],
@@ -180,8 +179,3 @@ def build_image(project: Built, folder: Path, outside: str = FILES) -> Image:
         support=[support / name for name in adapter if name.endswith(".c")],
         outside=outside,
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)

@@ -11,6 +11,7 @@ from typing import Any
 from elftools.elf.elffile import ELFFile
 
 from relax_aot.binaries.stack import worst_stack
+from relax_aot.cache import write_files
 from relax_aot.toolchain.compilers import host_compiler, host_flags, run
 from relax_aot.verify.emulate import build_image
 from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError
@@ -65,10 +66,7 @@ def memory_of(project: Built) -> Memory:
 
 def _host_objects(project: Built, folder: Path) -> tuple[int, list[Path]]:
     """Code bytes of the model on this machine, and what its stack is told by."""
-    for name, content in project.files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    write_files(folder, project.files)
     compiler = host_compiler()
     flags = [*host_flags(compiler), *OPTIMISE_FLAGS, *compiler.stack_flags]
     for unit in project.units:

@@ -7,11 +7,9 @@ ours; what the generated code refuses raises `StatusError`.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +22,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.cache import cache_dir
+from relax_aot.cache import cached_folder, digest_of, write_files
 from relax_aot.emit.interface import Interface
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
@@ -44,6 +42,7 @@ from relax_aot.verify.sizes import (
     require_shapes,
 )
 
+LIBRARY = "model.so"
 STRICT_FLAGS = (
     "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Wdouble-promotion",
     "-Werror",
@@ -322,33 +321,24 @@ def build_shared(
     `foreign` files are their author's matter."""
     compiler = host_compiler()
     flags = (*host_flags(compiler), *flags)
-    digest = hashlib.sha256(repr((compiler, *flags, _processor())).encode())
-    for name in sorted(files):
-        digest.update(name.encode() + b"\0" + files[name] + b"\0")
-    digest.update(repr(sorted(foreign)).encode() if foreign else b"")
-    target = cache_dir() / f"host-{digest.hexdigest()[:32]}.so"
-    if target.exists():
-        return target
-    with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
-        folder = Path(scratch)
-        for name, content in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        sources = sorted(name for name in files if name.endswith(".c") and "/" not in name)
-        built = folder / "model.so"
-        objects: list[str] = []
-        for source in (name for name in sources if name in foreign):
-            objects.append(f"foreign{len(objects)}.o")
-            arguments = ["-w", "-fPIC", "-I.", "-c", source, "-o", objects[-1]]
-            _compile(compiler, [*flags, *arguments], folder)
-        ours = [name for name in sources if name not in foreign]
-        arguments = ["-fPIC", "-shared", "-I.", *ours, *objects, "-o", str(built), "-lm"]
-        _compile(compiler, [*flags, *arguments], folder)
-        partial = target.with_suffix(f".{os.getpid()}.tmp")
-        shutil.copyfile(built, partial)
-        partial.replace(target)
-    return target
+    built_by = repr((compiler, flags, _processor(), sorted(foreign)))
+    contents = (part for name in sorted(files) for part in (name, files[name]))
+
+    def make(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
+            write_files(Path(scratch), files)
+            sources = sorted(name for name in files if name.endswith(".c") and "/" not in name)
+            objects: list[str] = []
+            for source in (name for name in sources if name in foreign):
+                objects.append(f"foreign{len(objects)}.o")
+                arguments = ["-w", "-fPIC", "-I.", "-c", source, "-o", objects[-1]]
+                _compile(compiler, [*flags, *arguments], Path(scratch))
+            ours = [name for name in sources if name not in foreign]
+            target = ["-o", str(folder / LIBRARY), "-lm"]
+            arguments = ["-fPIC", "-shared", "-I.", *ours, *objects, *target]
+            _compile(compiler, [*flags, *arguments], Path(scratch))
+
+    return cached_folder("host", digest_of([built_by, *contents]), make) / LIBRARY
 
 
 def _compile(compiler: Compiler, arguments: Sequence[str], folder: Path) -> None:

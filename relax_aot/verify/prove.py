@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from relax_aot.cache import write_files
 from relax_aot.emit.render import render
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
@@ -125,10 +126,7 @@ def _run(
 ) -> Proof:
     program = find("frama-c")
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
-        for file, content in files.items():
-            path = Path(scratch) / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        write_files(Path(scratch), files)
         start = time.monotonic()
         try:
             done = subprocess.run(

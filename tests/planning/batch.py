@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.cache import write_files
 from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir
@@ -92,10 +93,7 @@ def run_each(
 
 def _parse(files: Mapping[str, bytes], flags: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
-        for name, content in files.items():
-            path = Path(scratch) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        write_files(Path(scratch), files)
         units = [name for name in files if name.endswith(".c") and "/" not in name]
         compiler = host_compiler()
         arguments = [*host_flags(compiler), *flags, "-fsyntax-only", "-I.", *units]
