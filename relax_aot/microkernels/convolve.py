@@ -9,10 +9,10 @@ from relax_aot.microkernels._describe import micro_kernels
 COLUMNS = 32
 """RAOT_TILE_COLUMNS: filters that a panel of packed weights holds."""
 
-ADD = "sum = fma(%image[$pixel], %weights[$weight], sum)"
-ADD_INSIDE = f"if inside {{\n{ADD}\n}}"
-ADD_ZEROS = ADD.replace("%image[$pixel]", "select(inside, %image[$pixel], 0.0:f32)")
-CHANNEL, LINE, PIXEL = "c in 0..channels", "y in 0..line_taps", "x in 0..pixel_taps"
+COMMON = {
+    "scratch": "", "taps": "y in 0..line_taps, x in 0..pixel_taps",
+    "add": "if inside {\nsum = fma(%image[$pixel], %weights[$weight], sum)\n}",
+}  # fmt: skip
 NCHW = {
     "image": "channels * lines * pixels",
     "pixel": "(c * lines + line) * pixels + pixel",
@@ -26,8 +26,7 @@ NHWC = {
 DENSE = {"filters": "~1 | 5 | 9 | 35", "channels": "~1 | 3 | 7", "apart": "2"}
 DEPTHWISE = {
     "filters": "channels", "channels": "~1 | 5 | 9 | 35", "apart": "2",
-    "loops": f"{LINE}, {PIXEL}, c in f..f + 1", "weights": "line_taps * pixel_taps * channels",
-    "add": ADD_INSIDE,
+    "loops": "$taps, c in f..f + 1", "weights": "line_taps * pixel_taps * channels",
 }  # fmt: skip
 PANEL = (
     "f // 32 * 32 * line_taps * pixel_taps * channels + "
@@ -35,14 +34,14 @@ PANEL = (
 )
 FAMILY = (
     {
-        **NCHW, **DENSE, "name": "raot_convolve_nchw_f32", "loops": f"{CHANNEL}, {LINE}, {PIXEL}",
-        "add": ADD_ZEROS, "weights": "filters, channels, line_taps, pixel_taps",
-        "weight": "f, c, y, x",
+        **NCHW, **DENSE, "name": "raot_convolve_nchw_f32", "loops": "c in 0..channels, $taps",
+        "add": "sum = fma(select(inside, %image[$pixel], 0.0:f32), %weights[$weight], sum)",
+        "weights": "filters, channels, line_taps, pixel_taps", "weight": "f, c, y, x",
         "scratch": "scratch (%panel: f32[(1 - dense) * channels * line_taps * pixel_taps * tile])",
     },
     {
-        **NHWC, **DENSE, "name": "raot_convolve_nhwc_f32", "loops": f"{LINE}, {PIXEL}, {CHANNEL}",
-        "add": ADD_INSIDE, "apart": "1", "weight": PANEL,
+        **NHWC, **DENSE, "name": "raot_convolve_nhwc_f32", "loops": "$taps, c in 0..channels",
+        "apart": "1", "weight": PANEL,
         "weights": "filters * line_taps * pixel_taps * channels",
     },
     {
@@ -92,6 +91,6 @@ MICRO_KERNELS = tuple(
             %out[at] = min(max(sum, low), high)
           }
         }""",
-        {"scratch": "", **parts}, table="raot_convolve",
+        {**COMMON, **parts}, table="raot_convolve",
     )
 )  # fmt: skip

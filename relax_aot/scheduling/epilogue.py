@@ -72,6 +72,7 @@ class Requantization:
 
     @property
     def loads(self) -> list[Load]:
+        """What they read, the multiplier first."""
         found = (part for number in self.numbers for part in parts(number))
         return [part for part in found if isinstance(part, Load)]
 
@@ -92,11 +93,6 @@ class Requantization:
             case Binary("-", Load() as shift, taken) if shift.dtype is DType.I32:
                 return shift if number_of(taken) == 33 else None
         return None
-
-    @property
-    def scale_load(self) -> Load:
-        assert isinstance(self.scale, Load)
-        return self.scale
 
 
 def requantized(found: Weighted) -> tuple[Requantization, Weighted] | None:

@@ -204,12 +204,13 @@ def window_axes(found: Weighted) -> tuple[Axis, Axis] | None:
     positions; None where windows are no such, or are clipped elsewhere than at the ends."""
     if found.channel is not None or len(found.reductions) != 2 or len(found.positions) < 2:
         return None
-    axes = [axis_of(found.x, lp, found.reductions, found.counts) for lp in found.positions[-2:]]
-    if axes[0] is None or axes[1] is None or len({"", axes[0].tap, axes[1].tap}) < 3:
+    loops = found.positions[-2:]
+    lines, columns = (axis_of(found.x, lp, found.reductions, found.counts) for lp in loops)
+    if lines is None or columns is None or None in (lines.reduction, columns.reduction):
         return None
-    known = (axes[0], axes[1])
-    fits = all(axis.clips is not None and axis.before >= 0 for axis in known)
-    return known if fits and all(axis.dilation == 1 for axis in known) else None
+    axes = (lines, columns)
+    fits = all(axis.clips is not None and axis.before >= 0 and axis.dilation == 1 for axis in axes)
+    return axes if fits and lines.reduction != columns.reduction else None
 
 
 def image_of(found: Weighted, axes: Sequence[Axis]) -> Load:

@@ -38,11 +38,13 @@ def merged(file: ModuleType, module: Module, _: Example) -> tuple[Module, str]:
 
 
 def scheduled(file: ModuleType, module: Module, example: Example) -> tuple[Module, str]:
-    """By the strategies of the file alone."""
+    """By the strategies of the file alone, which may be partial functions."""
     target = TARGETS[example.target]
     alone = replace(
         target,
-        strategies=tuple(s for s in target.strategies if s.__module__ == file.__name__),
+        strategies=tuple(
+            s for s in target.strategies if getattr(s, "func", s).__module__ == file.__name__
+        ),
         floats=tuple(s for s in target.floats if s.__module__ == file.__name__),
         compact=file.__name__.endswith("calls"),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
@@ -19,7 +20,7 @@ from relax_aot.microkernels.dot2 import COLUMNS
 from relax_aot.scheduling.contraction import Weighted, step_of, stride
 from relax_aot.scheduling.packing import Packed, permuted, round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, WIDE_MATMUL
-from relax_aot.scheduling.targets import Context, Emit, Strategy
+from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import (
     WHOLE,
     Span,
@@ -65,19 +66,20 @@ def contiguous(found: Weighted, loop: For) -> bool:
     return all(stride(store, loop.variable) == 1 for store in stores)
 
 
-def channels_of(form: Form, *, strided: bool) -> Strategy:
-    """Tiles along channels; `strided`: also where results of channels are not contiguous."""
+def channels(form: Form, found: Weighted, w: Writer, context: Context) -> Emit | None:
+    """Tiles along channels that are contiguous in the result."""
+    if found.channel is None or not contiguous(found, found.channel):
+        return None
+    return strided_channels(form, found, w, context)
 
-    def match(found: Weighted, w: Writer, context: Context) -> Emit | None:
-        if found.channel is None or found.channels < LEAST_CHANNELS or not form.takes(found):
-            return None
-        if len(found.reductions) > SPANS or not found.has_depth(context.constants):
-            return None
-        if not strided and not contiguous(found, found.channel):
-            return None
-        return lambda: _emit_channels(found, w, form)
 
-    return match
+def strided_channels(form: Form, found: Weighted, w: Writer, context: Context) -> Emit | None:
+    """Tiles along channels, wherever their results lie."""
+    if found.channels < LEAST_CHANNELS or not form.takes(found):
+        return None
+    if len(found.reductions) > SPANS or not found.has_depth(context.constants):
+        return None
+    return partial(_emit_channels, found, w, form)
 
 
 def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
@@ -149,7 +151,7 @@ def depthwise_channels(found: Weighted, w: Writer, context: Context) -> Emit | N
         return None
     if not found.known_by_channel(found.start, context.constants) or not contiguous(found, last):
         return None
-    return lambda: _emit_depthwise(found, w, last)
+    return partial(_emit_depthwise, found, w, last)
 
 
 def _emit_depthwise(found: Weighted, w: Writer, last: For) -> None:

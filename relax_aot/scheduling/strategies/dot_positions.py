@@ -25,7 +25,7 @@ from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.strategies.dot_channels import DOT4_I8, Form
-from relax_aot.scheduling.targets import Context, Emit, Strategy
+from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import Weights, copy_lines, in_place
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of
 from relax_aot.scheduling.writer import Writer
@@ -39,15 +39,11 @@ MOST_CHANNELS = 16
 """Of which sums are kept until they are bytes."""
 
 
-def positions_of(form: Form) -> Strategy:
+def positions(form: Form, found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Tiles or shifted strips along positions."""
-
-    def match(found: Weighted, w: Writer, context: Context) -> Emit | None:
-        p = _Positions(found, w, form)
-        fits = form.takes(found) and found.has_depth(context.constants) and p.matches()
-        return p.emit if fits else None
-
-    return match
+    p = _Positions(found, w, form)
+    fits = form.takes(found) and found.has_depth(context.constants) and p.matches()
+    return p.emit if fits else None
 
 
 def _axis(found: Weighted, loop: For) -> Axis | None:
@@ -388,10 +384,10 @@ def _lanes(
     form, shift = "i32" if one.shift else "f32", {"shift": one.shift} if one.shift else {}
     if isinstance(one.shift, Load):
         form, shift = "shifts", {"shifts": moved(one.shift, at)}
-    own = step_of(one.scale_load, p.found.own) if p.tiled else ZERO
+    own = step_of(one.loads[0], p.found.own) if p.tiled else ZERO
     p.w.micro(
         f"raot_rescale_{form}_{suffix_of(one.dtype)}", out=out, sums=p.sums,
-        scale=moved(one.scale_load, at), rows=extents[0], columns=extents[1], out_step=steps[0],
+        scale=moved(one.loads[0], at), rows=extents[0], columns=extents[1], out_step=steps[0],
         sum_step=steps[1], scale_step=own, zero=one.zero, **shift,
     )  # fmt: skip
 

@@ -24,14 +24,7 @@ from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Arrays, padded, permuted, round_up
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.weighted import (
-    WHOLE,
-    Span,
-    Weights,
-    position_at,
-    sizes_of,
-    window,
-)
+from relax_aot.scheduling.weighted import WHOLE, Span, Weights, position_at, sizes_of, window
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
 from relax_aot.scheduling.writer import Writer
 
@@ -205,7 +198,7 @@ def _finish_band(
     one, rest = requantized(found) or (None, found)
     store = direct_store(rest)
     row, near = (stride(store, name) if store else None for name in names)
-    steady = one and all(stride(one.scale_load, name) == 0 for name in names)
+    steady = one and all(stride(one.loads[0], name) == 0 for name in names)
     whole = one and one.dtype is DType.I8 and isinstance(one.shift, int)
     if one is None or store is None or row is None or near != 1 or not steady or not whole:
         with w.range(names[0], height) as r, w.range(names[1], across) as c:
@@ -215,7 +208,7 @@ def _finish_band(
     shift = {"shift": one.shift} if one.shift else {}
     rows, columns = (ONE, height * across) if row == across else (height, across)
     w.micro(
-        f"raot_requantize_{'i32' if shift else 'f32'}", sums=sums, scale=one.scale_load,
+        f"raot_requantize_{'i32' if shift else 'f32'}", sums=sums, scale=one.loads[0],
         out=moved(store, {names[0]: first, names[1]: ZERO}), out_step=row, sum_step=across,
         rows=rows, columns=columns, scale_step=ZERO, zero=one.zero, **shift,
     )  # fmt: skip

@@ -4,25 +4,24 @@
 Tiles of 16-bit pairs do not saturate, as VPMADDUBSW on bytes would.
 """
 
+from functools import partial
+
 from relax_aot.scheduling.strategies.dot_channels import (
     DOT2_I16,
     Form,
-    channels_of,
+    channels,
     depthwise_channels,
+    strided_channels,
 )
-from relax_aot.scheduling.strategies.dot_positions import positions_of
+from relax_aot.scheduling.strategies.dot_positions import positions
 from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.targets import Strategy, Target
 
 
 def dot_products(form: Form) -> tuple[Strategy, ...]:
-    return (
-        depthwise_channels,
-        channels_of(form, strided=False),
-        positions_of(form),
-        channels_of(form, strided=True),
-    )
+    tiled = (partial(one, form) for one in (channels, positions, strided_channels))
+    return (depthwise_channels, *tiled)
 
 
 TARGET = Target(
