@@ -99,11 +99,9 @@ def requantized(found: Weighted) -> tuple[Requantization, Weighted] | None:
     """The epilogue of an accumulator by one multiplier and shift, both literals or loads, and
     the contraction with the 8-bit value as its sum; None where the sum is used otherwise."""
     result = _split(found, found.after)
-    if result is None or result[0].form == "twice" or not isinstance(result[0].scale, Load):
-        return None
-    if result[0].shift is None:
-        return None
-    return result
+    one = result[0] if result else None
+    fits = one and one.form != "twice" and isinstance(one.scale, Load) and one.shift is not None
+    return result if fits else None
 
 
 def by_channel(
@@ -178,9 +176,7 @@ def _clipped(value: Expr, one: Requantization) -> tuple[Expr, Requantization]:
 # The forms
 
 
-Holes = Mapping[str, Expr]
 SUM, SCALE, SHIFT, ODD = (Local(name, DType.I32) for name in ("sum", "scale", "shift", "odd"))
-FACTOR = Local("scale", DType.F32)
 
 
 def _forms() -> dict[str, Expr]:
@@ -188,7 +184,7 @@ def _forms() -> dict[str, Expr]:
     doubled = Cast(binary(">>", product + (1 << 30), 31), DType.I32)
     lower = binary(">>", doubled + binary(">>", doubled, 31), SHIFT)
     upper = binary(">>", Cast(binary(">>", product, 32), DType.I32), SHIFT)
-    rounded = Apply("rint", (Cast(SUM, DType.F32) * FACTOR,))
+    rounded = Apply("rint", (Cast(SUM, DType.F32) * Local("scale", DType.F32),))
     return {
         "f32": Cast(rounded, DType.I32, "saturate"),
         "twice": binary(">>", lower + 1, 1),
@@ -201,7 +197,7 @@ FORMS = _forms()
 odd number is twice the zero point and one, which rounds the product half up."""
 
 
-def matched(pattern: Expr, expr: Expr, holes: Holes) -> Holes | None:
+def matched(pattern: Expr, expr: Expr, holes: Mapping[str, Expr]) -> Mapping[str, Expr] | None:
     """What stands in `expr` for each local of the pattern, added to `holes`; None where they
     differ. Numbers may be written in any way, and operands of sums and products exchanged."""
     while isinstance(expr, Cast) and expr.dtype is expr.value.dtype:

@@ -198,9 +198,9 @@ def _finish_band(
     one, rest = requantized(found) or (None, found)
     store = direct_store(rest)
     row, near = (stride(store, name) if store else None for name in names)
-    steady = one and all(stride(one.loads[0], name) == 0 for name in names)
-    whole = one and one.dtype is DType.I8 and isinstance(one.shift, int)
-    if one is None or store is None or row is None or near != 1 or not steady or not whole:
+    known = one and one.dtype is DType.I8 and isinstance(one.shift, int)
+    steady = known and one and all(stride(one.loads[0], name) == 0 for name in names)
+    if one is None or store is None or row is None or near != 1 or not steady:
         with w.range(names[0], height) as r, w.range(names[1], across) as c:
             at = {names[0]: first + r, names[1]: c}
             w.finish(found.after, found.sum, Load(sums, (r * across + c,)), at)
