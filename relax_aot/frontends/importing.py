@@ -8,7 +8,11 @@ passed over, so that one run finds every reason. Only what an output needs count
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeVar
 
 from relax_aot.frontends import ImportOptions, ModelError, UnsupportedError
 from relax_aot.frontends.bounds import MissingBound, printable
@@ -30,6 +34,35 @@ from relax_aot.ir.graph import Alias, Module, State, Var
 from relax_aot.ir.types import DType, TensorType
 
 Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """Handlers and limits in words, by operator."""
+
+    handlers: Mapping[str, Callable[..., Any]]
+    limits: Mapping[str, str]
+
+    @classmethod
+    def joined(cls, parts: Iterable[Operators]) -> Operators:
+        """All of them, sorted; an operator of two parts is refused."""
+        handlers: dict[str, Callable[..., Any]] = {}
+        limits: dict[str, str] = {}
+        for part in parts:
+            twice = handlers.keys() & part.handlers.keys()
+            assert not twice, f"operators with two handlers: {sorted(twice)}"
+            handlers |= part.handlers
+            limits |= part.limits
+        return cls(dict(sorted(handlers.items())), limits)
+
+
+@cache
+def operators_of(package: str) -> Operators:
+    """Those of the files of a package that define HANDLERS, and LIMITS if there are some."""
+    names = (file.name for file in iter_modules(import_module(package).__path__))
+    files = (import_module(f"{package}.{name}") for name in names)
+    own = (file for file in files if hasattr(file, "HANDLERS"))
+    return Operators.joined(Operators(o.HANDLERS, getattr(o, "LIMITS", {})) for o in own)
 
 
 class Import:

@@ -10,9 +10,11 @@ from pathlib import Path
 import onnx.defs
 import pytest
 
+from relax_aot.frontends.importing import operators_of
 from relax_aot.frontends.onnx import contrib
 from relax_aot.frontends.onnx import table as onnx_table
 from relax_aot.frontends.tflite import table as tflite_table
+from relax_aot.frontends.tflite.schema import OPERATORS
 from relax_aot.ir.graph import FORMS
 from relax_aot.ops import all_ops
 from tests.conftest import ROOT
@@ -86,9 +88,10 @@ def test_handlers_and_tables_name_operators_that_exist() -> None:
     contributed = {n for n in onnx_table.handlers() if n.startswith(contrib.DOMAIN)}
     own = onnx_table.handlers().keys() - contributed - {RUNTIME_ONLY}
     assert all(onnx.defs.has(name) for name in own)
-    for module in (*onnx_table.modules(), *tflite_table.MODULES):
-        limits = getattr(module, "LIMITS", {})
-        assert limits.keys() <= module.HANDLERS.keys(), module.__name__
+    assert tflite_table.handlers().keys() <= set(OPERATORS)
+    for table in (onnx_table, tflite_table):
+        known = operators_of(table.__package__)
+        assert known.limits.keys() <= known.handlers.keys(), table.__package__
     assert NODES.keys() <= all_ops().keys()
 
 

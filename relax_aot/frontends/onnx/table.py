@@ -6,28 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
-from types import ModuleType
 
 import onnx.defs
 from onnx import NodeProto
 
+from relax_aot.frontends.importing import Operators, operators_of
 from relax_aot.frontends.onnx import contrib
 from relax_aot.frontends.onnx.context import Handler, Listed, Node, Results
 from relax_aot.frontends.onnx.prepare import DOMAINS, NEWEST, OLDEST, qualified
 from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.ir.graph import Var
 from relax_aot.plugins import Found, Plugin, usable, with_problems
-
-
-@cache
-def modules() -> tuple[ModuleType, ...]:
-    """The files of this folder that define handlers."""
-    names = (info.name for info in iter_modules([str(Path(__file__).parent)]))
-    found = (import_module(f"{__package__}.{name}") for name in names)
-    return tuple(module for module in found if hasattr(module, "HANDLERS"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +28,24 @@ class Row:
     limits: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Operators:
-    """Handlers and limits of one plugin."""
-
-    handlers: Mapping[str, Handler]
-    limits: Mapping[str, str]
-
-
 @cache
-def _brought() -> Found[_Operators]:
+def _brought() -> Found[Operators]:
     """The operators of plugins."""
-    return usable("onnx", _operators_of, [name for rows in modules() for name in rows.HANDLERS])
+    return usable("onnx", _operators_of, operators_of(__package__).handlers)
+
+
+def _known() -> Operators:
+    """The operators of this folder and of plugins, by `qualified` name."""
+    return Operators.joined([operators_of(__package__), *_brought().values])
 
 
 @cache
 def handlers() -> Mapping[str, Handler]:
-    """Handlers by `qualified` name, sorted; an operator of two modules is refused."""
-    found: dict[str, Handler] = {}
-    for rows in modules():
-        twice = found.keys() & rows.HANDLERS.keys()
-        assert not twice, f"operators with two handlers: {sorted(twice)}"
-        found |= rows.HANDLERS
-    for others in _brought().values:
-        found |= others.handlers
-    return dict(sorted(found.items()))
+    """Handlers by `qualified` name, sorted."""
+    return _known().handlers
 
 
-def _operators_of(plugin: Plugin) -> tuple[list[str], _Operators]:
+def _operators_of(plugin: Plugin) -> tuple[list[str], Operators]:
     given = getattr(plugin.value, "HANDLERS", None)
     if not isinstance(given, Mapping) or not all(callable(h) for h in given.values()):
         raise plugin.fail("expected HANDLERS, a mapping from operators to functions of a node")
@@ -74,7 +53,7 @@ def _operators_of(plugin: Plugin) -> tuple[list[str], _Operators]:
     if not isinstance(limits, Mapping) or not all(isinstance(t, str) for t in limits.values()):
         raise plugin.fail("expected LIMITS, a mapping from operators to strings")
     found = {name: _guarded(plugin, name, handler) for name, handler in given.items()}
-    return list(found), _Operators(found, limits)
+    return list(found), Operators(found, limits)
 
 
 def _guarded(plugin: Plugin, operator: str, handler: Handler) -> Handler:
@@ -94,11 +73,7 @@ def _guarded(plugin: Plugin, operator: str, handler: Handler) -> Handler:
 
 def supported() -> list[Row]:
     """The operators, with the operator sets of the default domain in which each may stand."""
-    limits: dict[str, str] = {}
-    for others in _brought().values:
-        limits |= others.limits
-    for rows in modules():
-        limits |= getattr(rows, "LIMITS", {})
+    limits = _known().limits
     return [Row(name, versions(name), limits.get(name, "")) for name in handlers()]
 
 

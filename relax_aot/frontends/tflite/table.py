@@ -5,23 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 
-from relax_aot.frontends.tflite import (
-    contraction,
-    elementwise,
-    movement,
-    pooling,
-    recurrent,
-    reduction,
-    shaping,
-    unary,
-)
+from relax_aot.frontends.importing import operators_of
 from relax_aot.frontends.tflite.context import Handler
 from relax_aot.frontends.tflite.model import Operator
-from relax_aot.frontends.tflite.schema import OPERATORS
-
-MODULES = (contraction, elementwise, movement, pooling, recurrent, reduction, shaping, unary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +19,13 @@ class Row:
     limits: str
 
 
-@cache
 def handlers() -> Mapping[str, Handler]:
     """Handlers by operator, sorted."""
-    found: dict[str, Handler] = {}
-    for module in MODULES:
-        twice = found.keys() & module.HANDLERS.keys()
-        assert not twice, f"operators with two handlers: {sorted(twice)}"
-        found |= module.HANDLERS
-    assert found.keys() <= set(OPERATORS)
-    return dict(sorted(found.items()))
+    return operators_of(__package__).handlers
 
 
 def supported() -> list[Row]:
-    limits: dict[str, str] = {}
-    for module in MODULES:
-        limits |= module.LIMITS
+    limits = operators_of(__package__).limits
     return [Row(name, limits.get(name, "")) for name in handlers()]
 
 
