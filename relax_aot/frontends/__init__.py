@@ -23,6 +23,21 @@ class ModelError(RelaxAotError):
     """A model that cannot be read, or that lacks what an option names."""
 
 
+GREATEST_FILE = 2**31 - 1
+"""Protocol buffers end here, and FlatBuffers; larger ONNX models keep their weights outside."""
+
+
+def file_bytes(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > GREATEST_FILE:
+            raise ModelError(f"cannot read {path}: {size} bytes; a model's file has at most 2 GiB")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"cannot read {path}: {reason}") from None
+
+
 class UnsupportedError(RelaxAotError):
     """Everything in a model that cannot be compiled, all at once."""
 

@@ -27,12 +27,10 @@ from onnx import (
     numpy_helper,
 )
 
-from relax_aot.frontends import ModelError
+from relax_aot.frontends import ModelError, file_bytes
 
 Array = NDArray[Any]
 GREATEST_ELEMENTS = 2**31 - 1
-GREATEST_FILE = 2**31 - 1
-"""Protocol buffers end here; larger models keep their weights outside."""
 
 
 def read_model(source: Any, name: str) -> tuple[ModelProto, Path | None]:
@@ -44,7 +42,7 @@ def read_model(source: Any, name: str) -> tuple[ModelProto, Path | None]:
         model = ModelProto()
         try:
             # The file's bytes go when they are parsed: a model has them once more itself.
-            model.ParseFromString(source if isinstance(source, bytes) else _bytes_of(Path(source)))
+            model.ParseFromString(source if isinstance(source, bytes) else file_bytes(Path(source)))
         except (DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise ModelError(f"{name} is not an ONNX model: {_line(error)}") from None
     if not model.HasField("graph") or not model.graph.output:
@@ -66,17 +64,6 @@ def _is_text(graph: GraphProto) -> bool:
         if not all(_is_text(a.g) for a in node.attribute if a.type == AttributeProto.GRAPH):
             return False
     return all(isinstance(name, str) for name in names)
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        size = path.stat().st_size
-        if size > GREATEST_FILE:
-            raise ModelError(f"cannot read {path}: {size} bytes; an ONNX file has at most 2 GiB")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"cannot read {path}: {reason}") from None
 
 
 def _line(error: BaseException) -> str:

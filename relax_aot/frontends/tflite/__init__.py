@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from relax_aot.frontends import ImportOptions, ModelError
+from relax_aot.frontends import ImportOptions, ModelError, file_bytes
 from relax_aot.frontends.tflite.importer import import_graph
 from relax_aot.frontends.tflite.model import read_model
 from relax_aot.frontends.tflite.schema import IDENTIFIER
@@ -15,7 +15,6 @@ from relax_aot.frontends.tflite.table import supported
 from relax_aot.ir.graph import Module
 
 SUFFIXES = (".tflite",)
-GREATEST_FILE = 2**31 - 1
 
 
 def accepts(source: Any) -> bool:
@@ -26,22 +25,12 @@ def load(source: Any, options: ImportOptions) -> Module:
     """The model as a module; every name in it is an identifier, whatever the file says."""
     is_path = isinstance(source, str | os.PathLike)
     name = Path(source).name if is_path else "the model"
+    data = file_bytes(Path(source)) if is_path else source
     try:
-        graph = read_model(_bytes_of(Path(source)) if is_path else source)
+        graph = read_model(data)
     except ModelError as error:
         raise ModelError(f"{name} cannot be read: {error}") from None
     return import_graph(graph, name, options)
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        size = path.stat().st_size
-        if size > GREATEST_FILE:
-            raise ModelError(f"{size} bytes; a model has at most 2 GiB")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"{path}: {reason}") from None
 
 
 __all__ = ["SUFFIXES", "accepts", "load", "supported"]
