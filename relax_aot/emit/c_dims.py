@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from relax_aot.ir.bounds import GREATEST
 from relax_aot.ir.dim_expr import Monomial
 from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, interval, maximize, row_major
 from relax_aot.ir.evaluate import magnitude
 
 Names = Mapping[str, str]
-GREATEST = 2**31 - 1
-
-
 ATOM, UNARY, PRODUCT, SUM, RELATION, EQUALITY, AND, OR, TERNARY = range(9, 0, -1)
 """How tightly the outermost operator of a C expression binds."""
 
@@ -94,7 +92,7 @@ def linear_c(
     """The row-major position of an element, as `(i * columns + j) * depth + k` with the indices in
     their order. As one sum where that leaves no division, and, if `flat`, where all sizes but the
     first are numbers."""
-    if any(map(_divides, index)) and not _divides(whole := row_major(index, shape)):
+    if any(dim.divides for dim in index) and not (whole := row_major(index, shape)).divides:
         return dim_c(whole, names, bounds)
     terms: Terms = ()
     known, fixed = dict(names), flat and all(size.is_constant for size in shape[1:])
@@ -118,10 +116,6 @@ def linear_c(
             (coefficient, factors) for factors, coefficient in sums.items() if coefficient
         )
     return sum_c(terms, known, bounds)[0]
-
-
-def _divides(dim: Dim) -> bool:
-    return any(isinstance(atom, FloorDiv | Mod) for _, fs in dim.terms for atom, _ in fs)
 
 
 def greatest_c(dim: Dim, macros: Names, bounds: Bounds) -> str:

@@ -35,22 +35,9 @@ DEEPEST = 6
 
 
 def flattened(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The same with fewer blocks: no variable counts one iteration, and where blocks are nested
-    too deep, the two outermost loops are one where they walk neighboring axes."""
-    body = _without_single_iterations(body)
+    """The same with fewer blocks: where they are nested too deep, the two outermost loops are one
+    where they walk neighboring axes."""
     return tuple(map(_merged, body)) if 1 + _height(body, ()) > DEEPEST else body
-
-
-def _without_single_iterations(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-
-    def rule(stmt: Stmt) -> Stmt:
-        if not (isinstance(stmt, For) and stmt.stop - stmt.start == 1):
-            return stmt
-        only = {stmt.variable: stmt.start}
-        inner = map_index_dims(stmt.body, lambda dim: dim.substitute(only))
-        return For(stmt.variable, stmt.start, stmt.stop, inner)
-
-    return map_statements(body, rule)
 
 
 def _merged(stmt: Stmt) -> Stmt:

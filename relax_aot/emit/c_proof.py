@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import or_
 
 from relax_aot.emit.c_reach import Apart, apart
-from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod
+from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.loops import (
     Apply,
     Bind,
@@ -86,9 +86,13 @@ class LoopAnalysis:
         return known[1]
 
     def _looked_at(self, stmt: Stmt) -> _Inside:
+        clipped = (part for dim in index_dims(stmt) for part in dim.parts[1:])
+        # A micro-kernel writes where its sizes add up, as the first step of a window and the
+        # number of steps that follow do.
+        sizes = (size.symbols for size in (stmt.sizes if isinstance(stmt, Micro) else ()))
         own = _Inside(
             isinstance(stmt, Bind) and stmt.trusted and not _held(stmt.value),
-            frozenset[str]().union(*map(clipped, index_dims(stmt)), _sizes_of_micro(stmt)),
+            frozenset[str]().union(*(part.symbols for part in clipped), *sizes),
             self._along([(stmt.buffer, stmt.index)] if isinstance(stmt, Store) else []),
             self._along([(e.buffer, e.index) for e in expressions(stmt) if isinstance(e, Load)]),
         )
@@ -123,13 +127,6 @@ class Hints(LoopAnalysis):
         return (f"loop unroll {MOST_ITERATIONS}",) if alone else ()
 
 
-def _sizes_of_micro(stmt: Stmt) -> frozenset[str]:
-    """What the sizes of a micro-kernel depend on: it writes where they add up, as the first
-    step of a window and the number of steps that follow do."""
-    sizes = stmt.sizes if isinstance(stmt, Micro) else ()
-    return frozenset[str]().union(*(size.symbols for size in sizes))
-
-
 def _held(value: Expr) -> bool:
     """Whether least and greatest values stand in the C themselves."""
     while isinstance(value, Cast):
@@ -139,16 +136,6 @@ def _held(value: Expr) -> bool:
             return True
         case _:
             return False
-
-
-@lru_cache(maxsize=1 << 14)
-def clipped(dim: Dim) -> frozenset[str]:
-    """Symbols inside min, max, quotients and remainders."""
-    found: set[str] = set()
-    for _, factors in dim.terms:
-        for atom, _ in factors:
-            found |= {name for inner in _inside(atom) for name in inner.symbols}
-    return frozenset(found)
 
 
 def one_by_one(kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> Apart:
@@ -201,24 +188,11 @@ def _sizes(dim: Dim, rests_on: dict[str, frozenset[str]]) -> frozenset[str]:
 
 def _subtracted(dim: Dim, rests_on: dict[str, frozenset[str]]) -> frozenset[str]:
     """The sizes of differences of two sizes, inside min and the like too."""
-    parts = [(coefficient, Dim(((1, factors),))) for coefficient, factors in dim.terms]
-    less = [_sizes(part, rests_on) for coefficient, part in parts if coefficient < 0]
-    more = [_sizes(part, rests_on) for coefficient, part in parts if coefficient > 0]
     found = frozenset[str]()
-    if any(less) and any(more):
-        found = found.union(*less, *more)
-    for _, factors in dim.terms:
-        for atom, _ in factors:
-            for inner in _inside(atom):
-                found |= _subtracted(inner, rests_on)
+    for part in dim.parts:
+        terms = [(coefficient, Dim(((1, factors),))) for coefficient, factors in part.terms]
+        less = [_sizes(term, rests_on) for coefficient, term in terms if coefficient < 0]
+        more = [_sizes(term, rests_on) for coefficient, term in terms if coefficient > 0]
+        if any(less) and any(more):
+            found = found.union(*less, *more)
     return found
-
-
-def _inside(atom: object) -> tuple[Dim, ...]:
-    match atom:
-        case FloorDiv() | Mod():
-            return atom.numerator, atom.denominator
-        case Min() | Max():
-            return atom.args
-        case _:
-            return ()

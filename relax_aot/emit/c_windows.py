@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from relax_aot.ir.dims import Bounds, Dim, assume, dim_max, dim_min, prove_le
-from relax_aot.ir.loops import Binary, For, Index, Lit, Load, Select, Store
+from relax_aot.ir.loops import DIMS, Binary, For, Index, Lit, Load, Select, Store, mapped
 from relax_aot.ir.types import DType
 
 HEADER = "window.h"
@@ -43,7 +43,11 @@ def window_of(loop: For) -> Window | None:
                 return None
             if _step(Load(buffer, index), loop.variable) != 1:
                 return None
-            to, source = (_at_start(place, loop) for place in (Load(buffer, index), load))
+            start = {loop.variable: Dim.of(0)}
+            to, source = (
+                mapped(place, DIMS, lambda dim: dim.substitute(start))
+                for place in (Load(buffer, index), load)
+            )
             return Window(to, loop.stop, *inside, source, step)
         case _:
             return None
@@ -100,8 +104,3 @@ def _step(load: Load, name: str) -> Dim | None:
         step = dim.substitute({name: Dim.of(name) + 1}) - dim
         total += step * prod(load.buffer.shape[position + 1 :], start=Dim.of(1))
     return None if name in total.symbols else total
-
-
-def _at_start(load: Load, loop: For) -> Load:
-    start = {loop.variable: Dim.of(0)}
-    return Load(load.buffer, tuple(dim.substitute(start) for dim in load.index))

@@ -81,18 +81,7 @@ def _in_body(body: Iterable[Stmt], reach: dict[str, Dim]) -> Iterator[Dim]:
 
 def all_sides(dim: Dim, reach: _Reach) -> Iterator[Dim]:
     """Of an expression and of all in it."""
-    yield from _sides(dim, reach)
-    for _, monomial in dim.terms:
-        for atom, _power in monomial:
-            match atom:
-                case FloorDiv() | Mod():
-                    yield from all_sides(atom.numerator, reach)
-                    yield from all_sides(atom.denominator, reach)
-                case Min() | Max():
-                    for arg in atom.args:
-                        yield from all_sides(arg, reach)
-                case _:
-                    pass
+    return (side for part in dim.parts for side in _sides(part, reach))
 
 
 def _sides(dim: Dim, reach: _Reach) -> tuple[Dim, Dim]:

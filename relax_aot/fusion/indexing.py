@@ -15,8 +15,7 @@ from math import prod
 from relax_aot.fusion.piece import Fresh, substitute_dims
 from relax_aot.ir.bounds import GREATEST
 from relax_aot.ir.builder import At
-from relax_aot.ir.dim_expr import atom_parts
-from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, FloorDiv, Mod, simplify
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, simplify
 from relax_aot.ir.loops import For, Stmt
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import Shape
@@ -127,7 +126,7 @@ def _quotients(linear: Dim, sizes: list[Dim], loops: Mapping[str, For]) -> list[
         quotient = linear // stride if stride != ONE else linear
         digit = quotient if not digits else quotient % size
         digits.append(simplify(digit, bounds))
-    return None if any(divides(digit) for digit in digits) else digits
+    return None if any(digit.divides for digit in digits) else digits
 
 
 def _bounds_of_loops(dim: Dim, loops: Mapping[str, For]) -> Bounds:
@@ -141,17 +140,6 @@ def _bounds_of_loops(dim: Dim, loops: Mapping[str, For]) -> Bounds:
         else:
             ranges[name] = (0, GREATEST)
     return Bounds.of(ranges)
-
-
-def divides(dim: Dim) -> bool:
-    """A division or a remainder is left in it."""
-    for _, monomial in dim.terms:
-        for atom, _power in monomial:
-            if isinstance(atom, FloorDiv | Mod):
-                return True
-            if not isinstance(atom, str) and any(divides(part) for part in atom_parts(atom)):
-                return True
-    return False
 
 
 def joined(digits: Digits) -> Dim:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relax_aot.fusion.indexing import divides
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.loops import (
+    DIMS,
     Apply,
     Binary,
     Bind,
@@ -25,6 +25,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
     Unary,
+    mapped,
     parts,
 )
 from relax_aot.ir.rewrite import map_expr
@@ -81,9 +82,8 @@ class Definition:
     @property
     def is_movement(self) -> bool:
         """A value is fetched from elsewhere or is a number; nothing is computed."""
-        if not isinstance(self.value, Load | Lit):
-            return False
-        return not isinstance(self.value, Load) or not any(map(divides, self.value.index))
+        index = self.value.index if isinstance(self.value, Load) else ()
+        return isinstance(self.value, Load | Lit) and not any(dim.divides for dim in index)
 
     @staticmethod
     def of(body: tuple[Stmt, ...], output: str) -> Definition | None:
@@ -142,7 +142,7 @@ def _stem(
 
 
 def _uses(expr: Expr, local: Local) -> int:
-    return sum(part == local for part in parts(expr) if isinstance(part, Local))
+    return list(parts(expr)).count(local)
 
 
 def _with_local(expr: Expr, local: Local, value: Expr) -> Expr:
@@ -150,16 +150,7 @@ def _with_local(expr: Expr, local: Local, value: Expr) -> Expr:
 
 
 def substitute_in(expr: Expr, values: dict[str, Dim]) -> Expr:
-    def rule(part: Expr) -> Expr:
-        match part:
-            case Load():
-                return Load(part.buffer, tuple(dim.substitute(values) for dim in part.index))
-            case Index():
-                return Index(part.dim.substitute(values), part.dtype)
-            case _:
-                return part
-
-    return map_expr(expr, rule)
+    return map_expr(expr, lambda part: mapped(part, DIMS, lambda dim: dim.substitute(values)))
 
 
 def as_stored(value: Expr) -> Expr:

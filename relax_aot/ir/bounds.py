@@ -26,7 +26,7 @@ from relax_aot.ir.dim_expr import (
     Value,
     atom_parts,
     linear,
-    quotient,
+    term_quotient,
 )
 from relax_aot.ir.evaluate import evaluate_all, magnitude
 
@@ -222,16 +222,12 @@ def _narrowed(fact: Dim, name: str, box: Bounds) -> tuple[int, int]:
 def _factors(dim: Dim, fact: Dim, inner: Bounds) -> list[Dim]:
     """What to multiply `fact` by so that its difference from `dim` has a term less."""
     found: list[Dim] = []
-    for a, left in dim.terms:
-        for b, right in fact.terms:
-            if not right or a % b or a // b <= 0:
-                continue
-            rest = quotient(left, right)
-            if rest is None:
-                continue
-            factor = Dim(((a // b, rest),))
-            if factor not in found and (factor.is_constant or _interval(factor, inner)[0] >= 0):
-                found.append(factor)
+    for left, right in product(dim.terms, fact.terms):
+        factor = term_quotient(left, right) if right[1] and left[0] * right[0] > 0 else None
+        if factor is None or factor in found:
+            continue
+        if factor.is_constant or _interval(factor, inner)[0] >= 0:
+            found.append(factor)
     return found
 
 

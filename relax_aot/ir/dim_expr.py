@@ -43,6 +43,7 @@ class Max:
 
 Atom = str | FloorDiv | Mod | Min | Max
 Monomial = tuple[tuple[Atom, int], ...]
+Term = tuple[int, Monomial]
 Value: TypeAlias = "Dim | int"
 
 
@@ -51,10 +52,10 @@ class Dim:
     so what was found out about a size (its symbols, its text) is found out once."""
 
     __slots__ = ("__dict__", "_hash", "terms")
-    terms: tuple[tuple[int, Monomial], ...]
+    terms: tuple[Term, ...]
     _hash: int
 
-    def __new__(cls, terms: tuple[tuple[int, Monomial], ...]) -> Dim:
+    def __new__(cls, terms: tuple[Term, ...]) -> Dim:
         return _remembered(terms)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -108,19 +109,27 @@ class Dim:
     @cached_property
     def is_polynomial(self) -> bool:
         """A sum of products of symbols and numbers."""
-        return all(isinstance(atom, str) for _, factors in self.terms for atom, _ in factors)
+        return len(self.parts) == 1
+
+    @cached_property
+    def divides(self) -> bool:
+        """A quotient or a remainder is in it."""
+        return any(isinstance(atom, FloorDiv | Mod) for part in self.parts for atom in part.atoms)
+
+    @cached_property
+    def atoms(self) -> frozenset[Atom]:
+        return frozenset(atom for _, monomial in self.terms for atom, _ in monomial)
+
+    @cached_property
+    def parts(self) -> tuple[Dim, ...]:
+        """It, and every size inside its quotients, remainders, minima and maxima."""
+        compound = (atom for _, monomial in self.terms for atom, _ in monomial)
+        inner = (part for atom in compound for part in atom_parts(atom))
+        return (self, *(one for part in inner for one in part.parts))
 
     @cached_property
     def symbols(self) -> frozenset[str]:
-        found: set[str] = set()
-        for _, monomial in self.terms:
-            for atom, _ in monomial:
-                if isinstance(atom, str):
-                    found.add(atom)
-                else:
-                    for part in atom_parts(atom):
-                        found |= part.symbols
-        return frozenset(found)
+        return frozenset(a for part in self.parts for a in part.atoms if isinstance(a, str))
 
     @cached_property
     def symbol(self) -> str | None:
@@ -170,15 +179,7 @@ class Dim:
             return self
         if self.symbol is not None:
             return Dim.of(values[self.symbol])
-        total = _constant(0)
-        for c, monomial in self.terms:
-            term = _constant(c)
-            for atom, power in monomial:
-                base = _substituted(atom, values)
-                for _ in range(power):
-                    term = term * base
-            total = total + term
-        return total
+        return Dim.of(combined(self, lambda atom: _substituted(atom, values)))
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         return int(evaluated(self, values))
@@ -192,17 +193,21 @@ class Dim:
 
 
 @lru_cache(maxsize=1 << 16)
-def _remembered(terms: tuple[tuple[int, Monomial], ...]) -> Dim:
+def _remembered(terms: tuple[Term, ...]) -> Dim:
     made = object.__new__(Dim)
     object.__setattr__(made, "terms", terms)
     object.__setattr__(made, "_hash", hash(terms))
     return made
 
 
-def atom_parts(atom: FloorDiv | Mod | Min | Max) -> tuple[Dim, ...]:
-    if isinstance(atom, FloorDiv | Mod):
-        return (atom.numerator, atom.denominator)
-    return atom.args
+def atom_parts(atom: Atom) -> tuple[Dim, ...]:
+    match atom:
+        case str():
+            return ()
+        case FloorDiv() | Mod():
+            return (atom.numerator, atom.denominator)
+        case Min() | Max():
+            return atom.args
 
 
 @lru_cache(maxsize=4096)
@@ -273,6 +278,13 @@ def quotient(left: Monomial, right: Monomial) -> Monomial | None:
     if any(power < 0 for power in powers.values()):
         return None
     return tuple((atom, power) for atom, power in powers.items() if power)
+
+
+def term_quotient(left: Term, right: Term) -> Dim | None:
+    """left / right, where that is one term."""
+    (a, atoms), (b, others) = left, right
+    rest = None if a % b else quotient(atoms, others)
+    return None if rest is None else Dim(((a // b, rest),))
 
 
 def linear(dim: Dim, symbol: str) -> tuple[int, Dim] | None:
@@ -416,15 +428,23 @@ def evaluated(
     dim: Dim, values: Mapping[str, Any], functions: Mapping[type, Callable[..., Any]] = {}
 ) -> Any:
     """The value of a size; `functions` compute its atoms of numbers of another kind."""
+
+    def value(atom: Atom) -> Any:
+        if isinstance(atom, str):
+            return values[atom]
+        parts = (evaluated(part, values, functions) for part in atom_parts(atom))
+        return functions.get(type(atom), ATOMS[type(atom)][1])(*parts)
+
+    return combined(dim, value)
+
+
+def combined(dim: Dim, value: Callable[[Atom], Any]) -> Any:
+    """The sum of products, with a value for each atom."""
     total: Any = 0
     for c, monomial in dim.terms:
         term: Any = c
         for atom, power in monomial:
-            if isinstance(atom, str):
-                base = values[atom]
-            else:
-                parts = (evaluated(part, values, functions) for part in atom_parts(atom))
-                base = functions.get(type(atom), ATOMS[type(atom)][1])(*parts)
+            base = value(atom)
             for _ in range(power):
                 term = term * base
         total = total + term

@@ -11,11 +11,11 @@ from relax_aot.ir.dim_expr import (
     Max,
     Min,
     Mod,
-    Monomial,
+    combined,
     dim_max,
     dim_min,
     linear,
-    quotient,
+    term_quotient,
 )
 
 
@@ -27,14 +27,7 @@ def simplify(dim: Dim, bounds: Bounds) -> Dim:
     bounds = bounds.open
     pinned = {n: bounds.range(n)[0] for n in dim.symbols if len(set(bounds.range(n))) == 1}
     dim = dim.substitute(pinned)
-    total = Dim.of(0)
-    for c, monomial in dim.terms:
-        term = Dim.of(c)
-        for atom, power in monomial:
-            base = _simplify_atom(atom, bounds)
-            for _ in range(power):
-                term = term * base
-        total = total + term
+    total = Dim.of(combined(dim, lambda atom: _simplify_atom(atom, bounds)))
     low, high = interval(total, bounds)
     return Dim.of(low) if low == high else total
 
@@ -65,20 +58,13 @@ def _long_division(a: Dim, b: Dim, bounds: Bounds) -> tuple[Dim, Dim]:
     whole = Dim.of(0)
     if b.is_constant or not prove_lt(0, b, bounds):
         return whole, a
-    (factor, lead), *_ = b.terms
     for _ in range(16):  # a divisor of several terms may leave more terms than it takes
-        steps = (_term_quotient(c, m, factor, lead) for c, m in a.terms)
+        steps = (term_quotient(term, b.terms[0]) for term in a.terms)
         step = next((found for found in steps if found is not None), None)
         if step is None:
             break
         whole, a = whole + step, a - step * b
     return whole, a
-
-
-def _term_quotient(c: int, monomial: Monomial, factor: int, lead: Monomial) -> Dim | None:
-    """One term by another; None where something is left."""
-    rest = None if c % factor else quotient(monomial, lead)
-    return None if rest is None else Dim(((c // factor, rest),))
 
 
 def _useful(args: tuple[Dim, ...], bounds: Bounds, *, keep_least: bool) -> list[Dim]:

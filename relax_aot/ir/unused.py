@@ -11,8 +11,8 @@ does what decides whether it is reached.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Module
@@ -20,6 +20,7 @@ from relax_aot.ir.loops import (
     Assign,
     Binary,
     Bind,
+    Buffer,
     Declare,
     Expr,
     For,
@@ -70,22 +71,14 @@ def _call(call: Call, module: Module, kernels: Mapping[str, Kernel]) -> Call:
 
 def without_unused(kernel: Kernel) -> Kernel:
     """The same results from what they need alone."""
-    body = swept(_settled(kernel.body), [buffer.name for buffer in kernel.scratch])
-    touched = {name for stmt in walk(body) for name in _buffers(stmt)}
-    kept = tuple(buffer for buffer in kernel.scratch if buffer.name in touched)
+    body = _settled(kernel.body)
+    reserved = (stmt.buffer for stmt in walk(body) if isinstance(stmt, Reserve))
+    body, _ = _swept(body, frozenset(), frozenset({*kernel.scratch, *reserved}))
+    touched = {name for stmt in walk(body) for name in _used(stmt)}
+    kept = tuple(buffer for buffer in kernel.scratch if buffer in touched)
     if body == kernel.body and kept == kernel.scratch:
         return kernel
     return replace(kernel, body=body, scratch=kept)
-
-
-def swept(body: tuple[Stmt, ...], scratch: Sequence[str] = ()) -> tuple[Stmt, ...]:
-    """Without definitions that nothing asks for, and without stores to `scratch` that nothing
-    reads."""
-    while True:
-        smaller = _Sweep(live=_live(body, scratch)).body(body, _outermost(scratch))
-        if smaller == body:
-            return body
-        body = smaller
 
 
 def _settled(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -111,141 +104,69 @@ def _settled(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return map_statements(map_exprs(body, on_expr), on_stmt)
 
 
-def _buffers(stmt: Stmt) -> Iterator[str]:
-    """The buffers that a statement itself reads or writes."""
-    yield from (expr.buffer.name for expr in expressions(stmt) if isinstance(expr, Load))
-    if isinstance(stmt, Store | Multiply):
-        yield (stmt.buffer if isinstance(stmt, Store) else stmt.sums).name
+# An index is its name, a scalar or a buffer is itself.
+_Name = str | Local | Buffer
 
 
-# A definition is the number of the statement that makes a name, in the order of a walk, so that
-# names which are used again in another block stay apart. Scratch has its name in its place.
-_LOCAL, _INDEX, _BUFFER = "local", "index", "buffer"
-Scope = Mapping[tuple[str, str], int | str]
+def _used(stmt: Stmt) -> frozenset[_Name]:
+    """What a statement itself speaks of."""
+    names: set[_Name] = {symbol for dim in index_dims(stmt) for symbol in dim.symbols}
+    names |= {expr for expr in expressions(stmt) if isinstance(expr, Local)}
+    names |= {expr.buffer for expr in expressions(stmt) if isinstance(expr, Load)}
+    names |= {stmt.buffer} if isinstance(stmt, Store) else set()
+    names |= {stmt.sums} if isinstance(stmt, Multiply) else set()
+    return frozenset(names)
 
 
-def _defined(stmt: Stmt) -> tuple[str, str] | None:
-    """Kind and name of what a statement defines for those after it."""
+def _set(stmt: Stmt) -> _Name | None:
+    """The value or memory that a statement sets."""
     match stmt:
-        case Declare():
-            return _LOCAL, stmt.local.name
+        case Declare() | Assign():
+            return stmt.local
         case Let() | Bind():
-            return _INDEX, stmt.name
-        case Reserve():
-            return _BUFFER, stmt.buffer.name
+            return stmt.name
+        case Reserve() | Store():
+            return stmt.buffer
         case _:
             return None
 
 
-def _made(stmt: Stmt, scope: Scope) -> int | str | None:
-    """The definition whose value or memory a statement sets; None for what stays in any case:
-    memory that is not the kernel's own is a result."""
-    match stmt:
-        case Assign():
-            key: tuple[str, str] | None = (_LOCAL, stmt.local.name)
-        case Store():
-            key = (_BUFFER, stmt.buffer.name)
-        case Bind() if not stmt.trusted:
-            key = None
-        case _:
-            key = _defined(stmt)
-    return None if key is None else scope.get(key)
+_Names = frozenset[_Name]
 
 
-@dataclass
-class _Walk:
-    """Numbers definitions in the order in which they come."""
-
-    count: int = 0
-
-    def define(self, stmt: Stmt, scope: Scope) -> Scope:
-        """The scope for the statements after this one."""
-        key = _defined(stmt)
-        if key is None:
-            return scope
-        self.count += 1
-        return {**scope, key: self.count}
-
-
-def _inside(loop: For, scope: Scope) -> Scope:
-    """The variable of a loop hides a definition of that name."""
-    return {key: made for key, made in scope.items() if key != (_INDEX, loop.variable)}
-
-
-def _names(stmt: Stmt, scope: Scope) -> frozenset[int | str]:
-    """The definitions that a statement itself reads."""
-    keys = {(_INDEX, symbol) for dim in index_dims(stmt) for symbol in dim.symbols}
-    for expr in expressions(stmt):
-        if isinstance(expr, Local):
-            keys.add((_LOCAL, expr.name))
-        elif isinstance(expr, Load):
-            keys.add((_BUFFER, expr.buffer.name))
-    if isinstance(stmt, Multiply):
-        keys.add((_BUFFER, stmt.sums.name))
-    return frozenset(scope[key] for key in keys if key in scope)
-
-
-@dataclass
-class _Needs(_Walk):
-    """What results need, and what each definition needs once it is needed."""
-
-    roots: set[int | str] = field(default_factory=set)
-    edges: dict[int | str, set[int | str]] = field(default_factory=dict)
-
-    def body(self, body: tuple[Stmt, ...], scope: Scope, around: frozenset[int | str]) -> None:
-        """`around`: what decides whether the statements are reached."""
-        for stmt in body:
-            needed = _names(stmt, scope) | around
-            scope = self.define(stmt, scope)
-            made = _made(stmt, scope)
-            if isinstance(stmt, For):
-                self.body(stmt.body, _inside(stmt, scope), needed)
-            elif isinstance(stmt, If):
-                self.body(stmt.then, scope, needed)
-                self.body(stmt.otherwise, scope, needed)
-            elif made is None:
-                self.roots |= needed
-            else:
-                self.edges.setdefault(made, set()).update(needed)
-
-
-def _live(body: tuple[Stmt, ...], scratch: Iterable[str]) -> frozenset[int | str]:
-    needs = _Needs()
-    needs.body(body, _outermost(scratch), frozenset())
-    live: set[int | str] = set()
-    ahead = [*needs.roots]
-    while ahead:
-        made = ahead.pop()
-        if made not in live:
-            live.add(made)
-            ahead += needs.edges.get(made, ())
-    return frozenset(live)
-
-
-def _outermost(scratch: Iterable[str]) -> Scope:
-    return {(_BUFFER, name): name for name in scratch}
-
-
-@dataclass
-class _Sweep(_Walk):
-    """Rebuilds a body without definitions that are not live."""
-
-    live: frozenset[int | str] = frozenset()
-
-    def body(self, body: tuple[Stmt, ...], scope: Scope) -> tuple[Stmt, ...]:
-        kept: list[Stmt] = []
-        for stmt in body:
-            scope = self.define(stmt, scope)
-            made = _made(stmt, scope)
-            if isinstance(stmt, For):
-                inner = self.body(stmt.body, _inside(stmt, scope))
-                kept += [replace(stmt, body=inner)] if inner else []
-            elif isinstance(stmt, If):
-                then = self.body(stmt.then, scope)
-                kept += _branches(stmt.condition, then, self.body(stmt.otherwise, scope))
-            elif made is None or made in self.live:
-                kept.append(stmt)
-        return tuple(kept)
+def _swept(body: tuple[Stmt, ...], live: _Names, own: _Names) -> tuple[tuple[Stmt, ...], _Names]:
+    """Strong liveness, backwards: the statements that set what is `live` after the body or what
+    kept statements need, and what is live before it. `own`: buffers that are no results."""
+    definitions = {_set(stmt) for stmt in body if not isinstance(stmt, Assign | Store)}
+    hidden, live = live & definitions, live - definitions
+    kept: list[Stmt] = []
+    for stmt in reversed(body):
+        found: list[Stmt]
+        made = _set(stmt)
+        match stmt:
+            case For():
+                inner, before = _swept(stmt.body, live, own)
+                while not before - {stmt.variable} <= live:
+                    live |= before - {stmt.variable}
+                    inner, before = _swept(stmt.body, live, own)
+                found = [replace(stmt, body=inner)] if inner else []
+            case If():
+                then, before = _swept(stmt.then, live, own)
+                otherwise, before_other = _swept(stmt.otherwise, live, own)
+                live |= before | before_other
+                found = _branches(stmt.condition, then, otherwise)
+            case Store():
+                found = [stmt] if made in live or made not in own else []
+            case Bind() if not stmt.trusted:
+                found = [stmt]
+            case _:
+                found = [stmt] if made is None or made in live else []
+        if not isinstance(stmt, Assign | Store):
+            live -= {made}
+        if found:
+            live |= _used(stmt)
+            kept = found + kept
+    return tuple(kept), live | hidden
 
 
 def _branches(condition: Expr, then: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> list[Stmt]:

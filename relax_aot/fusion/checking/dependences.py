@@ -17,7 +17,7 @@ from math import prod
 
 from relax_aot.fusion.checking.ranges import Ranges
 from relax_aot.ir.builder import At
-from relax_aot.ir.dim_expr import Monomial
+from relax_aot.ir.dim_expr import Atom, combined
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, Mod
 from relax_aot.ir.loops import (
     Bind,
@@ -217,18 +217,13 @@ def _address(shape: Shape, index: At, dims: Mapping[str, Dim]) -> Dim:
     total = ZERO
     for size, at in zip(shape, index, strict=True):
         total = total * size + at
-    total = total.substitute(dims)
-    return sum((_without_remainders(factor, atoms) for factor, atoms in total.terms), start=ZERO)
 
+    def without_remainder(atom: Atom) -> Dim:
+        if not isinstance(atom, Mod):
+            return Dim.of(atom)
+        return atom.numerator - atom.numerator // atom.denominator * atom.denominator
 
-def _without_remainders(factor: int, atoms: Monomial) -> Dim:
-    term = Dim.of(factor)
-    for atom, power in atoms:
-        part = Dim.of(atom)
-        if isinstance(atom, Mod):
-            part = atom.numerator - atom.numerator // atom.denominator * atom.denominator
-        term = prod([part] * power, start=term)
-    return term
+    return Dim.of(combined(total.substitute(dims), without_remainder))
 
 
 def _uncast(expr: Expr) -> Expr:

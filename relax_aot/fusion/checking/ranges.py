@@ -6,7 +6,7 @@ A variable has a name of its own everywhere, so a range belongs to the name.
 
 from __future__ import annotations
 
-from relax_aot.ir.dim_expr import Atom
+from relax_aot.ir.dim_expr import Atom, combined, term_quotient
 from relax_aot.ir.dims import (
     ONE,
     ZERO,
@@ -56,14 +56,7 @@ class Ranges:
             return dim
         found = self._simplified.get(dim)
         if found is None:
-            found = ZERO
-            for factor, monomial in dim.terms:
-                term = Dim.of(factor)
-                for atom, power in monomial:
-                    for _ in range(power):
-                        term = term * self._atom(atom)
-                found = found + term
-            self._simplified[dim] = found
+            found = self._simplified[dim] = Dim.of(combined(dim, self._atom))
         return found
 
     def _atom(self, atom: Atom) -> Dim:
@@ -192,14 +185,5 @@ def exact_quotient(dim: Dim, by: Dim) -> Dim | None:
     """How many times `by` is `dim`, as one product; None where something is left."""
     if not dim.terms or not by.terms:
         return None
-    (factor, monomial), (divisor, atoms) = dim.terms[0], by.terms[0]
-    if factor % divisor:
-        return None
-    powers = dict(monomial)
-    for atom, power in atoms:
-        powers[atom] = powers.get(atom, 0) - power
-    if any(power < 0 for power in powers.values()):
-        return None
-    kept = tuple((atom, powers[atom]) for atom, _ in monomial if powers[atom])
-    times = Dim(((factor // divisor, kept),))
-    return times if times * by == dim else None
+    times = term_quotient(dim.terms[0], by.terms[0])
+    return times if times is not None and times * by == dim else None
