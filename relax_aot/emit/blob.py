@@ -11,27 +11,18 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.types import DType
 
-MAGIC = b"RAOTWGTS"
 VERSION = 1
-HEADER_BYTES = 64
-_ENTRY_BYTES = 16
-_HASH_BYTES = 16
-IDENTITY_BYTES = 52
-LIMIT_BYTES = 2**31 - 1
-
-_IDENTITY = struct.Struct(f"<8sII{_HASH_BYTES}sII12x")
+IDENTITY = struct.Struct("<8sII16sII12x")
+"""What the header begins with; three checksums follow."""
+_HEADER_BYTES = IDENTITY.size + 12
 _ENTRY = struct.Struct("<IIII")
 _TYPE_NUMBERS = {dtype: number for number, dtype in enumerate(DType)}
-
-
-class BlobError(RelaxAotError):
-    """Weights that cannot be one block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +46,9 @@ class Layout:
         """What a program expects at the start of its block; `code` is its text."""
         described = repr([(p.offset, len(p.data), p.dtype.value) for p in self.parts])
         digest = hashlib.sha256(f"{VERSION} {described}\n{code}".encode()).digest()
-        return _IDENTITY.pack(
-            MAGIC, VERSION, self.total_bytes, digest[:_HASH_BYTES],
-            len(self.parts), self.data_offset,
-        )  # fmt: skip
+        return IDENTITY.pack(
+            b"RAOTWGTS", VERSION, self.total_bytes, digest[:16], len(self.parts), self.data_offset
+        )
 
     def packed(self, expected: bytes) -> bytes:
         """The block: header, table, data."""
@@ -67,8 +57,12 @@ class Layout:
             for p in self.parts
         )
         # Large weights are copied once, where the pieces become the block.
-        pieces = list(_data(self, HEADER_BYTES + len(table)))
-        data_crc = 0
+        pieces: list[bytes | memoryview] = []
+        end, data_crc = _HEADER_BYTES + len(table), 0
+        for part in self.parts:
+            pieces += [bytes(part.offset - end), part.data]
+            end = part.offset + len(part.data)
+        pieces.append(bytes(self.total_bytes - end))
         for piece in pieces:
             data_crc = zlib.crc32(piece, data_crc)
         header = expected + struct.pack("<II", data_crc, zlib.crc32(table))
@@ -76,25 +70,16 @@ class Layout:
 
 
 def lay_out(constants: Sequence[tuple[DType, bytes | memoryview]], alignment: int) -> Layout:
-    start = _round_up(HEADER_BYTES + _ENTRY_BYTES * len(constants), alignment)
+    start = _round_up(_HEADER_BYTES + _ENTRY.size * len(constants), alignment)
     parts, end = [], start
     for dtype, data in constants:
         offset = _round_up(end, alignment)
         parts.append(Part(offset, dtype, data))
         end = offset + len(data)
-    if end > LIMIT_BYTES:
-        raise BlobError(f"weights of {end} bytes are too large for one block: at most 2 GiB")
+    if end >= 2**31:
+        raise RelaxAotError(f"weights of {end} bytes are too large for one block: at most 2 GiB")
     return Layout(start, tuple(parts), _round_up(end, alignment))
 
 
 def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
-
-
-def _data(layout: Layout, end: int) -> Iterator[bytes | memoryview]:
-    """The data and what lies between them, from the end of the table."""
-    for part in layout.parts:
-        yield bytes(part.offset - end)
-        yield part.data
-        end = part.offset + len(part.data)
-    yield bytes(layout.total_bytes - end)

@@ -197,8 +197,8 @@ class Printer:
         if loop.stop - loop.start == 1:
             self.body(loop.body, scope, depth)
             return
-        if self.hints:
-            self.lines.hints(depth, self.hints.of_loop(loop))
+        if self.hints and (hint := self.hints.of_loop(loop)):
+            self.lines.add(depth, f"/*@ {hint}; */")
         name = self._loop_name(loop.variable, scope)
         start, stop = (scope.dim(d) for d in (loop.start, loop.stop))
         self.lines.add(depth, f"for (int32_t {name} = {start}; {name} < {stop}; {name}++) {{")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -24,11 +23,6 @@ class Lines:
 
     def add(self, depth: int, text: str) -> None:
         self._lines.append("    " * depth + text)
-
-    def hints(self, depth: int, texts: Iterable[str]) -> None:
-        """Lines for a value analysis: they stand where they help, and are not C."""
-        for text in texts:
-            self.add(depth, f"/*@ {text}; */")
 
     def define(self, depth: int, name: str, text: str) -> None:
         """A line that gives a value to a scalar and does nothing else."""

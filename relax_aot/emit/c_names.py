@@ -50,12 +50,6 @@ _MACRO = re.compile(
 )
 
 
-SIGNIFICANT = 63
-"""Characters in which C11 promises to tell internal names and macros apart (5.2.4.1)."""
-LEAST = 4
-"""What is left of a name, whatever stands before it."""
-
-
 class Names:
     """Hands out identifiers of one C scope that differ behind what stands `before` each of them.
     `reserved`: names that the templates have there; members of structs have none."""
@@ -64,7 +58,9 @@ class Names:
         self, taken: Iterable[str] = (), before: str = "", reserved: Iterable[str] = LOCALS
     ) -> None:
         self._taken = {name.lower() for name in (*RESERVED, *reserved, *taken)}
-        self._room = max(SIGNIFICANT - len(before), LEAST)
+        # C11 tells internal names and macros apart by 63 characters (5.2.4.1). Four are left of a
+        # name, whatever stands before it.
+        self._room = max(63 - len(before), 4)
         self._spelt = _legal if before else identifier
 
     def claim(self, wanted: str) -> str:

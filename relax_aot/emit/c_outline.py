@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 
 from relax_aot.emit.c_windows import window_of
 from relax_aot.ir.dims import Dim
@@ -19,17 +18,15 @@ from relax_aot.ir.loops import (
     Bind,
     Buffer,
     Declare,
-    Expr,
     For,
     If,
-    Load,
     Micro,
     Multiply,
     Stmt,
     Store,
     walk,
 )
-from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
+from relax_aot.ir.rewrite import map_accesses, map_index_dims
 
 DEEPEST = 6
 
@@ -48,19 +45,11 @@ def _merged(stmt: Stmt) -> Stmt:
         case _:
             return stmt
 
-    def index(buffer: Buffer, at: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    def rule(buffer: Buffer, at: tuple[Dim, ...]) -> tuple[Buffer, tuple[Dim, ...]]:
         for axis in range(len(at) - 1):
             if at[axis : axis + 2] == pair and buffer.shape[axis + 1] == columns:
-                return (*at[:axis], Dim.of(0), Dim.of(name), *at[axis + 2 :])
-        return at
-
-    def on_expr(expr: Expr) -> Expr:
-        return Load(expr.buffer, index(expr.buffer, expr.index)) if isinstance(expr, Load) else expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        return (
-            replace(stmt, index=index(stmt.buffer, stmt.index)) if isinstance(stmt, Store) else stmt
-        )
+                return buffer, (*at[:axis], Dim.of(0), Dim.of(name), *at[axis + 2 :])
+        return buffer, at
 
     used: set[str] = set()
 
@@ -68,7 +57,7 @@ def _merged(stmt: Stmt) -> Stmt:
         used.update(dim.symbols)
         return dim
 
-    merged = map_statements(map_exprs(body, on_expr), on_stmt)
+    merged = map_accesses(body, rule)
     map_index_dims(merged, noted)
     apart = used & {outer, inner} or columns.symbols & {outer}
     return stmt if apart else For(name, Dim.of(0), rows * columns, merged)

@@ -34,9 +34,6 @@ from relax_aot.ir.loops import (
     walk,
 )
 
-MOST_ITERATIONS = 4096
-"""Iterations that are analyzed separately. A loop with fewer iterations ends earlier."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
@@ -111,20 +108,24 @@ class LoopAnalysis:
 
 
 class Hints(LoopAnalysis):
-    """What is said of one kernel: of its loops, its cases and its sizes."""
+    """What is said of one kernel: of its loops, its cases and its sizes. `sizes`: those that are
+    analyzed one by one."""
 
     def __init__(self, kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> None:
-        super().__init__(reserved_names(kernel.body))
-        self._alone = one_by_one(kernel, sizes, bounds)
+        stmts = list(walk(kernel.body))
+        super().__init__({stmt.buffer.name for stmt in stmts if isinstance(stmt, Reserve)})
+        loops = (stmt for stmt in stmts if isinstance(stmt, For))
+        known = Apart(
+            frozenset(loop.variable for loop in loops if self.one_by_one(loop)),
+            frozenset(size_by_size(kernel.body, sizes)),
+        )
+        alone = apart(kernel, known, bounds)
+        self._loops, self.sizes = alone.loops, alone.sizes & frozenset(sizes)
 
-    @property
-    def sizes(self) -> frozenset[str]:
-        """Those that are looked at one by one."""
-        return self._alone.sizes
-
-    def of_loop(self, loop: For) -> tuple[str, ...]:
-        alone = self.one_by_one(loop) or loop.variable in self._alone.loops
-        return (f"loop unroll {MOST_ITERATIONS}",) if alone else ()
+    def of_loop(self, loop: For) -> str:
+        """An analysis ends a loop with fewer iterations earlier than after these 4096."""
+        alone = self.one_by_one(loop) or loop.variable in self._loops
+        return "loop unroll 4096" if alone else ""
 
 
 def _held(value: Expr) -> bool:
@@ -136,23 +137,6 @@ def _held(value: Expr) -> bool:
             return True
         case _:
             return False
-
-
-def one_by_one(kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> Apart:
-    """Sizes of a kernel that are analyzed separately, and further variables of loops than
-    those of `Turns`."""
-    analysis = LoopAnalysis(reserved_names(kernel.body))
-    loops = (stmt for stmt in walk(kernel.body) if isinstance(stmt, For))
-    known = Apart(
-        frozenset(loop.variable for loop in loops if analysis.one_by_one(loop)),
-        frozenset(size_by_size(kernel.body, sizes)),
-    )
-    more = apart(kernel, known, bounds)
-    return Apart(more.loops - known.loops, more.sizes & frozenset(sizes))
-
-
-def reserved_names(body: Iterable[Stmt]) -> frozenset[str]:
-    return frozenset(stmt.buffer.name for stmt in walk(body) if isinstance(stmt, Reserve))
 
 
 def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, ...]:

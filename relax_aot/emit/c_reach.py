@@ -15,13 +15,10 @@ from typing import NamedTuple
 
 from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, row_major
 from relax_aot.ir.loops import (
-    Apply,
-    Assign,
+    PARTS,
     Binary,
     Bind,
     Buffer,
-    Cast,
-    Declare,
     Expr,
     For,
     If,
@@ -30,10 +27,11 @@ from relax_aot.ir.loops import (
     Let,
     Load,
     Micro,
+    Multiply,
     Select,
     Stmt,
     Store,
-    Unary,
+    held,
 )
 
 Span = tuple[int, int]
@@ -199,7 +197,9 @@ class _Place:
 
 def _follow(body: Iterable[Stmt], place: _Place) -> None:
     for stmt in body:
-        for expr in _whole(stmt):
+        # Where micro-kernels begin to read is not looked at: they may go beyond sizes within what
+        # they are given.
+        for expr in () if isinstance(stmt, Multiply | Micro) else held(stmt, PARTS):
             _look(expr, place)
         match stmt:
             case Store():
@@ -228,18 +228,6 @@ def _between(bind: Bind, spans: Mapping[str, Span]) -> Span:
     return low, max(low, high)
 
 
-def _whole(stmt: Stmt) -> Iterator[Expr]:
-    """The expressions of a statement, without those in them. Where micro-kernels begin to read
-    is not looked at: they may go beyond sizes within what they are given."""
-    match stmt:
-        case Store() | Declare() | Assign() | Bind():
-            yield stmt.value
-        case If():
-            yield stmt.condition
-        case _:
-            return
-
-
 def _look(expr: Expr, place: _Place) -> None:
     match expr:
         case Load():
@@ -254,13 +242,9 @@ def _look(expr: Expr, place: _Place) -> None:
             inner = _where(expr.left, place) if expr.op == "&&" else place
             if inner is not None:
                 _look(expr.right, inner)
-        case Unary() | Cast():
-            _look(expr.value, place)
-        case Apply():
-            for arg in expr.args:
-                _look(arg, place)
         case _:
-            pass
+            for part in held(expr, PARTS):
+                _look(part, place)
 
 
 def _where(condition: Expr, place: _Place) -> _Place | None:
@@ -307,7 +291,7 @@ def _check(index: tuple[Dim, ...], buffer: Buffer, place: _Place) -> None:
     if all(
         _inside(at, size, place.spans, place.extents)
         for at, size in zip(index, buffer.shape, strict=True)
-    ) or _inside(row_major(index, buffer.shape), _elements(buffer), place.whole, place.extents):
+    ) or _inside(row_major(index, buffer.shape), buffer.type.elements, place.whole, place.extents):
         return
     place.found.update(place.basis(*index))
 
@@ -323,13 +307,6 @@ def _check_apart(operands: Iterable[Load], place: _Place) -> None:
             )
             if low < high:
                 place.found.update(place.basis(*one.index, *other.index))
-
-
-def _elements(buffer: Buffer) -> Dim:
-    count = Dim.of(1)
-    for size in buffer.shape:
-        count = count * size
-    return count
 
 
 def _inside(at: Dim, size: Dim, spans: Mapping[str, Span], extents: Mapping[str, Span]) -> bool:

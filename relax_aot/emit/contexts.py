@@ -92,11 +92,6 @@ class RunContext:
     def dim(self, dim: Dim) -> str:
         return dim_c(dim, self.symbols, self.plan.module.bounds.lows)
 
-    def count(self, dim: Dim) -> str:
-        """A number of elements as a factor, as size_t."""
-        text = self.dim(dim)
-        return text if text.isdigit() else f"(size_t)({text})"
-
     def constant(self, size: Dim) -> str:
         """The greatest value of a size of a call that passed the checks on entry, as a constant
         expression in the bounds."""
@@ -144,7 +139,7 @@ class RunContext:
         return [*parameters, *text.numbers]
 
     def bytes(self, dim: Dim) -> str:
-        """A size in bytes, as size_t."""
+        """A size, as size_t."""
         text = self.dim(dim)
         return text if text.isdigit() else f"(size_t)({text})"
 
@@ -226,7 +221,11 @@ def _shared(
         return _code(general, text.buffers, context.symbols, bounds, reserved, annotate, numbers)
 
     marked = [
-        (replace(kernel, name=name), _lows(kernel, context))
+        (
+            replace(kernel, name=name),
+            # What the text of a kernel rests on, besides the kernel.
+            tuple(context.plan.module.bounds.range(symbol)[0] for symbol in kernel.free_symbols),
+        )
         for name, (context, kernel) in owners.items()
     ]
     taken = reserved.foreign.union(
@@ -259,11 +258,6 @@ def _with_shared(
                 owner=one.owner == key,
             )
     return replace(context, kernels=kernels)
-
-
-def _lows(kernel: Kernel, context: RunContext) -> tuple[int, ...]:
-    """What the text of a kernel rests on, besides the kernel."""
-    return tuple(context.plan.module.bounds.range(name)[0] for name in kernel.free_symbols)
 
 
 def _apart(kernel: str, interface: Interface) -> str:

@@ -19,13 +19,6 @@ from relax_aot.ir.types import DType
 from relax_aot.planning import Plan, at_most, inner_sizes
 from relax_aot.planning.steps import Step, walk_steps
 
-WIDE = ("int", "int32_t", "long", "long long", "int64_t", "ptrdiff_t")
-"""C types that take every int32_t without a conversion that warns."""
-
-
-class NameClash(RelaxAotError):
-    """A macro of a user's header would change the generated code."""
-
 
 @dataclass(frozen=True, slots=True)
 class ExternCall:
@@ -97,21 +90,17 @@ def extern_sizes(plan: Plan) -> list[Dim]:
 def _value(value: Attr, c_type: str, symbols: Mapping[str, str], bounds: Bounds) -> str:
     if isinstance(value, Dim):
         text = dim_c(value, symbols, bounds)
-        if c_type in WIDE:
+        # These take every int32_t without a conversion that warns.
+        if c_type in ("int", "int32_t", "long", "long long", "int64_t", "ptrdiff_t"):
             return text
         return f"({c_type}){text}" if text.isidentifier() else f"({c_type})({text})"
     assert isinstance(value, int | float)
     if c_type in FLOATS:
         return literal(Lit(float(value), FLOATS[c_type]))
-    narrow = -(2**31) <= value < 2**31
-    return literal(Lit(int(value), DType.I32 if narrow else _wide_type(c_type)))
-
-
-def _wide_type(c_type: str) -> DType:
     low, high = INTEGER_RANGES[c_type]
-    if high < 2**32:
-        return DType.U32
-    return DType.I64 if low < 0 else DType.U64
+    wide = DType.U32 if high < 2**32 else DType.I64 if low < 0 else DType.U64
+    narrow = -(2**31) <= value < 2**31
+    return literal(Lit(int(value), DType.I32 if narrow else wide))
 
 
 def value_checks(plan: Plan, macros: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -140,13 +129,10 @@ def value_checks(plan: Plan, macros: Mapping[str, str]) -> Iterator[tuple[str, s
 
 def check_macros(text: str, macros: frozenset[str]) -> None:
     """Refuse macros of a user's header that are words of the generated code."""
-    clashes = sorted(set(re.findall(r"[A-Za-z_]\w*", _code(text))) & macros)
+    code = re.sub(r'/\*.*?\*/|"[^"\n]*"', " ", text, flags=re.DOTALL)
+    clashes = sorted(set(re.findall(r"[A-Za-z_]\w*", code)) & macros)
     if clashes:
-        raise NameClash(
+        raise RelaxAotError(
             f"a C header of an extern defines the macro {clashes[0]}, which is a name in the"
             " generated code; rename the macro, or the model with --name"
         )
-
-
-def _code(text: str) -> str:
-    return re.sub(r'/\*.*?\*/|"[^"\n]*"', " ", text, flags=re.DOTALL)

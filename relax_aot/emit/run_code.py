@@ -25,7 +25,7 @@ from relax_aot.planning.steps import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Statements:
     """Prints the steps of one program as C."""
 
@@ -38,8 +38,14 @@ class Statements:
 
     def commits(self) -> list[str]:
         """What is staged goes to the caller's buffers: nothing can fail any more."""
-        commits = self.context.plan.commits
-        return [line for one in commits for line in self._commit(one.source, one.target)]
+        interface, plan = self.context.interface, self.context.plan
+        ports = {port.name: f"out->{port.c_name}" for port in interface.outputs}
+        lines: list[str] = []
+        for commit in plan.commits:
+            target = ports.get(commit.target) or self._pointer(commit.target)
+            size = plan.program.values[commit.source].type.bytes
+            lines += _copy(self.context, target, self._pointer(commit.source), size, "")
+        return lines
 
     def _node(self, node: Node, depth: int) -> Iterator[str]:
         pad = "    " * depth
@@ -124,7 +130,7 @@ class Statements:
         turn = self.context.symbols[node.loop.turn]
         for transfer in node.rows:
             row = transfer.type.elements
-            yield from self._moved(transfer, pad, f" + (size_t){turn} * {self.context.count(row)}")
+            yield from self._moved(transfer, pad, f" + (size_t){turn} * {self.context.bytes(row)}")
         for name, _, later, most in node.loop.sizes:
             following = f"{self.context.symbols[name]}_next"
             yield f"{pad}const int32_t {following} = {self.context.dim(later)};"
@@ -169,13 +175,6 @@ class Statements:
 
     def _pointer(self, name: str) -> str:
         return self.context.values[name]
-
-    def _commit(self, source: str, target: str) -> Iterator[str]:
-        interface = self.context.interface
-        port = next((p for p in interface.outputs if p.name == target), None)
-        destination = f"out->{port.c_name}" if port else self.context.values[target]
-        size = self.context.plan.program.values[source].type.bytes
-        yield from _copy(self.context, destination, self.context.values[source], size, "")
 
 
 def _kernel_call(context: RunContext, node: Step, pointers: list[str], pad: str) -> Iterator[str]:

@@ -24,12 +24,6 @@ from relax_aot.ir.value_ranges import Range
 SHARING = ("same", "calls", "all")
 """Which kernels share a function: those that are the same, also those whose work is done by
 micro-kernels, all."""
-MOST = 24
-"""Numbers at most that a function is given."""
-TOKEN_BYTES = 0.8
-"""Of code for a word of C, about."""
-ARGUMENT_BYTES = 5
-"""Of code to pass a number."""
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|[\d.]\w*|\S")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -112,11 +106,6 @@ def _form(kernel: Kernel, lows: tuple[int, ...]) -> _Form:
     return _Form(kernel, (replace(key, name="", in_place=()), lows), tuple(found))
 
 
-def _numbers_may_differ(kernel: Kernel, sharing: str) -> bool:
-    made_of_calls = any(isinstance(stmt, Multiply | Micro) for stmt in walk(kernel.body))
-    return sharing == "all" or (sharing == "calls" and made_of_calls)
-
-
 def _as_one(
     forms: Sequence[_Form], sharing: str, body: Body, taken: frozenset[str]
 ) -> dict[str, Shared]:
@@ -124,7 +113,8 @@ def _as_one(
     columns = list(zip(*(form.numbers for form in forms), strict=True))
     differing = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
     owner = forms[0].kernel
-    if differing and not _numbers_may_differ(owner, sharing):
+    made_of_calls = any(isinstance(stmt, Multiply | Micro) for stmt in walk(owner.body))
+    if differing and not (sharing == "all" or (sharing == "calls" and made_of_calls)):
         return {}
     # Numbers that C leaves out need no parameter: the text shows which those are.
     marks = {column: f"raot_at_{position}" for position, column in enumerate(differing)}
@@ -241,5 +231,7 @@ def _argument(number: Number) -> str:
 
 
 def _worth(forms: Sequence[_Form], count: int, text: str) -> bool:
-    saved = (len(forms) - 1) * len(_TOKEN.findall(text)) * TOKEN_BYTES
-    return count <= MOST and saved > len(forms) * count * ARGUMENT_BYTES
+    """A function is given 24 numbers at most. About 0.8 bytes of code for a word of C are saved,
+    for 5 bytes to pass a number."""
+    saved = (len(forms) - 1) * len(_TOKEN.findall(text)) * 0.8
+    return count <= 24 and saved > len(forms) * count * 5

@@ -20,7 +20,7 @@ from relax_aot.emit.header import SizeView
 from relax_aot.emit.run_code import Statements
 from relax_aot.ir.dims import Dim, dim_max
 from relax_aot.ir.extern import Extern
-from relax_aot.planning import GREATEST_BYTES, TooLarge, at_most, greatest_bytes, inner_sizes
+from relax_aot.planning import GREATEST_BYTES, TooLarge, greatest_bytes
 from relax_aot.planning.steps import Branch, Check, Define, Node, Repeat, Step
 
 CONTROL, COMMIT = "(control)", "(commit)"
@@ -65,11 +65,11 @@ class StepView:
         results: tuple[LocalView, ...],
     ) -> StepView:
         """`inner` are the variables of the run, `entry` those that hold sizes of this call."""
-        blocks = [_Block()]
-        end = _follow(context, context.plan.program.nodes, blocks, 0)
-        last, count = end.block, end.opened + 1
-        if commits := Statements(context).commits():
-            last, count = _next(blocks, last), count + 1
+        writer = _Writer(context)
+        end = writer.follow(context.plan.program.nodes, 0)
+        blocks, last, count = writer.blocks, end.block, end.opened + 1
+        if commits := writer.commits():
+            last, count = writer.next(last), count + 1
             blocks[last].name = COMMIT
             blocks[last].lines += commits
         blocks[last].lines += [f"position->result->{r.c_name} = {r.value};" for r in results]
@@ -130,80 +130,74 @@ def _words(text: Iterable[str]) -> set[str]:
     return set(re.findall(r"\w+", bare))
 
 
-def _follow(context: RunContext, nodes: tuple[Node, ...], blocks: list[_Block], at: int) -> _End:
-    """Write the nodes into the block `at`, and into new ones as long as it takes."""
-    opened = Dim.of(0)
-    for node in nodes:
-        match node:
-            case Define() | Check():
-                blocks[at].lines += Statements(context).sized(node, "")
-            case Step():
-                if blocks[at].name != CONTROL:
-                    at, opened = _next(blocks, at), opened + 1
-                blocks[at].name = _name(context, node)
-                blocks[at].lines += Statements(context).called(node, "")
-            case Branch():
-                end = _branch(context, node, blocks, at)
-                at, opened = end.block, opened + end.opened
-            case Repeat():
-                end = _repeat(context, node, blocks, at)
-                at, opened = end.block, opened + end.opened
-    return _End(at, opened)
+@dataclass(slots=True)
+class _Writer(Statements):
+    """Writes the nodes of a program into blocks."""
 
+    blocks: list[_Block] = field(default_factory=lambda: [_Block()])
 
-def _branch(context: RunContext, node: Branch, blocks: list[_Block], at: int) -> _End:
-    """Both sides lead to one block behind them."""
-    starts, ends, longest = [], [], []
-    for then in (True, False):
-        sizes = list(Statements(context).sizes_of_side(node, then, ""))
-        nodes = node.then if then else node.otherwise
-        start = _open(blocks)
-        end = _follow(context, nodes, blocks, start)
-        blocks[end.block].lines += sizes
-        starts.append(start)
-        ends.append(end.block)
-        longest.append(end.opened + 1)
-    behind = _open(blocks)
-    blocks[at].lines += _choice(Statements(context).chosen(node), *starts)
-    for block in ends:
-        blocks[block].lines.append(_goto(behind))
-    return _End(behind, dim_max(*longest) + 1)
+    def follow(self, nodes: tuple[Node, ...], at: int) -> _End:
+        """Write the nodes into the block `at`, and into new ones as long as it takes."""
+        opened = Dim.of(0)
+        for node in nodes:
+            match node:
+                case Define() | Check():
+                    self.blocks[at].lines += self.sized(node, "")
+                    continue
+                case Step():
+                    if self.blocks[at].name != CONTROL:
+                        at, opened = self.next(at), opened + 1
+                    callee = node.callee
+                    self.blocks[at].name = (
+                        callee.function
+                        if isinstance(callee, Extern)
+                        else self.context.kernels[callee.name].layer
+                    )
+                    self.blocks[at].lines += self.called(node, "")
+                    continue
+                case Branch():
+                    end = self._follow_branch(node, at)
+                case Repeat():
+                    end = self._follow_loop(node, at)
+            at, opened = end.block, opened + end.opened
+        return _End(at, opened)
 
+    def _follow_branch(self, node: Branch, at: int) -> _End:
+        """Both sides lead to one block behind them."""
+        starts, ends = [], []
+        for then in (True, False):
+            starts.append(self.open())
+            ends.append(self.follow(node.then if then else node.otherwise, starts[-1]))
+            self.blocks[ends[-1].block].lines += self.sizes_of_side(node, then, "")
+        behind = self.open()
+        self.blocks[at].lines += _choice(self.chosen(node), *starts)
+        for end in ends:
+            self.blocks[end.block].lines.append(_goto(behind))
+        return _End(behind, dim_max(*(end.opened + 1 for end in ends)) + 1)
 
-def _repeat(context: RunContext, node: Repeat, blocks: list[_Block], at: int) -> _End:
-    """The condition of the loop is checked before the first iteration and after each."""
-    turn, going = context.symbols[node.loop.turn], Statements(context).going(node)
-    body = _open(blocks)
-    end = _follow(context, node.nodes, blocks, body)
-    behind = _open(blocks)
-    blocks[at].lines += [*Statements(context).before_loop(node, ""), f"{turn} = 0;"]
-    blocks[end.block].lines += [*Statements(context).end_of_iteration(node, ""), f"{turn}++;"]
-    for block in (at, end.block):
-        blocks[block].lines += _choice(going, body, behind)
-    blocks[behind].lines += Statements(context).after_loop(node, "")
-    inner = inner_sizes(context.plan.program, context.plan.module.bounds)
-    trips, opened = (
-        at_most(dim, inner, context.plan.module.bounds) for dim in (node.loop.trips, end.opened + 1)
-    )
-    return _End(behind, dim_max(trips, 0) * opened + 1)
+    def _follow_loop(self, node: Repeat, at: int) -> _End:
+        """The condition of the loop is checked before the first iteration and after each."""
+        turn, going = self.context.symbols[node.loop.turn], self.going(node)
+        body = self.open()
+        end = self.follow(node.nodes, body)
+        behind = self.open()
+        self.blocks[at].lines += [*self.before_loop(node, ""), f"{turn} = 0;"]
+        self.blocks[end.block].lines += [*self.end_of_iteration(node, ""), f"{turn}++;"]
+        for block in (at, end.block):
+            self.blocks[block].lines += _choice(going, body, behind)
+        self.blocks[behind].lines += self.after_loop(node, "")
+        trips, opened = map(self.context.greatest, (node.loop.trips, end.opened + 1))
+        return _End(behind, dim_max(trips, 0) * opened + 1)
 
+    def open(self) -> int:
+        self.blocks.append(_Block())
+        return len(self.blocks) - 1
 
-def _name(context: RunContext, node: Step) -> str:
-    if isinstance(node.callee, Extern):
-        return node.callee.function
-    return context.kernels[node.callee.name].layer
-
-
-def _open(blocks: list[_Block]) -> int:
-    blocks.append(_Block())
-    return len(blocks) - 1
-
-
-def _next(blocks: list[_Block], at: int) -> int:
-    """A new block behind this one."""
-    number = _open(blocks)
-    blocks[at].lines.append(_goto(number))
-    return number
+    def next(self, at: int) -> int:
+        """A new block behind this one."""
+        number = self.open()
+        self.blocks[at].lines.append(_goto(number))
+        return number
 
 
 def _goto(number: int | str) -> str:

@@ -39,8 +39,6 @@ from relax_aot.ir.extern import Returns
 from relax_aot.ir.types import C_TYPES
 from relax_aot.version import VERSION
 
-INTERFACE_VERSION = 1
-
 
 @dataclass(frozen=True, slots=True)
 class StateView:
@@ -174,7 +172,7 @@ def model_view(
         name=interface.name,
         prefix=interface.prefix,
         version=VERSION,
-        interface_version=INTERFACE_VERSION,
+        interface_version=1,
         options=options,
         source=comment(plan.module.source),
         small=small,

@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from relax_aot.emit.arenas import LocalView
-from relax_aot.emit.blob import IDENTITY_BYTES, Layout, lay_out
+from relax_aot.emit.blob import IDENTITY, Layout, lay_out
 from relax_aot.emit.c_expr import literal, single_texts
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.wrap import noted
@@ -93,7 +93,7 @@ class Weights:
 
     @property
     def identity_bytes(self) -> int:
-        return IDENTITY_BYTES
+        return IDENTITY.size
 
     @property
     def limits_count(self) -> int:

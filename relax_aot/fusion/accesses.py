@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import Bind, Buffer, Expr, For, If, Let, Load, Stmt, Store, expressions
-from relax_aot.ir.rewrite import map_exprs, map_statements
+from relax_aot.ir.loops import Bind, For, If, Let, Load, Stmt, Store, expressions
 
 
 @dataclass(frozen=True)
@@ -96,19 +95,3 @@ def loads(body: tuple[Stmt, ...], name: str) -> list[Access]:
 
 def stores(body: tuple[Stmt, ...], name: str) -> list[Access]:
     return [a for a in accesses(body, name) if a.stored]
-
-
-def map_accesses(
-    body: tuple[Stmt, ...], rule: Callable[[Buffer, At], tuple[Buffer, At]]
-) -> tuple[Stmt, ...]:
-    """The same with another buffer and index in each load and store."""
-
-    def on_expr(expr: Expr) -> Expr:
-        return Load(*rule(expr.buffer, expr.index)) if isinstance(expr, Load) else expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store):
-            return stmt
-        return Store(*rule(stmt.buffer, stmt.index), stmt.value)
-
-    return map_statements(map_exprs(body, on_expr), on_stmt)

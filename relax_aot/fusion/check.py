@@ -21,8 +21,8 @@ from relax_aot.fusion.checking.execute import Executed, NotFollowedError, execut
 from relax_aot.fusion.checking.terms import Term, World, reachable
 from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.graph import Call, Function, Module
-from relax_aot.ir.loops import Buffer, Expr, Kernel, Load, Multiply, Stmt, Store
-from relax_aot.ir.rewrite import map_exprs, map_statements
+from relax_aot.ir.loops import Buffer, Kernel, Stmt
+from relax_aot.ir.rewrite import map_buffers
 
 
 class FusionError(AssertionError):
@@ -238,19 +238,4 @@ def _over_values(kernel: Kernel, call: Call) -> tuple[Stmt, ...]:
     """The loops over the values of the call in place of the kernel's own buffers."""
     values = zip(kernel.buffers, (*call.inputs, *call.outs), strict=True)
     names = {b.name: Buffer(v.name, v.type.dtype, v.type.shape) for b, v in values}
-
-    def on_expr(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer.name in names:
-            return Load(names[expr.buffer.name], expr.index)
-        return expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        match stmt:
-            case Store() if stmt.buffer.name in names:
-                return Store(names[stmt.buffer.name], stmt.index, stmt.value)
-            case Multiply() if stmt.sums.name in names:
-                return replace(stmt, sums=names[stmt.sums.name])
-            case _:
-                return stmt
-
-    return map_statements(map_exprs(kernel.body, on_expr), on_stmt)
+    return map_buffers(kernel.body, lambda buffer: names.get(buffer.name, buffer))

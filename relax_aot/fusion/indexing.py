@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from relax_aot.fusion.piece import Fresh, substitute_dims
+from relax_aot.fusion.piece import Fresh
 from relax_aot.ir.bounds import GREATEST
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, simplify
 from relax_aot.ir.loops import For, Stmt
-from relax_aot.ir.rewrite import map_statements
+from relax_aot.ir.rewrite import map_index_dims, map_statements
 from relax_aot.ir.types import Shape
 
 Digits = tuple[tuple[str, Dim], ...]
@@ -162,7 +162,8 @@ def split_loops(body: tuple[Stmt, ...], splits: Mapping[str, Digits]) -> tuple[S
         digits = splits[stmt.variable]
         if stmt.start != ZERO or stmt.stop != prod((size for _, size in digits), start=ONE):
             return stmt
-        inner = substitute_dims(stmt.body, {stmt.variable: joined(digits)})
+        whole = {stmt.variable: joined(digits)}
+        inner = map_index_dims(stmt.body, lambda dim: dim.substitute(whole))
         for name, size in reversed(digits):
             inner = (For(name, ZERO, size, inner),)
         (loop,) = inner

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from relax_aot.fusion.accesses import accesses, map_accesses
-from relax_aot.ir.dims import Dim
+from relax_aot.fusion.accesses import accesses
 from relax_aot.ir.graph import Call, Var, attrs_of
 from relax_aot.ir.loops import (
     Bind,
@@ -25,11 +24,8 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.names import defined_name, renamed, unused_name
-from relax_aot.ir.rewrite import map_index_dims
+from relax_aot.ir.rewrite import map_buffers
 from relax_aot.ir.types import Ref
-
-_NAMED_OPS = 3
-"""A kernel is named after so many of the ops in it."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class Piece:
         if any(buffer.type != value.type for buffer, value in pairs):
             return None
         names = {buffer.name: buffer_of(value) for buffer, value in pairs}
-        body = map_accesses(kernel.body, lambda b, at: (names.get(b.name, b), at))
+        body = map_buffers(kernel.body, lambda buffer: names.get(buffer.name, buffer))
         writes = call.outs[: len(kernel.outputs)]
         scratch = call.outs[len(kernel.outputs) :]
         op = kernel.name.removesuffix(f"_{call.outs[0].name}").removesuffix(f"_{writes[-1].name}")
@@ -85,7 +81,9 @@ class Piece:
         """As a kernel and the call of it."""
         read = self.loaded
         reads = tuple(v for v in self.reads if v.name in read)
-        name = f"{'_'.join(_named(self.ops))}_{self.writes[-1].name}"
+        # A kernel is named after three of the ops in it at most.
+        ops = self.ops if len(self.ops) <= 3 else (*self.ops[:2], "etc")
+        name = f"{'_'.join(ops)}_{self.writes[-1].name}"
         kernel = Kernel(
             name,
             tuple(map(buffer_of, reads)),
@@ -96,10 +94,6 @@ class Piece:
         outs = self.writes + self.scratch
         origin = " + ".join(dict.fromkeys(self.origins))
         return kernel, Call(outs, "call_kernel", reads, attrs_of({"kernel": Ref(name)}), origin)
-
-
-def _named(ops: tuple[str, ...]) -> tuple[str, ...]:
-    return ops if len(ops) <= _NAMED_OPS else (*ops[: _NAMED_OPS - 1], "etc")
 
 
 def buffer_of(value: Var) -> Buffer:
@@ -169,10 +163,3 @@ def _unique(body: tuple[Stmt, ...], fresh: Fresh, seen: set[str]) -> tuple[Stmt,
                 pass
         result.append(stmt)
     return tuple(result)
-
-
-def substitute_dims(body: tuple[Stmt, ...], values: dict[str, Dim]) -> tuple[Stmt, ...]:
-    """Put index expressions in place of loop variables."""
-    if not values:
-        return body
-    return map_index_dims(body, lambda dim: dim.substitute(values))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from relax_aot.fusion.accesses import accesses, map_accesses
+from relax_aot.fusion.accesses import accesses
 from relax_aot.fusion.indexing import joined
 from relax_aot.fusion.nest import Nest
 from relax_aot.fusion.piece import buffer_of
@@ -17,6 +17,7 @@ from relax_aot.ir.builder import At
 from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Buffer, Stmt
+from relax_aot.ir.rewrite import map_accesses
 from relax_aot.ir.types import TensorType
 
 
@@ -41,13 +42,8 @@ def refined(body: tuple[Stmt, ...], made: Var) -> tuple[tuple[Stmt, ...], Var]:
     if len(shape) == made.type.rank:
         return body, made
     finer = Var(made.name, TensorType(made.type.dtype, tuple(shape)))
-    return _at_index(body, finer, tuple(index)), finer
-
-
-def _at_index(body: tuple[Stmt, ...], value: Var, index: At) -> tuple[Stmt, ...]:
-    """Every access of the value at this index of its new shape."""
 
     def rule(buffer: Buffer, at: At) -> tuple[Buffer, At]:
-        return (buffer_of(value), index) if buffer.name == value.name else (buffer, at)
+        return (buffer_of(finer), tuple(index)) if buffer.name == made.name else (buffer, at)
 
-    return map_accesses(body, rule)
+    return map_accesses(body, rule), finer

@@ -15,12 +15,10 @@ from relax_aot.ir.graph import Condition, Module
 from relax_aot.ir.loops import (
     LOGICAL,
     PARTS,
-    Apply,
     Assign,
     Binary,
     Bind,
     Buffer,
-    Cast,
     Declare,
     Expr,
     For,
@@ -35,7 +33,6 @@ from relax_aot.ir.loops import (
     Select,
     Stmt,
     Store,
-    Unary,
     bound_name,
     expressions,
     held,
@@ -262,19 +259,13 @@ def _certain(expr: Expr) -> Iterator[Load]:
     match expr:
         case Load():
             yield expr
-        case Unary() | Cast():
-            yield from _certain(expr.value)
-        case Binary():
+        case Binary() if expr.op in LOGICAL:
             yield from _certain(expr.left)
-            if expr.op not in LOGICAL:
-                yield from _certain(expr.right)
-        case Apply():
-            for arg in expr.args:
-                yield from _certain(arg)
         case Select():
             yield from _certain(expr.condition)
         case _:
-            return
+            for part in held(expr, PARTS):
+                yield from _certain(part)
 
 
 def _extremes(dim: Dim, loops: Sequence[For], sizes: dict[str, int]) -> Iterator[int]:

@@ -10,22 +10,18 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Assign,
     Bind,
-    Buffer,
     Declare,
     Expr,
     For,
     Kernel,
     Let,
-    Load,
     Local,
-    Multiply,
     Reserve,
     Stmt,
-    Store,
     bound_name,
     walk,
 )
-from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
+from relax_aot.ir.rewrite import map_buffers, map_exprs, map_index_dims, map_statements
 
 
 def unused_name(wanted: str, taken: Container[str]) -> str:
@@ -56,20 +52,11 @@ def renamed(
     if not dims and not buffers:
         return body
 
-    def buffer(old: Buffer) -> Buffer:
-        return replace(old, name=buffers.get(old.name, old.name)) if buffers else old
-
     def local(old: Local) -> Local:
         return replace(old, name=names.get(old.name, old.name))
 
     def on_expr(expr: Expr) -> Expr:
-        match expr:
-            case Load() if buffers:
-                return replace(expr, buffer=buffer(expr.buffer))
-            case Local():
-                return local(expr)
-            case _:
-                return expr
+        return local(expr) if isinstance(expr, Local) else expr
 
     def on_stmt(stmt: Stmt) -> Stmt:
         match stmt:
@@ -79,14 +66,12 @@ def renamed(
                 return replace(stmt, name=names.get(stmt.name, stmt.name))
             case Declare() | Assign():
                 return replace(stmt, local=local(stmt.local))
-            case Store() | Reserve():
-                return replace(stmt, buffer=buffer(stmt.buffer))
-            case Multiply():
-                return replace(stmt, sums=buffer(stmt.sums))
             case _:
                 return stmt
 
     body = map_index_dims(body, lambda dim: dim.substitute(dims))
+    if buffers:
+        body = map_buffers(body, lambda old: replace(old, name=buffers.get(old.name, old.name)))
     return map_statements(map_exprs(body, on_expr), on_stmt)
 
 

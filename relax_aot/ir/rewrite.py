@@ -17,6 +17,8 @@ from relax_aot.ir.loops import (
     Expr,
     Kernel,
     Load,
+    Multiply,
+    Reserve,
     Stmt,
     Store,
     mapped,
@@ -108,6 +110,36 @@ def map_index_dims(body: tuple[Stmt, ...], rule: Callable[[Dim], Dim]) -> tuple[
     return map_statements(inner, lambda stmt: mapped(stmt, DIMS, rule))
 
 
+_At = tuple[Dim, ...]
+
+
+def map_accesses(
+    body: tuple[Stmt, ...], rule: Callable[[Buffer, _At], tuple[Buffer, _At]]
+) -> tuple[Stmt, ...]:
+    """The same with another buffer and index in each load and store."""
+
+    def on_expr(expr: Expr) -> Expr:
+        return Load(*rule(expr.buffer, expr.index)) if isinstance(expr, Load) else expr
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Store):
+            return stmt
+        return Store(*rule(stmt.buffer, stmt.index), stmt.value)
+
+    return map_statements(map_exprs(body, on_expr), on_stmt)
+
+
+_BUFFERS: Mapping[type, tuple[str, ...]] = {
+    Load: ("buffer",), Store: ("buffer",), Reserve: ("buffer",), Multiply: ("sums",),
+}  # fmt: skip
+
+
+def map_buffers(body: tuple[Stmt, ...], rule: Callable[[Buffer], Buffer]) -> tuple[Stmt, ...]:
+    """Rebuild every buffer that is read, written or reserved."""
+    inner = map_exprs(body, lambda expr: mapped(expr, _BUFFERS, rule))
+    return map_statements(inner, lambda stmt: mapped(stmt, _BUFFERS, rule))
+
+
 def substitute_dims(module: Module, values: Mapping[str, Dim]) -> Module:
     """Sizes in the place of symbols, everywhere but in the list of symbols."""
 
@@ -155,17 +187,10 @@ def map_kernel_dims(kernel: Kernel, rule: Callable[[Dim], Dim]) -> Kernel:
     def buffer(old: Buffer) -> Buffer:
         return replace(old, shape=tuple(rule(size) for size in old.shape))
 
-    def on_expr(expr: Expr) -> Expr:
-        return replace(expr, buffer=buffer(expr.buffer)) if isinstance(expr, Load) else expr
-
-    def on_stmt(stmt: Stmt) -> Stmt:
-        return replace(stmt, buffer=buffer(stmt.buffer)) if isinstance(stmt, Store) else stmt
-
-    body = map_statements(map_exprs(map_index_dims(kernel.body, rule), on_expr), on_stmt)
     return replace(
         kernel,
         inputs=tuple(map(buffer, kernel.inputs)),
         outputs=tuple(map(buffer, kernel.outputs)),
         scratch=tuple(map(buffer, kernel.scratch)),
-        body=body,
+        body=map_buffers(map_index_dims(kernel.body, rule), buffer),
     )

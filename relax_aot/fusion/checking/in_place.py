@@ -13,8 +13,8 @@ from relax_aot.fusion.checking.arrays import Array
 from relax_aot.fusion.checking.compare import Comparison, same_arrays
 from relax_aot.fusion.checking.execute import NotFollowedError, execute
 from relax_aot.fusion.checking.terms import World
-from relax_aot.ir.loops import Expr, Kernel, Load
-from relax_aot.ir.rewrite import map_exprs
+from relax_aot.ir.loops import Kernel
+from relax_aot.ir.rewrite import map_buffers
 
 
 def keeps_results(kernel: Kernel, pair: tuple[str, str], world: World) -> bool:
@@ -27,12 +27,8 @@ def keeps_results(kernel: Kernel, pair: tuple[str, str], world: World) -> bool:
         name: Array(buffers[name].dtype, buffers[name].shape, contents) for name in (source, target)
     }
 
-    def shared(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.buffer.name == source:
-            return Load(buffers[target], expr.index)
-        return expr
-
-    changed = replace(kernel, body=map_exprs(kernel.body, shared))
+    body = map_buffers(kernel.body, lambda b: buffers[target] if b.name == source else b)
+    changed = replace(kernel, body=body)
     try:
         apart = execute(kernel, names, world, given).arrays
         one = execute(changed, names, world, {target: given[target]}).arrays

@@ -19,8 +19,7 @@ from relax_aot.fusion.accesses import loads, stores
 from relax_aot.fusion.indexing import reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Link, Pair, Refused
 from relax_aot.fusion.nest import Definition, Nest, as_stored
-from relax_aot.fusion.piece import Fresh, Piece, kept_apart, substitute_dims
-from relax_aot.ir.builder import At
+from relax_aot.fusion.piece import Fresh, Piece, kept_apart
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
@@ -38,11 +37,7 @@ from relax_aot.ir.loops import (
     Store,
     walk,
 )
-from relax_aot.ir.rewrite import map_exprs
-
-_MOST_COPIES = 4
-"""A consumer is not written out more often than that."""
-
+from relax_aot.ir.rewrite import map_exprs, map_index_dims
 
 EXAMPLES = (
     Example(
@@ -208,14 +203,18 @@ def _merged(pair: Pair, context: Context) -> Piece | Refused:
     found_stores = [stores(producer.body, name) for name in sorted(made)]
     if any(len(s) != len(found_stores[0]) for s in found_stores):
         return Refused("the producer stores its results in different blocks")
-    if len(found_stores[0]) > _MOST_COPIES:
+    if len(found_stores[0]) > 4:
         return Refused("the producer stores it too often")
     for value in {link.made for link in links}:
         if not legality.stored_once(producer.body, value.name, value.type.shape, bounds):
             return Refused("the producer is not proven to store each element exactly once")
-    body = _merged_body(producer, nest, links, axes, kept, fresh)
-    if isinstance(body, Refused):
-        return body
+    prepared = _cut_loops(producer.body, links, fresh)
+    if isinstance(prepared, Refused):
+        return prepared
+    merger = _Merger(nest, links, axes, kept, fresh)
+    body = merger.block(prepared, {}, ())
+    if merger.trouble is not None:
+        return Refused(merger.trouble)
     reads = (*producer.reads, *(v for v in consumer.reads if v.name not in names))
     return Piece(
         producer.ops + consumer.ops,
@@ -240,22 +239,6 @@ def _around(body: _Block, names: set[str]) -> tuple[_Block, _Block, _Block]:
     return body[:first], body[first:last], body[last:]
 
 
-def _merged_body(
-    producer: Piece,
-    nest: Nest,
-    links: tuple[Link, ...],
-    axes: Mapping[str, Mapping[str, int]],
-    kept: frozenset[str],
-    fresh: Fresh,
-) -> _Block | Refused:
-    prepared = _cut_loops(producer.body, links, fresh)
-    if isinstance(prepared, Refused):
-        return prepared
-    merger = _Merger(nest, links, axes, kept, fresh)
-    body = merger.block(prepared, {}, ())
-    return body if merger.trouble is None else Refused(merger.trouble)
-
-
 def _cut_loops(
     body: tuple[Stmt, ...], links: tuple[Link, ...], fresh: Fresh
 ) -> tuple[Stmt, ...] | Refused:
@@ -271,12 +254,6 @@ def _cut_loops(
             if found.splits:
                 return _cut_loops(split_loops(body, found.splits), links, fresh)
     return body
-
-
-def _without_lets(index: At, lets: tuple[Let, ...]) -> At:
-    for let in reversed(lets):
-        index = tuple(dim.substitute({let.name: let.value}) for dim in index)
-    return index
 
 
 class _Merger:
@@ -356,9 +333,10 @@ class _Merger:
     ) -> dict[str, Dim]:
         index = stmt.index
         if link.made.type.shape != link.seen.type.shape:
-            plain = _without_lets(index, lets)
+            for let in reversed(lets):
+                index = tuple(dim.substitute({let.name: let.value}) for dim in index)
             shapes = (link.made.type.shape, link.seen.type.shape)
-            found = reindex(plain, *shapes, loops, self._fresh)
+            found = reindex(index, *shapes, loops, self._fresh)
             if found is None or found.splits:
                 self.trouble = "the consumer reads it in a shape that does not match the loops"
                 return {}
@@ -373,5 +351,5 @@ class _Merger:
         def rule(expr: Expr) -> Expr:
             return values.get(expr.buffer.name, expr) if isinstance(expr, Load) else expr
 
-        body = map_exprs(substitute_dims(self._nest.inner, places[0]), rule)
-        return self._fresh.renamed(body)
+        inner = map_index_dims(self._nest.inner, lambda dim: dim.substitute(places[0]))
+        return self._fresh.renamed(map_exprs(inner, rule))

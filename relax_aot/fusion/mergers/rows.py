@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relax_aot.fusion import legality
-from relax_aot.fusion.accesses import Access, accesses, loads, map_accesses
+from relax_aot.fusion.accesses import Access, accesses, loads
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.piece import (
@@ -32,7 +32,7 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Buffer, Expr, For, Load, Stmt
 from relax_aot.ir.names import renamed
-from relax_aot.ir.rewrite import map_exprs
+from relax_aot.ir.rewrite import map_accesses, map_exprs
 from relax_aot.ir.types import TensorType
 
 EXAMPLES = (

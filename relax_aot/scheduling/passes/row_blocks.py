@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from relax_aot.fusion.accesses import accesses, map_accesses
+from relax_aot.fusion.accesses import accesses
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
@@ -34,7 +34,7 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
-from relax_aot.ir.rewrite import map_index_dims
+from relax_aot.ir.rewrite import map_accesses, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.nest import bounds_known, coefficient, names_in, ranges, without_lets
