@@ -100,8 +100,7 @@ def _data_null(context: RunContext) -> list[str]:
 
 def _null_check(context: RunContext, pointer: str, elements: Dim) -> str:
     bounds = context.plan.module.bounds
-    inner = {s.name for s in context.plan.module.symbols if s.inner}
-    if elements.symbols & inner or interval(elements, bounds)[0] > 0:
+    if elements.symbols & context.plan.module.inner or interval(elements, bounds)[0] > 0:
         return f"{pointer} == NULL"
     return f"({pointer} == NULL && {context.dim(elements)} > 0)"
 
@@ -125,11 +124,10 @@ def _relations(context: RunContext) -> Iterator[CheckView]:
 
 def _spans(context: RunContext) -> tuple[list[str], list[str]]:
     """Initializers `{start, bytes}` of the memory that a run writes, and that it reads."""
-    interface, plan = context.interface, context.plan
-    inner = {s.name for s in plan.module.symbols if s.inner}
+    interface = context.interface
 
     def of(side: str, port: Port) -> str:
-        greatest = port.type.symbols & inner
+        greatest = port.type.symbols & context.plan.module.inner
         size = port.macro if greatest else context.bytes(port.type.bytes)
         return f"{{{side}->{port.c_name}, {size}}}"
 

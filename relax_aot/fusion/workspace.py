@@ -29,7 +29,6 @@ class Workspace:
         self._users: dict[str, set[int]] = {}
         self._next = 0
         self._module = module
-        self._inner = frozenset(s.name for s in module.symbols if s.inner)
         self.kept = outside | {v.name for v in function.results}
         """Values that other calls read."""
         for call in function.body:
@@ -51,8 +50,8 @@ class Workspace:
     def _needs(self, node: _Node) -> set[str]:
         """Values, and sizes that the model computes."""
         names = {v.name for v in _reads_of(node)}
-        if self._inner:
-            names |= {f"size {symbol}" for symbol in _symbols_of(node, self._module) & self._inner}
+        if inner := self._module.inner:
+            names |= {f"size {symbol}" for symbol in _symbols_of(node, self._module) & inner}
             names -= set(_sizes_made(node))
         return names
 
@@ -183,11 +182,7 @@ def _writes_of(node: _Node) -> tuple[Var, ...]:
 
 def _sizes_made(node: _Node) -> tuple[str, ...]:
     """The sizes that a node computes, under names that no value has."""
-    if isinstance(node, Piece):
-        return ()
-    defined = dict(node.attrs).get("defines", ())
-    assert isinstance(defined, tuple)
-    return tuple(f"size {name}" for name in defined)
+    return () if isinstance(node, Piece) else tuple(f"size {name}" for name in node.defines)
 
 
 def _symbols_of(node: _Node, module: Module) -> frozenset[str]:

@@ -121,8 +121,10 @@ def any_size(bounds: Bounds, relations: Sequence[Relation]) -> bool:
     found, or none can be. True too where that takes too long."""
     assumed = assume(bounds, relations)
     facts = assumed.all_facts
-    if any(_below(fact, assumed) for fact in facts):
-        return False
+    for fact in facts:
+        others = tuple(other for other in assumed.facts if other != fact)
+        if prove_lt(fact, 0, replace(assumed, facts=others)):
+            return False
     wanted = [(r, (b - a).substitute(assumed.spelling)) for r, a, b in relations]
     dims = (*(apart for _, apart in wanted), *facts)
     names = frozenset[str]().union(*(dim.symbols for dim in dims))
@@ -146,12 +148,6 @@ def any_size(bounds: Bounds, relations: Sequence[Relation]) -> bool:
             half = (low + high) // 2
             boxes += [box.with_range(name, half + 1, high), box.with_range(name, low, half)]
     return True
-
-
-def _below(fact: Dim, assumed: Bounds) -> bool:
-    """It is below 0, or the other facts say so."""
-    others = replace(assumed, facts=tuple(f for f in assumed.facts if f != fact))
-    return prove_lt(fact, 0, others)
 
 
 def _impossible(relation: str, apart: Dim, box: Bounds) -> bool:

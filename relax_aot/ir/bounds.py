@@ -234,10 +234,10 @@ def _factors(dim: Dim, fact: Dim, inner: Bounds) -> list[Dim]:
 def _interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
     if dim.is_constant:
         return dim.constant, dim.constant
-    low, high = _natural(dim, bounds)
-    names = sorted(dim.symbols)
-    if _trivial(dim):
-        return low, high
+    natural, names = _natural(dim, bounds), sorted(dim.symbols)
+    factors = [factor for _, monomial in dim.terms for factor in monomial]
+    if len(factors) == len({atom for atom, power in factors if atom in names and power == 1}):
+        return natural  # exact, as each symbol occurs once, in no atom
     signs = {name: direction(dim, name, bounds) for name in names}
     if all(signs.values()):
         at_low = {n: bounds.range(n)[0 if signs[n] > 0 else 1] for n in names}
@@ -247,22 +247,11 @@ def _interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
     small = prod(stop - start + 1 for start, stop in ranges) <= 4096
     greatest = {n: max(map(abs, bounds.range(n))) for n in names}
     if small and magnitude(dim, greatest) < 2**63:
-        return _least_and_most(dim, names, ranges)
-    return low, high
-
-
-def _least_and_most(dim: Dim, names: list[str], ranges: list[tuple[int, int]]) -> tuple[int, int]:
-    grids = np.meshgrid(*(np.arange(a, b + 1) for a, b in ranges), indexing="ij")
-    with np.errstate(divide="ignore"):  # where a divisor is 0 there is no size
-        values = np.asarray(evaluate_all(dim, dict(zip(names, grids, strict=True))))
-    return int(values.min()), int(values.max())
-
-
-def _trivial(dim: Dim) -> bool:
-    """Natural interval arithmetic is exact: each symbol occurs once, in no atom."""
-    factors = [factor for _, monomial in dim.terms for factor in monomial]
-    names = {atom for atom, power in factors if isinstance(atom, str) and power == 1}
-    return len(names) == len(factors)
+        grids = np.meshgrid(*(np.arange(a, b + 1) for a, b in ranges), indexing="ij")
+        with np.errstate(divide="ignore"):  # where a divisor is 0 there is no size
+            values = np.asarray(evaluate_all(dim, dict(zip(names, grids, strict=True))))
+        return int(values.min()), int(values.max())
+    return natural
 
 
 def direction(dim: Dim, name: str, bounds: Bounds) -> int:

@@ -50,7 +50,7 @@ def problems(module: Module, deduce: Deduce) -> Iterator[str]:
     for function in module.functions:
         for problem in _function(module, function, deduce):
             yield f"func @{function.name}: {problem}"
-    yield from _definitions(module, module.main, {s.name for s in module.symbols if not s.inner})
+    yield from _definitions(module, module.main, frozenset())
     # A branch may run for some sizes only, and its kernels with it.
     always = {_target(call, "kernel", module.kernel_table) for call in module.main.body}
     for kernel in module.kernels:
@@ -73,12 +73,11 @@ def _names(module: Module) -> Iterator[str]:
     for constant in module.constants:
         if constant.type.symbols:
             yield f"constant %{constant.name}: {constant.type} depends on sizes"
-        elif (came := f"{constant.data.dtype}{list(constant.data.shape)}") != _plain(constant.type):
+            continue
+        data, shape = constant.data, tuple(size.constant for size in constant.type.shape)
+        if data.dtype != constant.type.dtype.numpy or data.shape != shape:
+            came = f"{data.dtype}{list(data.shape)}"
             yield f"constant %{constant.name}: {constant.type} contains {came}"
-
-
-def _plain(type_: TensorType) -> str:
-    return f"{type_.dtype.numpy}{[size.constant for size in type_.shape]}"
 
 
 def _symbols(module: Module) -> Iterator[str]:
@@ -89,17 +88,12 @@ def _symbols(module: Module) -> Iterator[str]:
             yield f"symbol {symbol.name} in {symbol.low}..{symbol.high} contains no size"
     for condition in module.conditions:
         yield from _declared(module, condition.left.symbols | condition.right.symbols, condition)
-        inner = _inner_names(module)
-        for name in sorted((condition.left.symbols | condition.right.symbols) & inner):
+        for name in sorted((condition.left.symbols | condition.right.symbols) & module.inner):
             yield f"require {condition}: {name} is not known on entry"
     main = module.main
     for var in main.params:
-        for name in sorted(var.type.symbols & _inner_names(module)):
+        for name in sorted(var.type.symbols & module.inner):
             yield f"input %{var.name}: {var.type}: {name} is an inner symbol, not known on entry"
-
-
-def _inner_names(module: Module) -> set[str]:
-    return {symbol.name for symbol in module.symbols if symbol.inner}
 
 
 def _declared(module: Module, symbols: frozenset[str], what: object) -> Iterator[str]:
@@ -120,10 +114,9 @@ def _function(module: Module, function: Function, deduce: Deduce) -> Iterator[st
         yield from _declared(module, var.type.symbols, f"parameter %{var.name}: {var.type}")
     checked: list[Relation] = []
     for call in function.body:
+        origin = f"      from {call.origin}" if call.origin else ""
         for problem in _call(module, call, values, deduce, checked):
-            yield f"{problem}\n    in {call_text(call)}" + (
-                f"      from {call.origin}" if call.origin else ""
-            )
+            yield f"{problem}\n    in {call_text(call)}{origin}"
         values |= {out.name: out for out in call.outs}
         checked += checked_relations(call)
     names = [result.name for result in function.results]
@@ -148,7 +141,7 @@ def _call(
     call: Call,
     values: Mapping[str, Var],
     deduce: Deduce,
-    checked: Sequence[Relation] = (),
+    checked: Sequence[Relation],
 ) -> Iterator[str]:
     for arg in call.inputs:
         if arg.name not in values:
@@ -184,12 +177,10 @@ def _call(
             yield from _op(module, call, deduce)
 
 
-def _definitions(module: Module, function: Function, known: set[str]) -> Iterator[str]:
+def _definitions(module: Module, function: Function, known: frozenset[str]) -> Iterator[str]:
     """Inner symbols are defined, by a call above, before anything has a size of them."""
-    inner = _inner_names(module)
     for call in function.body:
-        names = dict(call.attrs).get("defines")
-        known = known | set(map(str, names if isinstance(names, tuple) else ()))
+        known = known.union(call.defines)
         found = [target for name in CONTROL.get(call.op, ()) if (target := _ref(call, name))]
         for target in found:
             if target in module.function_table and target != function.name:
@@ -197,7 +188,7 @@ def _definitions(module: Module, function: Function, known: set[str]) -> Iterato
         used = {name for out in call.outs for name in out.type.symbols}
         if not found:
             used |= {name for _, value in call.attrs for d in _dims_of(value) for name in d.symbols}
-        for name in sorted(used & inner - known):
+        for name in sorted(used & module.inner - known):
             early = f"{name} is used before it is defined"
             yield f"func @{function.name}: {early}\n    in {call_text(call)}"
 
@@ -297,13 +288,10 @@ def _view(call: Call, bounds: Bounds) -> Iterator[str]:
 
 def _inner(module: Module, call: Call) -> Iterator[str]:
     """What a call defines are inner symbols."""
-    inner = _inner_names(module)
-    names = dict(call.attrs).get("defines")
-    if not isinstance(names, tuple):
+    if not isinstance(dict(call.attrs).get("defines"), tuple):
         yield f"{call.op} lists the sizes that it defines"
-        return
-    for name in names:
-        if name not in inner:
+    for name in call.defines:
+        if name not in module.inner:
             yield f"{name} is defined here, but is not an inner symbol"
 
 

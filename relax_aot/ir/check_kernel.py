@@ -177,8 +177,7 @@ def _outside(module: Module, kernel: Kernel) -> Iterator[str]:
     """For kernels that run whatever the data; told for the first sizes where it is so."""
     used = set(kernel.free_symbols).union(*(b.type.symbols for b in kernel.buffers))
     used = used.union(*(c.left.symbols | c.right.symbols for c in module.conditions))
-    inner = {symbol.name for symbol in module.symbols if symbol.inner}
-    if used & inner or not used <= set(module.bounds):
+    if used & module.inner or not used <= set(module.bounds):
         return
     accesses = list(_reached(kernel.body, (), {}, set()))
     for step in range(9):  # from the least to the greatest sizes

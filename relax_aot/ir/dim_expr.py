@@ -366,7 +366,7 @@ def ceildiv(a: Value, b: Value) -> Dim:
 
 
 def dim_min(*dims: Value) -> Dim:
-    return -_extreme(tuple(-Dim.of(d) for d in dims)) if _plain(dims) else _fold(Min, dims)
+    return _fold(Min, dims)
 
 
 def dim_max(*dims: Value) -> Dim:
@@ -379,14 +379,6 @@ def row_major(index: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
     for position, size in zip(index, shape, strict=True):
         place = place * size + position
     return place
-
-
-def _plain(dims: Iterable[Value]) -> bool:
-    return all(Dim.of(d).is_constant for d in dims)
-
-
-def _extreme(dims: tuple[Dim, ...]) -> Dim:
-    return _constant(max(d.constant for d in dims))
 
 
 def _fold(kind: type[Min] | type[Max], dims: Iterable[Value]) -> Dim:

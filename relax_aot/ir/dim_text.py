@@ -86,23 +86,13 @@ def integer(cursor: Cursor) -> int:
     return int(token.text)
 
 
-_RELATION = re.compile(r"(<=|>=|==|<|>)")
-
-
 def parse_relation(text: str) -> tuple[str, Dim]:
     """`n <= 2*m` -> (">=0", 2*m - n); `==` -> ("==0", difference)."""
-    pieces = _RELATION.split(text)
+    pieces = re.split(r"(<=|>=|==|<|>)", text)
     if len(pieces) != 3:
         raise DimSyntaxError(f"expected one of <= < >= > == in {text!r}")
     left, right = parse_dim(pieces[0]), parse_dim(pieces[2])
-    match pieces[1]:
-        case "<=":
-            return ">=0", right - left
-        case "<":
-            return ">=0", right - left - 1
-        case ">=":
-            return ">=0", left - right
-        case ">":
-            return ">=0", left - right - 1
-        case _:
-            return "==0", left - right
+    if pieces[1] == "==":
+        return "==0", left - right
+    apart = right - left if pieces[1] in ("<=", "<") else left - right
+    return ">=0", apart - (pieces[1] in ("<", ">"))

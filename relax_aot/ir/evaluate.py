@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.ir.dim_expr import Atom, Dim, FloorDiv, Max, Min, Mod, atom_parts, evaluated
+from relax_aot.ir.dim_expr import Dim, FloorDiv, Max, Min, Mod, atom_parts, evaluated
 
 
 def evaluate_all(dim: Dim, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -27,13 +27,11 @@ def magnitude(dim: Dim, greatest: Mapping[str, int]) -> int:
     for coefficient, factors in dim.terms:
         term = abs(coefficient)
         for atom, power in factors:
-            term *= max(_atom_magnitude(atom, greatest), 1) ** power
+            parts = [magnitude(part, greatest) for part in atom_parts(atom)]
+            if isinstance(atom, str):
+                most = greatest[atom]
+            else:
+                most = 2 * sum(parts) if isinstance(atom, FloorDiv | Mod) else max(parts)
+            term *= max(most, 1) ** power
         total += term
     return total
-
-
-def _atom_magnitude(atom: Atom, greatest: Mapping[str, int]) -> int:
-    if isinstance(atom, str):
-        return greatest[atom]
-    parts = [magnitude(part, greatest) for part in atom_parts(atom)]
-    return 2 * sum(parts) if isinstance(atom, FloorDiv | Mod) else max(parts)

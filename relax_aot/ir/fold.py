@@ -37,8 +37,6 @@ from relax_aot.ir.rewrite import map_expr, map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.ir.value_ranges import Known, compared, type_range, value_range, within
 
-TRUE, FALSE = Lit(True, DType.BOOL), Lit(False, DType.BOOL)
-
 
 def fold_kernel(kernel: Kernel, bounds: Bounds) -> Kernel:
     """The same results and the same failures for all contents of the buffers."""
@@ -63,7 +61,7 @@ class _Folder:
         for stmt in body:
             if renamed:
                 (stmt,) = map_index_dims((stmt,), lambda dim: dim.substitute(renamed))
-            if isinstance(stmt, Let) and _is_atomic(stmt.value):
+            if isinstance(stmt, Let) and (stmt.value.is_constant or stmt.value.symbol):
                 renamed[stmt.name] = stmt.value
                 continue
             for folded in self._stmt(stmt, known):
@@ -105,10 +103,6 @@ class _Folder:
         return all(self._names[defined_name(stmt)] <= 1 for stmt in body)
 
 
-def _is_atomic(dim: Dim) -> bool:
-    return dim.is_constant or (len(dim.symbols) == 1 and dim == Dim.of(*dim.symbols))
-
-
 def _dim(dim: Dim, known: Known) -> Dim:
     if dim.is_constant or not dim.symbols <= set(known.bounds):
         return dim
@@ -134,7 +128,7 @@ def one_value(expr: Expr, known: Known) -> Expr | None:
     if isinstance(expr, Lit) or type_range(expr.dtype) is None:
         return None
     if isinstance(expr, Binary) and (known_result := compared(expr, known)) is not None:
-        return TRUE if known_result else FALSE
+        return Lit(known_result, DType.BOOL)
     if isinstance(expr, Index):
         return None
     found = value_range(expr, known)
@@ -161,32 +155,14 @@ def wrapped(value: int, dtype: DType) -> int:
     return (value - low) % (1 << dtype.bits) + low
 
 
-def _divided(a: int, b: int, bits: int) -> int:
-    if b == 0:
-        return 0
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-
-
-def _remainder(a: int, b: int, bits: int) -> int:
-    return a % b if b else 0
-
-
-def _left(a: int, b: int, bits: int) -> int:
-    return a << b if 0 <= b < bits else 0
-
-
-def _right(a: int, b: int, bits: int) -> int:
-    return a >> (b if 0 <= b < bits else bits)
-
-
 EVALUATED: Mapping[str, Callable[[int, int, int], int]] = {
     "+": lambda a, b, bits: a + b,
     "-": lambda a, b, bits: a - b,
     "*": lambda a, b, bits: a * b,
-    "/": _divided,
-    "%": _remainder,
-    "<<": _left,
-    ">>": _right,
+    "/": lambda a, b, bits: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else 0,
+    "%": lambda a, b, bits: a % b if b else 0,
+    "<<": lambda a, b, bits: a << b if 0 <= b < bits else 0,
+    ">>": lambda a, b, bits: a >> (b if 0 <= b < bits else bits),
     "&": lambda a, b, bits: a & b,
     "|": lambda a, b, bits: a | b,
     "^": lambda a, b, bits: a ^ b,
@@ -235,7 +211,8 @@ def _is_number(expr: Expr, number: int) -> bool:
 
 
 def associated(expr: Expr, known: Known) -> Expr | None:
-    """`(x + a) + b` is `x + (a + b)`, and so are differences and products: both wrap equally."""
+    """`(x + a) + b` is `x + (a + b)`, and so are differences and products: both wrap equally.
+    `a * b + y + c` is `a * b + c + y`: every product is then added by its instruction."""
     match expr:
         case Binary(("+" | "*") as op, Lit() as lit, right) if expr.dtype.is_int and not isinstance(
             right, Lit
@@ -250,6 +227,15 @@ def associated(expr: Expr, known: Known) -> Expr | None:
         case Binary("*", Binary("*", x, Lit() as a), Lit() as b) if expr.dtype.is_int:
             product = wrapped(int(a.value) * int(b.value), expr.dtype)
             return Binary("*", x, Lit(product, expr.dtype))
+        case Binary(
+            ("+" | "-") as op, Binary("+", Binary("*", _, factor) as product_of, y), Lit() as lit
+        ) if (
+            expr.dtype.is_int
+            and not isinstance(y, Lit)
+            # Products with powers of two are shifts.
+            and not (isinstance(factor, Lit) and int(factor.value).bit_count() == 1)
+        ):
+            return Binary("+", Binary(op, product_of, lit), y)
         case Binary(("+" | "-") as op, x, Lit() as a) if expr.dtype.is_int and int(a.value) < 0:
             value = int(a.value) if op == "+" else -int(a.value)
             shorter = _plus(x, value, expr.dtype)
@@ -264,19 +250,6 @@ def _plus(x: Expr, value: int, dtype: DType) -> Expr:
     if value < 0 and -value <= dtype.limits[1]:
         return Binary("-", x, Lit(-value, dtype))
     return Binary("+", x, Lit(value, dtype))
-
-
-def accumulated(expr: Expr, known: Known) -> Expr | None:
-    """`a * b + y + c` is `a * b + c + y`: every product is then added by its instruction. Those
-    with powers of two are shifts."""
-    match expr:
-        case Binary(
-            ("+" | "-") as op, Binary("+", Binary("*", _, factor) as product, y), Lit() as lit
-        ) if expr.dtype.is_int and not isinstance(y, Lit):
-            shifts = isinstance(factor, Lit) and int(factor.value).bit_count() == 1
-            return None if shifts else Binary("+", Binary(op, product, lit), y)
-        case _:
-            return None
 
 
 def casts(expr: Expr, known: Known) -> Expr | None:
@@ -344,7 +317,7 @@ def logical(expr: Expr, known: Known) -> Expr | None:
                     return side if bool(side.value) is decides else other
             return left if left == right else None
         case Unary("!", Lit() as lit):
-            return FALSE if lit.value else TRUE
+            return Lit(not lit.value, DType.BOOL)
         case Unary("!", Unary("!", value)) if isinstance(value, Binary | Unary):
             return value if value.dtype is DType.BOOL else None
         case Select(Lit() as condition, then, otherwise):
@@ -360,7 +333,6 @@ RULES: tuple[Callable[[Expr, Known], Expr | None], ...] = (
     constants,
     shortened,
     associated,
-    accumulated,
     casts,
     logical,
 )

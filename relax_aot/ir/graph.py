@@ -84,6 +84,12 @@ class Call:
         """Names of the functions that a call of control flow runs."""
         return tuple(self.ref(name) for name in CONTROL.get(self.op, ()))
 
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """The sizes that the call defines."""
+        names = dict(self.attrs).get("defines", ())
+        return tuple(map(str, names)) if isinstance(names, tuple) else ()
+
     def attr(self, name: str) -> Attr:
         return dict(self.attrs)[name]
 
@@ -339,6 +345,11 @@ class Module:
     def bounds(self) -> Bounds:
         """Sizes are checked on entry, so conditions of the entry's symbols are facts."""
         return _bounds(self.symbols, self.conditions)
+
+    @cached_property
+    def inner(self) -> frozenset[str]:
+        """The sizes that the model computes while it runs."""
+        return frozenset(symbol.name for symbol in self.symbols if symbol.inner)
 
     @cached_property
     def constant_table(self) -> dict[str, Constant]:

@@ -73,11 +73,8 @@ class Known:
                 return self._named(stmt.name, self.dim(stmt.low)[0], self.dim(stmt.high)[1])
             case Declare(local, value) if local.name not in self.assigned:
                 found = value_range(value, self)
-                return (
-                    self
-                    if found is None
-                    else replace(self, scalars={**self.scalars, local.name: found})
-                )
+                scalars = {**self.scalars, local.name: found} if found else self.scalars
+                return replace(self, scalars=scalars)
             case _:
                 return self
 
@@ -148,8 +145,8 @@ def _exact(expr: Expr, known: Known) -> Range | None:
         case Cast():
             return _cast(expr, known)
         case Select():
-            sides = value_range(expr.then, known), value_range(expr.otherwise, known)
-            return _union(*sides)
+            a, b = value_range(expr.then, known), value_range(expr.otherwise, known)
+            return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
         case Apply(("max" | "min") as function, (left, right)):
             a, b = value_range(left, known), value_range(right, known)
             best = max if function == "max" else min
@@ -158,10 +155,6 @@ def _exact(expr: Expr, known: Known) -> Range | None:
             return _binary(expr, known)
         case Load() | Unary() | Apply():
             return None
-
-
-def _union(a: Range | None, b: Range | None) -> Range | None:
-    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def _cast(cast: Cast, known: Known) -> Range | None:

@@ -58,17 +58,11 @@ def _live(function: Function, sizes: frozenset[str]) -> Function:
     body: list[Call] = []
     for call in reversed(function.body):
         kept = call.op == "check" or any(out.name in needed for out in call.outs)
-        if not kept and not (call.op == "define" and set(_names(call)) & sizes):
+        if not kept and not (call.op == "define" and set(call.defines) & sizes):
             continue
         body.append(call)
         needed |= {v.name for v in call.inputs}
     return replace(function, body=tuple(reversed(body)))
-
-
-def _names(call: Call) -> tuple[str, ...]:
-    defined = call.attr("defines")
-    assert isinstance(defined, tuple)
-    return tuple(map(str, defined))
 
 
 def _sizes(functions: Iterable[Function]) -> frozenset[str]:
