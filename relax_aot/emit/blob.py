@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from relax_aot.errors import RelaxAotError
 from relax_aot.ir.types import DType
 
 VERSION = 1
@@ -50,6 +49,18 @@ class Layout:
             b"RAOTWGTS", VERSION, self.total_bytes, digest[:16], len(self.parts), self.data_offset
         )
 
+    @property
+    def end(self) -> int:
+        """Where the last constant ends."""
+        return max((p.offset + len(p.data) for p in self.parts), default=self.data_offset)
+
+    def pieces(self, start: int) -> Iterator[bytes | memoryview]:
+        """The data and what lies between them, from byte `start` on."""
+        for part in self.parts:
+            yield bytes(part.offset - start)
+            yield part.data
+            start = part.offset + len(part.data)
+
     def packed(self, expected: bytes) -> bytes:
         """The block: header, table, data."""
         table = b"".join(
@@ -57,12 +68,8 @@ class Layout:
             for p in self.parts
         )
         # Large weights are copied once, where the pieces become the block.
-        pieces: list[bytes | memoryview] = []
-        end, data_crc = _HEADER_BYTES + len(table), 0
-        for part in self.parts:
-            pieces += [bytes(part.offset - end), part.data]
-            end = part.offset + len(part.data)
-        pieces.append(bytes(self.total_bytes - end))
+        pieces = [*self.pieces(_HEADER_BYTES + len(table)), bytes(self.total_bytes - self.end)]
+        data_crc = 0
         for piece in pieces:
             data_crc = zlib.crc32(piece, data_crc)
         header = expected + struct.pack("<II", data_crc, zlib.crc32(table))
@@ -76,8 +83,6 @@ def lay_out(constants: Sequence[tuple[DType, bytes | memoryview]], alignment: in
         offset = _round_up(end, alignment)
         parts.append(Part(offset, dtype, data))
         end = offset + len(data)
-    if end >= 2**31:
-        raise RelaxAotError(f"weights of {end} bytes are too large for one block: at most 2 GiB")
     return Layout(start, tuple(parts), _round_up(end, alignment))
 
 

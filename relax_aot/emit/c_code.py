@@ -13,7 +13,7 @@ from relax_aot.emit.c_dims import UNARY
 from relax_aot.emit.c_expr import (
     Scope,
     address,
-    compute_type,
+    computed,
     condition_c,
     expr_c,
     kept,
@@ -115,9 +115,10 @@ class Printer:
             case Declare():
                 name = self.claimed.claim(_stem(stmt.local.name))
                 changes = stmt.local.name in scope.known.assigned
-                c_type = f"{'' if changes else 'const '}{compute_type(stmt.local.dtype)}"
-                self.function.declarations[name] = f"{compute_type(stmt.local.dtype)} {name}"
-                self.lines.define(depth, name, f"{c_type} {name} = {kept(stmt.value, scope)};")
+                declared = f"{C_TYPES[computed(stmt.local.dtype)]} {name}"
+                self.function.declarations[name] = declared
+                text = f"{'' if changes else 'const '}{declared} = {kept(stmt.value, scope)};"
+                self.lines.define(depth, name, text)
                 return scope.after(stmt, stmt.local.name, name)
             case Assign():
                 target = scope.names[stmt.local.name]
@@ -152,7 +153,9 @@ class Printer:
             name = self.claimed.claim(_PARTS.get(getattr(part, "op", "+"), "value"))
             local = Local(f"${name}", part.dtype)
             text = kept(part, scope)
-            self.lines.define(depth, name, f"const {compute_type(part.dtype)} {name} = {text};")
+            self.lines.define(
+                depth, name, f"const {C_TYPES[computed(part.dtype)]} {name} = {text};"
+            )
             scope = scope.after(Declare(local, part), local.name, name)
             value = map_expr(value, partial(_replaced, part, local))
         return value, scope

@@ -8,9 +8,10 @@ Run-time sizes and indices are int32_t; constant expressions over the bounds are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 from relax_aot.ir.bounds import GREATEST
-from relax_aot.ir.dim_expr import Monomial
+from relax_aot.ir.dim_expr import Monomial, Term
 from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Max, Min, Mod, interval, maximize, row_major
 from relax_aot.ir.evaluate import magnitude
 
@@ -26,19 +27,12 @@ def within(text: str, binds: int, least: int) -> str:
 
 def dim_c(dim: Dim, names: Names, bounds: Bounds) -> str:
     """An int32_t expression."""
-    return bound_dim_c(dim, names, bounds)[0]
+    return sum_c(dim.terms, names, bounds)[0]
 
 
-def bound_dim_c(dim: Dim, names: Names, bounds: Bounds) -> tuple[str, int]:
+def sum_c(terms: tuple[Term, ...], names: Names, bounds: Bounds) -> tuple[str, int]:
     """The same with how tightly it binds: what is added, what is subtracted, then a number; the
     number is first where all else is subtracted."""
-    return sum_c(dim.terms, names, bounds)
-
-
-Terms = tuple[tuple[int, Monomial], ...]
-
-
-def sum_c(terms: Terms, names: Names, bounds: Bounds) -> tuple[str, int]:
     text, binds = "0", ATOM
     adds = any(coefficient > 0 and factors for coefficient, factors in terms)
     for place, (coefficient, factors) in enumerate(
@@ -71,17 +65,14 @@ def _atom_c(atom: object, names: Names, bounds: Bounds) -> tuple[str, int]:
             return names[atom], ATOM
         case FloorDiv(left, right) | Mod(left, right):
             divides = isinstance(atom, FloorDiv)
-            parts = [bound_dim_c(side, names, bounds) for side in (left, right)]
+            parts = [sum_c(side.terms, names, bounds) for side in (left, right)]
             if interval(left, bounds)[0] >= 0 and interval(right, bounds)[0] > 0:
                 sign = "/" if divides else "%"
                 return f"{within(*parts[0], PRODUCT)} {sign} {within(*parts[1], UNARY)}", PRODUCT
             return f"raot_floor_{'div' if divides else 'mod'}({parts[0][0]}, {parts[1][0]})", ATOM
         case Min(args) | Max(args):
             function = "raot_min_i32" if isinstance(atom, Min) else "raot_max_i32"
-            first, *rest = [dim_c(arg, names, bounds) for arg in args]
-            for text in rest:
-                first = f"{function}({first}, {text})"
-            return first, ATOM
+            return _nested(function, [dim_c(arg, names, bounds) for arg in args]), ATOM
         case _:
             raise AssertionError(atom)
 
@@ -94,10 +85,10 @@ def linear_c(
     first are numbers."""
     if any(dim.divides for dim in index) and not (whole := row_major(index, shape)).divides:
         return dim_c(whole, names, bounds)
-    terms: Terms = ()
+    terms: tuple[Term, ...] = ()
     known, fixed = dict(names), flat and all(size.is_constant for size in shape[1:])
 
-    def named(group: Terms) -> Dim:
+    def named(group: tuple[Term, ...]) -> Dim:
         name = f"({len(known)}"
         known[name] = f"({sum_c(group, known, bounds)[0]})"
         return Dim.of(name)
@@ -112,9 +103,7 @@ def linear_c(
         sums = {factors: coefficient for coefficient, factors in terms}
         for coefficient, factors in position.terms:
             sums[factors] = sums.get(factors, 0) + coefficient
-        terms = tuple(
-            (coefficient, factors) for factors, coefficient in sums.items() if coefficient
-        )
+        terms = tuple((c, factors) for factors, c in sums.items() if c)
     return sum_c(terms, known, bounds)[0]
 
 
@@ -161,16 +150,13 @@ def _constant_atom(atom: object, macros: Names, wide: Bounds) -> str:
                 return f"(({left}) {sign} ({right}))"
             name = "RAOT_FLOOR_DIV" if sign == "/" else "RAOT_FLOOR_MOD"
             return f"{name}({left}, {right})"
-        case Min():
-            return _fold_macro("RAOT_MIN", [_constant_c(a, macros, wide) for a in atom.args])
-        case Max():
-            return _fold_macro("RAOT_MAX", [_constant_c(a, macros, wide) for a in atom.args])
+        case Min() | Max():
+            name = "RAOT_MIN" if isinstance(atom, Min) else "RAOT_MAX"
+            return _nested(name, [_constant_c(a, macros, wide) for a in atom.args])
         case _:
             raise AssertionError(atom)
 
 
-def _fold_macro(name: str, parts: list[str]) -> str:
-    first, *rest = parts
-    for part in rest:
-        first = f"{name}({first}, {part})"
-    return first
+def _nested(function: str, parts: list[str]) -> str:
+    """The calls of a function of two arguments."""
+    return reduce(lambda first, other: f"{function}({first}, {other})", parts)

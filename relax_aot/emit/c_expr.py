@@ -25,7 +25,6 @@ from relax_aot.emit.c_dims import (
     SUM,
     TERNARY,
     UNARY,
-    bound_dim_c,
     linear_c,
     sum_c,
     within,
@@ -108,7 +107,7 @@ class Scope:
 
     def bound_dim(self, dim: Dim) -> tuple[str, int]:
         named = self.lets.get(dim)
-        return (named, ATOM) if named else bound_dim_c(dim, self.names, self.bounds)
+        return (named, ATOM) if named else sum_c(dim.terms, self.names, self.bounds)
 
     def _from_outside(self, dim: Dim) -> str:
         """The sum with the terms in the order of the loops."""
@@ -138,10 +137,6 @@ class Scope:
 def address(load: Load, scope: Scope) -> str:
     element = scope.element(load.buffer, load.index)
     return element.removesuffix("[0]") if element.endswith("[0]") else f"&{element}"
-
-
-def compute_type(dtype: DType) -> str:
-    return C_TYPES[computed(dtype)]
 
 
 def computed(dtype: DType) -> DType:
@@ -223,14 +218,20 @@ def _expr(expr: Expr, scope: Scope) -> tuple[str, int]:
             if _encoded(expr.dtype):
                 text = f"raot_{expr.dtype.value}_to_{computed(expr.dtype).value}({text})"
             return text, ATOM
-        case Unary():
-            return _unary(expr, scope)
+        case Unary("-", value) if not expr.dtype.is_float:
+            return f"raot_neg_{expr.dtype.value}({expr_c(_unwidened(value), scope)})", ATOM
+        case Unary(op, value):
+            return f"{op}{operand(value, scope, ATOM)}", UNARY
         case Binary():
             return _binary(expr, scope)
         case Apply():
             expr = _clipped(expr, scope)
             args = ", ".join(expr_c(_unwidened(arg), scope) for arg in expr.args)
-            return f"{function_name(expr.function, expr.args[0].dtype)}({args})", ATOM
+            function, dtype = expr.function, expr.args[0].dtype
+            if dtype.is_float:
+                return f"raot_{function}{'' if dtype is DType.F64 else 'f'}({args})", ATOM
+            function = _INTEGER_FUNCTIONS.get(function, function)
+            return f"raot_{function}_{dtype.value}({args})", ATOM
         case Cast():
             return _cast(expr, scope)
         case Select():
@@ -311,21 +312,6 @@ def _integer_text(value: int, dtype: DType) -> str:
     return "INT32_MIN" if value == -(2**31) else str(value)
 
 
-def function_name(function: str, dtype: DType) -> str:
-    """The runtime's scalar function for an element type."""
-    if dtype.is_float:
-        return f"raot_{function}{'' if dtype is DType.F64 else 'f'}"
-    return f"raot_{_INTEGER_FUNCTIONS.get(function, function)}_{dtype.value}"
-
-
-def _unary(expr: Unary, scope: Scope) -> tuple[str, int]:
-    if expr.op == "!":
-        return f"!{operand(expr.value, scope, ATOM)}", UNARY
-    if expr.dtype.is_float:
-        return f"-{operand(expr.value, scope, ATOM)}", UNARY
-    return f"raot_neg_{expr.dtype.value}({expr_c(_unwidened(expr.value), scope)})", ATOM
-
-
 def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     op = expr.op
     if op in LOGICAL:
@@ -366,7 +352,9 @@ def _index(expr: Expr) -> Dim | None:
 
 def _cast(cast: Cast, scope: Scope) -> tuple[str, int]:
     source, target = computed(cast.value.dtype), cast.dtype
-    if isinstance(cast.value, Index) and cast.mode != "bits" and _holds_size(target):
+    # Sizes are int32_t in C: no conversion by way of int64_t changes them.
+    holds_size = target in (DType.I32, DType.I64, DType.F32, DType.F64)
+    if isinstance(cast.value, Index) and cast.mode != "bits" and holds_size:
         text, binds = scope.bound_dim(cast.value.dim)
         return (text, binds) if target is DType.I32 else (_cast_c(target, text, binds), UNARY)
     value, binds = _expr(cast.value, scope)
@@ -391,11 +379,6 @@ def _cast(cast: Cast, scope: Scope) -> tuple[str, int]:
     if cast.mode == "saturate" and source.is_int and target.is_int:
         return _saturated(source, target, value, binds), ATOM
     return _cast_c(target, value, binds), UNARY
-
-
-def _holds_size(dtype: DType) -> bool:
-    """Sizes are int32_t in C: no conversion by way of int64_t changes them."""
-    return dtype in (DType.I32, DType.I64, DType.F32, DType.F64)
 
 
 def _integer_of_float(cast: Cast, source: DType, value: str, scope: Scope) -> str:

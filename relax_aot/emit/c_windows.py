@@ -15,9 +15,6 @@ from relax_aot.ir.dims import Bounds, Dim, assume, dim_max, dim_min, prove_le
 from relax_aot.ir.loops import DIMS, Binary, For, Index, Lit, Load, Select, Store, mapped
 from relax_aot.ir.types import DType
 
-HEADER = "window.h"
-"""Which declares it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Window:

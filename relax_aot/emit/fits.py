@@ -98,8 +98,7 @@ def _of_product(factor: int, monomial: Monomial, reach: _Reach) -> Dim:
     for atom, _power in monomial:
         if isinstance(atom, FloorDiv) and len(atom.denominator.terms) == 1:
             ((k, divisor),) = atom.denominator.terms
-            others = quotient(monomial, ((atom, 1),))
-            others = None if others is None or not divisor else quotient(others, divisor)
+            others = quotient(monomial, ((atom, 1), *divisor)) if divisor else None
             if others is not None and k > 0:
                 parts = [_reach(part, reach) for part in (atom.numerator, atom.denominator)]
                 below = any(c < 0 for c, _ in atom.numerator.terms)

@@ -85,25 +85,15 @@ class ModelView:
     renaming: RenamingView | None
     """None where no bound can change."""
     functions: tuple[PublicView, ...]
-    linked_run: str
-    """What the run is called in an object file, at the bounds as generated."""
     run: PublicView
     init: str
     """The declaration of init."""
-    has_dims: bool
-    """Run takes the entry's sizes."""
-    has_results: bool
     members: tuple[BoundView, ...]
     """Of the struct of sizes."""
     sizes: tuple[SizeView, ...]
     """Public constants."""
     inputs: tuple[MemberView, ...]
     outputs: tuple[MemberView, ...]
-    has_state: bool
-    owns_memory: bool
-    """Its memory struct is its own: it is no entry of several."""
-    has_init: bool
-    weights_apart: bool
     arenas: tuple[ArenaView, ...]
     alignment: int
     slots: tuple[SlotView, ...]
@@ -132,7 +122,7 @@ class ModelView:
     @property
     def memory_const(self) -> str:
         """`const ` where no function changes the memory struct."""
-        return "" if self.weights_apart else "const "
+        return "" if self.interface.weights_apart else "const "
 
     @property
     def step(self) -> StepView | None:
@@ -147,6 +137,11 @@ class ModelView:
     def has_layout(self) -> bool:
         """It has constants that are no macros."""
         return bool(self.slots or self.layout or (self.states and self.owns_memory))
+
+    @property
+    def owns_memory(self) -> bool:
+        """Its memory struct is its own: it is no entry of several."""
+        return self.interface.common is None
 
 
 def model_view(
@@ -182,19 +177,12 @@ def model_view(
         fixed=fixed_views(interface),
         renaming=RenamingView.of(interface),
         functions=functions,
-        linked_run=interface.linked_run,
         run=next(f for f in functions if f.name == f"{interface.name}_run"),
         init=interface.parameters(run=False),
-        has_dims=bool(interface.dims),
-        has_results=bool(interface.results),
         members=bounds,
         sizes=sizes,
         inputs=tuple(MemberView.of(port, context) for port in interface.inputs),
         outputs=tuple(MemberView.of(port, context) for port in interface.outputs),
-        has_state=interface.has_state,
-        owns_memory=interface.common is None,
-        has_init=interface.has_init,
-        weights_apart=interface.weights_apart,
         arenas=arenas,
         alignment=plan.alignment,
         slots=slots,

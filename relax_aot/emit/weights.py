@@ -119,11 +119,9 @@ def weights_of(
 ) -> Weights:
     """Lay out the constants in one of `FORMS`; splats among them are written out. Public
     functions have the names in `taken`."""
-    total = sum(c.type.elements.constant * c.type.dtype.bytes for c in constants)
+    total = sum(c.type.bytes.constant for c in constants)
     if form not in FORMS:
         raise RelaxAotError(f"weights are one of {', '.join(FORMS)}, not {form!r}")
-    if form == "blob":
-        return _apart(constants, prefix, alignment, regions)
     as_text = total <= _TEXT_LIMIT_BYTES if form == "auto" else form == "c"
     if as_text and total > _MOST_TEXT_BYTES:
         raise RelaxAotError(
@@ -131,38 +129,37 @@ def weights_of(
             " take --weights asm, which GCC's and Clang's assemblers include, or --weights blob, a "
             "file that the program loads"
         )
-    if not as_text and len({region.name for region in regions.values()}) > 1:
+    if form in ("auto", "asm") and not as_text and len({r.name for r in regions.values()}) > 1:
         raise NoRoom(
             f"constants of {total} bytes are one block, which cannot lie in several regions; give "
             "the board one region that can hold all constants"
         )
+    layout = lay_out([(c.type.dtype, _bytes(c)) for c in constants], alignment)
+    apart, start = form == "blob", layout.data_offset
+    if apart and layout.end >= 2**31:
+        raise RelaxAotError(f"weights of {total} bytes are too large for one block: at most 2 GiB")
+    block = b"" if as_text or apart else b"".join(layout.pieces(start))
     names = Names(["run", "init", "arena_bytes", "weights", *taken], before=f"{prefix}_")
     views, expressions = [], {}
-    pieces: list[bytes | memoryview] = []
-    end = 0
-    for constant in constants:
-        c_name = f"{prefix}_{names.claim(constant.name)}"
-        data = _bits(constant)
-        c_type = C_TYPES[constant.type.dtype]
-        offset = 0
-        if as_text:
-            expressions[constant.name] = c_name
+    for constant, part in zip(constants, layout.parts, strict=True):
+        data, c_type = _bits(constant), C_TYPES[constant.type.dtype]
+        c_name = f"{prefix}_{constant.name if apart else names.claim(constant.name)}"
+        offset = 0 if as_text else part.offset if apart else part.offset - start
+        if apart:
+            expression = f"(const {c_type} *)raot_at_const(memory->weights, {offset})"
         else:
-            offset = -(-end // alignment) * alignment
-            # Large weights are copied once, where the pieces become the block.
-            pieces += [bytes(offset - end), data.data if data.size else b""]
-            end = offset + data.nbytes
-            expressions[constant.name] = (
-                f"(const {c_type} *)(const void *)({prefix}_weights + {offset})"
-            )
+            inside = f"(const {c_type} *)(const void *)({prefix}_weights + {offset})"
+            expression = c_name if as_text else inside
+        expressions[constant.name] = expression
         rows = _rows(data, constant.type.dtype) if as_text else ()
-        note = comment(f"{constant.type}")
-        region = regions.get(constant.name)
+        region = None if apart else regions.get(constant.name)
         place = "" if region is None else f"{_place_macro(prefix, region)} "
+        note = comment(f"{constant.type}")
         views.append(ConstantView(c_name, c_type, max(data.size, 1), note, rows, offset, place))
     return Weights(
-        tuple(views), expressions, b"".join(pieces), total, f"{prefix}_weights",
-        _section(regions, prefix), _places(regions, prefix),
+        tuple(views), expressions, block, total,
+        f"{prefix}_weights{'_block' * apart}", _section(regions, prefix), _places(regions, prefix),
+        layout if apart else None, tuple(_limit_rows(constants, layout)) if apart else (),
     )  # fmt: skip
 
 
@@ -182,30 +179,6 @@ def _section(placed: Mapping[str, Region], prefix: str) -> str:
     """The section of a block of constants, all of which lie in one region."""
     sections = [region.section for region in placed.values() if region.section]
     return sections[0] if sections else f".rodata.{prefix}_weights"
-
-
-def _apart(
-    constants: Sequence[Constant], prefix: str, alignment: int, regions: Mapping[str, Region]
-) -> Weights:
-    """Constants in a block that the program is given: the code knows offsets alone."""
-    layout = lay_out([(c.type.dtype, _bytes(c)) for c in constants], alignment)
-    views, expressions = [], {}
-    for constant, part in zip(constants, layout.parts, strict=True):
-        c_type = C_TYPES[constant.type.dtype]
-        expressions[constant.name] = (
-            f"(const {c_type} *)raot_at_const(memory->weights, {part.offset})"
-        )
-        name = f"{prefix}_{constant.name}"
-        elements = len(part.data) // constant.data.dtype.itemsize if part.data else 1
-        views.append(
-            ConstantView(name, c_type, elements, comment(f"{constant.type}"), (), part.offset)
-        )
-    total = sum(c.type.elements.constant * c.type.dtype.bytes for c in constants)
-    return Weights(
-        tuple(views), expressions, b"", total, f"{prefix}_weights_block",
-        _section(regions, prefix), _places(regions, prefix), layout,
-        tuple(_limit_rows(constants, layout)),
-    )  # fmt: skip
 
 
 def _limit_rows(constants: Sequence[Constant], layout: Layout) -> Iterator[str]:

@@ -268,7 +268,7 @@ def sharing_of(board: Board, optimize: str) -> str:
 
 
 def weights_form(view: ModelView) -> str:
-    if view.weights_apart:
+    if view.interface.weights_apart:
         return "blob"
     return "asm" if view.weights.in_block else "c"
 

@@ -121,7 +121,7 @@ def assemble_entries(
     plans = [part.plan for part in parts]
     planned = list(zip(plans, interfaces.values(), strict=True))
     needs = needs_of(board, planned, sources.const_bytes)
-    require_fit(board, needs, weights_apart=sources.view.weights_apart)
+    require_fit(board, needs, weights_apart=sources.view.interface.weights_apart)
     bytes_ = {need.what: need.bytes for need in needs} | {
         f"arena of {part.name}": part.plan.arena_bytes for part in parts
     }

@@ -88,7 +88,7 @@ def package(
         return dict(files) | {MARKER: _listed(files[MARKER], files)}
     if kind not in KINDS:
         raise PackageError(f"unknown packaging {kind!r}; known are: {', '.join(KINDS)}")
-    if kind not in _WRITES_PLACES and model.weights.in_block and not model.weights_apart:
+    if kind not in _WRITES_PLACES and model.weights.in_block and not model.interface.weights_apart:
         raise PackageError(
             f"the constants of {model.name} are a file that the assembler includes, which"
             f" {kind} cannot do; choose --weights c or --weights blob"
@@ -115,7 +115,7 @@ def _parts(
     kind: str, files: Mapping[str, bytes], units: tuple[str, ...], model: ModelView
 ) -> Parts:
     block = f"{model.name}_weights.bin"
-    linked = not model.weights_apart or kind in _WRITES_PLACES
+    linked = not model.interface.weights_apart or kind in _WRITES_PLACES
     sources = tuple(unit for unit in units if linked or unit != f"{model.name}_weights.c")
     headers = tuple(sorted(path for path in files if path.endswith(".h")))
     view = PackageView(
