@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from relax_aot.fusion import check, in_place
 from relax_aot.fusion.search import Policy, Search
 from relax_aot.fusion.summary import Apart, Member, Summary, Traffic
-from relax_aot.ir.graph import Function, Module
+from relax_aot.ir.graph import Module
 
 __all__ = ["Fused", "Policy", "fuse"]
 
@@ -58,7 +58,11 @@ def _merged(
     module: Module, policy: Policy, closed: frozenset[str]
 ) -> tuple[Module, tuple[Apart, ...]]:
     """Calls whose first result is in `closed` are not merged."""
-    searches = [_search(function, module, policy, closed) for function in module.functions]
+    searches = []
+    for function in module.functions:
+        others = (f for f in module.functions if f is not function)
+        outside = frozenset(v.name for f in others for c in f.body for v in c.inputs)
+        searches.append(Search(function, module, outside, policy, closed))
     bodies = [search.calls() for search in searches]
     functions = tuple(
         replace(function, body=tuple(calls))
@@ -88,9 +92,3 @@ def _parts_of(kernel: str, module: Module, parts: tuple[Member, ...]) -> frozens
         if call.op == "call_kernel" and call.ref("kernel") == kernel
     }
     return frozenset(part.writes[0].name for part in parts if homes & set(part.into))
-
-
-def _search(function: Function, module: Module, policy: Policy, closed: frozenset[str]) -> Search:
-    others = (f for f in module.functions if f is not function)
-    outside = frozenset(v.name for f in others for c in f.body for v in c.inputs)
-    return Search(function, module, outside, policy, closed)

@@ -11,6 +11,7 @@ element of the output at the same index is written.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 
 from relax_aot.fusion import legality
 from relax_aot.fusion.accesses import Access, loads, stores
@@ -21,7 +22,7 @@ from relax_aot.fusion.checking.terms import World
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Bounds, prove_le
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Buffer, Kernel
+from relax_aot.ir.loops import Kernel
 from relax_aot.progress import note
 
 
@@ -63,21 +64,18 @@ def pairs_of(kernel: Kernel, bounds: Bounds) -> tuple[tuple[str, str], ...]:
         (source.name, target.name)
         for target in kernel.outputs
         for source in kernel.inputs
-        if source.type == target.type and _may_share(kernel, source, target, bounds)
+        if source.type == target.type
+        and all(
+            _read_first(read, write, bounds)
+            for read in loads(kernel.body, source.name)
+            for write in stores(kernel.body, target.name)
+        )
     )
 
 
-def _may_share(kernel: Kernel, source: Buffer, target: Buffer, bounds: Bounds) -> bool:
-    reads, writes = loads(kernel.body, source.name), stores(kernel.body, target.name)
-    return all(_read_first(read, write, bounds) for read in reads for write in writes)
-
-
 def _read_first(read: Access, write: Access, bounds: Bounds) -> bool:
-    shared = 0
-    for one, other in zip(read.path, write.path, strict=False):
-        if one != other:
-            break
-        shared += 1
+    pairs = zip(read.path, write.path, strict=False)
+    shared = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
     for loop in read.ranges:
         if all(name in bounds for name in loop.start.symbols | loop.stop.symbols):
             bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)

@@ -45,16 +45,13 @@ def one_to_one(
 ) -> bool:
     """No two iterations of the loops have the same index."""
     plain = _with_loops(bounds, loops)
-    return not undetermined(index, loops, plain, data) or not undetermined(
-        index, loops, _not_empty(plain, loops), data
-    )
-
-
-def _not_empty(bounds: Bounds, loops: tuple[For, ...]) -> Bounds:
-    """Where an iteration exists, every loop around it has one."""
+    if not undetermined(index, loops, plain, data):
+        return True
+    # Where an iteration exists, every loop around it has one.
     facts = (loop.stop - loop.start - 1 for loop in loops)
-    known = tuple(f for f in facts if not f.is_constant and f.symbols <= set(bounds))
-    return replace(bounds, facts=(*bounds.facts, *known))
+    known = tuple(f for f in facts if not f.is_constant and f.symbols <= set(plain))
+    inside = replace(plain, facts=(*plain.facts, *known))
+    return not undetermined(index, loops, inside, data)
 
 
 def undetermined(
@@ -80,20 +77,12 @@ def undetermined(
 
 def _divided(index: At) -> list[Dim]:
     """Numerators whose quotient and remainder are both axes: these two determine them."""
-    quotients = {_atom(dim) for dim in index}
+    quotients = (atom for dim in index for atom in dim.atoms if isinstance(atom, FloorDiv))
     return [
         atom.numerator
         for atom in quotients
-        if isinstance(atom, FloorDiv) and Mod(atom.numerator, atom.denominator) in quotients
+        if Dim.of(atom) in index and Dim.of(Mod(atom.numerator, atom.denominator)) in index
     ]
-
-
-def _atom(dim: Dim) -> object:
-    """The only atom of a size that is one atom."""
-    if len(dim.terms) == 1 and dim.terms[0][0] == 1 and len(dim.terms[0][1]) == 1:
-        ((atom, power),) = dim.terms[0][1]
-        return atom if power == 1 else None
-    return None
 
 
 def _decodable(dim: Dim, loops: Mapping[str, For], bounds: Bounds) -> bool:
@@ -101,10 +90,12 @@ def _decodable(dim: Dim, loops: Mapping[str, For], bounds: Bounds) -> bool:
     found = strides(dim, loops.keys())
     if found is None:
         return False
-    terms = [(_magnitude(stride, bounds), loops[name]) for name, stride in found[0].items()]
-    if any(stride is None for stride, _ in terms):
-        return False
-    digits = [(stride, loop.stop - loop.start) for stride, loop in terms if stride is not None]
+    digits = []
+    for name, stride in found[0].items():
+        rising = prove_lt(0, stride, bounds)
+        if not rising and not prove_lt(stride, 0, bounds):
+            return False
+        digits.append((stride if rising else -stride, loops[name].stop - loops[name].start))
     while digits:
         # The digit with the greatest stride: all others together must stay below it.
         for position, (stride, _) in enumerate(digits):
@@ -116,13 +107,6 @@ def _decodable(dim: Dim, loops: Mapping[str, For], bounds: Bounds) -> bool:
         else:
             return False
     return True
-
-
-def _magnitude(stride: Dim, bounds: Bounds) -> Dim | None:
-    """The absolute value of a stride that is not zero."""
-    if prove_lt(0, stride, bounds):
-        return stride
-    return -stride if prove_lt(stride, 0, bounds) else None
 
 
 def strides(dim: Dim, names: Iterable[str]) -> tuple[dict[str, Dim], Dim] | None:

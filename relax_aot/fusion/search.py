@@ -15,8 +15,6 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Kernel
 
-_BETWEEN = Refused("a call between them needs the complete value")
-
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -103,14 +101,12 @@ class Search:
     ) -> Piece | Refused:
         producer, consumer = self._work.piece(writer), self._work.piece(key)
         assert producer is not None and consumer is not None
-        kept = frozenset(link.made.name for link in links if self._others_read(link.made.name, key))
+        made = (link.made.name for link in links)
+        kept = frozenset(n for n in made if any(r != key for r, _ in self._work.readers(n)))
         merged = merger.merge(Pair(producer, consumer, links, kept), self._context)
         if isinstance(merged, Piece) and self._work.another_way(writer, key):
-            return _BETWEEN
+            return Refused("a call between them needs the complete value")
         return merged
-
-    def _others_read(self, name: str, key: int) -> bool:
-        return any(reader != key for reader, _ in self._work.readers(name))
 
     def _merge_into_readers(self, key: int, merger: Merger) -> None:
         producer = self._work.piece(key)

@@ -77,8 +77,11 @@ class Member:
             for out in call.outs
         }
         order = {name: number for number, name in enumerate(dict.fromkeys(home.values()))}
-        roots = _roots(before)
-        every = (call for function in before.functions for call in function.body)
+        every = [call for function in before.functions for call in function.body]
+        roots: dict[str, str] = {}  # views by what they look at
+        for view in (call for call in every if call.op == "view"):
+            source = view.inputs[0].name
+            roots[view.out.name] = roots.get(source, source)
         calls = [call for call in every if call.op == "call_kernel"]
         readers: dict[str, set[str]] = {}
         found: list[Member] = []
@@ -117,17 +120,6 @@ class Summary:
         lines += [f"not proven: {one.kernel}: {one.reason}" for one in self.unproven]
         lines += [f"separate: {note.writer} | {note.reader}: {note.reason}" for note in self.apart]
         return "\n".join(lines) + "\n"
-
-
-def _roots(module: Module) -> dict[str, str]:
-    """Views by what they look at."""
-    roots: dict[str, str] = {}
-    for function in module.functions:
-        for call in function.body:
-            if call.op == "view":
-                source = call.inputs[0].name
-                roots[call.outs[0].name] = roots.get(source, source)
-    return roots
 
 
 def _most(module: Module, size: Dim) -> int:

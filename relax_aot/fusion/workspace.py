@@ -33,7 +33,10 @@ class Workspace:
         """Values that other calls read."""
         for call in function.body:
             is_closed = bool(call.outs) and call.outs[0].name in closed
-            self.add(call if is_closed else _opened(call, module))
+            if call.op != "call_kernel" or is_closed:
+                self.add(call)
+            else:
+                self.add(Piece.of(call, module.kernel_table[call.ref("kernel")]) or call)
 
     def add(self, node: _Node, place: int | None = None) -> int:
         key = self._next if place is None else place
@@ -164,12 +167,6 @@ class Workspace:
 
 def _view(node: _Node) -> Call | None:
     return node if isinstance(node, Call) and node.op == "view" else None
-
-
-def _opened(call: Call, module: Module) -> _Node:
-    if call.op != "call_kernel":
-        return call
-    return Piece.of(call, module.kernel_table[call.ref("kernel")]) or call
 
 
 def _reads_of(node: _Node) -> tuple[Var, ...]:

@@ -62,9 +62,7 @@ def _rule(function: Function, call: Call) -> Call | Var:
     if len(call.outs) != 1 or call.out in function.results or not call.inputs:
         return call
     same = has(call.op, Trait.SAME) and call.inputs[0].type == call.out.type
-    noop = same or (call.op == "transpose" and _identity(call.attr("perm")))
+    noop = same or (
+        call.op == "transpose" and call.attr("perm") == tuple(range(call.out.type.rank))
+    )
     return call.inputs[0] if noop else call
-
-
-def _identity(perm: object) -> bool:
-    return isinstance(perm, tuple) and perm == tuple(range(len(perm)))

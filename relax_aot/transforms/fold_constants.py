@@ -14,13 +14,9 @@ import numpy as np
 
 from relax_aot.inference.folding import FOLD_BUDGET_BYTES
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Call, Constant, Function, Module, Var
+from relax_aot.ir.graph import Call, Constant, Function, Module
 from relax_aot.ops import all_ops, has
 from relax_aot.ops._op import Trait, depends_on_sizes
-
-GROWTH = 8
-"""Above the budget, a result takes at most so many times the bytes that its operands store."""
-
 
 EXAMPLES = (
     Example(
@@ -86,7 +82,8 @@ def _fixed(function: Function, constants: dict[str, Constant]) -> set[str]:
         known = call.inputs and all(v.name in stored for v in call.inputs)
         if not known or call.op not in all_ops() or any(o.name in results for o in call.outs):
             continue
-        room = max(FOLD_BUDGET_BYTES, GROWTH * sum(stored[v.name] for v in call.inputs))
+        # Above the budget, a result takes at most 8 times the bytes that its operands store.
+        room = max(FOLD_BUDGET_BYTES, 8 * sum(stored[v.name] for v in call.inputs))
         values = (*call.inputs, *call.outs)
         sized = all(size.is_constant for value in values for size in value.type.shape)
         if not sized or any(depends_on_sizes(value) for _, value in call.attrs):
@@ -139,9 +136,11 @@ def _evaluated(call: Call, constants: dict[str, Constant]) -> list[Constant] | N
     except IndexError:
         return None
     results = results if isinstance(results, tuple) else (results,)
-    return [_constant(out, np.asarray(r)) for out, r in zip(call.outs, results, strict=True)]
-
-
-def _constant(out: Var, data: np.ndarray) -> Constant:
-    shape = [int(size) for size in out.type.shape]
-    return Constant(out.name, out.type, np.asarray(data, out.type.dtype.numpy).reshape(shape))
+    return [
+        Constant(
+            out.name,
+            out.type,
+            np.asarray(result, out.type.dtype.numpy).reshape(tuple(map(int, out.type.shape))),
+        )
+        for out, result in zip(call.outs, results, strict=True)
+    ]

@@ -317,16 +317,13 @@ class _Merger:
         # What is stored first must outlast whatever runs until the last store.
         if isinstance(value, Lit) or (last and isinstance(value, Local)):
             return value
-        if last and uses == 1 and link.made.name not in self._kept and self._single:
+        # The consumer is one statement, so nothing runs before it uses its operand.
+        single = len(self._nest.inner) == 1 and isinstance(self._nest.inner[0], Store)
+        if last and uses == 1 and link.made.name not in self._kept and single:
             return value
         local = Local(self._fresh("value"), link.made.type.dtype)
         result.append(Declare(local, value))
         return local
-
-    @property
-    def _single(self) -> bool:
-        """The consumer is one statement, so nothing runs before it uses its operand."""
-        return len(self._nest.inner) == 1 and isinstance(self._nest.inner[0], Store)
 
     def _place(
         self, stmt: Store, link: Link, loops: Mapping[str, For], lets: tuple[Let, ...]

@@ -17,7 +17,6 @@ from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.nest import Definition, cost, substitute_in
 from relax_aot.fusion.piece import Fresh, Piece, kept_apart, substitute_dims
 from relax_aot.fusion.refine import refined
-from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
@@ -39,7 +38,6 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.names import defined_name, renamed
 from relax_aot.ir.rewrite import map_exprs
 
-_CHEAP = 3
 _DECODING = 8
 """So many additions may be spent again and again to read an operand in its small form."""
 
@@ -251,7 +249,10 @@ def merge(pair: Pair, _: Context) -> Piece | Refused:
     while found is not None and any(f.splits for _, f in found):
         body = split_loops(body, next(f.splits for _, f in found if f.splits))
         found = _positions(body, made, seen, fresh)
-    if found is not None and not _one_position_each(found):
+    # Loads with the same text are loads of the same position. Loops side by side may have one
+    # variable and different ranges.
+    positions = {site.index: position.index for site, position in found or ()}
+    if any(positions[site.index] != position.index for site, position in found or ()):
         body = fresh.unique(body)
         found = _positions(body, made, seen, fresh)
     if found is None:
@@ -386,20 +387,13 @@ def _positions(
     return result
 
 
-def _one_position_each(found: list[tuple[Access, Reindexed]]) -> bool:
-    """Loads with the same text are loads of the same position. Loops side by side may have one
-    variable and different ranges."""
-    positions: dict[At, At] = {}
-    return all(positions.setdefault(s.index, p.index) == p.index for s, p in found)
-
-
 def _too_dear(definition: Definition, producer: Piece, found: list[Access]) -> str | None:
     """Why computing it at each read would cost more than it saves; None where it does not."""
     price = cost(definition.value)
     once = all(site.once for site in found)
     if definition.fetched and not once:
         return "its indices from data would be read again for each use"
-    if definition.is_movement or (once and (price <= _CHEAP or len(found) == 1)):
+    if definition.is_movement or (once and (price <= 3 or len(found) == 1)):
         return None
     if decodes(definition, producer):
         return None

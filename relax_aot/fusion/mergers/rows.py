@@ -13,10 +13,8 @@ same order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from relax_aot.fusion import legality
-from relax_aot.fusion.accesses import Access, accesses, loads
+from relax_aot.fusion.accesses import accesses, loads
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.piece import (
@@ -157,16 +155,21 @@ def _merged(pair: Pair) -> Piece | Refused:
         return Refused("the consumer reads it in a shape that does not match its loops")
     first = _outer(ours, made)
     second = _outer(theirs, made)
-    shared = _shared(first, second)
+    # As many loops as go along the same axes, in any order, can be shared.
+    along = ([axis for _, axis in outer] for outer in (first, second))
+    ours_along, theirs_along = along
+    counts = range(min(len(first), len(second)), 0, -1)
+    shared = next((n for n in counts if {*ours_along[:n]} == {*theirs_along[:n]}), 0)
     if not shared:
         return Refused("their outer loops do not match")
-    axes = [first[n][1] for n in range(shared)]
+    axes = ours_along[:shared]
     variables = [loop.variable for loop, _ in second[:shared]]
-    reordered = axes != [axis for _, axis in second[:shared]]
-    if reordered and not legality.separate_rows(theirs, variables):
+    if axes != theirs_along[:shared] and not legality.separate_rows(theirs, variables):
         return Refused("the consumer's rows may not be reordered")
-    names = {second[_at(second, axis)][0].variable: first[n][0].variable
-             for n, axis in enumerate(axes)}  # fmt: skip
+    names = {
+        second[theirs_along.index(axis)][0].variable: first[n][0].variable
+        for n, axis in enumerate(axes)
+    }
     rest = _below(ours, shared) + renamed(_below(theirs, shared), names)
     kept = [axis for axis in range(made.type.rank) if axis not in axes]
     row = Var(made.name, TensorType(made.type.dtype, tuple(made.type.shape[a] for a in kept)))
@@ -222,34 +225,19 @@ def _outer(body: tuple[Stmt, ...], made: Var) -> _Outer:
     result: _Outer = []
     while len(body) == 1 and isinstance(body[0], For):
         loop = body[0]
-        axis = _axis(loop, made, touched)
-        if axis is None:
+        axis = next(
+            (
+                axis
+                for axis, size in enumerate(made.type.shape)
+                if all(s.index[axis].symbol == loop.variable for s in touched) and loop.stop == size
+            ),
+            None,
+        )
+        if axis is None or loop.start != ZERO or not touched:
             break
         result.append((loop, axis))
         body = loop.body
     return result
-
-
-def _axis(loop: For, made: Var, touched: Sequence[Access]) -> int | None:
-    if loop.start != ZERO or not touched:
-        return None
-    for axis, size in enumerate(made.type.shape):
-        everywhere = all(s.index[axis].symbol == loop.variable for s in touched)
-        if everywhere and loop.stop == size:
-            return axis
-    return None
-
-
-def _shared(first: _Outer, second: _Outer) -> int:
-    """How many loops can be shared: as many as go along the same axes, in any order."""
-    for count in range(min(len(first), len(second)), 0, -1):
-        if {axis for _, axis in first[:count]} == {axis for _, axis in second[:count]}:
-            return count
-    return 0
-
-
-def _at(outer: _Outer, axis: int) -> int:
-    return next(n for n, (_, other) in enumerate(outer) if other == axis)
 
 
 def _below(body: tuple[Stmt, ...], depth: int) -> tuple[Stmt, ...]:

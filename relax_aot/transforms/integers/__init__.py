@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.ir.dims import Relation
-from relax_aot.ir.graph import Call, Function, Module, Var, assumption_conditions
+from relax_aot.ir.graph import Call, Module, Var, assumption_conditions
 from relax_aot.ir.rewrite import substitute
 from relax_aot.ops import has
 from relax_aot.ops._op import Trait
@@ -29,7 +29,6 @@ EXAMPLES = (
     *pairs.EXAMPLES,
     *pools.EXAMPLES,
 )
-QUANTIZERS = (*elementwise.RULES, *pairs.RULES, *pools.RULES)
 
 
 def run(module: Module) -> Module:
@@ -45,7 +44,12 @@ def run(module: Module) -> Module:
     for function in module.functions:
         results = frozenset(r.name for r in function.results)
         work = Work(constants, module.bounds, names, assumptions, results, module.replaceable)
-        functions.append(_rewritten(work, function))
+        replaced: dict[Var, Var] = {}
+        for before in function.body:
+            found = _call(work, substitute(before, replaced))
+            if found is not None:
+                replaced[before.out] = found
+        functions.append(replace(function, body=tuple(work.body)))
     added = assumption_conditions(assumptions, module.symbols, "sums of 32 bits")
     return replace(
         module,
@@ -53,15 +57,6 @@ def run(module: Module) -> Module:
         constants=tuple(constants.values()),
         conditions=tuple(dict.fromkeys((*module.conditions, *added))),
     )
-
-
-def _rewritten(work: Work, function: Function) -> Function:
-    replaced: dict[Var, Var] = {}
-    for before in function.body:
-        found = _call(work, substitute(before, replaced))
-        if found is not None:
-            replaced[before.out] = found
-    return work.finish(function)
 
 
 def _call(work: Work, call: Call) -> Var | None:
@@ -86,10 +81,14 @@ def _quantize(work: Work, call: Call) -> Var | None:
     if target is None:
         work.add(call)
         return None
-    for rule in QUANTIZERS:
+    for rule in (*elementwise.RULES, *pairs.RULES, *pools.RULES):
         found = rule(work, target)
         if isinstance(found, Var):
-            return _as_result(work, call, found)
+            if call.out.name not in work.results:
+                return found
+            # Results of a function keep their names.
+            work.add(Call(call.outs, "copy", (found,), (), call.origin))
+            return None
         if found:
             return None
     start = len(work.body)
@@ -105,12 +104,4 @@ def _quantize(work: Work, call: Call) -> Var | None:
         if other is not None:
             replaced[quantize.out] = other
     work.add(substitute(moved, replaced))
-    return None
-
-
-def _as_result(work: Work, call: Call, value: Var) -> Var | None:
-    """Results of a function keep their names."""
-    if call.out.name not in work.results:
-        return value
-    work.add(Call(call.outs, "copy", (value,), (), call.origin))
     return None

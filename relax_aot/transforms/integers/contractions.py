@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,7 @@ import numpy as np
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
-from relax_aot.transforms.integers.work import EIGHT, Array, Quantized, Work, attributes
-
-MOST = 2**31 - 1
-ON_GRID = 2.0**-21
-"""The relative error up to which a bias counts as a whole number of steps."""
-
+from relax_aot.transforms.integers.work import EIGHT, MOST, Array, Quantized, Work, attributes
 
 EXAMPLES = (
     Example(
@@ -64,25 +60,13 @@ def convolution(work: Work, call: Call) -> bool:
     if x is None or w is None or not _operands(x, w, axis=0):
         return False
     bias = (*call.args, None)[2]
-    depth = w.var.type.shape[1]
-    for size in w.var.type.shape[2:]:
-        depth = depth * size
+    depth = prod(w.var.type.shape[1:], start=Dim.of(1))
     scale = _product(x, w)
     whole = _whole_bias(work, bias, scale, w.var.type.shape[0])
     padded = any(Dim.of(pad) != Dim.of(0) for pad in _sizes(call, "pads"))
-    axes = tuple(range(1, w.var.type.rank))
     sums = _Sums(work, call, x, w, depth, whole)
-    if not sums.fit(axes):
-        return False
-    zero, whole = sums.without_zero(axes) if not padded else (sums.zero_of_x(), whole)
-    total = work.emit(
-        "conv_integer", x.var, w.var, zero, sums.zero_of(w), sums.bias(whole),
-        like=call, name=f"{call.out.name}.sums", **attributes(call),
-    )  # fmt: skip
-    work.reach[total.name] = sums.most
-    rest = bias if sums.given is None else None
-    _dequantized(work, call, total, scale, rest, channel=1)
-    return True
+    axes = tuple(range(1, w.var.type.rank))
+    return sums.replace_call("conv_integer", axes, scale, bias, folds=not padded, channel=1)
 
 
 def product(work: Work, call: Call) -> bool:
@@ -109,19 +93,11 @@ def product(work: Work, call: Call) -> bool:
     whole = _whole_bias(work, bias, scale, columns, beta)
     if bias is not None and whole is None and beta != 1.0:
         return False
-    axes = (b.var.type.rank - 2,)
     sums = _Sums(work, call, a, b, a.var.type.shape[-1], whole)
-    if not sums.fit(axes):
-        return False
-    zero, whole = sums.without_zero(axes) if b.var.type.rank == 2 else (sums.zero_of_x(), whole)
-    total = work.emit(
-        "matmul_integer", a.var, b.var, zero, sums.zero_of(b), sums.bias(whole),
-        like=call, name=f"{call.out.name}.sums",
-    )  # fmt: skip
-    work.reach[total.name] = sums.most
-    rest = bias if sums.given is None else None
-    _dequantized(work, call, total, scale, rest, channel=total.type.rank - 1)
-    return True
+    rank, channel = b.var.type.rank, call.out.type.rank - 1
+    return sums.replace_call(
+        "matmul_integer", (rank - 2,), scale, bias, folds=rank == 2, channel=channel
+    )
 
 
 def zero_point(work: Work, call: Call) -> Call:
@@ -182,7 +158,7 @@ def _whole_bias(
         return None
     exact = np.broadcast_to(row.reshape(-1) * beta, (channels.constant,)) / scale
     whole = np.rint(exact)
-    close = np.abs(exact - whole) <= np.abs(whole) * ON_GRID
+    close = np.abs(exact - whole) <= np.abs(whole) * 2.0**-21  # as exact as float32 has it
     return whole.astype(np.int64) if close.all() and np.abs(whole).max(initial=0) <= MOST else None
 
 
@@ -249,6 +225,40 @@ class _Sums:
             self.most = MOST
         return True
 
+    def replace_call(
+        self,
+        op: str,
+        axes: tuple[int, ...],
+        scale: Array,
+        bias: Var | None,
+        *,
+        folds: bool,
+        channel: int,
+    ) -> bool:
+        """The integer contraction, its sums dequantized under the name of the call's result, and a
+        bias that is not a whole number of steps added; False where the sums may leave 32 bits.
+        `folds`: the zero point of x may become a part of the bias."""
+        work, call = self.work, self.call
+        if not self.fit(axes):
+            return False
+        zero, whole = self.without_zero(axes) if folds else (self.zero_of_x(), self.given)
+        total = work.emit(
+            op, self.x.var, self.w.var, zero, self.zero_of(self.w), self.bias(whole),
+            like=call, name=f"{call.out.name}.sums",
+            **(attributes(call) if op == "conv_integer" else {}),
+        )  # fmt: skip
+        work.reach[total.name] = self.most
+        axis, none = channel if scale.ndim else None, np.zeros((), np.int64)
+        if self.given is not None or bias is None:
+            work.dequantize(call, call.out, total, scale, none, axis)
+            return True
+        numbers = work.dequantize(call, None, total, scale, none, axis)
+        if channel == 1 and total.type.rank > 2:
+            sizes: tuple[Any, ...] = (bias.type.shape[0], *[1] * (total.type.rank - 2))
+            bias = work.emit("reshape", bias, like=call, name=f"{bias.name}.column", shape=sizes)
+        work.emit("add", numbers, bias, like=call, out=call.out)
+        return True
+
     def without_zero(self, axes: tuple[int, ...]) -> tuple[Var | None, Array | None]:
         """The zero point of x and the bias. Known weights fold the zero point into the bias."""
         zero = self.x.one_zero
@@ -278,23 +288,6 @@ class _Sums:
         if whole is None:
             return None
         return self.work.constant(f"{self.call.out.name}.bias", whole.astype(np.int32))
-
-
-def _dequantized(
-    work: Work, call: Call, total: Var, scale: Array, rest: Var | None, channel: int
-) -> None:
-    """Dequantize the sums under the name of the call's result, and add a bias that is not a whole
-    number of steps."""
-    axis = channel if scale.ndim else None
-    zero = np.zeros((), np.int64)
-    if rest is None:
-        work.dequantize(call, call.out, total, scale, zero, axis)
-        return
-    numbers = work.dequantize(call, None, total, scale, zero, axis)
-    if channel == 1 and total.type.rank > 2:
-        sizes: tuple[Any, ...] = (rest.type.shape[0], *[1] * (total.type.rank - 2))
-        rest = work.emit("reshape", rest, like=call, name=f"{rest.name}.column", shape=sizes)
-    work.emit("add", numbers, rest, like=call, out=call.out)
 
 
 def biased(work: Work, call: Call) -> bool:

@@ -14,14 +14,19 @@ from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops, elementwise_binary, elementwise_unary
 from relax_aot.ops._rescale import exact_rescale
 from relax_aot.ops.quantize import code_of
-from relax_aot.transforms.integers.work import EIGHT, Array, Quantized, Work, attributes, names_of
+from relax_aot.transforms.integers.work import (
+    EIGHT,
+    MOST,
+    Array,
+    Quantized,
+    Work,
+    attributes,
+    names_of,
+)
 
 FORMULAS = frozenset(
     op.name for op in (*elementwise_unary.OPS, *elementwise_binary.OPS)
 ) | {"clip", "where"}  # fmt: skip
-LONGEST_FORMULA = 32
-MOST = 2**31 - 1
-"""Sums of products fit 32 bits."""
 
 
 EXAMPLES = (
@@ -232,9 +237,7 @@ def requantized(work: Work, target: Target) -> bool:
 def zero_of(work: Work, target: Target) -> Var | None:
     if target.zero == 0 and not work.replaceable:
         return None
-    return work.constant(
-        f"{target.out.name}.zero", np.array(target.zero, target.to.numpy)
-    )  # fmt: skip
+    return work.constant(f"{target.out.name}.zero", np.array(target.zero, target.to.numpy))
 
 
 # Functions of one 8-bit value
@@ -318,7 +321,7 @@ def _formula(work: Work, value: Var) -> tuple[Quantized, Array] | None:
             whole = all_bytes(byte.var.type.dtype).astype(np.int32) - np.int32(byte.one_zero)
             found = whole.astype(np.float32) * np.float32(byte.one_scale)
         else:
-            if call is None or call.op not in FORMULAS or len(memo) > LONGEST_FORMULA:
+            if call is None or call.op not in FORMULAS or len(memo) > 32:
                 return None
             args = [None if arg is None else worth(arg) for arg in call.args]
             if any(a is None and b is not None for a, b in zip(args, call.args, strict=True)):

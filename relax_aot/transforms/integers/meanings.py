@@ -8,9 +8,6 @@ import numpy as np
 from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.transforms.integers.movement import moves
 
-LONGEST = 16
-"""The most data-moving calls between a result and its quantize."""
-
 
 def meanings(module: Module) -> dict[str, str]:
     """A formula for each parameter or result of the entry whose scale is one known number."""
@@ -21,7 +18,7 @@ def meanings(module: Module) -> dict[str, str]:
             _note(found, module, call, call.inputs[0].name)
     for result in module.main.results:
         maker = makers.get(result.name)
-        for _ in range(LONGEST):
+        for _ in range(16):  # calls that move data, between a result and its quantize
             if maker is None or not moves(maker):
                 break
             value = maker.inputs[0]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Call, Var
+from relax_aot.ir.graph import Call
 from relax_aot.ops import has
 from relax_aot.ops._op import Trait
 from relax_aot.transforms.integers.elementwise import Target
@@ -131,21 +131,17 @@ def quantize_earlier(work: Work, target: Target) -> Call | None:
     call = work.maker(target.call.inputs[0])
     if call is None or len(call.outs) != 1:
         return None
-    if call.op in ("concat", "where"):
-        first = 1 if call.op == "where" else 0
-    elif moves(call) and call.op != "pad":
-        first = 0
-    else:
+    joins, first = call.op in ("concat", "where"), int(call.op == "where")
+    if not joins and (call.op == "pad" or not moves(call)):
         return None
-    moved = call.args[first:] if call.op in ("concat", "where") else call.args[:1]
+    moved = call.args[first:] if joins else call.args[:1]
     if any(arg is None or work.numeric(arg) is not None for arg in moved):
         return None
-    quantized = [_quantized(work, target, arg) for arg in moved if arg is not None]
+    asked = target.call  # the caller rewrites quantizes like this one
+    quantized = [
+        work.emit("quantize", arg, *asked.args[1:], like=asked, **attributes(asked))
+        for arg in moved
+        if arg is not None
+    ]
     args = (*call.args[:first], *quantized, *call.args[first + len(quantized) :])
     return Call((target.out,), call.op, args, call.attrs, call.origin)
-
-
-def _quantized(work: Work, target: Target, value: Var) -> Var:
-    """A quantize like the target's, which the caller rewrites."""
-    asked = target.call
-    return work.emit("quantize", value, *asked.args[1:], like=asked, **attributes(asked))

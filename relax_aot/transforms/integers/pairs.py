@@ -16,7 +16,6 @@ from relax_aot.ops.qarithmetic import KINDS, combined
 from relax_aot.transforms.integers.elementwise import Target, all_bytes, limited, limits_of
 from relax_aot.transforms.integers.work import EIGHT, Work
 
-ROUNDS = 400
 NEAR = sorted(product(range(-4, 5), repeat=2), key=lambda pair: sum(map(abs, pair)))
 ROOM = 2.0**-26
 """The least distance of a sum to the end of its range, so that rounding its parts is harmless."""
@@ -168,7 +167,7 @@ class _Search:
         most[self.wanted >= self.limits[1]] = np.inf
         u, v = self.ratios
         w = self.zeros[2] + 0.5 - u * self.zeros[0] - v * self.zeros[1]
-        for _ in range(ROUNDS):
+        for _ in range(400):
             sums = (u * x)[:, None] + (v * y)[None, :] + w
             lack, excess = least + ROOM - sums, sums - (most - ROOM)
             gaps = np.maximum(lack, excess)

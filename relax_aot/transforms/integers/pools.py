@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,6 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
 from relax_aot.transforms.integers.elementwise import Target, limited
 from relax_aot.transforms.integers.work import EIGHT, Quantized, Work, attributes
-
-UNIT = 2.0**-24
-"""Half a unit in the last place of f32, of 1."""
-
-MOST_SUMS = 1 << 22
-
 
 EXAMPLES = (
     Example(
@@ -99,17 +94,13 @@ def _pool(work: Work, target: Target, call: Call, x: Quantized) -> bool:
     if not work.replaceable and all(_no_middle(x, target, n) for n in counts):
         order = "exact"
     else:
-        order = "rows" if len(kernel) != 2 else _order(kernel, strides)
+        # ONNX Runtime processes several windows of a row together for strides 1 and 2.
+        order = "columns" if len(kernel) == 2 and strides[-1] <= 2 else "rows"
     work.emit(
         "qaverage_pool", x.var, like=target.call, out=target.out,
         order=order, **attrs, **_common(target, x),
     )  # fmt: skip
     return True
-
-
-def _order(kernel: tuple[int, ...], strides: tuple[int, ...]) -> str:
-    """ONNX Runtime processes several windows of a row together for strides 1 and 2."""
-    return "columns" if strides[-1] <= 2 else "rows"
 
 
 def _reduced(work: Work, target: Target, call: Call, x: Quantized) -> bool:
@@ -129,9 +120,7 @@ def _reduced(work: Work, target: Target, call: Call, x: Quantized) -> bool:
 def _means(work: Work, target: Target, call: Call, x: Quantized, keep: int) -> bool:
     """Emit the means over the last axes."""
     shape = x.var.type.shape
-    count = Dim.of(1)
-    for size in shape[keep:]:
-        count = count * size
+    count = prod(shape[keep:], start=Dim.of(1))
     most = interval(count, work.bounds)[1]
     if most * 255 >= 2**31:
         return False
@@ -155,13 +144,14 @@ def _no_middle(x: Quantized, target: Target, count: int) -> bool:
     """Whether no mean is so close to the middle between two results that float rounding could
     decide: then every order of summation gives the same result."""
     low, high = (end - x.one_zero for end in x.var.type.dtype.limits)
-    if count * 256 > MOST_SUMS:
+    if count * 256 > 1 << 22:  # sums are looked at one by one
         return False
     sums = np.arange(count * low, count * high + 1, dtype=np.float64)
     steps = sums * (x.one_scale / float(target.scale) / count)
     apart = np.abs(steps - np.floor(steps) - 0.5)
     greatest = max(abs(low), abs(high)) * x.one_scale / float(target.scale)
-    return bool((apart > (count + 8) * UNIT * greatest).all())
+    # 2.0**-24 is half a unit in the last place of f32, of 1.
+    return bool((apart > (count + 8) * 2.0**-24 * greatest).all())
 
 
 def softmax(work: Work, target: Target) -> bool:

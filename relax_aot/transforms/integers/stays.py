@@ -33,9 +33,8 @@ def _why(
         if out in function.results:
             return "a result of the model is floats"
         return "read as floats by " + ", ".join(sorted({c.op for c in readers}) or ["nothing"])
-    plain = [
-        arg for arg in call.inputs if arg.type.dtype is DType.F32 and not _dequantized(arg, makers)
-    ]
+    floats = [arg for arg in call.inputs if arg.type.dtype is DType.F32]
+    plain = [a for a in floats if a.name not in makers or makers[a.name].op != "dequantize"]
     variable = [arg for arg in plain if arg.name not in module.constant_table]
     if has(call.op, Trait.CONTRACTION):
         if plain:
@@ -46,8 +45,3 @@ def _why(
     if all(reader.op != "quantize" for reader in readers) or out in function.results:
         return "its result is not quantized"
     return "it has no integer form"
-
-
-def _dequantized(value: Var, makers: dict[str, Call]) -> bool:
-    maker = makers.get(value.name)
-    return maker is not None and maker.op == "dequantize"

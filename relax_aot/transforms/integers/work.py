@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.ir.dims import Bounds, Dim, Relation
-from relax_aot.ir.graph import Attr, Call, Constant, Function, Var, attrs_of
+from relax_aot.ir.graph import Attr, Call, Constant, Var, attrs_of
 from relax_aot.ir.names import unused_name
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import all_ops, deduce
@@ -19,8 +19,8 @@ from relax_aot.ops._op import depends_on_sizes
 
 Array = NDArray[Any]
 EIGHT = (DType.I8, DType.U8)
-FOLDED_BYTES = 16 * 1024 * 1024
-"""Larger weights are rearranged at run time."""
+MOST = 2**31 - 1
+"""Sums of products fit 32 bits."""
 
 
 def attributes(call: Call) -> dict[str, Any]:
@@ -173,7 +173,8 @@ class Work:
         values = [self.numeric(arg) for arg in args]
         if not args or any(v is None and a is not None for v, a in zip(values, args, strict=True)):
             return None
-        if not type_.bytes.is_constant or type_.bytes.constant > FOLDED_BYTES:
+        # Larger weights are rearranged at run time.
+        if not type_.bytes.is_constant or type_.bytes.constant > 16 * 2**20:
             return None
         result = all_ops()[op].reference(*values, **attrs)
         shape = [int(size) for size in type_.shape]
@@ -203,6 +204,3 @@ class Work:
         if source is not None:
             self.sources[made.name] = source
         return made
-
-    def finish(self, function: Function) -> Function:
-        return replace(function, body=tuple(self.body))
