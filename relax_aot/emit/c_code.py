@@ -21,7 +21,6 @@ from relax_aot.emit.c_expr import (
     stored,
 )
 from relax_aot.emit.c_lines import Lines
-from relax_aot.emit.c_micro import micro_call
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_outline import (
     flattened,
@@ -141,7 +140,7 @@ class Printer:
             case Multiply():
                 self._multiply(stmt, scope, depth)
             case Micro():
-                self._micro(stmt, scope, depth)
+                _micro(self, stmt, scope, depth)
         return scope
 
     def _shallow(self, value: Expr, scope: Scope, depth: int) -> tuple[Expr, Scope]:
@@ -186,11 +185,6 @@ class Printer:
         sums = scope.buffers[stmt.sums.name]
         arguments = (rows, columns, name, left, row, right, sums)
         self.lines.add(depth, f"raot_multiply_f32({', '.join(arguments)});")
-
-    def _micro(self, stmt: Micro, scope: Scope, depth: int) -> None:
-        operands = [address(load, scope) for load in stmt.operands]
-        for line in micro_call(stmt, operands, scope.dim, self.claimed):
-            self.lines.add(depth, line)
 
     def _for(self, loop: For, scope: Scope, depth: int) -> None:
         window = window_of(loop)
@@ -272,6 +266,21 @@ def _part(printer: Printer, loop: For, variable: str, scope: Scope) -> str:
         f"{{\n{body}\n}}\n\n"
     )
     return f"{name}({', '.join([*scalars, *(buffers[name] for name in order)])});"
+
+
+def _micro(printer: Printer, stmt: Micro, scope: Scope, depth: int) -> None:
+    """Sizes beyond eight arguments are one struct, by name. Where kernels share a function, a
+    table in flash is one parameter."""
+    kernel, sizes = stmt.kernel, [scope.dim(size) for size in stmt.sizes]
+    if kernel.struct and not (kernel.in_flash and len(sizes) == 1):
+        name = printer.claimed.claim("sizes")
+        head = f"{'static ' * kernel.in_flash}const struct {kernel.struct} {name}"
+        members = (f"    .{m} = {s}," for m, s in zip(kernel.sizes, sizes, strict=True))
+        for line in (f"{head} = {{", *members, "};"):
+            printer.lines.add(depth, line)
+        sizes = [f"&{name}"]
+    arguments = [*(address(load, scope) for load in stmt.operands), *sizes]
+    printer.lines.add(depth, f"{stmt.name}({', '.join(arguments)});")
 
 
 def _window_call(window: Window, scope: Scope) -> str:

@@ -52,7 +52,6 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.ir.value_ranges import EXACT, Known, exact
 
-HALF = (DType.F16, DType.BF16)
 _INTEGER_HELPERS = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod",
     "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr",
@@ -141,14 +140,14 @@ def address(load: Load, scope: Scope) -> str:
 
 def computed(dtype: DType) -> DType:
     """The element type whose C type holds a value of `dtype` between load and store."""
-    if dtype in HALF or dtype.is_stored_float:
+    if dtype.is_narrow:
         return DType.F32
     return DType.I32 if dtype.is_stored_int else dtype
 
 
 def _encoded(dtype: DType) -> bool:
     """Memory holds an encoding of the value."""
-    return dtype in HALF or dtype.is_storage
+    return dtype.is_half or dtype.is_storage
 
 
 def stored(value: Expr, dtype: DType, scope: Scope) -> str:
@@ -365,7 +364,7 @@ def _cast(cast: Cast, scope: Scope) -> tuple[str, int]:
         return f"(uint8_t)({within(value, binds, SUM)} != {zero})", UNARY
     if cast.mode == "bits":
         return _bits(cast, scope)
-    if target in HALF:
+    if target.is_half:
         single = value if source is DType.F32 else _cast_c(DType.F32, value, binds)
         return f"raot_{target.value}_round({single})", ATOM
     if target.is_stored_float:
@@ -451,10 +450,10 @@ _OF_BITS = {DType.F32: ("raot_of_bitsf", "uint32_t"), DType.F64: ("raot_of_bits"
 def _bits(cast: Cast, scope: Scope) -> tuple[str, int]:
     """The same bits as another type of the same width, by way of unsigned integers."""
     target = cast.dtype
-    if target in HALF:
+    if target.is_half:
         return f"raot_{target.value}_to_f32({_bits_stored(cast, scope)})", ATOM
     source = cast.value.dtype
-    if source in HALF:
+    if source.is_half:
         whole = f"({C_TYPES[source]})({stored(cast.value, source, scope)})"
     elif source in _BITS_OF:
         whole = f"{_BITS_OF[source][0]}({expr_c(cast.value, scope)})"
@@ -469,5 +468,5 @@ def _bits(cast: Cast, scope: Scope) -> tuple[str, int]:
 def _bits_stored(cast: Cast, scope: Scope) -> str:
     """Bits of a half-precision type, as they lie in memory."""
     source = cast.value.dtype
-    whole = stored(cast.value, source, scope) if source in HALF else expr_c(cast.value, scope)
+    whole = stored(cast.value, source, scope) if source.is_half else expr_c(cast.value, scope)
     return f"(uint16_t)({whole})"

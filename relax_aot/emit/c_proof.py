@@ -54,14 +54,27 @@ class _Inside:
         )
 
 
-class LoopAnalysis:
-    """Asked of the loops of one kernel, whose own arrays are `reserved`; each statement is
-    looked at once."""
+class Hints:
+    """What is said of one kernel: of its loops, its cases and its sizes. `sizes`: those that are
+    analyzed one by one."""
 
-    def __init__(self, reserved: Collection[str]) -> None:
-        self._reserved = reserved
+    def __init__(self, kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> None:
+        stmts = list(walk(kernel.body))
+        self._reserved = {stmt.buffer.name for stmt in stmts if isinstance(stmt, Reserve)}
         self._known: dict[int, tuple[Stmt, _Inside]] = {}
         """By identity, with the statement, so that no other takes its place."""
+        loops = (stmt for stmt in stmts if isinstance(stmt, For))
+        known = Apart(
+            frozenset(loop.variable for loop in loops if self.one_by_one(loop)),
+            self._size_by_size(stmts, sizes),
+        )
+        alone = apart(kernel, known, bounds)
+        self._loops, self.sizes = alone.loops, alone.sizes & frozenset(sizes)
+
+    def of_loop(self, loop: For) -> str:
+        """An analysis ends a loop with fewer iterations earlier than after these 4096."""
+        alone = self.one_by_one(loop) or loop.variable in self._loops
+        return "loop unroll 4096" if alone else ""
 
     def one_by_one(self, loop: For) -> bool:
         """Whether the prover must analyze each iteration of a loop separately: the loop fills an
@@ -102,30 +115,29 @@ class LoopAnalysis:
                 parts = ()
         return reduce(or_, map(self._inside, parts), own)
 
+    def _size_by_size(self, stmts: Iterable[Stmt], sizes: Collection[str]) -> frozenset[str]:
+        """Sizes of which something is a difference, where a loop begins whose iterations are looked
+        at one by one, or that a micro-kernel takes twice, as the columns of an image and of the
+        part that is read: what is done is clear for each value by itself."""
+        rests_on: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sizes}
+        found: set[str] = set()
+        for stmt in stmts:
+            if isinstance(stmt, Let):
+                rests_on[stmt.name] = _sizes(stmt.value, rests_on)
+                found |= _subtracted(stmt.value, rests_on)
+            if isinstance(stmt, For):
+                found |= _subtracted(stmt.start, rests_on) | _subtracted(stmt.stop, rests_on)
+                first, inside = _sizes(stmt.start, rests_on), self._inside(stmt)
+                if first and (inside.counted or stmt.variable in inside.clipped):
+                    found |= first | _sizes(stmt.stop, rests_on)
+            if isinstance(stmt, Micro):
+                for size in {one for one in stmt.sizes if stmt.sizes.count(one) > 1}:
+                    found |= _sizes(size, rests_on)
+        return frozenset(found)
+
     def _along(self, places: Iterable[tuple[Buffer, tuple[Dim, ...]]]) -> frozenset[str]:
         own = (dim for buffer, index in places if buffer.name in self._reserved for dim in index)
         return frozenset[str]().union(*(dim.symbols for dim in own))
-
-
-class Hints(LoopAnalysis):
-    """What is said of one kernel: of its loops, its cases and its sizes. `sizes`: those that are
-    analyzed one by one."""
-
-    def __init__(self, kernel: Kernel, sizes: Collection[str], bounds: Bounds) -> None:
-        stmts = list(walk(kernel.body))
-        super().__init__({stmt.buffer.name for stmt in stmts if isinstance(stmt, Reserve)})
-        loops = (stmt for stmt in stmts if isinstance(stmt, For))
-        known = Apart(
-            frozenset(loop.variable for loop in loops if self.one_by_one(loop)),
-            frozenset(size_by_size(kernel.body, sizes)),
-        )
-        alone = apart(kernel, known, bounds)
-        self._loops, self.sizes = alone.loops, alone.sizes & frozenset(sizes)
-
-    def of_loop(self, loop: For) -> str:
-        """An analysis ends a loop with fewer iterations earlier than after these 4096."""
-        alone = self.one_by_one(loop) or loop.variable in self._loops
-        return "loop unroll 4096" if alone else ""
 
 
 def _held(value: Expr) -> bool:
@@ -137,28 +149,6 @@ def _held(value: Expr) -> bool:
             return True
         case _:
             return False
-
-
-def size_by_size(body: tuple[Stmt, ...], sizes: Collection[str]) -> tuple[str, ...]:
-    """Sizes of which something is a difference, where a loop begins whose iterations are looked at
-    one by one, or that a micro-kernel takes twice, as the columns of an image and of the part that
-    is read: what is done is clear for each value by itself."""
-    rests_on: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sizes}
-    found: set[str] = set()
-    analysis = LoopAnalysis(())
-    for stmt in walk(body):
-        if isinstance(stmt, Let):
-            rests_on[stmt.name] = _sizes(stmt.value, rests_on)
-            found |= _subtracted(stmt.value, rests_on)
-        if isinstance(stmt, For):
-            found |= _subtracted(stmt.start, rests_on) | _subtracted(stmt.stop, rests_on)
-            first = _sizes(stmt.start, rests_on)
-            if first and analysis.one_by_one(stmt):
-                found |= first | _sizes(stmt.stop, rests_on)
-        if isinstance(stmt, Micro):
-            for size in {one for one in stmt.sizes if stmt.sizes.count(one) > 1}:
-                found |= _sizes(size, rests_on)
-    return tuple(name for name in sizes if name in found)
 
 
 def differences(dim: Dim) -> tuple[str, ...]:

@@ -33,9 +33,7 @@ from relax_aot.ir.loops import (
     Store,
     held,
 )
-
-Span = tuple[int, int]
-"""Least and greatest value."""
+from relax_aot.ir.value_ranges import Range
 
 NOTHING = frozenset[str]()
 WIDEST = -(2**31), 2**31 - 1
@@ -85,7 +83,7 @@ class Sample(NamedTuple):
     size: int | None
     iterations: tuple[int | None, ...]
 
-    def of(self, span: Span, which: int | None) -> int:
+    def of(self, span: Range, which: int | None) -> int:
         low, high = span
         if which is None:
             return (low + high) // 2
@@ -156,18 +154,18 @@ class _Place:
     """What is known at one place of a kernel: the span of each name, and which sizes and loops
     it rests on."""
 
-    spans: Mapping[str, Span]
-    whole: Mapping[str, Span]
+    spans: Mapping[str, Range]
+    whole: Mapping[str, Range]
     """The same without regard to the sample: what is looked at one by one has all its values."""
     rests: Mapping[str, frozenset[str]]
-    extents: Mapping[str, Span]
+    extents: Mapping[str, Range]
     """The sizes that buffers may have: those of the whole image."""
     known: Apart
     sample: Sample
     depth: int = 0
     found: set[str] = field(default_factory=set)
 
-    def named(self, name: str, span: Span, whole: Span, rests: frozenset[str]) -> _Place:
+    def named(self, name: str, span: Range, whole: Range, rests: frozenset[str]) -> _Place:
         return replace(
             self,
             spans={**self.spans, name: span},
@@ -223,7 +221,7 @@ def _follow(body: Iterable[Stmt], place: _Place) -> None:
                 pass
 
 
-def _between(bind: Bind, spans: Mapping[str, Span]) -> Span:
+def _between(bind: Bind, spans: Mapping[str, Range]) -> Range:
     low, high = span(bind.low, spans)[0], span(bind.high, spans)[1]
     return low, max(low, high)
 
@@ -269,8 +267,8 @@ def _below(less: Dim, more: Dim, by: int, place: _Place) -> _Place | None:
 
 
 def _narrowed(
-    less: Dim, more: Dim, by: int, spans: Mapping[str, Span]
-) -> Mapping[str, Span] | None:
+    less: Dim, more: Dim, by: int, spans: Mapping[str, Range]
+) -> Mapping[str, Range] | None:
     (low, _), (_, high) = span(less, spans), span(more, spans)
     if low + by > high:
         return None
@@ -309,12 +307,12 @@ def _check_apart(operands: Iterable[Load], place: _Place) -> None:
                 place.found.update(place.basis(*one.index, *other.index))
 
 
-def _inside(at: Dim, size: Dim, spans: Mapping[str, Span], extents: Mapping[str, Span]) -> bool:
+def _inside(at: Dim, size: Dim, spans: Mapping[str, Range], extents: Mapping[str, Range]) -> bool:
     low, high = span(at, spans)
     return low >= 0 and high < span(size, extents)[1]
 
 
-def span(dim: Dim, spans: Mapping[str, Span]) -> Span:
+def span(dim: Dim, spans: Mapping[str, Range]) -> Range:
     """By intervals alone, each symbol taken by itself wherever it occurs."""
     low = high = 0
     for coefficient, factors in dim.terms:
@@ -328,7 +326,7 @@ def span(dim: Dim, spans: Mapping[str, Span]) -> Span:
     return low, high
 
 
-def _atom(atom: FloorDiv | Mod | Min | Max, spans: Mapping[str, Span]) -> Span:
+def _atom(atom: FloorDiv | Mod | Min | Max, spans: Mapping[str, Range]) -> Range:
     if isinstance(atom, Min | Max):
         parts = [span(arg, spans) for arg in atom.args]
         best = min if isinstance(atom, Min) else max

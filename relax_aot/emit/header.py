@@ -180,7 +180,7 @@ def _described(port: Port) -> str:
     parts = [f"{_TYPE_NAMES.get(dtype.value, dtype.value)}[{shape}]"]
     if dtype is DType.BOOL:
         parts.append("0 or 1")
-    elif dtype in (DType.F16, DType.BF16):
+    elif dtype.is_half:
         parts.append("as bits")
     elif dtype.is_storage:
         parts.append("one per byte")

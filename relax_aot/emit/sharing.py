@@ -63,10 +63,6 @@ class Shared:
     code: KernelCode
 
 
-Body = Callable[[Kernel, Sequence[Parameter]], KernelCode]
-"""Prints the owner of a group, whose kernel has the parameters in the place of numbers."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Form:
     """A kernel with all its numbers taken out."""
@@ -79,11 +75,12 @@ class _Form:
 def shared(
     kernels: Sequence[tuple[Kernel, tuple[int, ...]]],
     sharing: str,
-    body: Body,
+    body: Callable[[Kernel, Sequence[Parameter]], KernelCode],
     taken: frozenset[str],
 ) -> dict[str, Shared]:
     """By name, the kernels that share a function. With each stand the lows of its symbols;
-    `taken` are names that no parameter may have."""
+    `taken` are names that no parameter may have; `body` prints the owner of a group, whose kernel
+    has the parameters in the place of numbers."""
     groups: dict[tuple[Kernel, tuple[int, ...]], list[_Form]] = {}
     for kernel, lows in kernels:
         form = _form(kernel, lows)
@@ -107,7 +104,10 @@ def _form(kernel: Kernel, lows: tuple[int, ...]) -> _Form:
 
 
 def _as_one(
-    forms: Sequence[_Form], sharing: str, body: Body, taken: frozenset[str]
+    forms: Sequence[_Form],
+    sharing: str,
+    body: Callable[[Kernel, Sequence[Parameter]], KernelCode],
+    taken: frozenset[str],
 ) -> dict[str, Shared]:
     """The function of a group, or nothing where that is not worth it."""
     columns = list(zip(*(form.numbers for form in forms), strict=True))

@@ -85,6 +85,8 @@ class ModelView:
     renaming: RenamingView | None
     """None where no bound can change."""
     functions: tuple[PublicView, ...]
+    linked_run: str
+    """What the run is called in an object file, at the bounds as generated."""
     run: PublicView
     init: str
     """The declaration of init."""
@@ -177,6 +179,7 @@ def model_view(
         fixed=fixed_views(interface),
         renaming=RenamingView.of(interface),
         functions=functions,
+        linked_run=interface.linked_run,
         run=next(f for f in functions if f.name == f"{interface.name}_run"),
         init=interface.parameters(run=False),
         members=bounds,

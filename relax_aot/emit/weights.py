@@ -208,7 +208,7 @@ def _bits(constant: Constant) -> Array:
     data = np.ascontiguousarray(constant.data).reshape(-1)
     if constant.type.dtype is DType.BOOL:
         return data.astype(np.uint8)
-    if constant.type.dtype in (DType.F16, DType.BF16):
+    if constant.type.dtype.is_half:
         return data.view(np.uint16)
     if constant.type.dtype.is_storage:
         return data.view(np.uint8)
@@ -220,7 +220,7 @@ def _rows(data: Array, dtype: DType) -> tuple[str, ...]:
         return ("0",)
     if dtype is DType.BOOL or dtype.is_storage:
         dtype = DType.U8
-    if dtype in (DType.F16, DType.BF16):
+    if dtype.is_half:
         dtype = DType.U16
     rows: list[list[str]] = []
     room = 0

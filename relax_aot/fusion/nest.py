@@ -156,11 +156,14 @@ def substitute_in(expr: Expr, values: dict[str, Dim]) -> Expr:
 def as_stored(value: Expr) -> Expr:
     """The value as memory would give it back: narrow floats are computed in `f32` and
     rounded where they are stored, so a value that is not stored is rounded on its way."""
-    narrow = value.dtype in (DType.F16, DType.BF16) or value.dtype.is_stored_float
     rounded = isinstance(value, Load) or (
         isinstance(value, Cast) and value.value.dtype is not value.dtype
     )
-    return Cast(Cast(value, DType.F32), value.dtype) if narrow and not rounded else value
+    return (
+        Cast(Cast(value, DType.F32), value.dtype)
+        if value.dtype.is_narrow and not rounded
+        else value
+    )
 
 
 # Cost, in additions

@@ -145,11 +145,7 @@ class Dim:
     __radd__ = __add__
 
     def __neg__(self) -> Dim:
-        return self.negative
-
-    @cached_property
-    def negative(self) -> Dim:
-        return Dim(tuple((-c, monomial) for c, monomial in self.terms))
+        return self * -1
 
     def __sub__(self, other: Value) -> Dim:
         return self + (-Dim.of(other))
@@ -179,7 +175,13 @@ class Dim:
             return self
         if self.symbol is not None:
             return Dim.of(values[self.symbol])
-        return Dim.of(combined(self, lambda atom: _substituted(atom, values)))
+
+        def value(atom: Atom) -> Dim:
+            if isinstance(atom, str):
+                return Dim.of(values.get(atom, atom))
+            return ATOMS[type(atom)][0](*(part.substitute(values) for part in atom_parts(atom)))
+
+        return Dim.of(combined(self, value))
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         return int(evaluated(self, values))
@@ -410,12 +412,6 @@ ATOMS: Mapping[type, tuple[Callable[..., Dim], Callable[..., Any]]] = {
 """What makes an atom of sizes, and what computes it of numbers."""
 
 
-def _substituted(atom: Atom, values: Mapping[str, Value]) -> Dim:
-    if isinstance(atom, str):
-        return Dim.of(values.get(atom, atom))
-    return ATOMS[type(atom)][0](*(part.substitute(values) for part in atom_parts(atom)))
-
-
 def evaluated(
     dim: Dim, values: Mapping[str, Any], functions: Mapping[type, Callable[..., Any]] = {}
 ) -> Any:
@@ -483,9 +479,8 @@ def _dividend(dim: Dim) -> str:
 
 
 def _divisor(dim: Dim) -> str:
-    name = len(dim.terms) == 1 and dim.terms[0][0] == 1 and isinstance(dim.terms[0][1][0][0], str)
-    single = name and len(dim.terms[0][1]) == 1 and dim.terms[0][1][0][1] == 1
-    return str(dim) if single or (dim.is_constant and dim.constant > 0) else f"({dim})"
+    single = dim.symbol is not None or (dim.is_constant and dim.constant > 0)
+    return str(dim) if single else f"({dim})"
 
 
 @lru_cache(maxsize=1 << 16)

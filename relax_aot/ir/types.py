@@ -76,6 +76,15 @@ class DType(Enum):
         return self.value.startswith(("f8", "f4"))
 
     @property
+    def is_half(self) -> bool:
+        return self.value in ("f16", "bf16")
+
+    @property
+    def is_narrow(self) -> bool:
+        """Floats that are computed in f32, and rounded where they are stored."""
+        return self.is_half or self.is_stored_float
+
+    @property
     def is_signed(self) -> bool:
         return self.value.startswith("i")
 

@@ -243,21 +243,17 @@ def definition(
 
 def rounded(world: World, value: Term, dtype: DType) -> Term:
     """The value as memory of this type gives it back."""
-    if not _is_narrow(dtype) or _representable(value, dtype):
+    if not dtype.is_narrow or _representable(value, dtype):
         return value
     return world.term("round", dtype, (), (value,))
 
 
 def cast(world: World, value: Term, source: DType, target: DType, mode: str) -> Term:
-    if target is DType.F32 and _is_narrow(source):
+    if target is DType.F32 and source.is_narrow:
         return value
-    if mode == "wrap" and _is_narrow(target) and (source is DType.F32 or source is target):
+    if mode == "wrap" and target.is_narrow and (source is DType.F32 or source is target):
         return rounded(world, value, target)
     return world.term("cast", (source, target, mode), (), (value,))
-
-
-def _is_narrow(dtype: DType) -> bool:
-    return dtype in (DType.F16, DType.BF16) or dtype.is_stored_float
 
 
 def _representable(value: Term, dtype: DType) -> bool:
