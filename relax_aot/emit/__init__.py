@@ -72,7 +72,10 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
     """The files of a model, or of what `entries` share and of each of them."""
     name, entries = view.name, tuple(entries)
     bare = [entry.unsigned for entry in entries]
-    headers = _headers(view)
+    found = {f"raot/{header}" for header in (*RUNTIME, *view.includes.micro)}
+    if view.weights.constants and not view.weights.apart:
+        found.add(f"{name}_weights.h")
+    headers = sorted(found.union(view.includes.externs))  # all that the C file may use
     code = render("model.c.j2", model=view.unsigned, entries=bare, headers=headers)
     view = replace(view, weights=view.weights.packed(code))
     code = render("model.c.j2", model=view, entries=entries, headers=headers)
@@ -93,11 +96,3 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
         files[f"{name}_config.h"] = render("config.h.j2", model=view)
     blocks = {f"{name}_weights.bin": view.weights.block} if view.weights.block else {}
     return Sources(files, blocks, view.interface, view, header, entries)
-
-
-def _headers(view: ModelView) -> list[str]:
-    """All that the C file of a model may use."""
-    found = {f"raot/{name}" for name in RUNTIME} | {f"raot/{name}" for name in view.includes.micro}
-    if view.weights.constants and not view.weights.apart:
-        found.add(f"{view.name}_weights.h")
-    return sorted(found.union(view.includes.externs))

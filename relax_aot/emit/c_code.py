@@ -191,7 +191,7 @@ class Printer:
         if window is not None:
             self.lines.add(depth, _window_call(clamped(window, scope.bounds, scope.values), scope))
             return
-        if loop.stop - loop.start == 1:
+        if loop.extent == 1:
             self.body(loop.body, scope, depth)
             return
         if self.hints and (hint := self.hints.of_loop(loop)):

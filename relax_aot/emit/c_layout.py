@@ -143,7 +143,8 @@ def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
             at = column + (token.space and position > 0)
             cost_here = cost + _outside(at, token) - onward
             heappush(ahead, (cost_here, next(order), position + 1, at, levels, breaks))
-        if position and token.penalty is not None and _may_break(token, level):
+        may_break = not level.whole and (not level.operand or token.operator > 0)
+        if position and token.penalty is not None and may_break:
             extra = 0 if level.broken else _FIRST_BREAK
             outer = [one if one.each else one._replace(each=True) for one in levels[:-1]]
             at = indent if token.name else level.indent
@@ -160,10 +161,6 @@ def _columns(breaks: _Breaks | None) -> dict[int, int]:
         breaks, position, column = breaks
         found[position] = column
     return found
-
-
-def _may_break(token: _Token, level: _Level) -> bool:
-    return not level.whole and (not level.operand or token.operator > 0)
 
 
 def _outside(at: int, token: _Token) -> int:
@@ -207,7 +204,8 @@ def _tokens(text: str) -> tuple[_Token, ...]:
     words = [found[0] for found in matches]
     spaces = [bool(here.start() - there.end()) for there, here in pairwise(matches)]
     binary = [_is_binary(words, position) for position in range(len(words))]
-    declares = _declares(words)
+    # A function's head.
+    declares = words[-1] in (")", ";") and "=" not in words and words[0] in _HEADS
     penalties = _penalties(words, binary, declares)
     opens, closes, several = _groups(words, binary)
     result = []
@@ -227,11 +225,6 @@ def _tokens(text: str) -> tuple[_Token, ...]:
             )
         )  # fmt: skip
     return tuple(result)
-
-
-def _declares(words: list[str]) -> bool:
-    """A function's head."""
-    return words[-1] in (")", ";") and "=" not in words and words[0] in _HEADS
 
 
 _HEADS = ("RAOT_NOINLINE", "RAOT_INLINE", "static", "enum", "void", "size_t", "const", "int32_t")
@@ -260,7 +253,6 @@ def _pointed(words: list[str], position: int) -> bool:
 
 
 def _is_cast(words: list[str], closing: int) -> bool:
-    inner = words[words.index("(") : closing]
     start = closing - 1
     while words[start] != "(":
         start -= 1
@@ -293,7 +285,9 @@ def _penalties(words: list[str], binary: list[bool], declares: bool) -> list[int
         elif position and binary[position - 1] and before not in ("?", ":") and word != "{":
             here = 20 * strength + _BINARY.get(before, 0)
         elif before == "(" and word != ")":
-            here = 20 * strength + _opening(words, position - 1, declares)
+            call = _DECLARATION if declares else _FIRST_ARGUMENT
+            in_head = position > 1 and words[position - 2] in _HEAD
+            here = 20 * strength + (_LOOP_HEAD if in_head else call)
         elif before == "{" and word != "}":
             here = 20 * strength + _FIRST_ARGUMENT
         elif declares and word == _name(words) and position and strength == 1:
@@ -312,13 +306,6 @@ _HEAD = ("if", "for", "while")
 
 def _name(words: list[str]) -> str:
     return words[words.index("(") - 1] if "(" in words else ""
-
-
-def _opening(words: list[str], opening: int, declares: bool) -> int:
-    before = words[opening - 1] if opening else ""
-    if before in _HEAD:
-        return _LOOP_HEAD
-    return _DECLARATION if declares else _FIRST_ARGUMENT
 
 
 def _groups(

@@ -93,7 +93,7 @@ def _blocks(stmt: Stmt, found: Collection[int]) -> int:
             if window_of(stmt) is not None:
                 return 0
             inside = 0 if id(stmt) in found else _height(stmt.body, found)
-            return inside + (stmt.stop - stmt.start != 1)
+            return inside + (stmt.extent != 1)
         case If():
             return 1 + max(_height(stmt.then, found), _height(stmt.otherwise, found))
         case Bind():
@@ -113,7 +113,7 @@ def _too_deep(
         if isinstance(stmt, If):
             yield from _too_deep(stmt.then + stmt.otherwise, depth + 1, found)
         elif isinstance(stmt, For):
-            opens = stmt.stop - stmt.start != 1
+            opens = stmt.extent != 1
             if opens and _separable(stmt.body):
                 yield depth + 1, stmt
             yield from _too_deep(stmt.body, depth + opens, found)

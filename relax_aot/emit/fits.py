@@ -120,7 +120,11 @@ def _of_atom(atom: Atom, reach: _Reach) -> Dim:
         case str():
             return reach[atom]
         case FloorDiv():
-            return _quotient(_reach(atom.numerator, reach), atom)
+            # Rounding down takes what is below 0 one further from it.
+            down = int(any(c < 0 for c, _ in atom.numerator.terms))
+            whole, by = _reach(atom.numerator, reach), atom.denominator
+            k = abs(by.constant) if by.is_constant else 1
+            return Dim(tuple((-(-c // k), monomial) for c, monomial in whole.terms)) + down
         case Mod():
             return _reach(atom.denominator, reach)
         case Min():
@@ -140,15 +144,6 @@ def _never_negative(dim: Dim) -> bool:
     atom = monomial[0][0]
     alone = not more and c > 0 and len(monomial) == 1
     return alone and isinstance(atom, Max) and any(_never_negative(arg) for arg in atom.args)
-
-
-def _quotient(reach: Dim, atom: FloorDiv) -> Dim:
-    """Rounding down takes what is below 0 one further from it."""
-    down = int(any(c < 0 for c, _ in atom.numerator.terms))
-    if not atom.denominator.is_constant:
-        return reach + down
-    k = abs(atom.denominator.constant)
-    return Dim(tuple((-(-c // k), monomial) for c, monomial in reach.terms)) + down
 
 
 def _join(*polynomials: Dim) -> Dim:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from relax_aot.ir.dim_expr import Atom
 from relax_aot.ir.dims import Dim, FloorDiv, Max, Min, Mod, dim_max, dim_min, row_major
 from relax_aot.ir.loops import (
+    PARTS,
     Apply,
     Assign,
     Binary,
     Bind,
     Buffer,
-    Cast,
     Declare,
     Expr,
     For,
@@ -36,7 +36,7 @@ from relax_aot.ir.loops import (
     Select,
     Stmt,
     Store,
-    Unary,
+    mapped,
     walk,
 )
 from relax_aot.ir.names import defined_name
@@ -87,12 +87,6 @@ class _Values:
                 return self._load(expr)
             case Index(dim):
                 return Index(self._dim(dim, role))
-            case Local():
-                return expr
-            case Unary(op, value):
-                return Unary(op, self._expr(value, role))
-            case Cast():
-                return replace(expr, value=self._expr(expr.value, role))
             case Binary("-", left, Lit(value, dtype)) if dtype.is_int and dtype.is_signed:
                 # As the sum that it is where the number is negative.
                 number, made = Lit(-value, dtype), self._expr(left, "offset")
@@ -102,12 +96,12 @@ class _Values:
                 by = _FLOAT_ROLES if expr.left.dtype.is_float else _ROLES
                 inner = by.get(op, "limit" if expr.dtype is DType.BOOL else "offset")
                 return Binary(op, self._expr(left, inner), self._expr(right, inner))
-            case Apply(function, args):
-                inner = {"max": "low", "min": "high"}.get(function, role)
-                return Apply(function, tuple(self._expr(arg, inner) for arg in args))
             case Select(condition, then, otherwise):
                 made = self._expr(condition, "limit")
                 return Select(made, self._expr(then, role), self._expr(otherwise, role))
+            case Apply("max" | "min"):
+                role = "low" if expr.function == "max" else "high"
+        return mapped(expr, PARTS, lambda part: self._expr(part, role))
 
     def _literal(self, lit: Lit, role: str) -> Expr:
         """Numbers that a parameter can be: those of float and of integers up to int32_t."""
@@ -211,16 +205,18 @@ class _Mapped(_Values):
             self._buffers[stmt.sums.name],
             self._dim(stmt.rows, "rows"),
             self._dim(stmt.columns, "columns"),
-            tuple(map(self._level, stmt.levels)),
+            tuple(
+                (
+                    self._dim(count, "steps"),
+                    self._dim(left, "left_step"),
+                    self._dim(right, "right_step"),
+                )
+                for count, left, right in stmt.levels
+            ),
             self._load(stmt.left),
             self._dim(stmt.left_row, "left_row_stride"),
             self._load(stmt.right),
         )
-
-    def _level(self, level: tuple[Dim, Dim, Dim]) -> tuple[Dim, Dim, Dim]:
-        count, left, right = level
-        steps = self._dim(count, "steps")
-        return steps, self._dim(left, "left_step"), self._dim(right, "right_step")
 
     def _sizes(self, stmt: Micro) -> tuple[Dim, ...]:
         if stmt.kernel.in_flash:

@@ -151,7 +151,7 @@ def weights_of(
             inside = f"(const {c_type} *)(const void *)({prefix}_weights + {offset})"
             expression = c_name if as_text else inside
         expressions[constant.name] = expression
-        rows = _rows(data, constant.type.dtype) if as_text else ()
+        rows = _rows(data) if as_text else ()
         region = None if apart else regions.get(constant.name)
         place = "" if region is None else f"{_place_macro(prefix, region)} "
         note = comment(f"{constant.type}")
@@ -215,25 +215,18 @@ def _bits(constant: Constant) -> Array:
     return data.astype(data.dtype.newbyteorder("<"), copy=False)
 
 
-def _rows(data: Array, dtype: DType) -> tuple[str, ...]:
+def _rows(data: Array) -> tuple[str, ...]:
     if data.size == 0:
         return ("0",)
-    if dtype is DType.BOOL or dtype.is_storage:
-        dtype = DType.U8
-    if dtype.is_half:
-        dtype = DType.U16
+    dtype = DType.of(data.dtype)
+    single = dtype is DType.F32
+    texts = single_texts(data) if single else [literal(Lit(v.item(), dtype)) for v in data]
     rows: list[list[str]] = []
     room = 0
-    for text in _texts(data, dtype):
+    for text in texts:
         if len(text) + 2 > room:
             rows.append([])
             room = _ROW_COLUMNS
         rows[-1].append(text)
         room -= len(text) + 2
     return tuple(", ".join(row) for row in rows)
-
-
-def _texts(data: Array, dtype: DType) -> list[str]:
-    if dtype is DType.F32:
-        return single_texts(data)
-    return [literal(Lit(v.item(), dtype)) for v in data]

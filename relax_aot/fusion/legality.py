@@ -48,7 +48,7 @@ def one_to_one(
     if not undetermined(index, loops, plain, data):
         return True
     # Where an iteration exists, every loop around it has one.
-    facts = (loop.stop - loop.start - 1 for loop in loops)
+    facts = (loop.extent - 1 for loop in loops)
     known = tuple(f for f in facts if not f.is_constant and f.symbols <= set(plain))
     inside = replace(plain, facts=(*plain.facts, *known))
     return not undetermined(index, loops, inside, data)
@@ -59,9 +59,7 @@ def undetermined(
 ) -> set[str]:
     """The variables of loops whose value does not follow from the index. Names in `data` are not
     known when loops run."""
-    unknown = {
-        loop.variable: loop for loop in loops if not prove_le(loop.stop - loop.start, 1, bounds)
-    }
+    unknown = {loop.variable: loop for loop in loops if not prove_le(loop.extent, 1, bounds)}
     axes = [dim for dim in (*index, *_divided(index)) if not dim.symbols & data]
     progress = True
     while unknown and progress:
@@ -158,7 +156,7 @@ def stored_once(body: tuple[Stmt, ...], name: str, shape: Shape, bounds: Bounds)
     stored = ZERO
     for access in found:
         around = _with_loops(bounds, access.ranges)
-        extents = [loop.stop - loop.start for loop in access.ranges]
+        extents = [loop.extent for loop in access.ranges]
         variables = {loop.variable for loop in access.ranges}
         if any(extent.symbols & variables for extent in extents):
             return False

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import prod
 
 from relax_aot.ir.dims import Bounds, interval
-from relax_aot.ir.loops import For, If, Let, Load, Stmt, Store, expressions, parts
+from relax_aot.ir.loops import For, If, Let, Load, Stmt, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
 
 
@@ -33,8 +33,7 @@ def operand_shapes(kernel: MicroKernel, sizes: tuple[int, ...]) -> tuple[tuple[i
 
 def _touch(body: tuple[Stmt, ...], bounds: Bounds, touched: set[str]) -> None:
     for stmt in body:
-        loads = (part for expr in expressions(stmt) for part in parts(expr))
-        touched |= {load.buffer.name for load in loads if isinstance(load, Load)}
+        touched |= {load.buffer.name for load in expressions(stmt) if isinstance(load, Load)}
         match stmt:
             case For():
                 low, high = interval(stmt.start, bounds)[0], interval(stmt.stop, bounds)[1] - 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import Condition, Module
+from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
     LOGICAL,
     PARTS,
@@ -183,7 +183,8 @@ def _outside(module: Module, kernel: Kernel) -> Iterator[str]:
     for step in range(9):  # from the least to the greatest sizes
         ranges = {name: module.bounds.range(name) for name in sorted(used)}
         sizes = {name: low + (high - low) * step // 8 for name, (low, high) in ranges.items()}
-        if any(_broken(condition, sizes) for condition in module.conditions):
+        sides = ((c, c.left.evaluate(sizes), c.right.evaluate(sizes)) for c in module.conditions)
+        if any(a != b if c.relation == "==" else a > b for c, a, b in sides):
             continue
         found = [line for access in accesses for line in _at(access, sizes)]
         yield from found
@@ -200,11 +201,6 @@ def _at(access: _Access, sizes: dict[str, int]) -> Iterator[str]:
                 at = ", ".join(f"{name}={size}" for name, size in sizes.items())
                 where = f"{value} on axis {axis}" + (f" for {at}" if at else "")
                 yield f"%{buffer.name}[{index}] is outside {buffer.type}: {where}"
-
-
-def _broken(condition: Condition, sizes: Mapping[str, int]) -> bool:
-    left, right = condition.left.evaluate(sizes), condition.right.evaluate(sizes)
-    return left != right if condition.relation == "==" else left > right
 
 
 def _reached(

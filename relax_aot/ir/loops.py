@@ -156,7 +156,6 @@ FUNCTIONS = {
     "isnan": 1, "isinf": 1, "signbit": 1,
     "max": 2, "min": 2, "pow": 2, "fmod": 2, "fma": 3,
 }  # fmt: skip
-_PREDICATES = ("isnan", "isinf", "signbit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,8 @@ class Apply(_Arithmetic):
 
     @property
     def dtype(self) -> DType:
-        return DType.BOOL if self.function in _PREDICATES else self.args[0].dtype
+        predicate = self.function in ("isnan", "isinf", "signbit")
+        return DType.BOOL if predicate else self.args[0].dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,27 +471,25 @@ def _mapped(value: Any, rule: Callable[[Any], Any]) -> Any:
 
 def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
     """Every statement, outer ones first."""
-    ahead = [*body][::-1]
-    while ahead:
-        stmt = ahead.pop()
-        yield stmt
-        if isinstance(stmt, For | If):
-            ahead += [*held(stmt, BODIES)][::-1]
+    return _nested(body, BODIES)
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
     """Every expression in one statement (not in its body), parts included."""
-    for expr in held(stmt, PARTS):
-        yield from parts(expr)
+    return _nested(held(stmt, PARTS), PARTS)
 
 
 def parts(expr: Expr) -> Iterator[Expr]:
     """An expression and all in it, from left to right."""
-    ahead = [expr]
+    return _nested([expr], PARTS)
+
+
+def _nested(nodes: Iterable[Any], fields: Mapping[type, tuple[str, ...]]) -> Iterator[Any]:
+    ahead = [*nodes][::-1]
     while ahead:
-        expr = ahead.pop()
-        yield expr
-        ahead += [*held(expr, PARTS)][::-1]
+        node = ahead.pop()
+        yield node
+        ahead += [*held(node, fields)][::-1]
 
 
 def index_dims(stmt: Stmt) -> Iterator[Dim]:
@@ -503,6 +501,5 @@ def index_dims(stmt: Stmt) -> Iterator[Dim]:
 
 def bound_name(stmt: Stmt) -> str:
     """The index name that a statement defines."""
-    if isinstance(stmt, For):
-        return stmt.variable
-    return stmt.name if isinstance(stmt, Let | Bind) else ""
+    name = stmt.name if isinstance(stmt, Let | Bind) else ""
+    return stmt.variable if isinstance(stmt, For) else name

@@ -95,7 +95,7 @@ def _settled(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
                 return expr
 
     def on_stmt(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For) or stmt.stop - stmt.start != 1:
+        if not isinstance(stmt, For) or stmt.extent != 1:
             return stmt
         only = {stmt.variable: stmt.start}
         inner = map_index_dims(stmt.body, lambda dim: dim.substitute(only))
@@ -154,7 +154,9 @@ def _swept(body: tuple[Stmt, ...], live: _Names, own: _Names) -> tuple[tuple[Stm
                 then, before = _swept(stmt.then, live, own)
                 otherwise, before_other = _swept(stmt.otherwise, live, own)
                 live |= before | before_other
-                found = _branches(stmt.condition, then, otherwise)
+                found = [If(stmt.condition, then, otherwise)] if then else []
+                if otherwise and not then:
+                    found = [If(Unary("!", stmt.condition), otherwise)]
             case Store():
                 found = [stmt] if made in live or made not in own else []
             case Bind() if not stmt.trusted:
@@ -167,11 +169,3 @@ def _swept(body: tuple[Stmt, ...], live: _Names, own: _Names) -> tuple[tuple[Stm
             live |= _used(stmt)
             kept = found + kept
     return tuple(kept), live | hidden
-
-
-def _branches(condition: Expr, then: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> list[Stmt]:
-    if not then and not other:
-        return []
-    if not then:
-        return [If(Unary("!", condition), other)]
-    return [If(condition, then, other)]

@@ -222,31 +222,19 @@ class Arrays:
                 return True, {}
             apart = world.known_lt(at, axis.low) or world.known_lt(axis.low, at)
             return (False if apart else None), {}
-        if not axis.contiguous:
-            return self._strided(axis, inner)
-        whole = axis.low == ZERO and axis.extent == size
-        if not whole:
+        contiguous = axis.contiguous
+        if contiguous and (axis.low != ZERO or axis.extent != size):
             if world.known_lt(inner, ZERO) or world.known_le(axis.extent, inner):
                 return False, {}
             if not (world.known_le(ZERO, inner) and world.known_lt(inner, axis.extent)):
                 return None, {}
-        return True, self._digits(axis, inner)
-
-    def _digits(self, axis: Axis, inner: Dim) -> dict[str, Dim]:
         values: dict[str, Dim] = {}
         for digit in axis.digits:
-            quotient, inner = self._world.divided(inner, digit.stride)
-            values[digit.name] = quotient
-        return values
-
-    def _strided(self, axis: Axis, inner: Dim) -> tuple[bool | None, dict[str, Dim]]:
-        """With gaps: known to be inside only where the index follows the strides."""
-        world = self._world
-        values: dict[str, Dim] = {}
-        for digit in axis.digits:
-            quotient, inner = self._world.divided(inner, digit.stride)
-            fits = world.known_le(ZERO, quotient) and world.known_lt(quotient, digit.extent)
-            if not fits:
+            quotient, inner = world.divided(inner, digit.stride)
+            # With gaps: known to be inside only where the index follows the strides.
+            if not contiguous and not (
+                world.known_le(ZERO, quotient) and world.known_lt(quotient, digit.extent)
+            ):
                 return None, {}
             values[digit.name] = quotient
-        return (True, values) if inner == ZERO else (None, {})
+        return (True, values) if contiguous or inner == ZERO else (None, {})

@@ -33,7 +33,9 @@ def _along(world: World, box: Box, variable: str, number: int) -> Box | None:
     if world.free(stride) & {variable} or axis.low.symbols & box.digit_names:
         return None
     falling = world.known_lt(stride, ZERO)
-    if not falling and not _positive(world, stride, axis):
+    # A stride over all positions of a digit is positive where there is a position.
+    whole = any(stride == digit.extent * digit.stride for digit in axis.digits)
+    if not falling and not whole and not world.known_lt(ZERO, stride):
         return None
     name, origin = variable, Dim.of(variable)
     if falling or start != ZERO:
@@ -51,12 +53,6 @@ def _along(world: World, box: Box, variable: str, number: int) -> Box | None:
     low = axis.low.substitute({variable: stop - 1 if falling else start})
     axes[number] = Axis(low, inserted)
     return Box(tuple(axes), value)
-
-
-def _positive(world: World, stride: Dim, axis: Axis) -> bool:
-    """A stride over all positions of a digit is positive where there is a position."""
-    reached = (digit.extent * digit.stride for digit in axis.digits)
-    return world.known_lt(ZERO, stride) or any(stride == size for size in reached)
 
 
 def _inserted(world: World, digits: tuple[Digit, ...], new: Digit) -> tuple[Digit, ...] | None:

@@ -282,7 +282,7 @@ class _Pair:
         other = dict(one)
         if level < common:
             loop = first.scope.loops[level]
-            if self._ranges.known_le((loop.stop - loop.start).substitute(one), ONE):
+            if self._ranges.known_le((loop.extent).substitute(one), ONE):
                 return True
             at = Dim.of(loop.variable)
             other[loop.variable] += self._enter(For("more", ZERO, loop.stop - at - 1, ()), one) + 1

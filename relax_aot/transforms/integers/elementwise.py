@@ -178,13 +178,13 @@ def _ends(work: Work, call: Call) -> tuple[float, float] | None:
     if call.op == "relu":
         return 0.0, np.inf
     if call.op == "clip":
-        given = [None if a is None else work.numeric(a) for a in (*call.args, None)[1:3]]
-        absent = [a is None for a in (*call.args, None, None)[1:3]]
-        if any(g is None and not a for g, a in zip(given, absent, strict=False)):
+        limits = (*call.args, None, None)[1:3]
+        given = [work.numeric(limit) for limit in limits]
+        if any(g is None and limit is not None for g, limit in zip(given, limits, strict=True)):
             return None
         low, high = (
             end if g is None else float(g.reshape(-1)[0])
-            for g, end in zip((*given, None, None), (-np.inf, np.inf), strict=False)
+            for g, end in zip(given, (-np.inf, np.inf), strict=True)
         )
         return (low, high) if low <= high else None
     return None
