@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -243,18 +242,16 @@ def _cast_c(dtype: DType, text: str, binds: int) -> str:
 
 def _clipped(expr: Apply, scope: Scope) -> Apply:
     """The larger or smaller of a float and a number that is no NaN needs one comparison."""
-    numbers = [arg for arg in expr.args if _is_number(arg, scope)]
+    numbers = [  # literals, and what takes the place of one, that are no NaN
+        arg
+        for arg in expr.args
+        if (isinstance(arg, Local) and arg.name in scope.numbers)
+        or (isinstance(arg, Lit) and not math.isnan(arg.value))
+    ]
     if expr.function not in _CLIPS or not expr.args[0].dtype.is_float or len(numbers) != 1:
         return expr
     (other,) = (a for a in expr.args if a is not numbers[0])
     return Apply(_CLIPS[expr.function], (other, numbers[0]))
-
-
-def _is_number(expr: Expr, scope: Scope) -> bool:
-    """A literal, or what takes its place, that is no NaN."""
-    if isinstance(expr, Local):
-        return expr.name in scope.numbers
-    return isinstance(expr, Lit) and not math.isnan(expr.value)
 
 
 def _select(expr: Select, scope: Scope) -> tuple[str, int]:
@@ -272,16 +269,10 @@ def literal(lit: Lit) -> str:
         case DType.F64:
             return _float_text(float(lit.value), "", repr(float(lit.value)))
         case DType.F32:
-            return _single_text(lit)
+            with np.errstate(over="ignore"):
+                return single_texts(np.asarray([lit.value], dtype=np.float32))[0]
         case whole:
             return _integer_text(int(lit.value), whole)
-
-
-@lru_cache(maxsize=1 << 12)
-def _single_text(lit: Lit) -> str:
-    with np.errstate(over="ignore"):
-        (text,) = single_texts(np.asarray([lit.value], dtype=np.float32))
-    return text
 
 
 def single_texts(values: Array) -> list[str]:
@@ -314,7 +305,12 @@ def _integer_text(value: int, dtype: DType) -> str:
 def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     op = expr.op
     if op in LOGICAL:
-        return _logical(expr, scope), _PRECEDENCE[op]
+        # A chain of one operator needs no parentheses; && within || has them.
+        texts = []
+        for side in (expr.left, expr.right):
+            chained = isinstance(side, Binary) and side.op == op
+            texts.append(operand(side, scope, _PRECEDENCE[op] if chained else EQUALITY))
+        return f"{texts[0]} {op} {texts[1]}", _PRECEDENCE[op]
     if op in COMPARISONS:
         sides = [_index(side) for side in (expr.left, expr.right)]
         if sides[0] is not None and sides[1] is not None:
@@ -329,15 +325,6 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
         return f"{left} {op} {operand(expr.right, scope, binds + 1)}", binds
     left, right = (expr_c(_unwidened(side), scope) for side in (expr.left, expr.right))
     return f"raot_{_INTEGER_HELPERS[op]}_{dtype.value}({left}, {right})", ATOM
-
-
-def _logical(expr: Binary, scope: Scope) -> str:
-    """A chain of one operator needs no parentheses; && within || has them."""
-    texts = []
-    for side in (expr.left, expr.right):
-        chained = isinstance(side, Binary) and side.op == expr.op
-        texts.append(operand(side, scope, _PRECEDENCE[expr.op] if chained else EQUALITY))
-    return f"{texts[0]} {expr.op} {texts[1]}"
 
 
 def _index(expr: Expr) -> Dim | None:

@@ -63,16 +63,13 @@ def apart(kernel: Kernel, known: Apart, bounds: Bounds) -> Apart:
     loops, both = Apart(unclear - sizes), Apart(unclear - sizes, sizes)
     for more in (loops, Apart(sizes=sizes), both):
         if not _unclear(kernel, known | more, bounds):
-            return _fewest(kernel, known, more, bounds)
+            found = more
+            for name in sorted(more.loops | more.sizes, reverse=True):
+                fewer = Apart(found.loops - {name}, found.sizes - {name})
+                if not _unclear(kernel, known | fewer, bounds):
+                    found = fewer
+            return known | found
     return known | both
-
-
-def _fewest(kernel: Kernel, known: Apart, more: Apart, bounds: Bounds) -> Apart:
-    for name in sorted(more.loops | more.sizes, reverse=True):
-        fewer = Apart(more.loops - {name}, more.sizes - {name})
-        if not _unclear(kernel, known | fewer, bounds):
-            more = fewer
-    return known | more
 
 
 class Sample(NamedTuple):

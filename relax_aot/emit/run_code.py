@@ -56,10 +56,10 @@ class Statements:
                 yield from self._repeat(node, depth)
             case Branch():
                 yield f"{pad}if ({self.chosen(node)}) {{"
-                yield from self._side(node, True, depth + 1)
-                yield f"{pad}}} else {{"
-                yield from self._side(node, False, depth + 1)
-                yield f"{pad}}}"
+                for then, nodes in ((True, node.then), (False, node.otherwise)):
+                    yield from (line for n in nodes for line in self._node(n, depth + 1))
+                    yield from self.sizes_of_side(node, then, f"{pad}    ")
+                    yield f"{pad}}} else {{" if then else f"{pad}}}"
             case Step():
                 yield from self.called(node, pad)
 
@@ -160,11 +160,6 @@ class Statements:
         source, target = self._pointer(transfer.source), self._pointer(transfer.target) + offset
         if source != target:
             yield from _copy(self.context, target, source, transfer.type.bytes, pad)
-
-    def _side(self, branch: Branch, then: bool, depth: int) -> Iterator[str]:
-        for node in branch.then if then else branch.otherwise:
-            yield from self._node(node, depth)
-        yield from self.sizes_of_side(branch, then, "    " * depth)
 
     def sizes_of_side(self, branch: Branch, then: bool, pad: str) -> Iterator[str]:
         """Sizes that the results of a branch have on one side."""

@@ -10,8 +10,7 @@ a term; equal terms are the same operations on the same elements in the same ord
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from relax_aot.fusion.checking.arrays import Array, Arrays
@@ -40,19 +39,13 @@ def check(before: Module, after: Module) -> None:
     names = {function.name for function in before.functions}
     if names != {function.name for function in after.functions}:
         raise FusionError(after.main.name, "a function is missing")
-    with _uncollected():
-        for function in after.functions:
-            old = before.function_table[function.name]
-            _FunctionCheck(before, old, after, function, world).run()
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without garbage collection: terms live until the end, so it finds little in much time."""
+    # Terms live until the end, so garbage collection would find little in much time.
     collected = gc.isenabled()
     gc.disable()
     try:
-        yield
+        for function in after.functions:
+            old = before.function_table[function.name]
+            _FunctionCheck(before, old, after, function, world).run()
     finally:
         if collected:
             gc.enable()

@@ -8,7 +8,7 @@ same way: no division appears in the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -66,28 +66,19 @@ def _groups(source: Shape, target: Shape) -> list[tuple[list[int], list[int]]] |
     left = [axis for axis, size in enumerate(source) if size != ONE]
     right = [axis for axis, size in enumerate(target) if size != ONE]
     groups = []
-    i = j = 0
-    while i < len(left) or j < len(right):
-        found = next(
-            (
-                (p, q)
-                for p, q in _lengths(len(left) - i, len(right) - j)
-                if _size(source, left[i : i + p]) == _size(target, right[j : j + q])
-            ),
-            None,
+    while left or right:
+        lengths = (
+            (p, total - p)
+            for total in range(2, len(left) + len(right) + 1)
+            for p in range(max(1, total - len(right)), min(len(left), total - 1) + 1)
         )
-        if found is None:
+        equal = ((p, q) for p, q in lengths if _size(source, left[:p]) == _size(target, right[:q]))
+        if (found := next(equal, None)) is None:
             return None
         p, q = found
-        groups.append((left[i : i + p], right[j : j + q]))
-        i, j = i + p, j + q
+        groups.append((left[:p], right[:q]))
+        left, right = left[p:], right[q:]
     return groups
-
-
-def _lengths(left: int, right: int) -> Iterator[tuple[int, int]]:
-    for total in range(2, left + right + 1):
-        for p in range(max(1, total - right), min(left, total - 1) + 1):
-            yield p, total - p
 
 
 def _size(shape: Shape, axes: list[int]) -> Dim:

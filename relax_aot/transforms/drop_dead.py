@@ -69,11 +69,8 @@ def _sizes(functions: Iterable[Function]) -> frozenset[str]:
     """Every size used by a value or an attribute, other than in its own definition."""
     found: set[str] = set()
     for function in functions:
-        for value in (*function.params, *function.results):
-            found |= value.type.symbols
-        for call in function.body:
-            for value in (*call.outs, *call.inputs):
-                found |= value.type.symbols
-            for _, attr in call.attrs:
-                found |= attr_symbols(attr)
+        values = (v for call in function.body for v in (*call.outs, *call.inputs))
+        attrs = (attr for call in function.body for _, attr in call.attrs)
+        found.update(*(v.type.symbols for v in (*function.params, *function.results, *values)))
+        found.update(*map(attr_symbols, attrs))
     return frozenset(found)

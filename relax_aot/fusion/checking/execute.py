@@ -15,7 +15,7 @@ from relax_aot.fusion.checking.arrays import Array, Arrays, Box
 from relax_aot.fusion.checking.boxes import disjoint, over_loop
 from relax_aot.fusion.checking.effects import Loops
 from relax_aot.fusion.checking.evaluate import Evaluation, State, select
-from relax_aot.fusion.checking.terms import Bound, Term, World, definition
+from relax_aot.fusion.checking.terms import Bound, Term, World
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.loops import (
@@ -196,11 +196,13 @@ class _Execution(Evaluation):
             for name in read:
                 del layers[name]
         folded = sorted(stored - layers.keys())
-        parts = {name: (state.locals[name], inner.locals[name]) for name in carried}
-        for name in folded:
-            ends = (arrays.term_of(state.arrays[name]), arrays.term_of(inner.arrays[name]))
-            parts[f"%{name}"] = ends
-        fold = definition(world, number, variable, parts)
+        names = (*carried, *(f"%{name}" for name in folded))
+        first, following = (
+            (*map(at.locals.__getitem__, carried), *(arrays.term_of(at.arrays[n]) for n in folded))
+            for at in (state, inner)
+        )
+        label = (number, variable, names)
+        fold = world.term("def", label, world.ranges[variable], (*first, *following))
         for name in carried:
             state.locals[name] = world.term("fold", name, (), (fold,))
         for name in folded:

@@ -13,6 +13,7 @@ ever captured by a substitution.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from relax_aot.fusion.checking.ranges import Ranges
@@ -20,28 +21,18 @@ from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.types import DType
 
 
+@dataclass(eq=False, slots=True)
 class Term:
     """Made by `World.term` alone."""
 
-    __slots__ = ("args", "dims", "free", "kind", "label", "phis")
-
-    def __init__(
-        self,
-        kind: str,
-        label: Hashable,
-        dims: tuple[Dim, ...],
-        args: tuple[Term, ...],
-        free: frozenset[str],
-        phis: frozenset[tuple[int, str]],
-    ) -> None:
-        self.kind = kind
-        self.label = label
-        self.dims = dims
-        self.args = args
-        self.free = free
-        """Names of loop variables and of bound indices in it."""
-        self.phis = phis
-        """What it takes from earlier iterations: a fold and what that carries."""
+    kind: str
+    label: Hashable
+    dims: tuple[Dim, ...]
+    args: tuple[Term, ...]
+    free: frozenset[str]
+    """Names of loop variables and of bound indices in it."""
+    phis: frozenset[tuple[int, str]]
+    """What it takes from earlier iterations: a fold and what that carries."""
 
 
 class Bound(NamedTuple):
@@ -223,19 +214,6 @@ class World(Ranges):
             return made
 
         return on_term(term)
-
-
-def definition(
-    world: World,
-    number: int,
-    variable: str,
-    parts: Mapping[str, tuple[Term, Term]],
-) -> Term:
-    """A fold over the range of the variable. `parts` are first and next value of each thing that
-    it carries."""
-    names = tuple(parts)
-    values = (*(parts[n][0] for n in names), *(parts[n][1] for n in names))
-    return world.term("def", (number, variable, names), world.ranges[variable], values)
 
 
 # Narrow floats are computed wide and rounded where they are stored
