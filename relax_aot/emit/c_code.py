@@ -25,7 +25,7 @@ from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_outline import (
     flattened,
     outlined_loops,
-    part_name,
+    role_of,
     written_buffers,
 )
 from relax_aot.emit.c_proof import Hints
@@ -259,7 +259,9 @@ def _part(printer: Printer, loop: For, variable: str, scope: Scope) -> str:
         f"{buffers[name]}"
         for name in order
     ]
-    name = function.claimed.claim(part_name(function.name, _stem(loop.variable)))
+    # It is named by what the variable counts, if that has a name.
+    role, stem = role_of(_stem(loop.variable)), _stem(loop.variable)
+    name = function.claimed.claim(f"{function.name}_{'loop_body' if role == stem else role}")
     function.parts.append(
         f"/* One iteration of the loop over {variable} in {function.name}. */\n"
         f"RAOT_INLINE static inline void {name}({', '.join(parameters)})\n"

@@ -141,12 +141,6 @@ def written_buffers(body: tuple[Stmt, ...]) -> set[str]:
     return names
 
 
-def part_name(function: str, stem: str) -> str:
-    """The name of one iteration of a loop: what its variable counts, if that has a name."""
-    role = role_of(stem)
-    return f"{function}_{'loop_body' if role == stem else role}"
-
-
 def role_of(name: str) -> str:
     """What a variable counts: `tile` of `i3_tile_2`, `i3` of `i3_2`."""
     stem = re.sub(r"_\d+$", "", name)

@@ -134,15 +134,18 @@ def weights_of(
             f"constants of {total} bytes are one block, which cannot lie in several regions; give "
             "the board one region that can hold all constants"
         )
-    layout = lay_out([(c.type.dtype, _bytes(c)) for c in constants], alignment)
+    arrays = [_bits(constant) for constant in constants]
+    stored = [data.data.cast("B") if data.size else b"" for data in arrays]
+    dtypes = [constant.type.dtype for constant in constants]
+    layout = lay_out([*zip(dtypes, stored, strict=True)], alignment)
     apart, start = form == "blob", layout.data_offset
     if apart and layout.end >= 2**31:
         raise RelaxAotError(f"weights of {total} bytes are too large for one block: at most 2 GiB")
     block = b"" if as_text or apart else b"".join(layout.pieces(start))
     names = Names(["run", "init", "arena_bytes", "weights", *taken], before=f"{prefix}_")
     views, expressions = [], {}
-    for constant, part in zip(constants, layout.parts, strict=True):
-        data, c_type = _bits(constant), C_TYPES[constant.type.dtype]
+    for constant, data, part in zip(constants, arrays, layout.parts, strict=True):
+        c_type = C_TYPES[constant.type.dtype]
         c_name = f"{prefix}_{constant.name if apart else names.claim(constant.name)}"
         offset = 0 if as_text else part.offset if apart else part.offset - start
         if apart:
@@ -192,11 +195,6 @@ def _limit_rows(constants: Sequence[Constant], layout: Layout) -> Iterator[str]:
             count = len(list(equal))
             yield f"{{{offset}u, {count}u, {low}, {high}}}"
             offset += _WORD_BYTES * count
-
-
-def _bytes(constant: Constant) -> memoryview | bytes:
-    data = _bits(constant)
-    return data.data.cast("B") if data.size else b""
 
 
 def _place_macro(prefix: str, region: Region) -> str:

@@ -122,14 +122,11 @@ def _quotients(linear: Dim, sizes: list[Dim], loops: Mapping[str, For]) -> list[
 
 def _bounds_of_loops(dim: Dim, loops: Mapping[str, For]) -> Bounds:
     """Ranges of the loop variables in `dim` that are known now; others count as any."""
-    ranges = {}
-    for name in dim.symbols:
-        loop = loops.get(name)
-        fixed = loop is not None and loop.start.is_constant and loop.stop.is_constant
-        if fixed and loop is not None and loop.stop.constant > loop.start.constant:
-            ranges[name] = (loop.start.constant, loop.stop.constant - 1)
-        else:
-            ranges[name] = (0, GREATEST)
+    ranges = dict.fromkeys(dim.symbols, (0, GREATEST))
+    for loop in (loops[name] for name in dim.symbols & loops.keys()):
+        fixed = loop.start.is_constant and loop.stop.is_constant
+        if fixed and loop.stop.constant > loop.start.constant:
+            ranges[loop.variable] = (loop.start.constant, loop.stop.constant - 1)
     return Bounds.of(ranges)
 
 

@@ -171,7 +171,7 @@ EVALUATED: Mapping[str, Callable[[int, int, int], int]] = {
 
 def shortened(expr: Expr, known: Known) -> Expr | None:
     """`x + 0`, `x * 1` and their like, `x * 1.0` and `x / 1.0` of floats too; products and
-    conjunctions with zero; what minimum and maximum never choose; two shifts to the right."""
+    conjunctions with zero; what minimum and maximum never choose."""
     neutral = {"+": 0, "-": 0, "*": 1, "/": 1, "|": 0, "^": 0, "<<": 0, ">>": 0}
     match expr:
         case Binary("*" | "&", left, right) if expr.dtype.is_int and (
@@ -182,9 +182,7 @@ def shortened(expr: Expr, known: Known) -> Expr | None:
             # Of floats, -0.0 + 0.0 is 0.0.
             if _is_number(right, neutral[op]):
                 return left
-            if op in "+*|^" and _is_number(left, neutral[op]):
-                return right
-            return _one_shift(expr)
+            return right if op in "+*|^" and _is_number(left, neutral[op]) else None
         case Apply(("max" | "min") as function, (left, right)):
             a, b = value_range(left, known), value_range(right, known)
             if a is None or b is None:
@@ -196,22 +194,12 @@ def shortened(expr: Expr, known: Known) -> Expr | None:
             return None
 
 
-def _one_shift(expr: Expr) -> Expr | None:
-    match expr:
-        case Binary(">>", Binary(">>", x, Lit() as a), Lit() as b):
-            bits, first, second = expr.dtype.bits, int(a.value), int(b.value)
-            fits = 0 <= first < bits and 0 <= second < bits and first + second < bits
-            return Binary(">>", x, Lit(first + second, expr.dtype)) if fits else None
-        case _:
-            return None
-
-
 def _is_number(expr: Expr, number: int) -> bool:
     return isinstance(expr, Lit) and expr.dtype is not DType.BOOL and expr.value == number
 
 
 def associated(expr: Expr, known: Known) -> Expr | None:
-    """`(x + a) + b` is `x + (a + b)`, and so are differences and products: both wrap equally.
+    """`(x + a) + b` is `x + (a + b)`, and so are differences, products and shifts to the right.
     `a * b + y + c` is `a * b + c + y`: every product is then added by its instruction."""
     match expr:
         case Binary(("+" | "*") as op, Lit() as lit, right) if expr.dtype.is_int and not isinstance(
@@ -227,6 +215,10 @@ def associated(expr: Expr, known: Known) -> Expr | None:
         case Binary("*", Binary("*", x, Lit() as a), Lit() as b) if expr.dtype.is_int:
             product = wrapped(int(a.value) * int(b.value), expr.dtype)
             return Binary("*", x, Lit(product, expr.dtype))
+        case Binary(">>", Binary(">>", x, Lit() as a), Lit() as b):
+            first, second = int(a.value), int(b.value)
+            fits = min(first, second) >= 0 and first + second < expr.dtype.bits
+            return Binary(">>", x, Lit(first + second, expr.dtype)) if fits else None
         case Binary(
             ("+" | "-") as op, Binary("+", Binary("*", _, factor) as product_of, y), Lit() as lit
         ) if (

@@ -71,11 +71,8 @@ def _useful(args: tuple[Dim, ...], bounds: Bounds, *, keep_least: bool) -> list[
     dims = [simplify(a, bounds) for a in args]
     kept: list[Dim] = []
     for position, dim in enumerate(dims):
-        others = kept + dims[position + 1 :]
-        beaten = any(
-            prove_le(o, dim, bounds) if keep_least else prove_le(dim, o, bounds) for o in others
-        )
-        if not beaten:
+        pairs = [(o, dim) if keep_least else (dim, o) for o in kept + dims[position + 1 :]]
+        if not any(prove_le(low, high, bounds) for low, high in pairs):
             kept.append(dim)
     return kept
 

@@ -200,8 +200,7 @@ def _block(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case Let():
                 yield f"{pad}let {quoted(stmt.name)} = {stmt.value}"
             case Reserve():
-                buffer = stmt.buffer
-                yield f"{pad}reserve {_typed(buffer)}"
+                yield f"{pad}reserve {_typed(stmt.buffer)}"
             case Multiply():
                 sums = _element(stmt.sums, (stmt.rows, stmt.columns))
                 left, right = expr_text(stmt.left), expr_text(stmt.right)
