@@ -425,20 +425,21 @@ class Kernel:
 
 # Traversal: which fields of a node hold statements, expressions and sizes, in their order
 
-BODIES: Mapping[type, tuple[str, ...]] = {For: ("body",), If: ("then", "otherwise")}
-PARTS: Mapping[type, tuple[str, ...]] = {
+_Fields = Mapping[type, tuple[str, ...]]
+BODIES: _Fields = {For: ("body",), If: ("then", "otherwise")}
+PARTS: _Fields = {
     Unary: ("value",), Cast: ("value",), Binary: ("left", "right"), Apply: ("args",),
     Select: ("condition", "then", "otherwise"), Store: ("value",), Declare: ("value",),
     Assign: ("value",), Bind: ("value",), If: ("condition",), Multiply: ("left", "right"),
     Micro: ("operands",),
 }  # fmt: skip
-DIMS: Mapping[type, tuple[str, ...]] = {
+DIMS: _Fields = {
     Load: ("index",), Index: ("dim",), For: ("start", "stop"), Store: ("index",), Let: ("value",),
     Bind: ("low", "high"), Multiply: ("rows", "columns", "left_row", "levels"), Micro: ("sizes",),
 }  # fmt: skip
 
 
-def held(node: Expr | Stmt, fields: Mapping[type, tuple[str, ...]]) -> Iterator[Any]:
+def held(node: Expr | Stmt, fields: _Fields) -> Iterator[Any]:
     """What these fields of a node hold, one by one."""
     ahead = [getattr(node, name) for name in reversed(fields.get(type(node), ()))]
     while ahead:
@@ -449,16 +450,11 @@ def held(node: Expr | Stmt, fields: Mapping[type, tuple[str, ...]]) -> Iterator[
             yield value
 
 
-def mapped(
-    node: _Node, fields: Mapping[type, tuple[str, ...]], rule: Callable[[Any], Any]
-) -> _Node:
+def mapped(node: _Node, fields: _Fields, rule: Callable[[Any], Any]) -> _Node:
     """The node with `rule` applied to what these fields hold; itself where nothing changes."""
-    changed = {}
-    for name in fields.get(type(node), ()):
-        old = getattr(node, name)
-        new = _mapped(old, rule)
-        if new is not old:
-            changed[name] = new
+    values = {name: getattr(node, name) for name in fields.get(type(node), ())}
+    pairs = ((name, old, _mapped(old, rule)) for name, old in values.items())
+    changed = {name: new for name, old, new in pairs if new is not old}
     return replace(node, **changed) if changed else node
 
 
@@ -484,7 +480,7 @@ def parts(expr: Expr) -> Iterator[Expr]:
     return _nested([expr], PARTS)
 
 
-def _nested(nodes: Iterable[Any], fields: Mapping[type, tuple[str, ...]]) -> Iterator[Any]:
+def _nested(nodes: Iterable[Any], fields: _Fields) -> Iterator[Any]:
     ahead = [*nodes][::-1]
     while ahead:
         node = ahead.pop()
@@ -494,9 +490,8 @@ def _nested(nodes: Iterable[Any], fields: Mapping[type, tuple[str, ...]]) -> Ite
 
 def index_dims(stmt: Stmt) -> Iterator[Dim]:
     """Every index expression that a statement itself holds."""
-    yield from held(stmt, DIMS)
-    for expr in expressions(stmt):
-        yield from held(expr, DIMS)
+    for node in (stmt, *expressions(stmt)):
+        yield from held(node, DIMS)
 
 
 def bound_name(stmt: Stmt) -> str:

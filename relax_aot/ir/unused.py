@@ -11,7 +11,7 @@ does what decides whether it is reached.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from relax_aot.ir.dims import Dim
@@ -71,14 +71,19 @@ def _call(call: Call, module: Module, kernels: Mapping[str, Kernel]) -> Call:
 
 def without_unused(kernel: Kernel) -> Kernel:
     """The same results from what they need alone."""
-    body = _settled(kernel.body)
-    reserved = (stmt.buffer for stmt in walk(body) if isinstance(stmt, Reserve))
-    body, _ = _swept(body, frozenset(), frozenset({*kernel.scratch, *reserved}))
+    body = swept(_settled(kernel.body), kernel.scratch)
     touched = {name for stmt in walk(body) for name in _used(stmt)}
     kept = tuple(buffer for buffer in kernel.scratch if buffer in touched)
     if body == kernel.body and kept == kernel.scratch:
         return kernel
     return replace(kernel, body=body, scratch=kept)
+
+
+def swept(body: tuple[Stmt, ...], scratch: Iterable[Buffer] = ()) -> tuple[Stmt, ...]:
+    """Without definitions that nothing asks for, and without stores to `scratch` that nothing
+    reads."""
+    reserved = (stmt.buffer for stmt in walk(body) if isinstance(stmt, Reserve))
+    return _swept(body, frozenset(), frozenset({*scratch, *reserved}))[0]
 
 
 def _settled(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

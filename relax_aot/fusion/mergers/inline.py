@@ -15,8 +15,9 @@ from relax_aot.fusion.accesses import Access, loads
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.nest import Definition, cost, substitute_in
-from relax_aot.fusion.piece import Fresh, Piece, kept_apart, substitute_dims
+from relax_aot.fusion.piece import Fresh, Piece, kept_apart
 from relax_aot.fusion.refine import refined
+from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
@@ -36,7 +37,7 @@ from relax_aot.ir.loops import (
     parts,
 )
 from relax_aot.ir.names import defined_name, renamed
-from relax_aot.ir.rewrite import map_exprs
+from relax_aot.ir.rewrite import map_exprs, map_index_dims
 
 _DECODING = 8
 """So many additions may be spent again and again to read an operand in its small form."""
@@ -304,7 +305,8 @@ def _instance(definition: Definition, at: At, fresh: Fresh) -> _Instance:
     if not definition.fetched:
         return _Instance(value, ())
     names = {name: fresh(name) for stmt in definition.fetched if (name := defined_name(stmt))}
-    fetched = renamed(substitute_dims(definition.fetched, places), names)
+    fetched = map_index_dims(definition.fetched, lambda dim: dim.substitute(places))
+    fetched = renamed(fetched, names)
     moved = {name: Dim.of(other) for name, other in names.items()}
     return _Instance(substitute_in(value, moved), fetched)
 
