@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import ONE, ZERO, Dim
+from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Apply, Binary, Buffer, For, Lit, Load, Store
 from relax_aot.ir.types import DType
@@ -52,15 +52,11 @@ class _Shape:
     pixels: Axis
 
     @property
-    def axes(self) -> tuple[Axis, Axis]:
-        return self.lines, self.pixels
-
-    @property
     def dense(self) -> bool:
         """Each result has one pixel of its own."""
         return all(
             (axis.stride, axis.taps, axis.before, axis.positions) == (1, 1, 0, axis.size)
-            for axis in self.axes
+            for axis in (self.lines, self.pixels)
         )
 
 
@@ -192,12 +188,11 @@ class _Call:
     shape: _Shape
 
     def matched(self) -> Emit | None:
-        shape = self.shape
         match self.found.start:
             case Lit(value) if value == 0 and not np.signbit(value):
                 pass
-            case Load(buffer, (index,)) if index == Dim.of(shape.filters.variable):
-                if buffer.shape != (shape.filters.stop,):
+            case Load(buffer, (index,)) if index == Dim.of(self.shape.filters.variable):
+                if buffer.shape != (self.shape.filters.stop,):
                     return None
             case _:
                 return None
@@ -207,76 +202,62 @@ class _Call:
             case "convolve_nchw":
                 return self._channels_first()
             case "depthwise_nchw":  # short lines are slow
-                short = shape.pixels.positions.constant < LEAST
+                short = self.shape.pixels.positions.constant < LEAST
                 if short and self.context.share > SELDOM:
                     return None
-        return self._emit(shape, lambda: self.found.left.buffer)
+        return self._emit(lambda: self.found.left.buffer)
 
     def _channels_last(self) -> Emit | None:
-        found, shape = self.found, self.shape
-        if shape.filters.stop.constant < LEAST:
-            return None
-        if shape.pixels.taps > 1 and shape.pixels.dilation > 1:
+        shape, w, weights = self.shape, self.w, self.found.left
+        pixels = shape.pixels
+        if shape.filters.stop.constant < LEAST or (pixels.taps > 1 and pixels.dilation > 1):
             return None
         if shape.dense:  # lines are one after another
-            pixels = prod((axis.size for axis in shape.axes), start=ONE)
-            line = replace(LINE, loop=For("", ZERO, pixels, ()), size=pixels)
+            size = shape.lines.size * pixels.size
+            line = replace(LINE, loop=For("", ZERO, size, ()), size=size)
             shape = replace(shape, lines=LINE, pixels=line)
-        weights, loops = found.left, found.nest.loops
         taps = zip(weights.index, weights.buffer.shape, strict=True)
-        whole = [
-            For(str(dim), ZERO, size, ()) for dim, size in taps if _loop(dim, found.reductions)
-        ]
-        panels = panels_of(weights, loops, shape.filters, whole, COLUMNS)
+        inner = [For(str(at), ZERO, n, ()) for at, n in taps if _loop(at, self.found.reductions)]
+        panels = panels_of(weights, self.found.nest.loops, shape.filters, inner, COLUMNS)
         if panels is None:
             return None
-        fresh = self.w.fresh
-        return self._emit(
-            shape,
-            lambda: self.w.constant(panels.named(fresh(panels.packed.buffer.name)).packed),
+        packed = panels.packed
+        return replace(self, shape=shape)._emit(
+            lambda: w.constant(panels.named(w.fresh(packed.buffer.name)).packed)
         )
 
     def _channels_first(self) -> Emit | None:
-        shape, target, weights = self.shape, self.context.target, self.found.left.buffer
-        if prod(axis.positions.constant for axis in shape.axes) < LEAST:
+        shape, weights = self.shape, self.found.left.buffer
+        axes = (shape.lines, shape.pixels)
+        if prod(axis.positions.constant for axis in axes) < LEAST:
             return None
-        if any(_cut(axis) for axis in shape.axes) and weights.name not in self.context.finite:
+        if any(map(_cut, axes)) and weights.name not in self.context.finite:
             return None
-        taps, columns = shape.channels * prod(axis.taps for axis in shape.axes), COLUMNS
-        if not shape.dense:
-            fits = target.panel // (taps * DType.F32.bytes)
-            columns = min(COLUMNS, fits // target.lanes * target.lanes)
-        return self._emit(shape, lambda: weights, taps=taps, tile=columns) if columns else None
+        taps = shape.channels * prod(axis.taps for axis in axes)
+        columns = COLUMNS if shape.dense else self.context.target.panel_columns(taps)
+        return self._emit(lambda: weights, taps=taps, tile=columns) if columns else None
 
-    def _emit(
-        self, shape: _Shape, weights: Callable[[], Buffer], *, taps: int = 0, tile: int = 0
-    ) -> Emit | None:
+    def _emit(self, weights: Callable[[], Buffer], *, taps: int = 0, tile: int = 0) -> Emit | None:
         """One call per image; None where a size is too large for its place in the table. An absent
         operand is the result, which is not read."""
-        found, end, w, store = self.found, self.end, self.w, self.found.after[0]
+        found, end, w, shape, store = self.found, self.end, self.w, self.shape, self.found.after[0]
         assert isinstance(store, Store)
         out = _begin(Load(store.buffer, store.index))
         dense = tile > 0 and shape.dense
+        starts, other = found.start if isinstance(found.start, Load) else None, end.other
         sizes = {
-            "filters": shape.filters.stop.constant,
-            "channels": shape.channels,
-            "low": _upper(end.low) or 0,
-            "high": _upper(end.high) or 0,
-            "starts": int(isinstance(found.start, Load)),
-            "adds": int(end.other is not None),
-            "dense": int(dense),
-            "tile": tile,
-        }
+            "filters": shape.filters.stop.constant, "channels": shape.channels,
+            "low": _upper(end.low) or 0, "high": _upper(end.high) or 0,
+            "starts": int(starts is not None), "adds": int(other is not None),
+            "dense": int(dense), "tile": tile,
+        }  # fmt: skip
         for name, axis in (("line", shape.lines), ("pixel", shape.pixels)):
             sizes |= {
-                f"{name}s": axis.size.constant,
-                f"out_{name}s": axis.positions.constant,
-                f"{name}_taps": axis.taps,
-                f"{name}_step": axis.stride,
-                f"{name}_pad": axis.before,
-                f"{name}_apart": axis.dilation,
-            }
-        if not all(-GREATEST <= size <= GREATEST for size in sizes.values()):
+                f"{name}s": axis.size.constant, f"out_{name}s": axis.positions.constant,
+                f"{name}_taps": axis.taps, f"{name}_step": axis.stride,
+                f"{name}_pad": axis.before, f"{name}_apart": axis.dilation,
+            }  # fmt: skip
+        if max(map(abs, sizes.values())) > GREATEST:
             return None
 
         def emit() -> None:
@@ -288,8 +269,7 @@ class _Call:
             with w.nest([] if batch is None else [batch]):
                 w.micro(
                     f"raot_{self.form}_f32", out=out, image=_begin(found.right), weights=operand,
-                    start=_begin(found.start) if isinstance(found.start, Load) else out,
-                    other=_begin(end.other) if end.other is not None else out, **panel, **sizes,
+                    start=_begin(starts or out), other=_begin(other or out), **panel, **sizes,
                 )  # fmt: skip
 
         return emit

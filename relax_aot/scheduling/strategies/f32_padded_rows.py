@@ -10,7 +10,7 @@ tap reads are contiguous.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min, simplify
@@ -114,20 +114,17 @@ class _Rows:
         self._sums(row, (high - 1) * self.pitch + self.wide)
         with w.range("row", high) as y, w.range("column", self.wide) as x:
             at = {self.down.variable: line + y, self.across.variable: x}
-            kept, store = Load(row, (y * self.pitch + x,)), self._uniform()
-            if store is None:
-                w.finish(found.after, found.sum, kept, at)
-            else:
-                w.add(Store(store.buffer, moved(store, at).index, kept))
+            store = self._uniform()
+            after = [replace(store, value=found.sum)] if store else found.after
+            w.finish(after, found.sum, Load(row, (y * self.pitch + x,)), at)
 
     def _uniform(self) -> Store | None:
         """The only statement after a sum, where it is the same at all positions."""
+        pixel = {self.down.variable, self.across.variable}
         match self.found.after:
-            case (Store() as store,):
-                pixel = {self.down.variable, self.across.variable}
-                return None if indexed_by(store.value) & pixel else store
-            case _:
-                return None
+            case (Store() as store,) if not indexed_by(store.value) & pixel:
+                return store
+        return None
 
     def _gather(self, line: Dim, high: Dim) -> None:
         """The strip of some lines of windows."""

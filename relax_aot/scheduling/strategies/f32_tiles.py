@@ -51,7 +51,7 @@ from relax_aot.scheduling.contraction import (
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of, round_up
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE, MATMUL, NARROW_MATMUL
-from relax_aot.scheduling.targets import Context, Emit, Target
+from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import interior, reaching, whole
 from relax_aot.scheduling.writer import Ends, Writer
 
@@ -73,6 +73,7 @@ Operand = Callable[[Sequence[Dim]], tuple[Load, Sequence[Dim]]]
 
 
 def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
+    """Matches by how much of a tile the results fill; clipped columns count less."""
     left, right, most = found.left, found.right, context.target.rows
     constant = right.buffer.name in context.constants
     loops = [lp for lp in _moving(found, right, left) if interior(lp, found.nest) is not None]
@@ -86,8 +87,14 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
     rows = max(
         reversed(down), key=lambda loop: min(greatest(loop.extent, w.bounds), most), default=ABSENT
     )
+    filled = min(greatest(across.extent, w.bounds), COLUMNS) / COLUMNS
+    filled *= min(greatest(rows.extent, w.bounds), most)
+    if across.variable in found.clipped_by:
+        filled *= 0.5
+    # Of equal ways one whose left operand is contiguous is taken.
+    contiguous = stride(left, found.reductions[-1].variable) == 1
     match = _Tiling(found, w, most, rows, across, panels=panels[across])
-    return match.filled, match.emit
+    return filled + 0.01 * contiguous, match.emit
 
 
 def _moving(found: Contraction, load: Load, still: Load) -> list[For]:
@@ -147,7 +154,9 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
         return None
     if greatest(across.extent, bounds) * greatest(down.extent, bounds) < LEAST_COLUMNS:
         return None
-    room = _panel_columns(full, context.target)
+    steps = prod((loop.extent for loop in full), start=ONE)
+    known = steps.is_constant and steps.constant > 0
+    room = context.target.panel_columns(steps.constant) if known else 0
     size = _size(found, down, across, room, left.buffer.name in context.finite)
     if size is None:
         return None
@@ -174,15 +183,6 @@ def _size(
     return None if lines == 1 else (columns, lines, not dense)
 
 
-def _panel_columns(reductions: Sequence[For], target: Target) -> int:
-    """Columns of a panel that is small enough; 0 if none is."""
-    sizes = [loop.extent for loop in reductions]
-    if not all(size.is_constant and size.constant > 0 for size in sizes):
-        return 0
-    bytes_ = prod(size.constant for size in sizes) * DType.F32.bytes
-    return min(COLUMNS, target.panel // bytes_ // target.lanes * target.lanes)
-
-
 def _lines(down: For, across: For, columns: int) -> int:
     """How many whole lines fit, one at least."""
     extent, most = across.extent, down.extent
@@ -203,6 +203,10 @@ class _Span:
 
     def at(self, offset: Dim) -> dict[str, Dim]:
         return {self.variable: self.first + offset}
+
+
+Spans = tuple[_Span, _Span, _Span]
+"""Rows, lines of columns, and columns of a line."""
 
 
 @contextmanager
@@ -234,17 +238,6 @@ class _Tiling:
     whole: Sequence[For] = ()
     names: tuple[str, str, str] = ("c", "panel", "width")
 
-    @property
-    def filled(self) -> float:
-        """How much of a tile the results fill; clipped columns count less, and of equal ways
-        one whose left operand is contiguous is taken."""
-        found, bounds = self.found, self.w.bounds
-        columns = min(greatest(self.across.extent, bounds), COLUMNS) / COLUMNS
-        rows = min(greatest(self.rows.extent, bounds), self.tile_rows)
-        contiguous = stride(found.left, found.reductions[-1].variable) == 1
-        cut = self.across.variable in found.clipped_by
-        return columns * rows * (0.5 if cut else 1.0) + (0.01 if contiguous else 0.0)
-
     def emit(self) -> None:
         """Tiles where no window is clipped along the columns, plain loops elsewhere."""
         found, w, own = self.found, self.w, (self.rows, self.down, self.across)
@@ -271,10 +264,10 @@ class _Tiling:
             if inside is None:
                 with w.range(rows.variable, ends[1], ends[0]) as at:
                     row = _Span(rows.variable, at, ONE, "r")
-                    _Tile(self.found, w, row, columns, most).emit(full, operand)
+                    _emit_tile(self.found, w, (row, *columns), most, full, operand)
                 continue
             with _spans(w, rows, ("r", "tile", "height"), self.tile_rows, ends) as tile:
-                _Tile(self.found, w, tile, columns, most).emit(inside, operand)
+                _emit_tile(self.found, w, (tile, *columns), most, inside, operand)
 
     def _regions(self, loop: For, full: Full) -> list[tuple[Ends, Full | None]]:
         """The part of an output loop where no window is clipped, with the bounds of reductions
@@ -358,87 +351,76 @@ def _clips(tap: For, pixel: For) -> bool:
     return pixel.variable in tap.start.symbols | tap.stop.symbols
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """Results that are summed at once: `rows`, `most` at most, move the left operand alone, and
-    `columns` the right one."""
+def _emit_tile(
+    found: Contraction, w: Writer, spans: Spans, most: int, full: Full, operand: Operand | None
+) -> None:
+    """Results that are summed at once: rows, `most` at most, of the left operand and columns of
+    the right one."""
+    rows, *columns = spans
+    sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)))
+    w.add(Reserve(sums))
+    _begin(found, w, spans, sums)
+    origin = {span.variable: span.first for span in spans}
+    counts, starts = [], {}
+    for loop in found.reductions:
+        start, stop = full.get(loop.variable, (loop.start, loop.stop))
+        start = w.short(f"{loop.variable}_first", start.substitute(origin))
+        stop = w.short(f"{loop.variable}_last", stop.substitute(origin))
+        counts.append(stop - start)
+        starts[loop.variable] = start
+    steps = [(step_of(found.left, name), step_of(found.right, name)) for name in starts]
+    left, right = (moved(load, origin | starts) for load in (found.left, found.right))
+    if operand is not None:
+        right, copied = operand(list(starts.values()))
+        steps = [(far, step) for (far, _), step in zip(steps, copied, strict=True)]
+    levels = _merged([(n, *far) for n, far in zip(counts, steps, strict=True)])
+    width = prod((span.count for span in columns), start=ONE)
+    row = step_of(found.left, rows.variable)
+    w.add(Multiply(sums, rows.count, width, levels, left, row, right))
+    index, at, loops = _results(w, spans)
+    with w.nest(loops):
+        w.finish(found.after, found.sum, Load(sums, index), at)
 
-    found: Contraction
-    w: Writer
-    rows: _Span
-    columns: tuple[_Span, _Span]
-    most: int
 
-    def emit(self, full: Full, operand: Operand | None) -> None:
-        found, w = self.found, self.w
-        sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(self.most), Dim.of(COLUMNS)))
-        w.add(Reserve(sums))
-        self._start(sums)
-        origin = {span.variable: span.first for span in self._spans}
-        counts, starts = [], {}
-        for loop in found.reductions:
-            start, stop = full.get(loop.variable, (loop.start, loop.stop))
-            start = w.short(f"{loop.variable}_first", start.substitute(origin))
-            stop = w.short(f"{loop.variable}_last", stop.substitute(origin))
-            counts.append(stop - start)
-            starts[loop.variable] = start
-        steps = [(step_of(found.left, name), step_of(found.right, name)) for name in starts]
-        left, right = (moved(load, origin | starts) for load in (found.left, found.right))
-        if operand is not None:
-            right, copied = operand(list(starts.values()))
-            steps = [(far, step) for (far, _), step in zip(steps, copied, strict=True)]
-        levels = _merged([(n, *far) for n, far in zip(counts, steps, strict=True)])
-        row = step_of(found.left, self.rows.variable)
-        w.add(Multiply(sums, self.rows.count, self.width, levels, left, row, right))
-        index, at, loops = self._results()
-        with w.nest(loops):
-            w.finish(found.after, found.sum, Load(sums, index), at)
+def _results(w: Writer, spans: Spans) -> tuple[tuple[Dim, Dim], dict[str, Dim], list[For]]:
+    """Row and column of a result, the variables there, and the loops over all results."""
+    place, at, loops = [ZERO, ZERO], {}, []
+    for axis, span in zip((0, 1, 1), spans, strict=True):
+        offset = ZERO
+        if span.count != 1:
+            name = w.fresh(span.name)
+            loops.append(For(name, ZERO, span.count, ()))
+            offset = Dim.of(name)
+        place[axis] = place[axis] * span.count + offset
+        at[span.variable] = span.first + offset
+    return (place[0], place[1]), at, loops
 
-    @property
-    def width(self) -> Dim:
-        return prod((span.count for span in self.columns), start=ONE)
 
-    @property
-    def _spans(self) -> tuple[_Span, ...]:
-        return (self.rows, *self.columns)
-
-    def _results(self) -> tuple[tuple[Dim, Dim], dict[str, Dim], list[For]]:
-        """Row and column of a result, the variables there, and the loops over all results."""
-        place, at, loops = [ZERO, ZERO], {}, []
-        for axis, span in zip((0, 1, 1), self._spans, strict=True):
-            offset = ZERO
-            if span.count != 1:
-                name = self.w.fresh(span.name)
-                loops.append(For(name, ZERO, span.count, ()))
-                offset = Dim.of(name)
-            place[axis] = place[axis] * span.count + offset
-            at[span.variable] = span.first + offset
-        return (place[0], place[1]), at, loops
-
-    def _start(self, sums: Buffer) -> None:
-        """Sums whose starts do not depend on their position are begun in parts of a fixed size:
-        few rows for few, and columns together. An analysis that cannot tell one height from
-        another sees that what is read has begun."""
-        w, start, rows = self.w, self.found.start, self.rows
-        (row, column), at, loops = self._results()
-        depends, pixels = indexed_by(start), {span.variable for span in self.columns}
-        across = loops[rows.count != 1 :]
-        if not depends & pixels:  # whole vectors, by loops with constant bounds
-            lines, columns = self.columns[0].variable, self.width
-            exact = columns.is_constant and (rows.count.is_constant or not lines)
-            width = round_up(columns.constant, LANES) if exact else COLUMNS
-            column = Dim.of(w.fresh("c"))
-            across = [For(str(column), ZERO, Dim.of(width), ())]
-        store = Store(sums, (row, column), substitute_in(start, at))
-        ends = [ZERO, rows.count]
-        if rows.variable not in depends and not rows.count.is_constant:
-            least = max(interval(rows.count, w.bounds)[0], 1)
-            ends = [ZERO, *(Dim.of(end) for end in _parts(self.most) if end >= least)]
-        for first, last in pairwise(ends):
-            down = [replace(loop, start=first, stop=last) for loop in loops[: rows.count != 1]]
-            with w.block() as body, w.nest([*down, *across]):
-                w.add(store)
-            w.add(*body if first == 0 else [If(binary("<", first, rows.count), tuple(body))])
+def _begin(found: Contraction, w: Writer, spans: Spans, sums: Buffer) -> None:
+    """Sums whose starts do not depend on their position are begun in parts of a fixed size:
+    few rows for few, and columns together. An analysis that cannot tell one height from
+    another sees that what is read has begun."""
+    rows, lines, pixels = spans
+    (row, column), at, loops = _results(w, spans)
+    depends = indexed_by(found.start)
+    across = loops[rows.count != 1 :]
+    if not depends & {lines.variable, pixels.variable}:  # whole vectors, with constant bounds
+        columns = lines.count * pixels.count
+        exact = columns.is_constant and (rows.count.is_constant or not lines.variable)
+        width = round_up(columns.constant, LANES) if exact else COLUMNS
+        column = Dim.of(w.fresh("c"))
+        across = [For(str(column), ZERO, Dim.of(width), ())]
+    store = Store(sums, (row, column), substitute_in(found.start, at))
+    ends = [ZERO, rows.count]
+    if rows.variable not in depends and not rows.count.is_constant:
+        least = max(interval(rows.count, w.bounds)[0], 1)
+        parts = _parts(sums.shape[0].constant)
+        ends = [ZERO, *(Dim.of(end) for end in parts if end >= least)]
+    for first, last in pairwise(ends):
+        down = [replace(loop, start=first, stop=last) for loop in loops[: rows.count != 1]]
+        with w.block() as body, w.nest([*down, *across]):
+            w.add(store)
+        w.add(*body if first == 0 else [If(binary("<", first, rows.count), tuple(body))])
 
 
 def _parts(rows: int) -> tuple[int, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, Weighted
 from relax_aot.scheduling.writer import Writer
 
@@ -44,6 +46,11 @@ class Target:
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
     compact: bool = False
+
+    def panel_columns(self, steps: int) -> int:
+        """Columns of a panel of so many floats each; 0 if none fits."""
+        fits = self.panel // (steps * DType.F32.bytes)
+        return min(COLUMNS, fits // self.lanes * self.lanes)
 
 
 @dataclass(frozen=True, slots=True)
