@@ -11,8 +11,9 @@ from hashlib import sha256
 import numpy as np
 
 from relax_aot.ir.dims import Bounds
-from relax_aot.ir.graph import Array, Call, Constant, Module, Var
+from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var
 from relax_aot.ir.loops import For, Kernel, Let, Load, Micro, Stmt, expressions, walk
+from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.scheduling.contraction import (
     Contraction,
@@ -135,12 +136,11 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         scheduled[kernel.name] = apply(kernel, bounds, context, match)
     made: dict[str, Constant] = {}
 
-    def call(before: Call) -> Call:
+    def call(_: Function, before: Call) -> Call:
         if before.op != "call_kernel":
             return before
-        name = before.ref("kernel")
-        kernel, packed = scheduled[name]
-        old = module.kernel_table[name]
+        kernel, packed = scheduled[before.ref("kernel")]
+        old = module.kernel_table[kernel.name]
         args = dict(zip((b.name for b in old.inputs), before.inputs, strict=True))
         data = {name: table[var.name].data for name, var in args.items() if var.name in table}
         for one in packed:
@@ -153,7 +153,7 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         inputs = tuple(args[buffer.name] for buffer in kernel.inputs)
         return replace(before, args=inputs, outs=(*before.outs, *outs))
 
-    functions = tuple(replace(f, body=tuple(map(call, f.body))) for f in module.functions)
+    functions = rewrite_module(module, call).functions
     used = {v.name for f in functions for c in f.body for v in c.inputs}
     constants = tuple(c for c in (*module.constants, *made.values()) if c.name in used)
     kernels = tuple(kernel for kernel, _ in scheduled.values())

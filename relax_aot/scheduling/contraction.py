@@ -79,6 +79,15 @@ class Contraction:
         free = self.nest.free - symbols_of(*self.nest.loops)
         return tuple(loop for loop in self.nest.loops if loop.variable in free)
 
+    @property
+    def columns(self) -> list[For]:
+        """Free loops that move the right operand alone; the rows are those of `swapped`."""
+        moves = {
+            lp: (stride(self.left, lp.variable), stride(self.right, lp.variable))
+            for lp in self.free
+        }
+        return [lp for lp, (left, right) in moves.items() if left == 0 and right not in (None, 0)]
+
 
 def symbols_of(*loops: For) -> frozenset[str]:
     """What the bounds of loops depend on. Reductions that depend on something are clipped."""

@@ -83,8 +83,6 @@ def _shape(nest: Nest, bounds: Bounds) -> _Shape | None:
             return None
         body = loops[0].body
     sums = sum(isinstance(stmt, Assign) for stmt in body)
-    if not sums:
-        return None
     inner = tuple(For(loop.variable, loop.start, loop.stop, ()) for loop in nest.reductions)
     nest = Nest(nest.loops, inner, nest.free)
     variables = [loop.variable for loop in (*nest.loops, *inner)]

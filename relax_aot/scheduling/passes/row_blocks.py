@@ -10,7 +10,7 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -18,7 +18,7 @@ from relax_aot.fusion.accesses import accesses
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Call, Module
+from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import (
     Bind,
     Buffer,
@@ -34,7 +34,7 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
-from relax_aot.ir.rewrite import map_accesses, map_index_dims
+from relax_aot.ir.rewrite import map_accesses, map_index_dims, rewrite_module
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.nest import bounds_known, coefficient, names_in, ranges, without_lets
@@ -91,11 +91,9 @@ EXAMPLES = (
 
 def run(module: Module, target: Target) -> Module:
     """Row blocks where they help; the scratch of calls grows with them."""
-    if not target.rows:
-        return module
     kernels = {k.name: block_rows(k, module.bounds, target.rows) for k in module.kernels}
 
-    def grown(call: Call) -> Call:
+    def grown(_: Function, call: Call) -> Call:
         if call.op != "call_kernel":
             return call
         scratch = kernels[call.ref("kernel")].scratch
@@ -104,8 +102,7 @@ def run(module: Module, target: Target) -> Module:
         outs = (replace(out, type=buffer.type) for out, buffer in pairs)
         return replace(call, outs=(*call.outs[:kept], *outs))
 
-    functions = tuple(replace(f, body=tuple(map(grown, f.body))) for f in module.functions)
-    return replace(module, functions=functions, kernels=tuple(kernels.values()))
+    return replace(rewrite_module(module, grown), kernels=tuple(kernels.values()))
 
 
 def block_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
@@ -131,8 +128,15 @@ def block_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
         height = simplify(dim_max(dim_min(extent, rows), 1), bounds)
     scratch = tuple(replace(buffer, shape=(height, *buffer.shape)) for buffer in kernel.scratch)
     w = Writer(names_in(kernel), bounds)
-    with w.block() as blocked, w.nest(loops):
-        _emit(w, row, rows, steps, {buffer.name: buffer for buffer in scratch})
+    name, count = f"{row.variable}_block", ceildiv(row.extent, rows)
+    with w.block() as blocked, w.nest(loops), w.range(name, count) as block:
+        first = row.start + block * rows
+        # A block has a row; the maximum shows it to analyses that do not see it from the loop.
+        left = dim_max(dim_min(row.stop - first, rows), 1)
+        height = w.let("height", left, left, left)
+        for step in steps:
+            with w.range("r", height) as r:
+                w.add(*_placed(step, {row.variable: first + r}, r, scratch))
     return replace(kernel, scratch=scratch, body=tuple(blocked))
 
 
@@ -183,31 +187,14 @@ def _scratch_symbols(step: tuple[Stmt, ...], scratch: frozenset[str]) -> frozens
     return frozenset[str]().union(*(dim.symbols for dim in dims))
 
 
-def _emit(
-    w: Writer,
-    row: For,
-    rows: int,
-    steps: Sequence[tuple[Stmt, ...]],
-    scratch: Mapping[str, Buffer],
-) -> None:
-    """The loop over row blocks, in which each step is a loop over the rows of one."""
-    with w.range(f"{row.variable}_block", ceildiv(row.extent, rows)) as block:
-        first = row.start + block * rows
-        # A block has a row; the maximum shows it to analyses that do not see it from the loop.
-        left = dim_max(dim_min(row.stop - first, rows), 1)
-        height = w.let("height", left, left, left)
-        for step in steps:
-            with w.range("r", height) as r:
-                w.add(*_placed(step, {row.variable: first + r}, r, scratch))
-
-
 def _placed(
-    step: tuple[Stmt, ...], at: Mapping[str, Dim], r: Dim, scratch: Mapping[str, Buffer]
+    step: tuple[Stmt, ...], at: Mapping[str, Dim], r: Dim, scratch: Iterable[Buffer]
 ) -> tuple[Stmt, ...]:
     """A step in row `r` of a block; `at`: the row's variable."""
+    blocks = {buffer.name: buffer for buffer in scratch}
 
     def rule(buffer: Buffer, index: At) -> tuple[Buffer, At]:
-        kept = scratch.get(buffer.name)
+        kept = blocks.get(buffer.name)
         return (buffer, index) if kept is None else (kept, (r, *index))
 
     return map_accesses(map_index_dims(step, lambda dim: dim.substitute(at)), rule)

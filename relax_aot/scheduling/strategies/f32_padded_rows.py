@@ -46,12 +46,7 @@ def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float,
     """Where a line takes no more memory than the target allows."""
     if found.left.buffer.name not in context.finite:
         return None
-    pixels = [
-        loop
-        for loop in found.free
-        if stride(found.left, loop.variable) == 0
-        and stride(found.right, loop.variable) not in (None, 0)
-    ][-2:]
+    pixels = found.columns[-2:]
     others = [loop.variable for loop in found.nest.loops if loop not in pixels]
     separate = all(stride(found.right, name) not in (None, ZERO) for name in others)
     if len(pixels) < 2 or len(found.reductions) != 2 or not separate:

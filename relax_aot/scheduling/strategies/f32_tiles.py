@@ -76,13 +76,13 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
     """Matches by how much of a tile the results fill; clipped columns count less."""
     left, right, most = found.left, found.right, context.target.rows
     constant = right.buffer.name in context.constants
-    loops = [lp for lp in _moving(found, right, left) if interior(lp, found.nest) is not None]
+    loops = [lp for lp in found.columns if interior(lp, found.nest) is not None]
     panels = {loop: _panels(found, loop) if constant else None for loop in loops}
     columns = [loop for loop in loops if panels[loop] or stride(right, loop.variable) == 1]
     across = max(columns, key=lambda loop: greatest(loop.extent, w.bounds), default=ABSENT)
     if greatest(across.extent, w.bounds) < LEAST_COLUMNS or not _affine(found):
         return None
-    down = [loop for loop in _moving(found, left, right) if _can_be_rows(loop, across, found)]
+    down = [loop for loop in found.swapped.columns if _can_be_rows(loop, across, found)]
     # Of loops that fill a tile the innermost one: its elements lie closest.
     rows = max(
         reversed(down), key=lambda loop: min(greatest(loop.extent, w.bounds), most), default=ABSENT
@@ -95,15 +95,6 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
     contiguous = stride(left, found.reductions[-1].variable) == 1
     match = _Tiling(found, w, most, rows, across, panels=panels[across])
     return filled + 0.01 * contiguous, match.emit
-
-
-def _moving(found: Contraction, load: Load, still: Load) -> list[For]:
-    """Loops that move one operand alone, and may run in any order."""
-    return [
-        loop
-        for loop in found.free
-        if stride(still, loop.variable) == 0 and stride(load, loop.variable) not in (None, 0)
-    ]
 
 
 def _affine(found: Contraction) -> bool:
@@ -136,10 +127,10 @@ def _panels(found: Contraction, columns: For) -> Panels | None:
 def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Constants are no images: they are rearranged while compiling."""
     left, right, bounds = found.left, found.right, w.bounds
-    pixels = _moving(found, right, left)
+    pixels = found.columns
     filters = [
         loop
-        for loop in _moving(found, left, right)
+        for loop in found.swapped.columns
         if loop.variable not in found.clipped_by and greatest(loop.extent, bounds) >= LEAST_FILTERS
     ]
     full = _whole(found)
