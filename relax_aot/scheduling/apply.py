@@ -15,13 +15,7 @@ from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var
 from relax_aot.ir.loops import For, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ir.types import DType, TensorType, shape_of
-from relax_aot.scheduling.contraction import (
-    Contraction,
-    all_known,
-    collapsed,
-    contraction_of,
-    weighted,
-)
+from relax_aot.scheduling.contraction import Contraction, collapsed, contraction_of, weighted
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
@@ -49,7 +43,7 @@ def schedule_floats(stmt: For, w: Writer, context: Context) -> Emit | None:
     if found is None or found.sum.dtype is not DType.F32 or len(found.reductions) > 3:
         return None
     emit = _best((calls,), found, w, context) if context.target.compact else None
-    if emit is None and all_known(found, w.bounds):
+    if emit is None and found.all_known(w.bounds):
         emit = _best(context.target.floats, collapsed(found), w, context)
     return emit
 

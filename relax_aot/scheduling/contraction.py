@@ -88,6 +88,11 @@ class Contraction:
         }
         return [lp for lp, (left, right) in moves.items() if left == 0 and right not in (None, 0)]
 
+    def all_known(self, bounds: Bounds) -> bool:
+        """Whether the bounds of all loops are expressions over sizes and outer variables."""
+        loops = (*self.nest.loops, *self.reductions)
+        return all(bounds_known(lp, ranges(loops[:at], bounds)) for at, lp in enumerate(loops))
+
 
 def symbols_of(*loops: For) -> frozenset[str]:
     """What the bounds of loops depend on. Reductions that depend on something are clipped."""
@@ -233,12 +238,6 @@ def follow(place: Load | Store, outer: For, inner: For) -> bool:
     """Whether one iteration of `outer` moves an access as far as all of `inner`."""
     far, near = stride(place, outer.variable), stride(place, inner.variable)
     return far is not None and near is not None and far == near * inner.stop
-
-
-def all_known(found: Contraction, bounds: Bounds) -> bool:
-    """Whether the bounds of all loops are expressions over sizes and outer variables."""
-    loops = (*found.nest.loops, *found.reductions)
-    return all(bounds_known(lp, ranges(loops[:at], bounds)) for at, lp in enumerate(loops))
 
 
 # Contractions with known weights

@@ -58,7 +58,7 @@ class _Shape:
     extents: tuple[tuple[str, int | None], ...]
 
 
-def choose(nest: Nest, bounds: Bounds, target: Target, share: float = 1.0) -> Blocking | None:
+def choose(nest: Nest, bounds: Bounds, target: Target, share: float) -> Blocking | None:
     """The cheapest blocking; None where none is worth it. `bounds`: of the names around the nest;
     `share`: the part of the model's work that this nest does; the less, the more code counts."""
     shape = _shape(nest, bounds)

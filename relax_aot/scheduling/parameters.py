@@ -7,7 +7,7 @@ begins. A table stands among the constants, with the limits that its numbers are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -36,10 +36,8 @@ from relax_aot.ir.rewrite import map_exprs, rewrite_module
 from relax_aot.ir.types import DType, shape_of
 
 Number = Parameter | FloatParameter
-
-
-Table = tuple[Buffer, Sequence[Number]]
-"""Numbers of one type that a kernel reads from a buffer."""
+Tables = list[tuple[Buffer, list[Number]]]
+"""Numbers of one type each that a kernel reads, and the buffers that it reads them from."""
 
 
 def parameters_of(module: Module) -> dict[str, Parameter]:
@@ -76,7 +74,7 @@ def _numbers(kernel: Kernel) -> Iterator[Number]:
                     yield part.value
 
 
-def _placed(kernel: Kernel, known: dict[str, Parameter]) -> tuple[Kernel, list[Table]]:
+def _placed(kernel: Kernel, known: dict[str, Parameter]) -> tuple[Kernel, Tables]:
     """Numbers that stand in sizes are bound to names of sizes, others to scalars."""
     dims = (dim for stmt in walk(kernel.body) for dim in index_dims(stmt))
     symbols = frozenset[str]().union(*(dim.symbols for dim in dims))
@@ -87,7 +85,7 @@ def _placed(kernel: Kernel, known: dict[str, Parameter]) -> tuple[Kernel, list[T
     taken = {buffer.name for buffer in kernel.buffers}
     head: list[Stmt] = []
     locals_: dict[str, Local] = {}
-    tables: list[Table] = []
+    tables: Tables = []
     sides: tuple[tuple[DType, str, list[Number]], ...] = (
         (DType.I32, "parameters", [*sizes, *whole]),
         (DType.F32, "scales", [*single]),

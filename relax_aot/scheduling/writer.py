@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from relax_aot import microkernels
+from relax_aot.ir.dim_expr import Value
 from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import Assign, Buffer, Declare, Expr, For, Let, Load, Local, Stmt
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.packing import Packed
 
-Value = Dim | int
 Ends = tuple[Dim, Dim]
 """The start and the stop of a loop, or of a part of it."""
 

@@ -94,10 +94,6 @@ def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int) -> K
     return replace(kernel, body=tuple(body))
 
 
-Inside = Callable[[Dim, int], None]
-"""Writes the loops inside an iteration, or a block of some."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Blocks:
     """The loops of one nest."""
@@ -149,8 +145,8 @@ class _Blocks:
         one_tile = extent.is_constant and extent.constant <= size
         return not (written_out and one_tile) and (size > 1 or written_out)
 
-    def _cover(self, loop: For, size: int, inside: Inside) -> None:
-        """Covers one loop by blocks."""
+    def _cover(self, loop: For, size: int, inside: Callable[[Dim, int], None]) -> None:
+        """Covers one loop by blocks; `inside` writes the loops inside a block."""
         start, stop, w = loop.start, loop.stop, self.w
         extent = simplify(stop - start, w.bounds)
         if extent.is_constant and extent.constant <= 0:
@@ -166,7 +162,7 @@ class _Blocks:
         elif left != 0:
             w.each(loop.variable, start, stop, lambda at: inside(at, 1))
 
-    def _borders(self, loop: For, hole: Ends, inside: Inside) -> None:
+    def _borders(self, loop: For, hole: Ends, inside: Callable[[Dim, int], None]) -> None:
         """The positions before and after the hole, one at a time, in one loop."""
         w = self.w
         before = simplify(hole[0] - loop.start, w.bounds)

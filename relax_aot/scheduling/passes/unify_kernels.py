@@ -17,9 +17,6 @@ from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.targets import Target
 
-NOTHING = Lit(-math.inf, DType.F32)
-
-
 EXAMPLES = (
     Example(
         why="one kernel is clamped, so all are",
@@ -85,6 +82,6 @@ def _clipped(kernel: Kernel) -> Kernel:
     value = results[0].value if len(results) == 1 else None
     if not isinstance(value, Load) or value.buffer.name not in _sums(kernel):
         return kernel
-    clipped = replace(results[0], value=Apply("max", (value, NOTHING)))
+    clipped = replace(results[0], value=Apply("max", (value, Lit(-math.inf, DType.F32))))
     body = map_statements(kernel.body, lambda stmt: clipped if stmt == results[0] else stmt)
     return replace(kernel, body=body)

@@ -26,28 +26,11 @@ from math import prod
 from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, interval
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import (
-    Buffer,
-    For,
-    If,
-    Lit,
-    Load,
-    Multiply,
-    Reserve,
-    Select,
-    Store,
-    binary,
-)
+from relax_aot.ir.loops import Buffer, For, If, Lit, Load, Multiply, Reserve, Select, Store, binary
 from relax_aot.ir.simplify import simplify
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
-from relax_aot.scheduling.contraction import (
-    Contraction,
-    indexed_by,
-    moved,
-    step_of,
-    stride,
-)
+from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of, stride
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of, round_up
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE, MATMUL, NARROW_MATMUL
