@@ -43,7 +43,7 @@ def schedule_floats(stmt: For, w: Writer, context: Context) -> Emit | None:
     if found is None or found.sum.dtype is not DType.F32 or len(found.reductions) > 3:
         return None
     emit = _best((calls,), found, w, context) if context.target.compact else None
-    if emit is None and found.all_known(w.bounds):
+    if emit is None and found.is_regular(w.bounds):
         emit = _best(context.target.floats, collapsed(found), w, context)
     return emit
 

@@ -88,10 +88,13 @@ class Contraction:
         }
         return [lp for lp, (left, right) in moves.items() if left == 0 and right not in (None, 0)]
 
-    def all_known(self, bounds: Bounds) -> bool:
-        """Whether the bounds of all loops are expressions over sizes and outer variables."""
+    def is_regular(self, bounds: Bounds) -> bool:
+        """Whether the bounds of all loops are expressions over sizes and outer variables, and
+        each reduction moves the factors by steps of one length."""
+        steps = [stride(f, lp.variable) for f in (self.left, self.right) for lp in self.reductions]
         loops = (*self.nest.loops, *self.reductions)
-        return all(bounds_known(lp, ranges(loops[:at], bounds)) for at, lp in enumerate(loops))
+        known = (bounds_known(lp, ranges(loops[:at], bounds)) for at, lp in enumerate(loops))
+        return None not in steps and all(known)
 
 
 def symbols_of(*loops: For) -> frozenset[str]:

@@ -58,32 +58,25 @@ Operand = Callable[[Sequence[Dim]], tuple[Load, Sequence[Dim]]]
 def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Matches by how much of a tile the results fill; clipped columns count less."""
     left, right, most = found.left, found.right, context.target.rows
-    constant = right.buffer.name in context.constants
+    sizes = {loop: greatest(loop.extent, w.bounds) for loop in (ABSENT, *found.nest.loops)}
+    full = _whole(found) if right.buffer.name in context.constants else []
     loops = [lp for lp in found.columns if interior(lp, found.nest) is not None]
-    panels = {loop: _panels(found, loop) if constant else None for loop in loops}
+    nest = found.nest.loops
+    panels = {lp: panels_of(right, nest, lp, full, COLUMNS) if full else None for lp in loops}
     columns = [loop for loop in loops if panels[loop] or stride(right, loop.variable) == 1]
-    across = max(columns, key=lambda loop: greatest(loop.extent, w.bounds), default=ABSENT)
-    if greatest(across.extent, w.bounds) < LEAST_COLUMNS or not _affine(found):
+    across = max(columns, key=lambda loop: sizes[loop], default=ABSENT)
+    if sizes[across] < LEAST_COLUMNS:
         return None
     down = [loop for loop in found.swapped.columns if _can_be_rows(loop, across, found)]
     # Of loops that fill a tile the innermost one: its elements lie closest.
-    rows = max(
-        reversed(down), key=lambda loop: min(greatest(loop.extent, w.bounds), most), default=ABSENT
-    )
-    filled = min(greatest(across.extent, w.bounds), COLUMNS) / COLUMNS
-    filled *= min(greatest(rows.extent, w.bounds), most)
+    rows = max(reversed(down), key=lambda loop: min(sizes[loop], most), default=ABSENT)
+    filled = min(sizes[across], COLUMNS) / COLUMNS * min(sizes[rows], most)
     if across.variable in found.clipped_by:
         filled *= 0.5
     # Of equal ways one whose left operand is contiguous is taken.
     contiguous = stride(left, found.reductions[-1].variable) == 1
     match = _Tiling(found, w, most, rows, across, panels=panels[across])
     return filled + 0.01 * contiguous, match.emit
-
-
-def _affine(found: Contraction) -> bool:
-    """Whether each reduction moves the operands by steps of one length."""
-    loads, loops = (found.left, found.right), found.reductions
-    return all(stride(load, loop.variable) is not None for load in loads for loop in loops)
 
 
 def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:
@@ -101,22 +94,12 @@ def _whole(found: Contraction) -> list[For]:
     return known if len(known) == len(full) else []
 
 
-def _panels(found: Contraction, columns: For) -> Panels | None:
-    """The right operand, a constant, in panels."""
-    full = _whole(found)
-    return panels_of(found.right, found.nest.loops, columns, full, COLUMNS) if full else None
-
-
 def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Constants are no images: they are rearranged while compiling."""
-    left, right, bounds = found.left, found.right, w.bounds
-    pixels = found.columns
-    filters = [
-        loop
-        for loop in found.swapped.columns
-        if loop.variable not in found.clipped_by and greatest(loop.extent, bounds) >= LEAST_FILTERS
-    ]
-    full = _whole(found)
+    left, right, pixels, full = found.left, found.right, found.columns, _whole(found)
+    sizes = {loop: greatest(loop.extent, w.bounds) for loop in (ABSENT, *found.nest.loops)}
+    unclipped = [lp for lp in found.swapped.columns if lp.variable not in found.clipped_by]
+    filters = [loop for loop in unclipped if sizes[loop] >= LEAST_FILTERS]
     if right.buffer.name in context.constants or not pixels or not filters or not full:
         return None
     down, across = (ABSENT, *pixels)[-2:]
@@ -124,9 +107,7 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     if near is None or not near.is_constant or not 0 < near.constant <= FARTHEST:
         return None
     others = {loop.variable for loop in found.nest.loops} - {down.variable, across.variable}
-    if others & found.clipped_by or not _affine(found):
-        return None
-    if greatest(across.extent, bounds) * greatest(down.extent, bounds) < LEAST_COLUMNS:
+    if others & found.clipped_by or sizes[across] * sizes[down] < LEAST_COLUMNS:
         return None
     steps = prod((loop.extent for loop in full), start=ONE)
     known = steps.is_constant and steps.constant > 0
@@ -134,7 +115,7 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     size = _size(found, down, across, room, left.buffer.name in context.finite)
     if size is None:
         return None
-    rows = max(filters, key=lambda loop: greatest(loop.extent, bounds))
+    rows = max(filters, key=lambda loop: sizes[loop])
     columns, lines, gathered = size
     match = _Tiling(
         found, w, context.target.rows, rows, across, down, columns, lines,
