@@ -152,20 +152,17 @@ def _independent(kernel: Kernel, steps: Sequence[tuple[Stmt, ...]], loops: Seque
     `loops`: the variables, the row's last."""
     outputs = {buffer.name for buffer in kernel.outputs}
     scratch = frozenset(buffer.name for buffer in kernel.scratch)
-    unwritten = set(scratch)
-    row = loops[-1]
+    unwritten, row = set(scratch), loops[-1]
     for step in steps:
         if not _scratch_symbols(step, scratch).isdisjoint(loops):
             return False
         made = {stmt.local for stmt in walk(step) if isinstance(stmt, Declare)}
         for stmt in walk(step):
-            if isinstance(stmt, Bind | If):
+            exprs = [*expressions(stmt)]
+            carried = {expr for expr in exprs if isinstance(expr, Local)} - made
+            read = {expr.buffer.name for expr in exprs if isinstance(expr, Load)}
+            if isinstance(stmt, Bind | If) or carried or read & (outputs | unwritten):
                 return False
-            for expr in expressions(stmt):
-                if isinstance(expr, Local) and expr not in made:
-                    return False
-                if isinstance(expr, Load) and expr.buffer.name in outputs | unwritten:
-                    return False
             if isinstance(stmt, Store):
                 unwritten.discard(stmt.buffer.name)
                 own = (dim.symbols == {row} and coefficient(dim, row) for dim in stmt.index)
