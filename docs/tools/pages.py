@@ -36,6 +36,7 @@ from relax_aot.verify.emulate import Emulation
 from relax_aot.verify.figures import Memory
 from relax_aot.verify.host import HostEntries, HostModel
 from tests.conformance import listing
+from tests.conformance.cases import all_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -265,6 +266,11 @@ def _size(count: int) -> str:
     return str(count)
 
 
+def operators_page() -> str:
+    cases = all_cases().values()
+    return operators.page((c.model, c.data[0][0]) for c in cases if c.kind == "node" and c.data)
+
+
 def conformance_page() -> str:
     return listing.page(listing.read())
 
@@ -300,7 +306,7 @@ def _attribute_cells(attribute: Attribute) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "boards.md": boards_page,
     "conformance.md": conformance_page,
-    "operators.md": operators.page,
+    "operators.md": operators_page,
     "micro_kernels.md": micro_kernels_page,
     "ops.md": ops_page,
     "options.md": options_page,

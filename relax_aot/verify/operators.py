@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ from relax_aot.frontends.onnx.prepare import qualified
 from relax_aot.frontends.onnx.table import supported
 from relax_aot.ir.types import DType
 
+NodeCase = tuple[ModelProto, Sequence[Any]]
+"""A model of one node, and its inputs."""
 GROUPS = {
     "floats": ("f16", "bf16", "f32", "f64"),
     "integers": ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"),
@@ -48,9 +50,9 @@ class Finding:
     """... of those that have such axes."""
 
 
-def page() -> str:
-    """The page in Markdown."""
-    findings = found()
+def page(cases: Iterable[NodeCase] | None = None) -> str:
+    """The page in Markdown. `cases`: those of the package, where they are read already."""
+    findings = found(_node_cases() if cases is None else cases)
     lines = [
         "# Operators",
         "",
@@ -90,10 +92,11 @@ def _types(types: Sequence[DType]) -> str:
     return ", ".join([*told, *names]) or "-"
 
 
-def found() -> dict[str, Finding]:
+def found(cases: Iterable[NodeCase]) -> dict[str, Finding]:
     """By operator; of the operators with a case of their own."""
     by_operator: dict[str, list[ModelProto]] = defaultdict(list)
-    for model in _models():
+    for case, inputs in cases:
+        model = _pinned(case, inputs)
         nodes = model.graph.node
         if len(nodes) == 1 and not model.functions:
             by_operator[qualified(nodes[0])].append(model)
@@ -101,14 +104,14 @@ def found() -> dict[str, Finding]:
     return {n: _finding(models) for n, models in sorted(by_operator.items()) if n in names}
 
 
-def _models() -> Iterator[ModelProto]:
+def _node_cases() -> Iterator[NodeCase]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
 
         for case in sorted(load_model_tests(kind="node"), key=lambda test: test.name):
             if case.model is not None and case.data_sets:
-                yield _pinned(case.model, case.data_sets[0][0])
+                yield case.model, case.data_sets[0][0]
 
 
 def _pinned(model: ModelProto, inputs: Sequence[Any]) -> ModelProto:

@@ -61,6 +61,8 @@ class Case:
     scope: str
     why: str
     """What puts it into its class."""
+    kind: str
+    """One of KINDS."""
 
 
 @cache
@@ -103,7 +105,7 @@ def _read() -> Iterator[Case]:
                 test = tests[name]
                 model, data = _stored(test) if test.model_dir else _made(test)
                 scope, why = classify(name, model)
-                yield Case(name, model, data, test.rtol, test.atol, scope, why)
+                yield Case(name, model, data, test.rtol, test.atol, scope, why, kind)
 
 
 def _made(test: Any) -> tuple[ModelProto, tuple[tuple[list[Any], list[Any]], ...]]:

@@ -80,17 +80,23 @@ def supported() -> list[Row]:
 @cache
 def versions(operator: str) -> str:
     """`11..28`: from the operator's first version (or our oldest) to its last."""
-    history = [
-        schema
-        for schema in onnx.defs.get_all_schemas_with_history()
-        if schema.domain == "" and schema.name == operator
-    ]
+    history = _histories().get(operator)
     if not history:
         return "1" if operator.startswith(contrib.DOMAIN) else ""
     first = max(OLDEST, min(schema.since_version for schema in history))
     last = max(history, key=lambda schema: schema.since_version)
     newest = last.since_version - 1 if last.deprecated else NEWEST
     return f"{first}..{newest}"
+
+
+@cache
+def _histories() -> dict[str, list[onnx.defs.OpSchema]]:
+    """Every version of the operators of the default domain."""
+    found: dict[str, list[onnx.defs.OpSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found.setdefault(schema.name, []).append(schema)
+    return found
 
 
 # Why a node has no row. What depends on data has no size that could be planned.
