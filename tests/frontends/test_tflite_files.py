@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +12,7 @@ import pytest
 import relax_aot as rx
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import ModelError, UnsupportedError
-from tests.conftest import ROOT
+from tests.cli.in_process import relax_aot
 from tests.frontends.tflite_models import Maker, check_model, ours, truth
 
 
@@ -68,11 +65,8 @@ def test_an_open_batch_is_1_with_a_note(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_note_is_printed_unless_quiet(tmp_path: Path) -> None:
     (tmp_path / "a.tflite").write_bytes(small())
     for more, count in (((), 1), (("--quiet",), 0)):
-        done = subprocess.run(
-            [sys.executable, "-m", "relax_aot", "compile", "a.tflite", "-o", "out", *more],
-            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
-            text=True, check=True,
-        )  # fmt: skip
+        done = relax_aot("compile", "a.tflite", "-o", "out", *more, folder=tmp_path)
+        assert done.returncode == 0
         assert done.stderr.count("note: the batch of input") == count, done.stderr
 
 
