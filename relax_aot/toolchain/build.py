@@ -75,11 +75,6 @@ class Image:
         return sum(section.size for section in self.sections if section.filled)
 
     @property
-    def ram_bytes(self) -> int:
-        """Data, buffers and stack."""
-        return sum(section.size for section in self.sections if section.writable)
-
-    @property
     def code_bytes(self) -> int:
         """Code that the model adds, with what it takes from the C library."""
         return sum(usage.code for usage in self._model)

@@ -23,6 +23,7 @@ from relax_aot.cli.main import cli
 from relax_aot.project.board import load_board
 from relax_aot.toolchain.compilers import host_compiler
 from relax_aot.verify.job import Job, run_job
+from relax_aot.verify.samples import SizeChoiceError
 from relax_aot.verify.sizes import InputError
 from tests.conftest import ROOT
 from tests.models.onnx_text import model_of, random_weights, sizes
@@ -540,6 +541,11 @@ def test_verify_sees_a_state_that_is_not_carried(tmp_path: Path) -> None:
     at = ({"n": 5, "m": 7},)
     result = run_job(Job(sources, (project,), state=STATE, at=at))
     assert [one.ok for one in result.targets[0].runs] == [True, False, False, False]
+
+
+def test_verify_refuses_sizes_outside_the_bounds(project: rx.EntriesProject) -> None:
+    with pytest.raises(SizeChoiceError, match=r"n=10: the bounds are 1\.\.9"):
+        run_job(Job({}, (project.built,), at=({"n": 10},)))
 
 
 def test_a_report_is_of_one_entry(tmp_path: Path) -> None:
