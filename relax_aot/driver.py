@@ -43,7 +43,7 @@ from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
 from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling.targets import find as find_target
-from relax_aot.transforms import integers
+from relax_aot.transforms import fold_constants, integers, reassociate
 from relax_aot.verify import fused_kernels
 
 SHOWN = 5
@@ -77,11 +77,18 @@ class Options:
     quantize: quantization.Choice | None = None
     calibrate: Mapping[str, Any] = field(default_factory=dict)
     """Sample inputs by name, with a leading axis of samples."""
+    reassociate: bool = False
+    """Multiply chains of matrices in the order with the fewest multiply-adds."""
     annotate: bool = False
     """Whether the C holds comments that help Frama-C, which `prove` runs."""
     check: bool = False
     """Whether the invariants of ir/check.py are checked after every stage, and fused kernels
     run in the interpreter together with their parts."""
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """Options that headers state in addition, as the command line has them."""
+        return ("--reassociate",) * self.reassociate
 
 
 def load(source: Any, options: Options) -> Module:
@@ -100,6 +107,7 @@ def coded(module: Module, options: Options) -> tuple[Module, Quantized | None]:
     if options.quantize is None:
         return module, None
     _require_data(module)
+    module = fold_constants.run(reassociate.run(module))
     module, quantized = quantization.quantize(module, options.calibrate, options.quantize)
     return integers.run(replace(module, replaceable=options.weights == "blob")), quantized
 
@@ -150,6 +158,7 @@ def _assembled(module: Module, planned: _Planned, board: Board, options: Options
     built = project.assemble(
         planned.original, planned.plan, name, board, planned.table, options.weights,
         options.optimize, stepwise=options.stepwise, annotate=options.annotate,
+        also=options.further,
     )  # fmt: skip
     require_fit(board, built.needs, weights_apart=built.interface.weights_apart)
     return replace(built, fusion=planned.fusion, floats=planned.floats)
@@ -202,6 +211,8 @@ def _stages(
     dump("frontend", module)
     _require_data(module)
     original = module
+    if options.reassociate:
+        module = reassociate.run_all(module)
     module = transforms.run(module)
     dump("transforms", module)
     floats = integers.stays(module)
@@ -280,7 +291,7 @@ def compile_entries(
     name = options.name or "model"
     return assemble_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
-        stepwise=options.stepwise,
+        stepwise=options.stepwise, also=options.further,
     )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ def options_of(
     *,
     check: bool = False,
     stepwise: bool = False,
+    reassociate: bool = False,
     annotate: bool = False,
 ) -> Options:
     choice = choice_of(
@@ -63,6 +64,7 @@ def options_of(
         calibrate=read_inputs(calibrate, "--calibrate"),
         check=check,
         stepwise=stepwise,
+        reassociate=reassociate,
         annotate=annotate,
     )
 

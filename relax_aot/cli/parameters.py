@@ -132,6 +132,12 @@ COMMON = (
         help="Also generate NAME_step, which runs one kernel per call.",
     ),
     click.option(
+        "--reassociate",
+        is_flag=True,
+        help="Multiply chains of matrices in the order with the fewest multiply-adds. Changes the"
+        " rounding of floats.",
+    ),
+    click.option(
         "--check", is_flag=True, help="Check the compiler's invariants after every stage."
     ),
     click.option("--dump", type=FILES, metavar="DIR", help="Write the text form of every stage."),

@@ -12,8 +12,8 @@ from relax_aot.inference.sizes import Sizes
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Condition, Constant, Var
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops import all_ops
-from relax_aot.ops._op import Array, depends_on_sizes
+from relax_aot.ops import all_ops, has
+from relax_aot.ops._op import Array, Trait, depends_on_sizes
 
 FOLD_BUDGET_BYTES = 64 * 1024 * 1024
 """Folding never makes a constant larger than this (a splat is free)."""
@@ -103,6 +103,8 @@ class Values(Sizes):
             return None
         if any(_encodes(a, t) for a in args for t in types):
             return None
+        if has(op, Trait.CONTRACTION) and _grows(args, types[0]):
+            return None
         try:
             with np.errstate(all="ignore"):
                 results = record.reference(*values, **attrs)
@@ -187,6 +189,13 @@ def _fits(value: Array, dtype: DType, bounds: Bounds) -> bool:
         if low < least or high > most:
             return False
     return True
+
+
+def _grows(args: tuple[Var | None, ...], result: TensorType) -> bool:
+    """A product that is larger than its factors: its readers may multiply by these instead, which
+    is decided when they are known (transforms/reassociate.py)."""
+    factors = sum(arg.type.bytes.constant for arg in args if arg is not None)
+    return result.bytes.constant > max(factors, ENCODED_BYTES)
 
 
 def _encodes(arg: Var | None, result: TensorType) -> bool:

@@ -92,12 +92,13 @@ def assemble(
     *,
     stepwise: bool = False,
     annotate: bool = False,
+    also: Sequence[str] = (),
 ) -> Project:
     externs = externs or ExternTable()
     sharing = sharing_of(board, optimize)
     sources = emit(
         plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise,
-        options=options_text(board, optimize, weights, stepwise=stepwise), annotate=annotate,
+        options=options_text(board, optimize, weights, also, stepwise=stepwise), annotate=annotate,
     )  # fmt: skip
     needs = needs_of(board, [(plan, sources.interface)], sources.const_bytes)
     bytes_ = {need.what: need.bytes for need in needs} | {
@@ -252,12 +253,14 @@ def kernel_marks(view: ModelView) -> dict[str, dict[str, Any]]:
     }
 
 
-def options_text(board: Board, optimize: str, weights: str, *, stepwise: bool) -> str:
-    """What a header says of how it was compiled."""
+def options_text(
+    board: Board, optimize: str, weights: str, also: Sequence[str], *, stepwise: bool
+) -> str:
+    """What a header says of how it was compiled; `also` are further options."""
     chosen = [f"--board {board.name}"]
     chosen += [f"--optimize {optimize}"] if optimize != "speed" else []
     chosen += [f"--weights {weights}"] if weights != "auto" else []
-    return " ".join([*chosen, *(["--stepwise"] if stepwise else [])])
+    return " ".join([*chosen, *(["--stepwise"] if stepwise else []), *also])
 
 
 def sharing_of(board: Board, optimize: str) -> str:

@@ -106,13 +106,14 @@ def assemble_entries(
     regions: Sequence[Region],
     *,
     stepwise: bool = False,
+    also: Sequence[str] = (),
 ) -> EntriesProject:
     externs = _union([part.table for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sharing = sharing_of(board, optimize)
     sources = emit_entries(
         emitted, name, externs, weights, sharing, regions, stepwise=stepwise,
-        options=options_text(board, optimize, weights, stepwise=stepwise),
+        options=options_text(board, optimize, weights, also, stepwise=stepwise),
     )  # fmt: skip
     prefix = sources.view.name
     interfaces = {

@@ -14,11 +14,12 @@ from relax_aot.ir.check import problems
 from relax_aot.ir.graph import Module
 from relax_aot.ops import deduce
 from relax_aot.plugins import OURS, Plugin, plugins, refuse_twice
-from relax_aot.transforms import drop_dead, drop_noop, fold_constants, integers
+from relax_aot.transforms import drop_dead, drop_noop, fold_constants, integers, reassociate
 
 Pass = Callable[[Module], Module]
 
 PIPELINE: tuple[tuple[str, Pass], ...] = (
+    ("reassociate", reassociate.run),
     ("integers", integers.run),
     ("fold_constants", fold_constants.run),
     ("drop_noop", drop_noop.run),

@@ -59,7 +59,7 @@ def run(module: Module) -> Module:
 
 def _fold(function: Function, constants: dict[str, Constant]) -> Function:
     fixed = _fixed(function, constants)
-    encoded = _encoded(function, fixed)
+    encoded = _encoded(function, fixed, constants)
     body: list[Call] = []
     for call in function.body:
         names = {o.name for o in call.outs}
@@ -102,8 +102,10 @@ def _stored_bytes(constant: Constant) -> int:
     return int(data.dtype.itemsize if splat else data.nbytes)
 
 
-def _encoded(function: Function, fixed: set[str]) -> set[str]:
-    """Of those, the ones that only decoding readers use, directly or through each other."""
+def _encoded(function: Function, fixed: set[str], constants: dict[str, Constant]) -> set[str]:
+    """Of those, the ones that take less memory in their small form, and that only decoding readers
+    use, directly or through each other."""
+    smaller = _smaller(function, fixed, constants)
     readers: dict[str, list[Call]] = {}
     for call in function.body:
         for value in call.inputs:
@@ -111,12 +113,32 @@ def _encoded(function: Function, fixed: set[str]) -> set[str]:
     encoded: set[str] = set()
     for call in reversed(function.body):
         for out in call.outs:
-            if out.name not in fixed:
+            if out.name not in smaller:
                 continue
             uses = readers.get(out.name, [])
             if uses and all(_decodes(use, encoded, fixed) for use in uses):
                 encoded.add(out.name)
     return encoded
+
+
+def _smaller(function: Function, fixed: set[str], constants: dict[str, Constant]) -> set[str]:
+    """Of those, the ones that are larger than all constants that they are computed from. A product
+    is no decoding: it is stored."""
+    leaves: dict[str, dict[str, int]] = {n: {n: _stored_bytes(c)} for n, c in constants.items()}
+    found: set[str] = set()
+    for call in function.body:
+        for out in call.outs:
+            if out.name not in fixed:
+                continue
+            stored = out.type.bytes.constant
+            product = has(call.op, Trait.CONTRACTION)
+            parts = (
+                {} if product else {k: v for x in call.inputs for k, v in leaves[x.name].items()}
+            )
+            leaves[out.name] = parts or {out.name: stored}
+            if sum(leaves[out.name].values()) < stored:
+                found.add(out.name)
+    return found
 
 
 def _decodes(use: Call, encoded: set[str], fixed: set[str]) -> bool:
