@@ -129,6 +129,7 @@ class CompileOptions(LoadOptions, total=False):
     libraries: Sequence[str]
     weights: str
     stepwise: bool
+    offsets: str
     reassociate: bool
     quantize: str | None
     calibrate: Mapping[str, Array] | None
@@ -316,6 +317,7 @@ def compile(
     libraries: Sequence[str] = (),
     weights: str = "auto",
     stepwise: bool = False,
+    offsets: str = "static",
     reassociate: bool = False,
     quantize: str | None = None,
     calibrate: Mapping[str, Array] | None = None,
@@ -326,9 +328,10 @@ def compile(
     """Compile a source of `load`, a module or entries to a C project for a board. `externs` are
     tables of C functions that replace calls, and `libraries` are names of such tables in installed
     packages. `weights` is auto, c (text), asm (included by the assembler) or blob (a separate,
-    checked block). `stepwise` adds a run that returns between kernels. `reassociate` multiplies
-    chains of matrices in the order with the fewest multiply-adds. `quantize` is int8, which needs
-    `calibrate` (inputs by name with a leading axis of samples), int8w or int4w."""
+    checked block). `stepwise` adds a run that returns between kernels. `offsets` is static or
+    dynamic: a run then computes where values lie for its sizes. `reassociate` multiplies chains of
+    matrices in the order with the fewest multiply-adds. `quantize` is int8, which needs `calibrate`
+    (inputs by name with a leading axis of samples), int8w or int4w."""
     options = replace(
         _options(bounds, fix, state, assume),
         name=None if name is None else arguments.text("name", name),
@@ -337,6 +340,7 @@ def compile(
         libraries=arguments.texts("libraries", libraries),
         weights=arguments.text("weights", weights),
         stepwise=arguments.flag("stepwise", stepwise),
+        offsets=arguments.text("offsets", offsets),
         reassociate=arguments.flag("reassociate", reassociate),
         quantize=choice_of(
             None if quantize is None else arguments.text("quantize", quantize),

@@ -56,6 +56,7 @@ Stage = tuple[str, Module | str]
 
 
 OPTIMIZE = ("speed", "size", "memory")
+OFFSETS = ("static", "dynamic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ class Options:
     quantize: quantization.Choice | None = None
     calibrate: Mapping[str, Any] = field(default_factory=dict)
     """Sample inputs by name, with a leading axis of samples."""
+    offsets: str = "static"
+    """One of OFFSETS: whether a run computes where values lie in the arena."""
     reassociate: bool = False
     """Multiply chains of matrices in the order with the fewest multiply-adds."""
     annotate: bool = False
@@ -88,7 +91,8 @@ class Options:
     @property
     def further(self) -> tuple[str, ...]:
         """Options that headers state in addition, as the command line has them."""
-        return ("--reassociate",) * self.reassociate
+        dynamic = ("--offsets dynamic",) * (self.offsets == "dynamic")
+        return (*dynamic, *("--reassociate",) * self.reassociate)
 
 
 def load(source: Any, options: Options) -> Module:
@@ -205,9 +209,12 @@ def _stages(
     table: externs.ExternTable,
     dump: Callable[[str, Module | str], None],
 ) -> _Planned:
-    if options.optimize not in OPTIMIZE:
-        known = ", ".join(OPTIMIZE)
-        raise RelaxAotError(f"optimize is one of {known}, not {options.optimize!r}")
+    for name, given, known in (
+        ("optimize", options.optimize, OPTIMIZE),
+        ("offsets", options.offsets, OFFSETS),
+    ):
+        if given not in known:
+            raise RelaxAotError(f"{name} is one of {', '.join(known)}, not {given!r}")
     dump("frontend", module)
     _require_data(module)
     original = module
@@ -235,7 +242,10 @@ def _stages(
     dump("scheduling", module)
     module = order.run(module, keep_states=options.stepwise)
     dump("order", module)
-    plan = planning.plan(module, regions=_regions(board, options), keep_states=options.stepwise)
+    plan = planning.plan(
+        module, regions=_regions(board, options), keep_states=options.stepwise,
+        dynamic=options.offsets == "dynamic",
+    )  # fmt: skip
     dump("plan", plan_text(plan))
     return _Planned(original, plan, table, fused.summary, floats)
 

@@ -44,6 +44,7 @@ def options_of(
     *,
     check: bool = False,
     stepwise: bool = False,
+    offsets: str = "static",
     reassociate: bool = False,
     annotate: bool = False,
 ) -> Options:
@@ -64,6 +65,7 @@ def options_of(
         calibrate=read_inputs(calibrate, "--calibrate"),
         check=check,
         stepwise=stepwise,
+        offsets=offsets,
         reassociate=reassociate,
         annotate=annotate,
     )

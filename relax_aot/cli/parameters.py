@@ -132,6 +132,13 @@ COMMON = (
         help="Also generate NAME_step, which runs one kernel per call.",
     ),
     click.option(
+        "--offsets",
+        type=click.Choice(["static", "dynamic"]),
+        default="static",
+        help="dynamic: every run computes where values lie for its sizes, so that small sizes need"
+        " a small arena.",
+    ),
+    click.option(
         "--reassociate",
         is_flag=True,
         help="Multiply chains of matrices in the order with the fewest multiply-adds. Changes the"

@@ -37,6 +37,8 @@ class SlotView:
     offset: str
     end_macro: str
     end: str
+    place: str
+    """The offset as a run reads it."""
     note: str
 
 
@@ -61,6 +63,20 @@ class ArenaView:
     locals: tuple[LocalView, ...]
     relations: bool
     """Whether sizes that relations exclude could need more than its greatest size."""
+    table: TableView | None
+    """Where a run computes the offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """What raot/place.h computes the offsets of one call from."""
+
+    function: str
+    count: int
+    size_of: str
+    below: str
+    sizes: str
+    locals: tuple[LocalView, ...]
 
 
 def slot_views(context: RunContext) -> tuple[SlotView, ...]:
@@ -85,10 +101,38 @@ def slot_views(context: RunContext) -> tuple[SlotView, ...]:
                 value,
                 f"{prefix}_END_{name}",
                 f"(long long){offset} + {size}",
+                _place(context, slot, offset),
                 comment(f"{slot.var.type}, at most {slot.greatest_bytes} bytes"),
             )
         )
     return tuple(views)
+
+
+def _place(context: RunContext, slot: Slot, offset: str) -> str:
+    if not _placed(context, slot.region):
+        return offset
+    number = [s for s in context.plan.slots if s.region == slot.region].index(slot)
+    return f"(size_t)offsets_{context.interface.arenas[slot.region].member}[{number}]"
+
+
+def _placed(context: RunContext, region: int) -> bool:
+    slots = [s for s in context.plan.slots if s.region == region]
+    return context.plan.dynamic and not all(slot.bytes.is_constant for slot in slots)
+
+
+def _table(context: RunContext, region: int, function: str) -> TableView:
+    slots = [s for s in context.plan.slots if s.region == region]
+    numbers = {slot.var.name: number for number, slot in enumerate(slots)}
+    sizes = list(dict.fromkeys(slot.bytes for slot in slots))
+    below = [(len(slot.below), *(numbers[name] for name in slot.below)) for slot in slots]
+    return TableView(
+        function,
+        len(slots),
+        ", ".join(str(sizes.index(slot.bytes)) for slot in slots),
+        ", ".join(str(number) for row in below for number in row),
+        ", ".join(context.dim(size) for size in sizes),
+        _need_locals(context, slots, related=False),
+    )
 
 
 def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[ArenaView, ...]:
@@ -109,6 +153,12 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
             for slot in plan.slots
             if slot.region == number
         )
+        table = None
+        if _placed(context, number):
+            related, tops = True, []
+            table = _table(context, number, f"{context.interface.name}_place_{port.member}")
+            if size < max(s.offset + s.greatest_bytes for s in plan.slots if s.region == number):
+                greatest = f"RAOT_MIN({greatest}, {context.within} ? {size} : INT32_MAX)"
         if all(slot.bytes.is_constant for slot in plan.slots if slot.region == number):
             parts, greatest = (), str(size)
         views.append(
@@ -129,6 +179,7 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
                 ),
                 _need_locals(context, [slot for _, slot in tops], related),
                 related,
+                table,
             )
         )
     return tuple(views)

@@ -21,6 +21,7 @@ RUNTIME = {
     "math64.h": rf"raot_(?:{_FLOAT})\(",
     "multiply.h": r"raot_multiply_f32|struct raot_level",
     "narrow.h": rf"raot_(?:{_NARROW})_\w+|raot_(?:f32|i32)_to_(?:{_NARROW})\w*|RAOT_ROUND_",
+    "place.h": "raot_place",
     "profile.h": "RAOT_PROFILE",
     "weights.h": r"raot_weights_\w+",
     "window.h": "raot_window_f32",

@@ -148,7 +148,7 @@ class Interface:
     @property
     def own_variables(self) -> list[str]:
         """What the templates of a run call variables: no size, value or kernel has such a name."""
-        needs = [f"need_{arena.member}" for arena in self.arenas]
+        needs = [f"{kind}_{arena.member}" for arena in self.arenas for kind in ("need", "offsets")]
         steps = ["position", "name"] if self.stepwise else []
         return ["header", "writes", "reads", *steps, *needs]
 

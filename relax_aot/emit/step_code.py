@@ -78,6 +78,7 @@ class StepView:
         used = mentioned(entry, text)
         words = _words([*text, *(local.value for local in used)])
         words |= {"memory"} if context.plan.slots or context.interface.has_state else set()
+        words |= {"dims"} if context.plan.dynamic and context.interface.dims else set()
         return cls(
             tuple(_BlockView(n, block.name, tuple(block.lines)) for n, block in enumerate(blocks)),
             _most(context, count),

@@ -11,6 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import reduce
+from typing import Any
+
+import numpy as np
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, interval, maximize
@@ -18,7 +22,7 @@ from relax_aot.ir.graph import Module, Var
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import TensorType
 from relax_aot.planning import check
-from relax_aot.planning.allowed import most_by_relations
+from relax_aot.planning.allowed import most_allowed, most_by_relations
 from relax_aot.planning.conflicts import (
     Conflicts,
     HappensBefore,
@@ -115,6 +119,8 @@ class Plan:
     """Where constants lie, on boards that say so."""
     happens_before: Edges | None = None
     """None: steps run one after the other."""
+    dynamic: bool = False
+    """A run computes the offsets for its sizes, in regions with values of varying size."""
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -140,9 +146,11 @@ def plan(
     happens_before: Edges | None = None,
     *,
     keep_states: bool = False,
+    dynamic: bool = False,
 ) -> Plan:
     """Place every value of a lowered module in the regions, the preferred one first; in one
-    arena without regions. With `keep_states` the old states stay as they are until the end.
+    arena without regions. With `keep_states` the old states stay as they are until the end. With
+    `dynamic` a run computes the offsets, so an arena is as large as allowed sizes need at once.
 
     `happens_before` is for an executor that runs steps at the same time: the pairs of steps
     (by their place in `walk_steps`) of which one ends before the other begins.
@@ -184,15 +192,51 @@ def plan(
             for name, supports in below.items()
         ]  # fmt: skip
         height = max((offsets[b.name] + b.size for b in chosen), default=0)
-        arenas.append(Arena(regions[number], _addressable(height), lower_bound(chosen)))
+        least = lower_bound(chosen)
+        if dynamic:
+            height = _greatest_need(below, sizes, module, height)
+            least = _greatest_sum(chosen, sizes, module, least)
+        arenas.append(Arena(regions[number], _addressable(height), least))
     while len(arenas) > 1 and all(slot.region < len(arenas) - 1 for slot in slots):
         arenas.pop()
     result = Plan(
         module, program, homes, tuple(slots), commits, alignment, tuple(arenas), constants,
-        happens_before,
+        happens_before, dynamic,
     )  # fmt: skip
     check.check(result)
     return result
+
+
+def _greatest_need(
+    below: dict[str, tuple[str, ...]], sizes: dict[str, Dim], module: Module, height: int
+) -> int:
+    """The longest path over the slots, where the conditions on sizes hold."""
+
+    def top(values: Sequence[Any]) -> Any:
+        ends: dict[str, Any] = {}
+        for (name, under), size in zip(below.items(), values, strict=True):
+            ends[name] = reduce(np.maximum, (ends[u] for u in under), 0) + np.maximum(size, 0)
+        return reduce(np.maximum, ends.values(), 0)
+
+    found = most_allowed([sizes[name] for name in below], top, module)
+    return height if found is None else min(found, height)
+
+
+def _greatest_sum(
+    blocks: Sequence[Block], sizes: dict[str, Dim], module: Module, least: int
+) -> int:
+    """The same of the bytes that are alive at one time."""
+    starts = {block.lifetime.start for block in blocks}
+    alive = [
+        [n for n, b in enumerate(blocks) if b.lifetime.start <= step < b.lifetime.stop]
+        for step in starts
+    ]
+
+    def live(values: Sequence[Any]) -> Any:
+        return reduce(np.maximum, (sum(np.maximum(values[n], 0) for n in row) for row in alive), 0)
+
+    found = most_allowed([sizes[block.name] for block in blocks], live, module)
+    return least if found is None else min(found, least)
 
 
 def _addressable(height: int) -> int:

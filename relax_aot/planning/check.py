@@ -33,8 +33,9 @@ def check(plan: Plan) -> None:
     fixed = {slot.var.name: slot.offset for slot in plan.slots}
     regions = {slot.var.name: slot.region for slot in plan.slots}
     highest = {s.name: s.high for s in plan.module.symbols}
-    _check_apart(conflicts, highest, regions, greatest, fixed)
-    _check_room(plan, highest, greatest, fixed)
+    if not plan.dynamic:
+        _check_apart(conflicts, highest, regions, greatest, fixed)
+        _check_room(plan, highest, greatest, fixed)
     for sizes in _sizes(plan):
         bytes_of = {s.var.name: _evaluate_bytes(s.bytes, sizes) for s in plan.slots}
         offsets: dict[str, int] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arena as a drawing at given sizes, and its bytes as a curve over each symbol.
 
-Offsets are those at the upper bounds, as in the generated C; only the values shrink. So
-what is drawn for smaller sizes is where they really lie.
+Offsets are those of the generated C: at the upper bounds, where only the values shrink, or
+dynamic ones. So what is drawn for smaller sizes is where they really lie.
 """
 
 from __future__ import annotations
@@ -97,8 +97,17 @@ def bytes_at(slot: Slot, sizes: Sizes) -> int:
 
 def need_at(plan: Plan, region: int, sizes: Sizes) -> int:
     """What `<name>_arena_bytes` gives for these sizes."""
-    ends = (s.offset + bytes_at(s, sizes) for s in plan.slots if s.region == region)
+    offsets = offsets_of(plan, sizes)
+    ends = (offsets[s.var.name] + bytes_at(s, sizes) for s in plan.slots if s.region == region)
     return max(ends, default=0)
+
+
+def offsets_of(plan: Plan, sizes: Sizes) -> dict[str, int]:
+    """Where a run at these sizes has the values."""
+    if not plan.dynamic:
+        return {s.var.name: s.offset for s in plan.slots}
+    needs = {s.var.name: bytes_at(s, sizes) for s in plan.slots}
+    return offsets_at({s.var.name: s.below for s in plan.slots}, needs)
 
 
 def lower_bound_at(plan: Plan, region: int, sizes: Sizes) -> int:
@@ -162,6 +171,7 @@ def _map(plan: Plan, region: int, sizes: Sizes) -> MemoryMap:
     scale = HEIGHT / max(plan.arenas[region].bytes, 1)
     steps = max((s.lifetime.stop for s in plan.slots), default=1)
     need, bound = need_at(plan, region, sizes), lower_bound_at(plan, region, sizes)
+    offsets = offsets_of(plan, sizes)
     place = f"{plan.arenas[region].region.name}, " if len(plan.arenas) > 1 else ""
     return MemoryMap(
         f"{place}{sizes_text(sizes)}: {need:,} bytes, lower bound {bound:,}",
@@ -169,24 +179,26 @@ def _map(plan: Plan, region: int, sizes: Sizes) -> MemoryMap:
         HEIGHT,
         round(HEIGHT - bound * scale, 2),
         tuple(
-            _rectangle(slot, number, sizes, WIDTH / steps, scale)
+            _rectangle(slot, number, sizes, offsets[slot.var.name], WIDTH / steps, scale)
             for number, slot in enumerate(plan.slots)
             if slot.region == region
         ),
     )
 
 
-def _rectangle(slot: Slot, number: int, sizes: Sizes, unit: float, scale: float) -> Rectangle:
+def _rectangle(
+    slot: Slot, number: int, sizes: Sizes, offset: int, unit: float, scale: float
+) -> Rectangle:
     size, life = bytes_at(slot, sizes), slot.lifetime
     height, width = size * scale, (life.stop - life.start) * unit
     return Rectangle(
         x=round(life.start * unit, 2),
-        y=round(HEIGHT - slot.offset * scale - height, 2),
+        y=round(HEIGHT - offset * scale - height, 2),
         width=round(width, 2),
         height=round(height, 2),
         hue=HUES[number % len(HUES)],
         label=fitting(slot.var.name, width - 6) if height > 16 else "",
-        title=f"{slot.var.name}: {slot.var.type}, {size:,} bytes at {slot.offset:,},"
+        title=f"{slot.var.name}: {slot.var.type}, {size:,} bytes at {offset:,},"
         f" steps {life.start} to {life.stop - 1}",
     )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 import relax_aot as rx
 from relax_aot.ir.dims import Dim, parse_dim
 from relax_aot.ir.graph import Condition, Module, Symbol
+from relax_aot.planning import Plan
 from relax_aot.planning.allowed import most_allowed
 from relax_aot.planning.check import PlanError, check
 from relax_aot.project import Project
@@ -56,14 +58,15 @@ func @main(%x: f32[n, 24], %z: f32[24, m], %wq: f32[24, 64], %wk: f32[64, 24]) {
 
 
 @cache
-def crossing(relations: str = BOTH) -> Project:
-    return rx.compile(rx.parse(CROSSING.format(relations=relations)), name="kws").built
+def crossing(relations: str = BOTH, offsets: str = "static") -> Project:
+    module = rx.parse(CROSSING.format(relations=relations))
+    return rx.compile(module, name="kws", offsets=offsets).built
 
 
 @cache
-def library(relations: str, n_max: int = 256) -> Library:
+def library(relations: str, n_max: int = 256, offsets: str = "static") -> Library:
     flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, f"-DKWS_N_MAX={n_max}")
-    return Library(build_shared(library_files(crossing(relations)), flags))
+    return Library(build_shared(library_files(crossing(relations, offsets)), flags))
 
 
 def allowed(module: Module) -> Iterator[dict[str, int]]:
@@ -77,9 +80,9 @@ def allowed(module: Module) -> Iterator[dict[str, int]]:
 
 
 def arrays(n: int, m: int) -> dict[str, Any]:
-    random = np.random.default_rng(n)
+    numbers = np.random.default_rng(n)
     shapes = {"x": (n, 24), "z": (24, m), "wq": (24, 64), "wk": (64, 24)}
-    return {k: random.uniform(-0.1, 0.1, s).astype(np.float32) for k, s in shapes.items()}
+    return {k: numbers.uniform(-0.1, 0.1, s).astype(np.float32) for k, s in shapes.items()}
 
 
 def expected(x: Any, z: Any, wq: Any, wk: Any) -> tuple[Any, Any]:
@@ -113,13 +116,32 @@ def test_slots_are_as_large_as_the_relations_allow() -> None:
     assert plan.arena_bytes == 220_576
 
 
+def longest_path(plan: Plan, sizes: dict[str, int]) -> int:
+    ends: dict[str, int] = {}
+    for slot in plan.slots:
+        ends[slot.var.name] = slot.bytes.evaluate(sizes) + max(
+            (ends[u] for u in slot.below), default=0
+        )
+    return max(ends.values())
+
+
+def test_dynamic_offsets_need_what_allowed_sizes_need_at_once() -> None:
+    plan = crossing(offsets="dynamic").plan
+    sizes = list(allowed(plan.module))
+    assert plan.arena_bytes == max(longest_path(plan, at) for at in sizes) == 143_936
+    one = library(BOTH, offsets="dynamic")
+    for at in random.Random(0).sample(sizes, 200):
+        assert one.arena_need([at["n"], at["m"]]) == longest_path(plan, at)
+
+
+@pytest.mark.parametrize("offsets", ["static", "dynamic"])
 @pytest.mark.parametrize("n_max", [200, 256, 1000])
 @pytest.mark.parametrize("relations", [BOTH, RATIO])
-def test_c_runs_in_the_bytes_that_it_asks_for(relations: str, n_max: int) -> None:
+def test_c_runs_in_the_bytes_that_it_asks_for(relations: str, n_max: int, offsets: str) -> None:
     """Also where the bound of n is lowered or raised when the C is compiled."""
-    one = library(relations, n_max)
+    one = library(relations, n_max, offsets)
     if n_max == 256:
-        assert one.arena_bytes == crossing(relations).plan.arena_bytes
+        assert one.arena_bytes == crossing(relations, offsets).plan.arena_bytes
     for n, m in ((1, 1), (1, 255), (77, 31), (128, 128), (140, 116), (200, 56)):
         if n <= 3 * m:
             computes(one, n, m)
@@ -129,8 +151,9 @@ def test_c_runs_in_the_bytes_that_it_asks_for(relations: str, n_max: int) -> Non
         computes(one, 255, 1)
 
 
-def test_excluded_sizes_are_refused_and_ask_for_no_more() -> None:
-    one = library(BOTH)
+@pytest.mark.parametrize("offsets", ["static", "dynamic"])
+def test_excluded_sizes_are_refused_and_ask_for_no_more(offsets: str) -> None:
+    one = library(BOTH, offsets=offsets)
     assert one.arena_need([256, 256]) == one.arena_bytes
     inputs = [to_bytes(a) for a in arrays(256, 256).values()]
     done = one.run([256, 256], inputs, arena_bytes=one.arena_bytes)
@@ -166,14 +189,14 @@ def test_the_checker_refuses_offsets_and_sizes_that_are_too_small(
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_greatest_allowed_value_is_that_of_all_sizes(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    symbols = tuple(Symbol(name, 1, int(random.integers(5, 40))) for name in "nmk")
+    numbers = np.random.default_rng(seed)
+    symbols = tuple(Symbol(name, 1, int(numbers.integers(5, 40))) for name in "nmk")
     texts = ["n*m + 7*k", "16*((4*n*m + 15)//16)", "n*k + 3*m", "min(24, n)*m*k", "n + m + k"]
     limits = ["n + m <= {}", "n*m <= {}", "n == m", "2*n + k <= {}", "n % 4 == 0", "m - n <= 3"]
-    chosen = random.choice(limits, 2, replace=False)
-    conditions = tuple(condition(text.format(random.integers(8, 40))) for text in chosen)
+    chosen = numbers.choice(limits, 2, replace=False)
+    conditions = tuple(condition(text.format(numbers.integers(8, 40))) for text in chosen)
     module = Module((), symbols=symbols, conditions=conditions)
-    dims = [parse_dim(text) for text in random.choice(texts, 2, replace=False)]
+    dims = [parse_dim(text) for text in numbers.choice(texts, 2, replace=False)]
 
     def top(values: Any) -> Any:
         return np.maximum(values[0] + values[1], 2 * values[0])
