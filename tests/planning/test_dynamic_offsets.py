@@ -25,9 +25,9 @@ from relax_aot.verify.host import (
     build_shared,
     host_model,
     library_files,
-    to_bytes,
 )
 from relax_aot.verify.library import Library
+from relax_aot.verify.program import to_bytes
 from tests.conftest import ROOT
 from tests.models.encoder import encoder
 
