@@ -43,6 +43,7 @@ class Search:
             module.bounds,
             Bounds.of(lows),
             frozenset(module.constant_table),
+            frozenset(param.name for param in module.main.params),
             self._work.kept,
             policy.rows_over_weights,
         )

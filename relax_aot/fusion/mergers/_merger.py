@@ -38,6 +38,8 @@ class Context:
     lows: Bounds
     """The lowest sizes alone: highs may be raised when the project is built."""
     constants: frozenset[str]
+    inputs: frozenset[str]
+    """Parameters of the entry, which are alive all the time."""
     results: frozenset[str]
     """Values that are needed outside of the function."""
     rows_over_weights: bool

@@ -13,8 +13,10 @@ same order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relax_aot.fusion import legality
-from relax_aot.fusion.accesses import accesses, loads
+from relax_aot.fusion.accesses import Access, accesses, loads
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.piece import (
@@ -122,15 +124,18 @@ def merge(pair: Pair, context: Context) -> Piece | Refused:
 
 
 def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
-    if len(pair.links) != 1 or pair.links[0].made not in pair.producer.writes:
-        return Refused("the consumer reads several of its results")
-    if pair.kept:
-        return Refused("it has other consumers")
+    made = {link.made for link in pair.links}
+    if len(made) != len(pair.links) or not made <= set(pair.producer.writes):
+        return Refused("the consumer reads it in two shapes")
     if pair.producer.fallible or pair.consumer.fallible:
         return Refused("one of them can fail")
-    operands = [v for v in pair.producer.reads if v.name not in context.constants]
-    around = sum((v.type.bytes for v in operands), start=Dim.of(0))
-    if prove_le(pair.links[0].made.type.bytes, around, context.lows):
+    # What only one of them reads is alive for longer; rows of the inputs of the model always are.
+    seen = {link.seen for link in pair.links}
+    alone = set(pair.producer.reads) ^ (set(pair.consumer.reads) - seen)
+    longer = [v for v in alone if v.name not in context.constants | context.inputs]
+    around = sum((v.type.bytes for v in longer), start=Dim.of(0))
+    passed = sum((v.type.bytes for v in made if v.name not in pair.kept), start=Dim.of(0))
+    if around != ZERO and prove_le(passed, around, context.lows):
         return Refused("the intermediate value is not larger than the producer's operands")
     weights = any(
         v.name in context.constants and v.type.rank > 1
@@ -144,20 +149,23 @@ def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
 
 def _merged(pair: Pair) -> Piece | Refused:
     producer, consumer = pair.producer, pair.consumer
-    ((made, seen),) = ((link.made, link.seen) for link in pair.links)
     if legality.opaque(producer.body) or legality.opaque(consumer.body):
         return Refused("one of them calls a micro-kernel")
     producer, consumer = kept_apart(producer, consumer)
     fresh = Fresh(producer.names | consumer.names)
-    ours, made = refined(producer.body, made)
-    theirs = _as_made(fresh.renamed(consumer.body), made, seen, fresh)
+    ours = producer.body
+    made = [link.made for link in pair.links]
+    if len(made) == 1 and not pair.kept:
+        ours, made[0] = refined(ours, made[0])
+    theirs: tuple[Stmt, ...] | None = fresh.renamed(consumer.body)
+    for value, link in zip(made, pair.links, strict=True):
+        theirs = None if theirs is None else _as_made(theirs, value, link.seen, fresh)
     if theirs is None:
         return Refused("the consumer reads it in a shape that does not match its loops")
     first = _outer(ours, made)
     second = _outer(theirs, made)
     # As many loops as go along the same axes, in any order, can be shared.
-    along = ([axis for _, axis in outer] for outer in (first, second))
-    ours_along, theirs_along = along
+    ours_along, theirs_along = ([axes for _, axes in outer] for outer in (first, second))
     counts = range(min(len(first), len(second)), 0, -1)
     shared = next((n for n in counts if {*ours_along[:n]} == {*theirs_along[:n]}), 0)
     if not shared:
@@ -171,17 +179,25 @@ def _merged(pair: Pair) -> Piece | Refused:
         for n, axis in enumerate(axes)
     }
     rest = _below(ours, shared) + renamed(_below(theirs, shared), names)
-    kept = [axis for axis in range(made.type.rank) if axis not in axes]
-    row = Var(made.name, TensorType(made.type.dtype, tuple(made.type.shape[a] for a in kept)))
-    rest = _narrowed(rest, row, kept)
+    rows: list[Var] = []
+    for number, value in enumerate(made):
+        if value.name in pair.kept:
+            continue
+        gone = {axis[number] for axis in axes}
+        left = [axis for axis in range(value.type.rank) if axis not in gone]
+        shape = tuple(value.type.shape[axis] for axis in left)
+        rows.append(Var(value.name, TensorType(value.type.dtype, shape)))
+        rest = _narrowed(rest, rows[-1], left)
     for loop, _ in reversed(first[:shared]):
         rest = (For(loop.variable, loop.start, loop.stop, rest),)
-    reads = (*producer.reads, *(v for v in consumer.reads if v.name != seen.name))
+    seen = {link.seen.name for link in pair.links}
+    narrowed = {row.name for row in rows}
+    reads = (*producer.reads, *(v for v in consumer.reads if v.name not in seen))
     return Piece(
         producer.ops + consumer.ops,
         tuple(dict.fromkeys(reads)),
-        (*(v for v in producer.writes if v.name != made.name), *consumer.writes),
-        (*producer.scratch, row, *consumer.scratch),
+        (*(v for v in producer.writes if v.name not in narrowed), *consumer.writes),
+        (*producer.scratch, *rows, *consumer.scratch),
         rest,
         producer.origins + consumer.origins,
     )
@@ -214,30 +230,33 @@ def _as_made(body: tuple[Stmt, ...], made: Var, seen: Var, fresh: Fresh) -> tupl
     return map_exprs(body, rule)
 
 
-_Outer = list[tuple[For, int]]
-"""Outermost loops and the axis of the shared value that each runs along."""
+_Outer = list[tuple[For, tuple[int, ...]]]
+"""Outermost loops and the axis of each shared value that they run along."""
 
 
-def _outer(body: tuple[Stmt, ...], made: Var) -> _Outer:
-    """The outermost loops, one in another, that each stand for one axis of `made`
+def _outer(body: tuple[Stmt, ...], made: Sequence[Var]) -> _Outer:
+    """The outermost loops, one in another, that each stand for one axis of every value of `made`
     wherever it is written or read."""
-    touched = list(accesses(body, made.name))
+    touched = [list(accesses(body, value.name)) for value in made]
     result: _Outer = []
     while len(body) == 1 and isinstance(body[0], For):
         loop = body[0]
-        axis = next(
-            (
-                axis
-                for axis, size in enumerate(made.type.shape)
-                if all(s.index[axis].symbol == loop.variable for s in touched) and loop.stop == size
-            ),
-            None,
-        )
-        if axis is None or loop.start != ZERO or not touched:
+        axes = [_axis(loop, value, at) for value, at in zip(made, touched, strict=True)]
+        if any(axis is None for axis in axes):
             break
-        result.append((loop, axis))
+        result.append((loop, tuple(axis for axis in axes if axis is not None)))
         body = loop.body
     return result
+
+
+def _axis(loop: For, made: Var, touched: Sequence[Access]) -> int | None:
+    if loop.start != ZERO or not touched:
+        return None
+    for axis, size in enumerate(made.type.shape):
+        everywhere = all(s.index[axis].symbol == loop.variable for s in touched)
+        if everywhere and loop.stop == size:
+            return axis
+    return None
 
 
 def _below(body: tuple[Stmt, ...], depth: int) -> tuple[Stmt, ...]:
