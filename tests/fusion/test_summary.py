@@ -44,7 +44,7 @@ def test_members_of_a_chain() -> None:
     }
     assert home["a"] == (("y",), False)
     assert home["y"] == (("y",), True)
-    assert home["z"] == (("z",), True)
+    assert home["z"] == (("y",), True)
     assert [m.writes[0].greatest_bytes for m in summary.members if m.writes[0].name == "y"] == [288]
 
 

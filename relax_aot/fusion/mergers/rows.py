@@ -89,18 +89,81 @@ EXAMPLES = (
             }""",
     ),
     Example(
-        why="the producer reads as much as it stores",
+        why="a mean and what is left of it pass between two kernels",
         before="""
             symbol n in 1..9
-            func @main(%x: f32[n, 4]) {
-              %s: f32[n, 4] = call_kernel(%x) {kernel=@exp_s}
+            func @main(%x: f32[n, 4], %m: f32[n, 1]) {
+              %d: f32[n, 4], %s: f32[n, 4] = call_kernel(%x, %m) {kernel=@center}
+              %v: f32[n] = call_kernel(%s) {kernel=@sum_v}
+              %y: f32[n, 4] = call_kernel(%d, %v) {kernel=@divide_y}
+              return %y
+            }
+            kernel @center(%x: f32[n, 4], %m: f32[n, 1]) -> (%d: f32[n, 4], %s: f32[n, 4]) {
+              for i in 0..n {
+                for j in 0..4 {
+                  %d[i, j] = (%x[i, j] - %m[i, 0])
+                  %s[i, j] = ((%x[i, j] - %m[i, 0]) * (%x[i, j] - %m[i, 0]))
+                }
+              }
+            }
+            kernel @sum_v(%s: f32[n, 4]) -> (%v: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..4 {
+                  total = (total + %s[i, j])
+                }
+                %v[i] = total
+              }
+            }
+            kernel @divide_y(%d: f32[n, 4], %v: f32[n]) -> (%y: f32[n, 4]) {
+              for i in 0..n {
+                for j in 0..4 {
+                  %y[i, j] = (%d[i, j] / %v[i])
+                }
+              }
+            }""",
+        after="""
+            ...
+            kernel @center_sum_divide_y(%x: f32[n, 4], %m: f32[n, 1]) -> (%y: f32[n, 4]) scratch (%s: f32[4], %d: f32[4], %v: f32[]) in_place (%x = %y) {
+              for i in 0..n {
+                for j in 0..4 {
+                  %d[j] = (%x[i, j] - %m[i, 0])
+                  %s[j] = ((%x[i, j] - %m[i, 0]) * (%x[i, j] - %m[i, 0]))
+                }
+                local total_2: f32 = 0.0:f32
+                for j_2 in 0..4 {
+                  total_2 = (total_2 + %s[j_2])
+                }
+                %v[] = total_2
+                for j_3 in 0..4 {
+                  %y[i, j_3] = (%d[j_3] / %v[])
+                }
+              }
+            }""",  # noqa: E501
+    ),
+    Example(
+        why="the producer reads more than it stores",
+        before="""
+            symbol n in 1..9
+            func @main(%u: f32[n, 8]) {
+              %x: f32[n, 8] = call_kernel(%u) {kernel=@running_x}
+              %s: f32[n, 4] = call_kernel(%x) {kernel=@halves_s}
               %y: f32[n] = call_kernel(%s) {kernel=@most_y}
               return %y
             }
-            kernel @exp_s(%x: f32[n, 4]) -> (%s: f32[n, 4]) in_place (%x = %s) {
+            kernel @running_x(%u: f32[n, 8]) -> (%x: f32[n, 8]) in_place (%u = %x) {
+              for j in 0..8 {
+                local total: f32 = 0.0:f32
+                for i in 0..n {
+                  total = (total + %u[i, j])
+                  %x[i, j] = total
+                }
+              }
+            }
+            kernel @halves_s(%x: f32[n, 8]) -> (%s: f32[n, 4]) {
               for i in 0..n {
                 for j in 0..4 {
-                  %s[i, j] = exp(%x[i, j])
+                  %s[i, j] = (%x[i, j] + %x[i, j + 4])
                 }
               }
             }
@@ -113,7 +176,8 @@ EXAMPLES = (
                 %y[i] = peak
               }
             }""",
-        refused="the intermediate value is not larger than the producer's operands",
+        refused="their outer loops do not match; the intermediate value is not larger than the "
+        "producer's operands",
     ),
 )
 

@@ -20,6 +20,7 @@ from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import (
+    Assign,
     Bind,
     Buffer,
     Declare,
@@ -86,12 +87,50 @@ EXAMPLES = (
             }""",
         target="fpu",
     ),
+    Example(
+        why="seven sums at a time where latency counts",
+        before="""
+            symbol n in 1..70
+            kernel @center(%x: f32[n, 4]) -> (%y: f32[n, 4]) scratch (%m: f32[]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..4 {
+                  total = (total + %x[i, j])
+                }
+                %m[] = total
+                for k in 0..4 {
+                  %y[i, k] = (%x[i, k] - %m[])
+                }
+              }
+            }""",
+        after="""
+            kernel @center(%x: f32[n, 4]) -> (%y: f32[n, 4]) scratch (%m: f32[min(7, n)]) {
+              for i_block in 0..(n + 6) // 7 {
+                let height = max(1, min(-7*i_block + n, 7))
+                for r in 0..height {
+                  local total: f32 = 0.0:f32
+                  for j in 0..4 {
+                    total = (total + %x[7*i_block + r, j])
+                  }
+                  %m[r] = total
+                }
+                for r_0 in 0..height {
+                  for k in 0..4 {
+                    %y[7*i_block + r_0, k] = (%x[7*i_block + r_0, k] - %m[r_0])
+                  }
+                }
+              }
+            }""",
+        target="host",
+    ),
 )
 
 
 def run(module: Module, target: Target) -> Module:
     """Row blocks where they help; the scratch of calls grows with them."""
-    kernels = {k.name: block_rows(k, module.bounds, target.rows) for k in module.kernels}
+    kernels = {
+        k.name: block_rows(k, module.bounds, target.rows, target.sums) for k in module.kernels
+    }
 
     def grown(_: Function, call: Call) -> Call:
         if call.op != "call_kernel":
@@ -105,21 +144,26 @@ def run(module: Module, target: Target) -> Module:
     return replace(rewrite_module(module, grown), kernels=tuple(kernels.values()))
 
 
-def block_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
-    """The kernel in row blocks; unchanged where it has no contractions in a loop over rows."""
+def block_rows(kernel: Kernel, bounds: Bounds, rows: int, sums: int = 0) -> Kernel:
+    """The kernel in blocks of `rows`, or of `sums` where it has no contractions but reductions;
+    unchanged where it has neither in a loop over rows."""
     loops: list[For] = []
     body, inside = without_lets(kernel.body), bounds
     while len(body) == 1 and isinstance(body[0], For) and bounds_known(body[0], inside):
         loops.append(body[0])
         inside, body = ranges((body[0],), inside), body[0].body
+    if not loops or not kernel.scratch:
+        return kernel
     steps: list[tuple[Stmt, ...]] = []
     multiplies = False
     for contraction, group in groupby(body, lambda stmt: _multiplies(stmt, inside)):
         together = tuple(group)
         steps += [(stmt,) for stmt in together] if contraction else [together]
         multiplies |= contraction
-    if not loops or not kernel.scratch or not multiplies:
-        return kernel
+    if not multiplies:
+        steps, rows = _reductions(body), sums
+        if len(steps) < 2 or not rows:
+            return kernel
     if not _independent(kernel, steps, [loop.variable for loop in loops]):
         return kernel
     row = loops.pop()
@@ -138,6 +182,22 @@ def block_rows(kernel: Kernel, bounds: Bounds, rows: int) -> Kernel:
             with w.range("r", height) as r:
                 w.add(*_placed(step, {row.variable: first + r}, r, scratch))
     return replace(kernel, scratch=scratch, body=tuple(blocked))
+
+
+def _reductions(body: tuple[Stmt, ...]) -> list[tuple[Stmt, ...]]:
+    """Steps that share no scalar, so that each reduction is in the loop over rows alone; none
+    without a reduction."""
+    steps: list[tuple[Stmt, ...]] = []
+    reduces = False
+    for stmt in body:
+        used = {e for inner in walk((stmt,)) for e in expressions(inner) if isinstance(e, Local)}
+        summed = {inner.local for inner in walk((stmt,)) if isinstance(inner, Assign)}
+        used |= summed
+        made = [{s.local for s in step if isinstance(s, Declare)} for step in steps]
+        first = next((n for n, names in enumerate(made) if names & used), len(steps))
+        reduces |= isinstance(stmt, For) and any(names & summed for names in made)
+        steps[first:] = [(*(s for step in steps[first:] for s in step), stmt)]
+    return steps if reduces else []
 
 
 def _multiplies(stmt: Stmt, bounds: Bounds) -> bool:

@@ -28,7 +28,9 @@ class Target:
     `code` bytes of blocks make a model count as twice as slow. The float micro-kernel is given
     tiles of `rows` rows (0: no tiles), and `panel` bytes at most of an image are gathered for
     it, a multiple of `lanes` columns; `strip` bytes of one for a depthwise convolution (0:
-    none). `compact`: one function for all convolutions rather than fast loops for each.
+    none). A kernel that sums and does not multiply is computed for `sums` rows at a time (0:
+    one), which hides latency and takes as many rows of scratch. `compact`: one function for all
+    convolutions rather than fast loops for each.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Target:
     panel: int = 0
     lanes: int = 8
     strip: int = 0
+    sums: int = 0
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
     compact: bool = False

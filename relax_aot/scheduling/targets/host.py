@@ -36,6 +36,7 @@ TARGET = Target(
     rows=24,
     panel=1 << 18,
     strip=1 << 13,
+    sums=7,
     strategies=dot_products(DOT2_I16),
     floats=(padded_rows, im2col, tiles),
 )
