@@ -16,11 +16,8 @@
  *       %joined: f32[n, batch, 14] = view(%turned)  # /joined/Reshape
  *       %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)
  *           # /product/MatMul + /logits/Add
- *       %chances: f32[n, batch, 1] = call_kernel @reduce_chances(%logits)  # /chances/LogSoftmax
- *       %chances_3: f32[n, batch, 1] = call_kernel @sub_reduce_chances_3(%logits, %chances)  #
- *           /chances/LogSoftmax
- *       %tags: f32[batch, n, 5] = call_kernel @sub_sub_transpose_tags(%chances_3, %logits,
- *           %chances)  # /chances/LogSoftmax + /tags/Transpose
+ *       %tags: f32[batch, n, 5], %chances_3: f32[min(7, batch), 1], %chances: f32[min(7, batch), 1]
+ *           = call_kernel @reduce_sub_etc_tags(%logits)  # /chances/LogSoftmax + /tags/Transpose
  *       return %tags
  *     }
  */
@@ -246,68 +243,46 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const floa
 }
 
 /*
- * %chances: f32[n, batch, 1] = call_kernel @reduce_chances(%logits)
- * from /chances/LogSoftmax
- */
-RAOT_NOINLINE static void reduce_chances(int32_t batch, int32_t n, const float *restrict logits,
-                                         float *restrict chances)
-{
-    for (int32_t i0 = 0; i0 < n; i0++) {
-        for (int32_t i1 = 0; i1 < batch; i1++) {
-            float total = -RAOT_INFINITY;
-            total = raot_maxf(total, logits[(batch * i0 + i1) * 5]);
-            total = raot_maxf(total, logits[(batch * i0 + i1) * 5 + 1]);
-            total = raot_maxf(total, logits[(batch * i0 + i1) * 5 + 2]);
-            total = raot_maxf(total, logits[(batch * i0 + i1) * 5 + 3]);
-            total = raot_maxf(total, logits[(batch * i0 + i1) * 5 + 4]);
-            chances[batch * i0 + i1] = total;
-        }
-    }
-}
-
-/*
- * %chances_3: f32[n, batch, 1] = call_kernel @sub_reduce_chances_3(%logits, %chances)
- * from /chances/LogSoftmax
- */
-RAOT_NOINLINE static void sub_reduce_chances_3(int32_t batch, int32_t n,
-                                               const float *restrict logits,
-                                               const float *restrict chances,
-                                               float *restrict chances_3)
-{
-    for (int32_t i0 = 0; i0 < n; i0++) {
-        for (int32_t i1 = 0; i1 < batch; i1++) {
-            float total = -RAOT_INFINITY;
-            for (int32_t i2 = 0; i2 < 5; i2++) {
-                total =
-                    raot_maxf(total, logits[(batch * i0 + i1) * 5 + i2] - chances[batch * i0 + i1]);
-            }
-            const float shift = raot_isinff(total) ? 0.0f : total;
-            float exps = 0.0f;
-            for (int32_t i2 = 0; i2 < 5; i2++) {
-                exps = exps + raot_expf(logits[(batch * i0 + i1) * 5 + i2] -
-                                        chances[batch * i0 + i1] - shift);
-            }
-            chances_3[batch * i0 + i1] = raot_logf(exps) + shift;
-        }
-    }
-}
-
-/*
- * %tags: f32[batch, n, 5] = call_kernel @sub_sub_transpose_tags(%chances_3, %logits, %chances)
+ * %tags: f32[batch, n, 5], %chances_3: f32[min(7, batch), 1], %chances: f32[min(7, batch), 1] =
+ *     call_kernel @reduce_sub_etc_tags(%logits)
  * from /chances/LogSoftmax + /tags/Transpose
  */
-RAOT_NOINLINE static void sub_sub_transpose_tags(int32_t batch, int32_t n,
-                                                 const float *restrict chances_3,
-                                                 const float *restrict logits,
-                                                 const float *restrict chances,
-                                                 float *restrict tags)
+RAOT_NOINLINE static void reduce_sub_etc_tags(int32_t batch, int32_t n,
+                                              const float *restrict logits, float *restrict tags,
+                                              float *restrict chances_3, float *restrict chances)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
-        for (int32_t i1 = 0; i1 < batch; i1++) {
-            for (int32_t i2 = 0; i2 < 5; i2++) {
-                tags[(i1 * n + i0) * 5 + i2] = logits[(batch * i0 + i1) * 5 + i2] -
-                                               chances[batch * i0 + i1] -
-                                               chances_3[batch * i0 + i1];
+        for (int32_t i1_block = 0; i1_block < (batch + 6) / 7; i1_block++) {
+            const int32_t height = raot_max_i32(1, raot_min_i32(7, batch - i1_block * 7));
+            for (int32_t r = 0; r < height; r++) {
+                float total = -RAOT_INFINITY;
+                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5]);
+                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5 + 1]);
+                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5 + 2]);
+                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5 + 3]);
+                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5 + 4]);
+                chances[r] = total;
+            }
+            for (int32_t r = 0; r < height; r++) {
+                float total_2 = -RAOT_INFINITY;
+                for (int32_t i2 = 0; i2 < 5; i2++) {
+                    total_2 = raot_maxf(total_2, logits[(batch * i0 + i1_block * 7 + r) * 5 + i2] -
+                                                     chances[r]);
+                }
+                const float shift = raot_isinff(total_2) ? 0.0f : total_2;
+                float exps = 0.0f;
+                for (int32_t i2 = 0; i2 < 5; i2++) {
+                    exps = exps + raot_expf(logits[(batch * i0 + i1_block * 7 + r) * 5 + i2] -
+                                            chances[r] - shift);
+                }
+                chances_3[r] = raot_logf(exps) + shift;
+            }
+            for (int32_t r = 0; r < height; r++) {
+                for (int32_t i2 = 0; i2 < 5; i2++) {
+                    tags[((i1_block * 7 + r) * n + i0) * 5 + i2] =
+                        logits[(batch * i0 + i1_block * 7 + r) * 5 + i2] - chances[r] -
+                        chances_3[r];
+                }
             }
         }
     }
@@ -381,9 +356,9 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
     enum raot_status status = RAOT_OK;
     /* f32[n, batch, 2, 7], at most 672 bytes */
     float *const turned = raot_at(memory->arena, WORDS_OFFSET_TURNED);
-    /* f32[n, batch, 1], at most 48 bytes */
+    /* f32[min(7, batch), 1], at most 16 bytes */
     float *const chances = raot_at(memory->arena, WORDS_OFFSET_CHANCES);
-    /* f32[n, batch, 1], at most 48 bytes */
+    /* f32[min(7, batch), 1], at most 16 bytes */
     float *const chances_3 = raot_at(memory->arena, WORDS_OFFSET_CHANCES_3);
     /* f32[n, batch, 10], at most 480 bytes */
     float *const steps = raot_at(memory->arena, WORDS_OFFSET_STEPS);
@@ -410,10 +385,8 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
                                             states_gates1));
     RAOT_PROFILE(matmul_add_logits,
                  matmul_add_logits(batch, n, turned, words_out_weight, words_out_bias, logits));
-    RAOT_PROFILE(reduce_chances, reduce_chances(batch, n, logits, chances));
-    RAOT_PROFILE(sub_reduce_chances_3, sub_reduce_chances_3(batch, n, logits, chances, chances_3));
-    RAOT_PROFILE(sub_sub_transpose_tags,
-                 sub_sub_transpose_tags(batch, n, chances_3, logits, chances, out->tags));
+    RAOT_PROFILE(reduce_sub_etc_tags,
+                 reduce_sub_etc_tags(batch, n, logits, out->tags, chances_3, chances));
     return RAOT_OK;
 }
 
