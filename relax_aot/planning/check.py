@@ -329,7 +329,11 @@ def _check_states(plan: Plan) -> None:
         for node in nodes:
             match node:
                 case Step():
-                    twice = set(node.args) & set(node.outs)
+                    read, written = (
+                        {plan.program.root(name) for name in names}
+                        for names in (node.args, node.outs)
+                    )
+                    twice = read & written
                     if twice and not isinstance(node.callee, Extern):
                         raise PlanError(f"{node.callee.name} reads and writes {min(twice)} apart")
                     changed = changed | (set(node.outs) & states)

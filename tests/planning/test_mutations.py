@@ -42,7 +42,8 @@ def ladder() -> Module:
     """Matrices of unlike shapes that live across each other, so that slots stand in stacks."""
     b = FunctionBuilder()
     n, m = b.symbol(Symbol("n", 1, 9)), b.symbol(Symbol("m", 1, 7))
-    x = b.param("x", TensorType(DType.F32, (n, m)))
+    given = b.param("x", TensorType(DType.F32, (n, m)))
+    (x,) = b.call("softmax", given, axis=0, name="run")
     (turned,) = b.call("transpose", x, perm=(1, 0), name="turned")
     (square,) = b.call("matmul", x, turned, name="square")
     (small,) = b.call("matmul", turned, x, name="small")
@@ -143,12 +144,11 @@ def changed(project: Project, path: str, text: str) -> Project:
 
 
 def ladder_expected(x: Any) -> dict[str, Any]:
-    x = x.astype(np.float64)
+    def softmax(a: Any, axis: int = -1) -> Any:
+        powers = np.exp(a - a.max(axis, keepdims=True))
+        return powers / powers.sum(axis, keepdims=True)
 
-    def softmax(a: Any) -> Any:
-        powers = np.exp(a - a.max(-1, keepdims=True))
-        return powers / powers.sum(-1, keepdims=True)
-
+    x = softmax(x.astype(np.float64), axis=0)
     both = softmax(x @ x.T) @ x @ softmax(x.T @ x)
     return {"both": both, "thin": (x @ x.T).sum(1, keepdims=True) * np.ones((1, 3))}
 
