@@ -23,7 +23,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Micro, walk
 from relax_aot.planning import Plan
 from relax_aot.project.board import Board
-from relax_aot.project.fit import Need, needs_of, state_bytes
+from relax_aot.project.fit import Need, Room, needs_of, rooms_of, state_bytes
 from relax_aot.project.folder import OutputError, write_folder
 from relax_aot.project.packaging import MARKER, PACKAGE_VERSION, package
 from relax_aot.project.processors import FOLDER, Processors, processor_files, processors_of
@@ -66,6 +66,11 @@ class Project:
     def needs(self) -> tuple[Need, ...]:
         """What has to lie in the memories of the board."""
         return needs_of(self.board, [(self.plan, self.interface)], self.const_bytes)
+
+    @property
+    def rooms(self) -> tuple[Room, ...]:
+        """The memories of the board, with what was placed there."""
+        return rooms_of(self.board, self.needs, weights_apart=self.interface.weights_apart)
 
     @property
     def state_bytes(self) -> int:

@@ -14,7 +14,6 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.planning import Plan
 from relax_aot.planning.steps import Step, walk_steps
 from relax_aot.project import OutputError, Project
-from relax_aot.project.fit import rooms_of
 from relax_aot.report.cost import Cost
 from relax_aot.report.figures import (
     chosen_sizes,
@@ -220,8 +219,6 @@ def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile 
 
 
 def _rooms(project: Project) -> tuple[RoomRow, ...]:
-    apart = project.interface.weights_apart
-    rooms = rooms_of(project.board, project.needs, weights_apart=apart)
     return tuple(
         RoomRow(
             room.memory,
@@ -230,7 +227,7 @@ def _rooms(project: Project) -> tuple[RoomRow, ...]:
             ", ".join(f"{need.what} {need.bytes:,}" for need in room.needs) or "nothing",
             round(100 * room.taken / room.size, 1),
         )
-        for room in rooms
+        for room in project.rooms
     )
 
 

@@ -13,7 +13,6 @@ from relax_aot.ir.loops import Kernel
 from relax_aot.planning import Plan, inner_sizes
 from relax_aot.planning.steps import Step, walk_steps
 from relax_aot.project import Project
-from relax_aot.project.fit import rooms_of
 from relax_aot.report.cost import Cost, cost_of
 from relax_aot.report.memory_map import (
     bytes_at,
@@ -67,12 +66,7 @@ def figures(
             "state_bytes": project.state_bytes,
             "const_bytes": project.const_bytes,
         },
-        "board_memories": [
-            asdict(room)
-            for room in rooms_of(
-                project.board, project.needs, weights_apart=project.interface.weights_apart
-            )
-        ],
+        "board_memories": [asdict(room) for room in project.rooms],
         "symbols": [
             {"name": s.name, "low": s.low, "high": s.high, "origin": s.origin}
             for s in entry_symbols(plan)
