@@ -224,7 +224,8 @@ class _Kernels(_Matching):
             for out in call.outs
         ]
         known: dict[str, Dim] = {}
-        written = kernel.outputs + kernel.scratch
+        guards = call.op == "guard"  # its result is its first operand
+        written = kernel.inputs[:1] if guards else kernel.outputs + kernel.scratch
         if len(given) != len(kernel.inputs) or len(said) != len(written):
             raise Unfit(
                 f"kernel @{kernel.name} reads {len(kernel.inputs)} values and writes"
@@ -238,7 +239,8 @@ class _Kernels(_Matching):
             self.used_kernels[kernel.name] = None
             return kernel.name, [buffer.type for buffer in written]
         made = self._for_sizes(kernel, moved)
-        return made.name, [buffer.type for buffer in made.outputs + made.scratch]
+        written = made.inputs[:1] if guards else made.outputs + made.scratch
+        return made.name, [buffer.type for buffer in written]
 
 
 class _Refine(_Kernels):
@@ -298,13 +300,9 @@ class _Refine(_Kernels):
         defined = attrs.get("defines", ())
         scope.sizes |= {str(name): Dim.of(str(name)) for name in tuple_of(defined)}
         types: Sequence[TensorType | None]
-        if call.op == "call_kernel":
+        if call.op in ("call_kernel", "guard"):
             kernel, types = self._kernel(call, args, scope)
             attrs["kernel"] = Ref(kernel)
-        elif call.op == "guard":
-            kernel, _ = self._kernel(replace(call, outs=()), args, scope)
-            attrs["kernel"] = Ref(kernel)
-            types = [arg.type for arg in args[:1] if arg is not None]
         elif call.op == "if":
             attrs, types = self._if(attrs, args, scope)
         elif call.op == "loop":

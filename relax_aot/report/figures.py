@@ -26,6 +26,9 @@ from relax_aot.verify.profile import Profile
 
 Sizes = Mapping[str, int]
 
+CURVE = ("size", "arena_bytes", "lower_bound_bytes", "arena_bytes_at_bound")
+"""The columns of a curve."""
+
 SCHEMA = 1
 """Rises when a field changes its meaning or goes away."""
 
@@ -78,15 +81,7 @@ def figures(
         "regions": [_region(plan, number, chosen) for number in range(len(plan.arenas))],
         "values": _values(plan),
         "curves": {
-            symbol.name: [
-                {
-                    "size": size,
-                    "arena_bytes": need,
-                    "lower_bound_bytes": bound,
-                    "arena_bytes_at_bound": built,
-                }
-                for size, need, bound, built in curve_rows(plan, symbol)
-            ]
+            symbol.name: [dict(zip(CURVE, row, strict=True)) for row in curve_rows(plan, symbol)]
             for symbol in entry_symbols(plan)
             if symbol.high > symbol.low
         },
