@@ -12,15 +12,24 @@ Sizes in bytes are checked one by one elsewhere; this is about what leads to the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from relax_aot.ir.dim_expr import Atom, Monomial, quotient
-from relax_aot.ir.dims import ZERO, Dim, FloorDiv, Max, Min, Mod
+from relax_aot.ir.dims import ZERO, Bounds, Dim, FloorDiv, Max, Min, Mod, interval
 from relax_aot.ir.loops import Bind, For, If, Let, Stmt, index_dims
 from relax_aot.planning import GREATEST_BYTES, Plan, TooLarge
 from relax_aot.planning.steps import Branch, walk_steps
 
-_Reach = Mapping[str, Dim]
-"""For each name in an expression a polynomial that it does not pass."""
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """For each name in an expression a polynomial that it does not pass; the lows of sizes."""
+
+    names: Mapping[str, Dim]
+    bounds: Bounds
+
+    def extended(self, name: str, reach: Dim) -> Reach:
+        return replace(self, names={**self.names, name: reach})
 
 
 def index_reach(plan: Plan) -> Dim:
@@ -28,11 +37,14 @@ def index_reach(plan: Plan) -> Dim:
     a kernel's or a run's sizes and indices."""
     symbols = plan.module.symbols
     entry: dict[str, Dim] = {s.name: Dim.of(s.name) for s in symbols if not s.inner}
-    reach = entry | {s.name: Dim.of(s.high) for s in symbols if s.inner}
+    inner = {s.name: Dim.of(s.high) for s in symbols if s.inner}
+    ranges = Bounds.of({s.name: (s.low, s.high) for s in symbols})
+    reach = Reach(entry | inner, ranges.lows)
     for node in walk_steps(plan.program.nodes):
         if isinstance(node, Branch):
             for size in node.sizes:
-                reach[size.symbol] = _join(_reach(size.then, reach), _reach(size.otherwise, reach))
+                either = _join(_reach(size.then, reach), _reach(size.otherwise, reach))
+                reach = reach.extended(size.symbol, either)
     declared = {s.name: s.high for s in symbols}
     total = ZERO
     for where, dims in _everything(plan, reach):
@@ -47,9 +59,9 @@ def index_reach(plan: Plan) -> Dim:
     return total
 
 
-def _everything(plan: Plan, reach: _Reach) -> Iterator[tuple[str, list[Dim]]]:
+def _everything(plan: Plan, reach: Reach) -> Iterator[tuple[str, list[Dim]]]:
     for kernel in plan.module.kernels:
-        yield f"kernel {kernel.name}", list(_in_body(kernel.body, dict(reach)))
+        yield f"kernel {kernel.name}", list(_in_body(kernel.body, reach))
     for condition in plan.module.conditions:
         sides = (condition.left, condition.right)
         yield f"the check of {condition}", [s for d in sides for s in all_sides(d, reach)]
@@ -59,7 +71,7 @@ def _everything(plan: Plan, reach: _Reach) -> Iterator[tuple[str, list[Dim]]]:
             yield "sizes of an if", [side for dim in dims for side in all_sides(dim, reach)]
 
 
-def _in_body(body: Iterable[Stmt], reach: dict[str, Dim]) -> Iterator[Dim]:
+def _in_body(body: Iterable[Stmt], reach: Reach) -> Iterator[Dim]:
     """Of every index expression; `reach` grows by the variables on the way."""
     for stmt in body:
         for dim in index_dims(stmt):
@@ -67,24 +79,25 @@ def _in_body(body: Iterable[Stmt], reach: dict[str, Dim]) -> Iterator[Dim]:
         match stmt:
             case For():
                 ends = _join(_reach(stmt.start, reach), _reach(stmt.stop, reach))
-                yield from _in_body(stmt.body, {**reach, stmt.variable: ends})
+                yield from _in_body(stmt.body, reach.extended(stmt.variable, ends))
             case If():
-                yield from _in_body(stmt.then, dict(reach))
-                yield from _in_body(stmt.otherwise, dict(reach))
+                yield from _in_body(stmt.then, reach)
+                yield from _in_body(stmt.otherwise, reach)
             case Let():
-                reach[stmt.name] = _reach(stmt.value, reach)
+                reach = reach.extended(stmt.name, _reach(stmt.value, reach))
             case Bind():
-                reach[stmt.name] = _join(_reach(stmt.low, reach), _reach(stmt.high, reach))
+                either = _join(_reach(stmt.low, reach), _reach(stmt.high, reach))
+                reach = reach.extended(stmt.name, either)
             case _:
                 pass
 
 
-def all_sides(dim: Dim, reach: _Reach) -> Iterator[Dim]:
+def all_sides(dim: Dim, reach: Reach) -> Iterator[Dim]:
     """Of an expression and of all in it."""
     return (side for part in dim.parts for side in _sides(part, reach))
 
 
-def _sides(dim: Dim, reach: _Reach) -> tuple[Dim, Dim]:
+def _sides(dim: Dim, reach: Reach) -> tuple[Dim, Dim]:
     """How far the positive terms get from 0, which C adds up first, and the negative ones."""
     sums = {True: ZERO, False: ZERO}
     for c, monomial in dim.terms:
@@ -92,7 +105,7 @@ def _sides(dim: Dim, reach: _Reach) -> tuple[Dim, Dim]:
     return sums[True], sums[False]
 
 
-def _of_product(factor: int, monomial: Monomial, reach: _Reach) -> Dim:
+def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Dim:
     """A quotient times its own divisor gets no further than what was divided, or the divisor
     itself on the way."""
     for atom, _power in monomial:
@@ -111,14 +124,14 @@ def _of_product(factor: int, monomial: Monomial, reach: _Reach) -> Dim:
     return term
 
 
-def _reach(dim: Dim, reach: _Reach) -> Dim:
+def _reach(dim: Dim, reach: Reach) -> Dim:
     return _join(*_sides(dim, reach))
 
 
-def _of_atom(atom: Atom, reach: _Reach) -> Dim:
+def _of_atom(atom: Atom, reach: Reach) -> Dim:
     match atom:
         case str():
-            return reach[atom]
+            return reach.names[atom]
         case FloorDiv():
             # Rounding down takes what is below 0 one further from it.
             down = int(any(c < 0 for c, _ in atom.numerator.terms))
@@ -129,21 +142,20 @@ def _of_atom(atom: Atom, reach: _Reach) -> Dim:
             return _reach(atom.denominator, reach)
         case Min():
             numbers = [arg for arg in atom.args if arg.is_constant]
-            if numbers and all(_never_negative(arg) for arg in atom.args):
-                return numbers[0]
+            if numbers and all(_never_negative(arg, reach.bounds) for arg in atom.args):
+                # A factor of 0 does not bound the product of the others.
+                return Dim.of(max(1, numbers[0].constant))
             return _join(*(_reach(arg, reach) for arg in atom.args))
         case Max():
             return _join(*(_reach(arg, reach) for arg in atom.args))
 
 
-def _never_negative(dim: Dim) -> bool:
-    """A number, or the greater of something and a number, that is 0 or more."""
-    if dim.is_constant:
-        return dim.constant >= 0
-    ((c, monomial), *more) = dim.terms
-    atom = monomial[0][0]
-    alone = not more and c > 0 and len(monomial) == 1
-    return alone and isinstance(atom, Max) and any(_never_negative(arg) for arg in atom.args)
+def _never_negative(dim: Dim, bounds: Bounds) -> bool:
+    """A size that is 0 or more, or the greater of something and such a size."""
+    ((_, monomial), *more) = dim.terms or ((0, ()),)
+    if not more and len(monomial) == 1 and isinstance(atom := monomial[0][0], Max):
+        return dim == Dim.of(atom) and any(_never_negative(arg, bounds) for arg in atom.args)
+    return dim.symbols <= set(bounds) and interval(dim, bounds)[0] >= 0
 
 
 def _join(*polynomials: Dim) -> Dim:

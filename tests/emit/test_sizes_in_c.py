@@ -17,7 +17,7 @@ import pytest
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.emit.c_dims import dim_c, greatest_c
-from relax_aot.emit.fits import all_sides
+from relax_aot.emit.fits import Reach, all_sides
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, maximize
 from relax_aot.ir.graph import Symbol
@@ -55,8 +55,9 @@ def random_dim(random: Random, depth: int = 3) -> Dim:
     )  # fmt: skip
 
 
-def fits(dim: Dim, highs: dict[str, int]) -> bool:
-    reach = {name: Dim.of(name) for name in NAMES}
+def fits(dim: Dim, lows: dict[str, int], highs: dict[str, int]) -> bool:
+    ranges = Bounds.of({name: (lows[name], highs[name]) for name in NAMES})
+    reach = Reach({name: Dim.of(name) for name in NAMES}, ranges.lows)
     return all(side.evaluate(highs) <= INT32_MAX for side in all_sides(dim, reach))
 
 
@@ -76,7 +77,7 @@ def program(seed: int, count: int) -> tuple[str, int]:
         dim = random_dim(random)
         lows = {n: random.choice((0, 1, 1, 2)) for n in NAMES}
         highs = {n: max(random.choice(HIGHS), lows[n]) for n in NAMES}
-        if dim.is_constant or not fits(dim, highs):
+        if dim.is_constant or not fits(dim, lows, highs):
             continue
         bounds = Bounds.of({n: (lows[n], INT32_MAX) for n in NAMES})
         text = dim_c(dim, {n: n for n in NAMES}, bounds)
@@ -121,7 +122,7 @@ def test_what_overflows_is_refused() -> None:
     for _ in range(400):
         dim = random_dim(random)
         highs = {n: random.choice(HIGHS) for n in NAMES}
-        passed = fits(dim, highs)
+        passed = fits(dim, dict.fromkeys(NAMES, 1), highs)
         for point in corners(dict.fromkeys(NAMES, 1), highs):
             if abs(dim.evaluate(point)) > INT32_MAX:
                 assert not passed, (str(dim), highs)
