@@ -66,16 +66,33 @@ class DraftTypes:
             made = (*function.params, *(out for call in function.body for out in call.outs))
             self.names |= {var.name for var in made}
         self.defined: set[str] = set()
+        self.copied: set[str] = set()
         shared = Shared(symbols=list(module.symbols), constants=present(module))
         shared.set_bounds()
         self.builder = FunctionBuilder("main", shared)
 
     def _with_assumptions(self, *functions: Function, kernels: tuple[Kernel, ...]) -> Module:
         """The module with a check of what was assumed of bounds that may be raised."""
-        module, assumptions = self.module, self.builder.shared.assumptions
-        added = assumption_conditions(assumptions, module.symbols, MADE_FOR)
+        module, shared = self.module, self.builder.shared
+        calls = [call for function in functions for call in function.body]
+        defined = {name for call in calls for name in tuple_of(dict(call.attrs).get("defines", ()))}
+        unused = self.copied - defined
+        symbols = tuple(symbol for symbol in shared.symbols if symbol.name not in unused)
+        added = assumption_conditions(shared.assumptions, symbols, MADE_FOR)
         conditions = tuple(dict.fromkeys((*module.conditions, *added)))
-        return replace(module, functions=functions, kernels=kernels, conditions=conditions)
+        return replace(
+            module, functions=functions, kernels=kernels, conditions=conditions, symbols=symbols
+        )
+
+    def _own_symbol(self, name: str, scope: Scope) -> str:
+        """The symbol of a data-dependent size: each call of a function has one of its own."""
+        own = self.builder.inner_name(name) if scope.prefix else name
+        if own != name:
+            self.copied.add(name)
+            declared = next(symbol for symbol in self.module.symbols if symbol.name == name)
+            self.builder.symbol(replace(declared, name=own))
+        scope.sizes[name] = Dim.of(own)
+        return own
 
     def _constants(self) -> dict[str, Value]:
         return {constant.name: constant.var for constant in self.module.constants}

@@ -82,8 +82,6 @@ class _Matching(DraftTypes):
         whole = value.type.dtype.is_int and value.type.elements == len(sizes)
         if not whole or value.type.rank > 1:
             raise Unfit(f"%{value.name} is {value.type}, not {len(sizes)} sizes")
-        if scope.prefix:
-            raise Unfit("a size is defined in the entry, not in a function that is called")
         for element, size in enumerate(sizes):
             name = str(size)
             if name not in inner or name in scope.sizes:
@@ -92,13 +90,14 @@ class _Matching(DraftTypes):
                     f" (inner symbol k in 0..64) that has no other definition; {size} is not one"
                 )
             symbol = inner[name]
+            own = self._own_symbol(name, scope)
             attrs: dict[str, Attr] = {
-                "defines": (name,), "element": element, "low": symbol.low, "most": symbol.high,
+                "defines": (own,), "element": element, "low": symbol.low, "most": symbol.high,
             }  # fmt: skip
             scope.body.append(Call((), "define", (value,), attrs_of(attrs), origin))
-            scope.sizes[name] = size
         shape = [size.constant for size in value.type.shape]
-        self.builder.know(value, np.array([*sizes, None], object)[:-1].reshape(shape))
+        known = np.array([*map(scope.dim, sizes), None], object)[:-1]
+        self.builder.know(value, known.reshape(shape))
 
     def _match_cast(self, call: Call, args: Sequence[Value | None], scope: Scope) -> None:
         """Symbols that are new are worth what they stand for; all else is to be equal."""
@@ -295,10 +294,11 @@ class _Refine(_Kernels):
     def _emit(self, call: Call, args: list[Var | None], scope: Scope) -> None:
         """A call that stays: an op, a kernel, an extern, a view, or branches."""
         attrs = {name: self._attr(value, scope) for name, value in call.attrs}
-        if attrs.get("defines") and scope.prefix:
-            raise Unfit("a size is defined in the entry, not in a function that is called")
-        defined = attrs.get("defines", ())
-        scope.sizes |= {str(name): Dim.of(str(name)) for name in tuple_of(defined)}
+        if attrs.get("defines") and scope.prefix and call.op != "define":
+            raise Unfit(f"sizes of {call.op} are defined in the entry, not in a called function")
+        if attrs.get("defines"):
+            named = tuple_of(attrs["defines"])
+            attrs["defines"] = tuple(self._own_symbol(str(name), scope) for name in named)
         types: Sequence[TensorType | None]
         if call.op in ("call_kernel", "guard"):
             kernel, types = self._kernel(call, args, scope)

@@ -446,6 +446,40 @@ def test_a_size_that_data_cannot_define_is_refused(line: str, message: str) -> N
     refused(TAKE.replace("%c: scalar[k] = match_cast(%count)", line), message, m=6)
 
 
+def test_each_call_of_a_function_has_its_own_size_from_data() -> None:
+    text = """
+    symbol n in 1..8
+    inner symbol k in 0..8
+
+    func @main(%x: f32[n], %y: f32[n]) {
+      %a: f32[?] = call(%x) {function=@positive}
+      %b: f32[?] = call(%y) {function=@positive}
+      %c: f32[?] = concat(%a, %b) {axis=0}
+      return %c
+    }
+    func @positive(%v: f32[m]) {
+      %found = call(%v) {function=@count}
+      %size: shape[k] = match_cast(%found)
+      %part: f32[k] = slice(%v) {axes=[0], lengths=[k], starts=[0], steps=[1]}
+      return %part
+    }
+    func @count(%v: f32[m]) {
+      %zero: f32[] = fill() {dtype=f32, shape=[], value=0.0}
+      %above: bool[m] = greater(%v, %zero)
+      %found: i64[1] = count_nonzero(%above)
+      return %found
+    }
+    """
+    module = rx.parse(text)
+    assert [symbol.name for symbol in module.symbols] == ["n", "k_2", "k_3"]
+    host = rx.compile(module).host()
+    for size in (1, 5, 8):
+        x = np.sin(np.arange(size, dtype=np.float32) + size)
+        y = np.float32(0.5) - x
+        expected = [v[: np.count_nonzero(v > 0)] for v in (x, y)]
+        np.testing.assert_array_equal(host(x=x, y=y)["c"], np.concatenate(expected))
+
+
 def test_a_loop_reads_back_and_computes() -> None:
     text = """
     symbol n in 1..4
