@@ -9,10 +9,11 @@ calls that made it are dead as soon as no call needs its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from relax_aot.inference import value_ranges
+from relax_aot.inference.broadcasting import stretched_shapes
 from relax_aot.inference.folding import Values
 from relax_aot.inference.sizes import Shared, UnboundedSize
 from relax_aot.ir.dims import (
@@ -55,6 +56,7 @@ class FunctionBuilder(Values):
         record = all_ops()[op]
         if self.widen is not None:
             args, attrs = self.widen(op, args, attrs)
+        args = self._stretched(op, args, name, origin, attrs)
         attrs = {key: attr_value(value) for key, value in attrs.items()}
         types = record.result_types([a.type if a is not None else None for a in args], attrs)
         for condition in record.conditions(
@@ -68,6 +70,15 @@ class FunctionBuilder(Values):
         self.body.append(Call(outs, op, args, attrs_of(attrs), origin))
         self.learn(op, args, attrs, outs)
         return outs
+
+    def _stretched(
+        self, op: str, args: Args, name: str, origin: str, attrs: Mapping[str, Any]
+    ) -> Args:
+        """The arguments after the dynamic sizes among them are stretched that may be 1."""
+        made = list(args)
+        for i, shape in stretched_shapes(self, all_ops()[op], args, attrs).items():
+            (made[i],) = self.call("expand", args[i], name=name, origin=origin, shape=shape)
+        return tuple(made)
 
     def define(
         self, var: Var, element: int, name: str, most: Dim | None, origin: str, least: int = 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.ir.check import checked_relations
 from relax_aot.ir.dim_expr import Value
 from relax_aot.ir.dims import (
     Bounds,
@@ -20,6 +21,7 @@ from relax_aot.ir.dims import (
     assume,
     prove,
     prove_lt,
+    simplify,
 )
 from relax_aot.ir.graph import (
     Call,
@@ -144,6 +146,12 @@ class Sizes:
 
     # Conditions
 
+    def relations(self) -> list[Relation]:
+        """The equations that hold from here on: they are checked on entry, or in a call above."""
+        stated = [(c.relation, c.left, c.right) for c in self.shared.conditions]
+        checked = [relation for call in self.body for relation in checked_relations(call)]
+        return [relation for relation in (*stated, *checked) if relation[0] == "=="]
+
     def proves(self, left: Value, relation: str, right: Value) -> bool:
         """Whether it holds; what that assumes is kept."""
         return self.accept(prove(left, relation, right, self.bounds))
@@ -196,6 +204,7 @@ class Sizes:
                 f"{left} {condition.relation} {right} does not hold for any allowed size"
                 f"{why}{bound}"
             )
+        left, right = simplify(left, self.bounds), simplify(right, self.bounds)
         found = Condition(condition.relation, left, right, condition.origin or origin)
         if computed:
             self._check(found)

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Bounds, Dim, Max, dim_max, dim_min
 from relax_aot.ir.graph import Call, Condition
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._attributes import (
@@ -137,11 +137,28 @@ def clamp_limits(call: Call, value: Any) -> Limits | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Broadcast:
+    """Operands, by number, whose sizes broadcast: all axes but the last `core`. With `target`,
+    they broadcast to this shape and not to each other."""
+
+    operands: tuple[int, ...]
+    core: int = 0
+    target: tuple[Dim, ...] | None = None
+
+
+def all_operands(*types: TensorType | None, **_attrs: Any) -> tuple[Broadcast, ...]:
+    """NumPy's broadcasting of all operands."""
+    return (Broadcast(tuple(range(len(types)))),)
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """See the module's text.
 
     symbolic(bounds, *object_arrays, **attrs): see above; `plainly` makes it of `reference`
         where that works on objects as it stands.
+    broadcasts: the operands that broadcast, for types and attributes like `conditions`. Builders
+        stretch dynamic sizes that may be 1 (inference/broadcasting.py).
     view: the result is the first argument's bytes under another shape; no code is needed.
     former: names that older text gives it.
     rules: functions whose keyword-only parameters are its attributes, where `deduce`, `lower`
@@ -163,6 +180,7 @@ class Op:
     samples: Callable[[np.random.Generator], Sequence[Sample]]
     conditions: Callable[..., Iterable[Condition]] = no_conditions
     symbolic: Callable[..., Array | None] | None = None
+    broadcasts: Callable[..., tuple[Broadcast, ...]] | None = None
     view: bool = False
     any_type: bool = False
     former: tuple[str, ...] = ()
@@ -177,8 +195,8 @@ class Op:
     """In the order in which its rules declare them."""
 
     def __post_init__(self) -> None:
-        for name in ("deduce", "lower", "reference", "conditions"):
-            if self.record is not None:
+        for name in ("deduce", "lower", "reference", "conditions", "broadcasts"):
+            if self.record is not None and getattr(self, name) is not None:
                 rule = with_attributes(getattr(self, name), self.record)
                 object.__setattr__(self, name, rule)
         object.__setattr__(self, "lower", with_optional(self.lower, self.deduce))
@@ -305,10 +323,35 @@ def broadcast_conditions(*types: TensorType | None, **_attrs: Any) -> list[Condi
     ]
 
 
+def must_stretch(size: Dim, whole: Dim) -> Condition:
+    """`size` is `whole`, or 1."""
+    if size.is_constant:
+        return must_equal(size, whole)
+    below = whole - size if _has_argument(whole, size) else dim_max(whole - size, size - whole)
+    zero = dim_min(below, dim_max(size - 1, 1 - size))
+    return must_equal(zero, 0, f"broadcasting: {size} is {whole} or 1")
+
+
+def _has_argument(dim: Dim, size: Dim) -> bool:
+    """It is the maximum of `size` and others."""
+    atoms = [atom for _, monomial in dim.terms for atom, _ in monomial]
+    whole = len(atoms) == 1 and dim == Dim.of(atoms[0])
+    return whole and isinstance(atoms[0], Max) and size in atoms[0].args
+
+
 def spread(index: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """Where a broadcast operand of `shape` is read, for an element `index` of the result."""
     tail = index[len(index) - len(shape) :]
     return tuple(Dim.of(0) if size == Dim.of(1) else i for i, size in zip(tail, shape, strict=True))
+
+
+def stretched(index: Sequence[Dim], shape: Sequence[Dim], whole: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The same where a dynamic size may be 1 at run time: its index is multiplied by 0 or 1."""
+    tail = whole[len(whole) - len(shape) :]
+    return tuple(
+        i if size.is_constant or size == all_ else i * dim_min(size - 1, 1)
+        for i, size, all_ in zip(spread(index, shape), shape, tail, strict=True)
+    )
 
 
 def normal_axis(axis: int, rank: int, what: str = "axis") -> int:

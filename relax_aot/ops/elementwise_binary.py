@@ -26,6 +26,7 @@ from relax_aot.ops._op import (
     Range,
     Sample,
     Trait,
+    all_operands,
     broadcast,
     broadcast_conditions,
     is_float,
@@ -76,7 +77,8 @@ def _binary(
 
     return Op(
         name, deduce, lower, meaning, samples,
-        conditions=broadcast_conditions, symbolic=on_objects if symbolic else None,
+        conditions=broadcast_conditions, broadcasts=all_operands,
+        symbolic=on_objects if symbolic else None,
         traits=traits, value_range=value_range,
     )  # fmt: skip
 

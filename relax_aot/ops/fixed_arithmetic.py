@@ -28,7 +28,7 @@ from relax_aot.ops._op import (
     Limits,
     Op,
     Sample,
-    Trait,
+    all_operands,
     broadcast,
     broadcast_conditions,
     clamp_limits,
@@ -207,8 +207,8 @@ def _product_samples(rng: np.random.Generator) -> list[Sample]:
 OPS = (
     Op(
         "fixed_add", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-        conditions=broadcast_conditions, former=("fixed_sum",), traits=Trait.QUANTIZED,
-        record=Sum,
+        conditions=broadcast_conditions, broadcasts=all_operands, record=Sum,
+        former=("fixed_sum",),
     ),
     Op(
         "fixed_rescale", _scale_type, _scale_lower, _scale_reference, _scale_samples,
@@ -217,7 +217,8 @@ OPS = (
     ),
     Op(
         "fixed_mul", _product_type, _product_lower, _product_reference, _product_samples,
-        conditions=broadcast_conditions, former=("fixed_product",), record=Product,
+        conditions=broadcast_conditions, broadcasts=all_operands, record=Product,
+        former=("fixed_product",),
         quantization={
             "zeros": code_limits, "factor": WORDS, "shift": _shift, "limits": clamp_limits,
         },

@@ -16,6 +16,7 @@ from relax_aot.ir.loops import Buffer, Cast, Expr, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import (
     Array,
+    Broadcast,
     Op,
     Sample,
     Trait,
@@ -51,6 +52,10 @@ def _matmul_conditions(a: TensorType, b: TensorType) -> list[Condition]:
     left, right = TensorType(a.dtype, a.shape[:-2]), TensorType(b.dtype, b.shape[:-2])
     inner = _inner(a, b)
     return [must_equal(*inner, "matmul's inner sizes"), *broadcast_conditions(left, right)]
+
+
+def _matmul_broadcasts(*_types: TensorType | None) -> tuple[Broadcast, ...]:
+    return (Broadcast((0, 1), core=2),)
 
 
 def _matmul_lower(k: KernelBuilder, a: Buffer, b: Buffer, c: Buffer) -> None:
@@ -99,7 +104,7 @@ MATMUL = Op(
         Sample((rng.integers(-9, 9, (3, 5)).astype(np.int32),
                 rng.integers(-9, 9, (5, 2)).astype(np.int32))),
     ],
-    conditions=_matmul_conditions, traits=Trait.CONTRACTION
+    conditions=_matmul_conditions, broadcasts=_matmul_broadcasts, traits=Trait.CONTRACTION
 )  # fmt: skip
 
 
@@ -138,6 +143,13 @@ def _gemm_conditions(
     if c is not None:
         conditions += broadcast_conditions(c, TensorType(a.dtype, (m, n)))
     return conditions
+
+
+def _gemm_broadcasts(
+    attrs: Gemm, a: TensorType, b: TensorType, c: TensorType | None = None
+) -> tuple[Broadcast, ...]:
+    m, _, _, n = _gemm_shapes(attrs, a, b)
+    return (Broadcast((2,), target=(m, n)),) if c is not None else ()
 
 
 def _gemm_lower(
@@ -184,7 +196,7 @@ GEMM = Op(
                {"trans_a": True, "trans_b": True, "alpha": 0.5, "beta": 2.0}),
         Sample((normals(rng)(3, 5), normals(rng)(5, 4), None)),
     ],
-    conditions=_gemm_conditions, traits=Trait.CONTRACTION, record=Gemm
+    conditions=_gemm_conditions, broadcasts=_gemm_broadcasts, traits=Trait.CONTRACTION, record=Gemm
 )  # fmt: skip
 
 
@@ -224,11 +236,35 @@ def _integer_conditions(
         conditions.append(must_equal(bias.shape[0], b.shape[-1], "matmul_integer's bias"))
     for zero, x, axis in ((a_zero, a, -2), (b_zero, b, -1)):
         if zero is not None and zero.elements != Dim.of(1):
-            requested = list(x.shape) if zero.rank > 1 else [x.shape[axis]]
-            if zero.rank > 1:
-                requested[-3 - axis] = Dim.of(1)
-            conditions += must_fit(zero, requested, "matmul_integer's zero points")
+            conditions += must_fit(zero, _zero_shape(zero, x, axis), "matmul_integer's zero points")
     return conditions
+
+
+def _zero_shape(zero: TensorType, x: TensorType, axis: int) -> tuple[Dim, ...]:
+    """That of zero points per row or column of x."""
+    if zero.rank <= 1:
+        return x.shape[axis:][:1]
+    summed = x.rank - 3 - axis
+    return (*x.shape[:summed], Dim.of(1), *x.shape[summed + 1 :])
+
+
+def _integer_broadcasts(
+    a: TensorType,
+    b: TensorType,
+    a_zero: TensorType | None = None,
+    b_zero: TensorType | None = None,
+    _bias: TensorType | None = None,
+) -> tuple[Broadcast, ...]:
+    """Zero points too: a vector with a dynamic size may be one number."""
+    zeros = ((2, a_zero, a, -2), (3, b_zero, b, -1))
+    return (
+        *_matmul_broadcasts(),
+        *(
+            Broadcast((number,), target=_zero_shape(zero, x, axis))
+            for number, zero, x, axis in zeros
+            if zero is not None and zero.rank == 1 and x.rank > 1
+        ),
+    )
 
 
 def _integer_lower(
@@ -307,6 +343,7 @@ MATMUL_INTEGER = Op(
     _integer_reference,
     _integer_samples,
     conditions=_integer_conditions,
+    broadcasts=_integer_broadcasts,
     traits=Trait.QUANTIZED,
     quantization={"a_zero": code_limits, "b_zero": code_limits},
 )

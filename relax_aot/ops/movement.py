@@ -19,14 +19,15 @@ from relax_aot.ops._op import (
     Op,
     Sample,
     Trait,
-    broadcast_conditions,
+    broadcast,
     code_limits,
     must_equal,
     must_not_exceed,
+    must_stretch,
     normal_axis,
     plainly,
     require,
-    spread,
+    stretched,
 )
 from relax_aot.ops._ranges import union
 
@@ -117,11 +118,15 @@ TRANSPOSE = Op(
 
 def _expand_lower(k: KernelBuilder, x: Buffer, y: Buffer, *, shape: Sizes) -> None:
     with k.loops(*y.shape) as at:
-        k.store(y[at], x[spread(at, x.shape)])
+        k.store(y[at], x[stretched(at, x.shape, y.shape)])
 
 
 def _expand_conditions(x: TensorType, *, shape: Sizes) -> list[Condition]:
-    return broadcast_conditions(x, TensorType(x.dtype, _dims(shape)))
+    whole = _dims(shape)
+    require(x.rank <= len(whole), f"expand: {x} has more axes than {list(map(str, whole))}")
+    broadcast(x.shape, whole)  # refuses constants that differ
+    pairs = zip(x.shape, whole[len(whole) - x.rank :], strict=True)
+    return [must_stretch(size, n) for size, n in pairs if size not in (Dim.of(1), n)]
 
 
 EXPAND = Op(

@@ -14,6 +14,7 @@ from relax_aot.ir.loops import Buffer, Cast, Expr, Index, apply, binary
 from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import (
     Array,
+    Broadcast,
     Op,
     Sample,
     must_equal,
@@ -46,6 +47,13 @@ def _layer_conditions(
             must_equal(size, whole) for size, whole in pairs if size not in (Dim.of(1), whole)
         ]
     return found
+
+
+def _layer_broadcasts(
+    x: TensorType, *rest: TensorType | None, axis: int, **_attrs: Any
+) -> tuple[Broadcast, ...]:
+    inner = x.shape[normal_axis(axis, x.rank) :]
+    return (Broadcast(tuple(range(1, 1 + len(rest))), target=inner),)
 
 
 def _layer_lower(
@@ -106,6 +114,7 @@ LAYER_NORM = Op(
         Sample((normals(rng)(2, 3, 5), normals(rng)(3, 5), None), {"axis": 1, "epsilon": 1e-3}),
     ],
     conditions=_layer_conditions,
+    broadcasts=_layer_broadcasts,
 )  # fmt: skip
 
 
@@ -138,6 +147,7 @@ RMS_NORM = Op(
     _rms_reference,
     lambda rng: [Sample((normals(rng)(3, 7), normals(rng)(7)), {"axis": -1, "epsilon": 1e-5})],
     conditions=_layer_conditions,
+    broadcasts=_layer_broadcasts,
 )
 
 

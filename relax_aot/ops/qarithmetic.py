@@ -29,6 +29,7 @@ from relax_aot.ops._op import (
     Sample,
     Single,
     Trait,
+    all_operands,
     broadcast,
     broadcast_conditions,
     clamp_limits,
@@ -229,11 +230,12 @@ def _lookup_samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("qadd", _sum_type, _sum_lower, _sum_reference, _sum_samples,
-       conditions=broadcast_conditions, former=("sum_codes",), traits=Trait.QUANTIZED, record=Sum,
+       conditions=broadcast_conditions, broadcasts=all_operands, former=("sum_codes",),
+       traits=Trait.QUANTIZED, record=Sum,
        quantization={"left": _word, "right": _word, "offset": _word, "limits": clamp_limits,
                    "shift": lambda call, value: None if _word(call, value) is None else (1, 31)}),
     Op("qbinary", _combine_type, _combine_lower, _combine_reference, _combine_samples,
-       conditions=broadcast_conditions, former=("combine_codes",),
+       conditions=broadcast_conditions, broadcasts=all_operands, former=("combine_codes",),
        record=Combination, values={"kind": KINDS}, traits=Trait.QUANTIZED,
        quantization={"scales": Single(), "zeros": code_limits, "limits": clamp_limits}),
     Op("lookup", _lookup_type, _lookup_lower, _lookup_reference, _lookup_samples),

@@ -18,6 +18,7 @@ from relax_aot.ops._op import (
     Op,
     Sample,
     Trait,
+    all_operands,
     broadcast,
     broadcast_conditions,
     code_limits,
@@ -61,7 +62,7 @@ WHERE = Op(
                 rng.normal(size=(5,)).astype(np.float32), np.array(2, np.float32))),
         Sample((np.array(True), rng.integers(0, 9, (2, 3)), rng.integers(0, 9, (3,)))),
     ],
-    conditions=broadcast_conditions,
+    conditions=broadcast_conditions, broadcasts=all_operands,
     symbolic=_where_symbolic,
     any_type=True, value_range=lambda _c, x, y: union(x, y)
 )  # fmt: skip

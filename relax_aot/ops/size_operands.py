@@ -15,9 +15,10 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, require
+from relax_aot.ops._op import Array, Op, Sample, must_not_exceed, require
 from relax_aot.ops._size_lists import (
     ONE,
     ZERO,
@@ -191,22 +192,37 @@ PAD = Op(
 
 def _expand_type(shape: TensorType, *, sizes: Sizes) -> TensorType:
     check_operands(shape)
-    require(shape.shape[0].is_constant, f"a shape needs a rank that is known, got {shape}")
-    return list_type(max(len(sizes), shape.shape[0].constant))
+    given = shape.shape[0]
+    return list_type(max(len(sizes), given.constant if given.is_constant else 0))
+
+
+def _expand_conditions(shape: TensorType, *, sizes: Sizes) -> list[Condition]:
+    """A list of dynamic length has at most as many sizes as the operand."""
+    given = shape.shape[0]
+    return [] if given.is_constant else [must_not_exceed(given, len(sizes), "sizes of an Expand")]
 
 
 def _expand_lower(k: KernelBuilder, shape: Buffer, y: Buffer, *, sizes: Sizes) -> None:
+    def write(axis: Dim, size: Expr, place: Dim) -> None:
+        requested = k.local("requested", DType.I64, wide(shape[(place,)]))
+        same = binary("||", binary("==", requested, size), binary("==", size, ONE))
+        valid = require_valid(k, binary("||", binary("==", requested, ONE), same))
+        k.store(y[(valid + axis,)], Select(binary("==", size, ONE), requested, size))
+
+    if not shape.shape[0].is_constant:
+        spread_sizes(k, sizes, lambda axis, size: k.store(y[(axis,)], size))
+        with k.loops(shape.shape[0]) as (i,):
+            at = i + len(sizes) - shape.shape[0]
+            write(at, k.local("size", DType.I64, y[(at,)]), i)
+        return
     rank, given = y.shape[0].constant, shape.shape[0].constant
     for axis in range(rank):
         place = axis - (rank - len(sizes))
         size: Expr = Index(Dim.of(sizes[place])) if place >= 0 else ONE
         if axis < rank - given:
             k.store(y[(Dim.of(axis),)], size)
-            continue
-        requested = k.local("requested", DType.I64, wide(shape[(Dim.of(axis - (rank - given)),)]))
-        same = binary("||", binary("==", requested, size), binary("==", size, ONE))
-        valid = require_valid(k, binary("||", binary("==", requested, ONE), same))
-        k.store(y[(valid + axis,)], Select(binary("==", size, ONE), requested, size))
+        else:
+            write(Dim.of(axis), size, Dim.of(axis - (rank - given)))
 
 
 def _expand_reference(shape: Array, *, sizes: Sequence[int]) -> Array:
@@ -221,7 +237,9 @@ EXPAND = Op(
     lambda rng: [
         Sample((np.array([2, 3, 1]),), {"sizes": (3, 4)}, symbolic=False),
         Sample((np.array([4]),), {"sizes": (3, 1)}, symbolic=False),
+        Sample((np.array([3, 1]),), {"sizes": (3, 1, 4)}),
     ],
+    conditions=_expand_conditions,
 )
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from tests.conformance.cases import Case, all_cases, cases_of
 from tests.conformance.running import (
-    STRETCHED,
     Outcome,
     compiled_apart,
     compiled_fixed,
@@ -58,8 +57,7 @@ element types without arithmetic on small cores.
   bounds. ONNX Runtime or ONNX's reference evaluator gives the expected results. If the model does
   not allow such sizes, the C must return an error.
 - *apart*: as *symbolic*, but every axis is a separate symbol, also those of weights and lists of
-  sizes. Lists and weights keep their values at other sizes. A dynamic size that is 1 at run time is
-  not broadcast: the run ends with a status.
+  sizes. Lists and weights keep their values at other sizes.
 
 All cases take 31 minutes on one core (40 cases share a build), or 16 minutes on two with
 `pytest -n 2 -m long tests/conformance`. The gate runs a small sample.
@@ -106,12 +104,10 @@ def updated(listing: Listing, mode: str, outcomes: Sequence[Outcome]) -> None:
     part = listing.setdefault(mode, {"cases": {}, "refused": {}, "bounded": []})
     bounded = set(part["bounded"])
     for outcome in outcomes:
-        before = part["refused"].pop(outcome.name, None)
+        part["refused"].pop(outcome.name, None)
         bounded.discard(outcome.name)
         if outcome.kind == "refused":
             part["refused"][outcome.name] = reason_of(outcome.detail)
-        elif before == STRETCHED:
-            part["refused"][outcome.name] = before
         elif outcome.bounds:
             bounded.add(outcome.name)
     part["refused"] = dict(sorted(part["refused"].items()))

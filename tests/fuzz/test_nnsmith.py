@@ -48,8 +48,8 @@ class Report:
     """Runs at one assignment of sizes where both oracles agree."""
     refused: list[str] = field(default_factory=list)
     unmet: int = 0
-    """Runs that ended with the status of a relation between sizes, say that two be equal: a
-    dynamic size is never broadcast from 1."""
+    """Runs that ended with the status of a relation between sizes, such as an equality: sizes that
+    depend on the same symbol do not broadcast."""
     stopped: list[str] = field(default_factory=list)
     """Ended with a status where the oracles give values."""
     wrong: list[str] = field(default_factory=list)

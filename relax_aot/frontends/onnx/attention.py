@@ -86,6 +86,9 @@ def attend(
     batch, heads, queries, size = q.type.shape
     kv_heads, keys = k.type.shape[1:3]
     whole = (batch, heads, queries, keys)
+    for of_k, of_v in zip(k.type.shape[:3], v.type.shape[:3], strict=True):
+        node.require_equal(of_k, of_v, "batch, heads and keys of an attention")
+    node.require_equal(k.type.shape[0], batch, "the batch of an attention")
     scaled = _scaled(node, q, form.scale)
     turned = node.emit("transpose", k, perm=(0, 1, 3, 2))
     group = None

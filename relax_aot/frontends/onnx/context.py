@@ -15,13 +15,14 @@ from relax_aot.frontends import ModelError
 from relax_aot.frontends.node import Building
 from relax_aot.frontends.onnx.protobuf import array_of
 from relax_aot.frontends.refusals import Lost, Refused
+from relax_aot.inference.broadcasting import stretched_sizes
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.half_precision import working_type
 from relax_aot.inference.sizes import UnboundedSize
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
-from relax_aot.ops._op import Array
+from relax_aot.ops._op import Array, broadcast, must_stretch
 
 Value = TypeVar("Value")
 
@@ -216,6 +217,22 @@ class Node(Constants):
         """A size as a number that the model computes with."""
         found = self.emit("range", start=size, step=1, length=1, dtype=dtype)
         return self.reshape(found, ())
+
+    def broadcast(self, x: Var, requested: Sequence[Dim]) -> Var:
+        """x broadcast with a shape. Each of both may have sizes that stretch."""
+        rank = max(x.type.rank, len(requested))
+        own = (ONE,) * (rank - x.type.rank) + x.type.shape
+        asked = (ONE,) * (rank - len(requested)) + tuple(requested)
+        shape = list(broadcast(own, asked))
+        for axis, pair in enumerate(zip(own, asked, strict=True)):
+            stretch = stretched_sizes(self.builder, pair)
+            shape[axis] = next(iter(stretch.values()), shape[axis])
+            for size in pair:
+                if size not in stretch and size not in (ONE, shape[axis]):
+                    self.require_equal(size, shape[axis], "broadcasting to a shape")
+            if pair[1] in stretch:
+                self.builder.require(must_stretch(pair[1], shape[axis]), self.origin)
+        return x if x.type.shape == tuple(shape) else self.emit("expand", x, shape=tuple(shape))
 
     def size_of(
         self, value: Var, element: int, axis: int, most: Dim | None = None, least: int = 0

@@ -19,7 +19,7 @@ from relax_aot.ir.dims import (
 )
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
-from relax_aot.ops._op import broadcast, normal_axis
+from relax_aot.ops._op import normal_axis
 
 LIMITS = {
     "Constant": "no strings, no sparse tensors",
@@ -226,17 +226,17 @@ def _expand(node: Node) -> Results:
     x = node.arg(0)
     if node.builder.dims(node.arg(1)) is None:
         return _expand_at_run_time(node, x)
-    shape = broadcast(x.type.shape, node.dims(1))
-    return x if shape == x.type.shape else node.emit("expand", x, shape=shape)
+    return node.broadcast(x, node.dims(1))
 
 
 def _expand_at_run_time(node: Node, x: Var) -> Results:
     """A size of 1 becomes what the shape says; others stay, and the shape must agree."""
-    count = node.result_rank(1)
+    shorter = not node.arg(1).type.elements.is_constant and node.declared_rank == x.type.rank
+    count = x.type.rank if shorter else node.result_rank(1)
     rank = max(x.type.rank, count)
     places = node.emit("expand_sizes", node.arg(1), sizes=x.type.shape)
     own = (ONE,) * (rank - x.type.rank) + x.type.shape
-    shape, unsure = [], False
+    shape = []
     for axis, size in enumerate(own):
         if axis < rank - count:
             shape.append(size)
@@ -246,10 +246,6 @@ def _expand_at_run_time(node: Node, x: Var) -> Results:
             shape.append(size)
         else:
             shape.append(node.size_of(places, axis, axis))
-            unsure = unsure or size != ONE
-    if unsure:
-        # Sizes that may be 1: their elements come again and again, or once.
-        return node.emit("tile_to", node.reshape(x, own), shape=tuple(shape))
     return node.emit("expand", x, shape=tuple(shape))
 
 

@@ -82,10 +82,9 @@ def _sizes_of(node: Node) -> Results:
 
 def _broadcast_to(node: Node) -> Results:
     x, requested = node.arg(0), node.dims(1)
-    shape = broadcast(x.type.shape, requested)
-    if shape != requested:
+    if broadcast(requested, x.type.shape) != requested:
         raise ModelError(f"{x.type} does not broadcast to {list(map(str, requested))}")
-    return x if shape == x.type.shape else node.emit("expand", x, shape=shape)
+    return x if requested == x.type.shape else node.emit("expand", x, shape=requested)
 
 
 def _fill(node: Node) -> Results:

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes that broadcast only if they are 1 at run time, compared with NumPy and ONNX Runtime."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relax_aot as rx
+from relax_aot.verify.host import StatusError
+from tests.models.onnx_text import model_of
+
+Array = Any
+STRETCHED = "raot_min_i32(1, "
+"""How the C multiplies an index by 0 or 1."""
+
+
+def normal(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+def added() -> Any:
+    return model_of(
+        "a (float[n, k] x, float[m, l] y) => (float[o, p] z)", "z = Add(x, y)", {}
+    )  # fmt: skip
+
+
+def test_two_dynamic_sizes_broadcast_as_in_numpy() -> None:
+    """Every pair of sizes from 0 on, also 0 with 1."""
+    bounds = dict.fromkeys("nmkl", (0, 3))
+    host = rx.compile(added(), bounds=bounds, name="added").host(sanitize=True)
+    refused = 0
+    for n, m, k, length in product(range(4), repeat=4):
+        x, y = normal(n, k), normal(m, length)
+        try:
+            expected = x + y
+        except ValueError:
+            refused += 1
+            with pytest.raises(StatusError, match="RAOT_ERR_MISMATCH"):
+                host(x=x, y=y)
+        else:
+            np.testing.assert_array_equal(host(x=x, y=y)["z"], expected)
+    assert refused == 4**4 - 10**2
+
+
+def test_every_kind_of_broadcasting_stretches() -> None:
+    """Batches of MatMul, the bias of Gemm, scales of LayerNormalization, Where, Expand; a constant
+    of 4 with a dynamic size."""
+    body = """
+        product = MatMul(p, q)
+        affine = Gemm(u, v, w)
+        normed = LayerNormalization(u, s)
+        chosen = Where(c, u, v)
+        shape = Shape(g)
+        wide = Expand(e, shape)
+        fourfold = Mul(e, four)
+    """
+    signature = (
+        "b (float[n1, 2, 3] p, float[n2, 3, 2] q, float[4, 4] u, float[4, 4] v, float[r, t] w,"
+        " float[z] s, bool[h, i] c, float[e1, e2] e, float[g1, g2] g) => (float[a1, 2, 2] product,"
+        " float[4, 4] affine, float[4, 4] normed, float[4, 4] chosen, float[w1, w2] wide,"
+        " float[f1, f2] fourfold)"
+    )
+    model = model_of(signature, body, {"four": normal(4)})
+    names = ("n1", "n2", "r", "t", "z", "h", "i", "e1", "e2", "g1", "g2")
+    host = rx.compile(model, bounds=dict.fromkeys(names, (1, 5)), name="kinds").host(sanitize=True)
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(model.SerializeToString())
+    results = [result.name for result in model.graph.output]
+    for n1, n2, r, t, z, h, i, e1, e2, g1, g2 in (
+        (1, 5, 1, 4, 1, 1, 4, 1, 4, 3, 4),
+        (5, 1, 4, 1, 4, 4, 1, 3, 1, 1, 4),
+        (3, 3, 4, 4, 4, 4, 4, 5, 4, 5, 1),
+        (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+    ):
+        inputs = {
+            "p": normal(n1, 2, 3), "q": normal(n2, 3, 2), "u": normal(4, 4), "v": normal(4, 4) + 1,
+            "w": normal(r, t), "s": normal(z), "c": normal(h, i) > 0, "e": normal(e1, e2),
+            "g": normal(g1, g2),
+        }  # fmt: skip
+        actual = host(**inputs)
+        for name, expected in zip(results, session.run(results, inputs), strict=True):
+            assert actual[name].shape == expected.shape
+            np.testing.assert_allclose(actual[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_size_from_data_broadcasts() -> None:
+    body = "part = Compress <axis = 0> (y, keep)\n z = Add(x, part)"
+    model = model_of("d (float[n] x, float[m] y, bool[m] keep) => (float[k] z)", body, {})
+    host = rx.compile(model, bounds={"n": (1, 4), "m": 4}, name="kept").host(sanitize=True)
+    y = normal(4)
+    for n, kept in product((1, 2, 4), range(5)):
+        keep, x = np.arange(4) < kept, normal(n)
+        if n != kept and 1 not in (n, kept):
+            with pytest.raises(StatusError, match="RAOT_ERR_MISMATCH"):
+                host(x=x, y=y, keep=keep)
+        else:
+            np.testing.assert_array_equal(host(x=x, y=y, keep=keep)["z"], x + y[keep])
+
+
+@pytest.mark.parametrize(
+    ("low", "assume", "stretched"),
+    [(1, (), True), (2, (), False), (1, ("n == m", "k == l"), False), (1, ("n >= 2", "m >= 2",
+                                                                        "k == l"), False)],
+)  # fmt: skip
+def test_only_sizes_that_may_be_1_and_may_differ_stretch(
+    low: int, assume: tuple[str, ...], stretched: bool
+) -> None:
+    bounds = dict.fromkeys("nmkl", (low, 8))
+    project = rx.compile(added(), bounds=bounds, assume=assume, name="added")
+    assert (STRETCHED in project.files["added.c"].decode()) == stretched
+
+
+def test_sizes_that_another_call_needs_equal_do_not_stretch() -> None:
+    body = "product = MatMul(x, y)\n sum = ReduceSum(x)\n z = Add(u, v)"
+    signature = (
+        "m (float[2, n] x, float[m, 2] y, float[n] u, float[m] v)"
+        " => (float[2, 2] product, float[1, 1] sum, float[k] z)"
+    )
+    project = rx.compile(model_of(signature, body, {}), bounds={"n": 8, "m": 8}, name="both")
+    assert STRETCHED not in project.files["both.c"].decode()
