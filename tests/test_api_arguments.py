@@ -155,6 +155,8 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "state": ({"s": "t"}, ""),
     "assume": (["n <= m"], ""),
     "optimize": ("size", ""),
+    "offsets": ("dynamic", ""),
+    "reassociate": (True, ""),
     "externs": (["none.toml"], "none.toml"),
     "libraries": (["none"], "none"),
     "weights": ("blob", ""),
@@ -169,17 +171,29 @@ GIVEN: dict[str, tuple[Any, str]] = {
 not change the project."""
 
 
+CHAIN = """
+func @main(%a: f32[2, 64], %b: f32[64, 64], %c: f32[64, 1]) {
+  %d: f32[2, 64] = matmul(%a, %b)
+  %y: f32[2, 1] = matmul(%d, %c)
+  return %y
+}"""
+
+
 def test_no_option_of_compile_is_without_effect() -> None:
     assert set(GIVEN) == set(inspect.signature(rx.compile).parameters) - {"source"}
     module = two()
     plain = rx.compile(module).files
     for option, (value, why) in GIVEN.items():
+        if option == "reassociate":
+            continue
         try:
             files = rx.compile(module, **{option: value}).files
         except rx.RelaxAotError as error:
             assert why and why in str(error), (option, error)
         else:
             assert files != plain, option
+    chain = rx.parse(CHAIN)
+    assert rx.compile(chain, reassociate=True).files != rx.compile(chain).files
     for option in ("calibrate", "calibration", "symmetric"):
         with pytest.raises(rx.RelaxAotError, match="belongs to quantize int8"):
             rx.compile(module, quantize="int8w", **{option: GIVEN[option][0]})

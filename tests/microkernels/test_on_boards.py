@@ -16,6 +16,7 @@ from relax_aot.externs import read_externs
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parse import parse
+from relax_aot.ir.unused import without_unused_module
 from relax_aot.microkernels import all_micro_kernels, convolve, dsp, mve
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
@@ -74,7 +75,7 @@ def check(header: str, *flags: str) -> None:
         for operand in (*kernel.meaning.inputs, *kernel.meaning.outputs)
         for array in [sample.arrays[operand.name]]
     }
-    module = parse(program(calls), {}, all_micro_kernels())
+    module = without_unused_module(parse(program(calls), {}, all_micro_kernels()))
     board = load_board(HEADERS[header])
     board = dataclasses.replace(board, flags=(*board.flags, *flags))
     plan = planning.plan(order.run(module))

@@ -222,9 +222,9 @@ def test_c_without_the_check_of_a_shape_is_seen() -> None:
     """Sizes that must agree are compared on entry; without that, the C reads too far."""
     b = FunctionBuilder()
     n, m = b.symbol(Symbol("n", 1, 40)), b.symbol(Symbol("m", 1, 40))
-    x = b.param("x", TensorType(DType.F32, (n,)))
-    y = b.param("y", TensorType(DType.F32, (m,)))
-    (sum_,) = b.call("add", x, y, name="sum")
+    x = b.param("x", TensorType(DType.F32, (Dim.of(1), n)))
+    y = b.param("y", TensorType(DType.F32, (m, Dim.of(1))))
+    (sum_,) = b.call("matmul", x, y, name="sum")
     project = compiled(b.module((sum_,)), "adder")
     sizes = {"n": 40, "m": 3}
     run = Run(project, sizes, random_inputs(project.source_module, sizes, 0))

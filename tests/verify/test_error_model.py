@@ -176,14 +176,14 @@ def test_networks_in_half_precision_are_equal(reference: str) -> None:
 
 def faulty(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Array]], None]) -> None:
     """The host gives other outputs than the C."""
-    right = host.HostModel.run_at
+    right = host.HostModel._run
 
-    def run_at(self: host.HostModel, *arguments: Any) -> dict[str, Array]:
+    def run(self: host.HostModel, *arguments: Any) -> dict[str, Array]:
         outputs = right(self, *arguments)
         change(outputs)
         return outputs
 
-    monkeypatch.setattr(host.HostModel, "run_at", run_at)
+    monkeypatch.setattr(host.HostModel, "_run", run)
 
 
 @pytest.mark.parametrize("depth", [1, 16])

@@ -27,7 +27,7 @@ from relax_aot.fusion.piece import (
 )
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.builder import At
-from relax_aot.ir.dims import ZERO, Dim, prove_le
+from relax_aot.ir.dims import ONE, ZERO, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import Buffer, Expr, For, Load, Stmt
@@ -196,10 +196,11 @@ def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
     # What only one of them reads is alive for longer; rows of the inputs of the model always are.
     seen = {link.seen for link in pair.links}
     alone = set(pair.producer.reads) ^ (set(pair.consumer.reads) - seen)
-    longer = [v for v in alone if v.name not in context.constants | context.inputs]
-    around = sum((v.type.bytes for v in longer), start=Dim.of(0))
-    passed = sum((v.type.bytes for v in made if v.name not in pair.kept), start=Dim.of(0))
-    if around != ZERO and prove_le(passed, around, context.lows):
+    known = context.constants | {v.name for v in alone if _row_of_input(v, pair, context)}
+    around = sum((v.type.bytes for v in alone if v.name not in known), start=ZERO)
+    passed = sum((v.type.bytes for v in made if v.name not in pair.kept), start=ZERO)
+    # A row that stays anyway may be passed on for as many bytes as it takes.
+    if prove_le(passed + ONE if pair.producer.scratch else passed, around, context.lows):
         return Refused("the intermediate value is not larger than the producer's operands")
     weights = any(
         v.name in context.constants and v.type.rank > 1
@@ -209,6 +210,20 @@ def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
     if weights and not context.rows_over_weights:
         return Refused("weights would be loaded again for each row")
     return None
+
+
+def _row_of_input(value: Var, pair: Pair, context: Context) -> bool:
+    """An input of the model of which each iteration of the outermost loop reads a part of its
+    own. A matrix that all iterations read is better read for many rows at a time."""
+    if value.name not in context.inputs:
+        return False
+    for piece in (pair.producer, pair.consumer):
+        outer = piece.body[0] if len(piece.body) == 1 else None
+        for access in accesses(piece.body, value.name):
+            symbols = frozenset[str]().union(*(dim.symbols for dim in access.at))
+            if not isinstance(outer, For) or outer.variable not in symbols:
+                return False
+    return True
 
 
 def _merged(pair: Pair) -> Piece | Refused:

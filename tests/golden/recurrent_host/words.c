@@ -16,7 +16,7 @@
  *       %joined: f32[n, batch, 14] = view(%turned)  # /joined/Reshape
  *       %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)
  *           # /product/MatMul + /logits/Add
- *       %tags: f32[batch, n, 5], %chances_3: f32[min(7, batch), 1], %chances: f32[min(7, batch), 1]
+ *       %tags: f32[batch, n, 5], %chances: f32[min(7, batch), 1], %chances_3: f32[min(7, batch), 1]
  *           = call_kernel @reduce_sub_etc_tags(%logits)  # /chances/LogSoftmax + /tags/Transpose
  *       return %tags
  *     }
@@ -243,13 +243,13 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const floa
 }
 
 /*
- * %tags: f32[batch, n, 5], %chances_3: f32[min(7, batch), 1], %chances: f32[min(7, batch), 1] =
+ * %tags: f32[batch, n, 5], %chances: f32[min(7, batch), 1], %chances_3: f32[min(7, batch), 1] =
  *     call_kernel @reduce_sub_etc_tags(%logits)
  * from /chances/LogSoftmax + /tags/Transpose
  */
 RAOT_NOINLINE static void reduce_sub_etc_tags(int32_t batch, int32_t n,
                                               const float *restrict logits, float *restrict tags,
-                                              float *restrict chances_3, float *restrict chances)
+                                              float *restrict chances, float *restrict chances_3)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1_block = 0; i1_block < (batch + 6) / 7; i1_block++) {
@@ -386,7 +386,7 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
     RAOT_PROFILE(matmul_add_logits,
                  matmul_add_logits(batch, n, turned, words_out_weight, words_out_bias, logits));
     RAOT_PROFILE(reduce_sub_etc_tags,
-                 reduce_sub_etc_tags(batch, n, logits, out->tags, chances_3, chances));
+                 reduce_sub_etc_tags(batch, n, logits, out->tags, chances, chances_3));
     return RAOT_OK;
 }
 
