@@ -222,7 +222,8 @@ class Printer:
             self.lines.define(depth, name, f"const int32_t {name} = {narrow};")
             if self.hints and bind.trust == "checked":
                 low, high = (scope.dim(d) for d in (bind.low, bind.high))
-                self.lines.add(depth, f"/*@ admit {low} <= {name} && {name} <= {high}; */")
+                hint = f"/*@ admit {low} <= {name} && {name} <= {high}; */"
+                self.lines.define(depth, name, hint)  # gone where the index is
             return scope.after(bind, bind.name, name)
         value = operand(bind.value, scope, UNARY)
         name = self.claimed.claim(_stem(bind.name))
