@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from relax_aot.ir.dims import Bounds, Dim, FloorDiv, interval, maximize
+from relax_aot.ir.dims import Bounds, Dim, FloorDiv, Min, interval, maximize
 from relax_aot.ir.evaluate import evaluate_all, magnitude
 from relax_aot.ir.graph import Condition, Module, Symbol
 
@@ -78,13 +78,19 @@ def _connected(
 ) -> tuple[Condition, ...]:
     """The conditions that the sizes in `dims` take part in, also through other sizes."""
     names = {name for dim in dims for name in dim.symbols}
-    waiting = [c for c in conditions if _symbols(c) <= ranges.keys()]
+    waiting = [c for c in conditions if _symbols(c) <= ranges.keys() and not _broadcasts(c)]
     found: list[Condition] = []
     while near := [c for c in waiting if _symbols(c) & names]:
         found += near
         names = names.union(*map(_symbols, near))
         waiting = [c for c in waiting if c not in near]
     return tuple(found)
+
+
+def _broadcasts(condition: Condition) -> bool:
+    """A size is another one or 1, which excludes no highs."""
+    atoms = [atom for _, monomial in condition.left.terms for atom, _ in monomial]
+    return condition.right == 0 and len(atoms) == 1 and isinstance(atoms[0], Min)
 
 
 def _symbols(condition: Condition) -> frozenset[str]:
