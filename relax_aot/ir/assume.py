@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import gcd
 
 from relax_aot.ir.bounds import Bounds, Relation, interval, prove_lt
-from relax_aot.ir.dim_expr import Atom, Dim, Mod
+from relax_aot.ir.dim_expr import Atom, Dim, Min, Mod
 from relax_aot.ir.simplify import solve_for
 
 
@@ -35,7 +35,7 @@ def _at_least_zero(dim: Dim, bounds: Bounds) -> Bounds:
 
 def _equal(apart: Dim, bounds: Bounds) -> Bounds:
     """`apart == 0`."""
-    if not apart.symbols <= set(bounds) or apart.is_constant:
+    if not apart.symbols <= set(bounds) or apart.is_constant or _is_choice(apart):
         return bounds
     congruence = _congruence(apart)
     if congruence is not None:
@@ -53,6 +53,11 @@ def _equal(apart: Dim, bounds: Bounds) -> Bounds:
             if more != bounds:
                 return _equal(apart.substitute(more.spelling), more)
     return _at_least_zero(-apart, _at_least_zero(apart, bounds))
+
+
+def _is_choice(apart: Dim) -> bool:
+    """It says that one of several sizes is 0, which no interval can use."""
+    return len(apart.terms) == 1 and any(isinstance(a, Min) for a, _ in apart.terms[0][1])
 
 
 def _congruence(apart: Dim) -> tuple[Dim, int] | None:
