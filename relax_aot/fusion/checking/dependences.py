@@ -18,7 +18,7 @@ from math import prod
 from relax_aot.fusion.checking.ranges import Ranges
 from relax_aot.ir.builder import At
 from relax_aot.ir.dim_expr import Atom, combined
-from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, Mod
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, Max, Min, Mod, interval
 from relax_aot.ir.loops import (
     Bind,
     Buffer,
@@ -38,6 +38,7 @@ from relax_aot.ir.loops import (
     Store,
     expressions,
 )
+from relax_aot.ir.rewrite import map_kernel_dims
 from relax_aot.ir.types import DType, Shape
 
 _Place = tuple[Dim, tuple[For, ...]]
@@ -70,11 +71,29 @@ def unproven_pairs(kernel: Kernel, bounds: Bounds) -> tuple[tuple[str, str], ...
     """Those of `kernel.in_place` that are not proven, as it stands or with the iterations of short
     loops one by one: those over both borders of an image, around a loop over its inside."""
     pairs = kernel.in_place
-    for unrolled in (0, 2):
-        if pairs:
-            accesses = _Accesses(kernel, unrolled)
-            pairs = tuple(p for p in pairs if not _Pair(accesses, bounds, *p).proven)
+    for form, ranges in dict.fromkeys((_named(kernel, bounds), (kernel, bounds))):
+        for unrolled in (0, 2):
+            if pairs:
+                accesses = _Accesses(form, unrolled)
+                pairs = tuple(p for p in pairs if not _Pair(accesses, ranges, *p).proven)
     return pairs
+
+
+def _named(kernel: Kernel, bounds: Bounds) -> tuple[Kernel, Bounds]:
+    """The kernel with a name for each minimum and maximum of sizes: most proofs hold for any value
+    of them, and cases multiply where several axes have one."""
+    names: dict[Atom, str] = {}
+
+    def named(atom: Atom) -> Dim:
+        size = Dim.of(atom)
+        if not isinstance(atom, Min | Max) or not size.symbols <= set(bounds):
+            return size
+        return Dim.of(names.setdefault(atom, f"size/{len(names)}"))
+
+    made = map_kernel_dims(kernel, lambda size: Dim.of(combined(size, named)))
+    for atom, name in names.items():
+        bounds = bounds.with_range(name, *interval(Dim.of(atom), bounds.open))
+    return made, bounds
 
 
 class _Accesses:
