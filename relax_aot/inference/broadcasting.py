@@ -6,7 +6,8 @@ are equal, or one that stretches if it is 1. Here, such operands are stretched b
 whose indices are multiplied by 0 or 1, so that the op itself sees equal sizes. The size of the
 result is the one that cannot be 1, else the greatest (0 if one is 0). Sizes stay unstretched if
 the bounds, a relation of the user or an earlier condition prove them equal, and if they have a
-symbol in common: those are related, and the op requires that they are equal.
+symbol in common: those are related, and the op requires that they are equal. A size that is the
+result of broadcasting is related to others through the sizes that it was made of.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from relax_aot.inference.sizes import Sizes
-from relax_aot.ir.dims import ONE, Dim, assume, dim_max, dim_min, prove_eq, prove_le
+from relax_aot.ir.dims import ONE, Dim, Max, Min, assume, dim_max, dim_min, prove_eq, prove_le
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import Broadcast, Op
@@ -70,7 +71,10 @@ def stretched_sizes(
     facts = assume(sizes.bounds, sizes.relations())
 
     def related(a: Dim, b: Dim) -> bool:
-        return not a.symbols.isdisjoint(b.symbols) or prove_eq(a, b, facts)
+        if prove_eq(a, b, facts):
+            return True
+        within = parts_of(a) < parts_of(b) or parts_of(b) < parts_of(a)
+        return not within and not a.symbols.isdisjoint(b.symbols)
 
     def may_be_one(size: Dim) -> bool:
         return not size.is_constant and not prove_le(2, size, facts)
@@ -83,9 +87,11 @@ def stretched_sizes(
         whole = next((size for size in firm if size.is_constant), firm[0])
     else:
         different: list[Dim] = []
-        for size in loose:
-            if not any(related(size, other) for other in different):
-                different.append(size)
+        for part in dict.fromkeys(
+            part for size in loose for part in sorted(parts_of(size), key=str)
+        ):
+            if not any(related(part, other) for other in different):
+                different.append(part)
         if len(different) < 2:
             return {}
         whole = dim_max(*different)
@@ -94,3 +100,13 @@ def stretched_sizes(
             whole = whole * dim_min(1, *empty)
         return dict.fromkeys(loose, whole)
     return {size: whole for size in loose if not related(size, whole)}
+
+
+def parts_of(size: Dim) -> frozenset[Dim]:
+    """The sizes whose maximum it is."""
+    atoms = [atom for _, monomial in size.terms for atom, _ in monomial]
+    found = [atom for atom in atoms if isinstance(atom, Max)]
+    others = [atom for atom in atoms if not isinstance(atom, Max | Min)]
+    if len(size.terms) == 1 and len(found) == 1 and not others:
+        return frozenset(found[0].args)
+    return frozenset({size})

@@ -29,14 +29,16 @@ def added() -> Any:
 
 
 def test_two_dynamic_sizes_broadcast_as_in_numpy() -> None:
-    """Every pair of sizes from 0 on, also 0 with 1."""
+    """Every pair of sizes from 0 on, also 0 with 1; the result broadcasts again."""
+    body = "sum = Add(x, y)\n z = Mul(sum, y)"
+    model = model_of("a (float[n, k] x, float[m, l] y) => (float[o, p] z)", body, {})
     bounds = dict.fromkeys("nmkl", (0, 3))
-    host = rx.compile(added(), bounds=bounds, name="added").host(sanitize=True)
+    host = rx.compile(model, bounds=bounds, name="twice").host(sanitize=True)
     refused = 0
     for n, m, k, length in product(range(4), repeat=4):
         x, y = normal(n, k), normal(m, length)
         try:
-            expected = x + y
+            expected = (x + y) * y
         except ValueError:
             refused += 1
             with pytest.raises(StatusError, match="RAOT_ERR_MISMATCH"):

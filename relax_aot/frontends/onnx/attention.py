@@ -126,6 +126,8 @@ def _masked(node: Node, scores: Var, mask: Var, kv_heads: Dim, group: Dim | None
     if group is not None and mask.type.rank > 2:
         *front, heads, rows, columns = mask.type.shape
         parted = (ONE, ONE) if heads == ONE else (kv_heads, group)
+        if heads != ONE:
+            mask = node.broadcast(mask, (scores.type.shape[1] * scores.type.shape[2], ONE, ONE))
         mask = node.reshape(mask, (*front, *parted, rows, columns))
     if mask.type.dtype is DType.BOOL:
         return node.emit("where", mask, scores, node.scalar(-inf, scores))
