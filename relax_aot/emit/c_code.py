@@ -28,7 +28,7 @@ from relax_aot.emit.c_outline import (
     role_of,
     written_buffers,
 )
-from relax_aot.emit.c_proof import Hints
+from relax_aot.emit.c_proof import Hints, admitted
 from relax_aot.emit.c_windows import Window, clamped, window_of
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.fold import fold_expr
@@ -221,8 +221,7 @@ class Printer:
             narrow = kept(fold_expr(Cast(bind.value, DType.I32), scope.known), scope)
             self.lines.define(depth, name, f"const int32_t {name} = {narrow};")
             if self.hints and bind.trust == "checked":
-                low, high = (scope.dim(d) for d in (bind.low, bind.high))
-                hint = f"/*@ admit {low} <= {name} && {name} <= {high}; */"
+                hint = admitted(name, bind.low, bind.high, scope.names, scope.bounds)
                 self.lines.define(depth, name, hint)  # gone where the index is
             return scope.after(bind, bind.name, name)
         value = operand(bind.value, scope, UNARY)

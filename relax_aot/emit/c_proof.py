@@ -2,7 +2,8 @@
 """What helps a value analysis of generated C (Frama-C Eva) to be exact, as ACSL comments.
 
 `loop unroll` and `split` say in which order an analysis goes through the program. They assume
-nothing: whatever they say, each iteration and each size is still checked.
+nothing: whatever they say, each iteration and each size is still checked. `admit` states the range
+of an index that a kernel before has checked; that kernel itself is analyzed without it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+from relax_aot.emit.c_dims import Names, dim_c
 from relax_aot.emit.c_reach import Apart, apart
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.loops import (
     Apply,
     Bind,
@@ -52,6 +54,17 @@ class _Inside:
             self.written | other.written,
             self.read | other.read,
         )
+
+
+def admitted(name: str, low: Dim, high: Dim, names: Names, bounds: Bounds) -> str:
+    """The range of an index. A size that C computes by a function other than a minimum or maximum
+    is given by its range, since ACSL calls no functions of C."""
+    ends = []
+    for size, end in ((low, 0), (high, 1)):
+        text = dim_c(size, names, bounds)
+        text = text.replace("raot_min_i32(", r"\min(").replace("raot_max_i32(", r"\max(")
+        ends.append(str(interval(size, bounds)[end]) if "raot_" in text else text)
+    return f"/*@ admit {ends[0]} <= {name} && {name} <= {ends[1]}; */"
 
 
 class Hints:

@@ -74,6 +74,16 @@ def test_no_annotation_of_a_declaration() -> None:
     assert all(re.match(r"for |if |/\*@", line) for line in after)
 
 
+def test_no_annotation_calls_a_function_of_c() -> None:
+    """Frama-C refuses it: the ranges of checked indices are in the language of annotations."""
+    net = random_net(53)
+    project = annotated(net.make(), net.options)
+    text = project.files[f"{project.name}.c"].decode()
+    admitted = re.findall(r"/\*@ admit (.*); \*/", text)
+    assert any(r"\max(" in range_ for range_ in admitted), "no range has a maximum of sizes"
+    assert not any("raot_" in range_ for range_ in admitted), admitted
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
