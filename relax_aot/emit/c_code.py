@@ -36,6 +36,7 @@ from relax_aot.ir.loops import (
     LOGICAL,
     Apply,
     Assign,
+    Barrier,
     Binary,
     Bind,
     Cast,
@@ -141,6 +142,8 @@ class Printer:
                 self._multiply(stmt, scope, depth)
             case Micro():
                 _micro(self, stmt, scope, depth)
+            case Barrier():
+                raise AssertionError("scheduling splits parallel loops at barriers")
         return scope
 
     def _shallow(self, value: Expr, scope: Scope, depth: int) -> tuple[Expr, Scope]:

@@ -17,6 +17,7 @@ from relax_aot.ir.loops import (
     PARTS,
     Apply,
     Assign,
+    Barrier,
     Binary,
     Bind,
     Buffer,
@@ -175,7 +176,7 @@ class _Mapped(_Values):
             case For(variable, start, stop, body):
                 first = self._dim(start, f"{variable}_first")
                 last = self._dim(stop, f"{variable}_{'count' if start == 0 else 'limit'}")
-                return For(variable, first, last, self._body(body))
+                return replace(stmt, start=first, stop=last, body=self._body(body))
             case Store(buffer, index, value):
                 place = self._load(Load(buffer, index))
                 return Store(place.buffer, place.index, self._expr(value, "value"))
@@ -191,6 +192,8 @@ class _Mapped(_Values):
             case If(condition, then, otherwise):
                 made = self._expr(condition, "limit")
                 return If(made, self._body(then), self._body(otherwise))
+            case Barrier():
+                return stmt
             case Reserve(buffer):
                 self._buffers[buffer.name] = buffer
                 return stmt

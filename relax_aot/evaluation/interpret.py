@@ -2,8 +2,8 @@
 """Runs one kernel in Python, exactly as the loop level declares it.
 
 This is the second opinion on the generated C. It is stricter than C: an access outside its
-buffer, a read of what was never written, a result element that stays unwritten and a name
-used outside its block are assertion failures.
+buffer, a read of what was never written, a result element that stays unwritten, a name used
+outside its block and a race of parallel iterations are assertion failures.
 
 Values are computed as in C: integers wrap at their width, `f32` and `f64` round after each
 operation, and half-precision values are computed in `f32` and rounded when stored. The kernel
@@ -13,6 +13,7 @@ becomes Python source once (kernel_code.py), and that is run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,11 @@ from numpy.typing import NDArray
 
 from relax_aot.evaluation.kernel_code import compiled
 from relax_aot.evaluation.kernel_values import IndexFault, Memory
+from relax_aot.evaluation.races import RaceError, Races
 from relax_aot.evaluation.scalars import array_of, values_of
 from relax_aot.ir.loops import Buffer, Kernel
 
-__all__ = ["Array", "IndexFault", "run_kernel"]
+__all__ = ["Array", "IndexFault", "RaceError", "run_kernel"]
 
 Array = NDArray[Any]
 
@@ -33,9 +35,11 @@ def run_kernel(
     inputs: Sequence[Array],
     sizes: Mapping[str, int],
     shared: Mapping[str, str] | None = None,
+    seed: int = 0,
 ) -> list[Array]:
     """The outputs of `kernel` for these inputs and symbol values. `shared`: by the name of an
-    output, the input whose memory it takes."""
+    output, the input whose memory it takes. Parallel iterations run in an order drawn from
+    `seed`."""
     shared = shared or {}
     code = compiled(kernel)
     memories: dict[str, Memory] = {}
@@ -55,7 +59,7 @@ def run_kernel(
         shape = _shape(buffer, sizes)
         memories[buffer.name] = Memory([None] * _count(shape), shape, buffer.dtype)
     with np.errstate(all="ignore"):
-        code.run(*(sizes[name] for name in code.symbols), *memories.values())
+        code.run(Races(Random(seed)), *(sizes[name] for name in code.symbols), *memories.values())
     for buffer in kernel.outputs:
         complete = None not in memories[buffer.name].data
         assert complete, f"{buffer.name} is not written everywhere"

@@ -4,7 +4,8 @@
 Buffers are flat lists of numbers, in which None is an element that was never written. The
 source checks what C does not: an access outside its buffer and a read of what was never
 written are assertion failures. A check that cannot fail is left out: a loop variable that
-runs up to the extent of an axis stays inside it.
+runs up to the extent of an axis stays inside it. The body of a parallel loop is a function, whose
+accesses of shared memory are recorded (races.py).
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from functools import lru_cache
 from typing import Any
 
 from relax_aot.evaluation import scalars
-from relax_aot.evaluation.kernel_values import Compiled, Memory, Scope, ValueWriter, wrapped
+from relax_aot.evaluation.kernel_values import Compiled, Held, Memory, Scope, ValueWriter, wrapped
+from relax_aot.evaluation.races import Races, finished
 from relax_aot.evaluation.tile_code import run_micro, run_multiply
+from relax_aot.ir.axes import CORE
 from relax_aot.ir.dims import ZERO
 from relax_aot.ir.loops import (
     Apply,
     Assign,
+    Barrier,
     Binary,
     Bind,
     Cast,
@@ -61,9 +65,12 @@ def source_of(kernel: Kernel) -> str:
 
 
 def _run_micro(
-    kernel: MicroKernel, operands: Sequence[tuple[Memory, int]], sizes: tuple[int, ...]
+    races: Races,
+    kernel: MicroKernel,
+    operands: Sequence[tuple[Memory, int]],
+    sizes: tuple[int, ...],
 ) -> None:
-    run_micro(kernel, compiled(kernel.meaning), operands, sizes)
+    run_micro(kernel, compiled(kernel.meaning), operands, sizes, races)
 
 
 class _Expressions(ValueWriter):
@@ -173,12 +180,14 @@ class _Writer(_Expressions):
     def source(self) -> str:
         kernel = self.kernel
         self.constants |= {"run_multiply": run_multiply, "run_micro": _run_micro}
+        self.constants["finished"] = finished
         names = [buffer.name for buffer in kernel.buffers]
         for name in names:
             assert names.count(name) == 1, f"two buffers are called {name}"
         scope = Scope({s: self.unique(s) for s in self.symbols}, {}, {}, {})
         memories = [self.unique(f"memory_{name}") for name in names]
-        self.put(0, f"def run({', '.join([*scope.indices.values(), *memories])}):")
+        arguments = ["races", *scope.indices.values(), *memories]
+        self.put(0, f"def run({', '.join(arguments)}):")
         self.put(1, "pass")
         readonly = {buffer.name for buffer in kernel.inputs}
         for buffer, memory in zip(kernel.buffers, memories, strict=True):
@@ -201,6 +210,8 @@ class _Writer(_Expressions):
                     scope.locals[name] = self.unique(name)
                     self.put(depth, f"{scope.locals[name]} = {value}")
                 case Assign():
+                    name = stmt.local.name
+                    assert name not in (scope.outside or ()), f"{name} is of all iterations"
                     local = self.local(stmt.local.name, scope)
                     self.put(depth, f"{local} = {self.expr(stmt.value, scope)}")
                 case Let():
@@ -216,6 +227,9 @@ class _Writer(_Expressions):
                         self.branch(stmt.otherwise, scope, depth)
                 case Reserve():
                     self.reserve(stmt, scope, depth)
+                case Barrier():
+                    assert scope.outside is not None, "a barrier is in a parallel loop"
+                    self.put(depth, f"yield {stmt.axis!r}")
                 case Multiply():
                     self.multiply(stmt, scope, depth)
                 case Micro():
@@ -226,6 +240,9 @@ class _Writer(_Expressions):
         self.block(body, scope, depth + 1)
 
     def loop(self, stmt: For, scope: Scope, depth: int) -> None:
+        if stmt.axis:
+            self.parallel(stmt, scope, depth)
+            return
         start, stop = self.dim(stmt.start, scope), self.dim(stmt.stop, scope)
         inner = scope.inner()
         variable = self.define(stmt.variable, inner)
@@ -234,6 +251,37 @@ class _Writer(_Expressions):
             inner.below[stmt.variable] = stmt.stop
         self.put(depth, f"for {variable} in range({start}, {stop}):")
         self.branch(stmt.body, inner, depth)
+
+    def parallel(self, stmt: For, scope: Scope, depth: int) -> None:
+        """The body as a generator function of the loop variable, which yields at barriers."""
+        iterations = f"range({self.dim(stmt.start, scope)}, {self.dim(stmt.stop, scope)})"
+        inner, body = scope.inner(), self.unique("iteration")
+        inner.outside = frozenset(scope.locals)
+        variable = self.define(stmt.variable, inner)
+        inner.below.pop(stmt.variable, None)
+        if stmt.start == ZERO:
+            inner.below[stmt.variable] = stmt.stop
+        self.put(depth, f"def {body}({variable}):")
+        self.put(depth + 1, "yield from ()")
+        overwritten = {read for read, _ in self.kernel.in_place}
+        for held in scope.buffers.values():
+            if not held.complete or held.buffer.name in overwritten:
+                self.share(held, inner, depth + 1, own=scope.outside is None)
+        self.block(stmt.body, inner, depth + 1)
+        title = f"the loop parallel({stmt.axis}) over {stmt.variable} in {self.kernel.name}"
+        loop = f"races.run({title!r}, {stmt.axis!r}, {iterations}, {body})"
+        run = f"finished({loop})" if scope.outside is None else f"yield from {loop}"
+        self.put(depth, run)
+
+    def share(self, held: Held, scope: Scope, depth: int, *, own: bool) -> None:
+        """A buffer inside a parallel loop: recorded, or in scope `core` a new one."""
+        buffer, memory = held.buffer, self.unique(f"memory_{held.buffer.name}")
+        made = f"races.tracked({buffer.name!r}, {held.memory})"
+        if own and buffer.scope == CORE:
+            dtype = self.constant("dtype", buffer.dtype)
+            made = f"Memory([None] * len({held.data}), {held.memory}.shape, {dtype})"
+        self.put(depth, f"{memory} = {made}")
+        self.hold(buffer, memory, scope, depth, complete=held.complete)
 
     def bind(self, stmt: Bind, scope: Scope, depth: int) -> None:
         value = self.expr(stmt.value, scope)
@@ -283,7 +331,7 @@ class _Writer(_Expressions):
         operands = "".join(f"({self.beginning(o, scope)}), " for o in stmt.operands)
         sizes = "".join(f"{self.dim(size, scope)}, " for size in stmt.sizes)
         kernel = self.constant("micro", stmt.kernel)
-        self.put(depth, f"run_micro({kernel}, ({operands}), ({sizes}))")
+        self.put(depth, f"run_micro(races, {kernel}, ({operands}), ({sizes}))")
 
     def beginning(self, load: Load, scope: Scope) -> str:
         """Memory and position of the first element of an operand, which may lie outside where

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -32,7 +32,7 @@ class Memory:
     """The elements of a buffer in row-major order. `array` is the same where nothing writes
     them."""
 
-    data: list[Any]
+    data: MutableSequence[Any]
     shape: tuple[int, ...]
     dtype: DType
     array: scalars.Array | None = None
@@ -43,7 +43,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Compiled:
-    """`run` takes the values of `symbols` and then the memory of each buffer."""
+    """`run` takes the state of parallel loops, the values of `symbols`, and the memory of each
+    buffer."""
 
     symbols: tuple[str, ...]
     run: Callable[..., None]
@@ -82,9 +83,12 @@ class Scope:
     below: dict[str, Dim]
     """Loop variables from 0 on, and where each stops."""
     buffers: dict[str, Held]
+    outside: frozenset[str] | None = None
+    """The scalars from outside the innermost parallel loop; None outside of all."""
 
     def inner(self) -> Scope:
-        return Scope(dict(self.indices), dict(self.locals), dict(self.below), dict(self.buffers))
+        names = (dict(self.indices), dict(self.locals), dict(self.below), dict(self.buffers))
+        return Scope(*names, self.outside)
 
 
 @dataclass(frozen=True)

@@ -165,8 +165,8 @@ class Evaluation:
             self.known[key] = run_kernel(kernel, inputs, self.sizes)
         outputs = self.known[key]
         scratch = [
-            np.zeros(self.attr(tuple(buffer.shape)), buffer.dtype.numpy)
-            for buffer in kernel.scratch
+            np.zeros(self.attr(tuple(out.type.shape)), out.type.dtype.numpy)
+            for out in call.outs[len(outputs) :]
         ]
         return outputs + scratch
 

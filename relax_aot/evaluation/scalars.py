@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -48,7 +48,7 @@ def values_of(array: Array, dtype: DType) -> list[Value]:
     return [number(value, dtype) for value in flat]
 
 
-def array_of(values: list[Value], dtype: DType) -> Array:
+def array_of(values: Sequence[Value], dtype: DType) -> Array:
     """The inverse of `values_of`, as a flat array."""
     if dtype.is_int or dtype in (DType.F32, DType.F64, DType.BOOL):
         return np.array(values, dtype.numpy)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from relax_aot.evaluation import scalars
 from relax_aot.evaluation.kernel_values import Compiled, Memory
+from relax_aot.evaluation.races import Races, Recorded, Tracked
 from relax_aot.ir.access_ranges import access_ranges, operand_shapes
 from relax_aot.ir.microkernel import MicroKernel
 
@@ -54,6 +55,7 @@ def run_micro(
     code: Compiled,
     operands: Sequence[tuple[Memory, int]],
     sizes: tuple[int, ...],
+    races: Races | None = None,
 ) -> None:
     """`code`, the meaning of the micro-kernel, on as much memory as it may touch."""
     ranges, shapes = access_ranges(kernel, sizes), operand_shapes(kernel, sizes)
@@ -63,17 +65,25 @@ def run_micro(
     ):
         inside = count == 0 or 0 <= start <= start + count <= len(memory.data)
         assert inside, f"{kernel.name}: {operand.name} at {start}, {count} elements"
-        data = memory.data[start : start + count] if count else []
+        held = memory.data.values if isinstance(memory.data, Tracked) else memory.data
+        data = held[start : start + count] if count else []
         if operand.name not in kernel.written:
             data = [0 if value is None else value for value in data]
         elif operand.name not in kernel.updated:
             data = [None] * count
-        views[operand.name] = Memory(data, shape, memory.dtype)
+        view = Recorded(data) if isinstance(memory.data, Tracked) else data
+        views[operand.name] = Memory(view, shape, memory.dtype)
     named = dict(zip(kernel.sizes, sizes, strict=True))
     arguments = (views[buffer.name] for buffer in kernel.meaning.buffers)
-    code.run(*(named[symbol] for symbol in code.symbols), *arguments)
+    code.run(races, *(named[symbol] for symbol in code.symbols), *arguments)
     for operand, (memory, start) in zip(kernel.operands, operands, strict=True):
-        if operand.name in kernel.written:
-            for at, value in enumerate(views[operand.name].data, start):
+        view = views[operand.name].data
+        if isinstance(memory.data, Tracked) and isinstance(view, Recorded):
+            for at in view.read - view.written:
+                memory.data[start + at]
+            for at in view.written:
+                memory.data[start + at] = list.__getitem__(view, at)
+        elif operand.name in kernel.written:
+            for at, value in enumerate(view, start):
                 if value is not None:
                     memory.data[at] = value

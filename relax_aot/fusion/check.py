@@ -18,6 +18,7 @@ from relax_aot.fusion.checking.boxes import reshaped
 from relax_aot.fusion.checking.compare import Comparison, same_arrays
 from relax_aot.fusion.checking.execute import Executed, NotFollowedError, execute
 from relax_aot.fusion.checking.terms import Term, World, reachable
+from relax_aot.ir.check import with_copies
 from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Buffer, Kernel, Stmt
@@ -122,7 +123,7 @@ class _FunctionCheck:
             return True
         for one, of in ((kernel, call), (original, maker)):
             values = (*of.inputs, *of.outs)
-            if any(b.type != v.type for b, v in zip(one.buffers, values, strict=True)):
+            if any(with_copies(b, v) != v.type for b, v in zip(one.buffers, values, strict=True)):
                 return False
         return _over_values(kernel, call) == _over_values(original, maker)
 

@@ -64,7 +64,10 @@ class Piece:
 
     @staticmethod
     def of(call: Call, kernel: Kernel) -> Piece | None:
-        """The call as a piece; None where its kernel is written for other shapes."""
+        """The call as a piece; None where its kernel is written for other shapes, or scheduled in
+        parallel already."""
+        if kernel.parallel:
+            return None
         values = (*call.inputs, *call.outs)
         pairs = list(zip(kernel.buffers, values, strict=True))
         if any(buffer.type != value.type for buffer, value in pairs):

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.ir.axes import CORE
 from relax_aot.ir.bounds import GREATEST
 from relax_aot.ir.check_kernel import kernel_problems
 from relax_aot.ir.dims import Bounds, Dim, Relation, assume, prove_eq
 from relax_aot.ir.graph import CONTROL, Attr, Call, Function, Loop, Module, Var
 from relax_aot.ir.lexer import WORD
+from relax_aot.ir.loops import Buffer
 from relax_aot.ir.text import call_text
 from relax_aot.ir.types import Ref, TensorType
 
@@ -256,9 +258,20 @@ def _call_kernel(module: Module, call: Call) -> Iterator[str]:
         ("reads", call.inputs, kernel.inputs),
         ("writes", call.outs, kernel.outputs + kernel.scratch),
     ):
-        wanted = [buffer.type for buffer in buffers]
+        wanted = [
+            with_copies(buffer, value) for buffer, value in zip(buffers, values, strict=False)
+        ] + [buffer.type for buffer in buffers[len(values) :]]
         if not _same_types(wanted, [v.type for v in values], module.bounds):
             yield f"kernel @{name} {what} {_types(wanted)}, not {_types(values)}"
+
+
+def with_copies(buffer: Buffer, value: Var) -> TensorType:
+    """The type of a kernel's argument: scratch of scope `core` has a leading axis of copies, one
+    for each iteration that runs at a time."""
+    copies = value.type.shape[:1]
+    if buffer.scope != CORE or not copies or not copies[0].is_constant:
+        return buffer.type
+    return TensorType(buffer.dtype, (*copies, *buffer.shape))
 
 
 def _guard(module: Module, call: Call) -> Iterator[str]:

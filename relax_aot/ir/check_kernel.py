@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from relax_aot.ir.axes import ARENA, CORE
+from relax_aot.ir.check_parallel import parallel_problems
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
@@ -62,7 +64,12 @@ def _problems(kernel: Kernel, symbols: frozenset[str]) -> Iterator[str]:
     for read, written in kernel.in_place:
         if read not in readonly or written not in outputs:
             yield f"in_place (%{read} = %{written}) is not a pair of an input and an output"
+    for buffer in kernel.buffers:
+        allowed = (ARENA, CORE) if buffer in kernel.scratch else (ARENA,)
+        if buffer.scope not in allowed:
+            yield f"%{buffer.name}: the scope {buffer.scope} is not {' or '.join(allowed)}"
     yield from _block(kernel.body, kernel, {}, set(), shaped, readonly)
+    yield from parallel_problems(kernel)
 
 
 def _block(
@@ -129,6 +136,8 @@ def _stmt(
         case Reserve():
             if stmt.buffer.name in buffers:
                 yield f"two buffers are called %{stmt.buffer.name}"
+            if stmt.buffer.scope == ARENA:
+                yield f"%{stmt.buffer.name}: reserved memory is not of the arena"
             if not stmt.buffer.type.elements.is_constant:
                 yield f"%{stmt.buffer.name}: {stmt.buffer.type} is no number of elements"
         case Multiply():

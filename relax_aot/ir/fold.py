@@ -92,12 +92,12 @@ class _Folder:
         start, stop = _dim(loop.start, known), _dim(loop.stop, known)
         if prove_le(stop, start, known.bounds):
             return ()
-        if stop - start == 1 and self._may_move(loop.body):
+        if stop - start == 1 and not loop.axis and self._may_move(loop.body):
             only = {loop.variable: start}
             body = map_index_dims(loop.body, lambda dim: dim.substitute(only))
             return self.block(body, known)
         body = self.block(loop.body, known.inside(loop))
-        return (For(loop.variable, start, stop, body),) if body else ()
+        return (replace(loop, start=start, stop=stop, body=body),) if body else ()
 
     def _may_move(self, body: tuple[Stmt, ...]) -> bool:
         return all(self._names[defined_name(stmt)] <= 1 for stmt in body)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, TypeVar
 
+from relax_aot.ir.axes import ARENA
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parameters import fraction, whole
@@ -241,6 +242,8 @@ class Buffer:
     name: str
     dtype: DType
     shape: Shape
+    scope: str = ARENA
+    """One of axes.SCOPES."""
 
     @property
     def type(self) -> TensorType:
@@ -258,12 +261,16 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for variable in start..stop`; the order of iterations is as written."""
+    """`for variable in start..stop`. A serial loop runs its iterations in order. Those of a loop
+    that is parallel on an `axis` run in any order, or at once: no two of them access one element,
+    one writing it, without a barrier between."""
 
     variable: str
     start: Dim
     stop: Dim
     body: tuple[Stmt, ...]
+    axis: str = ""
+    """Empty (serial), or one of axes.PARALLEL_AXES."""
 
     @property
     def extent(self) -> Dim:
@@ -335,6 +342,13 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
+class Barrier:
+    """Every iteration of the enclosing loop on `axis` arrives here before any goes on."""
+
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Multiply:
     """Sums of products of two strided operands, added to a tile of sums.
 
@@ -383,7 +397,7 @@ class Micro:
         return tuple(load for operand, load in pairs if operand.name in self.kernel.written)
 
 
-Stmt = For | Store | Declare | Assign | Let | Bind | If | Reserve | Multiply | Micro
+Stmt = For | Store | Declare | Assign | Let | Bind | If | Reserve | Barrier | Multiply | Micro
 _Node = TypeVar("_Node", bound=Expr | Stmt)
 
 
@@ -421,6 +435,11 @@ class Kernel:
     @property
     def fallible(self) -> bool:
         return any(isinstance(stmt, Bind) and not stmt.trusted for stmt in walk(self.body))
+
+    @property
+    def parallel(self) -> bool:
+        """Whether a loop is parallel: such a kernel is scheduled, and passes leave it as it is."""
+        return any(isinstance(stmt, For) and stmt.axis for stmt in walk(self.body))
 
 
 # Traversal: which fields of a node hold statements, expressions and sizes, in their order

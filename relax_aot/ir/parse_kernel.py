@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from relax_aot.ir.axes import ARENA, PARALLEL_AXES, REGISTER, SCOPES
 from relax_aot.ir.dim_text import dim
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.lexer import Cursor
@@ -17,6 +18,7 @@ from relax_aot.ir.loops import (
     OPERATORS,
     Apply,
     Assign,
+    Barrier,
     Binary,
     Bind,
     Buffer,
@@ -81,12 +83,23 @@ def _buffers(cursor: Cursor) -> tuple[Buffer, ...]:
     return cursor.listed(")", lambda: _buffer(cursor))
 
 
-def _buffer(cursor: Cursor) -> Buffer:
+def _buffer(cursor: Cursor, scope: str = ARENA) -> Buffer:
+    """`%x: f32[n]` with the given scope, or `%x: f32[n] in core`."""
     cursor.expect("%")
     name = cursor.name("the name of a buffer")
     cursor.expect(":")
     type_ = tensor_type(cursor)
-    return Buffer(name, type_.dtype, type_.shape)
+    if cursor.take_word("in"):
+        scope = _one_of(cursor, SCOPES, "a scope")
+    return Buffer(name, type_.dtype, type_.shape, scope)
+
+
+def _one_of(cursor: Cursor, names: tuple[str, ...], what: str) -> str:
+    start, expected = cursor.token, f"{what} ({', '.join(names)})"
+    name = cursor.name(expected)
+    if name not in names:
+        raise cursor.error(start, f"expected {expected}, got `{name}`")
+    return name
 
 
 class _Expressions:
@@ -201,7 +214,14 @@ class _Body(_Expressions):
         if cursor.take_word("for"):
             variable = cursor.name("a loop variable")
             start, stop = self.range()
-            return For(variable, start, stop, self.block())
+            axis = ""
+            if cursor.take_word("parallel"):
+                cursor.expect("(")
+                axis = _one_of(cursor, PARALLEL_AXES, "an axis")
+                cursor.expect(")")
+            return For(variable, start, stop, self.block(), axis)
+        if cursor.take_word("barrier"):
+            return Barrier(_one_of(cursor, PARALLEL_AXES, "an axis"))
         if cursor.take_word("if"):
             condition, then = self.expr(), self.block()
             return If(condition, then, self.block() if cursor.take_word("else") else ())
@@ -214,7 +234,7 @@ class _Body(_Expressions):
         if cursor.at_word("bind", "clamped", "checked"):
             return self.bind()
         if cursor.take_word("reserve"):
-            buffer = _buffer(cursor)
+            buffer = _buffer(cursor, REGISTER)
             self.buffers[buffer.name] = buffer
             return Reserve(buffer)
         if cursor.take_word("multiply"):
@@ -226,8 +246,8 @@ class _Body(_Expressions):
             cursor.expect("=")
             return Store(where.buffer, where.index, self.expr())
         local = self.local(
-            "a statement (for, if, local, let, bind, reserve, multiply, micro, a store or an"
-            " assignment)"
+            "a statement (for, if, local, let, bind, reserve, barrier, multiply, micro, a store or"
+            " an assignment)"
         )
         cursor.expect("=")
         return Assign(local, self.expr())

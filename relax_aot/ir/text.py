@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relax_aot.ir.axes import ARENA, REGISTER
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.lexer import comment_text, quoted
 from relax_aot.ir.loops import (
     Apply,
     Assign,
+    Barrier,
     Binary,
     Bind,
     Buffer,
@@ -118,6 +120,10 @@ def _typed(value: Var | Buffer) -> str:
     return f"{_value(value.name)}: {value.type}"
 
 
+def _scoped(buffer: Buffer, usual: str) -> str:
+    return _typed(buffer) + (f" in {buffer.scope}" if buffer.scope != usual else "")
+
+
 def _function(function: Function) -> str:
     params = ", ".join(map(_typed, function.params))
     lines = [f"func @{quoted(function.name)}({params}) {{"]
@@ -160,7 +166,7 @@ def kernel_text(kernel: Kernel) -> str:
     """A kernel as indented pseudo-code."""
 
     def buffers(group: tuple[Buffer, ...]) -> str:
-        return ", ".join(map(_typed, group))
+        return ", ".join(_scoped(buffer, ARENA) for buffer in group)
 
     name = quoted(kernel.name)
     head = f"kernel @{name}({buffers(kernel.inputs)}) -> ({buffers(kernel.outputs)})"
@@ -179,7 +185,8 @@ def _block(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
     for stmt in body:
         match stmt:
             case For():
-                yield f"{pad}for {quoted(stmt.variable)} in {stmt.start}..{stmt.stop} {{"
+                axis = f" parallel({stmt.axis})" if stmt.axis else ""
+                yield f"{pad}for {quoted(stmt.variable)} in {stmt.start}..{stmt.stop}{axis} {{"
                 yield from _block(stmt.body, depth + 1)
                 yield f"{pad}}}"
             case If():
@@ -200,7 +207,9 @@ def _block(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
             case Let():
                 yield f"{pad}let {quoted(stmt.name)} = {stmt.value}"
             case Reserve():
-                yield f"{pad}reserve {_typed(stmt.buffer)}"
+                yield f"{pad}reserve {_scoped(stmt.buffer, REGISTER)}"
+            case Barrier():
+                yield f"{pad}barrier {stmt.axis}"
             case Multiply():
                 sums = _element(stmt.sums, (stmt.rows, stmt.columns))
                 left, right = expr_text(stmt.left), expr_text(stmt.right)
@@ -242,9 +251,13 @@ def expr_text(expr: Expr) -> str:
             return f"select({', '.join(map(expr_text, sides))})"
 
 
+_STATEMENTS = (
+    "for", "if", "local", "let", "bind", "clamped", "checked", "reserve", "barrier", "multiply",
+)  # fmt: skip
+
+
 def _local(local: Local) -> str:
-    statements = ("for", "if", "local", "let", "bind", "clamped", "checked", "reserve", "multiply")
-    reserved = local.name in statements or local.name in WORDS
+    reserved = local.name in _STATEMENTS or local.name in WORDS
     return f"`{local.name}`" if reserved else quoted(local.name)
 
 

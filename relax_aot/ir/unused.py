@@ -104,7 +104,7 @@ def _settled(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
             return stmt
         only = {stmt.variable: stmt.start}
         inner = map_index_dims(stmt.body, lambda dim: dim.substitute(only))
-        return For(stmt.variable, Dim.of(0), Dim.of(1), inner)
+        return replace(stmt, start=Dim.of(0), stop=Dim.of(1), body=inner)
 
     return map_statements(map_exprs(body, on_expr), on_stmt)
 

@@ -100,7 +100,8 @@ class _State:
             for buffer, out in zip(kernel.outputs, call.outs, strict=False)
             if buffer.name in found.outputs
         }
-        if not kernel.fallible or len(self.module.kernel_calls[kernel.name]) > 1:
+        shared = len(self.module.kernel_calls[kernel.name]) > 1
+        if not kernel.fallible or kernel.parallel or shared:
             return call
         kernel = replace(kernel, body=_trusted(kernel.body, found.proven))
         check = _check_of(kernel)

@@ -18,6 +18,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Apply,
     Assign,
+    Barrier,
     Binary,
     Bind,
     Cast,
@@ -138,7 +139,7 @@ def _stmt(stmt: Stmt, sizes: dict[str, int], memo: Memo) -> Cost:
             )
         case Micro():
             return _micro(stmt.kernel, tuple(size.evaluate(sizes) for size in stmt.sizes))
-        case Let() | Bind() | Reserve():
+        case Let() | Bind() | Reserve() | Barrier():
             return NOTHING
 
 

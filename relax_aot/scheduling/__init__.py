@@ -17,7 +17,14 @@ from relax_aot.ir.unused import without_unused_module
 from relax_aot.scheduling.apply import apply_module, schedule_floats, schedule_integers
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
-from relax_aot.scheduling.passes import fma, register_blocks, rounding, row_blocks, unify_kernels
+from relax_aot.scheduling.passes import (
+    barriers,
+    fma,
+    register_blocks,
+    rounding,
+    row_blocks,
+    unify_kernels,
+)
 from relax_aot.scheduling.targets import Target
 
 
@@ -38,6 +45,7 @@ def schedule(
     if small:
         module = unify_kernels.run(module, target)
     module = place_parameters(without_unused_module(module), known)
+    module = barriers.run(module, target)
     kernels = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
     proven = (proven_pairs(k, module.bounds, given.get(k.name, ()), lenient) for k in kernels)
     return replace(module, kernels=tuple(proven))

@@ -87,7 +87,10 @@ def apply(
     kernel: Kernel, bounds: Bounds, context: Context, match: Match
 ) -> tuple[Kernel, tuple[Packed, ...]]:
     """The same results to the bit, and the constants to pack. These come behind the other
-    inputs; what is no longer read is no input."""
+    inputs; what is no longer read is no input. A kernel with parallel loops is scheduled
+    already."""
+    if kernel.parallel:
+        return kernel, ()
     w = Writer(names_in(kernel), bounds)
     with w.block() as body:
         rewrite_nests(kernel.body, w, lambda stmt, _: match(stmt, w, context))

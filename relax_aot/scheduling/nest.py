@@ -9,7 +9,7 @@ iterations write different elements and none reads what another writes: they may
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax_aot.fusion.legality import strides, undetermined
 from relax_aot.ir.dims import ZERO, Bounds, Dim, interval
@@ -92,7 +92,8 @@ def without_lets(body: tuple[Stmt, ...], around: Mapping[str, Dim] = {}) -> tupl
                 values[stmt.name] = written_out(stmt.value)
             case For():
                 start, stop = written_out(stmt.start), written_out(stmt.stop)
-                result.append(For(stmt.variable, start, stop, without_lets(stmt.body, values)))
+                inner = without_lets(stmt.body, values)
+                result.append(replace(stmt, start=start, stop=stop, body=inner))
             case _:
                 result += map_index_dims((stmt,), written_out)
     return tuple(result)

@@ -53,7 +53,7 @@ def sample(kernel: MicroKernel, rng: Random) -> Sample:
         )
     expected = {}
     for buffer in kernel.meaning.outputs:
-        values = memories[buffer.name].data
+        values = list(memories[buffer.name].data)
         mask = [value is None for value in values]
         filled = np.array([0 if value is None else value for value in values], buffer.dtype.numpy)
         expected[buffer.name] = np.ma.masked_array(filled, mask)

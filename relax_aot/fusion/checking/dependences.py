@@ -161,7 +161,7 @@ class _Accesses:
                 self._block(loop.body, _with(inner, loop.variable, start + number))
             return
         own = self._fresh(loop.variable)
-        inner = replace(scope, loops=(*scope.loops, For(own, start, stop, ())))
+        inner = replace(scope, loops=(*scope.loops, For(own, start, stop, (), loop.axis)))
         self._block(loop.body, _with(inner, loop.variable, Dim.of(own)))
 
     def _add(self, to: dict[str, list[_Access]], buffer: Buffer, index: At, scope: _Scope) -> None:
@@ -284,8 +284,9 @@ class _Pair:
         for level in range(common):
             if not self._differ(store, load, level, common):
                 return False
-            # A micro-kernel may take its iterations in any order.
-            if call and level >= one.call[1] and not self._differ(load, store, level, common):
+            # Parallel iterations, and those of a micro-kernel, run in any order.
+            unordered = (call and level >= one.call[1]) or one.loops[level].axis
+            if unordered and not self._differ(load, store, level, common):
                 return False
         together = call and not (len(one.loops) == len(other.loops) == common)
         if not together and one.path >= other.path:

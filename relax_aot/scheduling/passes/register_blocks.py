@@ -77,6 +77,8 @@ def run(module: Module, target: Target, work: int = 0) -> Module:
 
 
 def block_kernel(kernel: Kernel, target: Target, bounds: Bounds, work: int) -> Kernel:
+    if kernel.parallel:
+        return kernel
     w = Writer(names_in(kernel), bounds)
 
     def match(stmt: For, around: tuple[For, ...]) -> Emit | None:

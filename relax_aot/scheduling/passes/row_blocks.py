@@ -147,6 +147,8 @@ def run(module: Module, target: Target) -> Module:
 def block_rows(kernel: Kernel, bounds: Bounds, rows: int, sums: int = 0) -> Kernel:
     """The kernel in blocks of `rows`, or of `sums` where it has no contractions but reductions;
     unchanged where it has neither in a loop over rows."""
+    if kernel.parallel:
+        return kernel
     loops: list[For] = []
     body, inside = without_lets(kernel.body), bounds
     while len(body) == 1 and isinstance(body[0], For) and bounds_known(body[0], inside):

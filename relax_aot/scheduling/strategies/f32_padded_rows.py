@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
+from relax_aot.ir.axes import REGISTER
 from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import (
@@ -104,7 +105,7 @@ class _Rows:
         w, found = self.w, self.found
         self._gather(line, high)
         room = (self.lines - 1) * self.pitch + self.wide
-        row = Buffer(w.fresh("row_sums"), DType.F32, (Dim.of(room),))
+        row = Buffer(w.fresh("row_sums"), DType.F32, (Dim.of(room),), REGISTER)
         w.add(Reserve(row))
         self._sums(row, (high - 1) * self.pitch + self.wide)
         with w.range("row", high) as y, w.range("column", self.wide) as x:

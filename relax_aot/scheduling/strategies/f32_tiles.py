@@ -24,6 +24,7 @@ from itertools import pairwise
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
+from relax_aot.ir.axes import REGISTER
 from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, For, If, Lit, Load, Multiply, Reserve, Select, Store, binary
@@ -312,7 +313,7 @@ def _emit_tile(
     """Results that are summed at once: rows, `most` at most, of the left operand and columns of
     the right one."""
     rows, *columns = spans
-    sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)))
+    sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
     w.add(Reserve(sums))
     _begin(found, w, spans, sums)
     origin = {span.variable: span.first for span in spans}

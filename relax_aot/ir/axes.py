@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The named axes of parallel loops, and the scopes of memory.
+
+Layouts (layout.py) place elements on the same axes. From the outside to the inside: a `block`
+runs on a `core`; a `warp` is a group of `thread`s in lockstep, whose members are `lane`s.
+"""
+
+from __future__ import annotations
+
+PARALLEL_AXES = ("block", "core", "warp", "thread", "lane")
+
+ARENA, CORE, SHARED, REGISTER = "arena", "core", "shared", "register"
+SCOPES = (ARENA, CORE, SHARED, REGISTER)
+"""Who accesses a buffer. `arena`: every iteration. `core`: each iteration of the outermost
+parallel loop has a copy of its own, undefined at its start. `shared`: the iterations of the
+parallel loops inside the block that reserves it. `register`: the iteration that reserves it."""
