@@ -26,7 +26,7 @@ from relax_aot.project.board import Board
 from relax_aot.project.fit import Need, Room, needs_of, rooms_of, state_bytes
 from relax_aot.project.folder import OutputError, write_folder
 from relax_aot.project.packaging import MARKER, PACKAGE_VERSION, package
-from relax_aot.project.processors import FOLDER, Processors, processor_files, processors_of
+from relax_aot.project.processors import Architecture, architecture_of, processor_files
 from relax_aot.quantization.summary import Quantized
 from relax_aot.resources import data_dir
 from relax_aot.transforms.integers.meanings import meanings
@@ -137,7 +137,10 @@ def files_of(
     """All files of a project; `figures` are for programs: they mark the folder, and let two
     builds be compared."""
     files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
-    shown = board_view(board, sources.view, sources.files, needs)
+    headers = micro_kernel_headers(plans)
+    headers |= runtime_headers(files | externs.files | headers)
+    architecture = architecture_of(board, headers)
+    shown = board_view(board, sources.view, sources.files, needs, architecture)
     for path, template in (
         ("CMakeLists.txt", "project/CMakeLists.txt.j2"),
         ("main.c", "main.c.j2"),
@@ -148,10 +151,10 @@ def files_of(
             board=shown,
         )  # fmt: skip
         files[path] = text.encode()
-    files |= processor_files(board, sources.view)
+    if architecture:
+        files |= processor_files(architecture, sources.view)
     files[MARKER] = (json.dumps(figures, indent=1) + "\n").encode()
-    files |= micro_kernel_headers(plans)
-    files |= runtime_headers(files | externs.files)
+    files |= headers
     files |= extern_files(files, externs)
     return dict(sorted(files.items()))
 
@@ -212,12 +215,16 @@ class BoardView:
     """The headers of the model, to install."""
     options: str
     """What optimizes the model's C, in its own build file."""
-    kinds: tuple[Processors, ...]
-    folder: str = FOLDER
+    architecture: Architecture | None
+    """What its code is compiled for several times."""
 
 
 def board_view(
-    board: Board, model: ModelView, files: Mapping[str, object], needs: tuple[Need, ...]
+    board: Board,
+    model: ModelView,
+    files: Mapping[str, object],
+    needs: tuple[Need, ...],
+    architecture: Architecture | None,
 ) -> BoardView:
     memories = ", ".join(f"{m.name} {m.size}" for m in board.memories)
     headers = [f"{model.name}{end}.h" for end in ("", "_config", "_layout")]
@@ -230,7 +237,7 @@ def board_view(
         PACKAGE_VERSION,
         " ".join(header for header in headers if header in files),
         " ".join(_optimization(board, model)),
-        processors_of(board),
+        architecture,
     )
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program for this machine runs on others: code for several processors, chosen while it runs.
+"""A program for hosts and 64-bit Arm Linux moves between machines: code for several processors,
+chosen while it runs.
 
 Each file includes `<name>.c`, with other names for its public functions, and is compiled with the
 flags of its processors; `CMakeLists.txt` has them. A folder of their own keeps them from builds
@@ -8,28 +9,24 @@ that compile every file next to the header.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
 from relax_aot.project.board import Board
 
-FOLDER = "x86_64"
-
 
 @dataclass(frozen=True, slots=True)
 class Processors:
-    """Processors with the same instructions. `features` are names of GCC and Clang, for flags and
-    for the test while running."""
+    """Processors with the same instructions: the compiler's options for them, what C
+    tests while running, and the macro that our headers ask for them (none: any C profits)."""
 
     name: str
     title: str
-    features: tuple[str, ...]
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        return tuple(f"-m{feature}" for feature in self.features)
+    options: tuple[str, ...]
+    tests: tuple[str, ...]
+    macro: bytes = b""
 
     @property
     def flags(self) -> str:
@@ -40,6 +37,86 @@ class Processors:
     def command(self) -> str:
         """As words of a command line."""
         return " ".join(self.options)
+
+    @property
+    def without(self) -> str:
+        """The macro that says that the compiler does not know the options."""
+        return f"RAOT_WITHOUT_{self.name.upper()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What `CMakeLists.txt` calls it, and its processors, the fastest first."""
+
+    folder: str
+    title: str
+    condition: str
+    native: str
+    """The option that compiles for the processor of this machine."""
+    kinds: tuple[Processors, ...]
+    test_header: str = ""
+    """What the tests include."""
+
+    def used_by(self, headers: Mapping[str, bytes]) -> Architecture | None:
+        """With the processors that C with these headers profits from."""
+        kinds = [k for k in self.kinds if any(k.macro in text for text in headers.values())]
+        return replace(self, kinds=tuple(kinds)) if kinds else None
+
+    @property
+    def kind_titles(self) -> str:
+        return " and ".join(f"processors with {kind.title}" for kind in reversed(self.kinds))
+
+
+def _x86(name: str, title: str, *features: str) -> Processors:
+    tests = tuple(f'__builtin_cpu_supports("{feature}")' for feature in features)
+    return Processors(name, title, tuple(f"-m{feature}" for feature in features), tests)
+
+
+_AVX2 = ("avx2", "fma")
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
+X86_64 = Architecture(
+    "x86_64",
+    "x86-64",
+    'CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$"',
+    "-march=native",
+    (
+        _x86("avx512", "AVX-512 and VNNI", *_AVX2, *_AVX512),
+        _x86("avx2", "AVX2 and FMA", *_AVX2),
+    ),
+)
+# The bits of Linux's <asm/hwcap.h>, which older C libraries lack: HWCAP_ASIMDDP, HWCAP2_I8MM.
+_DOTPROD, _I8MM = (
+    "(getauxval(AT_HWCAP) & (1UL << 20)) != 0",
+    "(getauxval(AT_HWCAP2) & (1UL << 13)) != 0",
+)
+AARCH64 = Architecture(
+    "aarch64",
+    "64-bit Arm",
+    'CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$"'
+    ' AND NOT CMAKE_C_FLAGS MATCHES "-m(cpu|arch)="',
+    "-mcpu=native",
+    (
+        Processors(
+            "i8mm", "the I8MM extension", ("-march=armv8.2-a+dotprod+i8mm",),
+            (_DOTPROD, _I8MM), b"__ARM_FEATURE_MATMUL_INT8",
+        ),
+        Processors(
+            "dotprod", "the DotProd extension", ("-march=armv8.2-a+dotprod",), (_DOTPROD,),
+            b"__ARM_FEATURE_DOTPROD",
+        ),
+    ),
+    "<sys/auxv.h>",
+)  # fmt: skip
+_ANY = Processors("any", "any processor", (), ())
+
+
+def architecture_of(board: Board, headers: Mapping[str, bytes]) -> Architecture | None:
+    """None where one code serves all processors; `headers`: those of the project."""
+    if board.family == "host":
+        return X86_64.used_by(headers)
+    return (
+        AARCH64.used_by(headers) if board.family == "linux" and "asimd" in board.features else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +139,7 @@ class KindView:
 
 @dataclass(frozen=True, slots=True)
 class CaseView:
-    processors: str
+    processors: Processors
     function: str
 
 
@@ -75,40 +152,28 @@ class ChoiceView:
     any: str
 
 
-_AVX2 = ("avx2", "fma")
-_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
-PROCESSORS = (
-    Processors("avx512", "AVX-512 with VNNI", (*_AVX2, *_AVX512)),
-    Processors("avx2", "AVX2 and FMA", _AVX2),
-)
-"""The fastest first."""
-_ANY = Processors("any", "any processor", ())
-
-
-def processors_of(board: Board) -> tuple[Processors, ...]:
-    return PROCESSORS if board.family == "host" else ()
-
-
-def processor_files(board: Board, model: ModelView) -> dict[str, bytes]:
+def processor_files(architecture: Architecture, model: ModelView) -> dict[str, bytes]:
     """The C files for each kind of processors, and the one that chooses."""
-    kinds = [_view(model, one) for one in processors_of(board)]
+    kinds = [_view(model, one) for one in architecture.kinds]
     files = {
-        kind.processors.name: render("project/processors.c.j2", model=model, kind=kind)
+        kind.processors.name: render(
+            "project/processors.c.j2", model=model, kind=kind, architecture=architecture
+        )
         for kind in kinds
     }
-    if kinds:
-        files["dispatch"] = render(
-            "project/dispatch.c.j2", model=model, kinds=kinds, any=(_view(model, _ANY),),
-            choices=_choices(model, kinds),
-        )  # fmt: skip
-    return {f"{FOLDER}/{model.name}_{end}.c": text.encode() for end, text in files.items()}
+    files["dispatch"] = render(
+        "project/dispatch.c.j2", model=model, kinds=kinds, any=(_view(model, _ANY),),
+        choices=_choices(model, kinds), architecture=architecture,
+    )  # fmt: skip
+    folder = architecture.folder
+    return {f"{folder}/{model.name}_{end}.c": text.encode() for end, text in files.items()}
 
 
 def _choices(model: ModelView, kinds: Sequence[KindView]) -> tuple[ChoiceView, ...]:
     choices = []
     named = zip(_functions(model, ""), _view(model, _ANY).functions, strict=True)
     for number, (plain, any_) in enumerate(named):
-        cases = [CaseView(k.processors.name, k.functions[number].other) for k in kinds]
+        cases = [CaseView(k.processors, k.functions[number].other) for k in kinds]
         choices.append(ChoiceView(plain, tuple(cases), any_.other))
     return tuple(choices)
 

@@ -91,6 +91,7 @@ STANDARD = {
     "<stdio.h>": {"printf", "puts"},
     "<stdlib.h>": {"malloc", "free"},
     "<string.h>": {"memcpy", "memset", "memcmp", "memmove"},
+    "<sys/auxv.h>": {"getauxval"},
 }  # fmt: skip
 INCLUDE = re.compile(r"^# *include ([<\"].*[>\"])", re.MULTILINE)
 DECLARATION = re.compile(

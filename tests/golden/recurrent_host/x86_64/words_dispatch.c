@@ -9,7 +9,7 @@
 #define RAOT_PROCESSOR "any"
 #include "../words.h"
 
-/* words_avx512.c: AVX-512 with VNNI. */
+/* words_avx512.c: AVX-512 and VNNI. */
 #undef words_arena_bytes
 #define words_arena_bytes WORDS_NAMED(words_arena_bytes_avx512)
 size_t words_arena_bytes(const struct words_dims *dims);
@@ -44,6 +44,7 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
 #define words_run WORDS_NAMED(words_run)
 #undef RAOT_PROCESSOR
 
+#if !defined(RAOT_WITHOUT_AVX512)
 static inline int has_avx512(void)
 {
     int has = 1;
@@ -56,7 +57,9 @@ static inline int has_avx512(void)
     has = has && __builtin_cpu_supports("avx512vnni");
     return has;
 }
+#endif
 
+#if !defined(RAOT_WITHOUT_AVX2)
 static inline int has_avx2(void)
 {
     int has = 1;
@@ -64,27 +67,36 @@ static inline int has_avx2(void)
     has = has && __builtin_cpu_supports("fma");
     return has;
 }
+#endif
 
 size_t words_arena_bytes(const struct words_dims *dims)
 {
+#if !defined(RAOT_WITHOUT_AVX512)
     if (has_avx512()) {
         return WORDS_NAMED(words_arena_bytes_avx512)(dims);
     }
+#endif
+#if !defined(RAOT_WITHOUT_AVX2)
     if (has_avx2()) {
         return WORDS_NAMED(words_arena_bytes_avx2)(dims);
     }
+#endif
     return WORDS_NAMED(words_arena_bytes_any)(dims);
 }
 
 enum raot_status words_run(const struct words_memory *memory, const struct words_dims *dims,
                            const struct words_inputs *in, const struct words_outputs *out)
 {
+#if !defined(RAOT_WITHOUT_AVX512)
     if (has_avx512()) {
         return WORDS_NAMED(words_run_avx512)(memory, dims, in, out);
     }
+#endif
+#if !defined(RAOT_WITHOUT_AVX2)
     if (has_avx2()) {
         return WORDS_NAMED(words_run_avx2)(memory, dims, in, out);
     }
+#endif
     return WORDS_NAMED(words_run_any)(memory, dims, in, out);
 }
 
