@@ -23,6 +23,7 @@ from relax_aot.scheduling.passes import (
     register_blocks,
     rounding,
     row_blocks,
+    shared_tables,
     unify_kernels,
 )
 from relax_aot.scheduling.targets import Target
@@ -41,7 +42,7 @@ def schedule(
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)
     module = schedule_contractions(module, target)
-    module = register_blocks.run(module, target, work)
+    module = register_blocks.run(shared_tables.run(module, target), target, work)
     if small:
         module = unify_kernels.run(module, target)
     module = place_parameters(without_unused_module(module), known)

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One copy of tied weights: an embedding reads the table that a product has packed.
+
+A language model multiplies by its table of embeddings, often transposed. The product reads the
+table in panels of columns, and few rows of it are gathered, so these are read from the panels.
+Which constants are the same table is found by their values, which is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from relax_aot.ir.dims import Bounds, Dim, dim_min
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Array, Call, Constant, Function, Module
+from relax_aot.ir.loops import (
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Load,
+    Micro,
+    Multiply,
+    Stmt,
+    expressions,
+    walk,
+)
+from relax_aot.ir.rewrite import map_accesses, rewrite_module
+from relax_aot.ir.types import Shape
+from relax_aot.scheduling.nest import greatest, ranges
+from relax_aot.scheduling.targets import Target
+
+LEAST_BYTES = 1024
+"""Smaller tables take less than the longer index."""
+SHARE = 8
+"""The product must do this many times the work of the others, whose reads become slower."""
+WIDTHS, GROUPS = (2, 4, 8, 16, 32, 64), (1, 2, 4)
+
+_TEXT = """
+            const %table: f32[32, 16] = splat 0.5
+            const %packed: f32[512] = splat 0.5
+            kernel @row(%table: f32[32, 16], %at: i64[1]) -> (%y: f32[16]) {
+              bind at in 0..31 = %at[0]
+              for d in 0..16 {
+                %y[d] = %table[at, d]
+              }
+            }
+            kernel @product(%x: f32[16, 16], %packed: f32[512]) -> (%y: f32[16, 32]) {
+              for i in 0..16 {
+                for j in 0..32 {
+                  local sum: f32 = 0.0:f32
+                  for k in 0..16 {
+                    sum = (sum + (%x[i, k] * %packed[(32*k) + j]))
+                  }
+                  %y[i, j] = sum
+                }
+              }
+            }"""
+EXAMPLES = (
+    Example(
+        why="an embedding and a product with the same table",
+        before=_TEXT,
+        after="""
+            kernel @row(%table: f32[512], %at: i64[1]) -> (%y: f32[16]) {
+              bind at in 0..31 = %at[0]
+              for d in 0..16 {
+                %y[d] = %table[at + 32*d]
+              }
+            }
+            ...""",
+        target="fpu",
+    ),
+    Example(
+        why="other values",
+        before=_TEXT.replace("f32[512] = splat 0.5", "f32[512] = splat 0.25"),
+        target="fpu",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """Position of a table's element: panels of `width` columns, in each the groups of `group`
+    rows. `padded`: the last panel is as wide as the others."""
+
+    transposed: bool
+    rows: int
+    columns: int
+    width: int
+    group: int
+    padded: bool
+
+    def packed(self, table: Array) -> Array:
+        """The elements in their order."""
+        table = table.T if self.transposed else table
+        missing = -self.columns % self.width if self.padded else 0
+        table = np.pad(table, ((0, 0), (0, missing)))
+        groups = table.reshape(self.rows // self.group, self.group, -1)
+        starts = range(0, groups.shape[2], self.width)
+        parts = [groups[:, :, at : at + self.width].transpose(0, 2, 1) for at in starts]
+        return np.concatenate([part.reshape(-1) for part in parts])
+
+    def index(self, at: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
+        """In a packed constant of this shape: flat, or with an axis for each of the parts."""
+        row, column = reversed(at) if self.transposed else at
+        if len(shape) == 2:
+            return row, column
+        one = self.width == self.columns
+        panel = Dim.of(0) if one else column // self.width
+        width, inside = Dim.of(self.width), column if one else column % self.width
+        parts = (panel, row // self.group, inside, row % self.group)
+        if len(shape) > 1:
+            return parts
+        if not self.padded and self.columns % self.width:
+            width = dim_min(self.width, self.columns - panel * self.width)
+        before = panel * (self.width * self.rows) + parts[1] * width * self.group
+        return (before + inside * self.group + parts[3],)
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        panels = -(-self.columns // self.width)
+        if len(shape) == 2:
+            return shape == (self.rows, self.columns) and panels == self.group == 1
+        if len(shape) > 1:
+            return shape == (panels, self.rows // self.group, self.width, self.group)
+        return shape == (self.rows * (panels * self.width if self.padded else self.columns),)
+
+
+def run(module: Module, _: Target) -> Module:
+    """Data that may be replaced are left alone: other weights may be tied no more."""
+    if module.replaceable:
+        return module
+    for table in module.constants:
+        if table.type.rank == 2 and table.data.nbytes >= LEAST_BYTES:
+            module = _shared(module, table)
+    return module
+
+
+def _shared(module: Module, table: Constant) -> Module:
+    """Without the table, if all that reads it can read another constant."""
+    readers = _readers(module, table.name)
+    if not readers or not all(_is_gathered(module, k, name) for k, name in readers.items()):
+        return module
+    work = SHARE * sum(
+        _reads(module.kernel_table[k].body, name, module.bounds) for k, name in readers.items()
+    )
+    for other in module.constants:
+        if other.type.dtype is table.type.dtype and other is not table:
+            panels = _panels_of(table.data, other.data)
+            if panels and work <= _work_with(module, other, table):
+                return _replaced(module, table, other, panels, readers)
+    return module
+
+
+def _readers(module: Module, constant: str) -> dict[str, str]:
+    """The input of each kernel that is this constant in all calls. Empty if something else
+    reads it, or other calls give other constants."""
+    found: dict[str, set[str]] = {}
+    for function in module.functions:
+        if any(var.name == constant for var in function.results):
+            return {}
+        for call in function.body:
+            places = [at for at, var in enumerate(call.inputs) if var.name == constant]
+            if places and call.op != "call_kernel":
+                return {}
+            if places:
+                inputs = module.kernel_table[call.ref("kernel")].inputs
+                found.setdefault(call.ref("kernel"), set()).update(inputs[p].name for p in places)
+    for kernel, names in found.items():
+        at = [b.name for b in module.kernel_table[kernel].inputs].index(next(iter(names)))
+        calls = module.kernel_calls[kernel]
+        if len(names) > 1 or any(c.inputs[at].name != constant for c in calls):
+            return {}
+    return {kernel: next(iter(names)) for kernel, names in found.items()}
+
+
+def _is_gathered(module: Module, kernel: str, name: str) -> bool:
+    """Element by element: micro-kernels read a table in its own order."""
+    body = module.kernel_table[kernel].body
+    return not any(load.buffer.name == name for stmt in walk(body) for load in _operands(stmt))
+
+
+def _reads(body: Iterable[Stmt], name: str, bounds: Bounds) -> int:
+    """How often elements are read at most."""
+    count = 0
+    for stmt in body:
+        loads = [expr for expr in expressions(stmt) if isinstance(expr, Load)]
+        count += sum(load.buffer.name == name for load in loads)
+        if isinstance(stmt, For):
+            inside = ranges((stmt,), bounds)
+            count += greatest(stmt.extent, bounds) * _reads(stmt.body, name, inside)
+        elif isinstance(stmt, If):
+            count += _reads((*stmt.then, *stmt.otherwise), name, bounds)
+    return count
+
+
+def _operands(stmt: Stmt) -> Iterator[Load]:
+    if isinstance(stmt, Micro):
+        yield from stmt.operands
+    if isinstance(stmt, Multiply):
+        yield from (stmt.left, stmt.right)
+
+
+def _work_with(module: Module, packed: Constant, table: Constant) -> int:
+    """Products of elements at most, in the kernels that read the packed table: each element of a
+    result takes a row or a column of it."""
+    depth = min(table.data.shape)
+    calls = [c for f in module.functions for c in f.body]
+    outs = [c.outs[0].type for c in calls if any(v.name == packed.name for v in c.inputs)]
+    return sum(depth * greatest(type_.elements, module.bounds) for type_ in outs)
+
+
+def _panels_of(table: Array, packed: Array) -> _Panels | None:
+    """How the values of one lie in the other, bit by bit."""
+    bits = f"u{table.dtype.itemsize}"
+    table, packed = np.ascontiguousarray(table).view(bits), packed.view(bits)
+    for transposed in (True, False):
+        rows, columns = table.shape[::-1] if transposed else table.shape
+        for width, group, padded in product((columns, *WIDTHS), GROUPS, (True, False)):
+            panels = _Panels(transposed, rows, columns, width, group, padded)
+            whole = width <= columns and rows % group == 0
+            if not whole or not panels.fits(packed.shape):
+                continue
+            if np.array_equal(panels.packed(table), packed.reshape(-1)):
+                return panels
+    return None
+
+
+def _replaced(
+    module: Module, table: Constant, other: Constant, panels: _Panels, readers: dict[str, str]
+) -> Module:
+    shape = other.type.shape
+
+    def kernel(before: Kernel) -> Kernel:
+        if before.name not in readers:
+            return before
+        buffer = Buffer(readers[before.name], other.type.dtype, shape)
+
+        def access(to: Buffer, index: tuple[Dim, ...]) -> tuple[Buffer, tuple[Dim, ...]]:
+            if to.name != buffer.name:
+                return to, index
+            return buffer, panels.index(index, shape)
+
+        inputs = tuple(buffer if b.name == buffer.name else b for b in before.inputs)
+        return replace(before, inputs=inputs, body=map_accesses(before.body, access))
+
+    def call(_: Function, before: Call) -> Call:
+        args = [other.var if var.name == table.name else var for var in before.inputs]
+        return replace(before, args=tuple(args)) if tuple(args) != before.inputs else before
+
+    return replace(
+        rewrite_module(module, call),
+        kernels=tuple(map(kernel, module.kernels)),
+        constants=tuple(c for c in module.constants if c is not table),
+    )
