@@ -16,7 +16,7 @@ from relax_aot.ir.axes import CORE
 from relax_aot.ir.bounds import GREATEST
 from relax_aot.ir.check_kernel import kernel_problems
 from relax_aot.ir.dims import Bounds, Dim, Relation, assume, prove_eq
-from relax_aot.ir.graph import CONTROL, Attr, Call, Function, Loop, Module, Var
+from relax_aot.ir.graph import CONTROL, Attr, Call, Function, Loop, Module, State, Var
 from relax_aot.ir.lexer import WORD
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.text import call_text
@@ -32,6 +32,10 @@ RULE_ERRORS = (
     TypeError, ValueError, KeyError, IndexError, AttributeError, AssertionError, ZeroDivisionError,
 )  # fmt: skip
 """What a rule raises where arguments or attributes are of a kind that it does not know."""
+
+
+STATE_TYPES = "a state keeps its type, or grows on one axis whose size is a symbol of its own"
+"""What the types of a state may be before and after a call, in messages."""
 
 
 class CheckError(RelaxAotError):
@@ -378,12 +382,30 @@ def _states(module: Module) -> Iterator[str]:
             yield f"state %{state.input} = %{state.output}: the entry has no such result"
         else:
             before, after = params[state.input].type, results[state.output].type
-            if not same_type(before, after, module.bounds):
+            grown = _grown(module, state, before)
+            if not same_type(before, after, module.bounds) and (
+                grown is None or not same_type(grown, after, module.bounds)
+            ):
                 yield (
-                    f"state %{state.input} = %{state.output}: a state keeps its type, but it is"
+                    f"state %{state.input} = %{state.output}: {STATE_TYPES}, but it is"
                     f" {before} and becomes {after}"
                 )
+    for symbol in module.symbols:
+        for size in (symbol.growth.after,) if symbol.growth else ():
+            yield from _declared(module, size.symbols, f"symbol {symbol.name}")
     known = {*params, *results, *(symbol.name for symbol in module.symbols)}
     for alias in module.aliases:
         if alias.name not in known:
             yield f"alias {alias.name}: no parameter, result or symbol has this name"
+
+
+def _grown(module: Module, state: State, before: TensorType) -> TensorType | None:
+    """The type of a growing state after a call, before rows lie at the stride of the capacity."""
+    growth = module.lengths.get(state.length)
+    if growth is None or not state.axis < before.rank:
+        return None
+    if before.shape[state.axis] != Dim.of(state.length):
+        return None
+    shape = list(before.shape)
+    shape[state.axis] = growth.after
+    return TensorType(before.dtype, tuple(shape))

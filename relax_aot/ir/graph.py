@@ -226,12 +226,30 @@ class Constant:
         return hash((self.name, self.type))
 
 
+CAPACITY = "capacity"
+"""The origin of the condition that a growing state has room for the rows of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Makes a symbol the length of growing states: a call that succeeds sets it to `after`, and a
+    call where that is more than `capacity` is refused."""
+
+    after: Dim
+    capacity: int
+
+    @property
+    def condition(self) -> Condition:
+        """What a call checks first."""
+        return Condition("<=", self.after, Dim.of(self.capacity), CAPACITY)
+
+
 @dataclass(frozen=True, slots=True)
 class Symbol:
     """A size that is known at run time only: `low..high`, both included.
 
     `origin` says where it comes from ("input x, axis 1"). An inner symbol is computed
-    by the model while it runs.
+    by the model while it runs. One with `growth` is kept in the state from call to call.
     """
 
     name: str
@@ -239,12 +257,13 @@ class Symbol:
     high: int
     origin: str = ""
     inner: bool = False
+    growth: Growth | None = None
 
     @property
     def raisable(self) -> bool:
         """Whether it may pass `high` once bounds are raised in C: what the model computes may,
-        however few sizes that is now."""
-        return self.inner or self.low < self.high
+        however few sizes that is now. A capacity is fixed."""
+        return self.inner or (self.low < self.high and self.growth is None)
 
 
 ASSUMED = "assumed: "
@@ -270,10 +289,15 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class State:
     """Memory that outlives a call: parameter `input` holds what result `output` left. Where
-    both are the parameter, the calls of other entries leave something there."""
+    both are the parameter, the calls of other entries leave something there.
+
+    A growing state has a `length`, the symbol of its rows on `axis`. After lowering, both types
+    have the capacity there, and the symbol says how many rows are used."""
 
     input: str
     output: str
+    length: str = ""
+    axis: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +376,11 @@ class Module:
         return frozenset(symbol.name for symbol in self.symbols if symbol.inner)
 
     @cached_property
+    def lengths(self) -> dict[str, Growth]:
+        """By the symbol's name, the lengths of growing states."""
+        return {s.name: s.growth for s in self.symbols if s.growth is not None}
+
+    @cached_property
     def constant_table(self) -> dict[str, Constant]:
         return {constant.name: constant for constant in self.constants}
 
@@ -376,6 +405,12 @@ class Module:
     @cached_property
     def function_table(self) -> dict[str, Function]:
         return {function.name: function for function in self.functions}
+
+    @property
+    def without_states(self) -> Module:
+        """The module where states are inputs and results, and lengths are sizes of inputs."""
+        symbols = tuple(replace(symbol, growth=None) for symbol in self.symbols)
+        return replace(self, states=(), symbols=symbols)
 
     def source_name(self, name: str) -> str:
         """How the source model calls a parameter, result or symbol."""

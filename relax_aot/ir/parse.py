@@ -23,6 +23,7 @@ from relax_aot.ir.graph import (
     Condition,
     Constant,
     Function,
+    Growth,
     Module,
     State,
     Symbol,
@@ -118,7 +119,15 @@ def _symbol(cursor: Cursor) -> Symbol:
     low = integer(cursor)
     cursor.expect("..")
     high = integer(cursor)
-    return Symbol(name, low, high, cursor.origin(), inner)
+    growth = _growth(cursor) if cursor.take_word("grows") else None
+    return Symbol(name, low, high, cursor.origin(), inner, growth)
+
+
+def _growth(cursor: Cursor) -> Growth:
+    cursor.expect_word("to", "`to` and the length after a call, such as `grows to m + 1`")
+    after = dim(cursor)
+    cursor.expect_word("within", "`within` and the capacity, such as `within 512`")
+    return Growth(after, integer(cursor))
 
 
 def _condition(cursor: Cursor) -> Condition:
@@ -139,7 +148,13 @@ def _state(cursor: Cursor) -> State:
     cursor.advance()
     before = _value_name(cursor)
     cursor.expect("=")
-    return State(before, _value_name(cursor))
+    after = _value_name(cursor)
+    if not cursor.take_word("with"):
+        return State(before, after)
+    length = cursor.name("the name of a length")
+    cursor.expect_word("on", "`on` and an axis, such as `on axis 0`")
+    cursor.expect_word("axis", "`axis` and its number")
+    return State(before, after, length, integer(cursor))
 
 
 def _alias(cursor: Cursor) -> Alias:

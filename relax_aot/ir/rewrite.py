@@ -141,7 +141,7 @@ def map_buffers(body: tuple[Stmt, ...], rule: Callable[[Buffer], Buffer]) -> tup
 
 
 def substitute_dims(module: Module, values: Mapping[str, Dim]) -> Module:
-    """Sizes in the place of symbols, everywhere but in the list of symbols."""
+    """Sizes in the place of symbols, everywhere but in the names of the list of symbols."""
 
     def dim(size: Dim) -> Dim:
         return size.substitute(values)
@@ -174,6 +174,10 @@ def substitute_dims(module: Module, values: Mapping[str, Dim]) -> Module:
     return replace(
         module,
         functions=functions,
+        symbols=tuple(
+            replace(s, growth=s.growth and replace(s.growth, after=dim(s.growth.after)))
+            for s in module.symbols
+        ),
         kernels=tuple(map_kernel_dims(kernel, dim) for kernel in module.kernels),
         conditions=tuple(
             replace(c, left=dim(c.left), right=dim(c.right)) for c in module.conditions

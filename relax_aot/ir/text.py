@@ -72,11 +72,14 @@ def _facts(module: Module) -> Iterator[str]:
     for symbol in module.symbols:
         kind = "inner symbol" if symbol.inner else "symbol"
         bounds = f"{symbol.low}..{symbol.high}"
+        if (growth := symbol.growth) is not None:
+            bounds += f" grows to {growth.after} within {growth.capacity}"
         yield f"{kind} {quoted(symbol.name)} in {bounds}{_origin(symbol.origin)}"
     for condition in module.conditions:
         yield f"require {condition}{_origin(condition.origin)}"
     for state in module.states:
-        yield f"state {_value(state.input)} = {_value(state.output)}"
+        rows = f" with {quoted(state.length)} on axis {state.axis}" if state.length else ""
+        yield f"state {_value(state.input)} = {_value(state.output)}{rows}"
     for alias in module.aliases:
         yield f"alias {quoted(alias.name)} = {json.dumps(alias.source)}"
     for constant in module.constants:
