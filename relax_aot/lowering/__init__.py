@@ -4,7 +4,8 @@
 After this stage a function holds only `call_kernel`, `call_extern`, `view` and `if`. Scratch that a
 kernel asked for has become a further result of its call, so that the planner sees it.
 Every result of a function is a value of its own: results that are a parameter, a
-constant or a second use of another result are copied.
+constant or a second use of another result are copied. Growing states have the strides of their
+capacity.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, Number, expressi
 from relax_aot.ir.names import unused_name
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import Ref, TensorType
+from relax_aot.lowering.growing import at_capacity
 from relax_aot.lowering.index_checks import check_then_trust
 from relax_aot.lowering.parameters import Naming, Role, attributes, own_constants, roles_of
 from relax_aot.ops import all_ops
@@ -45,14 +47,13 @@ def lower(module: Module) -> Module:
                 body.append(lowered)
         results = tuple(_result_name(v, body) for v in function.results)
         functions.append(replace(function, body=tuple(body), results=results))
-    return _drop_unused(
-        replace(
-            module,
-            functions=tuple(functions),
-            kernels=(*module.kernels, *kernels),
-            constants=(*module.constants, *(naming.constants.values() if naming else ())),
-        )
+    result = replace(
+        module,
+        functions=tuple(functions),
+        kernels=(*module.kernels, *kernels),
+        constants=(*module.constants, *(naming.constants.values() if naming else ())),
     )
+    return at_capacity(_drop_unused(result))
 
 
 def _own_results(module: Module) -> Module:

@@ -14,6 +14,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from relax_aot.ir.graph import State
+    from relax_aot.ir.loops import Stmt
     from relax_aot.planning import Plan
     from relax_aot.planning.steps import Node, Repeat
 
@@ -273,7 +275,7 @@ def _check_nothing_is_lost(plan: Plan) -> None:
     Follows the graph's own values backwards; of the planner's work it takes only which
     memory each value has.
     """
-    functions = plan.module.function_table
+    functions, appended = plan.module.function_table, _appended(plan)
     bases = {
         call.out.name: call.inputs[0].name
         for function in plan.module.functions
@@ -298,7 +300,7 @@ def _check_nothing_is_lost(plan: Plan) -> None:
             outs = {out.name for out in call.outs}
             if call.op in ("call_kernel", "call_extern"):
                 memory = {plan.program.root(out) for out in outs}
-                lost = sorted(v for v in alive - outs if plan.program.root(v) in memory)
+                lost = sorted(v for v in alive - outs - appended if plan.program.root(v) in memory)
                 if lost:
                     raise PlanError(f"{call.outs[0].name} is written over {lost[0]}, read later")
             rest = alive - outs
@@ -319,7 +321,7 @@ def _check_states(plan: Plan) -> None:
     from relax_aot.ir.extern import Extern
     from relax_aot.planning.steps import Branch, Check, Define, Repeat, Step
 
-    states = {state.input for state in plan.module.states}
+    states = {state.input for state in plan.module.states} - _appended(plan)
 
     def forwards(nodes: tuple[Node, ...], changed: set[str]) -> set[str]:
         def may_fail(where: str) -> None:
@@ -353,3 +355,68 @@ def _check_states(plan: Plan) -> None:
         return changed
 
     forwards(plan.program.nodes, set())
+
+
+def _appended(plan: Plan) -> set[str]:
+    """The growing states of which no row that they hold is written, at any of the sizes."""
+    sizes = [one for one in _sizes(plan) if _allowed(plan, one)]
+    in_place = (
+        state
+        for state in plan.module.states
+        if state.length and plan.program.root(state.output) == state.input != state.output
+    )
+    return {s.input for s in in_place if all(_keeps_rows(plan, s, one) for one in sizes)}
+
+
+def _keeps_rows(plan: Plan, state: State, sizes: dict[str, int]) -> bool:
+    """No step writes a row of the state below its length, by intervals of its indices."""
+    from relax_aot.ir.loops import Kernel
+    from relax_aot.planning.steps import Repeat, Step, walk_steps, written_by
+
+    for node in walk_steps(plan.program.nodes):
+        if isinstance(node, Repeat) and state.input in written_by(node):
+            return False
+        if not isinstance(node, Step) or state.input not in node.outs:
+            continue
+        if not isinstance(node.callee, Kernel):
+            return False
+        ranges = {name: (size, size) for name, size in sizes.items()}
+        pairs = zip(node.callee.outputs, node.outs, strict=False)
+        buffers = {buffer.name for buffer, out in pairs if out == state.input}
+        rows = _written_rows(node.callee.body, buffers, state.axis, ranges)
+        if any(row is None or row < sizes[state.length] for row in rows):
+            return False
+    return True
+
+
+def _written_rows(
+    body: tuple[Stmt, ...], buffers: set[str], axis: int, ranges: dict[str, tuple[int, int]]
+) -> Iterator[int | None]:
+    """The lowest index on the axis of each write; None where it is not known."""
+    from relax_aot.ir.dims import Bounds, interval
+    from relax_aot.ir.loops import For, If, Let, Micro, Multiply, Store
+
+    ranges = dict(ranges)
+    for stmt in body:
+        bounds = Bounds.of(ranges)
+        match stmt:
+            case For() if stmt.start.symbols | stmt.stop.symbols <= ranges.keys():
+                low, high = interval(stmt.start, bounds)[0], interval(stmt.stop, bounds)[1] - 1
+                inside = {**ranges, stmt.variable: (low, high)}
+                yield from _written_rows(stmt.body, buffers, axis, inside) if low <= high else ()
+            case For():
+                yield from _written_rows(stmt.body, buffers, axis, ranges)
+            case If():
+                for side in (stmt.then, stmt.otherwise):
+                    yield from _written_rows(side, buffers, axis, ranges)
+            case Let() if stmt.value.symbols <= ranges.keys():
+                ranges[stmt.name] = interval(stmt.value, bounds)
+            case Store() | Micro():
+                for one in [stmt] if isinstance(stmt, Store) else stmt.written:
+                    if one.buffer.name in buffers:
+                        known = one.index[axis].symbols <= ranges.keys()
+                        yield interval(one.index[axis], bounds)[0] if known else None
+            case Multiply() if stmt.sums.name in buffers:
+                yield None
+            case _:
+                pass

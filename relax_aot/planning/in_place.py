@@ -112,7 +112,7 @@ def _step(node: Step, shares: Sequence[Share], joint: Program) -> Step:
         name for name, buffer in zip(args, kernel.inputs, strict=True) if buffer.name not in gone
     )
     for share in shares:
-        kernel = _one_buffer(kernel, share)
+        kernel = one_buffer(kernel, share)
     updates = tuple(joint.root(share.after) for share in shares)
     return replace(node, callee=kernel, args=kept, outs=outs, updates=updates)
 
@@ -122,7 +122,8 @@ def _moved(transfer: Transfer, joint: Program) -> Transfer:
     return replace(transfer, source=source, target=target)
 
 
-def _one_buffer(kernel: Kernel, share: Share) -> Kernel:
+def one_buffer(kernel: Kernel, share: Share) -> Kernel:
+    """The kernel with one buffer for an operand and a result; copies to the same place are gone."""
     (target,) = (b for b in kernel.outputs if b.name == share.written)
 
     def rule(expr: Expr) -> Expr:

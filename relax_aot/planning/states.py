@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from relax_aot.ir.graph import Module
+from relax_aot.planning.appends import append_in_place
 from relax_aot.planning.in_place import Share, joined, share_memory, shares_of
 from relax_aot.planning.steps import (
     Branch,
@@ -30,8 +31,8 @@ from relax_aot.planning.steps import (
 
 def program_in_place(module: Module, *, keep_states: bool = False) -> Program:
     """The steps of a lowered module, where values share memory that may. With `keep_states` the
-    old states stay as they are until the end."""
-    program = program_of(module)
+    old states stay as they are until the end; rows may be appended to them."""
+    program = append_in_place(module, program_of(module))
     if not keep_states:
         program = update_in_place(module, program)
     return share_memory(module, program)
