@@ -35,7 +35,7 @@ def compile_several(
     entries = load(sources, options)
     project = driver.compile_entries(entries, load_board(board), options, dump)
     folder = project.write(output, package)
-    bounded = next(iter(project.entries.values())).interface.bounded
+    first = next(iter(project.entries.values())).interface
     figures = {
         "model": project.name,
         "folder": str(folder),
@@ -52,7 +52,8 @@ def compile_several(
             }
             for name, one in project.entries.items()
         },
-        "symbols": {f.source: [f.symbol.low, f.symbol.high] for f in bounded},
+        "symbols": {f.source: [f.symbol.low, f.symbol.high] for f in first.bounded},
+        "capacities": first.capacities,
     }
     lines = [f"{folder}: {len(project.packaged(package))} files for {project.board.name}"]
     lines += [

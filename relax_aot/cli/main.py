@@ -105,6 +105,7 @@ def compile_command(
             "const_bytes": project.const_bytes,
         },
         "symbols": {f.source: [f.symbol.low, f.symbol.high] for f in project.interface.dims},
+        "capacities": project.interface.capacities,
     }
     if json_file:
         write_json(figures, json_file)

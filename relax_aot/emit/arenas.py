@@ -116,8 +116,10 @@ def _place(context: RunContext, slot: Slot, offset: str) -> str:
 
 
 def _placed(context: RunContext, region: int) -> bool:
+    """A run computes the offsets. Without sizes of a call, there is one choice of offsets."""
     slots = [s for s in context.plan.slots if s.region == region]
-    return context.plan.dynamic and not all(slot.bytes.is_constant for slot in slots)
+    varies = context.interface.dims and not all(slot.bytes.is_constant for slot in slots)
+    return context.plan.dynamic and bool(varies)
 
 
 def _table(context: RunContext, region: int, function: str) -> TableView:
@@ -130,7 +132,7 @@ def _table(context: RunContext, region: int, function: str) -> TableView:
         len(slots),
         ", ".join(str(sizes.index(slot.bytes)) for slot in slots),
         ", ".join(str(number) for row in below for number in row),
-        ", ".join(context.dim(size) for size in sizes),
+        ", ".join(context.dim(context.for_any_length(size)) for size in sizes),
         _need_locals(context, slots, related=False),
     )
 
@@ -173,7 +175,9 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
                 greatest,
                 tuple(view.end_macro for view, slot in tops if slot.bytes.is_constant),
                 tuple(
-                    LocalView(view.offset_macro, context.bytes(slot.bytes), "")
+                    LocalView(
+                        view.offset_macro, context.bytes(context.for_any_length(slot.bytes)), ""
+                    )
                     for view, slot in tops
                     if not slot.bytes.is_constant
                 ),
@@ -186,9 +190,11 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
 
 
 def _need_locals(context: RunContext, tops: Sequence[Slot], related: bool) -> tuple[LocalView, ...]:
-    used = frozenset[str]().union(*(slot.bytes.symbols for slot in tops))
+    sizes = (context.for_any_length(slot.bytes) for slot in tops)
+    used = frozenset[str]().union(*(size.symbols for size in sizes))
     for condition in context.interface.conditions if related else ():
-        used |= condition.left.symbols | condition.right.symbols
+        symbols = condition.left.symbols | condition.right.symbols
+        used |= frozenset() if symbols & context.plan.module.lengths.keys() else symbols
     return tuple(
         LocalView(context.symbols[f.symbol.name], f"dims->{f.c_name}", "")
         for f in context.interface.dims

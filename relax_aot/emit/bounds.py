@@ -52,10 +52,14 @@ def bound_views(interface: Interface, plan: Plan, reach: Dim) -> tuple[BoundView
 
 
 def fixed_views(interface: Interface) -> tuple[LocalView, ...]:
-    """The sizes of one value, of which only the macro is left."""
-    return tuple(
-        LocalView(f.macro, str(f.symbol.low), _note(f, entry=True)) for f in interface.fixed
-    )
+    """The sizes of one value, of which only the macro is left, and the capacities of states."""
+    fixed = [(f, f.symbol.low, _note(f, entry=True)) for f in interface.fixed]
+    for field in interface.all_lengths:
+        assert field.symbol.growth is not None
+        capacity = field.symbol.growth.capacity
+        note = comment(f"{field.source}: {field.symbol.origin}, capacity of the growing state")
+        fixed.append((field, capacity, note))
+    return tuple(LocalView(f.macro, str(value), note) for f, value, note in fixed)
 
 
 def _range_note(field: DimField, *, entry: bool) -> str:

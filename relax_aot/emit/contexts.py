@@ -14,9 +14,9 @@ from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_outline import flattened
 from relax_aot.emit.c_proof import Hints
 from relax_aot.emit.extern_code import ExternCall
-from relax_aot.emit.interface import Interface
+from relax_aot.emit.interface import DimField, Interface
 from relax_aot.emit.sharing import Parameter, Shared, shared
-from relax_aot.ir.dims import Bounds, Dim, maximize
+from relax_aot.ir.dims import Bounds, Dim, dim_max, maximize, prove_le
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES
@@ -76,8 +76,9 @@ class RunContext:
 
     @cached_property
     def macros(self) -> dict[str, str]:
-        """Symbol -> macro of its bound."""
-        return {f.symbol.name: f.macro for f in self.interface.dims}
+        """Symbol -> its bound in C."""
+        bounds = {f.symbol.name: f.macro for f in self.interface.dims}
+        return bounds | {f.symbol.name: greatest_length(f) for f in self.interface.lengths}
 
     @cached_property
     def arenas_used(self) -> set[int]:
@@ -109,6 +110,16 @@ class RunContext:
         if size.is_constant:
             return str(size.constant)
         return greatest_c(size, self.macros, self.plan.module.bounds)
+
+    def for_any_length(self, size: Dim) -> Dim:
+        """The size where growing states are as long as a call may find them: for functions that
+        see the sizes of a call, but not the state."""
+        values = {}
+        for name, growth in self.plan.module.lengths.items():
+            longest = growth.capacity - (growth.after - Dim.of(name))
+            fits = prove_le(0, longest, self.plan.module.bounds.open)
+            values[name] = longest if fits else dim_max(longest, 0)
+        return size.substitute(values)
 
     @property
     def within(self) -> str:
@@ -142,6 +153,13 @@ class RunContext:
         """A size, as size_t."""
         text = self.dim(dim)
         return text if text.isdigit() else f"(size_t)({text})"
+
+
+def greatest_length(field: DimField) -> str:
+    """The greatest length before a call, in C: the call adds rows up to the capacity."""
+    assert field.symbol.growth is not None
+    least = field.symbol.growth.capacity - field.symbol.high
+    return f"({field.macro} - {least})" if least else field.macro
 
 
 def make_contexts(
@@ -181,7 +199,8 @@ def _values(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What symbols and storage roots are called in the run."""
     scope = Names([*foreign, *interface.own_variables])
-    symbols = {f.symbol.name: scope.claim(f.c_name) for f in (*interface.dims, *interface.results)}
+    fields = (*interface.sizes, *interface.results)
+    symbols = {f.symbol.name: scope.claim(f.c_name) for f in fields}
     for symbol in plan.module.symbols:
         if symbol.name not in symbols:
             symbols[symbol.name] = scope.claim(symbol.name)
@@ -315,6 +334,8 @@ def _used_symbols(context: RunContext) -> set[str]:
         used |= port.type.elements.symbols
     for commit in plan.commits:
         used |= plan.program.values[commit.source].type.symbols
+    for growth in plan.module.lengths.values():
+        used |= growth.after.symbols
     return used | {field.symbol.name for field in context.interface.results}
 
 

@@ -30,6 +30,7 @@ from relax_aot.emit.interface import (
     padded_header,
     state_parts,
 )
+from relax_aot.emit.lengths import length_views
 from relax_aot.emit.view import ModelView, StateView, model_view, state_views
 from relax_aot.emit.weights import Weights, weights_of
 from relax_aot.externs import ExternTable
@@ -104,6 +105,7 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
     macros = Names(TAKEN_MACROS, before=f"{prefix}_")
     dims: dict[str, DimField] = {}
     fixed: dict[str, DimField] = {}
+    lengths: dict[str, DimField] = {}
     states: dict[str, StatePart] = {}
     shaping: set[str] = set()
     offsets = Names(before=f"{prefix}_STATE_OFFSET_")
@@ -113,7 +115,7 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
         module = part.plan.module
         for symbol in module.symbols:
             source = module.source_name(symbol.name)
-            if symbol.inner or source in dims or source in fixed:
+            if symbol.inner or source in dims or source in fixed or source in lengths:
                 continue
             held = symbol in fixed_symbols(module)
             c_name = (Names() if held else fields).claim(source)
@@ -122,7 +124,8 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
             if any(spelt.startswith(f"{other.name.upper()}_") for other in parts):
                 spelt = f"SIZE_{spelt}"
             macro = f"{prefix}_{macros.claim(spelt + '_MAX')}"
-            (fixed if held else dims)[source] = DimField(symbol, source, c_name, macro)
+            found = fixed if held else lengths if symbol.growth is not None else dims
+            found[source] = DimField(symbol, source, c_name, macro)
         for own in state_parts(module, prefix):
             shaping |= {module.source_name(symbol) for symbol in own.type.symbols}
             if own.source not in states:
@@ -139,8 +142,11 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
         order,
         tuple(states.values()),
         header,
-        padded_header(len(header), alignment) + sum(bytes_of.values()) if states else 0,
+        padded_header(len(header) + len(lengths), alignment) + sum(bytes_of.values())
+        if states
+        else 0,
         tuple(fixed.values()),
+        tuple(lengths.values()),
     )
 
 
@@ -183,6 +189,7 @@ def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Inte
         interfaces[0].weights_apart,
         stepwise=interfaces[0].stepwise,
         fixed=common.fixed,
+        lengths=common.lengths,
     )
 
 
@@ -209,6 +216,7 @@ def _view(
         source=comment(", ".join(dict.fromkeys(view.source for view in views))),
         graph=tuple(line for view in views for line in view.graph),
         bounds=bounds,
+        lengths=length_views(shared),
         functions=(*shared_functions(shared), *functions),
         init=shared.parameters(run=False),
         members=tuple(bound for bound in bounds if bound.macro in shaping),
@@ -261,7 +269,7 @@ def _states(
         for part in context.interface.states:
             sizes.setdefault(part.source, context.rounded(part.type.bytes))
     names = {part.source: part.c_name for part in shared.states}
-    first = padded_header(len(shared.dims), contexts[0].plan.alignment)
+    first = shared.header_bytes(contexts[0].plan.alignment)
     return state_views(shared.states, names, sizes, first, shared.prefix)
 
 

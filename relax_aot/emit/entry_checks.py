@@ -11,6 +11,7 @@ from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.interface import Interface, Port
 from relax_aot.emit.kernels import CheckView
+from relax_aot.emit.lengths import GrowthView, growth_views
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.graph import ASSUMED
 
@@ -26,6 +27,9 @@ class ChecksView:
     alignment: tuple[str, ...]
     sizes: tuple[str, ...]
     relations: tuple[CheckView, ...]
+    related: tuple[CheckView, ...]
+    """The relations between members of the struct of sizes."""
+    lengths: tuple[GrowthView, ...]
     state: tuple[LocalView, ...]
     writes: tuple[str, ...]
     reads: tuple[str, ...]
@@ -44,7 +48,7 @@ class ChecksView:
         state = tuple(LocalView(str(index), f"dims->{f.c_name}", "") for index, f in fields)
         return replace(
             self, init_null=_init_null(interface), sizes=_sizes(interface), relations=(),
-            state=state,
+            related=(), lengths=(), state=state,
         )  # fmt: skip
 
     @classmethod
@@ -57,7 +61,9 @@ class ChecksView:
             tuple(_data_null(context)),
             tuple(_alignment_checks(interface)),
             _sizes(interface),
-            tuple(_relations(context)),
+            tuple(_relations(context, frozenset())),
+            tuple(_relations(context, frozenset(context.plan.module.lengths))),
+            growth_views(context),
             tuple(_state(interface)),
             tuple(writes),
             tuple(reads),
@@ -91,7 +97,7 @@ def _data_null(context: RunContext) -> list[str]:
             checks.append(_null_check(context, f"{side}->{port.c_name}", port.type.elements))
     used = context.arenas_used
     checks += [f"memory->{a.member} == NULL" for n, a in enumerate(interface.arenas) if n in used]
-    if interface.has_state:
+    if interface.has_state and not interface.lengths:
         checks.append("memory->state == NULL")
     if interface.weights_apart:
         checks.append("memory->weights == NULL")
@@ -112,9 +118,13 @@ def _sizes(interface: Interface) -> tuple[str, ...]:
     )
 
 
-def _relations(context: RunContext) -> Iterator[CheckView]:
-    """C conditions that are true where sizes disagree, with what has to hold and why."""
+def _relations(context: RunContext, without: frozenset[str]) -> Iterator[CheckView]:
+    """C conditions that are true where sizes disagree, with what has to hold and why; those of
+    sizes in `without` are left out. A capacity has a status of its own."""
+    capacities = [growth.condition for growth in context.plan.module.lengths.values()]
     for condition in context.interface.conditions:
+        if condition in capacities or (condition.left - condition.right).symbols & without:
+            continue
         left, right = context.dim(condition.left), context.dim(condition.right)
         failing = "!=" if condition.relation == "==" else ">"
         origin = condition.origin

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relax_aot.emit.interface import Interface
+from relax_aot.emit.interface import DimField, Interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +129,30 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
         yield PublicView(
             f"{name}_init", "enum raot_status", init[0], init[1].replace("&", ""), note
         )
+    for field in interface.all_lengths:
+        yield from length_functions(interface, field)
+
+
+def length_functions(interface: Interface, field: DimField) -> tuple[PublicView, PublicView]:
+    """What reads a length of growing states, and what truncates it."""
+    name, memory = interface.owner, f"const struct {interface.owner}_memory *memory"
+    states = ", ".join(p.c_name for p in interface.states if p.length == field.symbol.name)
+    rows = f"the rows of the growing state{'s' if ',' in states else ''} {states}".rstrip()
+    return (
+        PublicView(
+            f"{name}_get_{field.c_name}",
+            "int32_t",
+            memory,
+            "memory",
+            f"Returns the number of {rows}: 0 to {field.macro}. A negative result is a status:"
+            " RAOT_ERR_STATE before the first call of init.",
+        ),
+        PublicView(
+            f"{name}_truncate_{field.c_name}",
+            "enum raot_status",
+            f"{memory}, int32_t length",
+            "memory, length",
+            f"Keeps the first `length` of {rows}. RAOT_ERR_SIZE if `length` is negative or"
+            " more than the state holds; nothing is changed then.",
+        ),
+    )

@@ -31,10 +31,10 @@ _CAUSES = {
     "RAOT_ERR_ARENA": "an arena is smaller than the run needs at these sizes",
     "RAOT_ERR_ALIGN": "memory is not aligned to {prefix}_ALIGNMENT, or an input or output not to"
     " its element type",
-    "RAOT_ERR_SIZE": "a size is outside the range that its member states",
+    "RAOT_ERR_SIZE": "a size is outside the range that its member states{length}",
     "RAOT_ERR_MISMATCH": "sizes violate a relation that their struct states{init}",
     "RAOT_ERR_INDEX": "an index in the input data is out of range",
-    "RAOT_ERR_CAPACITY": "a data-dependent size exceeds its upper bound",
+    "RAOT_ERR_CAPACITY": "{full}a data-dependent size exceeds its upper bound",
     "RAOT_ERR_WEIGHTS": "the weights are damaged, or were generated for other code",
     "RAOT_ERR_LIMITS": "a quantization parameter in the weights is outside the limits of the code",
     "RAOT_ERR_OVERLAP": "inputs, outputs, arena or state overlap",
@@ -113,6 +113,12 @@ class HeaderView:
             "prefix": interface.prefix,
             "init": f", or differ from those of {interface.name}_init" if interface.states else "",
             "state": " or ".join(state),
+            "length": ", or truncation to more rows than a growing state holds"
+            if interface.all_lengths
+            else "",
+            "full": "a growing state has no room for new rows, or "
+            if interface.all_lengths
+            else "",
         }
         width = max(map(len, _CAUSES))
         fixed = [(f"#define {s.macro} {s.expression}", s.note) for s in sizes if s.fixed]

@@ -65,6 +65,16 @@ class StatePart:
     type: TensorType
     macro: str
     """Where it begins in the block."""
+    length: str = ""
+    """The symbol of the rows that a growing state holds."""
+    axis: int = 0
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Its shape before a call of these sizes, by symbol."""
+        shape = [size.evaluate(sizes) for size in self.type.shape]
+        if self.length:
+            shape[self.axis] = sizes[self.length]
+        return tuple(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,8 @@ class CommonInterface:
     """The state block at the declared bounds."""
     fixed: tuple[DimField, ...] = ()
     """Sizes of one value that no entry depends on any more."""
+    lengths: tuple[DimField, ...] = ()
+    """The lengths of growing states, which follow `shaping` in the header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,8 @@ class Interface:
     """There is a form of the run that returns between kernels."""
     fixed: tuple[DimField, ...] = ()
     """Sizes of one value that nothing depends on any more: no members of the dims struct."""
+    lengths: tuple[DimField, ...] = ()
+    """The lengths of growing states: sizes of a call that the state holds."""
 
     @property
     def owner(self) -> str:
@@ -125,6 +139,27 @@ class Interface:
     @property
     def owner_prefix(self) -> str:
         return self.prefix if self.common is None else self.common.prefix
+
+    @property
+    def sizes(self) -> tuple[DimField, ...]:
+        """All sizes of a call that are known before it."""
+        return self.dims + self.lengths
+
+    @property
+    def all_lengths(self) -> tuple[DimField, ...]:
+        """Those that the header of the state block holds, in order."""
+        return self.lengths if self.common is None else self.common.lengths
+
+    @property
+    def capacities(self) -> dict[str, int]:
+        """The rows that growing states hold at most, by the source name of their length."""
+        growths = [(f.source, f.symbol.growth) for f in self.all_lengths]
+        return {source: growth.capacity for source, growth in growths if growth is not None}
+
+    def length_index(self, field: DimField) -> int:
+        """Where the header of the state block holds a length."""
+        names = [one.source for one in self.all_lengths]
+        return 1 + len(self.state_header) + names.index(field.source)
 
     @property
     def bounded(self) -> tuple[DimField, ...]:
@@ -150,13 +185,15 @@ class Interface:
         """What the templates of a run call variables: no size, value or kernel has such a name."""
         needs = [f"{kind}_{arena.member}" for arena in self.arenas for kind in ("need", "offsets")]
         steps = ["position", "name"] if self.stepwise else []
-        return ["header", "writes", "reads", *steps, *needs]
+        return ["header", "writes", "reads", "length", *steps, *needs]
 
     @property
     def own_functions(self) -> list[str]:
         """What the functions are called that no kernel may be called like."""
         verbs = ("run", *STEP_FUNCTIONS) if self.stepwise else ("run",)
-        return [f"{self.owner}_init", *(f"{self.name}_{verb}" for verb in verbs)]
+        names = [f.c_name for f in self.all_lengths]
+        held = [f"{self.owner}_{verb}_{n}" for n in names for verb in ("get", "truncate")]
+        return [f"{self.owner}_init", *held, *(f"{self.name}_{verb}" for verb in verbs)]
 
     @property
     def movable(self) -> tuple[DimField, ...]:
@@ -182,7 +219,7 @@ class Interface:
 
     def header_bytes(self, alignment: int) -> int:
         """A mark that init has run, and one int32 per symbol that shapes the state."""
-        return padded_header(len(self.state_header), alignment)
+        return padded_header(len(self.state_header) + len(self.all_lengths), alignment)
 
     def parameters(self, *, run: bool) -> str:
         """As C declares them, of a run or of what prepares its memory."""
@@ -224,7 +261,8 @@ def interface_of(
     module, said = plan.module, meanings or {}
     c_name = identifier(name).lower()
     prefix = c_name.upper()
-    shared = {} if common is None else {field.source: field for field in common.dims}
+    known = () if common is None else (*common.dims, *common.lengths)
+    shared = {field.source: field for field in known}
     macros = Names(TAKEN_MACROS, before=f"{prefix}_")
     if module.states:
         macros.claim("STATE_BYTES")
@@ -235,13 +273,14 @@ def interface_of(
     state_outputs = {s.output for s in module.states}
     fields = Names((field.c_name for field in shared.values()), reserved=())
     fixed = fixed_symbols(module)
-    dims = tuple(
+    sizes = tuple(
         replace(shared[module.source_name(s.name)], symbol=s)
         if common is not None
         else _dim_field(s, module.source_name(s.name), fields, macros, prefix)
         for s in module.symbols
         if not s.inner and s not in fixed
     )
+    dims = tuple(field for field in sizes if field.symbol.growth is None)
     shown = frozenset[str]().union(*(r.type.symbols for r in module.main.results))
     results = tuple(
         _dim_field(s, module.source_name(s.name), fields, macros, prefix)
@@ -265,6 +304,7 @@ def interface_of(
         tuple(_dim_field(s, module.source_name(s.name), Names(), macros, prefix) for s in fixed)
         if common is None
         else common.fixed,
+        tuple(field for field in sizes if field.symbol.growth is not None),
     )
 
 
@@ -299,7 +339,7 @@ def fixed_symbols(module: Module) -> tuple[Symbol, ...]:
         used = used.union(*(value.type.symbols for value in values))
         attrs = (value for call in function.body for _, value in call.attrs)
         used = used.union(*map(attr_symbols, attrs))
-    single = (s for s in module.symbols if s.low == s.high and not s.inner)
+    single = (s for s in module.symbols if s.low == s.high and not s.inner and not s.growth)
     return tuple(s for s in single if s.name not in used)
 
 
@@ -313,7 +353,11 @@ def state_parts(module: Module, prefix: str) -> tuple[StatePart, ...]:
         c_name = names.claim(source)
         macro = f"{prefix}_STATE_OFFSET_{offsets.claim(c_name).upper()}"
         type_ = table[state.input].type
-        parts.append(StatePart(state.input, state.output, source, c_name, type_, macro))
+        parts.append(
+            StatePart(
+                state.input, state.output, source, c_name, type_, macro, state.length, state.axis
+            )
+        )  # fmt: skip
     return tuple(parts)
 
 

@@ -11,6 +11,7 @@ from relax_aot.emit.c_names import comment
 from relax_aot.emit.c_proof import differences
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.extern_code import ExternCall
+from relax_aot.emit.lengths import grown
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.loops import Kernel
@@ -45,7 +46,7 @@ class Statements:
             target = ports.get(commit.target) or self._pointer(commit.target)
             size = plan.program.values[commit.source].type.bytes
             lines += _copy(self.context, target, self._pointer(commit.source), size, "")
-        return lines
+        return [*lines, *grown(self.context)]
 
     def _node(self, node: Node, depth: int) -> Iterator[str]:
         pad = "    " * depth

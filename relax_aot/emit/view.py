@@ -32,6 +32,7 @@ from relax_aot.emit.kernels import (
     graph_lines,
     kernel_views,
 )
+from relax_aot.emit.lengths import LengthView, header_c, length_views
 from relax_aot.emit.run_code import Statements
 from relax_aot.emit.step_code import StepView, mentioned
 from relax_aot.emit.weights import Weights
@@ -82,6 +83,8 @@ class ModelView:
     graph: tuple[str, ...]
     bounds: tuple[BoundView, ...]
     fixed: tuple[LocalView, ...]
+    lengths: tuple[LengthView, ...]
+    """Of growing states, for the functions that read and truncate them."""
     renaming: RenamingView | None
     """None where no bound can change."""
     functions: tuple[PublicView, ...]
@@ -177,6 +180,7 @@ def model_view(
         graph=graph_lines(plan),
         bounds=bounds,
         fixed=fixed_views(interface),
+        lengths=length_views(interface),
         renaming=RenamingView.of(interface),
         functions=functions,
         linked_run=interface.linked_run,
@@ -233,7 +237,9 @@ def _checks_and_body(context: RunContext) -> tuple[ChecksView, RunView]:
     if interface.stepwise:
         step = StepView.of(context, inner, entry, results)
         relations = (check.condition for check in checks.relations)
-        entry = mentioned(entry, (*relations, *checks.data_null, *checks.writes, *checks.reads))
+        lengths = (text for one in checks.lengths for text in (one.c_name, one.step))
+        texts = (*relations, *lengths, *checks.data_null, *checks.writes, *checks.reads)
+        entry = mentioned(entry, texts)
     can_fail = any(k.fallible for k in plan.kernels) or any(
         step.extern.returns is Returns.STATUS for step in extern_steps(plan)
     )
@@ -263,7 +269,10 @@ def state_views(
     offset, number = str(first), first
     views = []
     for part in parts:
-        note = comment(f"{part.type}")
+        note = f"{part.type}"
+        if part.length:
+            note += f", the first rows on axis {part.axis} are used"
+        note = comment(note)
         c_type = C_TYPES[part.type.dtype]
         views.append(StateView(names[part.input], c_type, part.macro, offset, note))
         size, most = sizes[part.input]
@@ -275,9 +284,12 @@ def state_views(
 
 
 def _locals(context: RunContext) -> tuple[LocalView, ...]:
+    interface = context.interface
+    given = [(f, f"dims->{f.c_name}") for f in interface.dims]
+    held = [(f, header_c(interface, f)) for f in interface.lengths]
     return tuple(
-        LocalView(context.symbols[f.symbol.name], f"dims->{f.c_name}", "")
-        for f in context.interface.dims
+        LocalView(context.symbols[f.symbol.name], value, "")
+        for f, value in (*held, *given)
         if f.symbol.name in context.used
     )
 

@@ -166,7 +166,8 @@ def figures(
     interfaces: Mapping[str, Interface],
 ) -> dict[str, object]:
     """What a project is. Ports of several entries have the entry's name before theirs."""
-    bounded = next(iter(interfaces.values())).bounded
+    first = next(iter(interfaces.values()))
+    bounded = first.bounded
     inputs, outputs = (
         {
             f"{entry}: {port.source}" if entry else port.source: str(port.type)
@@ -184,6 +185,7 @@ def figures(
         "weights": weights_form(sources.view),
         "bytes": bytes_,
         "bounds": {f.source: [f.symbol.low, f.symbol.high] for f in bounded},
+        **({"capacities": first.capacities} if first.capacities else {}),
         "inputs": inputs,
         "outputs": outputs,
         "kernels": kernel_marks(sources.view),

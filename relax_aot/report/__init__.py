@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from relax_aot.emit.interface import StatePart
 from relax_aot.emit.render import render_html
 from relax_aot.errors import RelaxAotError
 from relax_aot.planning import Plan
@@ -169,7 +170,7 @@ def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile 
         board=project.board.title,
         headline=headlines(project, chosen[-1], sizes_text(chosen[-1])),
         lower_bound_bytes=plan.lower_bound_bytes,
-        state=", ".join(f"{s.source} {s.type}" for s in interface.states) or "none",
+        state=", ".join(map(_state, interface.states)) or "none",
         rooms=_rooms(project),
         maps=tuple(maps_of(plan, chosen)),
         curves=tuple(curves_of(plan)),
@@ -229,6 +230,11 @@ def _rooms(project: Project) -> tuple[RoomRow, ...]:
         )
         for room in project.rooms
     )
+
+
+def _state(part: StatePart) -> str:
+    rows = f" ({part.length} rows on axis {part.axis})" if part.length else ""
+    return f"{part.source} {part.type}{rows}"
 
 
 def _counted(profile: Profile) -> tuple[CountedRow, ...]:

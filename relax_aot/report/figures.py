@@ -99,7 +99,14 @@ def figures(
         "instructions": None if counted is None else counted.as_json(),
         "constants": constant_kinds(plan),
         "states": [
-            {"name": s.source, "type": str(s.type), "greatest_bytes": _greatest(plan, s.type.bytes)}
+            {
+                "name": s.source,
+                "type": str(s.type),
+                "greatest_bytes": _greatest(plan, s.type.bytes),
+                "length": s.length and plan.module.source_name(s.length),
+                "axis": s.axis if s.length else None,
+                "capacity": plan.module.lengths[s.length].capacity if s.length else None,
+            }
             for s in project.interface.states
         ],
     }
