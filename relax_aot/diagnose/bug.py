@@ -112,7 +112,7 @@ def _misread(
     found = first_source_difference(project, outside, sizes)
     if found is None:
         return None
-    plain = replace(module, states=())
+    plain = module.without_states
     part = cut(plain, found.position, found.position + 1)
     difference = found.difference
     failure = Failure(
@@ -168,7 +168,7 @@ def _difference(
 
 def _parts(module: Module) -> Iterator[Module]:
     """Ranges of one call, of two, of four and so on, which overlap by half."""
-    plain = replace(module, states=())
+    plain = module.without_states
     count, size = len(module.main.body), 1
     while size < count:
         for start in range(0, count - size + 1, max(size // 2, 1)):

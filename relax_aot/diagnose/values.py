@@ -113,7 +113,7 @@ def all_values(module: Module) -> Module:
     main = module.main
     inner = {s.name for s in module.symbols if s.inner}
     made = [out for call in main.body for out in call.outs if not out.type.symbols & inner]
-    return _with_results(replace(module, states=()), made)
+    return _with_results(module.without_states, made)
 
 
 def _with_results(module: Module, results: Sequence[Var]) -> Module:

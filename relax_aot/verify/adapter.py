@@ -6,10 +6,11 @@ The table is `struct raot_model` of boards/families/common/raot_model.h.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.emit.interface import Interface
+from relax_aot.emit.functions import length_functions
+from relax_aot.emit.interface import DimField, Interface
 from relax_aot.emit.render import render
 
 
@@ -31,6 +32,15 @@ class InitSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A length of growing states: its functions, and where the sizes of a call have it."""
+
+    get: str
+    truncate: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableView:
     """What the tables of a model, of one entry and of all entries have in common."""
 
@@ -44,6 +54,13 @@ class TableView:
     greatest: str
     has_init: bool
     init_sizes: tuple[InitSize, ...]
+    lengths: tuple[Held, ...]
+    """Of growing states; one entry of several has those that it uses."""
+
+    @property
+    def own_lengths(self) -> tuple[Held, ...]:
+        """Those that the table has functions for: the table of one entry of several has none."""
+        return self.lengths if self.interface.common is None else ()
 
     @property
     def input_sizes(self) -> tuple[str, ...]:
@@ -123,14 +140,24 @@ def _view(interface: Interface) -> AdapterView:
         interface=interface,
         interfaces=(interface,),
         table="raot_model",
-        dim_count=len(interface.dims),
+        dim_count=len(interface.sizes),
         greatest=" + ".join(f"{arena.macro}_BYTES" for arena in interface.arenas),
         has_init=interface.has_init,
         init_sizes=_init_sizes(interface),
+        lengths=held_of(interface, interface.lengths, len(interface.dims)),
         run_arguments=", ".join(name for name, used in given if used),
         need=" + ".join(f"{arena.need}({named})" for arena in interface.arenas),
         cuts=tuple(_cuts(interface)),
         parts=tuple(_parts(interface)),
+    )
+
+
+def held_of(interface: Interface, fields: Sequence[DimField], first: int) -> tuple[Held, ...]:
+    """The lengths, which stand from place `first` on."""
+    return tuple(
+        Held(get.name, truncate.name, place)
+        for place, field in enumerate(fields, first)
+        for get, truncate in [length_functions(interface, field)]
     )
 
 

@@ -70,7 +70,8 @@ def emulate(
 
 
 def calls_of(program: Program, samples: Sequence[Sample], always: Mapping[str, int]) -> list[Case]:
-    """By arrays. A size that shapes the state is what the first call that determines it shows."""
+    """By arrays. A size that shapes the state is what the first call that determines it shows.
+    Growing states are empty before the first call."""
     asked: list[tuple[str, tuple[Array, ...], dict[str, int]]] = []
     first: dict[str, int] = {}
     for entry, arrays, sizes in (_checked(sample, program) for sample in samples):
@@ -85,10 +86,15 @@ def calls_of(program: Program, samples: Sequence[Sample], always: Mapping[str, i
         asked.append((entry, inputs, given))
     held = {f.source: first[f.source] for f in program.shaping if f.source in first}
     cases = []
+    lengths = dict.fromkeys((f.source for f in program.shared.lengths), 0)
+    capacities = program.shared.capacities
     for entry, inputs, given in asked:
-        known = program.sizes(entry, inputs, given, held, anew=True)
-        own = {f.symbol.name: known[f.source] for f in program.interfaces[entry].dims}
+        known = program.sizes(entry, inputs, {**lengths, **given}, held, anew=True)
+        own = {f.symbol.name: known[f.source] for f in program.interfaces[entry].sizes}
         cases.append(Case(own, inputs, entry=entry, others=known))
+        after = program.lengths_after(entry, known)
+        if all(rows <= capacities[name] for name, rows in after.items()):
+            lengths |= after
     return cases
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
-from relax_aot.verify.adapter import InitSize, TableView, entry_source, entry_table
+from relax_aot.verify.adapter import InitSize, TableView, entry_source, entry_table, held_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ def entries_adapter_files(shared: Interface, interfaces: Sequence[Interface]) ->
 
 
 def _view(shared: Interface, interfaces: Sequence[Interface]) -> EntriesAdapterView:
-    bounded = interfaces[0].bounded
+    bounded = interfaces[0].bounded + shared.lengths
     place = {field.source: number for number, field in enumerate(bounded, 1)}
     entries, inputs, outputs, results = [], 0, 0, 0
     for number, interface in enumerate(interfaces):
-        sizes = ", ".join(f"dims[{place[field.source]}]" for field in interface.dims) or "0"
+        sizes = ", ".join(f"dims[{place[field.source]}]" for field in interface.sizes) or "0"
         table = entry_table(interface)
         entries.append(EntryView(number, table, sizes, inputs, outputs, results))
         inputs += len(interface.inputs)
@@ -59,8 +59,9 @@ def _view(shared: Interface, interfaces: Sequence[Interface]) -> EntriesAdapterV
         greatest=_greatest(interfaces),
         has_init=shared.has_init,
         init_sizes=tuple(InitSize(f.c_name, f"dims[{place[f.source]}]") for f in shared.dims),
+        lengths=held_of(shared, shared.lengths, 1 + len(interfaces[0].bounded)),
         entries=tuple(entries),
-        most_dims=max(1, *(len(interface.dims) for interface in interfaces)),
+        most_dims=max(1, *(len(interface.sizes) for interface in interfaces)),
     )
 
 

@@ -133,7 +133,8 @@ class _Lane:
             shape = evaluation.attr(tuple(param.type.shape))
             zeros = np.zeros(shape, param.type.dtype.numpy)
             zeros = widened(zeros, param.type.dtype) if widen else zeros
-            arguments.append(self.held.get(source, zeros))
+            held = self.held.get(source, zeros)
+            arguments.append(held[tuple(slice(0, size) for size in zeros.shape)])
         with np.errstate(all="ignore"):
             arrays = evaluation.function(module.main, arguments)
         results = {v.name: a for v, a in zip(module.main.results, arrays, strict=True)}

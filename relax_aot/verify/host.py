@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,9 @@ from relax_aot.project.entries import EntriesProject
 from relax_aot.resources import data_dir
 from relax_aot.toolchain.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.toolchain.tools import ToolMissing
+from relax_aot.verify.lengths import Holder, lengths_of, truncated
 from relax_aot.verify.library import Library, RawResult
-from relax_aot.verify.program import Array, Built, alone, program_of
+from relax_aot.verify.program import Array, Built, Program, alone, program_of
 from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import (
     InputError,
@@ -128,15 +129,39 @@ class HostModel:
         inputs = ordered_inputs(self.interface, arrays)
         return self._run(self._sizes_of(inputs, given), inputs)
 
+    @property
+    def _lengths(self) -> dict[str, int]:
+        fields = self._program.shared.lengths
+        return lengths_of(cast(Holder, self.runner), fields, exists=self._held.sizes is not None)
+
+    def length(self, name: str) -> int:
+        """The number of rows that growing states hold, by the source name of their length."""
+        return _one_length(self._lengths, name)
+
+    def truncate(self, lengths: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Keep the first rows of growing states: `host.truncate(m=3)`."""
+        _truncate(self._program, self.runner, self._held, merged_sizes(lengths, named))
+
     def _sizes_of(self, inputs: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
         """Return every size by its source name: from `given`, from the inputs, or from the
         state."""
         anew = self._held.sizes is None
         held = self._held.chosen if self._held.sizes is None else self._held.sizes
-        return self._program.sizes(self._entry, inputs, {**self._sizes, **given}, held, anew=anew)
+        known, lengths = {**self._sizes, **given}, self._lengths
+        for name, rows in lengths.items():
+            if known.get(name, rows) != rows:
+                raise InputError(
+                    f"{name}={known[name]}: the state holds {rows} rows; a call appends to them,"
+                    f" and .truncate({name}=...) keeps fewer"
+                )
+        return self._program.sizes(self._entry, inputs, known | lengths, held, anew=anew)
 
     def run_at(self, sizes: Mapping[str, int], inputs: Sequence[Array]) -> dict[str, Array]:
-        """Run at the given sizes (by symbol name), with inputs in the order of the interface."""
+        """Run at the given sizes (by symbol name), with inputs in the order of the interface.
+        Growing states are truncated to their length in `sizes`."""
+        if isinstance(sizes, Mapping):
+            own = {f.symbol.name: self._lengths[f.source] for f in self.interface.lengths}
+            sizes = {**own, **sizes}
         require_shapes(self.interface, sizes, inputs)
         return run_case(self, Case(dict(sizes), tuple(inputs), entry=self._entry))
 
@@ -161,6 +186,22 @@ class HostModel:
     def reset(self) -> None:
         """Clear the state before the next call."""
         self._held.sizes = None
+
+
+def _one_length(lengths: Mapping[str, int], name: str) -> int:
+    if name not in lengths:
+        raise InputError(f"the model has no length {name!r}; lengths are {sorted(lengths)}")
+    if lengths[name] < 0:
+        raise StatusError(lengths[name], f"the length {name}")
+    return lengths[name]
+
+
+def _truncate(program: Program, runner: Runner, held: Held, requested: Mapping[str, int]) -> None:
+    shared = program.shared
+    for name, status in truncated(
+        cast(Holder, runner), shared.lengths, requested, exists=held.sizes is not None
+    ):
+        raise StatusError(status, f"{shared.name}_truncate_{name}")
 
 
 def run_case(model: HostModel, case: Case) -> dict[str, Array]:
@@ -216,14 +257,25 @@ class HostEntries:
         self._held.chosen = given_sizes(shared.dims, requested, shared.fixed_sizes)
         self._held.sizes = None
 
+    def length(self, name: str) -> int:
+        """The number of rows that growing states hold, by the source name of their length."""
+        fields, exists = self.project.shared.lengths, self._held.sizes is not None
+        return _one_length(lengths_of(cast(Holder, self.runner), fields, exists=exists), name)
+
+    def truncate(self, lengths: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Keep the first rows of growing states: `host.truncate(m=3)`."""
+        requested = merged_sizes(lengths, named)
+        _truncate(program_of(self.project), self.runner, self._held, requested)
+
     def run_at(
         self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]
     ) -> dict[str, Array]:
         """Run an entry at sizes by their source names, with inputs in the order of its
         interface."""
         interface, fixed = self[entry].interface, self.project.shared.fixed_sizes
-        sizes = given_sizes(self.project.bounded, merged_sizes(sizes, {}), fixed)
-        named = {f.symbol.name: sizes[f.source] for f in interface.dims if f.source in sizes}
+        fields = self.project.bounded + interface.all_lengths
+        sizes = self[entry]._lengths | given_sizes(fields, merged_sizes(sizes, {}), fixed)
+        named = {f.symbol.name: sizes[f.source] for f in interface.sizes if f.source in sizes}
         require_shapes(interface, named, inputs)
         return self[entry]._run(sizes, inputs)
 
@@ -378,6 +430,12 @@ class Child:
 
     def arena_need(self, dims: Sequence[int]) -> int:
         return int(self._ask("arena_need", list(dims)))
+
+    def get_length(self, index: int) -> int:
+        return int(self._ask("get_length", index))
+
+    def truncate_length(self, index: int, length: int) -> int:
+        return int(self._ask("truncate_length", index, length))
 
     def run(
         self,

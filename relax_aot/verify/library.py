@@ -27,6 +27,8 @@ struct raot_model {
     int (*init)(const struct raot_buffers *memory, const int32_t *dims);
     int (*run)(const struct raot_buffers *memory, const int32_t *dims, const void *const *inputs,
                void *const *outputs, int32_t *result);
+    int32_t (*get_length)(const struct raot_buffers *memory, int32_t index);
+    int (*truncate_length)(const struct raot_buffers *memory, int32_t index, int32_t length);
 };
 extern struct raot_model raot_model;
 """
@@ -102,6 +104,14 @@ class Library:
         if self.model.init == self._ffi.NULL:
             return 0
         return int(self.model.init(self._memory(None, 0), self._ints(dims)))
+
+    def get_length(self, index: int) -> int:
+        """The rows of growing states, or a negative status."""
+        return int(self.model.get_length(self._memory(None, 0), index))
+
+    def truncate_length(self, index: int, length: int) -> int:
+        """Keep the first rows of growing states; the status."""
+        return int(self.model.truncate_length(self._memory(None, 0), index, length))
 
     def run(
         self,

@@ -21,6 +21,7 @@ from relax_aot.verify.emulate import TIMEOUT_SECONDS, build_image
 from relax_aot.verify.host import StatusError
 from relax_aot.verify.program import to_bytes
 from relax_aot.verify.samples import Case
+from relax_aot.verify.sequences import filling
 from relax_aot.verify.sizes import require_shapes
 
 UNMERGED = "#ifndef __clang__\n__attribute__((no_icf))\n#endif\n"
@@ -69,7 +70,7 @@ def profile(project: Project, case: Case) -> Profile:
         KernelProfile(name, origins.get(name, ""), count, count / max(total, 1))
         for name, count in sorted(_by_name(counted).items(), key=lambda row: (-row[1], row[0]))
     )
-    dims = {f.source: case.sizes[f.symbol.name] for f in project.interface.dims}
+    dims = {f.source: case.sizes[f.symbol.name] for f in project.interface.sizes}
     return Profile(project.name, project.board.name, dims, total, shipped, rows)
 
 
@@ -103,14 +104,17 @@ def _apart(project: Project) -> Project:
 def _run(project: Project, case: Case) -> HarnessResult:
     interface = project.interface
     require_shapes(interface, case.sizes, case.inputs)
-    call = HarnessCall(
-        dims=tuple(case.sizes[f.symbol.name] for f in interface.dims),
-        inputs=tuple(to_bytes(a).tobytes() for a in case.inputs),
-        init=interface.has_init,
-    )
+    calls = [
+        HarnessCall(
+            dims=tuple(one.sizes[f.symbol.name] for f in interface.sizes),
+            inputs=tuple(to_bytes(a).tobytes() for a in one.inputs),
+            init=interface.has_init and number == 0,
+        )
+        for number, one in enumerate([*filling(interface, case), case])
+    ]
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         image = build_image(project, Path(scratch))
-        (result,) = run_image(image, project.board, [call], TIMEOUT_SECONDS, functions=True)
+        *_, result = run_image(image, project.board, calls, TIMEOUT_SECONDS, functions=True)
     if result.status:
         raise StatusError(result.status, f"{interface.name}_run")
     return result

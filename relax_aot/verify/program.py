@@ -49,9 +49,11 @@ class Program:
         return adapter_files(self.shared)
 
     def fields(self, entry: str) -> tuple[DimField, ...]:
-        """The sizes of the table, without the number of the entry."""
+        """The sizes of the table, without the number of the entry: those of its struct, and the
+        lengths to which growing states are truncated before the call."""
         interface = self.interfaces[entry]
-        return interface.bounded if self.several else interface.dims
+        own = interface.bounded if self.several else interface.dims
+        return own + interface.all_lengths
 
     @property
     def shaping(self) -> tuple[DimField, ...]:
@@ -73,7 +75,7 @@ class Program:
         interface = self.interfaces[entry]
         own = sizes_of(interface, inputs, given, held)
         known = {**(held or {}), **given}
-        known |= {f.source: own[f.symbol.name] for f in interface.dims}
+        known |= {f.source: own[f.symbol.name] for f in interface.sizes}
         for field in self.shaping if anew and self.shared.has_init else ():
             if field.source not in known:
                 raise InputError(
@@ -88,12 +90,17 @@ class Program:
         interface = self.interfaces[case.entry]
         require_shapes(interface, case.sizes, case.inputs)
         known = dict(case.others)
-        known |= {f.source: int(case.sizes[f.symbol.name]) for f in interface.dims}
+        known |= {f.source: int(case.sizes[f.symbol.name]) for f in interface.sizes}
         return {f.source: known.get(f.source, f.symbol.low) for f in self.fields(case.entry)}
 
     def dims(self, entry: str, sizes: Mapping[str, int]) -> list[int]:
         number = [list(self.interfaces).index(entry)] if self.several else []
         return [*number, *(sizes[field.source] for field in self.fields(entry))]
+
+    def lengths_after(self, entry: str, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The lengths that a call of these sizes leaves, all by the names of the source."""
+        interface = self.interfaces[entry]
+        return lengths_after(interface, {f.symbol.name: sizes[f.source] for f in interface.sizes})
 
     def inputs(self, entry: str, inputs: Sequence[Array]) -> list[Bytes]:
         """Nothing for the inputs of other entries."""
@@ -114,7 +121,13 @@ class Program:
             outputs=raw.outputs[first : first + len(own.outputs)],
             sizes=raw.sizes[first_size : first_size + len(own.results)],
         )
-        return outputs_of(own, {f.symbol.name: sizes[f.source] for f in own.dims}, raw)
+        return outputs_of(own, {f.symbol.name: sizes[f.source] for f in own.sizes}, raw)
+
+
+def lengths_after(interface: Interface, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The lengths of growing states after a call of these sizes (by symbol), by source names."""
+    growths = [(f.source, f.symbol.growth) for f in interface.lengths]
+    return {source: growth.after.evaluate(sizes) for source, growth in growths if growth}
 
 
 def alone(interface: Interface) -> Program:

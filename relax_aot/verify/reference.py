@@ -53,7 +53,8 @@ class Reference(ABC):
             if name in inputs:
                 return np.asarray(inputs[name], order="C")
             if name in self._state:
-                return self._held.get(name, np.zeros(state_shapes[name], dtype))
+                held = self._held.get(name, np.zeros(state_shapes[name], dtype))
+                return first_rows(held, state_shapes[name])
             if name not in self._fix:
                 raise ReferenceFailed(f"{name!r} is not an input of the compiled model")
             value = np.asarray(self._fix[name])
@@ -69,6 +70,11 @@ class Reference(ABC):
     @abstractmethod
     def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
         """The outputs of one call by name."""
+
+
+def first_rows(held: Array, shape: tuple[int, ...]) -> Array:
+    """A state as a call finds it: growing states may be truncated before."""
+    return held[tuple(slice(0, size) for size in shape)]
 
 
 class NumpyReference(Reference):

@@ -40,6 +40,8 @@ class Case:
     """Which of several is called."""
     others: Mapping[str, int] = field(default_factory=dict)
     """Sizes that only other entries have, by the names of the source."""
+    fills: bool = False
+    """Whether it only appends rows to growing states, for a later call."""
 
     @property
     def shown(self) -> str:
@@ -64,9 +66,9 @@ def cases_of(
     if arrays and needed <= set(arrays):
         given = [case for sizes in at or ({},) for case in _given(interface, arrays, sizes)]
         for case in given:
-            _require_bounds(interface.dims, case.sizes)
+            _require_bounds(interface.sizes, case.sizes)
         return given
-    chosen = sizes_to_run(interface.dims, [interface], at, seed)
+    chosen = sizes_to_run(interface.sizes, [interface], at, seed)
     return [
         Case(
             sizes,
@@ -88,18 +90,34 @@ def sizes_to_run(
     def fits(sizes: Mapping[str, int]) -> bool:
         by_source = {f.source: sizes[f.symbol.name] for f in fields}
         return all(
-            allowed(one, {f.symbol.name: by_source[f.source] for f in one.dims})
+            allowed(one, {f.symbol.name: by_source.get(f.source, 0) for f in one.sizes})
             for one in interfaces
         )
 
     fixed = interfaces[0].fixed_sizes
     if at:
-        return [_named(fields, fixed, one) for one in at]
+        return [_fitted(fields, fixed, one, fits) for one in at]
     chosen = _spread([f.symbol for f in fields], fits, seed)
     if not chosen:
         needs = ", ".join(dict.fromkeys(str(c) for one in interfaces for c in one.conditions))
         raise SizeChoiceError(f"no sizes found that satisfy {needs}; give some with --at")
     return chosen
+
+
+def _fitted(
+    fields: Sequence[DimField], fixed: Mapping[str, int], requested: Mapping[str, int], fits: Fits
+) -> dict[str, int]:
+    """The sizes that were asked for, the others as high as growing states leave room."""
+    sizes = _named(fields, fixed, requested)
+    if fits(sizes) or not any(f.symbol.growth for f in fields):
+        return sizes
+    free = {
+        f.symbol.name: range(f.symbol.high, f.symbol.low - 1, -1)
+        for f in fields
+        if f.source not in requested
+    }
+    found = _end(free, lambda chosen: fits({**sizes, **chosen})) if free else {}
+    return {**sizes, **found} if fits({**sizes, **found}) else sizes
 
 
 def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, int]) -> list[Case]:
@@ -113,6 +131,8 @@ def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, i
     if len(counts) > 1:
         raise InputError(f"inputs have different numbers of samples: {sorted(counts)}")
     cases = []
+    held = {f.source: at.get(f.source, 0) for f in interface.lengths}
+    asked = {name: size for name, size in at.items() if name not in held}
     for sample in range(counts.pop() if counts else 1):
         inputs = []
         for port in interface.inputs:
@@ -124,8 +144,11 @@ def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, i
                     f"{list(array.shape)}"
                 )
             inputs.append(np.asarray(array, port.type.dtype.numpy, order="C"))
-        sizes = sizes_of(interface, inputs, given_sizes(interface.dims, at, interface.fixed_sizes))
+        given = given_sizes(interface.dims, asked, interface.fixed_sizes)
+        sizes = sizes_of(interface, inputs, given, held)
         cases.append(Case(sizes, tuple(inputs)))
+        growths = [(f.source, f.symbol.growth) for f in interface.lengths]
+        held = {source: growth.after.evaluate(sizes) for source, growth in growths if growth}
     return cases
 
 

@@ -7,7 +7,7 @@ other sizes change from call to call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 from relax_aot.emit.interface import Interface
 from relax_aot.ir.dims import interval
 from relax_aot.project import Project
+from relax_aot.verify.lengths import after, calls_between, calls_to, fitting
 from relax_aot.verify.program import Program
-from relax_aot.verify.samples import Case, allowed, input_of, sizes_to_run
+from relax_aot.verify.samples import Case, SizeChoiceError, allowed, input_of, sizes_to_run
+from relax_aot.verify.sizes import GREATEST_SIZE
 
 Array = NDArray[Any]
 CALLS = 4
 """Calls in a row, at least."""
+APPENDS = 48
+"""Calls that append rows, where no sizes are asked for."""
 SHAPES = 3
 """Sequences, where no sizes are asked for and some of them shape the state."""
 SEED = 41
@@ -47,9 +51,41 @@ def sequences_of(
     for number, group in enumerate(groups.values()):
         if number == SHAPES and not chosen:
             break
-        first, *rest = _filled(interface, group, cases, shaping, arrays, rng)
+        calls = _filled(interface, group, cases, shaping, arrays, rng)
+        first, *rest = _appended(interface, calls, arrays, rng, chosen=chosen)
         found += [replace(first, anew=True), *rest]
     return found
+
+
+def _appended(
+    interface: Interface,
+    calls: Sequence[Case],
+    arrays: Mapping[str, Array],
+    rng: np.random.Generator,
+    *,
+    chosen: bool,
+) -> list[Case]:
+    """The calls, each after those that append the rows which it finds in growing states."""
+    held = {f.symbol.name: 0 for f in interface.lengths}
+    found: list[Case] = []
+    for case in calls:
+        for sizes in calls_between(interface, held, case.sizes):
+            if len(found) >= APPENDS and not chosen:
+                break
+            found.append(replace(_case(interface, sizes, {}, rng), fills=True))
+            held = after(interface, sizes)
+        if any(case.sizes[name] > length for name, length in held.items()):
+            case = _case(interface, {**case.sizes, **held}, arrays, rng)
+        found.append(case)
+        held = after(interface, case.sizes)
+    return found
+
+
+def filling(interface: Interface, case: Case) -> list[Case]:
+    """Calls that append the rows which a case finds in growing states."""
+    rng = np.random.default_rng(SEED)
+    calls = calls_to(interface, case.sizes)
+    return [replace(_case(interface, sizes, {}, rng), fills=True) for sizes in calls]
 
 
 def _filled(
@@ -92,33 +128,77 @@ def entry_sequences(
     """For each choice of sizes: every entry in order, and again. `arrays` are inputs by name, or
     by `entry.name` where entries differ."""
     interfaces = list(program.interfaces.values())
+    lengths = program.shared.lengths
     fields = interfaces[0].bounded
-    cases = []
-    for seed, chosen in enumerate(sizes_to_run(fields, interfaces, at)):
+    asked = (*fields, *(f for f in lengths if any(f.source in one for one in at)))
+    cases: list[Case] = []
+    for seed, chosen in enumerate(sizes_to_run(asked, interfaces, at)):
         rng = np.random.default_rng(seed)
-        sizes = {f.source: chosen[f.symbol.name] for f in fields}
-        for number, name in enumerate([*program.interfaces] * ROUNDS):
+        sizes = {f.source: chosen[f.symbol.name] for f in asked}
+        first = len(cases)
+        held = dict.fromkeys((f.source for f in lengths), 0)
+        for case in _filled_entries(program, sizes, rng) if asked != fields else ():
+            cases.append(case)
+            held |= program.lengths_after(case.entry, case.others)
+        for name in [*program.interfaces] * ROUNDS:
             interface = program.interfaces[name]
             own = {**arrays}
             for port in interface.inputs:
                 if f"{name}.{port.source}" in arrays:
                     own[port.source] = arrays[f"{name}.{port.source}"]
-            named = {f.symbol.name: sizes[f.source] for f in interface.dims}
-            case = _case(interface, named, own, rng)
-            cases.append(replace(case, anew=number == 0, entry=name, others=sizes))
+            known = _with_room(interface, {**sizes, **held})
+            named = {f.symbol.name: known[f.source] for f in interface.sizes}
+            cases.append(replace(_case(interface, named, own, rng), entry=name, others=known))
+            held |= program.lengths_after(name, known)
+        cases[first] = replace(cases[first], anew=True)
     return cases
+
+
+def _filled_entries(
+    program: Program, sizes: Mapping[str, int], rng: np.random.Generator
+) -> Iterator[Case]:
+    """Calls of one entry that append the rows in `sizes`, by the names of the source."""
+    for name, interface in program.interfaces.items():
+        own = {f.symbol.name: sizes[f.source] for f in interface.sizes if f.source in sizes}
+        lengths = {f.symbol.name for f in interface.lengths}
+        if not lengths or not lengths <= own.keys():
+            continue
+        try:
+            calls = list(calls_to(interface, own))
+        except SizeChoiceError:
+            continue
+        for call in calls:
+            known = {**sizes, **{f.source: call[f.symbol.name] for f in interface.sizes}}
+            case = _case(interface, call, {}, rng)
+            yield replace(case, entry=name, others=known, fills=True)
+        return
+
+
+def _with_room(interface: Interface, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes by source names, with fewer new rows where growing states have no room for them;
+    these states are empty where one row has none."""
+    symbols = {f.symbol.name: f.source for f in interface.sizes}
+    own = {name: sizes[source] for name, source in symbols.items()}
+    if allowed(interface, own) or not interface.lengths:
+        return sizes
+    empty = {**own, **dict.fromkeys((f.symbol.name for f in interface.lengths), 0)}
+    found = next(fitting(interface, own, GREATEST_SIZE), None) or empty
+    return {**sizes, **{source: found[name] for name, source in symbols.items()}}
 
 
 def states_of(project: Project, sizes: Mapping[str, int], block: Array) -> dict[str, Array]:
     """The states in a state block, by the source's names of the outputs that they keep."""
     interface, module, unit = project.interface, project.source_module, project.plan.alignment
     start = interface.header_bytes(unit)
+    rows = after(interface, sizes)
     found = {}
     for part in interface.states:
         shape = tuple(size.evaluate(sizes) for size in part.type.shape)
         dtype = np.dtype(np.uint8) if part.type.dtype.value == "bool" else part.type.dtype.numpy
         count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         data = block[start : start + count].copy().view(dtype).reshape(shape)
+        if part.length:
+            data = data.take(range(rows[part.length]), axis=part.axis)
         found[module.source_name(part.output)] = data.astype(part.type.dtype.numpy)
         most = interval(part.type.bytes, project.plan.module.bounds)[1]
         start += -(-most // unit) * unit

@@ -116,7 +116,7 @@ def sizes_of(
         solved = _solved(interface, inputs, kept | chosen)
     if not solved.impossible and not solved.ambiguous:
         require_shapes(interface, solved.sizes, inputs)
-        return {field.symbol.name: solved.sizes[field.symbol.name] for field in interface.dims}
+        return {field.symbol.name: solved.sizes[field.symbol.name] for field in interface.sizes}
     _require_known_axes(interface, solved.sizes, inputs)
     raise InputError(
         _impossible(interface, inputs, solved)
@@ -130,15 +130,15 @@ def shown_sizes(
 ) -> dict[str, int]:
     """The sizes that the shapes and `given` determine, by the names of the source."""
     known = _solved(interface, inputs, _by_symbol(interface, given)).sizes
-    return {f.source: known[f.symbol.name] for f in interface.dims if f.symbol.name in known}
+    return {f.source: known[f.symbol.name] for f in interface.sizes if f.symbol.name in known}
 
 
 def _by_symbol(interface: Interface, sizes: Mapping[str, int]) -> dict[str, int]:
-    return {f.symbol.name: sizes[f.source] for f in interface.dims if f.source in sizes}
+    return {f.symbol.name: sizes[f.source] for f in interface.sizes if f.source in sizes}
 
 
 def _solved(interface: Interface, inputs: Sequence[Array], given: Mapping[str, int]) -> Solved:
-    pinned = {f.symbol.name: f.symbol.low for f in interface.dims if f.pinned}
+    pinned = {f.symbol.name: f.symbol.low for f in interface.sizes if f.pinned}
     equations = tuple(
         (Dim.of(size), int(actual))
         for port, array in zip(interface.inputs, inputs, strict=True)
@@ -147,7 +147,7 @@ def _solved(interface: Interface, inputs: Sequence[Array], given: Mapping[str, i
     relations: tuple[Relation, ...] = tuple(
         (c.relation, c.left, c.right) for c in interface.conditions
     )
-    ranges = tuple((f.symbol.name, (f.symbol.low, f.symbol.high)) for f in interface.dims)
+    ranges = tuple((f.symbol.name, (f.symbol.low, f.symbol.high)) for f in interface.sizes)
     return _remembered(equations, relations, ranges, tuple((pinned | dict(given)).items()))
 
 
@@ -162,7 +162,7 @@ def _remembered(
 
 
 def _ambiguous(interface: Interface, solved: Solved) -> str:
-    names = [f for f in interface.dims if f.symbol.name in solved.ambiguous]
+    names = [f for f in interface.sizes if f.symbol.name in solved.ambiguous]
     first = names[0].source
     value = names[0].symbol.low
     why = "no shape determines them"
@@ -178,7 +178,7 @@ def _ambiguous(interface: Interface, solved: Solved) -> str:
 
 
 def _impossible(interface: Interface, inputs: Sequence[Array], solved: Solved) -> str:
-    names = [f for f in interface.dims if f.symbol.name in solved.impossible]
+    names = [f for f in interface.sizes if f.symbol.name in solved.impossible]
     symbols = {field.symbol.name for field in names}
     ranges = ", ".join(f"{f.source} in {f.symbol.low}..{f.symbol.high}" for f in names)
     shapes = [
@@ -224,7 +224,7 @@ def require_shapes(interface: Interface, sizes: Mapping[str, int], inputs: Seque
         raise InputError(f"sizes are given by symbol name, not as {type(sizes).__name__}")
     if not isinstance(inputs, Sequence):
         raise InputError(f"inputs are a list of arrays here, not {type(inputs).__name__}")
-    for field in interface.dims:
+    for field in interface.sizes:
         size: Any = sizes.get(field.symbol.name)
         if isinstance(size, bool) or not isinstance(size, Integral):
             raise InputError(f"the size {field.source} must be a whole number, got {size!r}")

@@ -66,12 +66,16 @@ class Run:
     """One run's memory: arena, inputs, outputs, and where it stands. `state` may be shared."""
 
     def __init__(
-        self, model: Stepped, arrays: Mapping[str, Array], state: Array | None = None
+        self,
+        model: Stepped,
+        arrays: Mapping[str, Array],
+        state: Array | None = None,
+        given_sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.model = model
         interface, ffi = model.interface, model.ffi
         given = ordered_inputs(interface, arrays)
-        self.sizes = sizes_of(interface, given)
+        self.sizes = sizes_of(interface, given, given_sizes)
         self.arena = aligned(int(model.library.need()))
         self.state = state
         self.inputs = [aligned(max(a.nbytes, 1)) for a in given]
@@ -99,6 +103,7 @@ class Run:
 
     def _greatest(self, macro: str) -> int:
         bounds = {f.symbol.name: f.symbol.high for f in self.model.interface.dims}
+        bounds |= {f.symbol.name: f.symbol.high for f in self.model.interface.lengths}
         bounds |= {f.symbol.name: f.symbol.high for f in self.model.interface.results}
         port = next(p for p in self.model.interface.outputs if p.macro == macro)
         return max(port.type.bytes.evaluate(bounds), 1)

@@ -35,6 +35,10 @@ struct raot_model {
     enum raot_status (*init)(const struct raot_buffers *memory, const int32_t *dims); /* or null */
     enum raot_status (*run)(const struct raot_buffers *memory, const int32_t *dims,
                             const void *const *inputs, void *const *outputs, int32_t *result);
+    /* of growing states, by their number; or null */
+    int32_t (*get_length)(const struct raot_buffers *memory, int32_t index);
+    enum raot_status (*truncate_length)(const struct raot_buffers *memory, int32_t index,
+                                        int32_t length);
 };
 
 extern const struct raot_model raot_model;
