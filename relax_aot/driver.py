@@ -101,7 +101,11 @@ def load(source: Any, options: Options) -> Module:
 
 
 def _with_fixed_sizes(module: Module) -> Module:
-    fixed = {s.name: Dim.of(s.low) for s in module.symbols if s.low == s.high and not s.inner}
+    fixed = {
+        s.name: Dim.of(s.low)
+        for s in module.symbols
+        if s.low == s.high and not s.inner and s.growth is None
+    }
     return substitute_dims(module, fixed) if fixed else module
 
 

@@ -109,8 +109,9 @@ def _frontend_of(plugin: Plugin) -> tuple[tuple[str, ...], Frontend]:
 def load(source: Any, options: ImportOptions) -> Module:
     """A path is read by the frontend of its suffix; anything else by the one that takes it."""
     frontend = _of_path(Path(source)) if isinstance(source, str | os.PathLike) else _of(source)
-    module: Module = frontend.load(source, options)
-    return module
+    from relax_aot.frontends.growth import from_zero
+
+    return from_zero(lambda chosen: frontend.load(source, chosen), options)
 
 
 def _of_path(path: Path) -> Frontend:

@@ -13,9 +13,17 @@ from typing import Any
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import ImportOptions, ModelError, load
 from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
+from relax_aot.frontends.growth import (
+    growing_axis,
+    lengths_above_zero,
+    read_alone,
+    with_growth,
+    with_lengths_from_zero,
+)
 from relax_aot.frontends.interface import no_such
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text.parts import parts_of
+from relax_aot.ir.check import STATE_TYPES
 from relax_aot.ir.dims import Dim, prove_eq
 from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Alias, Array, Module, State, Var
@@ -63,7 +71,22 @@ def _loaded(
     _check_used(options, used, modules)
     for before, after in options.state.items():
         modules = _with_state(modules, before, after)
+    modules = _with_growth(modules)
+    late = {p: n for module in modules.values() for p, n in lengths_above_zero(module).items()}
+    if late:
+        return _loaded(sources, with_lengths_from_zero(options, late))
     return joined(modules)
+
+
+def _with_growth(modules: Mapping[str, Module]) -> dict[str, Module]:
+    """The entries with their growing states, also where an entry only reads one."""
+    grown = {name: with_growth(module) for name, module in modules.items()}
+    lengths = {
+        module.source_name(symbol): growth.capacity
+        for module in grown.values()
+        for symbol, growth in module.lengths.items()
+    }
+    return {name: read_alone(module, lengths) for name, module in grown.items()}
 
 
 def joined(modules: Mapping[str, Module]) -> Entries:
@@ -162,15 +185,15 @@ def _in_entry(module: Module, param: Var | None, result: Var | None, source: str
         module = replace(module, functions=(main, *module.functions[1:]))
         if param.name != source:
             module = replace(module, aliases=(*module.aliases, Alias(param.name, source)))
-    elif result is not None and not _same(module, param.type, result.type):
-        raise EntryError(
-            f"a state keeps its type, but it is {param.type} and becomes {result.type}"
-        )
+    elif result is not None and not _keeps_or_grows(module, param.type, result.type):
+        raise EntryError(f"{STATE_TYPES}, but it is {param.type} and becomes {result.type}")
     state = State(param.name, param.name if result is None else result.name)
     return replace(module, states=(*module.states, state))
 
 
-def _same(module: Module, one: TensorType, other: TensorType) -> bool:
+def _keeps_or_grows(module: Module, one: TensorType, other: TensorType) -> bool:
+    if growing_axis(one, other, module.bounds) is not None:
+        return True
     return (
         one.dtype is other.dtype
         and one.rank == other.rank
@@ -196,11 +219,12 @@ def _check_sizes(modules: Mapping[str, Module]) -> None:
             if symbol.inner:
                 continue
             source = module.source_name(symbol.name)
-            known, low, high = found.setdefault(source, (entry, symbol.low, symbol.high))
-            if (low, high) != (symbol.low, symbol.high):
+            most = symbol.growth.capacity if symbol.growth else symbol.high
+            known, low, high = found.setdefault(source, (entry, symbol.low, most))
+            if (low, high) != (symbol.low, most):
                 raise EntryError(
                     f"the size {source} is {low}..{high} in the entry {known} and"
-                    f" {symbol.low}..{symbol.high} in {entry}; sizes with the same name need the "
+                    f" {symbol.low}..{most} in {entry}; sizes with the same name need the "
                     f"same bound: set it "
                     f"with --bound {source}=..., or rename one of them in its model"
                 )

@@ -10,8 +10,10 @@ from dataclasses import replace
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
 from relax_aot.frontends.fixing import Fixed
+from relax_aot.frontends.growth import growing_axis, with_growth
 from relax_aot.frontends.symbols import Sizes
 from relax_aot.inference.build import FunctionBuilder
+from relax_aot.ir.check import STATE_TYPES
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Alias, Call, Function, Module, State, Var
 from relax_aot.ir.types import DType
@@ -125,15 +127,15 @@ def states_of(
     results: Mapping[str, Var],
     names: Mapping[str, str],
 ) -> list[State]:
-    """The states that the user named, of one type before and after; `names` are those that the
+    """The states that the user named, which keep their type or grow; `names` are those that the
     results will bear."""
     states = []
     for name, output in options.state.items():
         before, after = inputs[name].type, results[output].type
         same = before.dtype is after.dtype and builder.same_sizes(before.shape, after.shape)
-        if not same:
+        if not same and growing_axis(before, after, builder.bounds) is None:
             raise ModelError(
-                f"--state {name}={output}: a state keeps its type, but {name} is {before} and"
+                f"--state {name}={output}: {STATE_TYPES}, but {name} is {before} and"
                 f" {output} is {after}"
             )
         states.append(State(inputs[name].name, names[output]))
@@ -151,4 +153,5 @@ def finished(
     """The module of what was built, its results under the names that were kept for them."""
     module = builder.module(results.values(), states, aliases, name)
     chosen = {value.name: names[output] for output, value in results.items()}
-    return replace(module, functions=tuple(renamed(f, chosen) for f in module.functions))
+    functions = tuple(renamed(f, chosen) for f in module.functions)
+    return with_growth(replace(module, functions=functions))

@@ -25,6 +25,7 @@ TUTORIAL = DOCS / "tutorial" / "keyword_spotting.md"
 STORIES = (
     "tutorial/keyword_spotting.md",
     "how-to/find_a_difference.md",
+    "how-to/growing_state.md",
     "how-to/separate_weights.md",
     "how-to/package.md",
     "how-to/return_between_kernels.md",

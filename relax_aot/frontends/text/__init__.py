@@ -17,6 +17,7 @@ import numpy as np
 
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
+from relax_aot.frontends.growth import from_zero, with_growth
 from relax_aot.frontends.text.options import apply, named_axes
 from relax_aot.frontends.text.parts import parts_of
 from relax_aot.inference.refine import refine
@@ -62,12 +63,16 @@ def read(text: str, constants: Mapping[str, Array], options: ImportOptions) -> M
     states what its ops need of run-time sizes."""
     if parts_of(text):
         raise ModelError("this text is that of several entries: read it with parse_entries")
-    module = current_names(parse(text, constants, all_micro_kernels()))
-    module = refine(apply(named_axes(module), options))
-    check.check(module, deduce)
-    module = complete(module)
-    check.check(module, deduce)
-    return module
+    parsed = current_names(parse(text, constants, all_micro_kernels()))
+
+    def sound(chosen: ImportOptions) -> Module:
+        module = with_growth(refine(apply(named_axes(parsed), chosen)))
+        check.check(module, deduce)
+        module = complete(module)
+        check.check(module, deduce)
+        return module
+
+    return from_zero(sound, options)
 
 
 def current_names(module: Module) -> Module:
@@ -93,14 +98,15 @@ def _again(module: Module, options: ImportOptions) -> Module:
         return module
     for symbol in module.symbols:
         name = module.source_name(symbol.name)
-        low, high = options.bounds.get(name, (symbol.low, symbol.high))
-        if not symbol.inner and not symbol.low <= low <= high <= symbol.high:
+        most = symbol.growth.capacity if symbol.growth else symbol.high
+        low, high = options.bounds.get(name, (symbol.low, most))
+        if not symbol.inner and not symbol.low <= low <= high <= most:
             raise WrongBound(
                 f"the bound {name}={low}..{high}: the module was loaded for"
-                f" {symbol.low}..{symbol.high}, which can only be narrowed; load the model with"
+                f" {symbol.low}..{most}, which can only be narrowed; load the model with"
                 " this bound"
             )
-    module = refine(apply(module, options))
+    module = with_growth(refine(apply(module, options)))
     check.check(module, deduce)
     module = complete(module)
     check.check(module, deduce)

@@ -132,17 +132,27 @@ def _with_bounds(module: Module, bounds: Mapping[str, tuple[int, int]]) -> Modul
         if not 0 <= low <= high <= GREATEST:
             raise WrongBound(f"the bound {name}={low}..{high} contains no size")
         symbol = declared.get(name)
-        if module.kernels and symbol and not (symbol.low <= low and high <= symbol.high):
+        if module.kernels and symbol and symbol.growth and high != symbol.growth.capacity:
+            raise WrongBound(
+                f"the bound {name}={low}..{high}: the kernels of this text are compiled for the"
+                f" capacity {symbol.growth.capacity}"
+            )
+        narrower = symbol and (symbol.growth or (symbol.low <= low and high <= symbol.high))
+        if module.kernels and symbol and not narrower:
             raise WrongBound(
                 f"the bound {name}={low}..{high}: the kernels of this text are compiled for"
                 f" {symbol.low}..{symbol.high}; a bound can only be narrower"
             )
-    symbols = [
-        replace(s, low=bounds[s.name][0], high=bounds[s.name][1]) if s.name in bounds else s
-        for s in module.symbols
-    ]
+    symbols = [_bounded(s, *bounds[s.name]) if s.name in bounds else s for s in module.symbols]
     symbols += [Symbol(n, *bounds[n], origin) for n, origin in origins.items() if n in bounds]
     return replace(module, symbols=tuple(symbols))
+
+
+def _bounded(symbol: Symbol, low: int, high: int) -> Symbol:
+    """The bound of a length is its capacity; a length starts at 0."""
+    if symbol.growth is not None and low <= 1:
+        return replace(symbol, low=0, high=high, growth=replace(symbol.growth, capacity=high))
+    return replace(symbol, low=low, high=high)
 
 
 # Inputs

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Growing states: `past[m]` becomes `present[m + s]`.
+
+The upper bound of `m` is the capacity: the greatest length that a call may leave. The length is
+kept in the state and starts at 0, so the lower bound of `m` is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from relax_aot.frontends import ImportOptions, ModelError
+from relax_aot.frontends.bounds import WrongBound
+from relax_aot.ir.dims import Bounds, Dim, interval, prove_eq, prove_le
+from relax_aot.ir.graph import CAPACITY, Growth, Module, State, Symbol
+from relax_aot.ir.types import TensorType
+
+
+def growing_axis(before: TensorType, after: TensorType, bounds: Bounds) -> int | None:
+    """The one axis on which a state grows: a symbol, which becomes larger by a size that does not
+    depend on it. None where the types differ in another way."""
+    if before.dtype is not after.dtype or before.rank != after.rank:
+        return None
+    pairs = enumerate(zip(before.shape, after.shape, strict=True))
+    axes = [axis for axis, (old, new) in pairs if not prove_eq(old, new, bounds)]
+    if len(axes) != 1 or not _is_length(before, axes[0]):
+        return None
+    (axis,) = axes
+    old, new = before.shape[axis], after.shape[axis]
+    fits = not (new - old).symbols & old.symbols and prove_le(old, new, bounds)
+    return axis if fits else None
+
+
+def _is_length(type_: TensorType, axis: int) -> bool:
+    """The size of an axis is a symbol, and no other axis depends on it."""
+    size = type_.shape[axis]
+    if len(size.symbols) != 1 or size != Dim.of(next(iter(size.symbols))):
+        return False
+    others = (other for number, other in enumerate(type_.shape) if number != axis)
+    return not any(size.symbols & other.symbols for other in others)
+
+
+def with_growth(module: Module) -> Module:
+    """The module, whose growing states and their lengths are marked."""
+    params = {v.name: v.type for v in module.main.params}
+    results = {v.name: v.type for v in module.main.results}
+    after: dict[str, Dim] = {}
+    states: list[State] = []
+    for state in module.states:
+        if state.input not in params or state.output not in {*params, *results}:
+            return module  # an error of its own
+        before, new = params[state.input], results.get(state.output, params[state.input])
+        axis = growing_axis(before, new, module.bounds)
+        if axis is None and _is_lowered(module, state, before):
+            after[state.length] = module.lengths[state.length].after
+            states.append(state)
+            continue
+        if axis is None:
+            states.append(replace(state, length="", axis=0))
+            continue
+        (name,) = before.shape[axis].symbols
+        _check(module, state, name, new.shape[axis], after)
+        after[name] = new.shape[axis]
+        states.append(replace(state, length=name, axis=axis))
+    return _with_lengths(replace(module, states=tuple(states)), after)
+
+
+def _is_lowered(module: Module, state: State, type_: TensorType) -> bool:
+    """The state has rows at the stride of its capacity, as after lowering."""
+    growth = module.lengths.get(state.length)
+    if growth is None or not state.axis < type_.rank:
+        return False
+    return type_.shape[state.axis] == Dim.of(growth.capacity)
+
+
+def read_alone(module: Module, lengths: Mapping[str, int]) -> Module:
+    """An entry that does not change the length of a state that grows in other entries. `lengths`
+    are capacities, by the symbol's name in the source."""
+    params = {v.name: v.type for v in module.main.params}
+    own = {s.name for s in module.symbols if module.source_name(s.name) in lengths}
+    after = {name: growth.after for name, growth in module.lengths.items()}
+    states = []
+    for state in module.states:
+        type_ = params[state.input]
+        named = [n for n, size in enumerate(type_.shape) if size.symbols & (own - after.keys())]
+        if len(named) == 1 and _is_length(type_, named[0]) and not state.length:
+            (name,) = type_.shape[named[0]].symbols
+            state = replace(state, length=name, axis=named[0])
+        states.append(state)
+    after |= {state.length: Dim.of(state.length) for state in states if state.length not in after}
+    after.pop("", None)
+    return _with_lengths(replace(module, states=tuple(states)), after)
+
+
+def _check(module: Module, state: State, name: str, grown: Dim, after: Mapping[str, Dim]) -> None:
+    pair = f"{module.source_name(state.input)}={module.source_name(state.output)}"
+    if (grown - Dim.of(name)).symbols & module.inner:
+        raise ModelError(
+            f"--state {pair}: the model computes how many rows it appends ({grown} - {name});"
+            " the capacity is checked before a call, so sizes of inputs must determine it"
+        )
+    if name in after and not prove_eq(after[name], grown, module.bounds):
+        raise ModelError(
+            f"--state {pair}: the length {name} becomes {grown} here and {after[name]} in another"
+            " state; states with one length grow by the same number of rows"
+        )
+
+
+def _with_lengths(module: Module, after: Mapping[str, Dim]) -> Module:
+    """Each length with its capacity; states that do not grow must not have it."""
+    params = {v.name: v.type for v in module.main.params}
+    for state in module.states:
+        shared = params[state.input].symbols & after.keys() - {state.length}
+        for name in sorted(shared):
+            if after[name] != Dim.of(name):
+                raise ModelError(
+                    f"--state {module.source_name(state.input)}: its size {name} is the length of a"
+                    " growing state, but it does not grow; give its axis another name"
+                )
+    symbols = tuple(
+        _length(s, after[s.name], module) if s.name in after else replace(s, growth=None)
+        for s in module.symbols
+    )
+    kept = tuple(c for c in module.conditions if c.origin != CAPACITY)
+    module = replace(module, symbols=symbols, conditions=kept)
+    needed = (g.condition for g in module.lengths.values())
+    new = (c for c in needed if not prove_le(c.left, c.right, module.bounds))
+    return replace(module, conditions=(*kept, *new))
+
+
+def _length(symbol: Symbol, after: Dim, module: Module) -> Symbol:
+    capacity = symbol.growth.capacity if symbol.growth else symbol.high
+    least = interval(after - Dim.of(symbol.name), module.bounds)[0]
+    if symbol.low > 1:
+        raise WrongBound(
+            f"the bound {module.source_name(symbol.name)}={symbol.low}..{symbol.high}: this is the"
+            f" length of a growing state, which starts at 0; write"
+            f" --bound {module.source_name(symbol.name)}={capacity}"
+        )
+    if least > capacity:
+        raise WrongBound(
+            f"a call appends at least {least} rows, but the capacity"
+            f" {module.source_name(symbol.name)} is {capacity}; use a greater bound (--bound)"
+        )
+    high = max(capacity - least, symbol.low)
+    return replace(symbol, high=high, growth=Growth(after, capacity))
+
+
+# Lengths start at 0
+
+
+def from_zero(load: Callable[[ImportOptions], Module], options: ImportOptions) -> Module:
+    """The module that `load` makes, once more where a length did not start at 0."""
+    module = load(options)
+    late = lengths_above_zero(module)
+    return load(with_lengths_from_zero(options, late)) if late else module
+
+
+def lengths_above_zero(module: Module) -> dict[tuple[str, str], int]:
+    """The capacities of lengths that start at 1, by their names in the module and in its source."""
+    return {
+        (s.name, module.source_name(s.name)): s.growth.capacity
+        for s in module.symbols
+        if s.growth is not None and s.low > 0
+    }
+
+
+def with_lengths_from_zero(
+    options: ImportOptions, late: Mapping[tuple[str, str], int]
+) -> ImportOptions:
+    names = {name for pair in late for name in pair}
+    bounds = {name: value for name, value in options.bounds.items() if name not in names}
+    bounds |= {source: (0, capacity) for (_, source), capacity in late.items()}
+    return replace(options, bounds=bounds)
