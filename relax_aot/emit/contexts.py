@@ -116,6 +116,9 @@ class RunContext:
         see the sizes of a call, but not the state."""
         values = {}
         for name, growth in self.plan.module.lengths.items():
+            if name not in growth.after.symbols:
+                values[name] = Dim.of(growth.capacity)
+                continue
             longest = growth.capacity - (growth.after - Dim.of(name))
             fits = prove_le(0, longest, self.plan.module.bounds.open)
             values[name] = longest if fits else dim_max(longest, 0)
@@ -334,8 +337,8 @@ def _used_symbols(context: RunContext) -> set[str]:
         used |= port.type.elements.symbols
     for commit in plan.commits:
         used |= plan.program.values[commit.source].type.symbols
-    for growth in plan.module.lengths.values():
-        used |= growth.after.symbols
+    for name, growth in plan.module.lengths.items():
+        used |= {name} | growth.after.symbols
     return used | {field.symbol.name for field in context.interface.results}
 
 

@@ -27,12 +27,12 @@ class LengthView:
 
 @dataclass(frozen=True, slots=True)
 class GrowthView:
-    """What a call does with a length: the C expression of the rows that it appends."""
+    """What a call does with a length."""
 
     c_name: str
     macro: str
-    step: str
-    """Nothing where the call only reads the state."""
+    full: str
+    """A C condition: there is no room for the rows of this call. Nothing where it stores none."""
 
 
 def length_views(interface: Interface) -> tuple[LengthView, ...]:
@@ -53,9 +53,12 @@ def length_views(interface: Interface) -> tuple[LengthView, ...]:
 def growth_views(context: RunContext) -> tuple[GrowthView, ...]:
     views = []
     for field in context.interface.lengths:
-        step = _step(field)
-        text = "" if step == 0 else context.dim(step)
-        views.append(GrowthView(context.symbols[field.symbol.name], field.macro, text))
+        growth, name = field.symbol.growth, context.symbols[field.symbol.name]
+        assert growth is not None
+        full = f"{context.dim(_step(field))} > {field.macro} - {name}"
+        if field.symbol.name not in growth.after.symbols:
+            full = f"{context.dim(growth.after)} > {field.macro}"
+        views.append(GrowthView(name, field.macro, full if _step(field) != 0 else ""))
     return tuple(views)
 
 

@@ -237,7 +237,7 @@ def _checks_and_body(context: RunContext) -> tuple[ChecksView, RunView]:
     if interface.stepwise:
         step = StepView.of(context, inner, entry, results)
         relations = (check.condition for check in checks.relations)
-        lengths = (text for one in checks.lengths for text in (one.c_name, one.step))
+        lengths = (text for one in checks.lengths for text in (one.c_name, one.full))
         texts = (*relations, *lengths, *checks.data_null, *checks.writes, *checks.reads)
         entry = mentioned(entry, texts)
     can_fail = any(k.fallible for k in plan.kernels) or any(

@@ -15,8 +15,9 @@ from relax_aot.frontends import ImportOptions, ModelError, load
 from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
 from relax_aot.frontends.growth import (
     growing_axis,
+    in_other_entries,
     lengths_above_zero,
-    read_alone,
+    rows_of,
     with_growth,
     with_lengths_from_zero,
 )
@@ -79,14 +80,10 @@ def _loaded(
 
 
 def _with_growth(modules: Mapping[str, Module]) -> dict[str, Module]:
-    """The entries with their growing states, also where an entry only reads one."""
+    """The entries with their growing states, also where an entry only reads or replaces one."""
     grown = {name: with_growth(module) for name, module in modules.items()}
-    lengths = {
-        module.source_name(symbol): growth.capacity
-        for module in grown.values()
-        for symbol, growth in module.lengths.items()
-    }
-    return {name: read_alone(module, lengths) for name, module in grown.items()}
+    growing = {name: rows for one in grown.values() for name, rows in rows_of(one).items()}
+    return {name: in_other_entries(module, growing) for name, module in grown.items()}
 
 
 def joined(modules: Mapping[str, Module]) -> Entries:

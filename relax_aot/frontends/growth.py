@@ -8,12 +8,13 @@ kept in the state and starts at 0, so the lower bound of `m` is 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.ir.dims import Bounds, Dim, interval, prove_eq, prove_le
-from relax_aot.ir.graph import CAPACITY, Growth, Module, State, Symbol
+from relax_aot.ir.graph import CAPACITY, Alias, Growth, Module, State, Symbol, Var
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.types import TensorType
 
 
@@ -52,7 +53,7 @@ def with_growth(module: Module) -> Module:
             return module  # an error of its own
         before, new = params[state.input], results.get(state.output, params[state.input])
         axis = growing_axis(before, new, module.bounds)
-        if axis is None and _is_lowered(module, state, before):
+        if axis is None and _is_marked(module, state, before, new):
             after[state.length] = module.lengths[state.length].after
             states.append(state)
             continue
@@ -66,39 +67,95 @@ def with_growth(module: Module) -> Module:
     return _with_lengths(replace(module, states=tuple(states)), after)
 
 
-def _is_lowered(module: Module, state: State, type_: TensorType) -> bool:
-    """The state has rows at the stride of its capacity, as after lowering."""
+def _is_marked(module: Module, state: State, before: TensorType, new: TensorType) -> bool:
+    """The state was marked before: it has rows at the stride of its capacity, as after lowering,
+    or all of its rows are replaced."""
     growth = module.lengths.get(state.length)
-    if growth is None or not state.axis < type_.rank:
+    if growth is None or not state.axis < min(before.rank, new.rank):
         return False
-    return type_.shape[state.axis] == Dim.of(growth.capacity)
+    sizes = before.shape[state.axis], new.shape[state.axis]
+    lowered = (Dim.of(growth.capacity),) * 2
+    return sizes in (lowered, (Dim.of(state.length), growth.after))
 
 
-def read_alone(module: Module, lengths: Mapping[str, int]) -> Module:
-    """An entry that does not change the length of a state that grows in other entries. `lengths`
-    are capacities, by the symbol's name in the source."""
-    params = {v.name: v.type for v in module.main.params}
-    own = {s.name for s in module.symbols if module.source_name(s.name) in lengths}
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A state that grows in some entry: its length, by the symbol's name in the source."""
+
+    length: str
+    axis: int
+    capacity: int
+
+
+def rows_of(module: Module) -> dict[str, Rows]:
+    """The growing states by their names in the source."""
+    return {
+        module.source_name(state.input): Rows(
+            module.source_name(state.length), state.axis, module.lengths[state.length].capacity
+        )
+        for state in module.states
+        if state.length
+    }
+
+
+def in_other_entries(module: Module, growing: Mapping[str, Rows]) -> Module:
+    """An entry with states that grow in other entries, where it reads their rows or replaces all
+    of them."""
     after = {name: growth.after for name, growth in module.lengths.items()}
-    states = []
     for state in module.states:
-        type_ = params[state.input]
-        named = [n for n, size in enumerate(type_.shape) if size.symbols & (own - after.keys())]
-        if len(named) == 1 and _is_length(type_, named[0]) and not state.length:
-            (name,) = type_.shape[named[0]].symbols
-            state = replace(state, length=name, axis=named[0])
-        states.append(state)
-    after |= {state.length: Dim.of(state.length) for state in states if state.length not in after}
-    after.pop("", None)
-    return _with_lengths(replace(module, states=tuple(states)), after)
+        rows = growing.get(module.source_name(state.input))
+        if rows is None or state.length:
+            continue
+        (param,) = (v for v in module.main.params if v.name == state.input)
+        if not rows.axis < param.type.rank:
+            continue
+        size, read = param.type.shape[rows.axis], state.input == state.output
+        used = any(
+            state.input == v.name for f in module.functions for c in f.body for v in c.inputs
+        )
+        if read or used:
+            name = next(iter(size.symbols), "")
+            if size != Dim.of(name or 0) or module.source_name(name) != rows.length:
+                continue  # of another type: an error of entries
+            after.setdefault(name, size)
+        else:
+            module, name = _with_length(module, param, rows)
+            _check(module, state, name, size, after)
+            after[name] = size
+        marked = replace(state, length=name, axis=rows.axis)
+        states = tuple(marked if one == state else one for one in module.states)
+        module = replace(module, states=states)
+    return _with_lengths(module, after)
+
+
+def _with_length(module: Module, param: Var, rows: Rows) -> tuple[Module, str]:
+    """The state before a call that replaces its rows has the length of the other entries."""
+    known = [s.name for s in module.symbols if module.source_name(s.name) == rows.length]
+    taken = {v.name for f in module.functions for c in f.body for v in (*c.inputs, *c.outs)}
+    taken |= {symbol.name for symbol in module.symbols}
+    name = known[0] if known else unused_name(rows.length, taken)
+    if not known:
+        symbol = Symbol(name, 0, rows.capacity, f"state {param.name}, axis {rows.axis}")
+        aliases = (Alias(name, rows.length),) if name != rows.length else ()
+        module = replace(
+            module,
+            symbols=(*module.symbols, symbol),
+            aliases=(*module.aliases, *aliases),
+        )
+    shape = list(param.type.shape)
+    shape[rows.axis] = Dim.of(name)
+    changed = replace(param, type=TensorType(param.type.dtype, tuple(shape)))
+    params = tuple(changed if one == param else one for one in module.main.params)
+    main = replace(module.main, params=params)
+    return replace(module, functions=(main, *module.functions[1:])), name
 
 
 def _check(module: Module, state: State, name: str, grown: Dim, after: Mapping[str, Dim]) -> None:
     pair = f"{module.source_name(state.input)}={module.source_name(state.output)}"
     if (grown - Dim.of(name)).symbols & module.inner:
         raise ModelError(
-            f"--state {pair}: the model computes how many rows it appends ({grown} - {name});"
-            " the capacity is checked before a call, so sizes of inputs must determine it"
+            f"--state {pair}: the model computes the number of rows ({grown}), but the capacity is"
+            " checked before a call, so sizes of inputs must determine it"
         )
     if name in after and not prove_eq(after[name], grown, module.bounds):
         raise ModelError(
@@ -131,7 +188,8 @@ def _with_lengths(module: Module, after: Mapping[str, Dim]) -> Module:
 
 def _length(symbol: Symbol, after: Dim, module: Module) -> Symbol:
     capacity = symbol.growth.capacity if symbol.growth else symbol.high
-    least = interval(after - Dim.of(symbol.name), module.bounds)[0]
+    appends = symbol.name in after.symbols
+    least = interval(after - Dim.of(symbol.name) if appends else after, module.bounds)[0]
     if symbol.low > 1:
         raise WrongBound(
             f"the bound {module.source_name(symbol.name)}={symbol.low}..{symbol.high}: this is the"
@@ -140,10 +198,10 @@ def _length(symbol: Symbol, after: Dim, module: Module) -> Symbol:
         )
     if least > capacity:
         raise WrongBound(
-            f"a call appends at least {least} rows, but the capacity"
+            f"a call stores at least {least} rows, but the capacity"
             f" {module.source_name(symbol.name)} is {capacity}; use a greater bound (--bound)"
         )
-    high = max(capacity - least, symbol.low)
+    high = max(capacity - least, symbol.low) if appends else capacity
     return replace(symbol, high=high, growth=Growth(after, capacity))
 
 

@@ -234,6 +234,32 @@ func @main(%past_k: f32[1, 1, m, 64], %q: f32[1, 1, 1, 64]) {
     assert host.length("m") == wanted.length
 
 
+def test_an_entry_without_past_replaces_all_rows() -> None:
+    """As exports have it whose first call has no `past`."""
+    first = """symbol n in 1..16
+func @main(%x: f32[2, n, 4]) {
+  %present: f32[2, n, 4] = tanh(%x)
+  %y: f32[2, n, 4] = mul(%present, %present)
+  return %y, %present
+}"""
+    later = PLAIN.partition("state")[0] + PLAIN.partition("present\n")[2] + APPENDED
+    later += "\n  %z: f32[2, m + s, 4] = exp(%present)\n  return %z, %present\n}"
+    sources = {"first": rx.parse(first), "later": rx.parse(later)}
+    project = rx.compile(sources, state={"past": "present"}, name="llm")
+    host, rng = project.host(), np.random.default_rng(7)
+    for rows in (7, 16, 1):
+        x = rng.normal(size=(2, rows, 4)).astype(np.float32)
+        held = np.tanh(x)
+        np.testing.assert_allclose(host.first(x=x)["y"], held * held, rtol=1e-5)
+        for new in (3, 1):
+            x = rng.normal(size=(2, new, 4)).astype(np.float32)
+            held = np.concatenate([held, x], axis=1)
+            np.testing.assert_allclose(host.later(x=x)["z"], np.exp(held), rtol=1e-5)
+        assert host.length("m") == held.shape[1]
+    entries = rx.load(sources, state={"past": "present"})
+    assert rx.parse_entries(str(entries)) == entries
+
+
 @pytest.mark.parametrize(
     "m", [11, *(pytest.param(m, marks=pytest.mark.long) for m in (0, 1, 22, 23))]
 )
@@ -299,7 +325,7 @@ def test_a_capacity_is_fixed_in_the_generated_code() -> None:
             HEAD.replace("0..24", "0..2").replace("1..8", "3..8")
             + "func @main(%past: f32[2, m, 4], %x: f32[2, s, 4]) {\n  "
             + APPENDED,
-            "a call appends at least 3 rows, but the capacity m is 2",
+            "a call stores at least 3 rows, but the capacity m is 2",
         ),
         (
             HEAD.replace("0..24", "4..24")
