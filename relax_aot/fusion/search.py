@@ -38,7 +38,11 @@ class Search:
     ) -> None:
         made = {o.name for c in function.body for o in c.outs}
         self._work = Workspace(function, module, outside & made, closed)
-        lows = {name: (module.bounds.range(name)[0], GREATEST) for name in module.bounds}
+        ranges = {name: module.bounds.range(name) for name in module.bounds}
+        lows = {
+            name: (low, high if name in module.lengths else GREATEST)
+            for name, (low, high) in ranges.items()
+        }
         self._context = Context(
             module.bounds,
             Bounds.of(lows),

@@ -13,6 +13,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
 from relax_aot.planning import Home, Plan, appends, check
 from relax_aot.project.board import load_board
+from tests.end_to_end.growing_models import STATE, attention
 
 HEAD = "symbol m in 0..24\nsymbol s in 1..8\nstate %past = %present\n"
 BODY = "func @main(%past: f32[2, m, 4], %x: f32[2, s, 4]) {{\n{}  return %y, %present\n}}\n"
@@ -75,3 +76,13 @@ kernel @k(%x: f32[s]) -> (%y: f32[64]) {{
     *_, writes = kernel.body
     only = replace(kernel, body=(writes,))
     assert appends.appends(only, "y", 0, Dim.of("m"), module.bounds) is proven
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_the_arena_is_that_of_a_cache_that_the_caller_copies(heads: int) -> None:
+    arenas = []
+    for bounds, state in (({"m": 512}, STATE), ({"m": (0, 511)}, {})):
+        project = rx.compile(attention(1, heads), bounds=bounds, state=state, name="att")
+        arenas.append(project.memory.arena_bytes)
+    grown, copied = arenas
+    assert grown <= copied

@@ -36,7 +36,7 @@ class Context:
 
     bounds: Bounds
     lows: Bounds
-    """The lowest sizes alone: highs may be raised when the project is built."""
+    """The lowest sizes, and capacities: other highs may be raised when the project is built."""
     constants: frozenset[str]
     inputs: frozenset[str]
     """Parameters of the entry, which are alive all the time."""
