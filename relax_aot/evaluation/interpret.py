@@ -12,7 +12,7 @@ becomes Python source once (kernel_code.py), and that is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -36,10 +36,11 @@ def run_kernel(
     sizes: Mapping[str, int],
     shared: Mapping[str, str] | None = None,
     seed: int = 0,
+    partial: Collection[str] = (),
 ) -> list[Array]:
     """The outputs of `kernel` for these inputs and symbol values. `shared`: by the name of an
     output, the input whose memory it takes. Parallel iterations run in an order drawn from
-    `seed`."""
+    `seed`. Of outputs in `partial`, some elements may be undefined."""
     shared = shared or {}
     code = compiled(kernel)
     memories: dict[str, Memory] = {}
@@ -61,7 +62,11 @@ def run_kernel(
     with np.errstate(all="ignore"):
         code.run(Races(Random(seed)), *(sizes[name] for name in code.symbols), *memories.values())
     for buffer in kernel.outputs:
-        complete = None not in memories[buffer.name].data
+        memory = memories[buffer.name]
+        if buffer.name in partial:
+            undefined = float("nan") if buffer.dtype.is_float else 0
+            memory.data[:] = [undefined if value is None else value for value in memory.data]
+        complete = None not in memory.data
         assert complete, f"{buffer.name} is not written everywhere"
     return [
         array_of(memory.data, buffer.dtype).reshape(memory.shape)

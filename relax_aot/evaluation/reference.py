@@ -19,6 +19,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Attr, Call, Condition, Function, Loop, Module, Var, dim_attr
+from relax_aot.ir.loops import Kernel
 from relax_aot.ir.solve import solve
 from relax_aot.ops import all_ops
 
@@ -49,9 +50,10 @@ def evaluate(
             _check_symbol(symbol.name, symbol.low, symbol.high, sizes_)
     for condition in module.conditions:
         _check_condition(condition, sizes_)
-    arguments = [_argument(param, inputs, sizes_) for param in module.main.params]
+    evaluation = Evaluation(module, sizes_, known)
+    arguments = [_argument(p, inputs, evaluation.shape(p)) for p in module.main.params]
     with np.errstate(all="ignore"):
-        results = Evaluation(module, sizes_, known).function(module.main, arguments)
+        results = evaluation.entry(arguments)
     return {var.name: array for var, array in zip(module.main.results, results, strict=True)}
 
 
@@ -91,17 +93,22 @@ def _check_condition(condition: Condition, sizes: Mapping[str, int]) -> None:
         raise EvaluationError(f"these sizes break {condition} ({condition.origin})")
 
 
-def _argument(param: Var, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
+def _argument(param: Var, inputs: Mapping[str, Array], shape: tuple[int, ...]) -> Array:
     if param.name not in inputs:
         raise EvaluationError(f"input {param.name} ({param.type}) is missing")
     array = np.asarray(inputs[param.name])
-    shape = tuple(size.evaluate(sizes) for size in param.type.shape)
     if array.shape != shape or array.dtype != param.type.dtype.numpy:
         raise EvaluationError(
             f"input {param.name} must be {param.type.dtype.value}{list(shape)},"
             f" got {array.dtype}{list(array.shape)}"
         )
     return array
+
+
+def partial_outputs(module: Module, call: Call, kernel: Kernel) -> list[str]:
+    """The outputs of a kernel of which only the rows of a growing state are written."""
+    pairs = zip(kernel.outputs, call.outs, strict=False)
+    return [buffer.name for buffer, out in pairs if out.name in module.at_capacity]
 
 
 class Evaluation:
@@ -114,6 +121,31 @@ class Evaluation:
         self.module, self.sizes = module, sizes
         self.constants = {c.name: c.data for c in module.constants}
         self.known: KernelResults = {} if known is None else known
+
+    def shape(self, var: Var) -> tuple[int, ...]:
+        """The shape of an input or result of the entry: a growing state has the rows that it
+        holds, also where the module has it at its capacity."""
+        shape = [size.evaluate(self.sizes) for size in var.type.shape]
+        if (state := self.module.at_capacity.get(var.name)) is not None:
+            after = self.module.lengths[state.length].after
+            rows = Dim.of(state.length) if var.name == state.input else after
+            shape[state.axis] = rows.evaluate(self.sizes)
+        return tuple(shape)
+
+    def entry(self, arguments: Sequence[Array]) -> list[Array]:
+        """The results of the entry function."""
+        main, padded = self.module.main, []
+        for param, array in zip(main.params, arguments, strict=True):
+            if param.name in self.module.at_capacity:
+                undefined = np.nan if array.dtype.kind == "f" else 0
+                places = np.full(self.attr(tuple(param.type.shape)), undefined, array.dtype)
+                places[tuple(map(slice, array.shape))] = array
+                array = places
+            padded.append(array)
+        return [
+            array[tuple(map(slice, self.shape(result)))]
+            for result, array in zip(main.results, self.function(main, padded), strict=True)
+        ]
 
     def function(self, function: Function, arguments: Sequence[Array]) -> list[Array]:
         params = [param.name for param in function.params]
@@ -162,7 +194,8 @@ class Evaluation:
         inputs = [a for a in args if a is not None]
         key = (kernel.name, repr(sorted(self.sizes.items())), *map(_digest, inputs))
         if key not in self.known:
-            self.known[key] = run_kernel(kernel, inputs, self.sizes)
+            partial = partial_outputs(self.module, call, kernel)
+            self.known[key] = run_kernel(kernel, inputs, self.sizes, partial=partial)
         outputs = self.known[key]
         scratch = [
             np.zeros(self.attr(tuple(out.type.shape)), out.type.dtype.numpy)

@@ -406,6 +406,22 @@ class Module:
     def function_table(self) -> dict[str, Function]:
         return {function.name: function for function in self.functions}
 
+    @cached_property
+    def at_capacity(self) -> dict[str, State]:
+        """After lowering, the values with a place for every row of a growing state, of which only
+        the first are written: the states, and what they are views of."""
+        types = {v.name: v.type for v in self.main.params}
+        found = {
+            name: state
+            for state in self.states
+            if state.length and types[state.input].shape[state.axis] != Dim.of(state.length)
+            for name in (state.input, state.output)
+        }
+        for call in reversed(self.main.body):
+            if call.op == "view" and call.out.name in found:
+                found.setdefault(call.inputs[0].name, found[call.out.name])
+        return found
+
     @property
     def without_states(self) -> Module:
         """The module where states are inputs and results, and lengths are sizes of inputs."""

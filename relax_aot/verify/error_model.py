@@ -130,13 +130,12 @@ class _Lane:
                 array = np.asarray(inputs[source])
                 arguments.append(widened(array, param.type.dtype) if widen else array)
                 continue
-            shape = evaluation.attr(tuple(param.type.shape))
-            zeros = np.zeros(shape, param.type.dtype.numpy)
+            zeros = np.zeros(evaluation.shape(param), param.type.dtype.numpy)
             zeros = widened(zeros, param.type.dtype) if widen else zeros
             held = self.held.get(source, zeros)
             arguments.append(held[tuple(slice(0, size) for size in zeros.shape)])
         with np.errstate(all="ignore"):
-            arrays = evaluation.function(module.main, arguments)
+            arrays = evaluation.entry(arguments)
         results = {v.name: a for v, a in zip(module.main.results, arrays, strict=True)}
         for state in module.states:
             if state.output in results:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from relax_aot.evaluation.interpret import Array, IndexFault, run_kernel
+from relax_aot.evaluation.reference import partial_outputs
 from relax_aot.fusion.check import FusionError
 from relax_aot.ir.check import checked_relations
 from relax_aot.ir.graph import Call, Function, Module, Var
@@ -113,7 +114,8 @@ def _compare(
     except (IndexFault, AssertionError, KeyError):
         return 0  # no kernel of fusion's making: random data may be refused, or undefined
     try:
-        results = run_kernel(fused, [values[v.name] for v in call.inputs], sizes)
+        arrays, partial = [values[v.name] for v in call.inputs], partial_outputs(after, call, fused)
+        results = run_kernel(fused, arrays, sizes, partial=partial)
     except (IndexFault, AssertionError, KeyError) as error:
         raise FusionError(fused.name, f"at {_text(sizes)}: {error}") from error
     for out, array in zip(call.outs, results, strict=False):
@@ -143,7 +145,9 @@ def _run_parts(
             shape = tuple(size.evaluate(sizes) for size in call.out.type.shape)
             values[call.out.name] = arrays[0].reshape(shape)
             continue
-        results = run_kernel(module.kernel_table[call.ref("kernel")], arrays, sizes)
+        kernel = module.kernel_table[call.ref("kernel")]
+        partial = partial_outputs(module, call, kernel)
+        results = run_kernel(kernel, arrays, sizes, partial=partial)
         values |= {out.name: array for out, array in zip(call.outs, results, strict=False)}
     return values
 

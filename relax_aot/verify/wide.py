@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.evaluation.interpret import run_kernel
-from relax_aot.evaluation.reference import Evaluation, KernelResults
+from relax_aot.evaluation.reference import Evaluation, KernelResults, partial_outputs
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import Cast, Kernel, expressions, walk
@@ -117,7 +117,8 @@ class Wide(Evaluation):
     ) -> Sequence[Array]:
         given = zip(kernel.inputs, (a for a in args if a is not None), strict=True)
         inputs = [a.astype(buffer.dtype.numpy) for buffer, a in given]
-        found = run_kernel(kernel, inputs, self.sizes)
+        partial = partial_outputs(self.module, call, kernel)
+        found = run_kernel(kernel, inputs, self.sizes, partial=partial)
         return found + list(self.kept(call))[len(found) :]
 
     def kept(self, call: Call) -> tuple[Array, ...]:
