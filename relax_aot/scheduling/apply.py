@@ -20,6 +20,7 @@ from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.strategies.f32_calls import calls
+from relax_aot.scheduling.strategies.f32_tiles import tiles
 from relax_aot.scheduling.targets import Context, Emit, FloatStrategy, Target
 from relax_aot.scheduling.writer import Writer
 
@@ -42,9 +43,13 @@ def schedule_floats(stmt: For, w: Writer, context: Context) -> Emit | None:
     found = contraction_of(stmt, w.bounds)
     if found is None or found.sum.dtype is not DType.F32 or len(found.reductions) > 3:
         return None
-    emit = _best((calls,), found, w, context) if context.target.compact else None
+    strategies = context.target.floats
+    if found.computed:
+        strategies = tuple(one for one in strategies if one is tiles)
+    whole = context.target.compact and not found.computed
+    emit = _best((calls,), found, w, context) if whole else None
     if emit is None and found.is_regular(w.bounds):
-        emit = _best(context.target.floats, collapsed(found), w, context)
+        emit = _best(strategies, collapsed(found), w, context)
     return emit
 
 

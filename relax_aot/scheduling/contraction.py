@@ -4,11 +4,15 @@
 Recognized is what is added up, not the op that it came from. A float contraction adds
 `fma(left, right, sum)`; an integer one adds `(x - a) * (w - b)` of 8-bit values, where the
 factors may be cast and shifted by literals on either side.
+
+A factor of a float contraction may be any expression of loads, such as a decoded weight. It is
+*computed*: the contraction reads it as an array that does not exist, and the schedule computes a
+panel of this array for each tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -19,6 +23,7 @@ from relax_aot.ir.loops import (
     Apply,
     Assign,
     Binary,
+    Buffer,
     Cast,
     Declare,
     Expr,
@@ -62,6 +67,9 @@ class Contraction:
     right: Load
     after: tuple[Stmt, ...]
     zeros: tuple[int, int] = (0, 0)
+    computed: tuple[tuple[Load, Expr], ...] = ()
+    """Factors that are expressions. The index of the load are the loops that change the value, the
+    innermost output loop last."""
 
     @property
     def swapped(self) -> Contraction:
@@ -123,14 +131,39 @@ def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
     if factors is None:
         return None
     (left, a), (right, b) = factors
-    parts = (first.local, first.value, left, right, tuple(after), (a, b))
-    return Contraction(nest, tuple(reductions), *parts)
+    first_load, second_load = (
+        _operand(f, at, nest, reductions) for at, f in enumerate((left, right))
+    )
+    if first_load is None or second_load is None:
+        return None
+    pairs = ((first_load, left), (second_load, right))
+    computed = tuple((load, factor) for load, factor in pairs if load is not factor)
+    sums = (first.local, first.value, first_load, second_load)
+    return Contraction(nest, tuple(reductions), *sums, tuple(after), (a, b), computed)
 
 
-def _factors(value: Expr, total: Local) -> tuple[tuple[Load, int], tuple[Load, int]] | None:
+def _operand(factor: Expr, at: int, nest: Nest, reductions: Sequence[For]) -> Load | None:
+    """The factor as a load. A computed one is a load of an array over the loops that change it;
+    None where the bounds of these loops depend on others."""
+    if isinstance(factor, Load):
+        return factor
+    used = indexed_by(factor)
+    outer = [loop for loop in nest.loops if loop.variable in used]
+    loops = [*outer[:-1], *(loop for loop in reductions if loop.variable in used), *outer[-1:]]
+    variables = {loop.variable for loop in (*nest.loops, *reductions)}
+    if not outer or symbols_of(*loops) & variables:
+        return None
+    index = tuple(Dim.of(loop.variable) - loop.start for loop in loops)
+    shape = tuple(loop.extent for loop in loops)
+    return Load(Buffer(f"_computed{at}", DType.F32, shape), index)
+
+
+def _factors(value: Expr, total: Local) -> tuple[tuple[Expr, int], tuple[Expr, int]] | None:
     match value:
-        case Apply("fma", (Load() as a, Load() as b, Local() as old)):
-            return ((a, 0), (b, 0)) if old == total and total.dtype is DType.F32 else None
+        case Apply("fma", (a, b, Local() as old)):
+            steady = all(_is_steady(factor) for factor in (a, b))
+            known = steady and old == total and total.dtype is DType.F32
+            return ((a, 0), (b, 0)) if known else None
         case Binary("+", left, right) if total in (left, right) and total.dtype is DType.I32:
             product = right if left == total else left
             if not isinstance(product, Binary) or product.op != "*":
@@ -139,6 +172,13 @@ def _factors(value: Expr, total: Local) -> tuple[tuple[Load, int], tuple[Load, i
             return None if first is None or second is None else (first, second)
         case _:
             return None
+
+
+def _is_steady(factor: Expr) -> bool:
+    """Whether a factor is an expression of loads."""
+    found = [*parts(factor)]
+    scalars = any(isinstance(part, Local) for part in found)
+    return not scalars and any(isinstance(part, Load) for part in found)
 
 
 def _factor(expr: Expr) -> tuple[Load, int] | None:
@@ -231,8 +271,10 @@ def _collapses(found: Contraction, outer: For, inner: For) -> bool:
         return False
     if outer.start != 0 or inner.start != 0 or inner.stop == 0:
         return False
+    if any(both & indexed_by(load) for load, _ in found.computed):
+        return False
     parts = [part for stmt in walk(found.nest.leaf) for part in (stmt, *expressions(stmt))]
-    if any(isinstance(part, Index) for part in parts):
+    if any(isinstance(part, Index) and both & part.dim.symbols for part in parts):
         return False
     return all(follow(part, outer, inner) for part in parts if isinstance(part, Load | Store))
 

@@ -18,7 +18,7 @@ from relax_aot.fusion.nest import Definition, cost, substitute_in
 from relax_aot.fusion.piece import Fresh, Piece, kept_apart
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.builder import At
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ZERO, Bounds, Dim, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import (
@@ -38,6 +38,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.names import defined_name, renamed
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
+from relax_aot.ir.types import TensorType
 
 _DECODING = 8
 """So many additions may be spent again and again to read an operand in its small form."""
@@ -119,6 +120,42 @@ EXAMPLES = (
                 local total: f32 = 0.0:f32
                 for j in 0..4 {
                   total = (total + (%x[i, j] * (cast(%w[j], f32, wrap) * 0.5:f32)))
+                }
+                %y[i] = total
+              }
+            }""",
+    ),
+    Example(
+        why="weights of 4 bits are decoded in their product",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 32], %w: u8[16], %s: f32[2]) {
+              %t: f32[32] = call_kernel(%w, %s) {kernel=@decode_t}
+              %y: f32[n] = call_kernel(%x, %t) {kernel=@dot_y}
+              return %y
+            }
+            kernel @decode_t(%w: u8[16], %s: f32[2]) -> (%t: f32[32]) {
+              for i in 0..32 {
+                %t[i] = (cast(((%w[i // 2] >> cast(index(4*(i % 2)), u8, wrap)) & 15:u8), f32, wrap)
+                  * %s[i // 16])
+              }
+            }
+            kernel @dot_y(%x: f32[n, 32], %t: f32[32]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..32 {
+                  total = (total + (%x[i, j] * %t[j]))
+                }
+                %y[i] = total
+              }
+            }""",
+        after="""
+            ...
+            kernel @decode_dot_y(%x: f32[n, 32], %w: u8[16], %s: f32[2]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..32 {
+                  total = (total + (%x[i, j] * (cast(...) * %s[j // 16])))
                 }
                 %y[i] = total
               }
@@ -233,7 +270,7 @@ EXAMPLES = (
 )
 
 
-def merge(pair: Pair, _: Context) -> Piece | Refused:
+def merge(pair: Pair, context: Context) -> Piece | Refused:
     """The consumer, with what it reads computed in place."""
     producer, consumer = pair.producer, pair.consumer
     ((made, seen),) = ((link.made, link.seen) for link in pair.links)
@@ -258,7 +295,7 @@ def merge(pair: Pair, _: Context) -> Piece | Refused:
         found = _positions(body, made, seen, fresh)
     if found is None:
         return Refused("the consumer reads it in a shape that does not match its loops")
-    reason = _too_dear(definition, producer, [site for site, _ in found])
+    reason = _too_dear(definition, producer, [site for site, _ in found], context.bounds)
     if reason is not None:
         return Refused(reason)
     indices = {site.index: position.index for site, position in found}
@@ -389,7 +426,9 @@ def _positions(
     return result
 
 
-def _too_dear(definition: Definition, producer: Piece, found: list[Access]) -> str | None:
+def _too_dear(
+    definition: Definition, producer: Piece, found: list[Access], bounds: Bounds
+) -> str | None:
     """Why computing it at each read would cost more than it saves; None where it does not."""
     price = cost(definition.value)
     once = all(site.once for site in found)
@@ -397,16 +436,21 @@ def _too_dear(definition: Definition, producer: Piece, found: list[Access]) -> s
         return "its indices from data would be read again for each use"
     if definition.is_movement or (once and (price <= 3 or len(found) == 1)):
         return None
-    if decodes(definition, producer):
+    if decodes(definition, producer, bounds):
         return None
     if price <= _DECODING and not producer.reads:
         return None
     return "it would be recomputed for each read"
 
 
-def decodes(definition: Definition, producer: Piece) -> bool:
-    """A cheap function of one operand that takes fewer bytes than its result."""
-    big = [v for v in producer.reads if v.type.rank > 0 and v.type.shape == definition.shape]
-    if len(big) != 1 or cost(definition.value) > _DECODING:
+def decodes(definition: Definition, producer: Piece, bounds: Bounds) -> bool:
+    """A cheap function of one operand that takes fewer bytes than its result, or of operands that
+    together take at most half of them: packed values and their scales."""
+    if cost(definition.value) > _DECODING:
         return False
-    return big[0].type.dtype.bytes < definition.value.dtype.bytes
+    big = [v for v in producer.reads if v.type.rank > 0 and v.type.shape == definition.shape]
+    if len(big) == 1 and big[0].type.dtype.bytes < definition.value.dtype.bytes:
+        return True
+    read = sum((v.type.bytes for v in producer.reads), start=ZERO)
+    whole = TensorType(definition.value.dtype, definition.shape).bytes
+    return bool(producer.reads) and prove_le(2 * read, whole, bounds)

@@ -3,8 +3,10 @@
 
 One output loop gives the rows of a tile, which move the left operand alone; others give the
 columns, which move the right one. Columns of the right operand are read in place, or packed while
-compiling where it is a constant (`tiles`), or gathered (`im2col`). The tile is kept in a buffer of
-the kernel's own, from which each result is stored as the leaf says.
+compiling where it is a constant (`tiles`), or gathered (`im2col`). A right operand that is an
+expression, such as decoded weights, is computed into a panel of columns, which all tiles of rows
+read. The tile is kept in a buffer of the kernel's own, from which each result is stored as the leaf
+says.
 
 `im2col` is for convolutions whose columns are pixels of an image. The windows of some lines of
 pixels are gathered first, step by step of the sum, into a panel in the order in which the
@@ -34,7 +36,13 @@ from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of, stride
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of, round_up
-from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE, MATMUL, NARROW_MATMUL
+from relax_aot.scheduling.strategies._texts import (
+    CONVOLUTION,
+    DECODED_MATMUL,
+    DEPTHWISE,
+    MATMUL,
+    NARROW_MATMUL,
+)
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import interior, reaching, whole
 from relax_aot.scheduling.writer import Ends, Writer
@@ -44,7 +52,7 @@ LANES = 4
 LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
 LEAST_FILTERS = 4
-"""Rows for which it is worth to gather columns."""
+"""Rows for which it is worth to gather columns, or to compute them."""
 FARTHEST = 4
 """Elements from pixel to pixel; those that lie farther apart are no image."""
 ABSENT = For("", ZERO, ONE, ())
@@ -59,6 +67,8 @@ Operand = Callable[[Sequence[Dim]], tuple[Load, Sequence[Dim]]]
 def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Matches by how much of a tile the results fill; clipped columns count less."""
     left, right, most = found.left, found.right, context.target.rows
+    if found.computed and not _computed_on_right(found):
+        return None
     sizes = {loop: greatest(loop.extent, w.bounds) for loop in (ABSENT, *found.nest.loops)}
     full = _whole(found) if right.buffer.name in context.constants else []
     loops = [lp for lp in found.columns if interior(lp, found.nest) is not None]
@@ -76,8 +86,21 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
         filled *= 0.5
     # Of equal ways one whose left operand is contiguous is taken.
     contiguous = stride(left, found.reductions[-1].variable) == 1
-    match = _Tiling(found, w, most, rows, across, panels=panels[across])
+    size = COLUMNS
+    if found.computed:
+        steps = prod((greatest(lp.extent, w.bounds) for lp in found.reductions), start=1)
+        size = context.target.panel_columns(steps) if sizes[rows] >= LEAST_FILTERS else 0
+        if not size:
+            return None
+    match = _Tiling(found, w, most, rows, across, columns=size, panels=panels[across])
     return filled + 0.01 * contiguous, match.emit
+
+
+def _computed_on_right(found: Contraction) -> bool:
+    """Whether the right operand alone is computed, with loops whose bounds are the same for all
+    results."""
+    clipped = found.clipped_by & {loop.variable for loop in found.nest.loops}
+    return [load for load, _ in found.computed] == [found.right] and not clipped
 
 
 def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:
@@ -247,9 +270,9 @@ class _Tiling:
     def _operand(self, lines: _Span, pixels: _Span, panels: Panels | None) -> Operand | None:
         if panels is not None:
             return partial(panels.at, pixels.first, pixels.count)
-        if not self.whole:
+        if not self.whole and not self.found.computed:
             return None
-        panel = self._gather(lines, pixels)
+        panel = self._gather(lines, pixels) if self.whole else self._compute(pixels)
         steps = [prod(panel.shape[n + 1 :], start=ONE) for n in range(panel.rank - 1)]
         return lambda _: (panel[(ZERO,) * panel.rank], steps)
 
@@ -274,6 +297,18 @@ class _Tiling:
                     reached = binary("&&", binary("<=", first, x), binary("<", x, last))
                     index = (*map(Dim.of, names), g * pixels.count + x)
                     w.add(Store(panel, index, Select(reached, value, Lit(0.0, DType.F32))))
+        return panel
+
+    def _compute(self, pixels: _Span) -> Buffer:
+        """The panel of an operand that is an expression."""
+        w, inner, ((_, value),) = self.w, self.found.reductions, self.found.computed
+        panel = w.buffer("panel", DType.F32, *(loop.extent for loop in inner), self.columns)
+        taps = [For(w.fresh(loop.variable), ZERO, loop.extent, ()) for loop in inner]
+        names = [Dim.of(tap.variable) for tap in taps]
+        at = {lp.variable: lp.start + name for lp, name in zip(inner, names, strict=True)}
+        with w.nest(taps), w.range("column", pixels.count) as column:
+            computed = substitute_in(value, {**pixels.at(column), **at})
+            w.add(Store(panel, (*names, column), computed))
         return panel
 
     def _deciding(self, pixel: For) -> list[int]:
@@ -413,6 +448,22 @@ EXAMPLES = (
             ...""",
     ),
     Example(why="both sides are too narrow for a tile", target="dsp", before=NARROW_MATMUL),
+    Example(
+        why="4-bit weights are decoded into a panel, which all tiles of rows read",
+        target="dsp",
+        before=DECODED_MATMUL,
+        after="""
+            kernel @dot(...) -> (%y: f32[n, 12]) scratch (%panel: f32[32, 32]) {
+              for k_0 in 0..32 {
+                for column in 0..12 {
+                  %panel[k_0, column] = (...)
+                }
+              }
+              for i_tile in 0..(n + 3) // 4 {
+            ...
+                multiply %sums[height, 12] = %x[4*i_tile, 0], 32, %panel[0, 0], [32, 1, 32]
+            ...""",
+    ),
     Example(
         why="the windows of 32 pixels in a panel, zeros at the borders",
         target="dsp",
