@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of products as quantized values of 8 or 4 bits in groups; activations stay floats.
 
-The product decodes them as it reads (int8w by fusion, int4w as matmul_nbits), so that flash
-holds quantized values alone.
+The products become `matmul_groups`, which decodes the weights while it reads them.
 """
 
 from __future__ import annotations
@@ -35,13 +34,20 @@ class _Work:
         if weights is None:
             return (call,)
         transposed = call.op == "gemm" and bool(call.attr("trans_b"))
-        rows = weights if transposed else weights.T
         self.count += 1
-        most = 2 ** (self.bits - 1) - 1
-        scales, quantized = _grouped(rows, most)
-        return self._packed(call, scales, quantized) if self.bits == 4 else (
-            self._decoded(call, scales, quantized, transposed=transposed)
-        )  # fmt: skip
+        scales, quantized = _grouped(weights if transposed else weights.T, 2 ** (self.bits - 1) - 1)
+        kind = DType.I8 if self.bits == 8 else DType.I4
+        parts = (
+            self._constant(call, "codes", quantized.T.astype(kind.numpy)),
+            self._constant(call, "scales", scales.T),
+        )
+        bias = (*call.args, None)[2]
+        out = call.out if bias is None else Var(f"{call.out.name}.product", call.out.type)
+        attrs = attrs_of({"group": GROUP})
+        product = Call((out,), "matmul_groups", (call.args[0], *parts), attrs, call.origin)
+        if bias is None:
+            return (product,)
+        return product, Call(call.outs, "add", (out, bias), (), call.origin)
 
     def _weights(self, call: Call) -> Array | None:
         if call.op not in ("matmul", "gemm") or len(call.inputs) < 2:
@@ -58,38 +64,6 @@ class _Work:
         type_ = TensorType(DType.of(data.dtype), tuple(Dim.of(int(n)) for n in data.shape))
         self.constants[name] = Constant(name, type_, np.ascontiguousarray(data))
         return Var(name, type_)
-
-    def _decoded(
-        self, call: Call, scales: Array, quantized: Array, *, transposed: bool
-    ) -> tuple[Call, ...]:
-        kept = (quantized, scales) if transposed else (quantized.T, scales.T)
-        parts = [
-            self._constant(call, name, data)
-            for name, data in zip(("codes", "scales"), kept, strict=True)
-        ]
-        attrs: dict[str, Any] = {"axis": int(transposed), "block": GROUP, "to": DType.F32}
-        out = Var(f"{call.out.name}.weights", call.inputs[1].type)
-        decode = Call((out,), "dequantize", tuple(parts), attrs_of(attrs), call.origin)
-        return decode, replace(call, args=(call.args[0], out, *call.args[2:]))
-
-    def _packed(self, call: Call, scales: Array, quantized: Array) -> tuple[Call, ...]:
-        """Two quantized values per byte, the first in the low half; 8 represents 0."""
-        rows, size = quantized.shape
-        blocks = -(-size // GROUP)
-        places = np.full((rows, blocks * GROUP), 8, np.uint8)
-        places[:, :size] = quantized + 8
-        packed = (places[:, 0::2] | places[:, 1::2] << 4).reshape(rows, blocks, GROUP // 2)
-        args = (call.args[0], self._constant(call, "codes", packed),
-                self._constant(call, "scales", scales))  # fmt: skip
-        attrs = attrs_of({"bits": 4, "block": GROUP})
-        bias = (*call.args, None)[2]
-        if bias is None:
-            return (Call(call.outs, "matmul_nbits", args, attrs, call.origin),)
-        product = Var(f"{call.out.name}.product", call.out.type)
-        return (
-            Call((product,), "matmul_nbits", args, attrs, call.origin),
-            Call(call.outs, "add", (product, bias), (), call.origin),
-        )
 
 
 def weight_only(module: Module, kind: str, kept: Collection[str]) -> tuple[Module, int]:

@@ -14,12 +14,18 @@ from relax_aot.fusion.in_place import proven_pairs
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
 from relax_aot.ir.unused import without_unused_module
-from relax_aot.scheduling.apply import apply_module, schedule_floats, schedule_integers
+from relax_aot.scheduling.apply import (
+    apply_module,
+    schedule_floats,
+    schedule_groups,
+    schedule_integers,
+)
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,
     fma,
+    narrow_constants,
     register_blocks,
     rounding,
     row_blocks,
@@ -42,7 +48,8 @@ def schedule(
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)
     module = schedule_contractions(module, target)
-    module = register_blocks.run(shared_tables.run(module, target), target, work)
+    module = narrow_constants.run(shared_tables.run(module, target), target)
+    module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)
     module = place_parameters(without_unused_module(module), known)
@@ -54,6 +61,8 @@ def schedule(
 
 def schedule_contractions(module: Module, target: Target) -> Module:
     """Contractions by the strategies of the target."""
+    if target.rows:
+        module = apply_module(module, target, schedule_groups)
     if target.strategies:
         module = apply_module(rounding.run(module, target), target, schedule_integers)
     if target.rows:

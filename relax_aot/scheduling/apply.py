@@ -21,8 +21,15 @@ from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.strategies.f32_tiles import tiles
+from relax_aot.scheduling.strategies.groups import grouped_of, groups
 from relax_aot.scheduling.targets import Context, Emit, FloatStrategy, Target
 from relax_aot.scheduling.writer import Writer
+
+
+def schedule_groups(stmt: For, w: Writer, context: Context) -> Emit | None:
+    """A product with quantized weights in groups."""
+    found = grouped_of(stmt, w.bounds, context.constants)
+    return groups(found, w, context) if found is not None else None
 
 
 def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:

@@ -6,15 +6,17 @@ its tiles."""
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from relax_aot import driver
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.fusion import fuse
 from relax_aot.ir.dims import interval
-from relax_aot.ir.graph import Array, Module
+from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Multiply, walk
 from relax_aot.ir.parse import parse
 from relax_aot.lowering import lower
@@ -48,7 +50,7 @@ def fused() -> Module:
     return fuse(lower(parse(PROGRAM))).module
 
 
-def sample(n: int, g: int) -> tuple[dict[str, Array], Array]:
+def sample(n: int, g: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
     """Inputs, and the exact product."""
     rng = np.random.default_rng(n * 8 + g)
     x = rng.standard_normal((n, GROUP * g)).astype(np.float32)

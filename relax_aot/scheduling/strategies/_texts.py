@@ -87,6 +87,25 @@ DECODED_MATMUL = """
         }
       }
     }"""
+GROUPS = """
+    symbol n in 1..9
+    const %w: i4[20, 30] = splat 5
+    const %s: f32[3, 30] = splat 0.5
+    kernel @dot(%x: f32[n, 20], %w: i4[20, 30], %s: f32[3, 30]) -> (%y: f32[n, 30]) {
+      for i in 0..n {
+        for j in 0..30 {
+          local total: f32 = 0.0:f32
+          for g in 0..3 {
+            local sum: f32 = 0.0:f32
+            for k in 0..min(-8*g + 20, 8) {
+              sum = fma(%x[i, 8*g + k], cast(%w[8*g + k, j], f32, wrap), sum)
+            }
+            total = fma(sum, %s[g, j], total)
+          }
+          %y[i, j] = total
+        }
+      }
+    }"""
 CONVOLUTION = """
     const %w: f32[4, 2, 3] = splat 0.5
     kernel @conv(%x: f32[2, 40], %w: f32[4, 2, 3]) -> (%y: f32[4, 40]) {

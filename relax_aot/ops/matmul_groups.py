@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with quantized weights that have a scale for each group along the inner axis.
+
+    matmul_groups   y[..., n] = sum over groups g of k: scales[g, n] * (sum of x[..., k] * w[k, n])
+    quantize_rows   rows of floats as bytes, with one scale per row
+
+With `x` of quantize_rows, the inner sums are exact integers, and `row_scales` multiply the result.
+`x` may then be longer than the inner axis of `w`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from relax_aot.ir.builder import KernelBuilder
+from relax_aot.ir.dims import Dim, ceildiv, dim_min
+from relax_aot.ir.graph import Condition
+from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Select, apply, binary
+from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require
+
+GREATEST_GROUP = 4096
+"""Inner sums of so many products of bytes stay below 2^26."""
+MOST = 127
+"""The greatest absolute value of a quantized activation."""
+
+
+# matmul_groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    group: int
+
+
+def _product_type(
+    attrs: Groups,
+    x: TensorType,
+    w: TensorType,
+    scales: TensorType,
+    row_scales: TensorType | None = None,
+) -> TensorType:
+    require(1 <= attrs.group <= GREATEST_GROUP, f"matmul_groups with groups of {attrs.group}")
+    require(w.rank == 2 and w.dtype in (DType.I8, DType.I4), f"matmul_groups by {w}")
+    require(scales.rank == 2 and scales.dtype is DType.F32, f"matmul_groups: scales {scales}")
+    kind = DType.F32 if row_scales is None else DType.I8
+    require(x.rank >= 1 and x.dtype is kind, f"matmul_groups of {x}, expected {kind.value}")
+    fits = row_scales is None or (row_scales.dtype is DType.F32 and row_scales.rank == x.rank - 1)
+    require(fits, f"matmul_groups of {x} with the scales of rows {row_scales}")
+    return TensorType(DType.F32, (*x.shape[:-1], w.shape[1]))
+
+
+def _product_conditions(
+    attrs: Groups,
+    x: TensorType,
+    w: TensorType,
+    scales: TensorType,
+    row_scales: TensorType | None = None,
+) -> list[Condition]:
+    why = "sizes of weights in groups"
+    depth = w.shape[0]
+    inner = depth if row_scales is None else ceildiv(depth, attrs.group) * attrs.group
+    return [
+        *must_fit(x, (*x.shape[:-1], inner), why),
+        *must_fit(scales, (ceildiv(depth, attrs.group), w.shape[1]), why),
+        *must_fit(row_scales, x.shape[:-1], why),
+    ]
+
+
+def _product_lower(
+    attrs: Groups,
+    k: KernelBuilder,
+    x: Buffer,
+    w: Buffer,
+    scales: Buffer,
+    row_scales: Buffer | None,
+    y: Buffer,
+) -> None:
+    kind = DType.F32 if row_scales is None else DType.I32
+
+    def number(value: Expr) -> Expr:
+        return value if value.dtype is kind else Cast(value, kind)
+
+    with k.loops(*y.shape) as at:
+        *row, column = at
+        total = k.local("total", DType.F32, 0.0)
+        with k.loops(scales.shape[0]) as (part,):
+            sum_ = k.local("sum", kind, Lit(0, kind) if kind is DType.I32 else Lit(0.0, kind))
+            start = k.let("start", part * attrs.group)
+            with k.loops(dim_min(Dim.of(attrs.group), w.shape[0] - start)) as (j,):
+                weight = w[(start + j, column)]
+                k.assign(sum_, sum_ + number(x[(*row, start + j)]) * number(weight))
+            group: Expr = sum_ if kind is DType.F32 else Cast(sum_, DType.F32)
+            k.assign(total, total + group * scales[(part, column)])
+        k.store(y[at], total if row_scales is None else total * row_scales[tuple(row)])
+
+
+def _product_reference(
+    attrs: Groups, x: Array, w: Array, scales: Array, row_scales: Array | None = None
+) -> Array:
+    depth = w.shape[0]
+    wide = np.repeat(scales.astype(np.float64), attrs.group, axis=0)[:depth]
+    y = x[..., :depth].astype(np.float64) @ (w.astype(np.float64) * wide)
+    if row_scales is not None:
+        y = y * row_scales.astype(np.float64)[..., None]
+    return np.asarray(y.astype(scales.dtype))
+
+
+def _product_samples(rng: np.random.Generator) -> list[Sample]:
+    def case(group: int, depth: int, *, bits: int = 8, rows: bool = False) -> Sample:
+        groups, columns, low = -(-depth // group), 5, -(2 ** (bits - 1))
+        w = rng.integers(low, -low, (depth, columns)).astype(np.int8)
+        scales = rng.uniform(0.1, 1, (groups, columns)).astype(np.float32)
+        kind = DType.I8 if bits == 8 else DType.I4
+        x: Array = rng.normal(size=(3, depth)).astype(np.float32)
+        row_scales: Array | None = None
+        if rows:
+            x = rng.integers(-MOST, MOST + 1, (3, groups * group)).astype(np.int8)
+            row_scales = rng.uniform(0.1, 1, 3).astype(np.float32)
+        args = (x, w.astype(kind.numpy), scales, row_scales)
+        return Sample(args, {"group": group}, symbolic=False, rtol=1e-4, atol=1e-3)
+
+    return [
+        case(16, 32), case(16, 40), case(32, 32, bits=4), case(16, 33, bits=4),
+        case(16, 48, rows=True), case(16, 41, bits=4, rows=True),
+    ]  # fmt: skip
+
+
+MATMUL = Op(
+    "matmul_groups", _product_type, _product_lower, _product_reference, _product_samples,
+    conditions=_product_conditions, record=Groups, any_type=True,
+    traits=Trait.QUANTIZED | Trait.ROUNDS,
+)  # fmt: skip
+
+
+# quantize_rows
+
+
+def _rows_type(x: TensorType, *, multiple: int) -> tuple[TensorType, TensorType]:
+    require(x.rank >= 1 and x.dtype is DType.F32, f"quantize_rows of {x}")
+    require(multiple >= 1, f"quantize_rows in multiples of {multiple}")
+    inner = ceildiv(x.shape[-1], multiple) * multiple
+    return (
+        TensorType(DType.I8, (*x.shape[:-1], inner)),
+        TensorType(DType.F32, x.shape[:-1]),
+    )
+
+
+def _rows_lower(k: KernelBuilder, x: Buffer, y: Buffer, scales: Buffer, *, multiple: int) -> None:
+    depth = x.shape[-1]
+    with k.loops(*x.shape[:-1]) as row:
+        peak = k.local("peak", DType.F32, 0.0)
+        with k.loops(depth) as (j,):
+            k.assign(peak, apply("max", peak, apply("abs", x[(*row, j)])))
+        step = k.local("step", DType.F32, binary("/", peak, float(MOST)))
+        used = k.local(
+            "used", DType.F32, Select(binary("==", step, 0.0), Lit(1.0, DType.F32), step)
+        )
+        k.store(scales[tuple(row)], used)
+        with k.loops(depth) as (j,):
+            code = apply("rint", binary("/", x[(*row, j)], used))
+            k.store(y[(*row, j)], Cast(code, DType.I8, "saturate"))
+        with k.loops(y.shape[-1] - depth) as (j,):
+            k.store(y[(*row, depth + j)], Lit(0, DType.I8))
+
+
+def _rows_reference(x: Array, *, multiple: int) -> tuple[Array, Array]:
+    peak = np.abs(x).max(axis=-1, initial=np.float32(0))
+    step = (peak / np.float32(MOST)).astype(np.float32)
+    scales = np.where(step == 0, np.float32(1), step).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        whole = np.nan_to_num(np.rint(x / scales[..., None]), nan=0.0)
+    codes = np.zeros((*x.shape[:-1], math.ceil(x.shape[-1] / multiple) * multiple), np.int8)
+    codes[..., : x.shape[-1]] = np.clip(whole, -128, MOST).astype(np.int8)
+    return codes, scales
+
+
+def _rows_samples(rng: np.random.Generator) -> list[Sample]:
+    x = rng.normal(size=(3, 20)).astype(np.float32)
+    special = np.array([[1, np.nan, 2], [np.inf, 1, -1], [0, -0.0, 0], [1e-45, 0, 0]], np.float32)
+    return [
+        Sample((x,), {"multiple": 16}, symbolic=False), Sample((x[:, :16],), {"multiple": 1}),
+        Sample((special,), {"multiple": 4}, symbolic=False),
+        Sample((np.zeros((2, 0), np.float32),), {"multiple": 4}, symbolic=False),
+    ]  # fmt: skip
+
+
+ROWS = Op(
+    "quantize_rows", _rows_type, _rows_lower, _rows_reference, _rows_samples,
+    traits=Trait.QUANTIZED | Trait.ROUNDS | Trait.DISCONTINUOUS,
+)  # fmt: skip
+
+OPS = (MATMUL, ROWS)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with quantized constant weights in groups, as tiles of `multiply_groups.h`.
+
+The contraction has two levels: `total = total + scale[g, c] * (sum over the group g of x * w)`.
+Weights are packed in panels of columns, those of 4 bits two in a byte, and are decoded in
+registers. Scales multiply the sum of a group. Every result keeps the bits of the plain loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_min
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Array
+from relax_aot.ir.loops import (
+    Apply,
+    Assign,
+    Buffer,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    Lit,
+    Load,
+    Local,
+    Reserve,
+    Stmt,
+    Store,
+)
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.groups import COLUMNS
+from relax_aot.scheduling.contraction import moved, step_of, stride
+from relax_aot.scheduling.nest import Nest, nest_of
+from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
+from relax_aot.scheduling.strategies._texts import GROUPS, MATMUL
+from relax_aot.scheduling.targets import Context, Emit
+from relax_aot.scheduling.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """`total = 0; for groups { sum = 0; for steps { sum += x * w }; total += sum * scale }; after`.
+    `x` has `rows` and moves by one element with a step, `w` and `scale` have a `column` each."""
+
+    nest: Nest
+    groups: For
+    steps: For
+    total: Local
+    x: Load
+    w: Load
+    scale: Load
+    after: tuple[Stmt, ...]
+    column: For
+    group: int
+
+    @property
+    def depth(self) -> int:
+        return self.w.buffer.shape[0].constant
+
+    @property
+    def columns(self) -> int:
+        return self.column.stop.constant
+
+    @property
+    def bits(self) -> int:
+        return self.w.dtype.bits
+
+
+def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped | None:
+    """The product in groups that a loop nest computes, where weights and scales are known."""
+    nest = nest_of(stmt, bounds)
+    if nest is None or len(nest.leaf) < 3:
+        return None
+    first, groups, *after = nest.leaf
+    match first, groups:
+        case (
+            Declare(Local(dtype=DType.F32) as total, Lit(0.0)),
+            For(body=(Declare(Local() as sum_, Lit(start)), For() as steps, Assign() as added)),
+        ) if (
+            added.local == total
+            and start == 0
+            and all(isinstance(one, Declare | Store) for one in after)
+        ):
+            pass
+        case _:
+            return None
+    factors, scale = _products(steps, sum_), _scale(added.value, sum_, total)
+    if factors is None or scale is None:
+        return None
+    x, w = factors
+    loops = [lp for lp in nest.loops if stride(w, lp.variable) not in (None, ZERO)]
+    known = {w.buffer.name, scale.buffer.name} <= constants and len(loops) == 1
+    if not known or len(nest.free) < len(nest.loops):
+        return None
+    found = Grouped(
+        nest, groups, steps, total, x, w, scale, tuple(after), loops[0], _group(w, steps)
+    )
+    return found if _is_regular(found) else None
+
+
+def _products(steps: For, total: Local) -> tuple[Load, Load] | None:
+    match steps.body:
+        case (Assign(local, Apply("fma", (Load() as x, Cast(Load() as w), Local() as old))),):
+            fits = local == total == old and w.dtype in (DType.I8, DType.I4)
+            return (x, w) if fits and x.dtype is DType.F32 else None
+    return None
+
+
+def _scale(value: Expr, sum_: Local, total: Local) -> Load | None:
+    match value:
+        case Apply("fma", (Local() as group, Load() as scale, Local() as old)):
+            return scale if group == sum_ and old == total else None
+    return None
+
+
+def _group(w: Load, steps: For) -> int:
+    """Steps of a group: how far a group moves the weights."""
+    start = (w.index[0] - Dim.of(steps.variable)).substitute({steps.variable: ZERO})
+    names = sorted(start.symbols)
+    step = start.substitute({names[0]: ONE}) if len(names) == 1 else ZERO
+    return step.constant if step.is_constant else 0
+
+
+def _is_regular(found: Grouped) -> bool:
+    """Whether operands are indexed as the micro-kernel reads them: all of the weights by group and
+    step, scales by group, and the left operand by rows."""
+    group, step, column = (Dim.of(lp.variable) for lp in (found.groups, found.steps, found.column))
+    place = group * found.group + step
+    index = (*found.w.buffer.shape, *found.scale.buffer.shape)
+    if not all(dim.is_constant and dim.constant > 0 for dim in index) or found.group < 1:
+        return False
+    depth = Dim.of(found.depth)
+    whole = found.groups.start == 0 and found.groups.stop == ceildiv(depth, found.group)
+    steps = found.steps.start == 0 and found.steps.stop in _ends(found, group, depth)
+    return (
+        found.w.index == (place, column)
+        and found.scale.index == (group, column)
+        and whole
+        and steps
+        and found.column.start == 0
+        and found.column.stop == found.w.buffer.shape[1]
+        and stride(found.x, found.column.variable) == 0
+        and stride(found.x, found.steps.variable) == 1
+        and stride(found.x, found.groups.variable) == found.group
+        and all(stride(found.x, lp.variable) is not None for lp in found.nest.loops)
+    )
+
+
+def _ends(found: Grouped, group: Dim, depth: Dim) -> tuple[Dim, ...]:
+    clipped = dim_min(Dim.of(found.group), depth - group * found.group)
+    return (clipped, Dim.of(found.group)) if found.depth % found.group == 0 else (clipped,)
+
+
+# Packed weights
+
+
+def packed_weights(found: Grouped, w: Writer) -> tuple[Buffer, Buffer]:
+    """Weights and scales in panels of columns, as the micro-kernels read them."""
+    panels = -(-found.columns // COLUMNS)
+    groups = found.scale.buffer.shape[0].constant
+    name, scale = found.w.buffer.name, found.scale.buffer.name
+
+    def weights(data: Arrays) -> Array:
+        return np.asarray(_panels(data[name].astype(np.int8), panels))
+
+    def halves(data: Arrays) -> Array:
+        whole = weights(data).astype(np.uint8) & np.uint8(15)
+        low, high = whole[..., : COLUMNS // 2], whole[..., COLUMNS // 2 :]
+        return np.asarray(low | high << np.uint8(4))
+
+    kind, width, values = (DType.I8, COLUMNS, weights) if found.bits == 8 else (
+        (DType.U8, COLUMNS // 2, halves)
+    )  # fmt: skip
+    codes = _buffer(w, f"{name}.packed", kind, panels, found.depth, width)
+    factors = _buffer(w, f"{scale}.packed", DType.F32, panels, groups, COLUMNS)
+    return (
+        w.constant(Packed(codes, values, origin=name)),
+        w.constant(Packed(factors, lambda data: _panels(data[scale], panels), origin=scale)),
+    )
+
+
+def _buffer(w: Writer, name: str, dtype: DType, *shape: int) -> Buffer:
+    return Buffer(w.fresh(name), dtype, tuple(map(Dim.of, shape)))
+
+
+def _panels(matrix: Array, panels: int) -> Array:
+    """[k, columns] -> [panel, k, column], with zeros behind the columns."""
+    wide = padded(matrix, (matrix.shape[0], panels * COLUMNS))
+    return np.moveaxis(wide.reshape(matrix.shape[0], panels, COLUMNS), 1, 0)
+
+
+# Loops
+
+
+def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
+    """Tiles of some rows and a panel of columns, where panels are filled well enough."""
+    panels = round_up(found.columns, COLUMNS)
+    if not context.target.rows or 4 * panels > 5 * found.columns:
+        return None
+    return partial(_emit, found, w, context.target.rows)
+
+
+def _emit(found: Grouped, w: Writer, most: int) -> None:
+    x, column = found.x, found.column
+    moving = [lp for lp in found.nest.loops if stride(x, lp.variable) != 0]
+    rows = moving[-1] if moving else None
+    weights, scales = packed_weights(found, w)
+    outer = [lp for lp in found.nest.loops if lp not in (rows, column)]
+    first_row, row_count = (rows.start, rows.extent) if rows else (ZERO, ONE)
+    with (
+        w.nest(outer),
+        w.tiles((f"{column.variable}_panel", "width"), found.columns, COLUMNS) as (c, width),
+        w.tiles(("row_tile", "height"), row_count, most) as (r, height),
+    ):
+        sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)))
+        w.add(Reserve(sums))
+        at = {found.groups.variable: ZERO, found.steps.variable: ZERO}
+        if rows is not None:
+            at[rows.variable] = first_row + r
+        panel = c // COLUMNS if isinstance(c, Dim) else ZERO
+        w.micro(
+            f"raot_multiply_q{found.bits}_f32", sums=sums, left=moved(x, at),
+            weights=weights[panel, ZERO, ZERO], scales=scales[panel, ZERO, ZERO],
+            rows=height, columns=width, depth=found.depth, group=found.group,
+            left_row=found.depth if rows is None else step_of(x, rows.variable),
+        )  # fmt: skip
+        finish(found, w, sums, (rows, first_row + r, height), (c, width))
+
+
+def finish(
+    found: Grouped,
+    w: Writer,
+    sums: Buffer,
+    rows: tuple[For | None, Dim, Dim],
+    columns: tuple[Dim, Dim],
+) -> None:
+    """The statements that follow each sum of a tile: rows and columns from the first on."""
+    loop, first, height = rows
+    start, width = columns
+    with w.range("r", height) as r, w.range("c", width) as c:
+        at = {found.column.variable: start + c}
+        if loop is not None:
+            at[loop.variable] = first + r
+        w.finish(found.after, found.total, Load(sums, (r, c)), at)
+
+
+EXAMPLES = (
+    Example(
+        why="weights of 4 bits in groups of 8, in one panel of columns",
+        target="dsp",
+        before=GROUPS,
+        after="""
+            kernel @dot(..., %w.packed: u8[1, 20, 16], %s.packed: f32[1, 3, 32]) -> (...) {
+              for row_tile in 0..(n + 3) // 4 {
+                let height = min(4, n - 4*row_tile)
+                reserve %sums: f32[4, 32]
+                micro raot_multiply_q4_f32(...
+            ...
+            }""",
+    ),
+    Example(why="no groups: weights have no scale", target="dsp", before=MATMUL),
+)
