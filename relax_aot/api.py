@@ -331,7 +331,7 @@ def compile(
     checked block). `stepwise` adds a run that returns between kernels. `offsets` is static or
     dynamic: a run then computes where values lie for its sizes. `reassociate` multiplies chains of
     matrices in the order with the fewest multiply-adds. `quantize` is int8, which needs `calibrate`
-    (inputs by name with a leading axis of samples), int8w or int4w."""
+    (inputs by name with a leading axis of samples), int8w, int4w, int8d or int4d."""
     options = replace(
         _options(bounds, fix, state, assume),
         name=None if name is None else arguments.text("name", name),

@@ -69,8 +69,9 @@ COMMON = (
     ),
     click.option(
         "--quantize",
-        type=click.Choice(["int8", "int8w", "int4w"]),
-        help="int8: weights and activations. int8w, int4w: only weights of matrix products."
+        type=click.Choice(["int8", "int8w", "int4w", "int8d", "int4d"]),
+        help="int8: weights and activations. int8w, int4w: only weights of matrix products. int8d,"
+        " int4d: activations of these products too, row by row while the model runs."
         "  [default: no quantization]",
     ),
     click.option(

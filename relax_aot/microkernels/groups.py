@@ -4,6 +4,7 @@ activations that are quantized bytes."""
 
 from __future__ import annotations
 
+from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.microkernels._describe import Parameters, micro_kernels
 
 COLUMNS = 32
@@ -16,7 +17,53 @@ FLOATS: Parameters = {
         "((((i32(%weights[k, c % 16]) >> i32(index(c // 16 * 4))) & 15:i32) ^ 8:i32) - 8:i32)",
     ),
 }
-MICRO_KERNELS = micro_kernels(
+HALF = "((((i32(%weights[$place]) >> i32(index($shift))) & 15:i32) ^ 8:i32) - 8:i32)"
+DOTS: Parameters = {
+    "bits": ("8", "4"),
+    "kind": ("i8", "u8"),
+    "per": ("$K", "2 * $K"),
+    "weight": ("i32(%weights[$place])", HALF),
+}
+HALVES = {
+    "16": ("c // 16, k // 8, c % 16, k % 4", "k % 8 // 4 * 4"),
+    "_s16": ("c // 4, k // 8, c % 4, k % 4 // 2 * 2 + k % 8 // 4", "k % 2 * 4"),
+    "_mve": ("c // 4, k // 32, c % 4, k % 16", "k % 32 // 16 * 4"),
+}
+"""Where the byte of a weight of 4 bits is, and how far it is shifted."""
+
+
+def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
+    """Quantized bytes by weights in blocks of some columns and steps."""
+    place, shift = HALVES[form]
+    whole = f"c // {columns}, k // {steps}, c % {columns}, k % {steps}"
+    return micro_kernels(
+        "dot_groups.h",
+        """rows 1..~13, columns 1..32, groups 1..~3, group 32..~64 by 32,
+        left_row groups * group..~groups * group + 3, %left -127..127
+        kernel @raot_dot_groups${form}_q${bits}(
+          %left: i8[span(rows * left_row, (groups * group) * 1)],
+          %weights: $kind[up(columns, $C) // $C, groups * group // ($per), $C, $K],
+          %scales: f32[groups, 32]
+        ) -> (%sums: f32[rows, 32]) {
+          for r in 0..rows, c in 0..columns {
+            local total: f32 = 0.0:f32
+            for g in 0..groups {
+              local sum: i32 = 0:i32
+              for k in g * group..g * group + group {
+                sum = (sum + (i32(%left[r * left_row + k]) * $weight))
+              }
+              total = fma(f32(sum), %scales[g, c], total)
+            }
+            %sums[r, c] = total
+          }
+        }""",
+        {"form": form, "C": columns, "K": steps, "shift": shift},
+        {**DOTS, "place": (whole, place)},
+        struct="raot_dot_groups",
+    )  # fmt: skip
+
+
+FLOAT_PRODUCTS = micro_kernels(
     "multiply_groups.h",
     """rows 1..~24, columns 1..32, depth 1..~150, group ~8 | 32 | 40 | 128,
     left_row depth..~depth + 3
@@ -39,3 +86,9 @@ MICRO_KERNELS = micro_kernels(
     }""",
     FLOATS, struct="raot_groups",
 )  # fmt: skip
+BLOCKS = {"16": (16, 4), "_s16": (4, 4), "_mve": (4, 16)}
+"""Columns and steps of a block of weights, by the form of the micro-kernel."""
+MICRO_KERNELS = (
+    *FLOAT_PRODUCTS,
+    *(kernel for form, block in BLOCKS.items() for kernel in _dots(form, *map(str, block))),
+)

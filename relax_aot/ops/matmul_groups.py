@@ -2,7 +2,8 @@
 """Products with quantized weights that have a scale for each group along the inner axis.
 
     matmul_groups   y[..., n] = sum over groups g of k: scales[g, n] * (sum of x[..., k] * w[k, n])
-    quantize_rows   rows of floats as bytes, with one scale per row
+    quantize_rows   rows of floats as bytes of -127..127, with one scale per row: the largest
+                    magnitude divided by 127. A row with NaN or infinity has bytes 0 and that scale
 
 With `x` of quantize_rows, the inner sums are exact integers, and `row_scales` multiply the result.
 `x` may then be longer than the inner axis of `w`.
@@ -26,6 +27,10 @@ GREATEST_GROUP = 4096
 """Inner sums of so many products of bytes stay below 2^26."""
 MOST = 127
 """The greatest absolute value of a quantized activation."""
+LEAST_NORMAL = 2.0**-126
+"""Rows with smaller steps are quantized to 0."""
+ROUNDER, ROUNDER_BITS = 12582912.0, 0x4B400000
+"""A float whose last bit is worth 1: what is added to it is rounded to nearest even."""
 
 
 # matmul_groups
@@ -150,19 +155,23 @@ def _rows_type(x: TensorType, *, multiple: int) -> tuple[TensorType, TensorType]
 
 
 def _rows_lower(k: KernelBuilder, x: Buffer, y: Buffer, scales: Buffer, *, multiple: int) -> None:
-    depth = x.shape[-1]
+    """Magnitudes are compared as their bits, and sums with ROUNDER round to integers: compilers
+    make vectors of both."""
+    depth, one = x.shape[-1], Lit(1.0, DType.F32)
     with k.loops(*x.shape[:-1]) as row:
-        peak = k.local("peak", DType.F32, 0.0)
+        bits = k.local("bits", DType.I32, Lit(0, DType.I32))
         with k.loops(depth) as (j,):
-            k.assign(peak, apply("max", peak, apply("abs", x[(*row, j)])))
+            magnitude = binary("&", Cast(x[(*row, j)], DType.I32, "bits"), 0x7FFFFFFF)
+            k.assign(bits, apply("max", bits, magnitude))
+        peak = k.local("peak", DType.F32, Cast(bits, DType.F32, "bits"))
         step = k.local("step", DType.F32, binary("/", peak, float(MOST)))
-        used = k.local(
-            "used", DType.F32, Select(binary("==", step, 0.0), Lit(1.0, DType.F32), step)
-        )
+        used = k.local("used", DType.F32, Select(binary("<", step, LEAST_NORMAL), one, step))
         k.store(scales[tuple(row)], used)
+        finite = k.local("finite", DType.BOOL, binary("<", peak, math.inf))
         with k.loops(depth) as (j,):
-            code = apply("rint", binary("/", x[(*row, j)], used))
-            k.store(y[(*row, j)], Cast(code, DType.I8, "saturate"))
+            rounded = binary("+", binary("/", x[(*row, j)], used), ROUNDER)
+            whole = binary("-", Cast(rounded, DType.I32, "bits"), ROUNDER_BITS)
+            k.store(y[(*row, j)], Cast(Select(finite, whole, Lit(0, DType.I32)), DType.I8))
         with k.loops(y.shape[-1] - depth) as (j,):
             k.store(y[(*row, depth + j)], Lit(0, DType.I8))
 
@@ -170,11 +179,12 @@ def _rows_lower(k: KernelBuilder, x: Buffer, y: Buffer, scales: Buffer, *, multi
 def _rows_reference(x: Array, *, multiple: int) -> tuple[Array, Array]:
     peak = np.abs(x).max(axis=-1, initial=np.float32(0))
     step = (peak / np.float32(MOST)).astype(np.float32)
-    scales = np.where(step == 0, np.float32(1), step).astype(np.float32)
+    scales = np.where(step < np.float32(LEAST_NORMAL), np.float32(1), step).astype(np.float32)
     with np.errstate(invalid="ignore"):
-        whole = np.nan_to_num(np.rint(x / scales[..., None]), nan=0.0)
+        whole = np.rint(x / scales[..., None])
+    whole = np.where(np.isfinite(peak)[..., None], whole, 0.0)
     codes = np.zeros((*x.shape[:-1], math.ceil(x.shape[-1] / multiple) * multiple), np.int8)
-    codes[..., : x.shape[-1]] = np.clip(whole, -128, MOST).astype(np.int8)
+    codes[..., : x.shape[-1]] = whole.astype(np.int8)
     return codes, scales
 
 

@@ -5,6 +5,8 @@
              show; biases of i32. Inputs and results of the model stay floats.
     int8w    weights of products alone, of 8 bits in groups
     int4w    the same of 4 bits
+    int8d    the weights of int8w; activations of i8, each row quantized while the model runs
+    int4d    the weights of int4w, with the activations of int8d
 
 See docs/how-to/quantize.md.
 """

@@ -13,14 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relax_aot.microkernels import all_micro_kernels, dot2, dot4
+from relax_aot.microkernels import all_micro_kernels, dot2, dot4, groups
 from tests.microkernels.calls import Called, differences, emulated, in_process
 from tests.microkernels.samples import Sample, sample
 
 KERNELS = all_micro_kernels()
 FLAGS = {"native": ("-O2", "-march=native"), "portable": ("-O2",)}
-ARM = (*dot2.MICRO_KERNELS, *dot4.MICRO_KERNELS)
+ARM = (*dot2.MICRO_KERNELS, *dot4.MICRO_KERNELS, *groups.MICRO_KERNELS)
 """Those whose C has a form for 64-bit Arm."""
+ROUNDED = ("convolve.h", "multiply_groups.h", "dot_groups.h")
+"""Those with float multiply-adds."""
 RUNS, EMULATED = 40, 15
 
 
@@ -48,7 +50,7 @@ def host() -> dict[str, Called]:
 def test_c_on_this_machine(name: str) -> None:
     for flags, call in host().items():
         # Without FMA instructions a float multiply-add is rounded twice.
-        if flags == "native" or KERNELS[name].header not in ("convolve.h", "multiply_groups.h"):
+        if flags == "native" or KERNELS[name].header not in ROUNDED:
             assert not differences(KERNELS[name], samples(name), call)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with quantized constant weights in groups, as tiles of `multiply_groups.h`.
+"""Products with quantized constant weights in groups, as tiles of `multiply_groups.h`, and with
+quantized activations as tiles of `dot_groups.h`.
 
 The contraction has two levels: `total = total + scale[g, c] * (sum over the group g of x * w)`.
 Weights are packed in panels of columns, those of 4 bits two in a byte, and are decoded in
@@ -8,6 +9,7 @@ registers. Scales multiply the sum of a group. Every result keeps the bits of th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +21,7 @@ from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
     Apply,
     Assign,
+    Binary,
     Buffer,
     Cast,
     Declare,
@@ -32,13 +35,19 @@ from relax_aot.ir.loops import (
     Store,
 )
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.groups import COLUMNS
+from relax_aot.microkernels.groups import BLOCKS, COLUMNS
 from relax_aot.scheduling.contraction import moved, step_of, stride
 from relax_aot.scheduling.nest import Nest, nest_of
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
 from relax_aot.scheduling.strategies._texts import GROUPS, MATMUL
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.writer import Writer
+
+HALF = COLUMNS // 2
+LEAST_GROUP, GREATEST_GROUP = 32, 256
+"""Groups of dot products are multiples of the least one."""
+ORDERS = {"_s16": (0, 4, 2, 6, 1, 5, 3, 7)}
+"""Steps of a block of weights of 4 bits: those in the low halves of its bytes, then the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +112,27 @@ def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped 
 
 
 def _products(steps: For, total: Local) -> tuple[Load, Load] | None:
+    """The factors of the sum of a group: floats, or exact integers."""
     match steps.body:
         case (Assign(local, Apply("fma", (Load() as x, Cast(Load() as w), Local() as old))),):
-            fits = local == total == old and w.dtype in (DType.I8, DType.I4)
-            return (x, w) if fits and x.dtype is DType.F32 else None
-    return None
+            fits = local == total == old and x.dtype is DType.F32
+        case (
+            Assign(
+                local,
+                Binary("+", Local() as old, Binary("*", Cast(Load() as x), Cast(Load() as w))),
+            ),
+        ):
+            fits = local == total == old and (x.dtype, total.dtype) == (DType.I8, DType.I32)
+        case _:
+            return None
+    return (x, w) if fits and w.dtype in (DType.I8, DType.I4) else None
 
 
 def _scale(value: Expr, sum_: Local, total: Local) -> Load | None:
     match value:
-        case Apply("fma", (Local() as group, Load() as scale, Local() as old)):
-            return scale if group == sum_ and old == total else None
+        case Apply("fma", (group, Load() as scale, Local() as old)):
+            own = group.value if isinstance(group, Cast) and sum_.dtype is DType.I32 else group
+            return scale if own == sum_ and old == total else None
     return None
 
 
@@ -158,29 +177,55 @@ def _ends(found: Grouped, group: Dim, depth: Dim) -> tuple[Dim, ...]:
 # Packed weights
 
 
-def packed_weights(found: Grouped, w: Writer) -> tuple[Buffer, Buffer]:
-    """Weights and scales in panels of columns, as the micro-kernels read them."""
-    panels = -(-found.columns // COLUMNS)
+def packed_scales(found: Grouped, w: Writer) -> Buffer:
+    """Scales in panels of columns."""
+    name, panels = found.scale.buffer.name, -(-found.columns // COLUMNS)
     groups = found.scale.buffer.shape[0].constant
-    name, scale = found.w.buffer.name, found.scale.buffer.name
+    buffer = _buffer(w, f"{name}.packed", DType.F32, panels, groups, COLUMNS)
+    return w.constant(Packed(buffer, lambda data: _panels(data[name], panels), origin=name))
 
-    def weights(data: Arrays) -> Array:
-        return np.asarray(_panels(data[name].astype(np.int8), panels))
 
-    def halves(data: Arrays) -> Array:
-        whole = weights(data).astype(np.uint8) & np.uint8(15)
-        low, high = whole[..., : COLUMNS // 2], whole[..., COLUMNS // 2 :]
-        return np.asarray(low | high << np.uint8(4))
+def packed_steps(found: Grouped, w: Writer) -> Buffer:
+    """Weights in panels of columns, step by step."""
+    name, panels = found.w.buffer.name, -(-found.columns // COLUMNS)
 
-    kind, width, values = (DType.I8, COLUMNS, weights) if found.bits == 8 else (
-        (DType.U8, COLUMNS // 2, halves)
-    )  # fmt: skip
-    codes = _buffer(w, f"{name}.packed", kind, panels, found.depth, width)
-    factors = _buffer(w, f"{scale}.packed", DType.F32, panels, groups, COLUMNS)
-    return (
-        w.constant(Packed(codes, values, origin=name)),
-        w.constant(Packed(factors, lambda data: _panels(data[scale], panels), origin=scale)),
-    )
+    def values(data: Arrays) -> Array:
+        whole = _panels(data[name].astype(np.int8), panels)
+        return whole if found.bits == 8 else halves(whole[..., :HALF], whole[..., HALF:])
+
+    kind, width = (DType.I8, COLUMNS) if found.bits == 8 else (DType.U8, HALF)
+    buffer = _buffer(w, f"{name}.packed", kind, panels, found.depth, width)
+    return w.constant(Packed(buffer, values, origin=name))
+
+
+def packed_blocks(found: Grouped, w: Writer, form: str) -> Buffer:
+    """Weights in blocks of columns and steps, the groups filled up with zeros."""
+    columns, steps = BLOCKS[form]
+    name, panels = found.w.buffer.name, -(-found.columns // COLUMNS)
+    count, width = panels * COLUMNS // columns, columns
+    depth = round_up(found.depth, found.group)
+    per_block = steps * 8 // found.bits
+
+    def values(data: Arrays) -> Array:
+        whole = padded(data[name].astype(np.int8), (depth, panels * COLUMNS))
+        blocks = whole.reshape(depth // per_block, per_block, count, width).transpose(2, 0, 3, 1)
+        if found.bits == 8:
+            return np.asarray(blocks)
+        order = ORDERS.get(form, range(per_block))
+        low, high = np.split(blocks[..., [*order]], 2, axis=-1)
+        return halves(low, high)
+
+    kind = DType.I8 if found.bits == 8 else DType.U8
+    buffer = _buffer(w, f"{name}.packed", kind, count, depth // per_block, width, steps)
+    return w.constant(Packed(buffer, values, origin=name))
+
+
+def halves(low: Array, high: Array) -> Array:
+    """Two integers of 4 bits in a byte."""
+    fifteen = np.uint8(15)
+    parts = (part.astype(np.int8).astype(np.uint8) & fifteen for part in (low, high))
+    first, second = parts
+    return np.asarray(first | second << np.uint8(4))
 
 
 def _buffer(w: Writer, name: str, dtype: DType, *shape: int) -> Buffer:
@@ -198,17 +243,54 @@ def _panels(matrix: Array, panels: int) -> Array:
 
 def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
     """Tiles of some rows and a panel of columns, where panels are filled well enough."""
-    panels = round_up(found.columns, COLUMNS)
-    if not context.target.rows or 4 * panels > 5 * found.columns:
+    panels, target = round_up(found.columns, COLUMNS), context.target
+    if not target.rows or 4 * panels > 5 * found.columns:
         return None
-    return partial(_emit, found, w, context.target.rows)
+    if found.x.dtype is DType.F32:
+        return partial(_emit, found, w, target.rows, _multiply)
+    whole = found.group % LEAST_GROUP == 0 and found.group <= GREATEST_GROUP
+    inner = found.x.buffer.shape[-1]
+    if not target.dots or not whole or inner != round_up(found.depth, found.group):
+        return None
+    return partial(_emit, found, w, target.rows, partial(_dots, target.dots))
 
 
-def _emit(found: Grouped, w: Writer, most: int) -> None:
+Tile = Callable[[Dim, Load, Load, Mapping[str, Dim]], None]
+"""Writes one tile: its panel, the left operand, the sums, and the sizes that tiles have."""
+
+
+def _multiply(found: Grouped, w: Writer) -> Tile:
+    weights, scales = packed_steps(found, w), packed_scales(found, w)
+
+    def tile(panel: Dim, left: Load, sums: Load, sizes: Mapping[str, Dim]) -> None:
+        w.micro(
+            f"raot_multiply_q{found.bits}_f32", sums=sums, left=left,
+            weights=weights[panel, ZERO, ZERO], scales=scales[panel, ZERO, ZERO],
+            depth=found.depth, group=found.group, **sizes,
+        )  # fmt: skip
+
+    return tile
+
+
+def _dots(form: str, found: Grouped, w: Writer) -> Tile:
+    weights, scales = packed_blocks(found, w, form), packed_scales(found, w)
+    blocks = COLUMNS // BLOCKS[form][0]
+
+    def tile(panel: Dim, left: Load, sums: Load, sizes: Mapping[str, Dim]) -> None:
+        w.micro(
+            f"raot_dot_groups{form}_q{found.bits}", sums=sums, left=left,
+            weights=weights[panel * blocks, ZERO, ZERO, ZERO], scales=scales[panel, ZERO, ZERO],
+            groups=found.scale.buffer.shape[0], group=found.group, **sizes,
+        )  # fmt: skip
+
+    return tile
+
+
+def _emit(found: Grouped, w: Writer, most: int, tile_of: Callable[[Grouped, Writer], Tile]) -> None:
     x, column = found.x, found.column
     moving = [lp for lp in found.nest.loops if stride(x, lp.variable) != 0]
     rows = moving[-1] if moving else None
-    weights, scales = packed_weights(found, w)
+    tile = tile_of(found, w)
     outer = [lp for lp in found.nest.loops if lp not in (rows, column)]
     first_row, row_count = (rows.start, rows.extent) if rows else (ZERO, ONE)
     with (
@@ -221,13 +303,9 @@ def _emit(found: Grouped, w: Writer, most: int) -> None:
         at = {found.groups.variable: ZERO, found.steps.variable: ZERO}
         if rows is not None:
             at[rows.variable] = first_row + r
-        panel = c // COLUMNS if isinstance(c, Dim) else ZERO
-        w.micro(
-            f"raot_multiply_q{found.bits}_f32", sums=sums, left=moved(x, at),
-            weights=weights[panel, ZERO, ZERO], scales=scales[panel, ZERO, ZERO],
-            rows=height, columns=width, depth=found.depth, group=found.group,
-            left_row=found.depth if rows is None else step_of(x, rows.variable),
-        )  # fmt: skip
+        left_row = x.buffer.shape[-1] if rows is None else step_of(x, rows.variable)
+        sizes = {"rows": height, "columns": width, "left_row": left_row}
+        tile(c // COLUMNS, moved(x, at), sums[ZERO, ZERO], sizes)
         finish(found, w, sums, (rows, first_row + r, height), (c, width))
 
 

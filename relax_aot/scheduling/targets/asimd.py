@@ -15,5 +15,6 @@ TARGET = replace(
     pointers=20,
     reach=16380,
     panel=1 << 17,
+    dots="16",
     strategies=host.dot_products(DOT4_I8),
 )

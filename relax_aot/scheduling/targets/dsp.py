@@ -7,4 +7,10 @@ from dataclasses import replace
 from relax_aot.scheduling.strategies.dsp import columns, depthwise
 from relax_aot.scheduling.targets import fpu
 
-TARGET = replace(fpu.TARGET, name="dsp", needs=("dsp", "fpu"), strategies=(columns, depthwise))
+TARGET = replace(
+    fpu.TARGET,
+    name="dsp",
+    needs=("dsp", "fpu"),
+    dots="_s16",
+    strategies=(columns, depthwise),
+)

@@ -37,6 +37,7 @@ TARGET = Target(
     panel=1 << 18,
     strip=1 << 13,
     sums=7,
+    dots="16",
     strategies=dot_products(DOT2_I16),
     floats=(padded_rows, im2col, tiles),
 )

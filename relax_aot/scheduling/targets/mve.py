@@ -18,5 +18,6 @@ TARGET = replace(
     needs=("dsp", "fpu", "mve_float"),
     rows=6,
     lanes=8,
+    dots="_mve",
     strategies=(pairs, depthwise_windows, columns, depthwise),
 )

@@ -59,31 +59,6 @@ static inline raot_lanes raot_lanes_fma_lanes(raot_lanes a, raot_lanes b, raot_l
 }
 
 #else
-static inline raot_lanes raot_lanes_of(const int8_t *from, int32_t left, int32_t right)
-{
-    uint32_t four;
-    RAOT_COPY(&four, from, sizeof four);
-    const int8x8_t bytes = vreinterpret_s8_u32(vdup_n_u32(four));
-    const int8x8_t moved =
-        vshl_s8(vshl_s8(bytes, vdup_n_s8((int8_t)left)), vdup_n_s8((int8_t)-right));
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(moved))));
-}
-
-static inline raot_lanes raot_lanes_s8(const int8_t *from)
-{
-    return raot_lanes_of(from, 0, 0);
-}
-
-static inline raot_lanes raot_lanes_low(const uint8_t *from)
-{
-    return raot_lanes_of((const int8_t *)from, 4, 4);
-}
-
-static inline raot_lanes raot_lanes_high(const uint8_t *from)
-{
-    return raot_lanes_of((const int8_t *)from, 0, 4);
-}
-
 static inline raot_lanes raot_lanes_fma_lanes(raot_lanes a, raot_lanes b, raot_lanes c)
 {
     return vfmaq_f32(c, a, b);
@@ -94,10 +69,34 @@ static inline raot_lanes raot_lanes_fma_lanes(raot_lanes a, raot_lanes b, raot_l
 #define RAOT_STRIP 32
 #define RAOT_STRIP_HIGH 6
 
+#if defined(__ARM_NEON)
+/* Sixteen signed bytes as floats. */
+static inline void raot_lanes_bytes(int8x16_t bytes, raot_lanes *decoded)
+{
+    const int16x8_t low = vmovl_s8(vget_low_s8(bytes));
+    const int16x8_t high = vmovl_high_s8(bytes);
+    decoded[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(low)));
+    decoded[1] = vcvtq_f32_s32(vmovl_high_s16(low));
+    decoded[2] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(high)));
+    decoded[3] = vcvtq_f32_s32(vmovl_high_s16(high));
+}
+#endif
+
 /* One step of weights as floats; `bits` is a constant in every call. */
 __attribute__((always_inline)) static inline void
 raot_decode_step(const int32_t bits, const void *weights, int32_t k, raot_lanes decoded[RAOT_ALL])
 {
+#if defined(__ARM_NEON)
+    if (bits == 8) {
+        const int8_t *const from = (const int8_t *)weights + k * RAOT_TILE_COLUMNS;
+        raot_lanes_bytes(vld1q_s8(from), decoded);
+        raot_lanes_bytes(vld1q_s8(from + 16), decoded + 4);
+    } else {
+        const int8x16_t both = vld1q_s8((const int8_t *)weights + k * RAOT_Q4_BYTES);
+        raot_lanes_bytes(vshrq_n_s8(vshlq_n_s8(both, 4), 4), decoded);
+        raot_lanes_bytes(vshrq_n_s8(both, 4), decoded + 4);
+    }
+#else
     const int8_t *const bytes = (const int8_t *)weights + k * RAOT_TILE_COLUMNS;
     const uint8_t *const halves = (const uint8_t *)weights + k * RAOT_Q4_BYTES;
     RAOT_UNROLL
@@ -110,6 +109,7 @@ raot_decode_step(const int32_t bits, const void *weights, int32_t k, raot_lanes 
                                                 : raot_lanes_high(halves + column - RAOT_Q4_BYTES);
         }
     }
+#endif
 }
 
 /* One row: weights are decoded in registers. */
@@ -149,6 +149,87 @@ raot_groups_row(const int32_t bits, float *sums, const float *left, const void *
     }
 }
 
+#if RAOT_LANES * RAOT_WIDE == RAOT_TILE_COLUMNS
+/* Some rows and all columns, with the sums of groups and of all in registers. */
+__attribute__((always_inline)) static inline void
+raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const float *left,
+                 const void *weights, const float *scales, const struct raot_groups *sizes)
+{
+    raot_lanes total[RAOT_HIGH][RAOT_WIDE];
+
+    RAOT_UNROLL
+    for (int32_t r = 0; r < rows; r++) {
+        RAOT_UNROLL
+        for (int32_t w = 0; w < RAOT_WIDE; w++) {
+            total[r][w] = (raot_lanes){0};
+        }
+    }
+    for (int32_t k = 0; k < sizes->depth; scales += RAOT_TILE_COLUMNS) {
+        const int32_t last = sizes->depth - k < sizes->group ? sizes->depth : k + sizes->group;
+        raot_lanes sum[RAOT_HIGH][RAOT_WIDE];
+        RAOT_UNROLL
+        for (int32_t r = 0; r < rows; r++) {
+            RAOT_UNROLL
+            for (int32_t w = 0; w < RAOT_WIDE; w++) {
+                sum[r][w] = (raot_lanes){0};
+            }
+        }
+        for (; k < last; k++) {
+            raot_lanes decoded[RAOT_ALL];
+            raot_decode_step(bits, weights, k, decoded);
+            RAOT_UNROLL
+            for (int32_t r = 0; r < rows; r++) {
+                const float by = left[r * sizes->left_row + k];
+                RAOT_UNROLL
+                for (int32_t w = 0; w < RAOT_WIDE; w++) {
+                    sum[r][w] = raot_lanes_fma(by, decoded[w], sum[r][w]);
+                }
+            }
+        }
+        RAOT_UNROLL
+        for (int32_t w = 0; w < RAOT_WIDE; w++) {
+            const raot_lanes scale = raot_lanes_load(scales + w * RAOT_LANES);
+            RAOT_UNROLL
+            for (int32_t r = 0; r < rows; r++) {
+                total[r][w] = raot_lanes_fma_lanes(sum[r][w], scale, total[r][w]);
+            }
+        }
+    }
+    RAOT_UNROLL
+    for (int32_t r = 0; r < rows; r++) {
+        RAOT_UNROLL
+        for (int32_t w = 0; w < RAOT_WIDE; w++) {
+            raot_lanes_store(&sums[r * RAOT_TILE_COLUMNS + w * RAOT_LANES], total[r][w]);
+        }
+    }
+}
+
+/* Several rows: weights are decoded in registers for up to six rows. */
+__attribute__((always_inline)) static inline void
+raot_groups_rows(const int32_t bits, float *sums, const float *left, const void *weights,
+                 const float *scales, const struct raot_groups *sizes)
+{
+    int32_t r = 0;
+    while (r < sizes->rows) {
+        float *const to = sums + r * RAOT_TILE_COLUMNS;
+        const float *const from = left + r * sizes->left_row;
+        const int32_t rest = sizes->rows - r;
+        if (rest >= 6) {
+            raot_groups_high(bits, 6, to, from, weights, scales, sizes);
+            r += 6;
+        } else if (rest >= 4) {
+            raot_groups_high(bits, 4, to, from, weights, scales, sizes);
+            r += 4;
+        } else if (rest >= 2) {
+            raot_groups_high(bits, 2, to, from, weights, scales, sizes);
+            r += 2;
+        } else {
+            raot_groups_high(bits, 1, to, from, weights, scales, sizes);
+            r += 1;
+        }
+    }
+}
+#else
 /* `steps` of a strip for some rows and RAOT_WIDE vectors of columns, added to partial sums. The
  * last strip of a group adds the group to the totals. */
 __attribute__((always_inline)) static inline void
@@ -261,5 +342,6 @@ raot_groups_rows(const int32_t bits, float *sums, const float *left, const void 
         }
     }
 }
+#endif
 
 #endif

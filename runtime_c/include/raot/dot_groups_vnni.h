@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dot_groups_vnni.h - dot_groups.h by VPDPBUSD, for hosts with AVX-512 and VNNI.
+ *
+ * The instruction multiplies unsigned bytes by signed ones: the left operand is read with 128
+ * added, and each sum of a group begins with -128 times the sum of its weights. Weights of 4 bits
+ * are multiplied as 16 times their value.
+ */
+#ifndef RAOT_DOT_GROUPS_VNNI_H
+#define RAOT_DOT_GROUPS_VNNI_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "copy.h"
+
+#define RAOT_DOT_ROWS 6
+#if defined(__clang__)
+#define RAOT_DOT_UNROLL
+#else
+#define RAOT_DOT_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+/* Weights of 16 columns and four steps, from step k on. */
+__attribute__((always_inline)) static inline __m512i
+raot_dot_weights(const int32_t bits, const int8_t *block, int32_t k)
+{
+    if (bits == 8) {
+        return _mm512_loadu_si512(block + k * 16);
+    }
+    const __m512i both = _mm512_loadu_si512(block + k / 8 * 64);
+    const __m512i upper = _mm512_set1_epi8((char)0xf0);
+    return _mm512_and_si512(k % 8 == 0 ? _mm512_slli_epi16(both, 4) : both, upper);
+}
+
+/* A group of some rows and 32 columns; `next` is the second block of 16 columns. */
+__attribute__((always_inline)) static inline void
+raot_dot_group_vnni(const int32_t bits, const int32_t rows, float *sums, const int8_t *left,
+                    int32_t left_row, const int8_t *block, const int8_t *next, const float *scales,
+                    int32_t group)
+{
+    const __m512i offset = _mm512_set1_epi8((char)0x80);
+    __m512i sum[RAOT_DOT_ROWS][2];
+    __m512i weight[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+
+    RAOT_DOT_UNROLL
+    for (int32_t r = 0; r < rows; r++) {
+        sum[r][0] = _mm512_setzero_si512();
+        sum[r][1] = _mm512_setzero_si512();
+    }
+    for (int32_t k = 0; k < group; k += 8) {
+        RAOT_DOT_UNROLL
+        for (int32_t part = 0; part < 8; part += 4) {
+            const __m512i a = raot_dot_weights(bits, block, k + part);
+            const __m512i b = raot_dot_weights(bits, next, k + part);
+            weight[0] = _mm512_dpbusd_epi32(weight[0], offset, a);
+            weight[1] = _mm512_dpbusd_epi32(weight[1], offset, b);
+            RAOT_DOT_UNROLL
+            for (int32_t r = 0; r < rows; r++) {
+                int32_t four;
+                RAOT_COPY(&four, left + r * left_row + k + part, sizeof four);
+                const __m512i x = _mm512_xor_si512(_mm512_set1_epi32(four), offset);
+                sum[r][0] = _mm512_dpbusd_epi32(sum[r][0], x, a);
+                sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], x, b);
+            }
+        }
+    }
+    RAOT_DOT_UNROLL
+    for (int32_t w = 0; w < 2; w++) {
+        const __m512 scale = _mm512_loadu_ps(scales + 16 * w);
+        RAOT_DOT_UNROLL
+        for (int32_t r = 0; r < rows; r++) {
+            float *const to = sums + r * RAOT_GROUP_COLUMNS + 16 * w;
+            __m512i exact = _mm512_sub_epi32(sum[r][w], weight[w]);
+            if (bits == 4) {
+                exact = _mm512_srai_epi32(exact, 4);
+            }
+            const __m512 value = _mm512_cvtepi32_ps(exact);
+            _mm512_storeu_ps(to, _mm512_fmadd_ps(value, scale, _mm512_loadu_ps(to)));
+        }
+    }
+}
+
+__attribute__((always_inline)) static inline void
+raot_dot_vnni(const int32_t bits, float *sums, const int8_t *left, const void *weights,
+              const float *scales, const struct raot_dot_groups *sizes)
+{
+    const int32_t bytes = sizes->group * 2 * bits;
+    const int8_t *block = weights;
+    const int8_t *next = sizes->columns > 16 ? block + sizes->groups * bytes : block;
+
+    for (int32_t i = 0; i < sizes->rows * RAOT_GROUP_COLUMNS; i += 16) {
+        _mm512_storeu_ps(sums + i, _mm512_setzero_ps());
+    }
+    for (int32_t g = 0; g < sizes->groups; g++) {
+        const int8_t *from = left + g * sizes->group;
+        float *to = sums;
+        int32_t r = sizes->rows;
+        for (; r >= RAOT_DOT_ROWS; r -= RAOT_DOT_ROWS) {
+            raot_dot_group_vnni(bits, RAOT_DOT_ROWS, to, from, sizes->left_row, block, next, scales,
+                                sizes->group);
+            from += RAOT_DOT_ROWS * sizes->left_row;
+            to += RAOT_DOT_ROWS * RAOT_GROUP_COLUMNS;
+        }
+        for (; r >= 2; r -= 2) {
+            raot_dot_group_vnni(bits, 2, to, from, sizes->left_row, block, next, scales,
+                                sizes->group);
+            from += 2 * sizes->left_row;
+            to += 2 * RAOT_GROUP_COLUMNS;
+        }
+        if (r == 1) {
+            raot_dot_group_vnni(bits, 1, to, from, sizes->left_row, block, next, scales,
+                                sizes->group);
+        }
+        block += bytes;
+        next += bytes;
+        scales += RAOT_GROUP_COLUMNS;
+    }
+}
+
+#define RAOT_DOT_FAST_16(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, SIZES) \
+    raot_dot_vnni(BITS, SUMS, LEFT, (const int8_t *)(WEIGHTS), SCALES, SIZES)
+
+#endif
