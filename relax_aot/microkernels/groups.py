@@ -18,7 +18,7 @@ FLOATS: Parameters = {
     ),
 }
 HALF = "((((i32(%weights[$place]) >> i32(index($shift))) & 15:i32) ^ 8:i32) - 8:i32)"
-DOTS: Parameters = {
+WEIGHTS: Parameters = {
     "bits": ("8", "4"),
     "kind": ("i8", "u8"),
     "per": ("$K", "2 * $K"),
@@ -38,7 +38,7 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
     whole = f"c // {columns}, k // {steps}, c % {columns}, k % {steps}"
     return micro_kernels(
         "dot_groups.h",
-        """rows 1..~13, columns 1..32, groups 1..~3, group 32..~64 by 32,
+        """rows 1..~9, columns 1..32, groups 1..~3, group 32..~64 by 32,
         left_row groups * group..~groups * group + 3, %left -127..127
         kernel @raot_dot_groups${form}_q${bits}(
           %left: i8[span(rows * left_row, (groups * group) * 1)],
@@ -58,14 +58,14 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
           }
         }""",
         {"form": form, "C": columns, "K": steps, "shift": shift},
-        {**DOTS, "place": (whole, place)},
+        {**WEIGHTS, "place": (whole, place)},
         struct="raot_dot_groups",
     )  # fmt: skip
 
 
 FLOAT_PRODUCTS = micro_kernels(
     "multiply_groups.h",
-    """rows 1..~24, columns 1..32, depth 1..~150, group ~8 | 32 | 40 | 128,
+    """rows 1..~9, columns 1..32, depth 1..~100, group ~8 | 32 | 40 | 96,
     left_row depth..~depth + 3
     kernel @raot_multiply_q${bits}_f32(
       %left: f32[span(rows * left_row, depth * 1)], %weights: $weights,
@@ -88,7 +88,5 @@ FLOAT_PRODUCTS = micro_kernels(
 )  # fmt: skip
 BLOCKS = {"16": (16, 4), "_s16": (4, 4), "_mve": (4, 16)}
 """Columns and steps of a block of weights, by the form of the micro-kernel."""
-MICRO_KERNELS = (
-    *FLOAT_PRODUCTS,
-    *(kernel for form, block in BLOCKS.items() for kernel in _dots(form, *map(str, block))),
-)
+DOTS = {form: _dots(form, *map(str, block)) for form, block in BLOCKS.items()}
+MICRO_KERNELS = (*FLOAT_PRODUCTS, *(kernel for kernels in DOTS.values() for kernel in kernels))

@@ -9,6 +9,7 @@ import subprocess
 import zlib
 from functools import lru_cache
 from pathlib import Path
+from platform import machine
 
 import numpy as np
 import pytest
@@ -71,3 +72,11 @@ def test_c_on_arm_matrices(tmp_path: Path) -> None:
     code = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "main")]
     assert "smmla" in subprocess.run(code, capture_output=True, text=True, check=True).stdout
     assert not differences(tile, samples(tile.name), call)
+
+
+@pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
+def test_c_with_avx2_alone() -> None:
+    """Hosts with AVX-512 have another form of these."""
+    call = in_process(groups.MICRO_KERNELS, ("-O2", "-mavx2", "-mfma"))
+    for kernel in groups.MICRO_KERNELS:
+        assert not differences(kernel, samples(kernel.name)[:EMULATED], call)

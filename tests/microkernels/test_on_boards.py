@@ -17,7 +17,7 @@ from relax_aot.ir.loops import Buffer
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parse import parse
 from relax_aot.ir.unused import without_unused_module
-from relax_aot.microkernels import all_micro_kernels, convolve, dsp, mve
+from relax_aot.microkernels import all_micro_kernels, convolve, dsp, groups, mve
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
 from relax_aot.verify.emulate import emulate
@@ -26,10 +26,12 @@ from tests.microkernels.test_every_micro_kernel import samples
 
 RUNS = 12
 BOARDS = {
-    "mps3-an547": (*mve.MICRO_KERNELS, *convolve.MICRO_KERNELS),
-    "mps2-an386": dsp.MICRO_KERNELS,
-}
-HEADERS = {kernel.header: board for board, kernels in BOARDS.items() for kernel in kernels}
+    "mps3-an547": (*mve.MICRO_KERNELS, *convolve.MICRO_KERNELS, *groups.FLOAT_PRODUCTS,
+                   *groups.DOTS["_mve"]),
+    "mps2-an386": (*dsp.MICRO_KERNELS, *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"]),
+}  # fmt: skip
+HEADERS = list(dict.fromkeys((k.header, board) for board, ks in BOARDS.items() for k in ks))
+NAMES = [f"{header}-{board}" for header, board in HEADERS]
 WITH_ASSEMBLY = ("multiply_nhwc.h", "depthwise_interleaved4.h")
 FORMS = {
     "intrinsics": ("-DRAOT_NO_ASSEMBLY",),
@@ -41,29 +43,29 @@ FORMS = {
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("header", HEADERS)
-def test_c_on_a_core_with_the_instructions(header: str) -> None:
-    check(header)
+@pytest.mark.parametrize(("header", "board"), HEADERS, ids=NAMES)
+def test_c_on_a_core_with_the_instructions(header: str, board: str) -> None:
+    check(header, board)
 
 
 def _forms() -> Iterator[Any]:
     """The intrinsics of kernels that have assembly, and that of -Os; all other pairs take long."""
     for form, flags in FORMS.items():
-        for header in HEADERS:
+        for header, board in HEADERS:
             short = form == "intrinsics" and header in WITH_ASSEMBLY
             short = short or (form, header) == ("reserved", "convolve.h")
             marks = () if short else (pytest.mark.slow, pytest.mark.long)
-            yield pytest.param(header, flags, id=f"{header}-{form}", marks=marks)
+            yield pytest.param(header, board, flags, id=f"{header}-{board}-{form}", marks=marks)
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize(("header", "flags"), list(_forms()))
-def test_every_form_gives_the_same(header: str, flags: tuple[str, ...]) -> None:
-    check(header, *flags)
+@pytest.mark.parametrize(("header", "board", "flags"), list(_forms()))
+def test_every_form_gives_the_same(header: str, board: str, flags: tuple[str, ...]) -> None:
+    check(header, board, *flags)
 
 
-def check(header: str, *flags: str) -> None:
-    kernels = [kernel for kernel in all_micro_kernels().values() if kernel.header == header]
+def check(header: str, name: str, *flags: str) -> None:
+    kernels = [kernel for kernel in BOARDS[name] if kernel.header == header]
     calls = {
         f"m{which}_{n}": (kernel, sample)
         for which, kernel in enumerate(kernels)
@@ -76,7 +78,7 @@ def check(header: str, *flags: str) -> None:
         for array in [sample.arrays[operand.name]]
     }
     module = without_unused_module(parse(program(calls), {}, all_micro_kernels()))
-    board = load_board(HEADERS[header])
+    board = load_board(name)
     board = dataclasses.replace(board, flags=(*board.flags, *flags))
     plan = planning.plan(order.run(module))
     built = project.assemble(module, plan, "m", board, read_externs([], []))

@@ -14,7 +14,7 @@
  *     raot_dot_groups_s16 C = 4, K = 4; steps 4 * q + 2 * h and the next one in byte 2 * h + q
  *     raot_dot_groups_mve C = 4, K = 16; steps k and k + 16 in byte k
  *
- * Rows of sums and of scales have RAOT_GROUP_COLUMNS columns.
+ * Rows of sums and of scales have RAOT_GROUP_COLUMNS columns. `weights` are aligned to four bytes.
  */
 #ifndef RAOT_DOT_GROUPS_H
 #define RAOT_DOT_GROUPS_H
@@ -37,21 +37,6 @@ struct raot_dot_groups {
     int32_t group;
     int32_t left_row;
 };
-
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
-#include "dot_groups_vnni.h"
-#elif defined(__AVX2__) && defined(__FMA__)
-#include "dot_groups_avx2.h"
-#elif defined(__ARM_NEON) && defined(__aarch64__)
-#include "dot_groups_neon.h"
-#endif
-#if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_FMA) && \
-    !defined(RAOT_NO_INTRINSICS)
-#include "dot_groups_dsp.h"
-#endif
-#if defined(RAOT_MVE_F32)
-#include "dot_groups_mve.h"
-#endif
 
 /* The weight of a column at a step of a block; `columns` and `steps` are those of a block. */
 static inline int32_t raot_group_weight(int32_t bits, int32_t columns, int32_t steps,
@@ -95,6 +80,21 @@ static inline void raot_dot_plain(int32_t bits, int32_t columns, int32_t steps, 
         }
     }
 }
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#include "dot_groups_vnni.h"
+#elif defined(__AVX2__) && defined(__FMA__)
+#include "dot_groups_avx2.h"
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+#include "dot_groups_neon.h"
+#endif
+#if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_FMA) && \
+    !defined(RAOT_NO_INTRINSICS)
+#include "dot_groups_dsp.h"
+#endif
+#if defined(RAOT_MVE_F32)
+#include "dot_groups_mve.h"
+#endif
 
 /* clang-format off */
 #define RAOT_DOT_GROUPS(NAME, BITS, T, FAST, COLUMNS, STEPS) \

@@ -93,6 +93,12 @@ static inline void raot_dot_dsp(int32_t bits, float *sums, const int8_t *left, c
 {
     const int32_t bytes = sizes->groups * sizes->group * bits / 2;
 
+    /* LDRD does not read from any address. */
+    if (bits == 4 && (((uintptr_t)left | (uintptr_t)sizes->left_row) & 3u) != 0) {
+        raot_dot_plain(bits, 4, 4, sums, left, weights, scales, sizes);
+        return;
+    }
+
     for (int32_t r = 0; r < sizes->rows; r++) {
         const int8_t *const from = left + r * sizes->left_row;
         float *const to = sums + r * RAOT_GROUP_COLUMNS;

@@ -9,6 +9,12 @@
 
 #include "mve.h"
 
+#if defined(__clang__)
+#define RAOT_GROUP_UNROLL
+#else
+#define RAOT_GROUP_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 /* Four weights of a word as floats: bytes, or one half of each. */
 __attribute__((always_inline)) static inline float32x4_t
 raot_decode_mve(const int32_t bits, const int32_t is_high, int32x4_t bytes)
@@ -34,7 +40,7 @@ raot_groups_block_mve(const int32_t bits, const int32_t rows, const int32_t wide
     const int32_t step = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
     const int32_t halves = bits == 8 ? 1 : 2;
 
-    RAOT_UNROLL
+    RAOT_GROUP_UNROLL
     for (int32_t v = 0; v < rows * wide * halves; v++) {
         const int32_t at = v % halves * RAOT_Q4_BYTES + v / halves % wide * 4;
         vst1q_f32(&sums[v / (wide * halves) * RAOT_TILE_COLUMNS + at], vdupq_n_f32(0.0f));
@@ -45,27 +51,27 @@ raot_groups_block_mve(const int32_t bits, const int32_t rows, const int32_t wide
         const float *from[3];
         float32x4_t sum[6];
 
-        RAOT_UNROLL
+        RAOT_GROUP_UNROLL
         for (int32_t v = 0; v < rows * wide * halves; v++) {
             sum[v] = vdupq_n_f32(0.0f);
         }
-        RAOT_UNROLL
+        RAOT_GROUP_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             from[r] = left + r * sizes->left_row + k;
         }
         for (; steps > 0; steps--) {
             float by[3];
-            RAOT_UNROLL
+            RAOT_GROUP_UNROLL
             for (int32_t r = 0; r < rows; r++) {
                 by[r] = *from[r]++;
             }
-            RAOT_UNROLL
+            RAOT_GROUP_UNROLL
             for (int32_t w = 0; w < wide; w++) {
                 const int32x4_t bytes = vldrbq_s32(weights + 4 * w);
-                RAOT_UNROLL
+                RAOT_GROUP_UNROLL
                 for (int32_t h = 0; h < halves; h++) {
                     const float32x4_t decoded = raot_decode_mve(bits, h, bytes);
-                    RAOT_UNROLL
+                    RAOT_GROUP_UNROLL
                     for (int32_t r = 0; r < rows; r++) {
                         const int32_t v = (r * wide + w) * halves + h;
                         sum[v] = vfmaq_n_f32(sum[v], decoded, by[r]);
@@ -75,7 +81,7 @@ raot_groups_block_mve(const int32_t bits, const int32_t rows, const int32_t wide
             weights += step;
             RAOT_KEEP_ADDRESS(weights);
         }
-        RAOT_UNROLL
+        RAOT_GROUP_UNROLL
         for (int32_t v = 0; v < rows * wide * halves; v++) {
             const int32_t at = v % halves * RAOT_Q4_BYTES + v / halves % wide * 4;
             float *const to = &sums[v / (wide * halves) * RAOT_TILE_COLUMNS + at];
