@@ -38,7 +38,7 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
     whole = f"c // {columns}, k // {steps}, c % {columns}, k % {steps}"
     return micro_kernels(
         "dot_groups.h",
-        """rows 1..~9, columns 1..32, groups 1..~3, group 32..~64 by 32,
+        """rows 1..~7, columns 1..32, groups 1..~2, group 32..~64 by 32,
         left_row groups * group..~groups * group + 3, %left -127..127
         kernel @raot_dot_groups${form}_q${bits}(
           %left: i8[span(rows * left_row, (groups * group) * 1)],
@@ -65,7 +65,7 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
 
 FLOAT_PRODUCTS = micro_kernels(
     "multiply_groups.h",
-    """rows 1..~9, columns 1..32, depth 1..~100, group ~8 | 32 | 40 | 96,
+    """rows 1..~7, columns 1..32, depth 1..~70, group ~8 | 32 | 40 | 96,
     left_row depth..~depth + 3
     kernel @raot_multiply_q${bits}_f32(
       %left: f32[span(rows * left_row, depth * 1)], %weights: $weights,

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from relax_aot.ops.matmul_groups import MOST
+from relax_aot.quantization.weight_only import GROUP, KINDS
+
 POOR_DECIBELS = 15.0
 """Below this a layer by itself loses what makes its result; half of the bits of an i8."""
 
@@ -36,10 +39,23 @@ class Quantized:
         names = (x.name for x in sorted(poor, key=lambda x: x.alone or 0.0))
         return tuple(dict.fromkeys((*self.spoiling, *names)))
 
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """How far values are off at most, where that is known without samples."""
+        kind = KINDS.get(self.kind)
+        if kind is None:
+            return ()
+        weights = (
+            f"a weight is off by at most 1/{2 * kind.most} of the largest magnitude"
+            f" in its group of {GROUP}"
+        )
+        rows = f"an activation is off by at most 1/{2 * MOST} of the largest magnitude in its row"
+        return (weights, rows) if kind.dynamic else (weights,)
+
     def lines(self) -> tuple[str, ...]:
         """A table for people."""
         if not self.layers:
-            return (f"weights quantized: {self.kind}",)
+            return (f"weights quantized: {self.kind}", *self.errors)
         width = max(len(layer.name) for layer in self.layers)
         rows = [f"{'layer':{width}}  {'op':13} {'SQNR dB':>8} {'alone':>8}"]
         for layer in self.layers:

@@ -27,6 +27,11 @@ class Kind:
     bits: int
     dynamic: bool = False
 
+    @property
+    def most(self) -> int:
+        """The greatest magnitude of a quantized weight."""
+        return int(2 ** (self.bits - 1)) - 1
+
 
 KINDS = {
     "int8w": Kind(8),
@@ -53,8 +58,7 @@ class _Work:
             return (call,)
         transposed = call.op == "gemm" and bool(call.attr("trans_b"))
         self.count += 1
-        most = 2 ** (self.kind.bits - 1) - 1
-        scales, quantized = _grouped(weights if transposed else weights.T, most)
+        scales, quantized = _grouped(weights if transposed else weights.T, self.kind.most)
         type_ = DType.I8 if self.kind.bits == 8 else DType.I4
         parts = (
             self._constant(call, "codes", quantized.T.astype(type_.numpy)),

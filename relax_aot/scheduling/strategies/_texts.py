@@ -87,6 +87,25 @@ DECODED_MATMUL = """
         }
       }
     }"""
+ROW_GROUPS = """
+    symbol n in 1..9
+    const %w: i8[64, 30] = splat 5
+    const %s: f32[2, 30] = splat 0.5
+    kernel @dot(%x: i8[n, 64], %w: i8[64, 30], %s: f32[2, 30], %r: f32[n]) -> (%y: f32[n, 30]) {
+      for i in 0..n {
+        for j in 0..30 {
+          local total: f32 = 0.0:f32
+          for g in 0..2 {
+            local sum: i32 = 0:i32
+            for k in 0..32 {
+              sum = (sum + (cast(%x[i, 32*g + k], i32, wrap) * cast(%w[32*g + k, j], i32, wrap)))
+            }
+            total = fma(cast(sum, f32, wrap), %s[g, j], total)
+          }
+          %y[i, j] = (total * %r[i])
+        }
+      }
+    }"""
 GROUPS = """
     symbol n in 1..9
     const %w: i4[20, 30] = splat 5

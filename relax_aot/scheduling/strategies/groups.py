@@ -39,7 +39,7 @@ from relax_aot.microkernels.groups import BLOCKS, COLUMNS
 from relax_aot.scheduling.contraction import moved, step_of, stride
 from relax_aot.scheduling.nest import Nest, nest_of
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
-from relax_aot.scheduling.strategies._texts import GROUPS, MATMUL
+from relax_aot.scheduling.strategies._texts import GROUPS, MATMUL, ROW_GROUPS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.writer import Writer
 
@@ -337,6 +337,19 @@ EXAMPLES = (
                 let height = min(4, n - 4*row_tile)
                 reserve %sums: f32[4, 32]
                 micro raot_multiply_q4_f32(...
+            ...
+            }""",
+    ),
+    Example(
+        why="quantized rows: blocks of 16 steps of four columns",
+        target="mve",
+        before=ROW_GROUPS,
+        after="""
+            kernel @dot(..., %w.packed: i8[8, 4, 4, 16], %s.packed: f32[1, 2, 32]) -> (...) {
+            ...
+                micro raot_dot_groups_mve_q8(...
+            ...
+                  %y[...] = (%sums[r_0, c] * %r[...])
             ...
             }""",
     ),
