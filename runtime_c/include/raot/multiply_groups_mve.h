@@ -28,6 +28,76 @@ raot_decode_mve(const int32_t bits, const int32_t is_high, int32x4_t bytes)
     return vcvtq_n_f32_s32(vshlq_n_s32(bytes, 28), 28);
 }
 
+#if defined(RAOT_ASM_THUMB) && !defined(__OPTIMIZE_SIZE__)
+#define RAOT_GROUPS_MVE_ASM
+/*
+ * All groups of one row and 16 columns, four steps of the row at a time. This is assembly because
+ * GCC copies addresses in the inner loop and does not load several factors at once.
+ *
+ *     q0 to q3    sums of a group
+ *     q4, q5      weights
+ *     q6, q7      sums of groups and scales
+ *     r0          sums
+ *     r1, r2, r3  left operand, weights, scales
+ *     r4 to r7    four steps of the left operand
+ *     r8          steps that are left
+ *     r10         steps of this group
+ *     r11         remaining steps of this group, behind blocks of four
+ *     [sp, #96]   argument: depth
+ *     [sp, #100]  argument: group
+ */
+/* clang-format off */
+#define RAOT_Q8_MVE(X) \
+    "vldrb.s32 q4, [r2, #4]\n vldrb.s32 q5, [r2, #8]\n" \
+    "vcvt.f32.s32 q4, q4\n vcvt.f32.s32 q5, q5\n" \
+    "vfma.f32 q1, q4, " X "\n vldrb.s32 q4, [r2, #12]\n" \
+    "vfma.f32 q2, q5, " X "\n vldrb.s32 q5, [r2], #32\n" \
+    "vcvt.f32.s32 q4, q4\n vcvt.f32.s32 q5, q5\n" \
+    "vfma.f32 q3, q4, " X "\n vfma.f32 q0, q5, " X "\n"
+/* Columns 0, 4, 16 and 20. */
+#define RAOT_Q4_MVE(X) \
+    "vldrb.s32 q5, [r2, #4]\n vshl.i32 q4, q5, #28\n vshr.s32 q5, q5, #4\n" \
+    "vcvt.f32.s32 q4, q4, #28\n vcvt.f32.s32 q5, q5\n" \
+    "vfma.f32 q1, q4, " X "\n vfma.f32 q3, q5, " X "\n" \
+    "vldrb.s32 q5, [r2], #16\n vshl.i32 q4, q5, #28\n vshr.s32 q5, q5, #4\n" \
+    "vcvt.f32.s32 q4, q4, #28\n vcvt.f32.s32 q5, q5\n" \
+    "vfma.f32 q0, q4, " X "\n vfma.f32 q2, q5, " X "\n"
+#define RAOT_TOTAL_MVE(SUM, AT) \
+    "vldrw.32 q6, [r0, #" AT "]\n vldrw.32 q7, [r3, #" AT "]\n" \
+    "vfma.f32 q6, " SUM ", q7\n vstrw.32 q6, [r0, #" AT "]\n"
+#define RAOT_GROUPS_ASM_MVE(STEP, SECOND, THIRD, FOURTH) \
+    __asm volatile( \
+        "push {r4, r5, r6, r7, r8, r10, r11, lr}\n vpush {d8, d9, d10, d11, d12, d13, d14, d15}\n" \
+        "ldr r8, [sp, #96]\n vmov.i32 q0, #0\n vstrw.32 q0, [r0]\n vstrw.32 q0, [r0, #" SECOND "]\n" \
+        "vstrw.32 q0, [r0, #" THIRD "]\n vstrw.32 q0, [r0, #" FOURTH "]\n" \
+        "1:\n ldr r10, [sp, #100]\n cmp r10, r8\n it gt\n movgt r10, r8\n sub r8, r8, r10\n" \
+        "vmov.i32 q0, #0\n vmov.i32 q1, #0\n vmov.i32 q2, #0\n vmov.i32 q3, #0\n" \
+        "and r11, r10, #3\n lsrs r10, r10, #2\n wls lr, r10, 3f\n" \
+        "2:\n ldrd r4, r5, [r1], #8\n ldrd r6, r7, [r1], #8\n" \
+        STEP("r4") STEP("r5") STEP("r6") STEP("r7") "le lr, 2b\n" \
+        "3:\n wls lr, r11, 5f\n" \
+        "4:\n ldr r4, [r1], #4\n" STEP("r4") "le lr, 4b\n" \
+        "5:\n" RAOT_TOTAL_MVE("q0", "0") RAOT_TOTAL_MVE("q1", SECOND) \
+        RAOT_TOTAL_MVE("q2", THIRD) RAOT_TOTAL_MVE("q3", FOURTH) \
+        "adds r3, r3, #128\n cmp r8, #0\n bgt 1b\n" \
+        "vpop {d8, d9, d10, d11, d12, d13, d14, d15}\n pop {r4, r5, r6, r7, r8, r10, r11, pc}\n")
+
+RAOT_NAKED static void raot_groups_row_q8(
+    RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const float *left, RAOT_ARGUMENT const void *weights,
+    RAOT_ARGUMENT const float *scales, RAOT_ARGUMENT int32_t depth, RAOT_ARGUMENT int32_t group)
+{
+    RAOT_GROUPS_ASM_MVE(RAOT_Q8_MVE, "16", "32", "48");
+}
+
+RAOT_NAKED static void raot_groups_row_q4(
+    RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const float *left, RAOT_ARGUMENT const void *weights,
+    RAOT_ARGUMENT const float *scales, RAOT_ARGUMENT int32_t depth, RAOT_ARGUMENT int32_t group)
+{
+    RAOT_GROUPS_ASM_MVE(RAOT_Q4_MVE, "16", "64", "80");
+}
+/* clang-format on */
+#endif
+
 /*
  * Some rows and `wide` words of each step of weights, of which those of 4 bits have two vectors of
  * columns. `rows` and `wide` are constants in every call: six sums at most are in registers.
@@ -120,13 +190,23 @@ raot_groups_mve(const int32_t bits, float *sums, const float *left, const int8_t
         const float *const from = left + r * sizes->left_row;
         if (bits == 8) {
             for (int32_t w = 0; w < used; w += 4) {
+#if defined(RAOT_GROUPS_MVE_ASM)
+                raot_groups_row_q8(to + 4 * w, from, weights + 4 * w, scales + 4 * w, sizes->depth,
+                                   sizes->group);
+#else
                 raot_groups_block_mve(8, 1, 4, to + 4 * w, from, weights + 4 * w, scales + 4 * w,
                                       sizes);
+#endif
             }
         } else {
             for (int32_t w = 0; w < used; w += 2) {
+#if defined(RAOT_GROUPS_MVE_ASM)
+                raot_groups_row_q4(to + 4 * w, from, weights + 4 * w, scales + 4 * w, sizes->depth,
+                                   sizes->group);
+#else
                 raot_groups_block_mve(4, 1, 2, to + 4 * w, from, weights + 4 * w, scales + 4 * w,
                                       sizes);
+#endif
             }
         }
     }
