@@ -47,6 +47,11 @@ class Values(Sizes):
             self.shared.by_digest[key] = constant.var
         return self.shared.by_digest[key]
 
+    def constant_data(self, var: Var) -> Array | None:
+        """The data of a constant."""
+        constant = self.shared.constants.get(var.name)
+        return None if constant is None else np.asarray(constant.data)
+
     def known(self, var: Var) -> Array | None:
         """The value as an array of objects (int, float, bool, Dim, Condition), where known."""
         constant = self.shared.constants.get(var.name)

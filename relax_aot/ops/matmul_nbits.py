@@ -118,6 +118,19 @@ def _unpacked(rows: Array, bits: int) -> Array:
     return np.asarray(parts.reshape(*rows.shape[:-1], -1))
 
 
+def signed_weights(attrs: Packing, b: Array, zeros: Array | None, depth: int) -> Array | None:
+    """Constant weights [column, k] of 4 or 8 bits less their zero points, if signed integers of as
+    many bits hold them. `b` and `zeros` have the bytes of a column in a row."""
+    columns, blocks = len(b), -(-depth // attrs.block)
+    quantized = _unpacked(b, attrs.bits).reshape(columns, blocks, -1).astype(np.int16)
+    least = np.full((columns, blocks), 2 ** (attrs.bits - 1), np.int16)
+    if zeros is not None:
+        least = _unpacked(zeros.reshape(columns, -1), attrs.bits)[:, :blocks].astype(np.int16)
+    weights = (quantized - least[..., None]).reshape(columns, -1)[:, :depth]
+    low, high = -(2 ** (attrs.bits - 1)), 2 ** (attrs.bits - 1) - 1
+    return weights if low <= weights.min() and weights.max() <= high else None
+
+
 def reference(
     attrs: Packing, a: Array, b: Array, scales: Array, zeros: Array | None = None
 ) -> Array:

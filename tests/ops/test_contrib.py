@@ -157,6 +157,8 @@ CASES = [
     Case("TransposeMatMul", (f(N, 5, 3), f(N, 5, 4)), {"transA": 1}),
     Case("MatMulNBits", (f(N, 32), fixed(u8(4, 2, 8)), fixed(f(8))),
          {"K": 32, "N": 4, "bits": 4, "block_size": 16}),
+    Case("MatMulNBits", (f(N, 40), fixed(u8(32, 2, 16)), fixed(f(64))),
+         {"K": 40, "N": 32, "bits": 4, "block_size": 32}),
     Case("MatMulNBits", (f(N, 3, 40), fixed(u8(4, 3, 8)), fixed(f(12)), fixed(u8(8)), None,
                          fixed(f(4))),
          {"K": 40, "N": 4, "bits": 4, "block_size": 16}),

@@ -16,7 +16,10 @@ from relax_aot.frontends.onnx.prepare import NEWEST
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Var
+from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
+from relax_aot.ops.matmul_groups import GREATEST_GROUP
+from relax_aot.ops.matmul_nbits import Packing, signed_weights
 
 DOMAIN = "com.microsoft"
 LIMITS = {
@@ -121,6 +124,11 @@ def _matmul_nbits(node: Node) -> Results:
     if node.optional(4) is not None and (node.array(4) != np.arange(depth) // block).any():
         raise Refused("groups of columns in another order (g_idx) are not supported")
     node.require_equal(a.type.shape[-1], depth, "the depth of a MatMulNBits")
+    groups = _constant_groups(node, a, (b, scales, zeros), Packing(bits=bits, block=block))
+    if groups is not None:
+        y = node.emit("matmul_groups", a, *groups, group=block)
+        bias = node.optional(5)
+        return y if bias is None else node.emit("add", y, bias)
     b = node.reshape(b, (Dim.of(columns), Dim.of(blocks), Dim.of(block * bits // 8)))
     scales = node.reshape(scales, (Dim.of(columns), Dim.of(blocks)))
     if zeros is not None:
@@ -130,6 +138,32 @@ def _matmul_nbits(node: Node) -> Results:
     y = node.emit("matmul_nbits", a, b, scales, zeros, bits=bits, block=block)
     bias = node.optional(5)
     return y if bias is None else node.emit("add", y, bias)
+
+
+def _constant_groups(
+    node: Node, a: Var, parts: tuple[Var, Var, Var | None], packing: Packing
+) -> tuple[Var, Var] | None:
+    """Weights without their zero points [k, column] and scales [group, column], where all are
+    known and signed integers of as many bits hold the weights."""
+    known = [None if part is None else node.builder.constant_data(part) for part in parts]
+    missing = any(
+        data is None and part is not None for part, data in zip(parts, known, strict=True)
+    )
+    if missing or packing.bits == 2 or a.type.dtype is not DType.F32:
+        return None
+    b, scales, zeros = known
+    assert b is not None and scales is not None
+    depth, columns = a.type.shape[-1].constant, int(node.required("N"))
+    if zeros is not None and (zeros.dtype != np.uint8 or node.builder.shared.replaceable):
+        return None
+    weights = signed_weights(packing, b.reshape(columns, -1), zeros, depth)
+    if weights is None or packing.block > GREATEST_GROUP:
+        return None
+    kind = DType.I8 if packing.bits == 8 else DType.I4
+    return (
+        node.constant(np.ascontiguousarray(weights.T).astype(kind.numpy)),
+        node.constant(np.ascontiguousarray(scales.reshape(columns, -1).T)),
+    )
 
 
 # Normalizations
