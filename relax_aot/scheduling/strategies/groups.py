@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from relax_aot.ir.axes import REGISTER
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_min
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
@@ -298,7 +299,7 @@ def _emit(found: Grouped, w: Writer, most: int, tile_of: Callable[[Grouped, Writ
         w.tiles((f"{column.variable}_panel", "width"), found.columns, COLUMNS) as (c, width),
         w.tiles(("row_tile", "height"), row_count, most) as (r, height),
     ):
-        sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)))
+        sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
         w.add(Reserve(sums))
         at = {found.groups.variable: ZERO, found.steps.variable: ZERO}
         if rows is not None:
