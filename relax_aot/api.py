@@ -131,6 +131,7 @@ class CompileOptions(LoadOptions, total=False):
     stepwise: bool
     offsets: str
     reassociate: bool
+    threads: int
     quantize: str | None
     calibrate: Mapping[str, Array] | None
     calibration: str
@@ -319,6 +320,7 @@ def compile(
     stepwise: bool = False,
     offsets: str = "static",
     reassociate: bool = False,
+    threads: int = 1,
     quantize: str | None = None,
     calibrate: Mapping[str, Array] | None = None,
     calibration: str = "minmax",
@@ -330,7 +332,8 @@ def compile(
     packages. `weights` is auto, c (text), asm (included by the assembler) or blob (a separate,
     checked block). `stepwise` adds a run that returns between kernels. `offsets` is static or
     dynamic: a run then computes where values lie for its sizes. `reassociate` multiplies chains of
-    matrices in the order with the fewest multiply-adds. `quantize` is int8, which needs `calibrate`
+    matrices in the order with the fewest multiply-adds. `threads` is how many threads may share the
+    loops of a run; `host` runs with all of them. `quantize` is int8, which needs `calibrate`
     (inputs by name with a leading axis of samples), int8w, int4w, int8d or int4d."""
     options = replace(
         _options(bounds, fix, state, assume),
@@ -342,6 +345,7 @@ def compile(
         stepwise=arguments.flag("stepwise", stepwise),
         offsets=arguments.text("offsets", offsets),
         reassociate=arguments.flag("reassociate", reassociate),
+        threads=arguments.number("threads", threads),
         quantize=choice_of(
             None if quantize is None else arguments.text("quantize", quantize),
             arguments.text("calibration", calibration),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from relax_aot.errors import RelaxAotError
@@ -30,6 +31,12 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise _wrong(name, "True or False", value)
     return value
+
+
+def number(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise _wrong(name, "an integer", value)
+    return int(value)
 
 
 def path(name: str, value: object) -> str | os.PathLike[str]:

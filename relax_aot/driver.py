@@ -42,6 +42,7 @@ from relax_aot.project.board import Board, load_board
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
 from relax_aot.quantization.summary import Quantized
+from relax_aot.scheduling import threads
 from relax_aot.scheduling.targets import find as find_target
 from relax_aot.transforms import fold_constants, integers, reassociate
 from relax_aot.verify import fused_kernels
@@ -57,6 +58,8 @@ Stage = tuple[str, Module | str]
 
 OPTIMIZE = ("speed", "size", "memory")
 OFFSETS = ("static", "dynamic")
+THREADED = ("host", "linux")
+"""Families of boards whose programs have threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ class Options:
     """One of OFFSETS: whether a run computes where values lie in the arena."""
     reassociate: bool = False
     """Multiply chains of matrices in the order with the fewest multiply-adds."""
+    threads: int = 1
+    """That share the loops of a run at most."""
     annotate: bool = False
     """Whether the C holds comments that help Frama-C, which `prove` runs."""
     check: bool = False
@@ -92,7 +97,8 @@ class Options:
     def further(self) -> tuple[str, ...]:
         """Options that headers state in addition, as the command line has them."""
         dynamic = ("--offsets dynamic",) * (self.offsets == "dynamic")
-        return (*dynamic, *("--reassociate",) * self.reassociate)
+        threads = (f"--threads {self.threads}",) * (self.threads > 1)
+        return (*dynamic, *("--reassociate",) * self.reassociate, *threads)
 
 
 def load(source: Any, options: Options) -> Module:
@@ -166,7 +172,7 @@ def _assembled(module: Module, planned: _Planned, board: Board, options: Options
     built = project.assemble(
         planned.original, planned.plan, name, board, planned.table, options.weights,
         options.optimize, stepwise=options.stepwise, annotate=options.annotate,
-        also=options.further,
+        also=options.further, threads=options.threads,
     )  # fmt: skip
     require_fit(board, built.needs, weights_apart=built.interface.weights_apart)
     return replace(built, fusion=planned.fusion, floats=planned.floats)
@@ -219,6 +225,7 @@ def _stages(
     ):
         if given not in known:
             raise RelaxAotError(f"{name} is one of {', '.join(known)}, not {given!r}")
+    _require_threads(board, options.threads)
     dump("frontend", module)
     _require_data(module)
     original = module
@@ -242,7 +249,9 @@ def _stages(
     dump("fusion", module)
     dump("fusion-summary", fused.summary.text)
     target = find_target(board.family, board.features)
-    module = scheduling.schedule(module, target, options.optimize, lenient=not options.check)
+    module = scheduling.schedule(
+        module, target, options.optimize, lenient=not options.check, threads=options.threads
+    )
     dump("scheduling", module)
     module = order.run(module, keep_states=options.stepwise)
     dump("order", module)
@@ -252,6 +261,16 @@ def _stages(
     )  # fmt: skip
     dump("plan", plan_text(plan))
     return _Planned(original, plan, table, fused.summary, floats)
+
+
+def _require_threads(board: Board, count: int) -> None:
+    if not 1 <= count <= threads.GREATEST:
+        raise RelaxAotError(f"threads is a number from 1 to {threads.GREATEST}, not {count}")
+    if count > 1 and board.family not in THREADED:
+        raise RelaxAotError(
+            f"the board {board.name} has no threads: --threads {count} needs a board of the family "
+            f"{' or '.join(THREADED)}, such as host or aarch64-linux"
+        )
 
 
 def load_entries(sources: Mapping[str, Any], options: Options) -> Entries:
@@ -305,7 +324,7 @@ def compile_entries(
     name = options.name or "model"
     return assemble_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
-        stepwise=options.stepwise, also=options.further,
+        stepwise=options.stepwise, also=options.further, threads=options.threads,
     )  # fmt: skip
 
 

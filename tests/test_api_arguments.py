@@ -161,6 +161,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "libraries": (["none"], "none"),
     "weights": ("blob", ""),
     "stepwise": (True, ""),
+    "threads": (2, ""),
     "quantize": ("int8w", "no product"),
     "calibrate": ({"x": np.zeros((1, 3), np.float32)}, "calibrate belongs to quantize int8"),
     "calibration": ("entropy", "calibration belongs to quantize int8"),

@@ -46,6 +46,7 @@ def options_of(
     stepwise: bool = False,
     offsets: str = "static",
     reassociate: bool = False,
+    threads: int = 1,
     annotate: bool = False,
 ) -> Options:
     choice = choice_of(
@@ -67,6 +68,7 @@ def options_of(
         stepwise=stepwise,
         offsets=offsets,
         reassociate=reassociate,
+        threads=threads,
         annotate=annotate,
     )
 

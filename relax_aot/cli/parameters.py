@@ -10,6 +10,7 @@ import click
 
 from relax_aot.cli.types import BOARD, FILES
 from relax_aot.emit.weights import FORMS
+from relax_aot.scheduling.threads import GREATEST
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -144,6 +145,13 @@ COMMON = (
         is_flag=True,
         help="Multiply chains of matrices in the order with the fewest multiply-adds. Changes the"
         " rounding of floats.",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(1, GREATEST),
+        default=1,
+        metavar="N",
+        help="Generate NAME_worker, with which up to N threads share the loops of a run.",
     ),
     click.option(
         "--check", is_flag=True, help="Check the compiler's invariants after every stage."

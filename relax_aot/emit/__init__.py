@@ -46,14 +46,17 @@ def emit(
     stepwise: bool = False,
     options: str = "",
     annotate: bool = False,
+    threads: int = 1,
 ) -> Sources:
     """The C of a planned module. The same plan and name give the same bytes. `weights` is
     one of weights.FORMS; a model without constants has no block. `meanings` are the formulas
     of quantized inputs and results, by name. `sharing` is one of sharing.SHARING; `stepwise` adds
     the form of the run that returns between kernels; `options` are stated in the header;
-    `annotate` adds the comments that help Frama-C."""
+    `annotate` adds the comments that help Frama-C; `threads` share the parallel loops."""
     apart = weights == "blob" and bool(plan.module.constants)
-    interface = interface_of(plan, name, weights_apart=apart, meanings=meanings, stepwise=stepwise)
+    interface = interface_of(
+        plan, name, weights_apart=apart, meanings=meanings, stepwise=stepwise, threads=threads
+    )
     externs = externs or ExternTable()
     form = "auto" if weights == "blob" and not apart else weights
     stored = weights_of(
@@ -92,6 +95,9 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
     }
     text = "".join(files[f"{name}{end}"] for end in (".c", ".h", "_layout.h"))
     check_macros(text, externs.macros)
+    if view.interface.threaded:
+        files[f"{name}_threads.h"] = render("threads.h.j2", model=view)
+        files[f"{name}_threads.c"] = render("threads.c.j2", model=view)
     if view.bounds:
         files[f"{name}_config.h"] = render("config.h.j2", model=view)
     blocks = {f"{name}_weights.bin": view.weights.block} if view.weights.block else {}

@@ -26,10 +26,11 @@ from relax_aot.emit.c_outline import (
     flattened,
     outlined_loops,
     role_of,
-    written_buffers,
 )
+from relax_aot.emit.c_parallel import TEAM, Used, chunk_c, functions, part_name, used_in
 from relax_aot.emit.c_proof import Hints, admitted
 from relax_aot.emit.c_windows import Window, clamped, window_of
+from relax_aot.ir.axes import CORE
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.fold import fold_expr
 from relax_aot.ir.loops import (
@@ -39,6 +40,7 @@ from relax_aot.ir.loops import (
     Barrier,
     Binary,
     Bind,
+    Buffer,
     Cast,
     Declare,
     Expr,
@@ -57,6 +59,7 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.ir.value_ranges import Known, Range
+from relax_aot.scheduling.threads import Chunk, chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,10 @@ class _Function:
     types: dict[str, DType]
     """Element types of buffers, by their names in the kernel."""
     parts: list[str] = field(default_factory=list)
+    chunks: Mapping[int, Chunk] = field(default_factory=dict)
+    """By the identity of each loop that threads share."""
+    copies: Mapping[str, Buffer] = field(default_factory=dict)
+    """Core-local buffers, by their names in the kernel."""
 
 
 @dataclass
@@ -197,6 +204,9 @@ class Printer:
         if loop.extent == 1:
             self.body(loop.body, scope, depth)
             return
+        if loop.axis:
+            _parallel(self, loop, scope, depth)
+            return
         if self.hints and (hint := self.hints.of_loop(loop)):
             self.lines.add(depth, f"/*@ {hint}; */")
         name = self._loop_name(loop.variable, scope)
@@ -251,26 +261,44 @@ def _part(printer: Printer, loop: For, variable: str, scope: Scope) -> str:
     part = Printer(function, Names([*active, *function.taken]), printer.hints)
     part.body(loop.body, scope, 1)
     body = part.lines.text()
-    words = set(re.findall(r"\w+", body))
-    scalars = [name for name in dict.fromkeys(scope.names.values()) if name in words]
-    buffers = {name: c for name, c in scope.buffers.items() if c in words}
-    written = written_buffers(loop.body)
-    order = sorted(buffers, key=lambda name: name in written)
-    parameters = [function.declarations.get(name, f"int32_t {name}") for name in scalars]
-    parameters += [
-        f"{'' if name in written else 'const '}{C_TYPES[function.types[name]]} *restrict "
-        f"{buffers[name]}"
-        for name in order
-    ]
+    used = _used_in(function, body, loop, scope)
     # It is named by what the variable counts, if that has a name.
     role, stem = role_of(_stem(loop.variable)), _stem(loop.variable)
     name = function.claimed.claim(f"{function.name}_{'loop_body' if role == stem else role}")
     function.parts.append(
         f"/* One iteration of the loop over {variable} in {function.name}. */\n"
-        f"RAOT_INLINE static inline void {name}({', '.join(parameters)})\n"
+        f"RAOT_INLINE static inline void {name}({', '.join(used.declarations)})\n"
         f"{{\n{body}\n}}\n\n"
     )
-    return f"{name}({', '.join([*scalars, *(buffers[name] for name in order)])});"
+    return f"{name}({', '.join(used.names)});"
+
+
+def _used_in(function: _Function, body: str, loop: For, scope: Scope) -> Used:
+    types = {name: C_TYPES[dtype] for name, dtype in function.types.items()}
+    return used_in(body, loop.body, scope, function.declarations, types)
+
+
+def _parallel(printer: Printer, loop: For, scope: Scope, depth: int) -> None:
+    """A loop that threads share: its iterations as a function, and what that uses as a struct."""
+    function = printer.function
+    active = [*scope.names.values(), *scope.buffers.values()]
+    part = Printer(function, Names([*active, *function.taken]), None)
+    variable = part._loop_name(loop.variable, scope)
+    part.lines.add(1, f"for (int32_t {variable} = first; {variable} < last; {variable}++) {{")
+    part.body(loop.body, scope.inside(loop, variable), 2)
+    part.lines.add(1, "}")
+    body = part.lines.text()
+    used = _used_in(function, body, loop, scope)
+    copies = {c: function.copies[name] for name, c in used.buffers if name in function.copies}
+    name = part_name(function.name, loop, function.claimed)
+    function.parts.append(functions(name, variable, function.name, used, body, copies))
+    start, stop = (scope.dim(end) for end in (loop.start, loop.stop))
+    elements = (f"(size_t)({scope.dim(b.type.elements)})" for b in copies.values())
+    shared = printer.claimed.claim("shared")
+    add = printer.lines.add
+    add(depth, f"const struct {name}_loop {shared} = {{{', '.join([*used.names, *elements])}}};")
+    chunk = chunk_c(function.chunks[id(loop)], scope)
+    add(depth, f"raot_parallel({TEAM}, {name}_chunk, &{shared}, {start}, {stop}, {chunk});")
 
 
 def _micro(printer: Printer, stmt: Micro, scope: Scope, depth: int) -> None:
@@ -353,16 +381,20 @@ def print_kernel(
     given: Mapping[str, Range | None] | None = None,
     declarations: Mapping[str, str] | None = None,
     hints: Hints | None = None,
+    threads: Bounds | None = None,
 ) -> KernelCode:
     """The C of a kernel, whose function has its name. `taken`: names that it may not use besides;
     `functions`: those that no part of it may have; `given`: parameters that take the place of
     numbers, with their ranges and `declarations`; `hints`: for a value analysis, in the C that
-    it is given."""
+    it is given; `threads`: the bounds by which threads share parallel loops, which otherwise have
+    no axis."""
     given = given or {}
     stmts = flattened(kernel.body)
     own = _Function(
         kernel.name, Names([kernel.name, *functions, *taken]), tuple(taken), outlined_loops(stmts),
         dict(declarations or {}), {b.name: b.dtype for b in kernel.buffers},
+        chunks=chunks(replace(kernel, body=stmts), threads) if threads is not None else {},
+        copies={b.name: b for b in kernel.scratch if b.scope == CORE},
     )  # fmt: skip
     printer = Printer(own, Names([*buffers.values(), *symbols.values(), *given, *taken]), hints)
     names = {**symbols, **{name: name for name in given}}

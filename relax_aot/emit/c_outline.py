@@ -40,7 +40,7 @@ def flattened(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 def _merged(stmt: Stmt) -> Stmt:
     """A loop that holds nothing but a loop, both of them indices of neighboring axes alone."""
     match stmt:
-        case For(outer, Dim(terms=()), rows, (For(inner, Dim(terms=()), columns, body),)):
+        case For(outer, Dim(terms=()), rows, (For(inner, Dim(terms=()), columns, body, ""),), ""):
             pair, name = (Dim.of(outer), Dim.of(inner)), f"{outer}_{inner}"
         case _:
             return stmt

@@ -12,6 +12,7 @@ from relax_aot.emit.c_code import KernelCode, print_kernel
 from relax_aot.emit.c_dims import dim_c, greatest_c
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.c_outline import flattened
+from relax_aot.emit.c_parallel import NAMES, TEAM, serial
 from relax_aot.emit.c_proof import Hints
 from relax_aot.emit.extern_code import ExternCall
 from relax_aot.emit.interface import DimField, Interface
@@ -43,6 +44,14 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How kernels are printed: with what helps a value analysis, and for several threads."""
+
+    annotate: bool = False
+    threads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class KernelText:
     """One kernel as C: its name, the symbols that its text uses, its buffers."""
 
@@ -58,6 +67,11 @@ class KernelText:
     """What the kernel gives for them."""
     owner: bool = True
     """Whether the function stands in the text by this kernel's name."""
+
+    @property
+    def has_team(self) -> bool:
+        """Whether threads share a loop of the function."""
+        return f"raot_parallel({TEAM}" in self.code.text
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,8 @@ class RunContext:
             parameters.append(f"const {C_TYPES[buffer.dtype]} *restrict {name}")
         for buffer in (*kernel.outputs, *kernel.scratch):
             parameters.append(f"{C_TYPES[buffer.dtype]} *restrict {text.buffers[buffer.name]}")
-        return [*parameters, *text.numbers]
+        team = ["struct raot_team *team"] if text.has_team else []
+        return [*parameters, *text.numbers, *team]
 
     def bytes(self, dim: Dim) -> str:
         """A size, as size_t."""
@@ -175,6 +190,9 @@ def make_contexts(
     """For each plan with its interface and its constants; they stand in one file and share
     kernels. `foreign` are names that headers of externs declare: ours are others. With
     `annotate` the text holds what helps a value analysis."""
+    form = Form(annotate, any(interface.threaded for _, interface, _ in parts))
+    if form.threads:
+        foreign |= {*NAMES}
     scopes = [_values(plan, interface, values, foreign) for plan, interface, values in parts]
     taken = [name for symbols, _ in scopes for name in symbols.values()]
     for _, interface, _ in parts:
@@ -188,13 +206,11 @@ def make_contexts(
     contexts = []
     for (plan, interface, _), (symbols, values), c_names in zip(parts, scopes, named, strict=True):
         kernels = {
-            k.name: _kernel_text(
-                k, c_names[k.name], symbols, plan.module.bounds, reserved, annotate
-            )
+            k.name: _kernel_text(k, c_names[k.name], symbols, plan.module.bounds, reserved, form)
             for k in plan.kernels
         }
         contexts.append(RunContext(plan, interface, symbols, values, kernels, annotate))
-    return _shared(contexts, reserved, sharing, annotate)
+    return _shared(contexts, reserved, sharing, form)
 
 
 def _values(
@@ -222,7 +238,7 @@ def _values(
 
 
 def _shared(
-    contexts: Sequence[RunContext], reserved: Reserved, sharing: str, annotate: bool
+    contexts: Sequence[RunContext], reserved: Reserved, sharing: str, form: Form
 ) -> tuple[RunContext, ...]:
     """The same, where kernels that differ by numbers alone are one function."""
     owners: dict[str, tuple[RunContext, Kernel]] = {}
@@ -240,7 +256,7 @@ def _shared(
         text = context.kernels[kernel.name]
         general = replace(general, name=text.c_name)
         bounds = context.plan.module.bounds
-        return _code(general, text.buffers, context.symbols, bounds, reserved, annotate, numbers)
+        return _code(general, text.buffers, context.symbols, bounds, reserved, form, numbers)
 
     marked = [
         (
@@ -293,13 +309,13 @@ def _kernel_text(
     symbols: dict[str, str],
     bounds: Bounds,
     reserved: Reserved,
-    annotate: bool,
+    form: Form,
 ) -> KernelText:
     free = {name: symbols[name] for name in kernel.free_symbols}
     scope = Names([*free.values(), *reserved.foreign])
     buffers = {b.name: scope.claim(b.name) for b in kernel.buffers}
     named = replace(kernel, name=c_name)
-    code = _code(named, buffers, symbols, bounds, reserved, annotate)
+    code = _code(named, buffers, symbols, bounds, reserved, form)
     words = set(re.findall(r"\w+", code.body))
     used = tuple(name for name, text in free.items() if text in words)
     return KernelText(c_name, c_name, used, buffers, code)
@@ -311,18 +327,20 @@ def _code(
     symbols: Mapping[str, str],
     bounds: Bounds,
     reserved: Reserved,
-    annotate: bool,
+    form: Form,
     numbers: Sequence[Parameter] = (),
 ) -> KernelCode:
-    """Highs may be raised when the project is built, so nothing rests on them."""
+    """Highs may be raised when the project is built, so nothing rests on them but how threads
+    share loops."""
+    kernel = serial(kernel, threads=form.threads)
     kernel = replace(kernel, body=flattened(kernel.body))
     given = {number.name: number.range for number in numbers}
     free = {name: symbols[name] for name in kernel.free_symbols if name not in given}
-    hints = Hints(kernel, tuple(free), bounds.with_ranges(given)) if annotate else None
+    hints = Hints(kernel, tuple(free), bounds.with_ranges(given)) if form.annotate else None
     declarations = {number.name: number.declaration for number in numbers}
     return print_kernel(
         kernel, buffers, free, bounds.lows, reserved.foreign, reserved.functions, given,
-        declarations, hints,
+        declarations, hints, bounds.with_ranges(given) if form.threads else None,
     )  # fmt: skip
 
 

@@ -59,6 +59,7 @@ def emit_entries(
     *,
     stepwise: bool = False,
     options: str = "",
+    threads: int = 1,
 ) -> Sources:
     """The C of these entries; `regions` are the board's, of which some hold constants."""
     common = _common(parts, identifier(name).lower())
@@ -72,6 +73,7 @@ def emit_entries(
             meanings=part.meanings,
             common=common,
             stepwise=stepwise,
+            threads=threads,
         )
         for part in parts
     )
@@ -190,6 +192,7 @@ def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Inte
         stepwise=interfaces[0].stepwise,
         fixed=common.fixed,
         lengths=common.lengths,
+        threads=interfaces[0].threads,
     )
 
 

@@ -21,6 +21,11 @@ class PublicView:
     note: str
 
     @property
+    def hands_back(self) -> str:
+        """What stands before a call of it in a function that returns the same."""
+        return "" if self.returns == "void" else "return "
+
+    @property
     def declaration(self) -> str:
         space = "" if self.returns.endswith("*") else " "
         return f"{self.returns}{space}{self.name}({self.parameters})"
@@ -119,6 +124,25 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
             f"Checks `bytes` bytes at `block`, the contents of {name}_weights.bin, and sets"
             " memory->weights. RAOT_ERR_WEIGHTS means that they are damaged, truncated or"
             " generated for other code; memory is then unchanged.",
+        )
+    if interface.threaded:
+        memory = f"const struct {name}_memory *memory"
+        yield PublicView(
+            f"{name}_worker",
+            "enum raot_status",
+            f"{memory}, int32_t worker",
+            "memory, worker",
+            f"Shares the loops of runs with this memory until {name}_stop. Each of up to"
+            f" {interface.threads - 1} further threads calls it once, with its number from 1 on."
+            " Runs are complete without it. RAOT_ERR_SIZE: the number is out of range or taken.",
+        )
+        yield PublicView(
+            f"{name}_stop",
+            "void",
+            memory,
+            "memory",
+            f"Ends {name}_worker in all threads, also during a run. memory->team must be zero"
+            " again before the next worker.",
         )
     if interface.has_init:
         init = [interface.parameters(run=False), interface.arguments(run=False)]

@@ -170,6 +170,9 @@ def memory_sizes(
     if apart:
         macro = f"{prefix}_WEIGHTS_BYTES"
         sizes.append(SizeView(macro, str(block_bytes), block_bytes, "bytes of memory.weights"))
+    if interface.threaded and interface.common is None:
+        count, note = interface.threads, "threads of one run at most, the caller included"
+        sizes.append(SizeView(f"{prefix}_THREADS", str(count), count, note))
     return sizes
 
 

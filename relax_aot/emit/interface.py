@@ -130,6 +130,18 @@ class Interface:
     """Sizes of one value that nothing depends on any more: no members of the dims struct."""
     lengths: tuple[DimField, ...] = ()
     """The lengths of growing states: sizes of a call that the state holds."""
+    threads: int = 1
+    """That share the loops of a run at most."""
+
+    @property
+    def threaded(self) -> bool:
+        """Whether threads share loops."""
+        return self.threads > 1
+
+    @property
+    def workers(self) -> int:
+        """The threads in addition to the one that calls a run."""
+        return self.threads - 1
 
     @property
     def owner(self) -> str:
@@ -193,7 +205,12 @@ class Interface:
         verbs = ("run", *STEP_FUNCTIONS) if self.stepwise else ("run",)
         names = [f.c_name for f in self.all_lengths]
         held = [f"{self.owner}_{verb}_{n}" for n in names for verb in ("get", "truncate")]
-        return [f"{self.owner}_init", *held, *(f"{self.name}_{verb}" for verb in verbs)]
+        shared = ("init", "worker", "stop") if self.threaded else ("init",)
+        return [
+            *(f"{self.owner}_{verb}" for verb in shared),
+            *held,
+            *(f"{self.name}_{verb}" for verb in verbs),
+        ]
 
     @property
     def movable(self) -> tuple[DimField, ...]:
@@ -255,6 +272,7 @@ def interface_of(
     meanings: Mapping[str, str] | None = None,
     common: CommonInterface | None = None,
     stepwise: bool = False,
+    threads: int = 1,
 ) -> Interface:
     """Names are legal and unique; they depend on the model alone. The names of sizes and
     states of an entry are those of `common`."""
@@ -305,6 +323,7 @@ def interface_of(
         if common is None
         else common.fixed,
         tuple(field for field in sizes if field.symbol.growth is not None),
+        threads,
     )
 
 

@@ -188,6 +188,7 @@ def _kernel_call(context: RunContext, node: Step, pointers: list[str], pad: str)
         yield f"{pad}{{"
         pad += "    "
         yield from (f"{pad}{table}" for table in tables)
+    arguments += ["memory->team"] if names.has_team else []
     call = f"{names.c_name}({', '.join(arguments)})"
     if node.callee.fallible:
         yield f"{pad}RAOT_PROFILE({names.layer}, status = {call});"

@@ -127,7 +127,8 @@ class ModelView:
     @property
     def memory_const(self) -> str:
         """`const ` where no function changes the memory struct."""
-        return "" if self.interface.weights_apart else "const "
+        is_changed = self.interface.weights_apart or self.interface.threaded
+        return "" if is_changed else "const "
 
     @property
     def step(self) -> StepView | None:

@@ -98,12 +98,14 @@ def assemble(
     stepwise: bool = False,
     annotate: bool = False,
     also: Sequence[str] = (),
+    threads: int = 1,
 ) -> Project:
     externs = externs or ExternTable()
     sharing = sharing_of(board, optimize)
     sources = emit(
         plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise,
         options=options_text(board, optimize, weights, also, stepwise=stepwise), annotate=annotate,
+        threads=threads,
     )  # fmt: skip
     needs = needs_of(board, [(plan, sources.interface)], sources.const_bytes)
     bytes_ = {need.what: need.bytes for need in needs} | {
@@ -119,10 +121,16 @@ def assemble(
         sources.interface,
         board,
         sources.const_bytes,
-        (f"{prefix}.c", f"{prefix}_weights.c", *externs.units),
+        units_of(prefix, externs, threads),
         sources.view,
         frozenset(externs.files),
     )
+
+
+def units_of(prefix: str, externs: ExternTable, threads: int) -> tuple[str, ...]:
+    """The C files of a program: the model's, then those of externs."""
+    threaded = (f"{prefix}_threads.c",) if threads > 1 else ()
+    return (f"{prefix}.c", f"{prefix}_weights.c", *threaded, *externs.units)
 
 
 def files_of(
@@ -229,7 +237,7 @@ def board_view(
     architecture: Architecture | None,
 ) -> BoardView:
     memories = ", ".join(f"{m.name} {m.size}" for m in board.memories)
-    headers = [f"{model.name}{end}.h" for end in ("", "_config", "_layout")]
+    headers = [f"{model.name}{end}.h" for end in ("", "_config", "_layout", "_threads")]
     return BoardView(
         board.name,
         board.title,

@@ -22,6 +22,7 @@ from relax_aot.project import (
     files_of,
     options_text,
     sharing_of,
+    units_of,
 )
 from relax_aot.project.board import Board
 from relax_aot.project.fit import needs_of, require_fit
@@ -107,13 +108,14 @@ def assemble_entries(
     *,
     stepwise: bool = False,
     also: Sequence[str] = (),
+    threads: int = 1,
 ) -> EntriesProject:
     externs = _union([part.table for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sharing = sharing_of(board, optimize)
     sources = emit_entries(
         emitted, name, externs, weights, sharing, regions, stepwise=stepwise,
-        options=options_text(board, optimize, weights, also, stepwise=stepwise),
+        options=options_text(board, optimize, weights, also, stepwise=stepwise), threads=threads,
     )  # fmt: skip
     prefix = sources.view.name
     interfaces = {
@@ -128,7 +130,7 @@ def assemble_entries(
     }
     said = figures(board, sources, bytes_, interfaces)
     files = files_of(board, sources, plans, externs, needs, said, "entries/README.md.j2")
-    units = (f"{prefix}.c", f"{prefix}_weights.c", *externs.units)
+    units = units_of(prefix, externs, threads)
     foreign = frozenset(externs.files)
     entries = {
         part.name: Project(

@@ -127,6 +127,12 @@ class FunctionView:
     other: str
     declaration: str
     arguments: str
+    hands_back: str
+    """`return `, or nothing where it returns nothing."""
+
+    @property
+    def is_void(self) -> bool:
+        return not self.hands_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,5 +194,5 @@ def _functions(model: ModelView, suffix: str) -> tuple[FunctionView, ...]:
     for one in model.functions:
         other = f"{one.name}{suffix}"
         other = f"{model.prefix}_NAMED({other})" if model.renaming else other
-        found.append(FunctionView(one.name, other, one.declaration, one.arguments))
+        found.append(FunctionView(one.name, other, one.declaration, one.arguments, one.hands_back))
     return tuple(found)

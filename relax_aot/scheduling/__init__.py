@@ -33,12 +33,19 @@ from relax_aot.scheduling.passes import (
     unify_kernels,
 )
 from relax_aot.scheduling.targets import Target
+from relax_aot.scheduling.threads import run as share_loops
 
 
 def schedule(
-    module: Module, target: Target, optimize: str = "speed", *, lenient: bool = False
+    module: Module,
+    target: Target,
+    optimize: str = "speed",
+    *,
+    lenient: bool = False,
+    threads: int = 1,
 ) -> Module:
-    """Module of kernels -> module of kernels for a target. A new permission to overwrite an
+    """Module of kernels -> module of kernels for a target, up to `threads` of them for one loop.
+    A new permission to overwrite an
     operand that is not proven is an error, or with `lenient` withdrawn, with a note."""
     given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"
@@ -56,7 +63,7 @@ def schedule(
     module = barriers.run(module, target)
     kernels = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
     proven = (proven_pairs(k, module.bounds, given.get(k.name, ()), lenient) for k in kernels)
-    return replace(module, kernels=tuple(proven))
+    return share_loops(replace(module, kernels=tuple(proven)), threads)
 
 
 def schedule_contractions(module: Module, target: Target) -> Module:

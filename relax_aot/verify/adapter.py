@@ -95,6 +95,11 @@ class TableView:
         return f"{self.interface.owner_prefix}_STATE_BYTES" if self.interface.has_state else "0"
 
     @property
+    def memory_const(self) -> str:
+        """`const ` where no function changes the memory struct."""
+        return "" if self.interface.threaded else "const "
+
+    @property
     def init_arguments(self) -> str:
         return "&memory, &named" if self.init_sizes else "&memory"
 

@@ -344,6 +344,8 @@ def build_library(project: Built, *, sanitize: bool = False) -> Path:
     if sanitize:
         sanitizer_runtime()
     flags = SANITIZE_FLAGS if sanitize else (*STRICT_FLAGS, *OPTIMISE_FLAGS)
+    if program_of(project).shared.threaded:
+        flags = (*flags, "-pthread", "-DRAOT_WORKERS")
     return build_shared(library_files(project), flags, project.foreign)
 
 

@@ -89,6 +89,11 @@ def prove(project: Project, seconds: float | None = None) -> Proof:
             "Frama-C cannot analyze a run that returns between kernels: prove the model without "
             "--stepwise; its kernels and checks are the same"
         )
+    if project.interface.threaded:
+        raise ProofError(
+            "Frama-C cannot analyze threads: prove the model without --threads; its loops and"
+            " checks are the same"
+        )
     driver = render("verify/proof.c.j2", model=project.view).encode()
     files = {**project.packaged("flat"), DRIVER: driver}
     return _run(project.name, files, command_of(project), seconds)

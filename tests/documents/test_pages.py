@@ -29,6 +29,7 @@ STORIES = (
     "how-to/separate_weights.md",
     "how-to/package.md",
     "how-to/return_between_kernels.md",
+    "how-to/threads.md",
     "how-to/without_root.md",
     "reference/report.md",
 )

@@ -4,7 +4,8 @@
     python -m tests.fuzz.chains --seeds 0:100000 [--jobs 2] [--c 200] [--shrink]
 
 Each module is interpreted as it was written, and again after lowering, fusion, scheduling for
-every target, and ordering; results must have the same bits. What a kernel marks as in place is
+every target, sharing loops among threads, and ordering; results must have the same bits and
+iterations no races. What a kernel marks as in place is
 run in place. Every `--c`-th module is also compiled to C, which runs under the sanitizers.
 """
 
@@ -31,6 +32,7 @@ from relax_aot.ir.loops import Kernel
 from relax_aot.ops import deduce
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
+from relax_aot.scheduling import threads
 from relax_aot.scheduling.passes import fma
 from relax_aot.scheduling.targets import Target, all_targets
 from tests.fuzz.chain_modules import Array, Chain, Sizes, random_chain
@@ -174,6 +176,7 @@ def stages(
         scheduled = scheduling.schedule(fused, target, kind)
         if scheduled.kernels != plain.kernels:
             yield done(f"scheduling for {target.name}, {kind}", scheduled, "contraction")
+    yield done("threads", threads.run(scheduled, 3, least=1), "contraction")
     yield done("ordering", order.run(scheduled), "contraction")
 
 

@@ -57,10 +57,12 @@ class _Scope:
     """Each has a variable of its own."""
     path: tuple[int, ...] = ()
     call: tuple[int, int] = (0, 0)
+    sides: tuple[tuple[int, ...], ...] = ()
+    """The branches around it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class Access:
     """Each of `places` holds all elements that are accessed."""
 
     places: tuple[_Place, ...]
@@ -74,8 +76,9 @@ def unproven_pairs(kernel: Kernel, bounds: Bounds) -> tuple[tuple[str, str], ...
     for form, ranges in dict.fromkeys((_named(kernel, bounds), (kernel, bounds))):
         for unrolled in (0, 2):
             if pairs:
-                accesses = _Accesses(form, unrolled)
-                pairs = tuple(p for p in pairs if not _Pair(accesses, ranges, *p).proven)
+                shared = frozenset(name for pair in kernel.in_place for name in pair)
+                accesses = Accesses(form, shared, unrolled)
+                pairs = tuple(p for p in pairs if not Pair(accesses, ranges, *p).proven)
     return pairs
 
 
@@ -96,21 +99,24 @@ def _named(kernel: Kernel, bounds: Bounds) -> tuple[Kernel, Bounds]:
     return made, bounds
 
 
-class _Accesses:
+class Accesses:
     """The loads and stores of a kernel, by buffer."""
 
-    def __init__(self, kernel: Kernel, unrolled: int) -> None:
-        """Of loops with at most `unrolled` iterations, each iteration is followed by itself."""
+    def __init__(self, kernel: Kernel, shared: frozenset[str], unrolled: int = 0) -> None:
+        """Of the buffers `shared`. Of loops with at most `unrolled` iterations, each iteration is
+        followed by itself."""
         self._unrolled = unrolled
         self.shapes = {buffer.name: buffer.shape for buffer in kernel.buffers}
-        self._shared = {name for pair in kernel.in_place for name in pair}
-        self.loads: dict[str, list[_Access]] = defaultdict(list)
-        self.stores: dict[str, list[_Access]] = defaultdict(list)
+        self._shared = shared
+        self.loads: dict[str, list[Access]] = defaultdict(list)
+        self.stores: dict[str, list[Access]] = defaultdict(list)
         self._indices: dict[str, list[_Place] | None] = {b.name: None for b in kernel.inputs}
         self._later: dict[str, list[tuple[Micro, _Scope]]] = defaultdict(list)
         """Calls that write a buffer, and of the shared ones none."""
         self.data: dict[str, tuple[str, Dim, Dim]] = {}
         """Indices from data: the buffer, the least and the greatest value."""
+        self.loops: dict[int, For] = {}
+        """By the identity of a loop: the loop of its own variable."""
         self._count = 0
         self._block(kernel.body, _Scope({}, {}))
 
@@ -127,7 +133,9 @@ class _Accesses:
                     self._loop(stmt, scope)
                 case If():
                     for number, side in enumerate((stmt.then, stmt.otherwise), 1):
-                        self._block(side, replace(scope, path=(*scope.path, number)))
+                        path = (*scope.path, number)
+                        inner = replace(scope, path=path, sides=(*scope.sides, path))
+                        self._block(side, inner)
                 case Let():
                     scope = _with(scope, stmt.name, stmt.value.substitute(scope.dims))
                 case Bind():
@@ -161,10 +169,11 @@ class _Accesses:
                 self._block(loop.body, _with(inner, loop.variable, start + number))
             return
         own = self._fresh(loop.variable)
-        inner = replace(scope, loops=(*scope.loops, For(own, start, stop, (), loop.axis)))
+        self.loops[id(loop)] = For(own, start, stop, (), loop.axis)
+        inner = replace(scope, loops=(*scope.loops, self.loops[id(loop)]))
         self._block(loop.body, _with(inner, loop.variable, Dim.of(own)))
 
-    def _add(self, to: dict[str, list[_Access]], buffer: Buffer, index: At, scope: _Scope) -> None:
+    def _add(self, to: dict[str, list[Access]], buffer: Buffer, index: At, scope: _Scope) -> None:
         name, base, extent = scope.operands.get(buffer.name, (buffer.name, ZERO, ZERO))
         if name not in self._shared:
             return
@@ -172,7 +181,7 @@ class _Accesses:
         if extent != ZERO and to is self.loads:  # a condition may keep it inside the operand
             at = self._fresh("at")
             places.append((base + Dim.of(at), (For(at, ZERO, extent, ()),)))
-        to[name].append(_Access(tuple(places), scope))
+        to[name].append(Access(tuple(places), scope))
 
     def _store_index(self, stmt: Store, scope: _Scope) -> None:
         name = scope.operands.get(stmt.buffer.name, (stmt.buffer.name,))[0]
@@ -185,7 +194,7 @@ class _Accesses:
 
     def _multiply(self, stmt: Multiply, scope: _Scope) -> None:
         """As loops; where its sums are stored is not followed."""
-        self.stores[stmt.sums.name].append(_Access((), scope))
+        self.stores[stmt.sums.name].append(Access((), scope))
         counts = (stmt.rows, stmt.columns, *(count for count, _, _ in stmt.levels))
         names = [f"level{n}" for n in range(len(counts))]
         row, column, *steps = map(Dim.of, names)
@@ -257,10 +266,10 @@ def _loaded(expr: Expr, scope: _Scope) -> str:
     return scope.operands.get(expr.buffer.name, (expr.buffer.name,))[0]
 
 
-class _Pair:
+class Pair:
     """An input and an output that may share memory."""
 
-    def __init__(self, accesses: _Accesses, bounds: Bounds, source: str, target: str) -> None:
+    def __init__(self, accesses: Accesses, bounds: Bounds, source: str, target: str) -> None:
         self.source, self.target = source, target
         self._accesses = accesses
         self._ranges = Ranges(bounds)
@@ -273,7 +282,7 @@ class _Pair:
         loads, stores = self._accesses.loads[self.source], self._accesses.stores[self.target]
         return all(self._apart(store, load) for load in loads for store in stores)
 
-    def _apart(self, store: _Access, load: _Access) -> bool:
+    def _apart(self, store: Access, load: Access) -> bool:
         """No store of an element precedes the load of it."""
         one, other = store.scope, load.scope
         pairs = takewhile(
@@ -282,18 +291,18 @@ class _Pair:
         common = len(list(pairs))
         call = one.call == other.call != (0, 0)
         for level in range(common):
-            if not self._differ(store, load, level, common):
+            if not self.differ(store, load, level, common):
                 return False
             # Parallel iterations, and those of a micro-kernel, run in any order.
             unordered = (call and level >= one.call[1]) or one.loops[level].axis
-            if unordered and not self._differ(load, store, level, common):
+            if unordered and not self.differ(load, store, level, common):
                 return False
         together = call and not (len(one.loops) == len(other.loops) == common)
         if not together and one.path >= other.path:
             return True
-        return self._differ(store, load, common, common)
+        return self.differ(store, load, common, common)
 
-    def _differ(self, first: _Access, later: _Access, level: int, common: int) -> bool:
+    def differ(self, first: Access, later: Access, level: int, common: int) -> bool:
         """The addresses differ where the iteration of the common loop `level` is a later one
         (or, after the last common loop, where all are the same)."""
         one: dict[str, Dim] = {}

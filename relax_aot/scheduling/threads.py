@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads: loops whose iterations are proven independent become parallel on the axis `thread`.
+
+Of nested loops, the one is chosen that leaves least work to one thread. Scratch that
+an iteration writes before it reads becomes core-local: its value gets a copy for each thread. A
+sum is computed by one iteration, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from relax_aot.fusion.checking.independence import private_scratch
+from relax_aot.ir.axes import CORE
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.graph import Call, Function, Module
+from relax_aot.ir.loops import (
+    BODIES,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Let,
+    Micro,
+    Multiply,
+    Stmt,
+    expressions,
+    mapped,
+)
+from relax_aot.ir.rewrite import map_buffers, rewrite_module
+from relax_aot.ir.types import TensorType
+from relax_aot.scheduling.nest import greatest, ranges
+
+AXIS = "thread"
+GREATEST = 32
+"""Threads of one run at most."""
+LEAST = 1 << 15
+"""The work of a chunk of iterations: less is not worth a hand-over to another thread."""
+LANES = 8
+"""Products of a micro-kernel that count as one operation."""
+
+
+def run(module: Module, threads: int, least: int = 0) -> Module:
+    """The module for up to `threads` threads; itself for one. Loops with less work than two
+    chunks of `least` stay serial (by default LEAST)."""
+    if threads == 1:
+        return module
+    least = least or LEAST
+    kernels = {k.name: _parallel(k, module.bounds, threads, least) for k in module.kernels}
+
+    def call(_: Function, line: Call) -> Call:
+        """Core-local scratch has a copy for each thread."""
+        if line.op != "call_kernel":
+            return line
+        before, kernel = (t[line.ref("kernel")] for t in (module.kernel_table, kernels))
+        outs = list(line.outs)
+        for at, (old, new) in enumerate(zip(before.scratch, kernel.scratch, strict=True)):
+            if new.scope == CORE and old.scope != CORE:
+                shape = (Dim.of(threads), *new.shape)
+                place = len(kernel.outputs) + at
+                outs[place] = replace(outs[place], type=TensorType(new.dtype, shape))
+        return replace(line, outs=tuple(outs))
+
+    return replace(rewrite_module(module, call), kernels=tuple(kernels.values()))
+
+
+def _parallel(kernel: Kernel, bounds: Bounds, threads: int, least: int) -> Kernel:
+    """The kernel with the loops that gain most, none of them inside another."""
+    if kernel.parallel or kernel.fallible:
+        return kernel
+    whole = work_of(kernel.body, bounds)
+    candidates = [c for c in _candidates(kernel.body, bounds, (), 1) if c.work >= 2 * least]
+    chosen: list[tuple[_Candidate, frozenset[str]]] = []
+    for one in sorted(candidates, key=lambda c: c.seconds(threads, whole, least)):
+        if any(one.overlaps(other) for other, _ in chosen):
+            continue
+        own = private_scratch(kernel, one.loop, bounds.open)
+        if own is not None:
+            chosen.append((one, own))
+    if not chosen:
+        return kernel
+    loops = {id(one.loop) for one, _ in chosen}
+    return _marked(kernel, loops, frozenset[str]().union(*(own for _, own in chosen)))
+
+
+def _marked(kernel: Kernel, loops: Container[int], own: Container[str]) -> Kernel:
+    """With parallel loops, given by their identities, and core-local scratch."""
+
+    def in_core(buffer: Buffer) -> Buffer:
+        return replace(buffer, scope=CORE) if buffer.name in own else buffer
+
+    def mark(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and id(stmt) in loops:
+            return replace(stmt, axis=AXIS)
+        return mapped(stmt, BODIES, mark)
+
+    body = map_buffers(tuple(map(mark, kernel.body)), in_core)
+    return replace(kernel, body=body, scratch=tuple(map(in_core, kernel.scratch)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A loop that may become parallel: where it is, how often it runs, and its iterations and
+    their work in total at the greatest sizes."""
+
+    loop: For
+    path: tuple[int, ...]
+    around: int
+    iterations: int
+    work: int
+
+    def seconds(self, threads: int, whole: int, least: int) -> float:
+        """The time of the kernel, whose work is `whole`, where threads share this loop alone."""
+        rounds = ceil(self.iterations / threads) / self.iterations
+        return whole - self.around * (self.work * (1 - rounds) - least / 4)
+
+    def overlaps(self, other: _Candidate) -> bool:
+        common = min(len(self.path), len(other.path))
+        return self.path[:common] == other.path[:common]
+
+
+def _candidates(
+    body: tuple[Stmt, ...], bounds: Bounds, path: tuple[int, ...], around: int
+) -> Iterator[_Candidate]:
+    """Loops of several iterations, not below conditions."""
+    for position, stmt in enumerate(body):
+        if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
+            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
+        if isinstance(stmt, For) and (stmt.start.symbols | stmt.stop.symbols) <= set(bounds):
+            inside, iterations = ranges((stmt,), bounds), greatest(stmt.extent, bounds)
+            here = (*path, position)
+            if iterations >= 2:
+                work = iterations * work_of(stmt.body, inside)
+                yield _Candidate(stmt, here, around, iterations, work)
+            yield from _candidates(stmt.body, inside, here, around * iterations)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """How many iterations of a parallel loop one thread takes at a time. Where `symbol` is below
+    `least`, the whole loop has less work than it costs to share it."""
+
+    iterations: int
+    symbol: str = ""
+    least: int = 0
+
+
+def chunks(kernel: Kernel, bounds: Bounds) -> dict[int, Chunk]:
+    """By the identity of each loop that is parallel on threads."""
+    symbols = kernel.free_symbols
+    found = {}
+    for loop, inside in _loops(kernel.body, bounds):
+        work = work_of(loop.body, ranges((loop,), inside))
+        chunk = Chunk(max(1, LEAST // max(work, 1)))
+        if len(symbols) == 1 and symbols[0] in bounds:
+            chunk = replace(chunk, symbol=symbols[0], least=_least(loop, symbols[0], inside))
+        found[id(loop)] = chunk
+    return found
+
+
+def _loops(body: tuple[Stmt, ...], bounds: Bounds) -> Iterator[tuple[For, Bounds]]:
+    """Every loop that is parallel on threads, with what is known around it."""
+    for stmt in body:
+        if isinstance(stmt, Let) and stmt.value.symbols <= set(bounds):
+            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
+        if isinstance(stmt, For) and stmt.axis == AXIS:
+            yield stmt, bounds
+        elif isinstance(stmt, For):
+            known = (stmt.start.symbols | stmt.stop.symbols) <= set(bounds)
+            yield from _loops(stmt.body, ranges((stmt,), bounds) if known else bounds)
+        elif isinstance(stmt, If):
+            yield from _loops((*stmt.then, *stmt.otherwise), bounds)
+
+
+def _least(loop: For, symbol: str, bounds: Bounds) -> int:
+    """The least value at which the loop has work for two chunks, by bisection."""
+    low, high = bounds.range(symbol)
+    while low < high:
+        middle = (low + high) // 2
+        known = bounds.with_range(symbol, middle, middle)
+        work = greatest(loop.extent, known) * work_of(loop.body, ranges((loop,), known))
+        low, high = (low, middle) if work >= 2 * LEAST else (middle + 1, high)
+    return low
+
+
+def work_of(body: tuple[Stmt, ...], bounds: Bounds) -> int:
+    """Operations at the greatest sizes, about."""
+    total = 0
+    for stmt in body:
+        match stmt:
+            case For():
+                known = (stmt.start.symbols | stmt.stop.symbols) <= set(bounds)
+                inside = ranges((stmt,), bounds) if known else bounds
+                total += greatest(stmt.extent, bounds) * work_of(stmt.body, inside)
+            case If():
+                total += max(work_of(side, bounds) for side in (stmt.then, stmt.otherwise))
+            case Let() if stmt.value.symbols <= set(bounds):
+                bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
+            case Multiply():
+                counts = (stmt.rows, stmt.columns, *(level[0] for level in stmt.levels))
+                total += prod(greatest(count, bounds) for count in counts) // LANES
+            case Micro():
+                total += prod(greatest(size, bounds) for size in stmt.sizes) // LANES
+            case _:
+                total += 1 + sum(1 for _ in expressions(stmt)) // 4
+    return total
