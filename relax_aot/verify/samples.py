@@ -179,6 +179,13 @@ def _require_bounds(fields: Sequence[DimField], sizes: Mapping[str, int]) -> Non
     """The C refuses other sizes by its status, and some references end the process at them."""
     for one in fields:
         size, low, high = sizes[one.symbol.name], one.symbol.low, one.symbol.high
+        growth = one.symbol.growth
+        if growth is not None and (rows := growth.after.evaluate(sizes)) > growth.capacity:
+            raise SizeChoiceError(
+                f"{one.source}={size}: the call would leave {rows} rows in a growing state, which"
+                f" holds {growth.capacity}; give another --at or inputs, or --bound"
+                f" {one.source}={rows}"
+            )
         if not low <= size <= high:
             raise SizeChoiceError(
                 f"{one.source}={size}: the bounds are {low}..{high}; give another --at or"

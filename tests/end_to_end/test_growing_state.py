@@ -134,6 +134,43 @@ def test_on_a_cortex_m4() -> None:
             np.testing.assert_allclose(run.outputs["y"], y, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+def test_600_appends_on_a_board(board: str) -> None:
+    project, wanted = compiled(board=board).built, ByHand()
+    rng = np.random.default_rng(8)
+    inputs = [tokens(rng, 1) for _ in range(600)]
+    cases = [Case({"m": min(call, CAPACITY)}, (x,)) for call, x in enumerate(inputs)]
+    runs = emulate_cases(project, cases)
+    for run, x in zip(runs[:CAPACITY], inputs[:CAPACITY], strict=True):
+        assert run.status == 0
+        np.testing.assert_allclose(run.outputs["y"], wanted(x), rtol=1e-4, atol=1e-5)
+    assert {run.status for run in runs[CAPACITY:]} == {ERR_CAPACITY}
+    assert len({run.state for run in runs[CAPACITY - 1 :]}) == 1
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+def test_entries_on_a_cortex_m4() -> None:
+    sources = {"prefill": attention("s"), "decode": attention(1)}
+    bounds = {"m": 12, "s": 9}
+    project = rx.compile(sources, board="mps2-an386", bounds=bounds, state=STATE, name="llm")
+    wanted, rng = ByHand(), np.random.default_rng(9)
+    inputs = [(entry, tokens(rng, rows)) for entry, rows in (("prefill", 9), ("decode", 1))]
+    inputs += [("prefill", tokens(rng, 5)), ("decode", tokens(rng, 1)), ("prefill", tokens(rng, 4))]
+    calls: list[Any] = [(entry, {"x": x}) for entry, x in inputs]
+    calls[4] = (*calls[4], {"m": 8})
+    runs = project.emulate(calls)
+    assert [run.status for run in runs] == [0, 0, ERR_CAPACITY, 0, 0]
+    for number, (run, (_, x)) in enumerate(zip(runs, inputs, strict=True)):
+        if number == 4:
+            wanted.truncate(8)
+        if number != 2:
+            np.testing.assert_allclose(run.outputs["y"], wanted(x), rtol=1e-4, atol=1e-5)
+
+
 def test_a_run_that_is_canceled_keeps_the_state() -> None:
     built = compiled("s", capacity=16, stepwise=True).built
     assert not built.plan.commits
