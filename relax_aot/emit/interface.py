@@ -159,7 +159,7 @@ class Interface:
 
     @property
     def all_lengths(self) -> tuple[DimField, ...]:
-        """Those that the header of the state block holds, in order."""
+        """Those that the header of the state block holds, in order, behind `state_header`."""
         return self.lengths if self.common is None else self.common.lengths
 
     @property
@@ -167,11 +167,6 @@ class Interface:
         """The rows that growing states hold at most, by the source name of their length."""
         growths = [(f.source, f.symbol.growth) for f in self.all_lengths]
         return {source: growth.capacity for source, growth in growths if growth is not None}
-
-    def length_index(self, field: DimField) -> int:
-        """Where the header of the state block holds a length."""
-        names = [one.source for one in self.all_lengths]
-        return 1 + len(self.state_header) + names.index(field.source)
 
     @property
     def bounded(self) -> tuple[DimField, ...]:
@@ -298,7 +293,6 @@ def interface_of(
         for s in module.symbols
         if not s.inner and s not in fixed
     )
-    dims = tuple(field for field in sizes if field.symbol.growth is None)
     shown = frozenset[str]().union(*(r.type.symbols for r in module.main.results))
     results = tuple(
         _dim_field(s, module.source_name(s.name), fields, macros, prefix)
@@ -310,7 +304,7 @@ def interface_of(
         c_name,
         prefix,
         arenas,
-        dims,
+        tuple(field for field in sizes if field.symbol.growth is None),
         results,
         _ports(module.main.params, state_inputs, module, macros, prefix, said),
         _ports(module.main.results, state_outputs, module, macros, prefix, said),

@@ -38,7 +38,7 @@ class GrowthView:
 def length_views(interface: Interface) -> tuple[LengthView, ...]:
     return tuple(
         LengthView(
-            interface.length_index(field),
+            _index(interface, field),
             get.declaration,
             truncate.declaration,
             f"{get.name}(&memory)",
@@ -73,7 +73,13 @@ def grown(context: RunContext) -> Iterator[str]:
 
 def header_c(interface: Interface, field: DimField, const: str = "const ") -> str:
     """A length in the header of the state block."""
-    return f"(({const}int32_t *)memory->state)[{interface.length_index(field)}]"
+    return f"(({const}int32_t *)memory->state)[{_index(interface, field)}]"
+
+
+def _index(interface: Interface, field: DimField) -> int:
+    """Where the header of the state block holds a length."""
+    names = [one.source for one in interface.all_lengths]
+    return 1 + len(interface.state_header) + names.index(field.source)
 
 
 def _step(field: DimField) -> Dim:

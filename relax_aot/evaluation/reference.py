@@ -51,9 +51,9 @@ def evaluate(
     for condition in module.conditions:
         _check_condition(condition, sizes_)
     evaluation = Evaluation(module, sizes_, known)
-    arguments = [_argument(p, inputs, evaluation.shape(p)) for p in module.main.params]
+    arguments = [_argument(p, inputs, entry_shape(evaluation, p)) for p in module.main.params]
     with np.errstate(all="ignore"):
-        results = evaluation.entry(arguments)
+        results = entry_results(evaluation, arguments)
     return {var.name: array for var, array in zip(module.main.results, results, strict=True)}
 
 
@@ -105,6 +105,37 @@ def _argument(param: Var, inputs: Mapping[str, Array], shape: tuple[int, ...]) -
     return array
 
 
+def entry_shape(evaluation: Evaluation, var: Var) -> tuple[int, ...]:
+    """The shape of an input or result of the entry: a growing state has the rows that it holds,
+    also where the module has it at its capacity."""
+    module = evaluation.module
+    shape = [size.evaluate(evaluation.sizes) for size in var.type.shape]
+    if (state := module.at_capacity.get(var.name)) is not None:
+        after = module.lengths[state.length].after
+        rows = Dim.of(state.length) if var.name == state.input else after
+        shape[state.axis] = rows.evaluate(evaluation.sizes)
+    return tuple(shape)
+
+
+def entry_results(evaluation: Evaluation, arguments: Sequence[Array]) -> list[Array]:
+    """The results of the entry function. Rows behind those of a growing state are undefined."""
+    module, padded = evaluation.module, []
+    for param, array in zip(module.main.params, arguments, strict=True):
+        if param.name in module.at_capacity:
+            undefined = np.nan if array.dtype.kind == "f" else 0
+            places = np.full(evaluation.attr(tuple(param.type.shape)), undefined, array.dtype)
+            places[tuple(map(slice, array.shape))] = array
+            array = places
+        padded.append(array)
+    results = evaluation.function(module.main, padded)
+    return [
+        array[tuple(map(slice, entry_shape(evaluation, result)))]
+        if result.name in module.at_capacity
+        else array
+        for result, array in zip(module.main.results, results, strict=True)
+    ]
+
+
 def partial_outputs(module: Module, call: Call, kernel: Kernel) -> list[str]:
     """The outputs of a kernel of which only the rows of a growing state are written."""
     pairs = zip(kernel.outputs, call.outs, strict=False)
@@ -121,31 +152,6 @@ class Evaluation:
         self.module, self.sizes = module, sizes
         self.constants = {c.name: c.data for c in module.constants}
         self.known: KernelResults = {} if known is None else known
-
-    def shape(self, var: Var) -> tuple[int, ...]:
-        """The shape of an input or result of the entry: a growing state has the rows that it
-        holds, also where the module has it at its capacity."""
-        shape = [size.evaluate(self.sizes) for size in var.type.shape]
-        if (state := self.module.at_capacity.get(var.name)) is not None:
-            after = self.module.lengths[state.length].after
-            rows = Dim.of(state.length) if var.name == state.input else after
-            shape[state.axis] = rows.evaluate(self.sizes)
-        return tuple(shape)
-
-    def entry(self, arguments: Sequence[Array]) -> list[Array]:
-        """The results of the entry function."""
-        main, padded = self.module.main, []
-        for param, array in zip(main.params, arguments, strict=True):
-            if param.name in self.module.at_capacity:
-                undefined = np.nan if array.dtype.kind == "f" else 0
-                places = np.full(self.attr(tuple(param.type.shape)), undefined, array.dtype)
-                places[tuple(map(slice, array.shape))] = array
-                array = places
-            padded.append(array)
-        return [
-            array[tuple(map(slice, self.shape(result)))]
-            for result, array in zip(main.results, self.function(main, padded), strict=True)
-        ]
 
     def function(self, function: Function, arguments: Sequence[Array]) -> list[Array]:
         params = [param.name for param in function.params]

@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.evaluation.reference import Evaluation, KernelResults, all_sizes
+from relax_aot.evaluation.reference import (
+    Evaluation,
+    KernelResults,
+    all_sizes,
+    entry_results,
+    entry_shape,
+)
 from relax_aot.ir.graph import Module
 from relax_aot.ir.types import DType
 from relax_aot.verify.compare import Bound
@@ -130,12 +136,12 @@ class _Lane:
                 array = np.asarray(inputs[source])
                 arguments.append(widened(array, param.type.dtype) if widen else array)
                 continue
-            zeros = np.zeros(evaluation.shape(param), param.type.dtype.numpy)
+            zeros = np.zeros(entry_shape(evaluation, param), param.type.dtype.numpy)
             zeros = widened(zeros, param.type.dtype) if widen else zeros
             held = self.held.get(source, zeros)
             arguments.append(held[tuple(slice(0, size) for size in zeros.shape)])
         with np.errstate(all="ignore"):
-            arrays = evaluation.entry(arguments)
+            arrays = entry_results(evaluation, arguments)
         results = {v.name: a for v, a in zip(module.main.results, arrays, strict=True)}
         for state in module.states:
             if state.output in results:

@@ -32,7 +32,7 @@ from relax_aot.toolchain.compilers import Compiler, host_compiler, host_flags, r
 from relax_aot.toolchain.tools import ToolMissing
 from relax_aot.verify.lengths import Holder, lengths_of, truncated
 from relax_aot.verify.library import Library, RawResult
-from relax_aot.verify.program import Array, Built, Program, alone, program_of
+from relax_aot.verify.program import Array, Built, alone, program_of
 from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import (
     InputError,
@@ -136,11 +136,19 @@ class HostModel:
 
     def length(self, name: str) -> int:
         """The number of rows that growing states hold, by the source name of their length."""
-        return _one_length(self._lengths, name)
+        lengths = self._lengths
+        if name not in lengths:
+            raise InputError(f"the model has no length {name!r}; lengths are {sorted(lengths)}")
+        if lengths[name] < 0:
+            raise StatusError(lengths[name], f"the length {name}")
+        return lengths[name]
 
     def truncate(self, lengths: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Keep the first rows of growing states: `host.truncate(m=3)`."""
-        _truncate(self._program, self.runner, self._held, merged_sizes(lengths, named))
+        holder, shared, exists = cast(Holder, self.runner), self._program.shared, self._held.sizes
+        requested = merged_sizes(lengths, named)
+        for name, status in truncated(holder, shared.lengths, requested, exists=exists is not None):
+            raise StatusError(status, f"{shared.name}_truncate_{name}")
 
     def _sizes_of(self, inputs: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
         """Return every size by its source name: from `given`, from the inputs, or from the
@@ -186,22 +194,6 @@ class HostModel:
     def reset(self) -> None:
         """Clear the state before the next call."""
         self._held.sizes = None
-
-
-def _one_length(lengths: Mapping[str, int], name: str) -> int:
-    if name not in lengths:
-        raise InputError(f"the model has no length {name!r}; lengths are {sorted(lengths)}")
-    if lengths[name] < 0:
-        raise StatusError(lengths[name], f"the length {name}")
-    return lengths[name]
-
-
-def _truncate(program: Program, runner: Runner, held: Held, requested: Mapping[str, int]) -> None:
-    shared = program.shared
-    for name, status in truncated(
-        cast(Holder, runner), shared.lengths, requested, exists=held.sizes is not None
-    ):
-        raise StatusError(status, f"{shared.name}_truncate_{name}")
 
 
 def run_case(model: HostModel, case: Case) -> dict[str, Array]:
@@ -259,13 +251,11 @@ class HostEntries:
 
     def length(self, name: str) -> int:
         """The number of rows that growing states hold, by the source name of their length."""
-        fields, exists = self.project.shared.lengths, self._held.sizes is not None
-        return _one_length(lengths_of(cast(Holder, self.runner), fields, exists=exists), name)
+        return self[self.entries[0]].length(name)
 
     def truncate(self, lengths: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Keep the first rows of growing states: `host.truncate(m=3)`."""
-        requested = merged_sizes(lengths, named)
-        _truncate(program_of(self.project), self.runner, self._held, requested)
+        self[self.entries[0]].truncate(lengths, **named)
 
     def run_at(
         self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]
