@@ -18,10 +18,12 @@ from relax_aot.ir.dims import Bounds, Dim, dim_min
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array, Call, Constant, Function, Module
 from relax_aot.ir.loops import (
+    Bind,
     Buffer,
     For,
     If,
     Kernel,
+    Let,
     Load,
     Micro,
     Multiply,
@@ -189,7 +191,11 @@ def _reads(body: Iterable[Stmt], name: str, bounds: Bounds) -> int:
     for stmt in body:
         loads = [expr for expr in expressions(stmt) if isinstance(expr, Load)]
         count += sum(load.buffer.name == name for load in loads)
-        if isinstance(stmt, For):
+        if isinstance(stmt, Let):
+            bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
+        elif isinstance(stmt, Bind):
+            bounds = bounds.with_value(stmt.name, stmt.low, stmt.high)
+        elif isinstance(stmt, For):
             inside = ranges((stmt,), bounds)
             count += greatest(stmt.extent, bounds) * _reads(stmt.body, name, inside)
         elif isinstance(stmt, If):
