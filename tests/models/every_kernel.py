@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from relax_aot.driver import Options
+from relax_aot.quantization import Choice
 from tests.frontends.tflite_models import Maker
 from tests.models.catalog import CATALOGUE
 from tests.models.onnx_text import Array, model_of
@@ -255,6 +256,12 @@ def functions() -> onnx.ModelProto:
     )
 
 
+def product() -> onnx.ModelProto:
+    """A product whose weights the compiler quantizes."""
+    weights = np.random.default_rng(0).normal(size=(75, 61)).astype(np.float32)
+    return model_of("m (float[n, 75] x) => (float[n, 61] y)", "y = MatMul(x, w)", {"w": weights})
+
+
 def _entry(name: str) -> Callable[[], Any]:
     return lambda: CATALOGUE[name].make()
 
@@ -269,6 +276,12 @@ IMAGES = (
 )
 WORDS = {"n": (1, 6), "batch": (1, 2)}
 SPEECH = ({"n": 1, "batch": 1}, {"n": 5, "batch": 2}, {"n": 6, "batch": 2})
+
+
+def _quantized(name: str, kind: str) -> Options:
+    return Options(bounds=N, name=name, quantize=Choice(kind))
+
+
 SUBJECTS = {
     "image": Subject("float", _entry("image_net"), Options(bounds=IMAGE, name="image"), IMAGES),
     "small": Subject(
@@ -287,5 +300,9 @@ SUBJECTS = {
         "recurrent", _entry("lstm_tagger"), Options(bounds=WORDS, name="recurrent"), SPEECH
     ),
     "halves": Subject("fp16", halves, Options(bounds=N, name="halves"), SIZES),
+    "weights": Subject("weights", product, _quantized("weights", "int8w"), SIZES),
+    "weights4": Subject("weights", product, _quantized("weights4", "int4w"), SIZES),
+    "rows": Subject("weights", product, _quantized("rows", "int8d"), SIZES),
+    "rows4": Subject("weights", product, _quantized("rows4", "int4d"), SIZES),
     "functions": Subject("functions", functions, Options(bounds=N, name="functions"), SIZES),
 }

@@ -16,8 +16,12 @@ import pytest
 from tests.conftest import ROOT
 
 INCLUDE = ROOT / "runtime_c" / "include"
-PARTS = ("multiply_mve.h", "multiply_vfp.h")
-"""Included by multiply.h for the cores that have the instructions."""
+PARTS = (
+    "multiply_mve.h", "multiply_vfp.h",
+    *(f"multiply_groups_{form}.h" for form in ("lanes", "mve", "vfp")),
+    *(f"dot_groups_{form}.h" for form in ("avx2", "dsp", "mve", "neon", "vnni")),
+)  # fmt: skip
+"""Included by other headers for the cores that have the instructions."""
 HEADERS = sorted(p.name for p in (INCLUDE / "raot").glob("*.h") if p.name not in PARTS)
 SOURCE = Path(__file__).with_name("micro_kernel_forms.c")
 GCC, CLANG = "arm-linux-gnueabihf-gcc", "clang"

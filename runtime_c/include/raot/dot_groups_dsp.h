@@ -52,8 +52,7 @@ RAOT_NAKED static void raot_dot_block_q8(
 {
     __asm__ volatile(
         RAOT_DOT_BEGIN_DSP "ldr r0, [sp]\n"
-        "3:\n" RAOT_DOT_FOUR_DSP RAOT_DOT_FOUR_DSP RAOT_DOT_FOUR_DSP RAOT_DOT_FOUR_DSP
-        RAOT_DOT_FOUR_DSP RAOT_DOT_FOUR_DSP RAOT_DOT_FOUR_DSP RAOT_DOT_FOUR_DSP
+        "3:\n .rept 8\n" RAOT_DOT_FOUR_DSP ".endr\n"
         "cmp r1, r0\n bne 3b\n"
         RAOT_DOT_END_DSP(
             "vcvt.f32.s32 s4, s4\n vcvt.f32.s32 s5, s5\n"
@@ -79,7 +78,7 @@ RAOT_NAKED static void raot_dot_block_q4(
     __asm__ volatile(
         "vmov s12, r3\n"
         RAOT_DOT_BEGIN_DSP "mov lr, #0xf000f000\n"
-        "3:\n" RAOT_DOT_EIGHT_DSP RAOT_DOT_EIGHT_DSP RAOT_DOT_EIGHT_DSP RAOT_DOT_EIGHT_DSP
+        "3:\n .rept 4\n" RAOT_DOT_EIGHT_DSP ".endr\n"
         "ldr r3, [sp]\n cmp r1, r3\n bne 3b\n"
         "vmov r3, s12\n add r12, r3, #128\n vmov s12, r12\n"
         RAOT_DOT_END_DSP(
