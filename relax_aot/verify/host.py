@@ -306,36 +306,47 @@ class SizedCall:
 
 
 def host_model(
-    project: Project, *, sanitize: bool = False, sizes: Mapping[str, int] | None = None
+    project: Project,
+    *,
+    sanitize: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    workers: bool = True,
 ) -> HostModel:
     """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan. `sizes` are
-    those that no shape determines, by the names of the source."""
-    return HostModel(project.interface, runner_of(project, sanitize=sanitize), sizes)
+    those that no shape determines, by the names of the source. Without `workers`, one thread runs
+    also what is compiled for several."""
+    runner = runner_of(project, sanitize=sanitize, workers=workers)
+    return HostModel(project.interface, runner, sizes)
 
 
 def entries_host(
-    project: EntriesProject, *, sanitize: bool = False, sizes: Mapping[str, int] | None = None
+    project: EntriesProject,
+    *,
+    sanitize: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    workers: bool = True,
 ) -> HostEntries:
-    """Build (or find in the cache) and load. With `sanitize`, under ASan and UBSan. `sizes` are
-    those that no shape determines, by the names of the source."""
-    return HostEntries(project, runner_of(project, sanitize=sanitize), sizes)
+    """As `host_model`, for several entries."""
+    runner = runner_of(project, sanitize=sanitize, workers=workers)
+    return HostEntries(project, runner, sizes)
 
 
-def runner_of(project: Built, *, sanitize: bool) -> Runner:
-    path = build_library(project, sanitize=sanitize)
+def runner_of(project: Built, *, sanitize: bool, workers: bool = True) -> Runner:
+    path = build_library(project, sanitize=sanitize, workers=workers)
     return Child(path) if sanitize else Library(path)
 
 
 # Building
 
 
-def build_library(project: Built, *, sanitize: bool = False) -> Path:
-    """A shared library, under every warning, or under sanitizers."""
+def build_library(project: Built, *, sanitize: bool = False, workers: bool = True) -> Path:
+    """A shared library, under every warning, or under sanitizers. Runs have all threads, or
+    without `workers` one."""
     if sanitize:
         sanitizer_runtime()
     flags = SANITIZE_FLAGS if sanitize else (*STRICT_FLAGS, *OPTIMISE_FLAGS)
     if program_of(project).shared.threaded:
-        flags = (*flags, "-pthread", "-DRAOT_WORKERS")
+        flags = (*flags, "-pthread", *(("-DRAOT_WORKERS",) if workers else ()))
     return build_shared(library_files(project), flags, project.foreign)
 
 

@@ -264,12 +264,35 @@ def _judged(
     )
 
 
+class ThreadsDiffer(RelaxAotError):
+    """A run with several threads gave other bits than one with one thread."""
+
+
 def _on_host(project: Built, cases: Sequence[Case], sanitize: bool) -> list[Answer]:
+    """With all threads of the project, whose results have the bits of one thread."""
+    answers = _host_answers(project, cases, sanitize, workers=True)
+    threads = program_of(project).shared.threads
+    if threads > 1:
+        alone = _host_answers(project, cases, sanitize, workers=False)
+        for case, one, several in zip(cases, alone, answers, strict=True):
+            for name, value in {**one.outputs, **one.states}.items():
+                found = {**several.outputs, **several.states}.get(name)
+                if found is None or found.tobytes() != value.tobytes():
+                    raise ThreadsDiffer(
+                        f"{name} has other bits with {threads} threads than with one, at"
+                        f" {case.shown}; please report this model"
+                    )
+    return answers
+
+
+def _host_answers(
+    project: Built, cases: Sequence[Case], sanitize: bool, *, workers: bool
+) -> list[Answer]:
     if isinstance(project, Project):
-        alone = host_model(project, sanitize=sanitize)
-        models = {case.entry: alone for case in cases}
+        model = host_model(project, sanitize=sanitize, workers=workers)
+        models = {case.entry: model for case in cases}
     else:
-        host = entries_host(project, sanitize=sanitize)
+        host = entries_host(project, sanitize=sanitize, workers=workers)
         models = {case.entry: host[case.entry] for case in cases}
     answers = []
     for number, case in enumerate(cases):

@@ -15,7 +15,11 @@ from relax_aot.fusion.checking.independence import private_scratch
 from relax_aot.ir.axes import CORE
 from relax_aot.ir.loops import For
 from relax_aot.ir.parse import parse
+from relax_aot.project import Project
 from relax_aot.scheduling import threads
+from relax_aot.verify import job
+from relax_aot.verify.host import HostModel, host_model
+from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.prove import ProofError, prove
 from tests.models.encoder import encoder
 
@@ -156,6 +160,20 @@ def test_what_has_no_threads_is_refused() -> None:
             rx.compile(module, threads=count)
     with pytest.raises(ProofError, match="without --threads"):
         prove(rx.compile(module, threads=2).built)
+
+
+def test_verify_compares_with_one_thread_by_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path("pair.raot")
+    project = rx.compile(parse(PAIR), threads=3).built
+    assert run_job(Job(source, (project,), reference="numpy")).ok
+    other = rx.compile(parse(PAIR.replace("softmax(%p) {axis=1}", "exp(%p)"))).built
+
+    def wrong(given: Project, *, workers: bool, sanitize: bool) -> HostModel:
+        return host_model(given if workers else other, sanitize=sanitize)
+
+    monkeypatch.setattr(job, "host_model", wrong)
+    with pytest.raises(job.ThreadsDiffer, match="y has other bits with 3 threads than with one"):
+        run_job(Job(source, (project,), reference="numpy"))
 
 
 # Which loops are independent
