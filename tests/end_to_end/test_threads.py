@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -33,9 +34,10 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "LEAST", 64)
 
 
-def tiny(count: int) -> rx.Project:
+def tiny(count: int, board: str = "host") -> rx.Project:
     model = encoder(width=64, heads=8, layers=1, hidden=64)
-    return rx.compile(model, name="tiny", bounds={"n": 40, "batch": 1}, threads=count)
+    bounds = {"n": 40, "batch": 1}
+    return rx.compile(model, board=board, name="tiny", bounds=bounds, threads=count)
 
 
 def test_results_have_the_bits_of_one_thread() -> None:
@@ -236,3 +238,18 @@ def test_a_scalar_of_all_iterations_keeps_a_loop_serial() -> None:
         "for i in 0..n {\nsum = (sum + %x[i])\n}\n%y[] = sum\n}\n"
     )
     assert not threads.run(module, 2, least=1).kernels[0].parallel
+
+
+@pytest.mark.qemu
+def test_arm_linux_runs_with_workers(tmp_path: Path) -> None:
+    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    tiny(3, "aarch64-linux").write(tmp_path)
+    units = ["tiny.c", "tiny_weights.c", "tiny_threads.c", str(DRIVER), "-lm", "-o", "driver"]
+    flags = ["-std=c11", "-O2", "-static", "-pthread", "-ffp-contract=off", "-Werror", "-I."]
+    subprocess.run(["aarch64-linux-gnu-gcc", *flags, *units], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        ["qemu-aarch64", tmp_path / "driver"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
