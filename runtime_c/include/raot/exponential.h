@@ -2,9 +2,10 @@
 /*
  * exponential.h - powers, logarithms, hyperbolic functions, sigmoid and erf in float.
  *
- * Results are bit-identical on every target; docs/reference/math_functions.md lists the errors.
- * NaN gives NaN. The functions use only float and integer arithmetic, because cores with a
- * single-precision FPU or without FPU compute double slowly.
+ * Results are bit-identical on every target, except for the functions of vector_functions.h;
+ * docs/reference/math_functions.md lists the errors. NaN gives NaN. The functions use only float
+ * and integer arithmetic, because cores with a single-precision FPU or without FPU compute double
+ * slowly.
  */
 #ifndef RAOT_EXPONENTIAL_H
 #define RAOT_EXPONENTIAL_H
@@ -18,6 +19,16 @@
 /* ln 2 in two parts; the first has 16 bits, so that its product with an exponent is exact. */
 #define RAOT_LN2_HIGHF 0.693145751953125f
 #define RAOT_LN2_LOWF 1.428606765330187e-06f
+
+/*
+ * Where compilers make vectors of loops, exp, tanh, sigmoid and erf have forms for that. Their last
+ * bits depend on whether the target has FMA. --numerics ordered, which defines
+ * RAOT_NUMERICS_ORDERED, has the functions below on every target.
+ */
+#if (defined(__SSE2__) || defined(__aarch64__)) && !defined(RAOT_NUMERICS_ORDERED)
+#define RAOT_VECTOR_FUNCTIONS
+#include "vector_functions.h"
+#endif
 
 /* The nearest integer, for |x| < 2^22, also in *whole: the low bits of the sum. */
 static inline float raot_nearestf(float x, int32_t *whole)
@@ -82,6 +93,7 @@ static inline struct raot_pairf raot_exp_pairf(float x, int32_t shift)
     return part;
 }
 
+#if !defined(RAOT_VECTOR_FUNCTIONS)
 /* Without branches, so that loops vectorize: above 105 the result is 0 or infinite. */
 static inline float raot_expf(float x)
 {
@@ -93,6 +105,7 @@ static inline float raot_expf(float x)
 
     return raot_isnanf(x) ? RAOT_NAN : result;
 }
+#endif
 
 /* 2^x */
 static inline float raot_exp2f(float x)
@@ -295,6 +308,7 @@ static inline float raot_coshf(float x)
     return raot_scalef(1.0f + part.high, (int32_t)((uint32_t)n - 1u));
 }
 
+#if !defined(RAOT_VECTOR_FUNCTIONS)
 static inline float raot_tanhf(float x)
 {
     const float a = raot_absf(x);
@@ -323,7 +337,9 @@ static inline float raot_tanhf(float x)
     sum = raot_pair_sumf(1.0f, -q);
     return raot_copysignf(sum.high + (sum.low + e.low), x);
 }
+#endif
 
+#if !defined(RAOT_VECTOR_FUNCTIONS)
 /* 1 / (1 + exp(-x)) */
 static inline float raot_sigmoidf(float x)
 {
@@ -354,6 +370,7 @@ static inline float raot_sigmoidf(float x)
      * division. */
     return raot_madf(e.low, raot_madf(sum.high, -0.5f, 1.457f), q);
 }
+#endif
 
 static inline float raot_asinhf(float x)
 {
@@ -418,6 +435,7 @@ static inline float raot_atanhf(float x)
     return raot_copysignf(0.5f * raot_log1p_pairf(sum), x);
 }
 
+#if !defined(RAOT_VECTOR_FUNCTIONS)
 /* erf(x) for |x| < 1. */
 static inline float raot_erf_nearf(float x)
 {
@@ -475,6 +493,7 @@ static inline float raot_erff(float x)
     return raot_copysignf(raot_erf_farf(a), x);
 #endif
 }
+#endif
 
 /* The logarithm to base 2 of a positive finite number, with a relative error of about 2^-40. */
 static inline struct raot_pairf raot_log2_pairf(float x)

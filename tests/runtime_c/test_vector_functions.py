@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions for vectors: compilers make vectors of loops over them, with the bits of one call."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import cffi
+import numpy as np
+import pytest
+
+from benchmarks.math_errors import FORMS, SOURCE, VECTORS, build, measure
+from tests.conftest import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "math_functions.md"
+EVERY = 61 * 331
+LIMIT = 2.4
+"""Units in the last place: what `verify` allows for (VECTOR_STEPS of relax_aot/verify/depth.py)."""
+COMMON = ("-std=gnu11", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fPIC", "-shared")
+LOOPS = "".join(
+    f"void k_{name}(int32_t n, const float *restrict x, float *restrict y)\n"
+    f"{{\n    for (int32_t i = 0; i < n; i++) {{\n        y[i] = raot_{name}f(x[i]);\n    }}\n}}\n"
+    for name in VECTORS
+)
+pytestmark = [
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are those of x86-64"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed"),
+]
+
+
+def compiled(folder: Path, *flags: str) -> tuple[cffi.FFI, object, str]:
+    """The loops as a library, and what the compiler says of vectors."""
+    folder.mkdir()
+    (folder / "loops.c").write_text(f'#include "raot/math.h"\n{LOOPS}')
+    include = ROOT / "runtime_c" / "include"
+    command = ["gcc", *COMMON, *flags, f"-I{include}", "loops.c", "-o", "loops.so"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ffi = cffi.FFI()
+    for name in VECTORS:
+        ffi.cdef(f"void k_{name}(int32_t n, const float *x, float *y);")
+    return ffi, ffi.dlopen(str(folder / "loops.so")), done.stderr
+
+
+@cache
+def processor() -> str:
+    return Path("/proc/cpuinfo").read_text()
+
+
+@pytest.mark.parametrize("flags", [(), ("-mavx2", "-mfma")], ids=["sse2", "avx2"])
+def test_vectors_have_the_bits_of_single_calls(flags: tuple[str, ...], tmp_path: Path) -> None:
+    fast = compiled(tmp_path / "fast", "-O3", "-fno-trapping-math", "-fopt-info-vec", *flags)
+    slow = compiled(tmp_path / "slow", "-O1", "-fno-tree-vectorize", *flags)
+    assert len(re.findall(r"loop vectorized using (?:16|32) byte vectors", fast[2])) >= 4
+    if flags and " fma " not in processor():
+        pytest.skip("this processor has no FMA")
+    bits = np.random.default_rng(0).integers(0, 2**32, 100_003, np.uint32)
+    near = np.random.default_rng(1).normal(size=50_000).astype(np.float32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -1e-42, 88.8, -104.0], "f")
+    x = np.concatenate([bits.view(np.float32), near, special])
+    for name in VECTORS:
+        found = []
+        for ffi, library, _ in (fast, slow):
+            y = np.zeros_like(x)
+            pointers = (ffi.cast("float *", ffi.from_buffer(array)) for array in (x, y))
+            getattr(library, f"k_{name}")(x.size, *pointers)
+            found.append(np.where(np.isnan(y), np.float32(np.nan), y))
+        assert found[0].tobytes() == found[1].tobytes(), name
+        assert np.array_equal(np.isnan(found[0]), np.isnan(x)), name
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_errors_are_those_published(form: str, tmp_path: Path) -> None:
+    if FORMS[form] and " fma " not in processor():
+        pytest.skip("this processor has no FMA")
+    row = re.compile(r"^\| `(\w+)` \| [\d,]+ \| ([\d.]+) \| [^|]* \| ([\d.]+) \| [^|]* \|$", re.M)
+    rows = row.findall(PAGE.read_text())
+    published = {name: float(errors[[*FORMS].index(form)]) for name, *errors in rows}
+    assert set(published) == set(VECTORS)
+    program = build(tmp_path, SOURCE, FORMS[form])
+    for name in VECTORS:
+        worst = measure(program, f"{name}f", EVERY)
+        assert worst.wrong == 0, name
+        assert worst.error <= min(published[name] + 0.01, LIMIT), (name, worst.at)
