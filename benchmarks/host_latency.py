@@ -3,13 +3,13 @@
 
     python benchmarks/host_latency.py [--runs 50] [--native] [--json FILE] [MODEL.onnx ...]
 
-Without models: a transformer encoder (width 256, 4 layers) at n = 1, 16, 64, 256, a layer of
-8-bit products with a dynamic scale, and the MLPerf Tiny models of ../shared/models that are
-there. Both sides are called alternately and each pair gives a ratio, so that a busy machine hits
-both; the median of the ratios is what counts. Ours is the C function alone, in the library that
-the project's own CMakeLists.txt builds; theirs is `run` with bound inputs. A TensorFlow Lite model
-is listed next to the QDQ model of its name. Published figures are of another machine (BASELINES):
-milliseconds of ONNX Runtime there.
+Without models: a transformer encoder (width 256, 4 layers) at n = 1, 16, 64, 256, a layer of 8-bit
+products with a dynamic scale, single operators of rows at 256 x 1024, and the MLPerf Tiny models of
+../shared/models that are there. Both sides are called alternately and each pair gives a ratio, so
+that a busy machine hits both; the median of the ratios is what counts. Ours is the C function
+alone, in the library that the project's own CMakeLists.txt builds; theirs is `run` with bound
+inputs. A TensorFlow Lite model is listed next to the QDQ model of its name. Published figures are
+of another machine (BASELINES): milliseconds of ONNX Runtime there.
 """
 
 from __future__ import annotations
@@ -61,6 +61,30 @@ def products() -> Any:
     return model_of("products (float[n, 256] x) => (float[n, 1024] y)", PRODUCTS, weights)
 
 
+ROWS = {
+    "layer_norm": "y = LayerNormalization (x, w, b)",
+    "softmax": "y = Softmax (x)",
+    **{name.lower(): f"y = {name} (x)" for name in ("Tanh", "Gelu", "Sigmoid", "Erf")},
+}
+"""Operators of x: float[n, 1024], with a weight for each column."""
+
+
+def rows(text: str) -> Any:
+    """The model of one of ROWS."""
+    from onnx import numpy_helper, parser
+
+    header = '<ir_version: 9, opset_import: ["" : 20]>'
+    model = parser.parse_model(
+        f"{header}\nrows (float[n, 1024] x) => (float[n, 1024] y) {{{text}}}"
+    )
+    rng = np.random.default_rng(0)
+    for name in ("w", "b"):
+        if f", {name}" in text:
+            data = rng.normal(size=1024).astype(np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(data, name))
+    return model
+
+
 def subjects(folder: Path, models: list[str]) -> list[tuple[str, Path, Sizes, list[Sizes]]]:
     """(name, file, bounds, sizes to run at)."""
     if models:
@@ -77,6 +101,10 @@ def subjects(folder: Path, models: list[str]) -> list[tuple[str, Path, Sizes, li
         path = folder / f"{name}.onnx"
         onnx.save(model, path)
         made.append((name, path, bounds, [{"n": n} for n in (1, 16, 64, 256)]))
+    for name, text in ROWS.items():
+        path = folder / f"{name}.onnx"
+        onnx.save(rows(text), path)
+        made.append((name, path, {"n": 256}, [{"n": 256}]))
     tiny = [SHARED / f"{net}_{kind}" for net in ("resnet8", "kws") for kind in TINY]
     made += [(path.name, path, OPEN.get(path.name, {}), [{}]) for path in tiny if path.exists()]
     return made

@@ -130,6 +130,7 @@ class CompileOptions(LoadOptions, total=False):
     weights: str
     stepwise: bool
     offsets: str
+    numerics: str
     reassociate: bool
     threads: int
     quantize: str | None
@@ -319,6 +320,7 @@ def compile(
     weights: str = "auto",
     stepwise: bool = False,
     offsets: str = "static",
+    numerics: str = "blocked",
     reassociate: bool = False,
     threads: int = 1,
     quantize: str | None = None,
@@ -331,10 +333,12 @@ def compile(
     tables of C functions that replace calls, and `libraries` are names of such tables in installed
     packages. `weights` is auto, c (text), asm (included by the assembler) or blob (a separate,
     checked block). `stepwise` adds a run that returns between kernels. `offsets` is static or
-    dynamic: a run then computes where values lie for its sizes. `reassociate` multiplies chains of
-    matrices in the order with the fewest multiply-adds. `threads` is how many threads may share the
-    loops of a run; `host` runs with all of them. `quantize` is int8, which needs `calibrate`
-    (inputs by name with a leading axis of samples), int8w, int4w, int8d or int4d."""
+    dynamic: a run then computes where values lie for its sizes. `numerics` is blocked (float sums
+    have a fixed number of partial sums) or ordered (the order of the plain loops). `reassociate`
+    multiplies chains of matrices in the order with the fewest multiply-adds. `threads` is how many
+    threads may share the loops of a run; `host` runs with all of them. `quantize` is int8, which
+    needs `calibrate` (inputs by name with a leading axis of samples), int8w, int4w, int8d or
+    int4d."""
     options = replace(
         _options(bounds, fix, state, assume),
         name=None if name is None else arguments.text("name", name),
@@ -344,6 +348,7 @@ def compile(
         weights=arguments.text("weights", weights),
         stepwise=arguments.flag("stepwise", stepwise),
         offsets=arguments.text("offsets", offsets),
+        numerics=arguments.text("numerics", numerics),
         reassociate=arguments.flag("reassociate", reassociate),
         threads=arguments.number("threads", threads),
         quantize=choice_of(

@@ -58,6 +58,7 @@ Stage = tuple[str, Module | str]
 
 OPTIMIZE = ("speed", "size", "memory")
 OFFSETS = ("static", "dynamic")
+NUMERICS = ("blocked", "ordered")
 THREADED = ("host", "linux")
 """Families of boards whose programs have threads."""
 
@@ -83,6 +84,8 @@ class Options:
     """Sample inputs by name, with a leading axis of samples."""
     offsets: str = "static"
     """One of OFFSETS: whether a run computes where values lie in the arena."""
+    numerics: str = "blocked"
+    """One of NUMERICS: whether float sums have partial sums, or the order of the plain loops."""
     reassociate: bool = False
     """Multiply chains of matrices in the order with the fewest multiply-adds."""
     threads: int = 1
@@ -97,8 +100,9 @@ class Options:
     def further(self) -> tuple[str, ...]:
         """Options that headers state in addition, as the command line has them."""
         dynamic = ("--offsets dynamic",) * (self.offsets == "dynamic")
+        ordered = ("--numerics ordered",) * (self.numerics == "ordered")
         threads = (f"--threads {self.threads}",) * (self.threads > 1)
-        return (*dynamic, *("--reassociate",) * self.reassociate, *threads)
+        return (*dynamic, *ordered, *("--reassociate",) * self.reassociate, *threads)
 
 
 def load(source: Any, options: Options) -> Module:
@@ -172,7 +176,7 @@ def _assembled(module: Module, planned: _Planned, board: Board, options: Options
     built = project.assemble(
         planned.original, planned.plan, name, board, planned.table, options.weights,
         options.optimize, stepwise=options.stepwise, annotate=options.annotate,
-        also=options.further, threads=options.threads,
+        ordered=options.numerics == "ordered", also=options.further, threads=options.threads,
     )  # fmt: skip
     require_fit(board, built.needs, weights_apart=built.interface.weights_apart)
     return replace(built, fusion=planned.fusion, floats=planned.floats)
@@ -222,6 +226,7 @@ def _stages(
     for name, given, known in (
         ("optimize", options.optimize, OPTIMIZE),
         ("offsets", options.offsets, OFFSETS),
+        ("numerics", options.numerics, NUMERICS),
     ):
         if given not in known:
             raise RelaxAotError(f"{name} is one of {', '.join(known)}, not {given!r}")
@@ -250,7 +255,12 @@ def _stages(
     dump("fusion-summary", fused.summary.text)
     target = find_target(board.family, board.features)
     module = scheduling.schedule(
-        module, target, options.optimize, lenient=not options.check, threads=options.threads
+        module,
+        target,
+        options.optimize,
+        options.numerics,
+        lenient=not options.check,
+        threads=options.threads,
     )
     dump("scheduling", module)
     module = order.run(module, keep_states=options.stepwise)
@@ -324,7 +334,8 @@ def compile_entries(
     name = options.name or "model"
     return assemble_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
-        stepwise=options.stepwise, also=options.further, threads=options.threads,
+        stepwise=options.stepwise, ordered=options.numerics == "ordered", also=options.further,
+        threads=options.threads,
     )  # fmt: skip
 
 

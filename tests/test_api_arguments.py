@@ -156,6 +156,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "assume": (["n <= m"], ""),
     "optimize": ("size", ""),
     "offsets": ("dynamic", ""),
+    "numerics": ("ordered", ""),
     "reassociate": (True, ""),
     "externs": (["none.toml"], "none.toml"),
     "libraries": (["none"], "none"),

@@ -40,6 +40,7 @@ def compile_several(
         "model": project.name,
         "folder": str(folder),
         "board": project.board.name,
+        "numerics": project.view.numerics,
         "memory": {
             "arena_bytes": project.arena_bytes,
             "state_bytes": project.state_bytes,

@@ -31,7 +31,7 @@ from relax_aot.verify.job import Job, default_reference, run_job
 
 SPELLED = ("bound", "fix", "state", "assume", "keep_float")
 """Options of a model that are lists of texts."""
-CHOSEN = ("optimize", "name", "quantize", "weights")
+CHOSEN = ("optimize", "name", "quantize", "weights", "numerics")
 RETRIES = 2
 WIDTH = 160
 """Columns of the table in a file."""

@@ -99,6 +99,7 @@ def compile_command(
         "model": project.name,
         "folder": str(folder),
         "board": project.board.name,
+        "numerics": project.view.numerics,
         "memory": {
             "arena_bytes": plan.arena_bytes,
             "lower_bound_bytes": plan.lower_bound_bytes,

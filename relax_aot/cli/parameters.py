@@ -141,6 +141,13 @@ COMMON = (
         " a small arena.",
     ),
     click.option(
+        "--numerics",
+        type=click.Choice(["blocked", "ordered"]),
+        default="blocked",
+        help="blocked: float sums have a fixed number of partial sums, which vectors compute."
+        " ordered: the order of the plain loops, and the same functions on every target.",
+    ),
+    click.option(
         "--reassociate",
         is_flag=True,
         help="Multiply chains of matrices in the order with the fewest multiply-adds. Changes the"

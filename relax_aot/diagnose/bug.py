@@ -34,6 +34,7 @@ from relax_aot.verify.host import host_model
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
+from relax_aot.verify.program import has_partial_sums
 from relax_aot.verify.samples import SizeChoiceError, cases_of
 from relax_aot.version import VERSION
 
@@ -149,7 +150,9 @@ def _difference(
         known: KernelResults = {}
         expected = evaluate(module, {p.name: a for p, a in ports}, case.sizes, known)
         calls = [ModelCall(named_inputs(project.interface, case), case.sizes)]
-        judge = Judge(None, ErrorModel({"": module}, calls, known))
+        judge = Judge(
+            None, ErrorModel({"": module}, calls, known, blocked=has_partial_sums(project))
+        )
         if board.family == "host":
             outputs = host_model(project).run_at(case.sizes, case.inputs)
         else:
@@ -279,6 +282,8 @@ def _beside(options: Options, folder: Path) -> Iterator[str]:
     """Options that the text does not contain; paths are relative to the reproducer."""
     if options.optimize != "speed":
         yield f" --optimize {options.optimize}"
+    if options.numerics != "blocked":
+        yield f" --numerics {options.numerics}"
     for table in options.externs:
         yield f" --extern {shlex.quote(os.path.relpath(table, folder))}"
     for library in options.libraries:

@@ -30,6 +30,7 @@ from relax_aot.verify.host import StatusError, host_model
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
+from relax_aot.verify.program import has_partial_sums
 from relax_aot.verify.samples import Case, cases_of
 
 Array = NDArray[Any]
@@ -154,7 +155,8 @@ def _rows(
     known: KernelResults = {}
     expected = evaluate(module, feed, case.sizes, known)
     named = named_inputs(interface, case)
-    model = ErrorModel({"": module}, [ModelCall(named, case.sizes)], known)
+    blocked = has_partial_sums(project)
+    model = ErrorModel({"": module}, [ModelCall(named, case.sizes)], known, blocked=blocked)
     foreign = {} if outside is None else outside(named, case.sizes)
     outputs = _outputs(project, case)
     makers = {out.name: call for call in module.main.body for out in call.outs}

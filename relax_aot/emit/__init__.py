@@ -47,12 +47,14 @@ def emit(
     options: str = "",
     annotate: bool = False,
     threads: int = 1,
+    ordered: bool = False,
 ) -> Sources:
     """The C of a planned module. The same plan and name give the same bytes. `weights` is
     one of weights.FORMS; a model without constants has no block. `meanings` are the formulas
     of quantized inputs and results, by name. `sharing` is one of sharing.SHARING; `stepwise` adds
     the form of the run that returns between kernels; `options` are stated in the header;
-    `annotate` adds the comments that help Frama-C; `threads` share the parallel loops."""
+    `annotate` adds the comments that help Frama-C; `threads` share the parallel loops; with
+    `ordered`, float sums have the order of the plain loops."""
     apart = weights == "blob" and bool(plan.module.constants)
     interface = interface_of(
         plan, name, weights_apart=apart, meanings=meanings, stepwise=stepwise, threads=threads
@@ -67,7 +69,8 @@ def emit(
     (context,) = make_contexts(
         [(plan, interface, stored.names)], foreign, sharing, annotate=annotate
     )
-    view = model_view(context, stored, externs.units, options, small=sharing == "all")
+    small = sharing == "all"
+    view = model_view(context, stored, externs.units, options, small=small, ordered=ordered)
     return rendered(view, (), externs)
 
 

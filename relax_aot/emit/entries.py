@@ -60,6 +60,7 @@ def emit_entries(
     stepwise: bool = False,
     options: str = "",
     threads: int = 1,
+    ordered: bool = False,
 ) -> Sources:
     """The C of these entries; `regions` are the board's, of which some hold constants."""
     common = _common(parts, identifier(name).lower())
@@ -92,7 +93,7 @@ def emit_entries(
         sharing,
     )
     views = tuple(
-        model_view(context, stored, externs.units, options, small=sharing == "all")
+        model_view(context, stored, externs.units, options, small=sharing == "all", ordered=ordered)
         for context in contexts
     )
     return rendered(_view(_interface(common, interfaces), contexts, views, stored), views, externs)

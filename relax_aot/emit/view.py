@@ -80,6 +80,8 @@ class ModelView:
     """Whether code is made small rather than fast."""
     level: str
     """How compilers are to optimize it."""
+    ordered: int
+    """1 if float sums have the order of the plain loops, else 0."""
     graph: tuple[str, ...]
     bounds: tuple[BoundView, ...]
     fixed: tuple[LocalView, ...]
@@ -117,6 +119,10 @@ class ModelView:
     """A constant expression that no size or index on the way passes; nothing for one number."""
     extern_units: tuple[str, ...]
     """C files of externs that are compiled with the model."""
+
+    @property
+    def numerics(self) -> str:
+        return "ordered" if self.ordered else "blocked"
 
     @property
     def unsigned(self) -> ModelView:
@@ -157,6 +163,7 @@ def model_view(
     options: str = "",
     *,
     small: bool = False,
+    ordered: bool = False,
 ) -> ModelView:
     """Of a model, or of one entry of several; `units` are C files of externs."""
     plan, interface = context.plan, context.interface
@@ -173,11 +180,12 @@ def model_view(
         name=interface.name,
         prefix=interface.prefix,
         version=VERSION,
-        interface_version=1,
+        interface_version=2,
         options=options,
         source=comment(plan.module.source),
         small=small,
         level="-Os" if small else "-O2",
+        ordered=int(ordered),
         graph=graph_lines(plan),
         bounds=bounds,
         fixed=fixed_views(interface),

@@ -97,6 +97,7 @@ def assemble(
     *,
     stepwise: bool = False,
     annotate: bool = False,
+    ordered: bool = False,
     also: Sequence[str] = (),
     threads: int = 1,
 ) -> Project:
@@ -105,7 +106,7 @@ def assemble(
     sources = emit(
         plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise,
         options=options_text(board, optimize, weights, also, stepwise=stepwise), annotate=annotate,
-        threads=threads,
+        threads=threads, ordered=ordered,
     )  # fmt: skip
     needs = needs_of(board, [(plan, sources.interface)], sources.const_bytes)
     bytes_ = {need.what: need.bytes for need in needs} | {
@@ -191,6 +192,7 @@ def figures(
         "model": sources.view.name,
         "board": board.name,
         "weights": weights_form(sources.view),
+        "numerics": sources.view.numerics,
         "bytes": bytes_,
         "bounds": {f.source: [f.symbol.low, f.symbol.high] for f in bounded},
         **({"capacities": first.capacities} if first.capacities else {}),

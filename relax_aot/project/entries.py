@@ -107,6 +107,7 @@ def assemble_entries(
     regions: Sequence[Region],
     *,
     stepwise: bool = False,
+    ordered: bool = False,
     also: Sequence[str] = (),
     threads: int = 1,
 ) -> EntriesProject:
@@ -116,6 +117,7 @@ def assemble_entries(
     sources = emit_entries(
         emitted, name, externs, weights, sharing, regions, stepwise=stepwise,
         options=options_text(board, optimize, weights, also, stepwise=stepwise), threads=threads,
+        ordered=ordered,
     )  # fmt: skip
     prefix = sources.view.name
     interfaces = {

@@ -63,6 +63,7 @@ def figures(
         "model": project.name,
         "source": plan.module.source,
         "board": project.board.name,
+        "numerics": project.view.numerics,
         "memory": {
             "arena_bytes": plan.arena_bytes,
             "lower_bound_bytes": plan.lower_bound_bytes,

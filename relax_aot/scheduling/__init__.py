@@ -2,8 +2,9 @@
 """Choices for a target: sums of products fused, contractions in blocks of registers.
 
 With `--optimize size` code counts more than time, and kernels are unified, so that they can
-share functions. Whatever is chosen, each result has the bits of the loops after FMA contraction
-on the same target.
+share functions. Each result has the bits of the loops after FMA contraction on the same target,
+except for reductions in partial sums (passes/partial_sums.py), whose order is fixed for each
+target; `numerics` ordered keeps all orders.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from relax_aot.scheduling.passes import (
     barriers,
     fma,
     narrow_constants,
+    partial_sums,
     register_blocks,
     rounding,
     row_blocks,
@@ -40,6 +42,7 @@ def schedule(
     module: Module,
     target: Target,
     optimize: str = "speed",
+    numerics: str = "blocked",
     *,
     lenient: bool = False,
     threads: int = 1,
@@ -51,11 +54,16 @@ def schedule(
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True)
+    if numerics == "ordered":
+        target = replace(target, partial_sums=1)
+    elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
+        target = replace(target, sums=0)
     module = fma.run(module, target)
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)
     module = schedule_contractions(module, target)
     module = narrow_constants.run(shared_tables.run(module, target), target)
+    module = partial_sums.run(module, target)
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)

@@ -40,6 +40,8 @@ EXACT = (
 )  # fmt: skip
 FUNCTION_STEPS = 2
 """What an elementary function counts: its error is below 1.3 units in the last place."""
+VECTOR_STEPS = {"sigmoid": 7, "tanh": 7}
+"""What those count that have a larger error, below 2.4 units, in vectors (vector_functions.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,9 @@ class Depth:
         return 2 * self.sums + self.steps
 
 
-def depth_of_call(call: Call, sizes: Mapping[str, int]) -> Depth:
-    """The depth of an op's plain loops; a view computes nothing."""
+def depth_of_call(call: Call, sizes: Mapping[str, int], *, vectors: bool = False) -> Depth:
+    """The depth of an op's plain loops; a view computes nothing. `vectors`: elementary functions
+    may be those for vectors."""
     op = all_ops()[call.op]
     if op.view:
         return Depth()
@@ -78,11 +81,12 @@ def depth_of_call(call: Call, sizes: Mapping[str, int]) -> Depth:
     outputs = [Buffer(f"y{n}", out.type.dtype, out.type.shape) for n, out in enumerate(call.outs)]
     builder = KernelBuilder("depth", [b for b in buffers if b is not None], outputs)
     op.lower(builder, *buffers, *outputs, **dict(call.attrs))
-    return depth_of(builder.finish(), sizes)
+    return depth_of(builder.finish(), sizes, vectors=vectors)
 
 
-def depth_of(kernel: Kernel, sizes: Mapping[str, int]) -> Depth:
-    found = _Count(dict(sizes), [b.name for b in kernel.inputs])
+def depth_of(kernel: Kernel, sizes: Mapping[str, int], *, vectors: bool = False) -> Depth:
+    steps = VECTOR_STEPS if vectors else {}
+    found = _Count(dict(sizes), [b.name for b in kernel.inputs], steps)
     found.block(kernel.body)
     orders = found.orders
     return Depth(found.sums, found.steps, orders[0] if len(orders) == 1 else None)
@@ -91,8 +95,9 @@ def depth_of(kernel: Kernel, sizes: Mapping[str, int]) -> Depth:
 class _Count:
     """One walk over the statements; loops that contain the current one, outermost first."""
 
-    def __init__(self, sizes: dict[str, int], inputs: list[str]) -> None:
-        self.sizes, self.inputs = sizes, inputs
+    def __init__(self, sizes: dict[str, int], inputs: list[str], own: Mapping[str, int]) -> None:
+        """`own`: what some functions count."""
+        self.sizes, self.inputs, self.own = sizes, inputs, own
         self.loops: list[tuple[str, int]] = []
         self.declared: dict[str, int] = {}
         """How many loops contain the declaration of a local."""
@@ -116,7 +121,7 @@ class _Count:
                 self.sizes[stmt.name] = self.value(stmt.low)
             case Declare():
                 self.declared[stmt.local.name] = len(self.loops)
-                self.steps += _operations(stmt.value)
+                self.steps += self.operations(stmt.value)
             case Assign():
                 inside = self.loops[self.declared.get(stmt.local.name, 0) :]
                 self.written(stmt.value, stmt.local in parts(stmt.value), inside)
@@ -133,7 +138,7 @@ class _Count:
 
     def written(self, value: Expr, again: bool, inside: list[tuple[str, int]]) -> None:
         """`again`: the value reads what it replaces, so that the loops `inside` sum."""
-        operations = _operations(value)
+        operations = self.operations(value)
         trips = prod((extent for _, extent in inside), start=1)
         if again and operations and trips > 1:
             self.sums += trips
@@ -164,18 +169,17 @@ class _Count:
         """A data-dependent count is 1."""
         return dim.evaluate(self.sizes) if dim.symbols <= self.sizes.keys() else 1
 
+    def operations(self, value: Expr) -> int:
+        return sum(_cost(part, self.own) for part in parts(value))
 
-def _operations(value: Expr) -> int:
-    return sum(_cost(part) for part in parts(value))
 
-
-def _cost(expr: Expr) -> int:
+def _cost(expr: Expr, own: Mapping[str, int]) -> int:
     match expr:
         case Binary(op="+" | "-" | "*" | "/"):
             return int(expr.dtype.is_float)
         case Apply(function="sqrt" | "fma"):
             return 1
         case Apply() if expr.function not in EXACT and expr.dtype.is_float:
-            return FUNCTION_STEPS
+            return own.get(expr.function, FUNCTION_STEPS)
         case _:
             return 0

@@ -65,9 +65,13 @@ class ErrorModel:
         modules: Mapping[str, Module],
         calls: Sequence[ModelCall],
         known: KernelResults | None = None,
+        *,
+        blocked: bool = False,
     ) -> None:
         """Modules by the entry's name. `known` are results of kernels at the declared types,
-        from an earlier evaluation."""
+        from an earlier evaluation. `blocked`: sums may be partial sums, and functions
+        those for vectors."""
+        self._blocked = blocked
         self._modules = modules
         self._calls = calls
         self._known: KernelResults = {} if known is None else known
@@ -93,7 +97,7 @@ class ErrorModel:
         self._lanes[0].run(recorded, call.inputs, widen=False)
         self._lanes = self._lanes[: _lanes_of(module, recorded.results) + 2]
         _, exact, *disturbed = self._lanes
-        wide = Wide(module, dict(sizes), recorded.results)
+        wide = Wide(module, dict(sizes), recorded.results, blocked=self._blocked)
         truth = exact.run(wide, call.inputs)
         deviations = min(DEVIATIONS, (3.0 * max(wide.depth, 1)) ** 0.5)
         squares: dict[str, Array] = {}

@@ -37,7 +37,7 @@ from relax_aot.verify.host import HostModel, StatusError, entries_host, host_mod
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.litert_reference import LitertReference
 from relax_aot.verify.onnx_reference import OnnxReference
-from relax_aot.verify.program import Built, Program, parts_of, program_of
+from relax_aot.verify.program import Built, Program, has_partial_sums, parts_of, program_of
 from relax_aot.verify.reference import NumpyReference, Reference, ReferenceFailed
 from relax_aot.verify.samples import Case, by_sample, cases_of
 from relax_aot.verify.sequences import entry_sequences, sequences_of, states_of
@@ -102,6 +102,7 @@ class Target:
     runs: tuple[Run, ...]
     against_float: tuple[FloatRow, ...] = ()
     accuracy: Accuracy | None = None
+    numerics: str = "blocked"
 
     @property
     def ok(self) -> bool:
@@ -125,6 +126,7 @@ class Result:
             "targets": [
                 {
                     "board": target.board,
+                    "numerics": target.numerics,
                     "ok": target.ok,
                     "memory": target.memory.as_json(),
                     "runs": [_run_json(run) for run in target.runs],
@@ -224,7 +226,8 @@ def run_job(job: Job) -> Result:
         outputs = [answer.outputs for answer in answers]
         rows = () if floats is None else float_rows(outputs, floats)
         right = None if job.labels is None else accuracy(job.labels, outputs, expected, floats)
-        targets.append(Target(project.board.name, memory_of(project), runs, rows, right))
+        memory, numerics = memory_of(project), project.view.numerics
+        targets.append(Target(project.board.name, memory, runs, rows, right, numerics))
     finished()
     source = job.source
     name = Path(source).name if isinstance(source, str | Path) else first.name
@@ -349,7 +352,8 @@ def _model(job: Job, program: Program, cases: Sequence[Case], known: KernelResul
         for number, case in enumerate(cases)
     ]
     modules = {name: one.source_module for name, one in parts_of(job.projects[0]).items()}
-    return ErrorModel(modules, calls, known)
+    blocked = any(has_partial_sums(project) for project in job.projects)
+    return ErrorModel(modules, calls, known, blocked=blocked)
 
 
 def named_inputs(interface: Interface, case: Case) -> dict[str, Array]:

@@ -18,6 +18,7 @@ from relax_aot.emit.interface import DimField, Interface, Port
 from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.project.entries import EntriesProject
+from relax_aot.scheduling.targets import find as find_target
 from relax_aot.verify.adapter import adapter_files
 from relax_aot.verify.entries_adapter import entries_adapter_files
 from relax_aot.verify.library import Bytes, RawResult
@@ -27,6 +28,12 @@ from relax_aot.verify.sizes import InputError, require_shapes, sizes_of
 Array = NDArray[Any]
 Built = Project | EntriesProject
 NOTHING: Bytes = np.zeros(0, np.uint8)
+
+
+def has_partial_sums(project: Built) -> bool:
+    """Whether float sums may have another order than that of the plain loops."""
+    target = find_target(project.board.family, project.board.features)
+    return project.view.numerics == "blocked" and target.partial_sums > 1
 
 
 @dataclass(frozen=True)

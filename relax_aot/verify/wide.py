@@ -69,7 +69,8 @@ class Wide(Evaluation):
     """An evaluation with all floats in double precision.
 
     `unrounded` holds the names of values whose recorded result is exact, as sums of small whole
-    numbers are, and `depth` counts the roundings of the other calls.
+    numbers are, and `depth` counts the roundings of the other calls. `blocked`: sums may be partial
+    sums, and functions those for vectors.
     """
 
     def __init__(
@@ -77,8 +78,11 @@ class Wide(Evaluation):
         module: Module,
         sizes: dict[str, int],
         recorded: Sequence[Array],
+        *,
+        blocked: bool = False,
     ) -> None:
         super().__init__(module, sizes)
+        self.blocked = blocked
         self.constants = {c.name: widened(c.data, c.type.dtype) for c in module.constants}
         self.recorded = recorded
         self.position = 0
@@ -93,7 +97,10 @@ class Wide(Evaluation):
         attrs = {name: _wide_attr(self.attr(value)) for name, value in call.attrs}
         reference = all_ops()[call.op].reference
         return self.disturbed(
-            call, args, lambda: depth_of_call(call, self.sizes), lambda a: reference(*a, **attrs)
+            call,
+            args,
+            lambda: depth_of_call(call, self.sizes, vectors=self.blocked),
+            lambda a: reference(*a, **attrs),
         )
 
     def kernel(self, call: Call, args: Sequence[Array | None]) -> list[Array]:
@@ -103,7 +110,7 @@ class Wide(Evaluation):
         if not any(out.type.dtype.is_float for out in call.outs):
             return list(kept)
         kernel = self.module.kernel_table[call.ref("kernel")]
-        depth = depth_of(kernel, self.sizes)
+        depth = depth_of(kernel, self.sizes, vectors=self.blocked)
         same = not depth.sums and all(map(_as_declared, call.args, args))
         wide = widened_kernel(kernel)
 
@@ -173,7 +180,7 @@ class Disturbed(Wide):
         exact: Wide,
         noise: np.random.Generator,
     ) -> None:
-        super().__init__(module, sizes, recorded)
+        super().__init__(module, sizes, recorded, blocked=exact.blocked)
         self.unrounded = exact.unrounded
         self.noise = noise
 
@@ -227,9 +234,19 @@ class Disturbed(Wide):
         rows = moved.reshape(*moved.shape[: last[0]], -1)
         sums = np.cumsum(self.noise.standard_normal(rows.shape)[..., ::-1], axis=-1)[..., ::-1]
         errors = sums + self.noise.standard_normal(rows.shape)
+        if self.blocked:
+            errors = errors + self.tree(rows.shape)
         rows = rows * (1 + ORDERED_SHARE * ROUNDING**0.5 * roundoff * errors)
         changed = np.moveaxis(rows.reshape(moved.shape), last, order.axes)
         return [changed if n == position else a for n, a in enumerate(args)]
+
+    def tree(self, shape: tuple[int, ...]) -> Array:
+        """The roundings of short sums in lanes (scheduling/passes/partial_sums.py): of the partial
+        sums of the elements whose numbers are equal modulo 8, 4, 2 and 1."""
+        places = np.arange(shape[-1])
+        halves = [h for h in (ORDERED_SUMS >> step for step in range(1, 5)) if h < shape[-1]]
+        drawn = [self.noise.standard_normal((*shape[:-1], h))[..., places % h] for h in halves]
+        return sum(drawn, np.zeros(shape))
 
     def rounded(self, call: Call, out: Var, result: Array, moved: Array, depth: Depth) -> Array:
         """A result with the errors of the sums inside, of sums of one sign, and of rounding to

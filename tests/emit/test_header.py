@@ -96,7 +96,7 @@ def test_stated_sizes_are_those_of_the_code(name: str, tmp_path: Path) -> None:
         lines.append(f'RAOT_STATIC_ASSERT({macro} == {number}, "{macro}");')
     for macro in sizes:
         lines.append(f'RAOT_STATIC_ASSERT({macro} <= {macro[:-6]}_BYTES, "{macro}");')
-    lines.append("#if RAOT_INTERFACE_VERSION != 1\n#error\n#endif")
+    lines.append("#if RAOT_INTERFACE_VERSION != 2\n#error\n#endif")
     lines.append(f"extern char text[sizeof {prefix}_VERSION];")
     for unit in ("sizes.c", "sizes.cc"):
         (tmp_path / unit).write_text("\n".join([*lines, ""]))

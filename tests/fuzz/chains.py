@@ -5,7 +5,8 @@
 
 Each module is interpreted as it was written, and again after lowering, fusion, scheduling for
 every target, sharing loops among threads, and ordering; results must have the same bits and
-iterations no races. What a kernel marks as in place is
+iterations no races. Partial sums of inexact numbers are compared up to rounding, and every
+schedule has their bits. What a kernel marks as in place is
 run in place. Every `--c`-th module is also compiled to C, which runs under the sanitizers.
 """
 
@@ -34,13 +35,15 @@ from relax_aot.ops import deduce
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
 from relax_aot.scheduling import threads
-from relax_aot.scheduling.passes import fma
+from relax_aot.scheduling.passes import fma, partial_sums
 from relax_aot.scheduling.targets import Target, all_targets
 from tests.fuzz.chain_modules import Array, Chain, Sizes, random_chain
 from tests.planning.batch import Ran, Run, Stopped, run_each
 
 Values = dict[str, Array]
 INDEX_FAULT = "an index from data is out of range"
+Scheduled = tuple[Target, str, str]
+"""A target, what it is optimized for, and its numerics."""
 Outcome = Values | str
 """Results by name, or why the run ended."""
 
@@ -148,7 +151,7 @@ def same(one: Outcome, other: Outcome) -> str | None:
 
 
 def stages(
-    module: Module, targets: Sequence[tuple[Target, str]], *, checked: bool
+    module: Module, targets: Sequence[Scheduled], *, checked: bool
 ) -> Iterator[tuple[str, Module, str]]:
     """(name, module after it, name of the stage whose bits it keeps)."""
 
@@ -172,22 +175,27 @@ def stages(
         yield done("fusion for memory", small, "lowering")
     plain = fma.run(fused, all_targets()[0])
     yield done("contraction", plain, "fusion if exact")
-    scheduled = plain
-    for target, kind in targets:
-        scheduled = scheduling.schedule(fused, target, kind)
-        if scheduled.kernels != plain.kernels:
-            yield done(f"scheduling for {target.name}, {kind}", scheduled, "contraction")
-    yield done("threads", threads.run(scheduled, 3, least=1), "contraction")
-    yield done("ordering", order.run(scheduled), "contraction")
+    scheduled, base = plain, "contraction"
+    for target, kind, numerics in targets:
+        split = plain if numerics == "ordered" else partial_sums.run(plain, target)
+        base = "contraction"
+        if split.kernels != plain.kernels:
+            base = f"sums in {target.partial_sums} lanes"
+            yield done(base, split, "contraction if exact")
+        scheduled = scheduling.schedule(fused, target, kind, numerics)
+        if scheduled.kernels != split.kernels:
+            yield done(f"scheduling for {target.name}, {kind}, {numerics}", scheduled, base)
+    yield done("threads", threads.run(scheduled, 3, least=1), base)
+    yield done("ordering", order.run(scheduled), base)
 
 
-def some_targets(seed: int) -> list[tuple[Target, str]]:
+def some_targets(seed: int) -> list[Scheduled]:
     """A few targets for each seed, so that all have their turn."""
-    every = list(itertools.product(all_targets(), ("speed", "size")))
+    every = list(itertools.product(all_targets(), ("speed", "size"), driver.NUMERICS))
     return [every[(seed + 5 * n) % len(every)] for n in range(TARGETS)]
 
 
-def judged(chain: Chain, targets: Sequence[tuple[Target, str]], *, checked: bool = True) -> None:
+def judged(chain: Chain, targets: Sequence[Scheduled], *, checked: bool = True) -> None:
     """Raise `Wrong` where a stage changes results."""
     runners = [_Runner(sizes, inputs) for sizes, inputs in chain.runs]
     found: dict[str, list[Outcome]] = {}

@@ -24,7 +24,7 @@ from relax_aot.verify.op_cases import Case, Run
 
 HEADERS = (
     "check", "convert", "depthwise_3x3", "depthwise_lanes", "dot2_i16", "dot4_i8", "function",
-    "gather", "index", "integer", "math", "math64", "multiply", "multiply_s16", "narrow",
+    "gather", "index", "integer", "lanes", "math", "math64", "multiply", "multiply_s16", "narrow",
     "requantize", "requantize_lanes", "status", "window",
 )  # fmt: skip
 FLAGS = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention in row blocks: whole encoders keep the bits of the plain loops."""
+"""Attention in row blocks: encoders keep the bits of plain loops, ordered and in partial sums."""
 
 from __future__ import annotations
 
@@ -8,24 +8,35 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import relax_aot as rx
+from relax_aot import driver
+from relax_aot.ir.graph import Module
 from relax_aot.ir.parse import parse
-from relax_aot.scheduling.passes import fma, row_blocks
+from relax_aot.scheduling.passes import fma, partial_sums, row_blocks
 from relax_aot.scheduling.targets import Target, find
+from relax_aot.verify.host import host_model
 from tests.models.encoder import Variant, encoder
 
 VARIANTS = [Variant(), Variant(norm="post", mask=True, causal=True)]
 
 
+def plain_loops(module: Module, target: Target, _: str, numerics: str, **__: object) -> Module:
+    """Without tiles and blocks."""
+    module = fma.run(module, target)
+    return module if numerics == "ordered" else partial_sums.run(module, target)
+
+
+@pytest.mark.parametrize("numerics", driver.NUMERICS)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_encoders_keep_their_bits(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoders_keep_their_bits(
+    variant: Variant, numerics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = encoder(24, 3, 2, 40, 5, variant)
     bounds = {"n": 21, "batch": 2}
-    fast = rx.compile(model, bounds=bounds).host()
-    monkeypatch.setattr(
-        "relax_aot.scheduling.schedule", lambda m, target, *_, **__: fma.run(m, target)
-    )
-    plain = rx.compile(model, bounds=bounds).host()
+    options = driver.Options(bounds={name: (1, high) for name, high in bounds.items()})
+    options = replace(options, numerics=numerics)
+    fast = host_model(driver.compile_model(model, "host", options))
+    monkeypatch.setattr("relax_aot.scheduling.schedule", plain_loops)
+    plain = host_model(driver.compile_model(model, "host", options))
     for batch, n in ((1, 1), (2, 5), (1, 6), (2, 7), (1, 18), (2, 21)):
         rng = np.random.default_rng(n)
         feeds = {"x": rng.normal(size=(batch, n, 24)).astype(np.float32)}

@@ -29,9 +29,10 @@ class Target:
     tiles of `rows` rows (0: no tiles), and `panel` bytes at most of an image are gathered for
     it, a multiple of `lanes` columns; `strip` bytes of one for a depthwise convolution (0:
     none). A kernel that sums and does not multiply is computed for `sums` rows at a time (0:
-    one), which hides latency and takes as many rows of scratch. `dots`: the form of the dot
-    products of quantized bytes with weights in groups (microkernels/groups.py; empty: none).
-    `compact`: one function for all convolutions rather than fast loops for each.
+    one), which hides latency and takes as many rows of scratch; a target with `partial_sums` lanes
+    (1: none) does so only with ordered sums. `dots`: the form of the dot products of quantized
+    bytes with weights in groups (microkernels/groups.py; empty: none). `compact`: one function for
+    all convolutions rather than fast loops for each.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Target:
     strip: int = 0
     sums: int = 0
     dots: str = ""
+    partial_sums: int = 1
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
     compact: bool = False

@@ -16,5 +16,6 @@ TARGET = replace(
     reach=16380,
     panel=1 << 17,
     dots="16",
+    partial_sums=16,
     strategies=host.dot_products(DOT4_I8),
 )

@@ -58,10 +58,13 @@
 /* The version of the generator, and of the interface that this header describes. */
 #define PLANES_VERSION "0.1.0"
 #ifndef RAOT_INTERFACE_VERSION
-#define RAOT_INTERFACE_VERSION 1
-#elif RAOT_INTERFACE_VERSION != 1
+#define RAOT_INTERFACE_VERSION 2
+#elif RAOT_INTERFACE_VERSION != 2
 #error "planes.h and an earlier header have different RAOT_INTERFACE_VERSION"
 #endif
+
+/* Whether float sums have the order of the plain loops (--numerics ordered), or partial sums. */
+#define PLANES_NUMERICS_ORDERED 0
 
 /* Fixed sizes. */
 #define PLANES_ALIGNMENT 16      /* alignment of arena in bytes */

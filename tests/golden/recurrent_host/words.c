@@ -16,8 +16,8 @@
  *       %joined: f32[n, batch, 14] = view(%turned)  # /joined/Reshape
  *       %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)
  *           # /product/MatMul + /logits/Add
- *       %tags: f32[batch, n, 5], %chances: f32[min(7, batch), 1], %chances_3: f32[min(7, batch), 1]
- *           = call_kernel @reduce_sub_etc_tags(%logits)  # /chances/LogSoftmax + /tags/Transpose
+ *       %tags: f32[batch, n, 5], %chances: f32[1], %chances_3: f32[1] = call_kernel
+ *           @reduce_sub_etc_tags(%logits)  # /chances/LogSoftmax + /tags/Transpose
  *       return %tags
  *     }
  */
@@ -26,6 +26,7 @@
 #include "raot/check.h"
 #include "raot/function.h"
 #include "raot/integer.h"
+#include "raot/lanes.h"
 #include "raot/math.h"
 #include "raot/profile.h"
 #include "words_weights.h"
@@ -243,8 +244,8 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const floa
 }
 
 /*
- * %tags: f32[batch, n, 5], %chances: f32[min(7, batch), 1], %chances_3: f32[min(7, batch), 1] =
- *     call_kernel @reduce_sub_etc_tags(%logits)
+ * %tags: f32[batch, n, 5], %chances: f32[1], %chances_3: f32[1] = call_kernel
+ *     @reduce_sub_etc_tags(%logits)
  * from /chances/LogSoftmax + /tags/Transpose
  */
 RAOT_NOINLINE static void reduce_sub_etc_tags(int32_t batch, int32_t n,
@@ -252,37 +253,47 @@ RAOT_NOINLINE static void reduce_sub_etc_tags(int32_t batch, int32_t n,
                                               float *restrict chances, float *restrict chances_3)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
-        for (int32_t i1_block = 0; i1_block < (batch + 6) / 7; i1_block++) {
-            const int32_t height = raot_max_i32(1, raot_min_i32(7, batch - i1_block * 7));
-            for (int32_t r = 0; r < height; r++) {
-                float total = -RAOT_INFINITY;
-                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5]);
-                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5 + 1]);
-                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5 + 2]);
-                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5 + 3]);
-                total = raot_maxf(total, logits[(batch * i0 + i1_block * 7 + r) * 5 + 4]);
-                chances[r] = total;
+        for (int32_t i1 = 0; i1 < batch; i1++) {
+            float total = -RAOT_INFINITY;
+            float total_lanes[8];
+            for (int32_t lane = 0; lane < 8; lane++) {
+                total_lanes[lane] = -RAOT_INFINITY;
             }
-            for (int32_t r = 0; r < height; r++) {
-                float total_2 = -RAOT_INFINITY;
-                for (int32_t i2 = 0; i2 < 5; i2++) {
-                    total_2 = raot_maxf(total_2, logits[(batch * i0 + i1_block * 7 + r) * 5 + i2] -
-                                                     chances[r]);
-                }
-                const float shift = raot_isinff(total_2) ? 0.0f : total_2;
-                float exps = 0.0f;
-                for (int32_t i2 = 0; i2 < 5; i2++) {
-                    exps = exps + raot_expf(logits[(batch * i0 + i1_block * 7 + r) * 5 + i2] -
-                                            chances[r] - shift);
-                }
-                chances_3[r] = raot_logf(exps) + shift;
+            for (int32_t lane = 0; lane < 5; lane++) {
+                total_lanes[lane] =
+                    raot_maxf(total_lanes[lane], logits[(batch * i0 + i1) * 5 + lane]);
             }
-            for (int32_t r = 0; r < height; r++) {
-                for (int32_t i2 = 0; i2 < 5; i2++) {
-                    tags[((i1_block * 7 + r) * n + i0) * 5 + i2] =
-                        logits[(batch * i0 + i1_block * 7 + r) * 5 + i2] - chances[r] -
-                        chances_3[r];
-                }
+            raot_max_lanes_f32(total_lanes, 8);
+            total = raot_maxf(total, total_lanes[0]);
+            chances[0] = total;
+            float total_2 = -RAOT_INFINITY;
+            float total_2_lanes[8];
+            for (int32_t lane = 0; lane < 8; lane++) {
+                total_2_lanes[lane] = -RAOT_INFINITY;
+            }
+            for (int32_t lane = 0; lane < 5; lane++) {
+                total_2_lanes[lane] = raot_maxf(total_2_lanes[lane],
+                                                logits[(batch * i0 + i1) * 5 + lane] - chances[0]);
+            }
+            raot_max_lanes_f32(total_2_lanes, 8);
+            total_2 = raot_maxf(total_2, total_2_lanes[0]);
+            const float shift = raot_isinff(total_2) ? 0.0f : total_2;
+            float exps = 0.0f;
+            float exps_2_lanes[8];
+            for (int32_t lane = 0; lane < 8; lane++) {
+                exps_2_lanes[lane] = -0.0f;
+            }
+            for (int32_t lane = 0; lane < 5; lane++) {
+                exps_2_lanes[lane] =
+                    exps_2_lanes[lane] +
+                    raot_expf(logits[(batch * i0 + i1) * 5 + lane] - chances[0] - shift);
+            }
+            raot_add_lanes_f32(exps_2_lanes, 8);
+            exps = exps + exps_2_lanes[0];
+            chances_3[0] = raot_logf(exps) + shift;
+            for (int32_t i2 = 0; i2 < 5; i2++) {
+                tags[(i1 * n + i0) * 5 + i2] =
+                    logits[(batch * i0 + i1) * 5 + i2] - chances[0] - chances_3[0];
             }
         }
     }
@@ -356,9 +367,9 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
     enum raot_status status = RAOT_OK;
     /* f32[n, batch, 2, 7], at most 672 bytes */
     float *const turned = raot_at(memory->arena, WORDS_OFFSET_TURNED);
-    /* f32[min(7, batch), 1], at most 16 bytes */
+    /* f32[1], at most 16 bytes */
     float *const chances = raot_at(memory->arena, WORDS_OFFSET_CHANCES);
-    /* f32[min(7, batch), 1], at most 16 bytes */
+    /* f32[1], at most 16 bytes */
     float *const chances_3 = raot_at(memory->arena, WORDS_OFFSET_CHANCES_3);
     /* f32[n, batch, 10], at most 480 bytes */
     float *const steps = raot_at(memory->arena, WORDS_OFFSET_STEPS);

@@ -36,11 +36,10 @@ enum {
         16LL * ((56LL * (long long)WORDS_BATCH_MAX * (long long)WORDS_N_MAX + 15LL) / (16LL)),
     WORDS_OFFSET_TURNED = 0,
     WORDS_END_TURNED = (long long)WORDS_OFFSET_TURNED + WORDS_SIZE_TURNED,
-    WORDS_SIZE_CHANCES = 16LL * ((4LL * RAOT_MIN(7LL, (long long)WORDS_BATCH_MAX) + 15LL) / (16LL)),
+    WORDS_SIZE_CHANCES = 16,
     WORDS_OFFSET_CHANCES = 0,
     WORDS_END_CHANCES = (long long)WORDS_OFFSET_CHANCES + WORDS_SIZE_CHANCES,
-    WORDS_SIZE_CHANCES_3 =
-        16LL * ((4LL * RAOT_MIN(7LL, (long long)WORDS_BATCH_MAX) + 15LL) / (16LL)),
+    WORDS_SIZE_CHANCES_3 = 16,
     WORDS_OFFSET_CHANCES_3 = WORDS_END_CHANCES,
     WORDS_END_CHANCES_3 = (long long)WORDS_OFFSET_CHANCES_3 + WORDS_SIZE_CHANCES_3,
     WORDS_SIZE_STEPS =
@@ -76,8 +75,7 @@ RAOT_STATIC_ASSERT(WORDS_TAGS_BYTES >= 0 && WORDS_TAGS_BYTES <= INT32_MAX,
                    "WORDS_TAGS_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(WORDS_ARENA_BYTES >= 0 && WORDS_ARENA_BYTES <= INT32_MAX,
                    "WORDS_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >=
-                       14LL * (long long)WORDS_BATCH_MAX + 2LL * (long long)WORDS_N_MAX + 56LL,
+RAOT_STATIC_ASSERT(INT32_MAX >= (long long)WORDS_BATCH_MAX + 2LL * (long long)WORDS_N_MAX + 56LL,
                    "indices must fit int32_t: lower a bound");
 
 #endif

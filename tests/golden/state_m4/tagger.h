@@ -74,10 +74,13 @@
 /* The version of the generator, and of the interface that this header describes. */
 #define TAGGER_VERSION "0.1.0"
 #ifndef RAOT_INTERFACE_VERSION
-#define RAOT_INTERFACE_VERSION 1
-#elif RAOT_INTERFACE_VERSION != 1
+#define RAOT_INTERFACE_VERSION 2
+#elif RAOT_INTERFACE_VERSION != 2
 #error "tagger.h and an earlier header have different RAOT_INTERFACE_VERSION"
 #endif
+
+/* Whether float sums have the order of the plain loops (--numerics ordered), or partial sums. */
+#define TAGGER_NUMERICS_ORDERED 0
 
 /* Fixed sizes. */
 #define TAGGER_ALIGNMENT 16 /* alignment of arena and state in bytes */
