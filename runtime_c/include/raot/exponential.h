@@ -15,20 +15,11 @@
 #include "ieee.h"
 #include "pair.h"
 #include "rounding.h"
+#include "vector_functions.h"
 
 /* ln 2 in two parts; the first has 16 bits, so that its product with an exponent is exact. */
 #define RAOT_LN2_HIGHF 0.693145751953125f
 #define RAOT_LN2_LOWF 1.428606765330187e-06f
-
-/*
- * Where compilers make vectors of loops, exp, tanh, sigmoid and erf have forms for that. Their last
- * bits depend on whether the target has FMA. --numerics ordered, which defines
- * RAOT_NUMERICS_ORDERED, has the functions below on every target.
- */
-#if (defined(__SSE2__) || defined(__aarch64__)) && !defined(RAOT_NUMERICS_ORDERED)
-#define RAOT_VECTOR_FUNCTIONS
-#include "vector_functions.h"
-#endif
 
 /* The nearest integer, for |x| < 2^22, also in *whole: the low bits of the sum. */
 static inline float raot_nearestf(float x, int32_t *whole)

@@ -6,7 +6,9 @@
  * number give the same bits. Argument reduction of Cody and Waite (Software Manual for the
  * Elementary Functions, 1980), minimax polynomials, sums corrected as Dekker's (1971). NaN reaches
  * the result by arithmetic. raot_fmaf is fused where the target has FMA;
- * docs/reference/math_functions.md lists the errors with and without. For exponential.h.
+ * docs/reference/math_functions.md lists the errors with and without. For exponential.h,
+ * which has other forms where compilers make no vectors. --numerics ordered, which defines
+ * RAOT_NUMERICS_ORDERED, uses those on every target.
  */
 #ifndef RAOT_VECTOR_FUNCTIONS_H
 #define RAOT_VECTOR_FUNCTIONS_H
@@ -14,6 +16,9 @@
 #include <stdint.h>
 
 #include "ieee.h"
+
+#if (defined(__SSE2__) || defined(__aarch64__)) && !defined(RAOT_NUMERICS_ORDERED)
+#define RAOT_VECTOR_FUNCTIONS
 
 /* 1.5 * 2^23: in a sum with it, the lowest bits are the nearest integer. */
 #define RAOT_SHIFTERF 12582912.0f
@@ -122,5 +127,7 @@ static inline float raot_erff(float x)
     q = raot_fmaf(q, b, -0.00019426612f);
     return a < 1.0f ? p : raot_copysignf(1.0f - raot_exp_normalf(-q), x);
 }
+
+#endif
 
 #endif
