@@ -63,6 +63,7 @@ def schedule(
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)
     module = schedule_contractions(module, target)
     module = narrow_constants.run(shared_tables.run(module, target), target)
+    unsplit = module.kernel_table
     module = partial_sums.run(module, target)
     module = register_blocks.run(module, target, work)
     if small:
@@ -71,7 +72,7 @@ def schedule(
     module = barriers.run(module, target)
     kernels = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
     proven = (proven_pairs(k, module.bounds, given.get(k.name, ()), lenient) for k in kernels)
-    return share_loops(replace(module, kernels=tuple(proven)), threads)
+    return share_loops(replace(module, kernels=tuple(proven)), threads, unsplit=unsplit)
 
 
 def schedule_contractions(module: Module, target: Target) -> Module:

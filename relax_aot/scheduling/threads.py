@@ -8,7 +8,7 @@ sum is computed by one iteration, so results do not depend on the number of thre
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -28,6 +28,7 @@ from relax_aot.ir.loops import (
     Stmt,
     expressions,
     mapped,
+    walk,
 )
 from relax_aot.ir.rewrite import map_buffers, rewrite_module
 from relax_aot.ir.types import TensorType
@@ -42,13 +43,20 @@ LANES = 8
 """Products of a micro-kernel that count as one operation."""
 
 
-def run(module: Module, threads: int, least: int = 0) -> Module:
+def run(
+    module: Module, threads: int, least: int = 0, unsplit: Mapping[str, Kernel] | None = None
+) -> Module:
     """The module for up to `threads` threads; itself for one. Loops with less work than two
-    chunks of `least` stay serial (by default LEAST)."""
+    chunks of `least` stay serial (by default LEAST). `unsplit`: the kernels with reductions that
+    are not split yet, in which more loops are proven to be independent."""
     if threads == 1:
         return module
     least = least or LEAST
-    kernels = {k.name: _parallel(k, module.bounds, threads, least) for k in module.kernels}
+    before = unsplit or {}
+    kernels = {
+        k.name: _parallel(k, module.bounds, threads, least, before.get(k.name, k))
+        for k in module.kernels
+    }
 
     def call(_: Function, line: Call) -> Call:
         """Core-local scratch has a copy for each thread."""
@@ -66,7 +74,7 @@ def run(module: Module, threads: int, least: int = 0) -> Module:
     return replace(rewrite_module(module, call), kernels=tuple(kernels.values()))
 
 
-def _parallel(kernel: Kernel, bounds: Bounds, threads: int, least: int) -> Kernel:
+def _parallel(kernel: Kernel, bounds: Bounds, threads: int, least: int, unsplit: Kernel) -> Kernel:
     """The kernel with the loops that gain most, none of them inside another."""
     if kernel.parallel or kernel.fallible:
         return kernel
@@ -77,12 +85,26 @@ def _parallel(kernel: Kernel, bounds: Bounds, threads: int, least: int) -> Kerne
         if any(one.overlaps(other) for other, _ in chosen):
             continue
         own = private_scratch(kernel, one.loop, bounds.open)
+        if own is None and unsplit is not kernel:
+            own = _private_before(unsplit, one.loop, bounds.open)
         if own is not None:
             chosen.append((one, own))
     if not chosen:
         return kernel
     loops = {id(one.loop) for one, _ in chosen}
     return _marked(kernel, loops, frozenset[str]().union(*(own for _, own in chosen)))
+
+
+def _private_before(unsplit: Kernel, loop: For, bounds: Bounds) -> frozenset[str] | None:
+    """`private_scratch` of the loop with the same variable and iterations in the kernel before its
+    reductions were split, which changes the order inside of an iteration alone."""
+    loops = [
+        stmt
+        for stmt in walk(unsplit.body)
+        if isinstance(stmt, For)
+        and (stmt.variable, stmt.start, stmt.stop) == (loop.variable, loop.start, loop.stop)
+    ]
+    return private_scratch(unsplit, loops[0], bounds) if len(loops) == 1 else None
 
 
 def _marked(kernel: Kernel, loops: Container[int], own: Container[str]) -> Kernel:
