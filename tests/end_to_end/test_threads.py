@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
+from relax_aot import driver
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.fusion.checking.independence import private_scratch
 from relax_aot.ir.axes import CORE
 from relax_aot.ir.loops import For
 from relax_aot.ir.parse import parse
+from relax_aot.ir.text import to_text
 from relax_aot.project import Project
 from relax_aot.scheduling import threads
 from relax_aot.verify import job
@@ -62,6 +64,18 @@ def test_most_loops_are_shared_and_scratch_has_a_copy_for_each_thread() -> None:
     assert copied
     for buffer, out in copied:
         assert out.type.bytes == 3 * buffer.type.bytes
+
+
+def test_every_stage_parses_back(tmp_path: Path) -> None:
+    model = encoder(width=64, heads=8, layers=1, hidden=64)
+    bounds = {"n": (1, 40), "batch": (1, 1)}
+    driver.compile_model(model, "host", driver.Options(bounds=bounds, threads=3), tmp_path)
+    paths = sorted(tmp_path.glob("*.raot"))
+    assert "scheduling" in paths[-2].name and "parallel(thread)" in paths[-2].read_text()
+    assert " in core" in paths[-1].read_text()
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        assert to_text(rx.load(path)) == text
 
 
 def test_one_thread_is_the_default_and_changes_nothing() -> None:
