@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +14,22 @@ import pytest
 import relax_aot as rx
 from relax_aot import driver
 from relax_aot.evaluation.interpret import run_kernel
+from relax_aot.evaluation.reference import evaluate
 from relax_aot.fusion.checking.independence import private_scratch
 from relax_aot.ir.axes import CORE
+from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import For
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import to_text
 from relax_aot.project import Project
+from relax_aot.project.board import load_board
 from relax_aot.scheduling import threads
 from relax_aot.verify import job
 from relax_aot.verify.host import HostModel, host_model
 from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.prove import ProofError, prove
 from tests.models.encoder import encoder
+from tests.models.every_kernel import SUBJECTS
 
 DRIVER = Path(__file__).with_name("threads_driver.c")
 SIZES = (1, 2, 7, 23, 24, 25, 39, 40)
@@ -267,3 +272,33 @@ def test_arm_linux_runs_with_workers(tmp_path: Path) -> None:
         ["qemu-aarch64", tmp_path / "driver"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("board", ["host", "aarch64-linux"])
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_no_shared_loop_of_a_model_races(
+    name: str, board: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter compares the accesses of all iterations, whatever was proven."""
+    monkeypatch.setattr(threads, "LEAST", 1)
+    subject = SUBJECTS[name]
+    module, _ = driver.coded(driver.load(subject.source(), subject.options), subject.options)
+    outcomes = []
+    for count in (1, 3):
+        stages: dict[str, Module | str] = {}
+        options = replace(subject.options, threads=count)
+        driver.compile_module(module, load_board(board), options, stages.__setitem__)
+        scheduled = stages["scheduling"]
+        assert isinstance(scheduled, Module)
+        sizes = {s.name: min(max(2, s.low), s.high) for s in scheduled.symbols if not s.inner}
+        rng = np.random.default_rng(0)
+        inputs = {
+            value.name: rng.integers(0, 3, [d.evaluate(sizes) for d in value.type.shape]).astype(
+                value.type.dtype.numpy
+            )
+            for value in scheduled.main.params
+        }
+        outcomes.append(evaluate(scheduled, inputs, sizes))
+    one, three = outcomes
+    assert all(one[name].tobytes() == three[name].tobytes() for name in one)
