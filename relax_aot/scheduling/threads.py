@@ -46,32 +46,33 @@ LANES = 8
 def run(
     module: Module, threads: int, least: int = 0, unsplit: Mapping[str, Kernel] | None = None
 ) -> Module:
-    """The module for up to `threads` threads; itself for one. Loops with less work than two
-    chunks of `least` stay serial (by default LEAST). `unsplit`: the kernels with reductions that
-    are not split yet, in which more loops are proven to be independent."""
-    if threads == 1:
-        return module
+    """The module for up to `threads` threads. Loops with less work than two chunks of `least`
+    stay serial (by default LEAST). `unsplit`: the kernels with reductions that are not split yet,
+    in which more loops are proven to be independent. Core-local scratch, also that of a text, has a
+    copy for each thread."""
     least = least or LEAST
     before = unsplit or {}
-    kernels = {
-        k.name: _parallel(k, module.bounds, threads, least, before.get(k.name, k))
-        for k in module.kernels
-    }
+    kernels = dict(module.kernel_table)
+    if threads > 1:
+        kernels = {
+            k.name: _parallel(k, module.bounds, threads, least, before.get(k.name, k))
+            for k in module.kernels
+        }
 
     def call(_: Function, line: Call) -> Call:
-        """Core-local scratch has a copy for each thread."""
         if line.op != "call_kernel":
             return line
-        before, kernel = (t[line.ref("kernel")] for t in (module.kernel_table, kernels))
+        kernel = kernels[line.ref("kernel")]
         outs = list(line.outs)
-        for at, (old, new) in enumerate(zip(before.scratch, kernel.scratch, strict=True)):
-            if new.scope == CORE and old.scope != CORE:
-                shape = (Dim.of(threads), *new.shape)
-                place = len(kernel.outputs) + at
-                outs[place] = replace(outs[place], type=TensorType(new.dtype, shape))
+        for place, buffer in enumerate(kernel.scratch, len(kernel.outputs)):
+            if buffer.scope == CORE:
+                type_ = TensorType(buffer.dtype, (Dim.of(threads), *buffer.shape))
+                outs[place] = replace(outs[place], type=type_)
         return replace(line, outs=tuple(outs))
 
-    return replace(rewrite_module(module, call), kernels=tuple(kernels.values()))
+    if any(buffer.scope == CORE for kernel in kernels.values() for buffer in kernel.scratch):
+        module = rewrite_module(module, call)
+    return replace(module, kernels=tuple(kernels.values()))
 
 
 def _parallel(kernel: Kernel, bounds: Bounds, threads: int, least: int, unsplit: Kernel) -> Kernel:
@@ -85,7 +86,7 @@ def _parallel(kernel: Kernel, bounds: Bounds, threads: int, least: int, unsplit:
         if any(one.overlaps(other) for other, _ in chosen):
             continue
         own = private_scratch(kernel, one.loop, bounds.open)
-        if own is None and unsplit is not kernel:
+        if own is None and unsplit is not kernel and unsplit.scratch == kernel.scratch:
             own = _private_before(unsplit, one.loop, bounds.open)
         if own is not None:
             chosen.append((one, own))

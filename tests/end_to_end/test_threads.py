@@ -136,6 +136,17 @@ kernel @k(%x: f32[n, 8]) -> (%y: f32[n, 8]) scratch (%s: f32[n], %t: f32[8] in c
 """
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("given", [1, 3])
+def test_core_local_scratch_of_a_text_has_a_copy_for_each_thread(count: int, given: int) -> None:
+    module = parse(TEXT.replace("f32[3, 8]", f"f32[{given}, 8]"))
+    plan = rx.compile(module, threads=count).built.plan
+    (call,) = plan.module.main.body
+    assert str(call.outs[-1].type) == f"f32[{count}, 8]"
+    (slot,) = [slot for slot in plan.slots if slot.var.name == call.outs[-1].name]
+    assert slot.greatest_bytes >= count * 8 * 4
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_parallel_kernels_of_a_text_equal_the_interpreter(count: int) -> None:
     module = parse(TEXT)

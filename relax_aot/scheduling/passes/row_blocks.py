@@ -133,7 +133,7 @@ def run(module: Module, target: Target) -> Module:
     }
 
     def grown(_: Function, call: Call) -> Call:
-        if call.op != "call_kernel":
+        if call.op != "call_kernel" or kernels[call.ref("kernel")].parallel:
             return call
         scratch = kernels[call.ref("kernel")].scratch
         kept = len(call.outs) - len(scratch)
