@@ -28,16 +28,16 @@ PROGRAM = """
 symbol n in 1..27
 symbol g in 1..3
 
-func @main(%x: f32[n, 32*g], %codes: u32[4*g, 69], %scales: f32[g, 69]) {
-  %w: f32[32*g, 69] = call_kernel(%codes, %scales) {kernel=@decode}
+func @main(%x: f32[n, 32*g], %packed: u32[4*g, 69], %scales: f32[g, 69]) {
+  %w: f32[32*g, 69] = call_kernel(%packed, %scales) {kernel=@decode}
   %y: f32[n, 69] = matmul(%x, %w)
   return %y
 }
 
-kernel @decode(%codes: u32[4*g, 69], %scales: f32[g, 69]) -> (%w: f32[32*g, 69]) {
+kernel @decode(%packed: u32[4*g, 69], %scales: f32[g, 69]) -> (%w: f32[32*g, 69]) {
   for i in 0..32*g {
     for j in 0..69 {
-      %w[i, j] = ((cast(((%codes[i // 8, j] >> cast(index(4*(i % 8)), u32, wrap)) & 15:u32),
+      %w[i, j] = ((cast(((%packed[i // 8, j] >> cast(index(4*(i % 8)), u32, wrap)) & 15:u32),
         f32, wrap) - 8.0:f32) * %scales[i // 32, j])
     }
   }
@@ -54,11 +54,11 @@ def sample(n: int, g: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]
     """Inputs, and the exact product."""
     rng = np.random.default_rng(n * 8 + g)
     x = rng.standard_normal((n, GROUP * g)).astype(np.float32)
-    codes = rng.integers(0, 2**32, (4 * g, COLUMNS), np.uint32)
+    packed = rng.integers(0, 2**32, (4 * g, COLUMNS), np.uint32)
     scales = rng.uniform(0.1, 1, (g, COLUMNS)).astype(np.float32)
-    nibbles = codes[:, None, :] >> np.arange(0, 32, 4, dtype=np.uint32)[:, None] & 15
+    nibbles = packed[:, None, :] >> np.arange(0, 32, 4, dtype=np.uint32)[:, None] & 15
     weights = (nibbles.reshape(-1, COLUMNS) - 8.0) * np.repeat(scales, GROUP, axis=0)
-    return {"x": x, "codes": codes, "scales": scales}, x.astype(np.float64) @ weights
+    return {"x": x, "packed": packed, "scales": scales}, x.astype(np.float64) @ weights
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

@@ -75,12 +75,12 @@ DEPTHWISE_INTEGER = _depthwise("i8", 3, *_BYTES)
 LONG_WINDOWS = _depthwise("i8", 5, *_BYTES)
 DECODED_MATMUL = """
     symbol n in 1..9
-    kernel @dot(%x: f32[n, 32], %codes: u8[16, 12], %scales: f32[12]) -> (%y: f32[n, 12]) {
+    kernel @dot(%x: f32[n, 32], %packed: u8[16, 12], %scales: f32[12]) -> (%y: f32[n, 12]) {
       for i in 0..n {
         for j in 0..12 {
           local sum: f32 = 0.0:f32
           for k in 0..32 {
-            sum = fma(%x[i, k], ((cast(((%codes[k // 2, j] >> cast(index(4*(k % 2)), u8, wrap))
+            sum = fma(%x[i, k], ((cast(((%packed[k // 2, j] >> cast(index(4*(k % 2)), u8, wrap))
               & 15:u8), f32, wrap) - 8.0:f32) * %scales[j]), sum)
           }
           %y[i, j] = sum
