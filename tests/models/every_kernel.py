@@ -285,7 +285,10 @@ def _quantized(name: str, kind: str) -> Options:
 SUBJECTS = {
     "image": Subject("float", _entry("image_net"), Options(bounds=IMAGE, name="image"), IMAGES),
     "small": Subject(
-        "float", _entry("image_net"), Options(bounds=IMAGE, name="small", optimize="size"), IMAGES
+        "float",
+        _entry("image_net"),
+        Options(bounds=IMAGE, name="small", optimize="size", offsets="dynamic"),
+        IMAGES,
     ),
     "dense": Subject("int8 QDQ", lambda: together(DENSE), Options(bounds=N, name="dense"), SIZES),
     "sums": Subject("int8 QDQ", codes_and_sums, Options(bounds=N, name="sums"), SIZES),

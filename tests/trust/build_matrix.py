@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -236,9 +236,16 @@ def source(model: str) -> Any:
     return path
 
 
+SHARED, THREADED = ("image", "dense"), ("host", "aarch64")
+"""Models whose loops threads share, and targets that have some."""
+
+
 @cache
 def project(model: str, target: str) -> Project:
-    return driver.compile_model(source(model), BOARDS[target], SUBJECTS[model].options)
+    options = SUBJECTS[model].options
+    if model in SHARED and target in THREADED:
+        options = replace(options, threads=2)
+    return driver.compile_model(source(model), BOARDS[target], options)
 
 
 def build(cell: Cell, models: Iterable[str], folder: Path) -> list[Built]:
