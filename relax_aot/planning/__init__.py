@@ -164,12 +164,13 @@ def plan(
     homes, commits = homes_of(module, program)
     staged = frozenset(commit.source for commit in commits)
     lives = lifetimes(program, staged)
-    blocks, sizes = [], {}
     inner = inner_sizes(program, module.bounds)
-    for name, life in lives.items():
-        if homes[name] is Home.SLOT:
-            sizes[name] = slot_bytes(program.values[name].type, inner, module.bounds, alignment)
-            blocks.append(Block(name, life, greatest_bytes(sizes[name], module)))
+    sizes = {
+        name: slot_bytes(program.values[name].type, inner, module.bounds, alignment)
+        for name in lives
+        if homes[name] is Home.SLOT
+    }
+    blocks = [Block(n, lives[n], greatest_bytes(size, module)) for n, size in sizes.items()]
     _check_sizes(module, program, inner)
     uses = Counter(name for node in walk_steps(program.nodes) for name in touched(node))
     slots: list[Slot] = []
@@ -184,24 +185,19 @@ def plan(
         below = orient(chosen, packing, conflicts)
         greatest = {block.name: block.size for block in chosen}
         offsets = offsets_at(below, greatest)
-        slots += [
-            Slot(
-                program.values[name], lives[name], sizes[name], greatest[name], offsets[name],
-                supports, number,
-            )
-            for name, supports in below.items()
-        ]  # fmt: skip
+        for name, supports in below.items():
+            value, most, offset = program.values[name], greatest[name], offsets[name]
+            slots.append(Slot(value, lives[name], sizes[name], most, offset, supports, number))
         height = max((offsets[b.name] + b.size for b in chosen), default=0)
         least = lower_bound(chosen)
         if dynamic:
             height = _greatest_need(below, sizes, module, height)
             least = _greatest_sum(chosen, sizes, module, least)
         arenas.append(Arena(regions[number], _addressable(height), least))
-    while len(arenas) > 1 and all(slot.region < len(arenas) - 1 for slot in slots):
-        arenas.pop()
+    used = max((slot.region for slot in slots), default=0) + 1
     result = Plan(
-        module, program, homes, tuple(slots), commits, alignment, tuple(arenas), constants,
-        happens_before, dynamic,
+        module, program, homes, tuple(slots), commits, alignment, tuple(arenas[:used]),
+        constants, happens_before, dynamic,
     )  # fmt: skip
     check.check(result)
     return result
