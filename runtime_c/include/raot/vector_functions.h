@@ -59,9 +59,9 @@ static inline float raot_exp_nearf(float r)
 static inline float raot_exp_normalf(float x)
 {
     uint32_t shifted;
-    const float near = raot_exp_nearf(raot_reducef(x, &shifted));
+    const float power = raot_exp_nearf(raot_reducef(x, &shifted));
 
-    return near * raot_of_bitsf((shifted << 23) + 0x3f800000u);
+    return power * raot_of_bitsf((shifted << 23) + 0x3f800000u);
 }
 
 /* 2^n in two factors, since it may be a subnormal number or too large. */
@@ -71,9 +71,9 @@ static inline float raot_expf(float x)
     const float bounded = 105.0f < above ? 105.0f : above;
     const float last = bounded < 0.0f ? 5.421010862427522e-20f : 18446744073709551616.0f;
     uint32_t shifted;
-    const float near = raot_exp_nearf(raot_reducef(bounded, &shifted));
+    const float power = raot_exp_nearf(raot_reducef(bounded, &shifted));
 
-    return near * raot_of_bitsf((shifted << 23) + (0x7f000000u - raot_bitsf(last))) * last;
+    return power * raot_of_bitsf((shifted << 23) + (0x7f000000u - raot_bitsf(last))) * last;
 }
 
 /* 1 / (1 + exp(-x)), for negative x exp(x) / (1 + exp(x)), both with 2^64 for 1, so that
@@ -83,8 +83,8 @@ static inline float raot_sigmoidf(float x)
     const float one = 18446744073709551616.0f;
     const float a = raot_absf(x);
     uint32_t shifted;
-    const float near = raot_exp_nearf(raot_reducef(105.0f < a ? -105.0f : -a, &shifted));
-    const float e = near * raot_of_bitsf((shifted << 23) + (191u << 23));
+    const float power = raot_exp_nearf(raot_reducef(105.0f < a ? -105.0f : -a, &shifted));
+    const float e = power * raot_of_bitsf((shifted << 23) + (191u << 23));
 
     return (x < 0.0f ? e : one) / (one + e);
 }
