@@ -14,10 +14,8 @@ TREE = "\n".join(
     HALF.format(parts=1 << step).replace("$value", f"$open%lanes[i + count // {1 << step}])")
     for step in range(1, MOST.bit_length())
 )
-KINDS: Parameters = {
-    "kind": ("add", "max", "min"),
-    "open": ("(%lanes[i] + ", "max(%lanes[i], ", "min(%lanes[i], "),
-}
+OPEN = {"add": "(%lanes[i] + ", "max": "max(%lanes[i], ", "min": "min(%lanes[i], "}
+KINDS: Parameters = {"kind": tuple(OPEN), "open": tuple(OPEN.values())}
 MICRO_KERNELS = tuple(
     kernel
     for dtype in ("f32", "f64")
