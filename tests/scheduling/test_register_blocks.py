@@ -37,11 +37,13 @@ SAMPLED = ("fpu", "host")
 FEW, MANY = 2, 6
 """Samples of one op."""
 SCHEDULED = (
-    "qaverage_pool", "average_pool", "average_pool_nhwc", "causal_conv", "col2im", "conv",
-    "conv_integer", "conv_nhwc", "conv_nhwc_integer", "conv_transpose", "conv_transpose_nhwc",
-    "conv_transpose_nhwc_integer", "cum_prod", "cum_sum", "depthwise_nhwc",
-    "depthwise_nhwc_integer", "gemm", "lp_pool", "matmul", "matmul_integer", "matmul_nbits",
-    "max_pool", "max_pool_nhwc", "qmean", "reduce", "reduce_to",
+    "affine_grid", "arg_max", "arg_min", "average_pool", "average_pool_nhwc", "causal_conv",
+    "col2im", "conv", "conv_integer", "conv_nhwc", "conv_nhwc_integer", "conv_transpose",
+    "conv_transpose_nhwc", "conv_transpose_nhwc_integer", "cum_prod", "cum_sum",
+    "depthwise_nhwc", "depthwise_nhwc_integer", "dft", "expand_sizes", "fixed_softmax",
+    "gemm", "linear_attention", "lp_pool", "matmul", "matmul_groups", "matmul_integer",
+    "matmul_nbits", "max_pool", "max_pool_nhwc", "ngram_counts", "one_hot", "prelu",
+    "qaverage_pool", "qmean", "reduce", "reduce_sizes", "reduce_to", "resize", "sign",
 )  # fmt: skip
 """Ops of which some sample is scheduled."""
 CASES = tuple(case for case in cases_of(all_ops().values()) if not case.op.view)
