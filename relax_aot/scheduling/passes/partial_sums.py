@@ -7,8 +7,11 @@ the order depends on nothing but the number of elements: elements behind the las
 and fewer lanes than L for a shorter row give the same bits. Error bounds of such blocked sums:
 Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", 2020.
 
-Maxima and minima are split alike. Sums of products of two operands are contractions, which have
-tiles of their own; they keep the order of the plain loops on every target.
+Maxima and minima are split alike. Sums of integer elements that are converted, as averages of
+quantized values, keep the order of the plain loops: a sum that lies on a middle between two
+quantized results would round to the other one, and references sum in order. Sums of products of
+two operands are contractions, which have tiles of their own; they keep the order of the plain
+loops on every target.
 """
 
 from __future__ import annotations
@@ -120,6 +123,19 @@ EXAMPLES = (
                 }
                 %y[j] = total
               }
+            }""",
+        target="host",
+    ),
+    Example(
+        why="sums of quantized values keep their order",
+        before="""
+            symbol n in 1..999
+            kernel @sum(%x: i8[n]) -> (%y: f32[]) {
+              local total: f32 = 0.0:f32
+              for i in 0..n {
+                total = (total + cast(%x[i], f32, wrap))
+              }
+              %y[] = total
             }""",
         target="host",
     ),
@@ -286,7 +302,8 @@ class _Splitter:
                 for local in names
             )
             width = self.width(inner, loop, inside)
-            if changed and fits and width > 1 and _is_contiguous(inner):
+            splits = _is_contiguous(inner) and not _reads_integers(inner)
+            if changed and fits and width > 1 and splits:
                 found += [_Sum(inner, local, kinds[local], width) for local in names]
         return found
 
@@ -345,6 +362,11 @@ def _is_contiguous(loop: For) -> bool:
         step is not None and (step == 1 or (step == 0 and isinstance(one, Load)))
         for step, one in steps
     )
+
+
+def _reads_integers(loop: For) -> bool:
+    """Whether it reads integer elements, in most models quantized values."""
+    return any(one.buffer.dtype.is_int or one.buffer.dtype.is_stored_int for one in _accesses(loop))
 
 
 def _is_window(loop: For, around: tuple[str, ...]) -> bool:
