@@ -65,6 +65,7 @@ def emit(
         plan.module.constants, interface.name, plan.alignment, plan.constant_regions, form,
         STEP_FUNCTIONS if stepwise else (),
     )  # fmt: skip
+    interface = replace(interface, weights_linked=stored.linked)
     foreign = externs.names | externs.macros
     (context,) = make_contexts(
         [(plan, interface, stored.names)], foreign, sharing, annotate=annotate
@@ -93,9 +94,10 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
         f"{name}.h": render("model.h.j2", model=view, entries=entries, header=header),
         f"{name}_layout.h": render("layout.h.j2", model=view, entries=entries),
         f"{name}.c": code,
-        f"{name}_weights.h": render("weights.h.j2", model=view),
-        f"{name}_weights.c": render("weights.c.j2", model=view),
     }
+    if view.weights.linked:
+        files[f"{name}_weights.h"] = render("weights.h.j2", model=view)
+        files[f"{name}_weights.c"] = render("weights.c.j2", model=view)
     text = "".join(files[f"{name}{end}"] for end in (".c", ".h", "_layout.h"))
     check_macros(text, externs.macros)
     if view.interface.threaded:

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from relax_aot.ir.types import DType
 
 VERSION = 1
-IDENTITY = struct.Struct("<8sII16sII12x")
+IDENTITY = struct.Struct("<8sII16sIII8x")
 """What the header begins with; three checksums follow."""
 _HEADER_BYTES = IDENTITY.size + 12
 _ENTRY = struct.Struct("<IIII")
+_LOW = 2**32 - 1
+_HIGH_SHIFT = 8
+"""Upper bits of an offset follow the element type in the third word of an entry."""
 _TYPE_NUMBERS = {dtype: number for number, dtype in enumerate(DType)}
 
 
@@ -45,8 +48,9 @@ class Layout:
         """What a program expects at the start of its block; `code` is its text."""
         described = repr([(p.offset, len(p.data), p.dtype.value) for p in self.parts])
         digest = hashlib.sha256(f"{VERSION} {described}\n{code}".encode()).digest()
+        low, high = self.total_bytes & _LOW, self.total_bytes >> 32
         return IDENTITY.pack(
-            b"RAOTWGTS", VERSION, self.total_bytes, digest[:16], len(self.parts), self.data_offset
+            b"RAOTWGTS", VERSION, low, digest[:16], len(self.parts), self.data_offset, high
         )
 
     @property
@@ -61,12 +65,18 @@ class Layout:
             yield part.data
             start = part.offset + len(part.data)
 
+    def table(self) -> bytes:
+        """One entry for each constant."""
+        rows = []
+        for part in self.parts:
+            kind = _TYPE_NUMBERS[part.dtype] | part.offset >> 32 << _HIGH_SHIFT
+            crc = zlib.crc32(part.data)
+            rows.append(_ENTRY.pack(part.offset & _LOW, len(part.data), kind, crc))
+        return b"".join(rows)
+
     def packed(self, expected: bytes) -> bytes:
         """The block: header, table, data."""
-        table = b"".join(
-            _ENTRY.pack(p.offset, len(p.data), _TYPE_NUMBERS[p.dtype], zlib.crc32(p.data))
-            for p in self.parts
-        )
+        table = self.table()
         # Large weights are copied once, where the pieces become the block.
         pieces = [*self.pieces(_HEADER_BYTES + len(table)), bytes(self.total_bytes - self.end)]
         data_crc = 0

@@ -84,6 +84,7 @@ def emit_entries(
     verbs = ("run", "arena_bytes", *(STEP_FUNCTIONS if stepwise else ()))
     taken = [f"{part.name}_{verb}" for part in parts for verb in verbs]
     stored = weights_of(constants, common.name, alignment, placed, form, taken)
+    interfaces = tuple(replace(one, weights_linked=stored.linked) for one in interfaces)
     contexts = make_contexts(
         [
             (part.plan, interface, {own: stored.names[one] for own, one in table.items()})
@@ -194,6 +195,7 @@ def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Inte
         fixed=common.fixed,
         lengths=common.lengths,
         threads=interfaces[0].threads,
+        weights_linked=interfaces[0].weights_linked,
     )
 
 

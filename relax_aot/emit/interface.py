@@ -132,6 +132,8 @@ class Interface:
     """The lengths of growing states: sizes of a call that the state holds."""
     threads: int = 1
     """That share the loops of a run at most."""
+    weights_linked: bool = True
+    """The project has a C file with the weights; larger ones are loaded."""
 
     @property
     def threaded(self) -> bool:

@@ -38,6 +38,7 @@ from relax_aot.emit.step_code import StepView, mentioned
 from relax_aot.emit.weights import Weights
 from relax_aot.ir.extern import Returns
 from relax_aot.ir.types import C_TYPES
+from relax_aot.planning import require_addressable
 from relax_aot.version import VERSION
 
 
@@ -287,6 +288,7 @@ def state_views(
         size, most = sizes[part.input]
         offset = f"(long long){part.macro} + {size}"
         number += most
+    require_addressable(number, "the state")
     whole = offset if any(not size.isdigit() for size, _ in sizes.values()) else str(number)
     note = "bytes of memory.state"
     return tuple(views), SizeView(f"{prefix}_STATE_BYTES", whole, number, note)

@@ -28,6 +28,8 @@ from relax_aot.planning.regions import NoRoom, Region
 _TEXT_LIMIT_BYTES = 512 * 1024
 _MOST_TEXT_BYTES = 16 * 2**20
 """No more is written as C text: GCC takes some sixty times as much memory to read it."""
+LINKED_BYTES = 2**31 - 1
+"""Larger blocks are loaded: a linker's relocations have 32 bits."""
 _WORD_BYTES = 4
 FORMS = ("auto", "c", "asm", "blob")
 """How weights reach a program: as C text, included by the assembler, or apart from the code."""
@@ -54,6 +56,7 @@ class ConstantView:
 @dataclass(frozen=True, slots=True)
 class Weights:
     constants: tuple[ConstantView, ...]
+    prefix: str
     names: dict[str, str]
     """Constant -> C expression of type `const T *`."""
     block: bytes
@@ -86,6 +89,21 @@ class Weights:
     @property
     def in_block(self) -> bool:
         return bool(self.block) or self.apart
+
+    @property
+    def linked(self) -> bool:
+        """The project has a C file with the constants."""
+        return self.block_bytes <= LINKED_BYTES
+
+    @property
+    def unit(self) -> str:
+        """The C file with the constants, behind a space, as one more source of a library."""
+        return f" {self.reader}" if self.linked else ""
+
+    @property
+    def reader(self) -> str:
+        """The C file that names the binary file."""
+        return f"{self.prefix}_weights.c" if self.linked else "main.c"
 
     @property
     def block_bytes(self) -> int:
@@ -139,8 +157,11 @@ def weights_of(
     dtypes = [constant.type.dtype for constant in constants]
     layout = lay_out([*zip(dtypes, stored, strict=True)], alignment)
     apart, start = form == "blob", layout.data_offset
-    if apart and layout.end >= 2**31:
-        raise RelaxAotError(f"weights of {total} bytes are too large for one block: at most 2 GiB")
+    if not apart and layout.total_bytes > LINKED_BYTES:
+        raise RelaxAotError(
+            f"weights of {total} bytes cannot be linked into a program, which can hold"
+            f" {LINKED_BYTES}; use --weights blob, a file that the program maps into memory"
+        )
     block = b"" if as_text or apart else b"".join(layout.pieces(start))
     names = Names(["run", "init", "arena_bytes", "weights", *taken], before=f"{prefix}_")
     views, expressions = [], {}
@@ -160,7 +181,7 @@ def weights_of(
         note = comment(f"{constant.type}")
         views.append(ConstantView(c_name, c_type, max(data.size, 1), note, rows, offset, place))
     return Weights(
-        tuple(views), expressions, block, total,
+        tuple(views), prefix, expressions, block, total,
         f"{prefix}_weights{'_block' * apart}", _section(regions, prefix), _places(regions, prefix),
         layout if apart else None, tuple(_limit_rows(constants, layout)) if apart else (),
     )  # fmt: skip

@@ -236,9 +236,16 @@ def _greatest_sum(
 
 
 def _addressable(height: int) -> int:
-    if height > GREATEST_BYTES:
-        raise TooLarge(f"the arena needs {height} bytes; at most {GREATEST_BYTES} can be addressed")
+    require_addressable(height, "the arena")
     return height
+
+
+def require_addressable(size: int, what: str) -> None:
+    if size > GREATEST_BYTES:
+        raise TooLarge(
+            f"{what} needs {size} bytes; at most {GREATEST_BYTES} can be addressed. Use a smaller"
+            " bound (--bound)"
+        )
 
 
 def _conflicts(

@@ -23,7 +23,14 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Micro, walk
 from relax_aot.planning import Plan
 from relax_aot.project.board import Board
-from relax_aot.project.fit import Need, Room, needs_of, rooms_of, state_bytes
+from relax_aot.project.fit import (
+    Need,
+    Room,
+    needs_of,
+    require_wide_addresses,
+    rooms_of,
+    state_bytes,
+)
 from relax_aot.project.folder import OutputError, write_folder
 from relax_aot.project.packaging import MARKER, PACKAGE_VERSION, package
 from relax_aot.project.processors import Architecture, architecture_of, processor_files
@@ -108,6 +115,7 @@ def assemble(
         options=options_text(board, optimize, weights, also, stepwise=stepwise), annotate=annotate,
         threads=threads, ordered=ordered,
     )  # fmt: skip
+    require_wide_addresses(board, sources.view.weights)
     needs = needs_of(board, [(plan, sources.interface)], sources.const_bytes)
     bytes_ = {need.what: need.bytes for need in needs} | {
         "arena lower bound": plan.lower_bound_bytes
@@ -122,16 +130,18 @@ def assemble(
         sources.interface,
         board,
         sources.const_bytes,
-        units_of(prefix, externs, threads),
+        units_of(sources.view, externs, threads),
         sources.view,
         frozenset(externs.files),
     )
 
 
-def units_of(prefix: str, externs: ExternTable, threads: int) -> tuple[str, ...]:
+def units_of(view: ModelView, externs: ExternTable, threads: int) -> tuple[str, ...]:
     """The C files of a program: the model's, then those of externs."""
+    prefix = view.name
+    stored = (f"{prefix}_weights.c",) if view.weights.linked else ()
     threaded = (f"{prefix}_threads.c",) if threads > 1 else ()
-    return (f"{prefix}.c", f"{prefix}_weights.c", *threaded, *externs.units)
+    return (f"{prefix}.c", *stored, *threaded, *externs.units)
 
 
 def files_of(

@@ -109,6 +109,11 @@ class Board:
     notes: str
     uart: Uart | None = None
 
+    @property
+    def has_wide_addresses(self) -> bool:
+        """Whether a program can address more than 4 GiB."""
+        return self.family == "host" or "asimd" in self.features
+
     def first_memory(self, kind: str) -> Memory:
         return next(memory for memory in self.memories if memory.kind == kind)
 

@@ -25,7 +25,7 @@ from relax_aot.project import (
     units_of,
 )
 from relax_aot.project.board import Board
-from relax_aot.project.fit import needs_of, require_fit
+from relax_aot.project.fit import needs_of, require_fit, require_wide_addresses
 from relax_aot.project.folder import write_folder
 from relax_aot.project.packaging import PackageError, package
 from relax_aot.quantization.summary import Quantized
@@ -126,13 +126,14 @@ def assemble_entries(
     plans = [part.plan for part in parts]
     planned = list(zip(plans, interfaces.values(), strict=True))
     needs = needs_of(board, planned, sources.const_bytes)
+    require_wide_addresses(board, sources.view.weights)
     require_fit(board, needs, weights_apart=sources.view.interface.weights_apart)
     bytes_ = {need.what: need.bytes for need in needs} | {
         f"arena of {part.name}": part.plan.arena_bytes for part in parts
     }
     said = figures(board, sources, bytes_, interfaces)
     files = files_of(board, sources, plans, externs, needs, said, "entries/README.md.j2")
-    units = units_of(prefix, externs, threads)
+    units = units_of(sources.view, externs, threads)
     foreign = frozenset(externs.files)
     entries = {
         part.name: Project(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from relax_aot.emit.interface import Interface
+from relax_aot.emit.weights import LINKED_BYTES, Weights
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import interval
 from relax_aot.planning import Plan, at_most, inner_sizes
@@ -129,6 +130,18 @@ def _kinds(
             memories += [m for m in board.memories if m.preloaded]
         if memories:
             yield memories, there
+
+
+def require_wide_addresses(board: Board, weights: Weights) -> None:
+    """Blocks of weights of 2 GiB or more need 64-bit addresses."""
+    if not weights.linked and not board.has_wide_addresses:
+        raise DoesNotFit(
+            f"weights of {weights.block_bytes} bytes need 64-bit addresses, but {board.name} has"
+            " 32 bits; quantize the model (--quantize), or use another board",
+            "addresses",
+            weights.block_bytes - LINKED_BYTES,
+            constants=True,
+        )
 
 
 def require_fit(board: Board, needs: Sequence[Need], *, weights_apart: bool) -> None:

@@ -95,6 +95,11 @@ class TableView:
         return f"{self.interface.owner_prefix}_STATE_BYTES" if self.interface.has_state else "0"
 
     @property
+    def links_block(self) -> bool:
+        """The program has a separate block of weights that its harness may replace."""
+        return self.interface.weights_apart and self.interface.weights_linked
+
+    @property
     def memory_const(self) -> str:
         """`const ` where no function changes the memory struct."""
         return "" if self.interface.threaded else "const "

@@ -19,7 +19,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.project.board import Board
 from relax_aot.toolchain.build import FILES, Image, build_target
 from relax_aot.verify.library import RawResult
-from relax_aot.verify.program import Array, Built, Program, program_of
+from relax_aot.verify.program import Array, Built, Program, program_of, require_linked
 from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import (
     InputError,
@@ -171,6 +171,7 @@ def _emulation(
 
 def build_image(project: Built, folder: Path, outside: str = FILES) -> Image:
     """The project with harness and adapter, cross-compiled. Builds are cached by content."""
+    require_linked(project, "the program of an emulated board")
     sources = folder / "project"
     support = folder / "support"
     adapter = program_of(project).adapter

@@ -31,7 +31,7 @@ from relax_aot.resources import data_dir
 from relax_aot.toolchain.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.toolchain.tools import ToolMissing
 from relax_aot.verify.lengths import Holder, lengths_of, truncated
-from relax_aot.verify.library import Library, RawResult
+from relax_aot.verify.library import BLOCK, Library, RawResult
 from relax_aot.verify.program import Array, Built, alone, program_of
 from relax_aot.verify.samples import Case
 from relax_aot.verify.sizes import (
@@ -354,6 +354,9 @@ def library_files(project: Built) -> dict[str, bytes]:
     """The project's sources behind the table of raot_model.h, without its main program."""
     files = {n: c for n, c in project.files.items() if n.endswith((".c", ".h", ".bin"))}
     files.pop("main.c", None)
+    shared = program_of(project).shared
+    if not shared.weights_linked:
+        files[BLOCK] = files.pop(f"{shared.name}_weights.bin")
     files |= {n: text.encode() for n, text in program_of(project).adapter.items()}
     common = data_dir("boards") / "families" / "common"
     files["raot_model.h"] = (common / "raot_model.h").read_bytes()
@@ -381,7 +384,9 @@ def build_shared(
 
     def make(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
-            write_files(Path(scratch), files)
+            blocks = {name: files[name] for name in files if name == BLOCK}
+            write_files(folder, blocks)
+            write_files(Path(scratch), {n: files[n] for n in files if n not in blocks})
             sources = sorted(name for name in files if name.endswith(".c") and "/" not in name)
             objects: list[str] = []
             for source in (name for name in sources if name in foreign):

@@ -33,6 +33,8 @@ struct raot_model {
 extern struct raot_model raot_model;
 """
 GUARD_BYTES = 256
+BLOCK = "weights.bin"
+"""In the folder of a library: weights that are too large to be linked."""
 FILL = 0xA5
 POISON = 0x7F
 """Arena bytes before a run: as floats they are huge, so a read before a write shows."""
@@ -91,6 +93,8 @@ class Library:
         self.state_bytes = int(self.model.state_bytes)
         self._state = Guarded(self.state_bytes, self.alignment, POISON)
         self._weights: Guarded | None = None
+        block = path.with_name(BLOCK)
+        self._mapped: Bytes | None = np.memmap(block, np.uint8, "r") if block.exists() else None
 
     def arena_need(self, dims: Sequence[int]) -> int:
         return int(self.model.arena_need(self._ints(dims)))
@@ -158,7 +162,8 @@ class Library:
         memory.arena = self._ffi.cast("void *", address)
         memory.arena_bytes = size
         memory.state = self._ffi.cast("void *", self._state.address if self.state_bytes else 0)
-        given = self._weights.address if self._weights is not None else 0
+        given = 0 if self._mapped is None else self._mapped.ctypes.data
+        given = self._weights.address if self._weights is not None else given
         memory.weights = self._ffi.cast("void *", given)
         return memory
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.emit.interface import DimField, Interface, Port
+from relax_aot.errors import RelaxAotError
 from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.project.entries import EntriesProject
@@ -34,6 +35,16 @@ def has_partial_sums(project: Built) -> bool:
     """Whether float sums may have another order than that of the plain loops."""
     target = find_target(project.board.family, project.board.features)
     return project.view.numerics == "blocked" and target.partial_sums > 1
+
+
+def require_linked(project: Built, what: str) -> None:
+    """Weights that are too large to be linked run on the host alone."""
+    shared = program_of(project).shared
+    if not shared.weights_linked:
+        raise RelaxAotError(
+            f"{what} links the weights of {shared.name} into a program, which cannot hold 2 GiB;"
+            " use verify --board host"
+        )
 
 
 @dataclass(frozen=True)

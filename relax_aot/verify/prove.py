@@ -26,6 +26,7 @@ from relax_aot.project import Project
 from relax_aot.project.folder import write_folder
 from relax_aot.project.packaging import MARKER
 from relax_aot.toolchain.tools import find
+from relax_aot.verify.program import require_linked
 
 DRIVER = "proof/driver.c"
 RESULT = "proof/proof.json"
@@ -94,6 +95,7 @@ def prove(project: Project, seconds: float | None = None) -> Proof:
             "Frama-C cannot analyze threads: prove the model without --threads; its loops and"
             " checks are the same"
         )
+    require_linked(project, "a proof")
     driver = render("verify/proof.c.j2", model=project.view).encode()
     files = {**project.packaged("flat"), DRIVER: driver}
     return _run(project.name, files, command_of(project), seconds)

@@ -16,6 +16,7 @@ from relax_aot.resources import data_dir
 from relax_aot.toolchain.build import SERIAL
 from relax_aot.verify.adapter import adapter_files
 from relax_aot.verify.emulate import build_image
+from relax_aot.verify.program import require_linked
 
 IMAGE = "runner.elf"
 SOURCES = (
@@ -26,6 +27,7 @@ LINE = "line.c"
 
 def write_runner(project: Project, folder: Path) -> list[str]:
     """Writes the whole folder, or nothing. What to do next, as lines for people."""
+    require_linked(project, "the firmware")
     common = data_dir("boards") / "families" / "common"
     extra = {name: (common / name).read_bytes() for name in SOURCES}
     extra |= {n: t.encode() for n, t in adapter_files(project.interface).items()}
