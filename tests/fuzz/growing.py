@@ -3,7 +3,8 @@
 
     python -m tests.fuzz.growing --seeds 0:10000 [--c 20]
 
-Each program is evaluated as it was written, with the caller joining old and new rows. The stages
+Each program is evaluated as it was written, with the caller joining old and new rows. Some gather
+rows by indices from data, some multiply matrices of old and new rows. The stages
 from lowering on run with states at their capacity, where rows behind the length are NaN. Every
 `--c`-th program is also compiled to C, for one board after the other, and called with truncations
 between the calls.
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.ops import deduce
 from relax_aot.planning import plan
 from relax_aot.project.board import load_board
+from relax_aot.scheduling import threads
 from relax_aot.scheduling.targets import all_targets
 from relax_aot.verify.host import HostModel, build_shared, library_files
 from relax_aot.verify.library import Library
@@ -70,7 +73,7 @@ def random_program(seed: int) -> Module:
     step = Dim.of("s") if source.random() < 0.7 else Dim.of(source.randint(1, 3))
     capacity = source.randint(6, 14)
     draft = Draft(source, [], [])
-    params, states, results = ["%x0: f32[3]"], [], []
+    params, states, results = ["%x0: f32[3]", "%at: i64[2]"], [], []
     for number in range(source.choice((1, 1, 2))):
         rank = source.randint(1, 4)
         axis = source.randrange(rank)
@@ -138,7 +141,7 @@ def _sizes(shape: Iterable[object]) -> str:
 
 def _reader(draft: Draft, value: tuple[str, Shape]) -> None:
     source, (name, shape) = draft.source, value
-    match source.randrange(7 if shape else 2):
+    match source.randrange(9 if shape else 2):
         case 0:
             draft.emit(shape, f"{source.choice(UNARY)}(%{name})")
         case 1:
@@ -171,6 +174,16 @@ def _reader(draft: Draft, value: tuple[str, Shape]) -> None:
                 cut = (*shape[:axis], Dim.of("m"), *shape[axis + 1 :])
                 attrs = f"starts=[{start}], lengths=[m], axes=[{axis}], steps=[1]"
                 draft.emit(cut, f"slice(%{name}) {{{attrs}}}")
+        case 7:
+            axis = source.randrange(len(shape))
+            if shape[axis].evaluate({"m": 0, "s": 1}):
+                rows = (*shape[:axis], Dim.of(2), *shape[axis + 1 :])
+                draft.emit(rows, f"gather(%{name}, %at) {{axis={axis}}}")
+        case 8 if len(shape) > 1:
+            perm = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+            turned = tuple(shape[i] for i in perm)
+            other, _ = draft.emit(turned, f"transpose(%{name}) {{perm={perm}}}")
+            draft.emit((*shape[:-1], shape[-2]), f"matmul(%{name}, %{other})")
 
 
 # Runs
@@ -192,8 +205,9 @@ def _calls(module: Module, seed: int) -> Iterator[tuple[dict[str, int], dict[str
         inputs = {
             p.name: rng.normal(size=[d.evaluate(sizes) for d in p.type.shape]).astype(np.float32)
             for p in module.main.params
-            if p.name not in states
+            if p.name not in (*states, "at")
         }
+        inputs["at"] = rng.integers(-1, 1, 2)  # the first and last rows: every size has these
         yield sizes, inputs
         held = growth.after.evaluate(sizes)
 
@@ -237,8 +251,10 @@ def compare_stages(module: Module, seed: int) -> None:
 
 
 def compare_c(module: Module, seed: int) -> None:
-    options = driver.Options(name="grown", stepwise=seed % 3 == 1)
-    project = driver.compile_module(module, load_board("host"), options)
+    shared = 1 + seed // 3 % 2
+    options = driver.Options(name="grown", stepwise=seed % 3 == 1, threads=shared)
+    with patch.object(threads, "LEAST", 1):  # loops of few iterations are shared too
+        project = driver.compile_module(module, load_board("host"), options)
     library = Library(build_shared(library_files(project), FLAGS))
     host, wanted = HostModel(project.interface, library), _Calls(module, module)
     for sizes, inputs in _calls(module, seed):
