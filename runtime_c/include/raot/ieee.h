@@ -183,10 +183,17 @@ static inline double raot_copysign(double x, double y)
                         (raot_bits(y) & 0x8000000000000000u));
 }
 
-/* The larger operand; NaN if either is NaN. For 0 and -0, the result is either of them. */
+/* The larger operand; NaN if either is NaN. For 0 and -0, the result is either of them. On x86,
+ * compilers make a maximum instruction of the first comparison. */
 static inline float raot_maxf(float a, float b)
 {
+#if defined(__SSE2__)
+    const float larger = a > b ? a : b;
+
+    return raot_isnanf(a) ? a : larger;
+#else
     return a > b || raot_isnanf(a) ? a : b;
+#endif
 }
 
 static inline double raot_max(double a, double b)
@@ -197,7 +204,13 @@ static inline double raot_max(double a, double b)
 /* The smaller operand; NaN if either is NaN. */
 static inline float raot_minf(float a, float b)
 {
+#if defined(__SSE2__)
+    const float smaller = a < b ? a : b;
+
+    return raot_isnanf(a) ? a : smaller;
+#else
     return a < b || raot_isnanf(a) ? a : b;
+#endif
 }
 
 static inline double raot_min(double a, double b)
