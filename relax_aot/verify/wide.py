@@ -94,7 +94,7 @@ class Wide(Evaluation):
             return self.kept(call)
         if has(call.op, Trait.DISCONTINUOUS):
             return self.kept(call)
-        attrs = {name: _wide_attr(self.attr(value)) for name, value in call.attrs}
+        attrs = {name: wide_attr(self.attr(value)) for name, value in call.attrs}
         reference = all_ops()[call.op].reference
         return self.disturbed(
             call,
@@ -303,7 +303,7 @@ def _as_declared(var: Var | None, array: Array | None) -> bool:
     return bool(np.array_equal(narrow, array, equal_nan=True))
 
 
-def _wide_attr(value: Any) -> Any:
+def wide_attr(value: Any) -> Any:
     return DType.F64 if isinstance(value, DType) and value.is_float else value
 
 
