@@ -18,6 +18,17 @@
 #include "raot/math.h"
 #include "raot/math64.h"
 
+/* exp(-|x|) */
+static inline float raot_exp_below_zerof(float x)
+{
+    return raot_exp_belowf(-raot_absf(x), 0.0f);
+}
+
+static inline double raot_exp_below_zero(double x)
+{
+    return raot_exp(-raot_abs(x));
+}
+
 struct worst {
     uint64_t inputs;
     double error;
@@ -125,7 +136,10 @@ static double mirror_of(const char *name)
             return -1.0;
         }
     }
-    return strcmp(name, "cos") == 0 || strcmp(name, "cosh") == 0 ? 1.0 : 0.0;
+    return strcmp(name, "cos") == 0 || strcmp(name, "cosh") == 0 ||
+                   strcmp(name, "exp_below_zero") == 0
+               ? 1.0
+               : 0.0;
 }
 
 static int same_float(float a, float b)
@@ -144,13 +158,13 @@ static int same_float(float a, float b)
         for (uint64_t bits = 0; bits < (uint64_t)1 << 31; bits += every) {         \
             const float x = float_of((uint32_t)bits);                              \
             const float found = raot_##name##f(x);                                 \
-            const float adjacent = raot_##name##f(-x);                               \
+            const float adjacent = raot_##name##f(-x);                             \
             const double exact = exact_##name((double)x);                          \
             judge_float(worst, found, exact, x, 0.0f);                             \
-            if (mirror != 0.0 && same_float(adjacent, (float)mirror * found)) {      \
+            if (mirror != 0.0 && same_float(adjacent, (float)mirror * found)) {    \
                 worst->inputs++;                                                   \
             } else {                                                               \
-                judge_float(worst, adjacent, exact_##name((double)-x), -x, 0.0f);    \
+                judge_float(worst, adjacent, exact_##name((double)-x), -x, 0.0f);  \
             }                                                                      \
         }                                                                          \
     }                                                                              \
@@ -173,6 +187,16 @@ static long double exact_sigmoidl(long double x)
     return x < 0.0L ? expl(x) / (1.0L + expl(x)) : 1.0L / (1.0L + expl(-x));
 }
 
+static double exact_exp_below_zero(double x)
+{
+    return exp(-fabs(x));
+}
+
+static long double exact_exp_below_zerol(long double x)
+{
+    return expl(-fabsl(x));
+}
+
 #define LIBRARY(name)                                 \
     static double exact_##name(double x)              \
     {                                                 \
@@ -189,12 +213,14 @@ static long double exact_sigmoidl(long double x)
     DO(expm1)                                                                               \
     DO(log)                                                                                 \
     DO(log2)                                                                                \
-    DO(log1p) DO(sin) DO(cos) DO(tan) DO(asin) DO(acos) DO(atan) DO(sinh) DO(cosh) DO(tanh) \
-        DO(asinh) DO(acosh) DO(atanh) DO(erf) DO(sqrt)
+    DO(log1p)                                                                               \
+    DO(sin) DO(cos) DO(tan) DO(asin) DO(acos) DO(atan) DO(sinh) DO(cosh) DO(tanh) DO(asinh) \
+        DO(acosh) DO(atanh) DO(erf) DO(sqrt)
 
 EVERY(LIBRARY)
 EVERY(ONE)
 ONE(sigmoid)
+ONE(exp_below_zero)
 
 /* Second arguments from 2^-8 to 2^8 and such that are integers, where most powers are finite. */
 static double exponent_of(void)
@@ -232,7 +258,8 @@ struct entry {
 
 #define ENTRY(name) {#name "f", float_##name}, {#name, double_##name},
 
-static const struct entry entries[] = {EVERY(ENTRY) ENTRY(sigmoid) ENTRY(pow)};
+static const struct entry entries[] = {EVERY(ENTRY) ENTRY(sigmoid) ENTRY(exp_below_zero)
+                                           ENTRY(pow)};
 
 int main(int count, char **arguments)
 {

@@ -24,8 +24,8 @@ NAMES = (
     "exp", "exp2", "expm1", "log", "log2", "log1p", "pow", "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid", "sqrt",
 )  # fmt: skip
-VECTORS = ("exp", "tanh", "sigmoid", "erf")
-"""Functions with a form for vectors."""
+VECTORS = ("exp", "exp_below_zero", "tanh", "sigmoid", "erf")
+"""Functions with a form for vectors; `exp_below_zero` is exp(-|x|) by the function of softmax."""
 MOST_OF_VECTORS = 61
 """Of these, at most every 61st float is an input."""
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF")
@@ -60,7 +60,8 @@ compare doubles with mpmath, at the hardest angles and near overflow and underfl
 On x86-64 and 64-bit Arm, compilers make vectors of loops over these functions
 (`raot/vector_functions.h`): no branches, and one operation after the other for every input. So an
 element has the same bits in a vector and alone. Its last bits depend on whether the target has FMA.
-With `--numerics ordered`, the functions of the table above are used.
+With `--numerics ordered`, the functions of the table above are used. `exp_below_zero` is
+exp(-|x|), as softmax computes powers of what is below its greatest element.
 
 | function | inputs | with FMA: greatest error | at | without: greatest error | at |
 |---|---|---|---|---|---|

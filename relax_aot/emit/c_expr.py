@@ -33,6 +33,7 @@ from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
     COMPARISONS,
     LOGICAL,
+    PLAIN,
     Apply,
     Binary,
     Buffer,
@@ -222,6 +223,10 @@ def _expr(expr: Expr, scope: Scope) -> tuple[str, int]:
             return f"{op}{operand(value, scope, ATOM)}", UNARY
         case Binary():
             return _binary(expr, scope)
+        case Apply("fraction"):
+            return _expr(PLAIN["fraction"](*expr.args), scope)
+        case Apply("exp_below") if expr.dtype is not DType.F32:
+            return _expr(PLAIN["exp_below"](*expr.args), scope)
         case Apply():
             expr = _clipped(expr, scope)
             args = ", ".join(expr_c(_unwidened(arg), scope) for arg in expr.args)

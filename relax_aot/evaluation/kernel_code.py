@@ -21,6 +21,7 @@ from relax_aot.evaluation.tile_code import run_micro, run_multiply
 from relax_aot.ir.axes import CORE
 from relax_aot.ir.dims import ZERO
 from relax_aot.ir.loops import (
+    PLAIN,
     Apply,
     Assign,
     Barrier,
@@ -99,6 +100,8 @@ class _Expressions(ValueWriter):
 
     def apply(self, expr: Apply, scope: Scope) -> str:
         dtype = expr.args[0].dtype
+        if expr.function in PLAIN:
+            return self.expr(PLAIN[expr.function](*expr.args), scope)
         values = ", ".join(self.expr(arg, scope) for arg in expr.args)
         if dtype.is_float:
             fused = "fused_double" if dtype is DType.F64 else "fused"

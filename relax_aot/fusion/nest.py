@@ -169,7 +169,8 @@ def as_stored(value: Expr) -> Expr:
 # Cost, in additions
 
 _DEAR = {"max": 1, "min": 1, "abs": 1, "fma": 1, "isnan": 1, "isinf": 1, "signbit": 1,
-        "floor": 3, "ceil": 3, "trunc": 3, "rint": 3, "round": 3, "sqrt": 8}  # fmt: skip
+        "floor": 3, "ceil": 3, "trunc": 3, "rint": 3, "round": 3, "sqrt": 8, "fraction": 8,
+        "exp_below": 31}  # fmt: skip
 _FUNCTION = 30
 
 

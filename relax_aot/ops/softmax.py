@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
-from relax_aot.ir.loops import Buffer, Cast, Expr, Local, Select, apply, as_expr, binary
+from relax_aot.ir.loops import PLAIN, Buffer, Cast, Expr, Local, Select, apply, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, normal_axis, require
 
@@ -39,14 +39,21 @@ def lower(k: KernelBuilder, x: Buffer, y: Buffer, *, axis: int = -1, masked: boo
             k.assign(peak, Select(binary("==", peak, -inf), as_expr(0.0, x.dtype), peak))
         total = k.local("total", x.dtype, 0.0)
         with k.loops(length) as j:
-            k.store(y[before + j + after], apply("exp", x[before + j + after] - peak))
+            power = _applied("exp_below", x[before + j + after], peak)
+            k.store(y[before + j + after], power)
             k.assign(total, total + y[before + j + after])
         if masked:
             k.assign(total, Select(binary("==", total, 0.0), as_expr(1.0, x.dtype), total))
         if x.dtype is DType.F16:
             k.assign(total, _half(total))
         with k.loops(length) as j:
-            k.store(y[before + j + after], y[before + j + after] / total)
+            k.store(y[before + j + after], _applied("fraction", y[before + j + after], total))
+
+
+def _applied(function: str, left: Expr, right: Expr) -> Expr:
+    """A function of PLAIN, which has its own form in single precision alone."""
+    made = apply(function, left, right)
+    return made if left.dtype is DType.F32 else PLAIN[function](*made.args)
 
 
 def _half(total: Local) -> Expr:

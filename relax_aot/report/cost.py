@@ -16,6 +16,7 @@ from math import prod
 from relax_aot.ir.access_ranges import access_ranges
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
+    PLAIN,
     Apply,
     Assign,
     Barrier,
@@ -225,6 +226,8 @@ def _expr(expr: Expr) -> Cost:
         case Binary():
             inside = _expr(expr.left) + _expr(expr.right)
             return inside + Cost(operations=1) if expr.op in ("+", "-", "*", "/", "%") else inside
+        case Apply() if expr.function in PLAIN:
+            return _expr(PLAIN[expr.function](*expr.args))
         case Apply():
             inside = _total(_expr(arg) for arg in expr.args)
             return inside + (Cost(1) if expr.function == "fma" else Cost(functions=1))

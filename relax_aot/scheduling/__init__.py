@@ -26,6 +26,7 @@ from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,
     fma,
+    fractions,
     narrow_constants,
     partial_sums,
     register_blocks,
@@ -58,13 +59,13 @@ def schedule(
         target = replace(target, partial_sums=1)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
-    module = fma.run(module, target)
+    module = fma.run(module if target.partial_sums > 1 else fractions.plain(module), target)
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)
     module = schedule_contractions(module, target)
     module = narrow_constants.run(shared_tables.run(module, target), target)
     unsplit = module.kernel_table
-    module = partial_sums.run(module, target)
+    module = partial_sums.run(fractions.run(module, target), target)
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)

@@ -19,10 +19,14 @@ from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "math_functions.md"
 EVERY = 61 * 331
-LIMIT = 2.4
+LIMIT = 2.5
 """Units in the last place: what `verify` allows for (VECTOR_STEPS of relax_aot/verify/depth.py)."""
 COMMON = ("-std=gnu11", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fPIC", "-shared")
-LOOPS = "".join(
+LOOPS = """static inline float raot_exp_below_zerof(float x)
+{
+    return raot_exp_belowf(-raot_absf(x), 0.0f);
+}
+""" + "".join(
     f"void k_{name}(int32_t n, const float *restrict x, float *restrict y)\n"
     f"{{\n    for (int32_t i = 0; i < n; i++) {{\n        y[i] = raot_{name}f(x[i]);\n    }}\n}}\n"
     for name in VECTORS
@@ -56,7 +60,7 @@ def processor() -> str:
 def test_vectors_have_the_bits_of_single_calls(flags: tuple[str, ...], tmp_path: Path) -> None:
     fast = compiled(tmp_path / "fast", "-O3", "-fno-trapping-math", "-fopt-info-vec", *flags)
     slow = compiled(tmp_path / "slow", "-O1", "-fno-tree-vectorize", *flags)
-    assert len(re.findall(r"loop vectorized using (?:16|32) byte vectors", fast[2])) >= 4
+    assert len(re.findall(r"loop vectorized using (?:16|32) byte vectors", fast[2])) >= 5
     if flags and " fma " not in processor():
         pytest.skip("this processor has no FMA")
     bits = np.random.default_rng(0).integers(0, 2**32, 100_003, np.uint32)

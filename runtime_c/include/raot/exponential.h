@@ -96,6 +96,12 @@ static inline float raot_expf(float x)
 
     return raot_isnanf(x) ? RAOT_NAN : result;
 }
+
+/* exp(x - peak) for x <= peak. */
+static inline float raot_exp_belowf(float x, float peak)
+{
+    return raot_expf(x - peak);
+}
 #endif
 
 /* 2^x */

@@ -46,6 +46,18 @@ static inline float raot_exp_tailf(float r)
     return raot_fmaf(p, r, 0.5f);
 }
 
+/* exp(r) - 1 for |r| < 0.35, by a polynomial of one degree less. */
+static inline float raot_exp_smallf(float r)
+{
+    float p = 0.001386701f;
+
+    p = raot_fmaf(p, r, 0.00836417f);
+    p = raot_fmaf(p, r, 0.041667186f);
+    p = raot_fmaf(p, r, 0.1666656f);
+    p = raot_fmaf(p, r, 0.5f);
+    return raot_fmaf(r * r, p, r);
+}
+
 /* exp(r) for |r| < 0.35, with the rounding error of 1 + r. */
 static inline float raot_exp_nearf(float r)
 {
@@ -59,9 +71,10 @@ static inline float raot_exp_nearf(float r)
 static inline float raot_exp_normalf(float x)
 {
     uint32_t shifted;
-    const float power = raot_exp_nearf(raot_reducef(x, &shifted));
+    const float r = raot_reducef(x, &shifted);
+    const float scale = raot_of_bitsf((shifted << 23) + 0x3f800000u);
 
-    return power * raot_of_bitsf((shifted << 23) + 0x3f800000u);
+    return raot_fmaf(raot_exp_smallf(r), scale, scale);
 }
 
 /* 2^n in two factors, since it may be a subnormal number or too large. */
@@ -76,27 +89,59 @@ static inline float raot_expf(float x)
     return power * raot_of_bitsf((shifted << 23) + (0x7f000000u - raot_bitsf(last))) * last;
 }
 
-/* 1 / (1 + exp(-x)), for negative x exp(x) / (1 + exp(x)), both with 2^64 for 1, so that
- * 2^64 exp(-|x|) is no subnormal number. */
+/*
+ * exp(x - peak) for x <= peak: as raot_expf, with one scale less. 2^-64 is a factor of its own, so
+ * that the other one is no subnormal number. The lower bound is a variable, because GCC 12 makes a
+ * maximum instruction of a comparison with a variable and none of one with a constant.
+ */
+static inline float raot_exp_belowf(float x, float peak)
+{
+    const float low = peak < 0.0f ? -105.0f : -106.0f;
+    const float difference = x - peak;
+    uint32_t shifted;
+    const float r = raot_reducef(difference < low ? low : difference, &shifted);
+    const float scale = raot_of_bitsf((shifted << 23) + (191u << 23));
+
+    return raot_fmaf(raot_exp_smallf(r), scale, scale) * 5.421010862427522e-20f;
+}
+
+/*
+ * With e = exp(-|x|): 1/2 + q/2 and 1/2 - q/2, q = (1 - e) / (1 + e), near 0, and 1 - q and q,
+ * q = e / (1 + e), elsewhere. So errors of q count less than those of the last sum, but for large
+ * negative x. 2^64 stands for 1, so that 2^64 e is no subnormal number.
+ */
 static inline float raot_sigmoidf(float x)
 {
     const float one = 18446744073709551616.0f;
     const float a = raot_absf(x);
+    const float bounded = 105.0f < a ? 105.0f : a;
+    float less = one;
+    float share = 0.5f;
     uint32_t shifted;
-    const float power = raot_exp_nearf(raot_reducef(105.0f < a ? -105.0f : -a, &shifted));
-    const float e = power * raot_of_bitsf((shifted << 23) + (191u << 23));
 
-    return (x < 0.0f ? e : one) / (one + e);
+    if (!(a < 0.85f)) {
+        less = 0.0f;
+        share = 1.0f;
+    }
+    {
+        const float t = raot_exp_smallf(raot_reducef(-bounded, &shifted));
+        const float scale = raot_of_bitsf((shifted << 23) + (191u << 23));
+        const float q = raot_fmaf(t, scale, scale - less) / (one + raot_fmaf(t, scale, scale));
+        const float part = raot_copysignf(share, x);
+
+        return raot_fmaf(-part, q, raot_fmaf(part, share - 0.5f, 0.5f));
+    }
 }
 
 /* m / (m + 2) with m = exp(2 |x|) - 1 = 2^n (exp(r) - 1) + (2^n - 1), accurate for small x too. */
 static inline float raot_tanhf(float x)
 {
     const float a = raot_absf(x);
+    const float bounded = 9.1f < a ? 9.1f : a;
     uint32_t shifted;
-    const float r = raot_reducef(9.1f < a ? 18.2f : 2.0f * a, &shifted);
+    const float t = raot_exp_smallf(raot_reducef(bounded + bounded, &shifted));
     const float scale = raot_of_bitsf((shifted << 23) + 0x3f800000u);
-    const float m = raot_fmaf(scale, raot_fmaf(r * r, raot_exp_tailf(r), r), scale - 1.0f);
+    const float m = raot_fmaf(scale, t, scale - 1.0f);
 
     return raot_copysignf(m / (m + 2.0f), x);
 }
@@ -108,7 +153,7 @@ static inline float raot_erff(float x)
     const float b = 3.93f < a ? 3.93f : a;
     const float z = x * x;
     float p = 7.919902e-05f;
-    float q = -1.06964414e-07f;
+    float q = 2.1697617e-05f;
 
     p = raot_fmaf(p, z, -0.0008030654f);
     p = raot_fmaf(p, z, 0.005190726f);
@@ -117,14 +162,13 @@ static inline float raot_erff(float x)
     p = raot_fmaf(p, z, -0.3761263f);
     p = raot_fmaf(p, z, 0.12837917f);
     p = raot_fmaf(x, p, x);
-    q = raot_fmaf(q, b, 2.321063e-05f);
-    q = raot_fmaf(q, b, -0.00045064016f);
-    q = raot_fmaf(q, b, 0.0042363717f);
-    q = raot_fmaf(q, b, -0.025274895f);
-    q = raot_fmaf(q, b, 0.10850621f);
-    q = raot_fmaf(q, b, 0.6331492f);
-    q = raot_fmaf(q, b, 1.1296104f);
-    q = raot_fmaf(q, b, -0.00019426612f);
+    q = raot_fmaf(q, b, -0.00044147269f);
+    q = raot_fmaf(q, b, 0.004205285f);
+    q = raot_fmaf(q, b, -0.02521034f);
+    q = raot_fmaf(q, b, 0.1084221f);
+    q = raot_fmaf(q, b, 0.6332164f);
+    q = raot_fmaf(q, b, 1.1295803f);
+    q = raot_fmaf(q, b, -0.00018846814f);
     return a < 1.0f ? p : raot_copysignf(1.0f - raot_exp_normalf(-q), x);
 }
 
