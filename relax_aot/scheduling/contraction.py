@@ -5,9 +5,9 @@ Recognized is what is added up, not the op that it came from. A float contractio
 `fma(left, right, sum)`; an integer one adds `(x - a) * (w - b)` of 8-bit values, where the
 factors may be cast and shifted by literals on either side.
 
-A factor of a float contraction may be any expression of loads, such as a decoded weight. It is
-*computed*: the contraction reads it as an array that does not exist, and the schedule computes a
-panel of this array for each tile.
+A factor of a float contraction may be any expression of loads, such as a decoded weight or a row at
+an index from data. It is *computed*: the contraction reads it as an array that does not exist, and
+the schedule computes a panel of this array for each tile.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from itertools import pairwise
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
+from relax_aot.fusion.products import without_fetches
 from relax_aot.ir.dims import Bounds, Dim, row_major
 from relax_aot.ir.loops import (
     Apply,
@@ -39,10 +40,18 @@ from relax_aot.ir.loops import (
     parts,
     walk,
 )
+from relax_aot.ir.names import defined_name
 from relax_aot.ir.parameters import surely, whole
 from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.nest import Nest, bounds_known, coefficient_dim, nest_of, ranges
+from relax_aot.scheduling.nest import (
+    Nest,
+    bounds_known,
+    coefficient_dim,
+    nest_of,
+    ranges,
+    without_lets,
+)
 
 BYTES = (DType.I8, DType.U8)
 LEAST_DEPTH = 4
@@ -52,6 +61,17 @@ LEAST_DEPTH = 4
 def suffix_of(dtype: DType) -> str:
     """Of micro-kernels for bytes of a type."""
     return "u8" if dtype is DType.U8 else "s8"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A factor that is an expression: a load of an array that does not exist, its value, and the
+    statements before it, which read indices from data. The index of the load are the loops that
+    change the value, the innermost output loop last."""
+
+    load: Load
+    value: Expr
+    fetched: tuple[Stmt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +87,16 @@ class Contraction:
     right: Load
     after: tuple[Stmt, ...]
     zeros: tuple[int, int] = (0, 0)
-    computed: tuple[tuple[Load, Expr], ...] = ()
-    """Factors that are expressions. The index of the load are the loops that change the value, the
-    innermost output loop last."""
+    computed: tuple[Computed, ...] = ()
+
+    def computed_at(self, load: Load) -> Computed | None:
+        """The expression of one of the factors; None where it is in memory."""
+        return next((one for one in self.computed if one.load == load), None)
+
+    def fetches(self, load: Load) -> bool:
+        """Whether a factor reads indices from data."""
+        computed = self.computed_at(load)
+        return computed is not None and bool(computed.fetched)
 
     @property
     def swapped(self) -> Contraction:
@@ -112,11 +139,14 @@ def symbols_of(*loops: For) -> frozenset[str]:
 
 def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
     """The contraction that a loop nest computes, where that is all that it does."""
-    nest = nest_of(stmt, bounds)
+    plain, fetched = without_fetches(without_lets((stmt,)))
+    nest = nest_of(plain[0], bounds)
     if nest is None or len(nest.leaf) < 3:
         return None
     first, chain, *after = nest.leaf
     if not isinstance(first, Declare) or not isinstance(chain, For):
+        return None
+    if fetched and (first.local.dtype is not DType.F32 or _uses(nest, fetched)):
         return None
     if not all(isinstance(stmt, Declare | Store) for stmt in after):
         return None
@@ -131,23 +161,52 @@ def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
     if factors is None:
         return None
     (left, a), (right, b) = factors
-    first_load, second_load = (
-        _operand(f, at, nest, reductions) for at, f in enumerate((left, right))
-    )
-    if first_load is None or second_load is None:
-        return None
-    pairs = ((first_load, left), (second_load, right))
-    computed = tuple((load, factor) for load, factor in pairs if load is not factor)
-    sums = (first.local, first.value, first_load, second_load)
-    return Contraction(nest, tuple(reductions), *sums, tuple(after), (a, b), computed)
+    loads: list[Load] = []
+    computed: list[Computed] = []
+    for at, factor in enumerate((left, right)):
+        needed = _needed(factor, fetched)
+        load = _operand(factor, needed, at, nest, reductions)
+        if load is None:
+            return None
+        loads.append(load)
+        computed += [Computed(load, factor, needed)] if load is not factor else []
+    start, (one, other) = first.value, loads
+    return Contraction(
+        nest, tuple(reductions), first.local, start, one, other, tuple(after), (a, b),
+        tuple(computed),
+    )  # fmt: skip
 
 
-def _operand(factor: Expr, at: int, nest: Nest, reductions: Sequence[For]) -> Load | None:
+def _uses(nest: Nest, fetched: Sequence[Stmt]) -> bool:
+    """Whether indices from data are used elsewhere than in the innermost statement."""
+    names = {defined_name(stmt) for stmt in fetched}
+    others = [stmt for stmt in walk(nest.leaf) if not isinstance(stmt, Assign)]
+    locals_ = {e.name for stmt in others for e in expressions(stmt) if isinstance(e, Local)}
+    used = {name for stmt in others for dim in index_dims(stmt) for name in dim.symbols}
+    return bool(names & (used | locals_ | symbols_of(*nest.loops)))
+
+
+def _needed(factor: Expr, fetched: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """The statements that read the indices from data of a factor."""
+    names = set(indexed_by(factor))
+    needed: list[Stmt] = []
+    for stmt in reversed(fetched):
+        if defined_name(stmt) in names:
+            needed.insert(0, stmt)
+            names |= {e.name for e in expressions(stmt) if isinstance(e, Local)}
+            names |= {name for dim in index_dims(stmt) for name in dim.symbols}
+    return tuple(needed)
+
+
+def _operand(
+    factor: Expr, fetched: Sequence[Stmt], at: int, nest: Nest, reductions: Sequence[For]
+) -> Load | None:
     """The factor as a load. A computed one is a load of an array over the loops that change it;
     None where the bounds of these loops depend on others."""
-    if isinstance(factor, Load):
+    if isinstance(factor, Load) and not fetched:
         return factor
-    used = indexed_by(factor)
+    dims = (dim for stmt in fetched for dim in index_dims(stmt))
+    used = indexed_by(factor).union(*(dim.symbols for dim in dims))
     outer = [loop for loop in nest.loops if loop.variable in used]
     loops = [*outer[:-1], *(loop for loop in reductions if loop.variable in used), *outer[-1:]]
     variables = {loop.variable for loop in (*nest.loops, *reductions)}
@@ -271,7 +330,7 @@ def _collapses(found: Contraction, outer: For, inner: For) -> bool:
         return False
     if outer.start != 0 or inner.start != 0 or inner.stop == 0:
         return False
-    if any(both & indexed_by(load) for load, _ in found.computed):
+    if any(both & indexed_by(one.load) for one in found.computed):
         return False
     parts = [part for stmt in walk(found.nest.leaf) for part in (stmt, *expressions(stmt))]
     if any(isinstance(part, Index) and both & part.dim.symbols for part in parts):

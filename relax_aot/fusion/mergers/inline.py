@@ -16,6 +16,7 @@ from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.nest import Definition, cost, substitute_in
 from relax_aot.fusion.piece import Fresh, Piece, kept_apart
+from relax_aot.fusion.products import is_factor
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import ZERO, Bounds, Dim, prove_le
@@ -295,11 +296,14 @@ def merge(pair: Pair, context: Context) -> Piece | Refused:
         found = _positions(body, made, seen, fresh)
     if found is None:
         return Refused("the consumer reads it in a shape that does not match its loops")
-    reason = _too_dear(definition, producer, [site for site, _ in found], context.bounds)
-    if reason is not None:
-        return Refused(reason)
     indices = {site.index: position.index for site, position in found}
     instances = {index: _instance(definition, at, fresh) for index, at in indices.items()}
+    sites = [site for site, _ in found]
+    outside = frozenset[str]().union(*(one.symbols for one in instances.values()))
+    cheap = cost(definition.value) <= _DECODING and is_factor(body, sites, outside)
+    reason = _too_dear(definition, producer, sites, context.bounds)
+    if reason is not None and not (definition.fetched and cheap):
+        return Refused(reason)
     if definition.fetched:
         placed = _fetched(body, seen.name, instances)
         if placed is None:

@@ -73,6 +73,32 @@ NARROW_MATMUL = _matmul(5, 7)
 DEPTHWISE = _depthwise("f32", 3, "f32 = 0.0:f32", "fma($x, %w[c, k, l], sum)", "sum")
 DEPTHWISE_INTEGER = _depthwise("i8", 3, *_BYTES)
 LONG_WINDOWS = _depthwise("i8", 5, *_BYTES)
+
+
+def _gathered(rows: str, left: str, right: str, index: str, size: str) -> str:
+    """A product of which one factor is rows of a table. `index`: the loop over these rows."""
+    read = f"""checked row in 0..8 = %at[{index}]"""
+    first, second = (read, "") if index == "i" else ("", read)
+    return f"""
+    symbol n in 1..40
+    const %w: f32[16, 12] = splat 0.5
+    kernel @dot(%table: f32[9, 16], %at: i64[n], {rows}) -> (%y: f32[{size}]) {{
+      for i in 0..{size.split(",")[0]} {{
+        {first}
+        for j in 0..{size.split(", ")[1]} {{
+          {second}
+          local sum: f32 = 0.0:f32
+          for k in 0..16 {{
+            sum = fma({left}, {right}, sum)
+          }}
+          %y[i, j] = sum
+        }}
+      }}
+    }}"""
+
+
+GATHERED_ROWS = _gathered("%w: f32[16, 12]", "%table[row, k]", "%w[k, j]", "i", "n, 12")
+GATHERED_COLUMNS = _gathered("%x: f32[5, 16]", "%x[i, k]", "%table[row, k]", "j", "5, n")
 DECODED_MATMUL = """
     symbol n in 1..9
     kernel @dot(%x: f32[n, 32], %packed: u8[16, 12], %scales: f32[12]) -> (%y: f32[n, 12]) {

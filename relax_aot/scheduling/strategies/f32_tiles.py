@@ -3,10 +3,10 @@
 
 One output loop gives the rows of a tile, which move the left operand alone; others give the
 columns, which move the right one. Columns of the right operand are read in place, or packed while
-compiling where it is a constant (`tiles`), or gathered (`im2col`). A right operand that is an
-expression, such as decoded weights, is computed into a panel of columns, which all tiles of rows
-read. The tile is kept in a buffer of the kernel's own, from which each result is stored as the leaf
-says.
+compiling where it is a constant (`tiles`), or gathered (`im2col`). An operand that is an
+expression, such as decoded weights or rows at indices from data, is computed into a panel: the
+right one for some columns, which all tiles of rows read, the left one for the rows of a tile. The
+tile is kept in a buffer of the kernel's own, from which each result is stored as the leaf says.
 
 `im2col` is for convolutions whose columns are pixels of an image. The windows of some lines of
 pixels are gathered first, step by step of the sum, into a panel in the order in which the
@@ -18,28 +18,36 @@ read in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from math import prod
 
-from relax_aot.fusion.nest import substitute_in
-from relax_aot.ir.axes import REGISTER
-from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, interval
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Buffer, For, If, Lit, Load, Multiply, Reserve, Select, Store, binary
+from relax_aot.ir.loops import Buffer, For, Lit, Select, Store, binary
 from relax_aot.ir.simplify import simplify
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
-from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of, stride
+from relax_aot.scheduling.contraction import Contraction, moved, stride
 from relax_aot.scheduling.nest import greatest
-from relax_aot.scheduling.packing import Panels, panels_of, round_up
+from relax_aot.scheduling.packing import Panels, panels_of
+from relax_aot.scheduling.strategies._panels import (
+    ABSENT,
+    Copied,
+    Operand,
+    Span,
+    compute_columns,
+    compute_rows,
+    spans,
+)
+from relax_aot.scheduling.strategies._sums import Full, emit_tile
 from relax_aot.scheduling.strategies._texts import (
     CONVOLUTION,
     DECODED_MATMUL,
     DEPTHWISE,
+    GATHERED_COLUMNS,
+    GATHERED_ROWS,
     MATMUL,
     NARROW_MATMUL,
 )
@@ -47,27 +55,18 @@ from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import interior, reaching, whole
 from relax_aot.scheduling.writer import Ends, Writer
 
-LANES = 4
-"""Columns that begin at once."""
 LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
 LEAST_FILTERS = 4
 """Rows for which it is worth to gather columns, or to compute them."""
 FARTHEST = 4
 """Elements from pixel to pixel; those that lie farther apart are no image."""
-ABSENT = For("", ZERO, ONE, ())
-"""The loop over rows or lines of a nest without one."""
-
-Full = Mapping[str, Ends]
-"""Bounds of reductions that hold in a region."""
-Operand = Callable[[Sequence[Dim]], tuple[Load, Sequence[Dim]]]
-"""A copy of the right operand: its element where reductions begin, and how far each moves it."""
 
 
 def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Matches by how much of a tile the results fill; clipped columns count less."""
-    left, right, most = found.left, found.right, context.target.rows
-    if found.computed and not _computed_on_right(found):
+    left, right = found.left, found.right
+    if found.computed and found.clipped_by & {loop.variable for loop in found.nest.loops}:
         return None
     sizes = {loop: greatest(loop.extent, w.bounds) for loop in (ABSENT, *found.nest.loops)}
     full = _whole(found) if right.buffer.name in context.constants else []
@@ -80,27 +79,50 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
         return None
     down = [loop for loop in found.swapped.columns if _can_be_rows(loop, across, found)]
     # Of loops that fill a tile the innermost one: its elements lie closest.
+    most = context.target.rows
     rows = max(reversed(down), key=lambda loop: min(sizes[loop], most), default=ABSENT)
-    filled = min(sizes[across], COLUMNS) / COLUMNS * min(sizes[rows], most)
+    size = _computed_size(found, sizes[rows], w, context)
+    if size is None:
+        return None
+    filled = min(sizes[across], COLUMNS) / COLUMNS * min(sizes[rows], size.rows)
     if across.variable in found.clipped_by:
         filled *= 0.5
+    if found.fetches(right):  # as rows of a tile, they are copied once for all columns
+        filled *= 0.1
     # Of equal ways one whose left operand is contiguous is taken.
-    contiguous = stride(left, found.reductions[-1].variable) == 1
-    size = COLUMNS
-    if found.computed:
-        steps = prod((greatest(lp.extent, w.bounds) for lp in found.reductions), start=1)
-        size = context.target.panel_columns(steps) if sizes[rows] >= LEAST_FILTERS else 0
-        if not size:
-            return None
-    match = _Tiling(found, w, most, rows, across, columns=size, panels=panels[across])
+    contiguous = stride(left, found.reductions[-1].variable) == 1 or found.fetches(left)
+    match = _Tiling(
+        found, w, size.rows, rows, across,
+        columns=size.columns, steps=size.steps, panels=panels[across],
+    )  # fmt: skip
     return filled + 0.01 * contiguous, match.emit
 
 
-def _computed_on_right(found: Contraction) -> bool:
-    """Whether the right operand alone is computed, with loops whose bounds are the same for all
-    results."""
-    clipped = found.clipped_by & {loop.variable for loop in found.nest.loops}
-    return [load for load, _ in found.computed] == [found.right] and not clipped
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Rows and columns of a tile. `steps`: of panels that hold a part of the sum, else 0."""
+
+    rows: int
+    columns: int
+    steps: int = 0
+
+
+def _computed_size(found: Contraction, rows: int, w: Writer, context: Context) -> _Size | None:
+    """Tiles whose panels of computed operands fit; None where plain loops do as well."""
+    target, row_bytes = context.target, DType.F32.bytes
+    row_bytes *= prod((greatest(lp.extent, w.bounds) for lp in found.reductions), start=1)
+    left, right = (found.computed_at(load) for load in (found.left, found.right))
+    if left is not None and rows < 2:
+        return None
+    if right is not None and rows < (2 if right.fetched else LEAST_FILTERS):
+        return None
+    size = _Size(target.rows, COLUMNS)
+    if right is not None:
+        size = replace(size, columns=target.panel_columns(row_bytes // DType.F32.bytes))
+    if size.columns and (left is None or size.rows * row_bytes <= target.panel):
+        return size
+    steps = target.panel // (COLUMNS * DType.F32.bytes)
+    return _Size(target.rows, COLUMNS, steps) if steps and len(found.reductions) == 1 else None
 
 
 def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:
@@ -172,38 +194,10 @@ def _lines(down: For, across: For, columns: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """`count` iterations of a loop from `first` on. `name`: of the loop over them in a tile."""
-
-    variable: str
-    first: Dim
-    count: Dim
-    name: str
-
-    def at(self, offset: Dim) -> dict[str, Dim]:
-        return {self.variable: self.first + offset}
-
-
-Spans = tuple[_Span, _Span, _Span]
-"""Rows, lines of columns, and columns of a line."""
-
-
-@contextmanager
-def _spans(
-    w: Writer, loop: For, names: tuple[str, str, str], size: int, ends: Ends | None = None
-) -> Iterator[_Span]:
-    """A loop, or the part of it between `ends`, in spans of at most `size` iterations."""
-    start, stop = ends or (loop.start, loop.stop)
-    name, counter, length = names
-    with w.tiles((f"{loop.variable}_{counter}", length), stop - start, size) as (first, count):
-        yield _Span(loop.variable, start + first, count, name)
-
-
-@dataclass(frozen=True, slots=True)
 class _Tiling:
     """`rows` of filters, `columns` of iterations of `across`, of `lines` of `down` or of one.
     The right operand is packed in `panels`, or gathered, by the reductions `whole` that have
-    nothing clipped."""
+    nothing clipped. Computed operands are computed for `steps` of the sum at a time (0: all)."""
 
     found: Contraction
     w: Writer
@@ -213,6 +207,7 @@ class _Tiling:
     down: For = ABSENT
     columns: int = COLUMNS
     lines: int = 1
+    steps: int = 0
     panels: Panels | None = None
     whole: Sequence[For] = ()
     names: tuple[str, str, str] = ("c", "panel", "width")
@@ -224,6 +219,10 @@ class _Tiling:
         if panels is not None:
             w.constant(panels.packed)
         with w.nest([loop for loop in found.nest.loops if loop not in own]):
+            computed = [found.computed_at(load) for load in (found.left, found.right)]
+            if computed[0] and not computed[1] and not self.steps:
+                self._rows_first(panels)
+                return
             for ends, full in self._regions(self.across, {}):
                 if full is None:
                     rows = [loop for loop in found.nest.loops if loop == self.rows]
@@ -231,22 +230,33 @@ class _Tiling:
                         w.add(*found.nest.leaf)
                     continue
                 with (
-                    _spans(w, self.down, ("grid_row", "tile", "lines"), self.lines) as lines,
-                    _spans(w, self.across, self.names, self.columns, ends) as pixels,
+                    spans(w, self.down, ("grid_row", "tile", "lines"), self.lines) as lines,
+                    spans(w, self.across, self.names, self.columns, ends) as pixels,
                 ):
                     self._rows((lines, pixels), full, self._operand(lines, pixels, panels))
 
-    def _rows(self, columns: tuple[_Span, _Span], full: Full, operand: Operand | None) -> None:
+    def _rows_first(self, panels: Panels | None) -> None:
+        """Rows of a computed left operand are computed once for all columns."""
+        w, across = self.w, self.across
+        with spans(w, self.rows, ("r", "tile", "height"), self.tile_rows) as tile:
+            left = self._left(tile)
+            with spans(w, across, self.names, self.columns) as pixels:
+                places = (tile, Span("", ZERO, ONE, ""), pixels)
+                operand = self._operand(places[1], pixels, panels)
+                emit_tile(self.found, w, places, self.tile_rows, {}, operand, left)
+
+    def _rows(self, columns: tuple[Span, Span], full: Full, operand: Operand | None) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
         w, rows, most = self.w, self.rows, 1 if self.rows == ABSENT else self.tile_rows
         for ends, inside in sorted(self._regions(rows, full), key=lambda part: part[1] is None):
             if inside is None:
                 with w.range(rows.variable, ends[1], ends[0]) as at:
-                    row = _Span(rows.variable, at, ONE, "r")
-                    _emit_tile(self.found, w, (row, *columns), most, full, operand)
+                    row = Span(rows.variable, at, ONE, "r")
+                    emit_tile(self.found, w, (row, *columns), most, full, operand)
                 continue
-            with _spans(w, rows, ("r", "tile", "height"), self.tile_rows, ends) as tile:
-                _emit_tile(self.found, w, (tile, *columns), most, inside, operand)
+            with spans(w, rows, ("r", "tile", "height"), self.tile_rows, ends) as tile:
+                places, left = (tile, *columns), self._left(tile)
+                emit_tile(self.found, w, places, most, inside, operand, left, self.steps)
 
     def _regions(self, loop: For, full: Full) -> list[tuple[Ends, Full | None]]:
         """The part of an output loop where no window is clipped, with the bounds of reductions
@@ -267,16 +277,29 @@ class _Tiling:
         ]
         return [(ends, known) for ends, known in parts if known or ends[0] != ends[1]]
 
-    def _operand(self, lines: _Span, pixels: _Span, panels: Panels | None) -> Operand | None:
+    def _left(self, tile: Span) -> Copied | None:
+        """A copy of a computed left operand for the rows of a tile."""
+        if self.steps or not self.found.computed_at(self.found.left):
+            return None
+        inner, most = self.found.reductions, self.tile_rows
+        height = simplify(dim_min(self.rows.extent, most), self.w.bounds)
+        panel = self.w.buffer("rows", DType.F32, height, *(loop.extent for loop in inner))
+        return compute_rows(self.found, self.w, panel, tile, inner)
+
+    def _operand(self, lines: Span, pixels: Span, panels: Panels | None) -> Operand | None:
+        """A copy of the right operand for some columns."""
         if panels is not None:
             return partial(panels.at, pixels.first, pixels.count)
-        if not self.whole and not self.found.computed:
+        if self.whole:
+            return Copied(self._gather(lines, pixels)).at
+        if self.steps or not self.found.computed_at(self.found.right):
             return None
-        panel = self._gather(lines, pixels) if self.whole else self._compute(pixels)
-        steps = [prod(panel.shape[n + 1 :], start=ONE) for n in range(panel.rank - 1)]
-        return lambda _: (panel[(ZERO,) * panel.rank], steps)
+        inner = self.found.reductions
+        most = simplify(dim_min(self.across.extent, self.columns), self.w.bounds)
+        panel = self.w.buffer("panel", DType.F32, *(loop.extent for loop in inner), most)
+        return compute_columns(self.found, self.w, panel, pixels, inner).at
 
-    def _gather(self, lines: _Span, pixels: _Span) -> Buffer:
+    def _gather(self, lines: Span, pixels: Span) -> Buffer:
         """One row of the panel at a time. Which of its pixels lie inside the image is found
         outside of the loops over taps that do not change it, such as those over channels."""
         w, right, inner = self.w, self.found.right, self.whole
@@ -299,18 +322,6 @@ class _Tiling:
                     w.add(Store(panel, index, Select(reached, value, Lit(0.0, DType.F32))))
         return panel
 
-    def _compute(self, pixels: _Span) -> Buffer:
-        """The panel of an operand that is an expression."""
-        w, inner, ((_, value),) = self.w, self.found.reductions, self.found.computed
-        panel = w.buffer("panel", DType.F32, *(loop.extent for loop in inner), self.columns)
-        taps = [For(w.fresh(loop.variable), ZERO, loop.extent, ()) for loop in inner]
-        names = [Dim.of(tap.variable) for tap in taps]
-        at = {lp.variable: lp.start + name for lp, name in zip(inner, names, strict=True)}
-        with w.nest(taps), w.range("column", pixels.count) as column:
-            computed = substitute_in(value, {**pixels.at(column), **at})
-            w.add(Store(panel, (*names, column), computed))
-        return panel
-
     def _deciding(self, pixel: For) -> list[int]:
         """Which of the loops over taps decide whether iterations of `pixel` are inside."""
         return [n for n, tap in enumerate(self.found.reductions) if _clips(tap, pixel)]
@@ -326,7 +337,7 @@ class _Tiling:
         held = simplify(dim_max(held, 0), self.w.bounds)
         return held if held.is_constant else self.w.let("inside", held, ZERO, ONE)
 
-    def _inside(self, pixel: For, at: Mapping[str, Dim], span: _Span) -> Ends:
+    def _inside(self, pixel: For, at: Mapping[str, Dim], span: Span) -> Ends:
         """Of the iterations of an output loop, those whose windows hold the taps `at`."""
         low, high = ZERO, span.count
         for loop in self.found.reductions:
@@ -340,97 +351,6 @@ class _Tiling:
 
 def _clips(tap: For, pixel: For) -> bool:
     return pixel.variable in tap.start.symbols | tap.stop.symbols
-
-
-def _emit_tile(
-    found: Contraction, w: Writer, spans: Spans, most: int, full: Full, operand: Operand | None
-) -> None:
-    """Results that are summed at once: rows, `most` at most, of the left operand and columns of
-    the right one."""
-    rows, *columns = spans
-    sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
-    w.add(Reserve(sums))
-    _begin(found, w, spans, sums)
-    origin = {span.variable: span.first for span in spans}
-    counts, starts = [], {}
-    for loop in found.reductions:
-        start, stop = full.get(loop.variable, (loop.start, loop.stop))
-        start = w.short(f"{loop.variable}_first", start.substitute(origin))
-        stop = w.short(f"{loop.variable}_last", stop.substitute(origin))
-        counts.append(stop - start)
-        starts[loop.variable] = start
-    steps = [(step_of(found.left, name), step_of(found.right, name)) for name in starts]
-    left, right = (moved(load, origin | starts) for load in (found.left, found.right))
-    if operand is not None:
-        right, copied = operand(list(starts.values()))
-        steps = [(far, step) for (far, _), step in zip(steps, copied, strict=True)]
-    levels = _merged([(n, *far) for n, far in zip(counts, steps, strict=True)])
-    width = prod((span.count for span in columns), start=ONE)
-    row = step_of(found.left, rows.variable)
-    w.add(Multiply(sums, rows.count, width, levels, left, row, right))
-    index, at, loops = _results(w, spans)
-    with w.nest(loops):
-        w.finish(found.after, found.sum, Load(sums, index), at)
-
-
-def _results(w: Writer, spans: Spans) -> tuple[tuple[Dim, Dim], dict[str, Dim], list[For]]:
-    """Row and column of a result, the variables there, and the loops over all results."""
-    place, at, loops = [ZERO, ZERO], {}, []
-    for axis, span in zip((0, 1, 1), spans, strict=True):
-        offset = ZERO
-        if span.count != 1:
-            name = w.fresh(span.name)
-            loops.append(For(name, ZERO, span.count, ()))
-            offset = Dim.of(name)
-        place[axis] = place[axis] * span.count + offset
-        at[span.variable] = span.first + offset
-    return (place[0], place[1]), at, loops
-
-
-def _begin(found: Contraction, w: Writer, spans: Spans, sums: Buffer) -> None:
-    """Sums whose starts do not depend on their position are begun in parts of a fixed size:
-    few rows for few, and columns together. An analysis that cannot tell one height from
-    another sees that what is read has begun."""
-    rows, lines, pixels = spans
-    (row, column), at, loops = _results(w, spans)
-    depends = indexed_by(found.start)
-    across = loops[rows.count != 1 :]
-    if not depends & {lines.variable, pixels.variable}:  # whole vectors, with constant bounds
-        columns = lines.count * pixels.count
-        exact = columns.is_constant and (rows.count.is_constant or not lines.variable)
-        width = round_up(columns.constant, LANES) if exact else COLUMNS
-        column = Dim.of(w.fresh("c"))
-        across = [For(str(column), ZERO, Dim.of(width), ())]
-    store = Store(sums, (row, column), substitute_in(found.start, at))
-    ends = [ZERO, rows.count]
-    if rows.variable not in depends and not rows.count.is_constant:
-        least = max(interval(rows.count, w.bounds)[0], 1)
-        parts = _parts(sums.shape[0].constant)
-        ends = [ZERO, *(Dim.of(end) for end in parts if end >= least)]
-    for first, last in pairwise(ends):
-        down = [replace(loop, start=first, stop=last) for loop in loops[: rows.count != 1]]
-        with w.block() as body, w.nest([*down, *across]):
-            w.add(store)
-        w.add(*body if first == 0 else [If(binary("<", first, rows.count), tuple(body))])
-
-
-def _parts(rows: int) -> tuple[int, ...]:
-    """Where the parts of a tile end that sums start in one after another."""
-    return (1, rows // 4, rows // 2, rows) if rows >= 12 else (1, rows)
-
-
-def _merged(levels: Sequence[tuple[Dim, Dim, Dim]]) -> tuple[tuple[Dim, Dim, Dim], ...]:
-    """Reductions of (count, left, right), as few as they can be: one of a single step is
-    dropped, and one that goes on where the next inner one ends is the same loop."""
-    result: list[tuple[Dim, Dim, Dim]] = []
-    for count, left, right in levels:
-        if count == 1:
-            continue
-        if result and result[-1][1:] == (count * left, count * right):
-            result[-1] = (result[-1][0] * count, left, right)
-        else:
-            result.append((count, left, right))
-    return tuple(result) or tuple(levels[-1:])
 
 
 EXAMPLES = (
@@ -453,7 +373,7 @@ EXAMPLES = (
         target="dsp",
         before=DECODED_MATMUL,
         after="""
-            kernel @dot(...) -> (%y: f32[n, 12]) scratch (%panel: f32[32, 32]) {
+            kernel @dot(...) -> (%y: f32[n, 12]) scratch (%panel: f32[32, 12]) {
               for k_0 in 0..32 {
                 for column in 0..12 {
                   %panel[k_0, column] = (...)
@@ -461,7 +381,43 @@ EXAMPLES = (
               }
               for i_tile in 0..(n + 3) // 4 {
             ...
-                multiply %sums[height, 12] = %x[4*i_tile, 0], 32, %panel[0, 0], [32, 1, 32]
+                multiply %sums[height, 12] = %x[4*i_tile, 0], 32, %panel[0, 0], [32, 1, 12]
+            ...""",
+    ),
+    Example(
+        why="rows at indices from data are copied for one tile",
+        target="dsp",
+        before=GATHERED_ROWS,
+        after="""
+            kernel @dot(...) -> (%y: f32[n, 12]) scratch (%rows: f32[min(4, n), 16]) {
+              for i_tile in 0..(n + 3) // 4 {
+                let height = min(-4*i_tile + n, 4)
+                for r in 0..height {
+                  checked row_0 in 0..8 = %at[4*i_tile + r]
+                  for k_0 in 0..16 {
+                    %rows[r, k_0] = %table[row_0, k_0]
+                  }
+                }
+            ...
+                multiply %sums[height, 12] = %rows[0, 0], 16, %w.packed[0], [16, 1, 12]
+            ...""",
+    ),
+    Example(
+        why="columns at indices from data are copied for all tiles of rows",
+        target="dsp",
+        before=GATHERED_COLUMNS,
+        after="""
+            kernel @dot(...) -> (%y: f32[5, n]) scratch (%panel: f32[16, min(32, n)]) {
+              for j_panel in 0..(n + 31) // 32 {
+                let width = min(-32*j_panel + n, 32)
+                for column in 0..width {
+                  checked row_0 in 0..8 = %at[column + 32*j_panel]
+                  for k_0 in 0..16 {
+                    %panel[k_0, column] = %table[row_0, k_0]
+                  }
+                }
+            ...
+                  multiply %sums[height, width] = ..., %panel[0, 0], [16, 1, min(32, n)]
             ...""",
     ),
     Example(

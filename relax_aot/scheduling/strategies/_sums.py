@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tile of sums: they begin, `raot_multiply_f32` adds the products, and the leaf stores each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+
+from relax_aot.fusion.nest import substitute_in
+from relax_aot.ir.axes import REGISTER
+from relax_aot.ir.dims import ONE, ZERO, Dim, interval
+from relax_aot.ir.loops import Buffer, For, If, Load, Multiply, Reserve, Store, binary
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.convolve import COLUMNS
+from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of
+from relax_aot.scheduling.packing import round_up
+from relax_aot.scheduling.strategies._panels import (
+    Copied,
+    Operand,
+    Span,
+    compute_columns,
+    compute_rows,
+)
+from relax_aot.scheduling.writer import Ends, Writer
+
+LANES = 4
+"""Columns that begin at once."""
+Full = Mapping[str, Ends]
+"""Bounds of reductions that hold in a region."""
+Spans = tuple[Span, Span, Span]
+"""Rows, lines of columns, and columns of a line."""
+
+
+def emit_tile(
+    found: Contraction,
+    w: Writer,
+    spans: Spans,
+    most: int,
+    full: Full,
+    operand: Operand | None,
+    left: Copied | None = None,
+    part: int = 0,
+) -> None:
+    """Results that are summed at once: rows, `most` at most, of the left operand and columns of
+    the right one. `part`: steps for which computed operands are computed at a time."""
+    sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
+    w.add(Reserve(sums))
+    _begin(found, w, spans, sums)
+    origin = {span.variable: span.first for span in spans}
+    counts, starts = [], {}
+    for loop in found.reductions:
+        start, stop = full.get(loop.variable, (loop.start, loop.stop))
+        start = w.short(f"{loop.variable}_first", start.substitute(origin))
+        stop = w.short(f"{loop.variable}_last", stop.substitute(origin))
+        counts.append(stop - start)
+        starts[loop.variable] = start
+    if part:
+        ((name, start),), (count,) = starts.items(), counts
+        with w.tiles((f"{name}_part", "steps"), count, part) as (first, steps):
+            some = [For(name, start + first, start + first + steps, ())]
+            if found.computed_at(found.right):
+                panel = w.buffer("panel", DType.F32, part, COLUMNS)
+                operand = compute_columns(found, w, panel, spans[-1], some).at
+            if found.computed_at(found.left):
+                panel = w.buffer("rows", DType.F32, most, part)
+                left = compute_rows(found, w, panel, spans[0], some)
+            starts = {name: some[0].start}
+            _multiply(found, w, spans, sums, [steps], starts, operand, left)
+    else:
+        _multiply(found, w, spans, sums, counts, starts, operand, left)
+    index, at, loops = _results(w, spans)
+    with w.nest(loops):
+        w.finish(found.after, found.sum, Load(sums, index), at)
+
+
+def _multiply(
+    found: Contraction,
+    w: Writer,
+    spans: Spans,
+    sums: Buffer,
+    counts: Sequence[Dim],
+    starts: Mapping[str, Dim],
+    operand: Operand | None,
+    left: Copied | None,
+) -> None:
+    """So many steps of the sums from `starts` on."""
+    rows, *columns = spans
+    at = {**{span.variable: span.first for span in spans}, **starts}
+    steps = [(step_of(found.left, name), step_of(found.right, name)) for name in starts]
+    first, second = (moved(load, at) for load in (found.left, found.right))
+    row = step_of(found.left, rows.variable)
+    if operand is not None:
+        second, copied = operand(list(starts.values()))
+        steps = [(far, step) for (far, _), step in zip(steps, copied, strict=True)]
+    if left is not None:
+        first, copied = left.rows_at()
+        row, steps = left.row, [(f, step) for (_, step), f in zip(steps, copied, strict=True)]
+    levels = _merged([(n, *far) for n, far in zip(counts, steps, strict=True)])
+    width = prod((span.count for span in columns), start=ONE)
+    w.add(Multiply(sums, rows.count, width, levels, first, row, second))
+
+
+def _results(w: Writer, spans: Spans) -> tuple[tuple[Dim, Dim], dict[str, Dim], list[For]]:
+    """Row and column of a result, the variables there, and the loops over all results."""
+    place, at, loops = [ZERO, ZERO], {}, []
+    for axis, span in zip((0, 1, 1), spans, strict=True):
+        offset = ZERO
+        if span.count != 1:
+            name = w.fresh(span.name)
+            loops.append(For(name, ZERO, span.count, ()))
+            offset = Dim.of(name)
+        place[axis] = place[axis] * span.count + offset
+        at[span.variable] = span.first + offset
+    return (place[0], place[1]), at, loops
+
+
+def _begin(found: Contraction, w: Writer, spans: Spans, sums: Buffer) -> None:
+    """Sums whose starts do not depend on their position are begun in parts of a fixed size:
+    few rows for few, and columns together. An analysis that cannot tell one height from
+    another sees that what is read has begun."""
+    rows, lines, pixels = spans
+    (row, column), at, loops = _results(w, spans)
+    depends = indexed_by(found.start)
+    across = loops[rows.count != 1 :]
+    if not depends & {lines.variable, pixels.variable}:  # whole vectors, with constant bounds
+        columns = lines.count * pixels.count
+        exact = columns.is_constant and (rows.count.is_constant or not lines.variable)
+        width = round_up(columns.constant, LANES) if exact else COLUMNS
+        column = Dim.of(w.fresh("c"))
+        across = [For(str(column), ZERO, Dim.of(width), ())]
+    store = Store(sums, (row, column), substitute_in(found.start, at))
+    ends = [ZERO, rows.count]
+    if rows.variable not in depends and not rows.count.is_constant:
+        least = max(interval(rows.count, w.bounds)[0], 1)
+        parts = _parts(sums.shape[0].constant)
+        ends = [ZERO, *(Dim.of(end) for end in parts if end >= least)]
+    for first, last in pairwise(ends):
+        down = [replace(loop, start=first, stop=last) for loop in loops[: rows.count != 1]]
+        with w.block() as body, w.nest([*down, *across]):
+            w.add(store)
+        w.add(*body if first == 0 else [If(binary("<", first, rows.count), tuple(body))])
+
+
+def _parts(rows: int) -> tuple[int, ...]:
+    """Where the parts of a tile end that sums start in one after another."""
+    return (1, rows // 4, rows // 2, rows) if rows >= 12 else (1, rows)
+
+
+def _merged(levels: Sequence[tuple[Dim, Dim, Dim]]) -> tuple[tuple[Dim, Dim, Dim], ...]:
+    """Reductions of (count, left, right), as few as they can be: one of a single step is
+    dropped, and one that goes on where the next inner one ends is the same loop."""
+    result: list[tuple[Dim, Dim, Dim]] = []
+    for count, left, right in levels:
+        if count == 1:
+            continue
+        if result and result[-1][1:] == (count * left, count * right):
+            result[-1] = (result[-1][0] * count, left, right)
+        else:
+            result.append((count, left, right))
+    return tuple(result) or tuple(levels[-1:])
