@@ -248,7 +248,7 @@ def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
     if not target.rows or 4 * panels > 5 * found.columns:
         return None
     if found.x.dtype is DType.F32:
-        return partial(_emit, found, w, target.rows, _multiply)
+        return partial(_emit, found, w, target.group_rows or target.rows, _multiply)
     whole = found.group % LEAST_GROUP == 0 and found.group <= GREATEST_GROUP
     inner = found.x.buffer.shape[-1]
     if not target.dots or not whole or inner != round_up(found.depth, found.group):

@@ -31,8 +31,9 @@ class Target:
     none). A kernel that sums and does not multiply is computed for `sums` rows at a time (0:
     one), which hides latency and takes as many rows of scratch; a target with `partial_sums` lanes
     (1: none) does so only with ordered sums. `dots`: the form of the dot products of quantized
-    bytes with weights in groups (microkernels/groups.py; empty: none). `compact`: one function for
-    all convolutions rather than fast loops for each.
+    bytes with weights in groups (microkernels/groups.py; empty: none); products of floats with
+    such weights have tiles of `group_rows` (0: `rows`), for which weights are decoded once.
+    `compact`: one function for all convolutions rather than fast loops for each.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Target:
     strip: int = 0
     sums: int = 0
     dots: str = ""
+    group_rows: int = 0
     partial_sums: int = 1
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()

@@ -38,6 +38,7 @@ TARGET = Target(
     strip=1 << 13,
     sums=7,
     dots="16",
+    group_rows=96,
     partial_sums=32,
     strategies=dot_products(DOT2_I16),
     floats=(padded_rows, im2col, tiles),

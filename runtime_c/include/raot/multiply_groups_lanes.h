@@ -18,16 +18,22 @@ static inline raot_lanes raot_lanes_s8(const int8_t *from)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
 }
 
+/* The numbers of the lowest four bits: VPERMPS ignores the others. */
+static inline raot_lanes raot_lanes_nibbles(__m512i indices)
+{
+    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    return _mm512_permutexvar_ps(indices, numbers);
+}
+
 static inline raot_lanes raot_lanes_low(const uint8_t *from)
 {
-    const __m512i bytes = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(bytes, 28), 28));
+    return raot_lanes_nibbles(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)));
 }
 
 static inline raot_lanes raot_lanes_high(const uint8_t *from)
 {
-    const __m512i bytes = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(bytes, 4));
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
+    return raot_lanes_nibbles(_mm512_srli_epi32(bytes, 4));
 }
 
 static inline raot_lanes raot_lanes_fma_lanes(raot_lanes a, raot_lanes b, raot_lanes c)
@@ -66,8 +72,19 @@ static inline raot_lanes raot_lanes_fma_lanes(raot_lanes a, raot_lanes b, raot_l
 #endif
 
 #define RAOT_ALL (RAOT_TILE_COLUMNS / RAOT_LANES)
-#define RAOT_STRIP 32
 #define RAOT_STRIP_HIGH 6
+/* Steps of a strip of decoded weights, and rows that it is decoded for. */
+#if !defined(RAOT_STRIP)
+#define RAOT_STRIP 128
+#define RAOT_GROUP_ROWS 96
+#endif
+
+#if defined(__clang__)
+#define RAOT_UNROLL_STEPS
+#else
+/* Without it, GCC 12 keeps sums in memory. */
+#define RAOT_UNROLL_STEPS _Pragma("GCC unroll 4")
+#endif
 
 #if defined(__ARM_NEON)
 /* Sixteen signed bytes as floats. */
@@ -204,144 +221,201 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
     }
 }
 
-/* Several rows: weights are decoded in registers for up to six rows. */
+/* Few rows: weights are decoded in registers. */
 __attribute__((always_inline)) static inline void
-raot_groups_rows(const int32_t bits, float *sums, const float *left, const void *weights,
-                 const float *scales, const struct raot_groups *sizes)
+raot_groups_few(const int32_t bits, float *sums, const float *left, const void *weights,
+                const float *scales, const struct raot_groups *sizes)
 {
     int32_t r = 0;
-    while (r < sizes->rows) {
-        float *const to = sums + r * RAOT_TILE_COLUMNS;
-        const float *const from = left + r * sizes->left_row;
-        const int32_t rest = sizes->rows - r;
-        if (rest >= 6) {
-            raot_groups_high(bits, 6, to, from, weights, scales, sizes);
-            r += 6;
-        } else if (rest >= 4) {
-            raot_groups_high(bits, 4, to, from, weights, scales, sizes);
-            r += 4;
-        } else if (rest >= 2) {
-            raot_groups_high(bits, 2, to, from, weights, scales, sizes);
-            r += 2;
-        } else {
-            raot_groups_high(bits, 1, to, from, weights, scales, sizes);
-            r += 1;
-        }
+    for (; r + 6 <= sizes->rows; r += 6) {
+        raot_groups_high(bits, 6, sums + r * RAOT_TILE_COLUMNS, left + r * sizes->left_row, weights,
+                         scales, sizes);
+    }
+    for (; r + 2 <= sizes->rows; r += 2) {
+        raot_groups_high(bits, 2, sums + r * RAOT_TILE_COLUMNS, left + r * sizes->left_row, weights,
+                         scales, sizes);
+    }
+    for (; r < sizes->rows; r++) {
+        raot_groups_high(bits, 1, sums + r * RAOT_TILE_COLUMNS, left + r * sizes->left_row, weights,
+                         scales, sizes);
     }
 }
+#define RAOT_FEW_ROWS 6
 #else
-/* `steps` of a strip for some rows and RAOT_WIDE vectors of columns, added to partial sums. The
- * last strip of a group adds the group to the totals. */
-__attribute__((always_inline)) static inline void
-raot_strip_rows(const int32_t rows, int32_t steps, const float *left, int32_t left_row,
-                const float *strip, float *partial, const float *scale, float *total)
+#define RAOT_FEW_ROWS 0
+#endif
+
+/*
+ * A strip of decoded weights: some of the columns, and steps of one group or of several whole ones.
+ * `kept` has the sums of a group that began in the strip before, or zeros. Where the strip ends a
+ * group (`ends`), all its groups are added to `sums`.
+ */
+struct raot_strip {
+    const float *weights;
+    const float *scales;
+    int32_t steps;
+    int32_t group;
+    int32_t left_row;
+    int32_t ends;
+};
+
+/* `rows` is a constant in every call. */
+__attribute__((always_inline)) static inline void raot_strip_rows(const int32_t rows,
+                                                                  const struct raot_strip *strip,
+                                                                  const float *left, float *partial,
+                                                                  float *sums)
 {
     const int32_t wide = RAOT_WIDE;
     const int32_t some = 0;
-    raot_lanes kept[RAOT_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES];
+    const float *weights = strip->weights;
+    const float *scales = strip->scales;
+    raot_lanes kept[RAOT_STRIP_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES];
+    raot_lanes total[RAOT_STRIP_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES];
 
     RAOT_UNROLL
     for (int32_t r = 0; r < rows; r++) {
         RAOT_UNROLL
         for (int32_t w = 0; w < wide; w++) {
+            total[r][w] = raot_lanes_load(&sums[r * RAOT_TILE_COLUMNS + w * RAOT_LANES]);
             kept[r][w] = partial == NULL
                              ? (raot_lanes){0}
                              : raot_lanes_load(&partial[r * RAOT_TILE_COLUMNS + w * RAOT_LANES]);
         }
     }
-    for (int32_t k = 0; k < steps; k++) {
-        RAOT_STEP(strip, raot_lanes_fma(left[r * left_row], factor[w], kept[r][w]));
-        strip += RAOT_TILE_COLUMNS;
-        left++;
+    for (int32_t first = 0; first < strip->steps; first += strip->group) {
+        const int32_t rest = strip->steps - first;
+        RAOT_UNROLL_STEPS
+        for (int32_t k = rest < strip->group ? rest : strip->group; k > 0; k--) {
+            RAOT_STEP(weights, raot_lanes_fma(left[r * strip->left_row], factor[w], kept[r][w]));
+            weights += RAOT_TILE_COLUMNS;
+            left++;
+        }
+        if (strip->ends == 0) {
+            break;
+        }
+        RAOT_UNROLL
+        for (int32_t w = 0; w < wide; w++) {
+            const raot_lanes scale = raot_lanes_load(scales + w * RAOT_LANES);
+            RAOT_UNROLL
+            for (int32_t r = 0; r < rows; r++) {
+                total[r][w] = raot_lanes_fma_lanes(kept[r][w], scale, total[r][w]);
+                kept[r][w] = (raot_lanes){0};
+            }
+        }
+        scales += RAOT_TILE_COLUMNS;
     }
     RAOT_UNROLL
     for (int32_t r = 0; r < rows; r++) {
         RAOT_UNROLL
         for (int32_t w = 0; w < wide; w++) {
-            float *const to = &total[r * RAOT_TILE_COLUMNS + w * RAOT_LANES];
-            if (scale == NULL) {
-                raot_lanes_store(to, kept[r][w]);
-            } else {
-                const raot_lanes by = raot_lanes_load(scale + w * RAOT_LANES);
-                raot_lanes_store(to, raot_lanes_fma_lanes(kept[r][w], by, raot_lanes_load(to)));
+            raot_lanes_store(&sums[r * RAOT_TILE_COLUMNS + w * RAOT_LANES], total[r][w]);
+            if (partial != NULL) {
+                raot_lanes_store(&partial[r * RAOT_TILE_COLUMNS + w * RAOT_LANES], kept[r][w]);
             }
         }
     }
 }
 
-__attribute__((always_inline)) static inline void
-raot_strip_tile(int32_t rows, int32_t steps, const float *left, int32_t left_row,
-                const float *strip, float *partial, const float *scale, float *total)
+__attribute__((always_inline)) static inline void raot_strip_tile(int32_t rows,
+                                                                  const struct raot_strip *strip,
+                                                                  const float *left, float *partial,
+                                                                  float *sums)
 {
     switch (rows) {
     case 1:
-        raot_strip_rows(1, steps, left, left_row, strip, partial, scale, total);
+        raot_strip_rows(1, strip, left, partial, sums);
         break;
     case 2:
-        raot_strip_rows(2, steps, left, left_row, strip, partial, scale, total);
+        raot_strip_rows(2, strip, left, partial, sums);
         break;
     case 3:
-        raot_strip_rows(3, steps, left, left_row, strip, partial, scale, total);
+        raot_strip_rows(3, strip, left, partial, sums);
         break;
     case 4:
-        raot_strip_rows(4, steps, left, left_row, strip, partial, scale, total);
+        raot_strip_rows(4, strip, left, partial, sums);
         break;
     case 5:
-        raot_strip_rows(5, steps, left, left_row, strip, partial, scale, total);
+        raot_strip_rows(5, strip, left, partial, sums);
         break;
     default:
-        raot_strip_rows(RAOT_STRIP_HIGH, steps, left, left_row, strip, partial, scale, total);
+        raot_strip_rows(RAOT_STRIP_HIGH, strip, left, partial, sums);
         break;
     }
 }
 
-/* Several rows: strips of weights are decoded once for all of them. */
+/* Up to RAOT_GROUP_ROWS rows: strips of weights are decoded once for all of them. */
+__attribute__((always_inline)) static inline void
+raot_groups_strips(const int32_t bits, int32_t rows, float *sums, const float *left,
+                   const void *weights, const float *scales, const struct raot_groups *sizes)
+{
+    const int32_t group = sizes->group;
+    const int32_t bytes = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
+    const int32_t most = group < RAOT_STRIP ? RAOT_STRIP / group * group : RAOT_STRIP;
+    float decoded_strip[RAOT_STRIP * RAOT_TILE_COLUMNS];
+    float partial[RAOT_GROUP_ROWS * RAOT_TILE_COLUMNS];
+    int32_t first = 0;
+
+    for (int32_t i = 0; i < rows * RAOT_TILE_COLUMNS; i += RAOT_LANES) {
+        raot_lanes_store(&sums[i], (raot_lanes){0});
+        raot_lanes_store(&partial[i], (raot_lanes){0});
+    }
+    while (first < sizes->depth) {
+        const int32_t begun = first % group;
+        const int32_t rest = sizes->depth - first;
+        const int32_t limit = group > most && group - begun < most ? group - begun : most;
+        const int32_t steps = rest < limit ? rest : limit;
+        const int32_t ends = steps == rest || group <= most || begun + steps == group ? 1 : 0;
+        int32_t high;
+
+        for (int32_t k = 0; k < steps; k++) {
+            raot_lanes decoded[RAOT_ALL];
+            raot_decode_step(bits, weights, first + k, decoded);
+            if (first + k + RAOT_STRIP < sizes->depth) {
+                __builtin_prefetch((const int8_t *)weights + (first + k + RAOT_STRIP) * bytes);
+            }
+            RAOT_UNROLL
+            for (int32_t w = 0; w < RAOT_ALL; w++) {
+                const int32_t at = k * RAOT_TILE_COLUMNS + w * RAOT_LANES;
+                raot_lanes_store(&decoded_strip[at], decoded[w]);
+            }
+        }
+        for (int32_t r = 0; r < rows; r += high) {
+            const float *const from = left + r * sizes->left_row + first;
+            high = rows - r < RAOT_STRIP_HIGH ? rows - r : RAOT_STRIP_HIGH;
+            for (int32_t c = 0; c < sizes->columns; c += RAOT_WIDE * RAOT_LANES) {
+                const int32_t at = r * RAOT_TILE_COLUMNS + c;
+                const struct raot_strip strip = {
+                    .weights = decoded_strip + c,
+                    .scales = scales + first / group * RAOT_TILE_COLUMNS + c,
+                    .steps = steps,
+                    .group = group,
+                    .left_row = sizes->left_row,
+                    .ends = ends,
+                };
+                raot_strip_tile(high, &strip, from, group > most ? &partial[at] : NULL, &sums[at]);
+            }
+        }
+        first += steps;
+    }
+}
+
+/* Several rows. */
 __attribute__((always_inline)) static inline void
 raot_groups_rows(const int32_t bits, float *sums, const float *left, const void *weights,
                  const float *scales, const struct raot_groups *sizes)
 {
-    float strip[RAOT_STRIP * RAOT_TILE_COLUMNS];
-    float partial[RAOT_TILE_ROWS * RAOT_TILE_COLUMNS];
-
-    for (int32_t i = 0; i < sizes->rows * RAOT_TILE_COLUMNS; i += RAOT_LANES) {
-        raot_lanes_store(&sums[i], (raot_lanes){0});
+#if RAOT_FEW_ROWS > 0
+    if (sizes->rows <= RAOT_FEW_ROWS) {
+        raot_groups_few(bits, sums, left, weights, scales, sizes);
+        return;
     }
-    for (int32_t first = 0; first < sizes->depth; first += sizes->group) {
-        const int32_t rest = sizes->depth - first;
-        const int32_t group = rest < sizes->group ? rest : sizes->group;
-        const float *const scale = scales + first / sizes->group * RAOT_TILE_COLUMNS;
-
-        for (int32_t begin = 0; begin < group; begin += RAOT_STRIP) {
-            const int32_t steps = group - begin < RAOT_STRIP ? group - begin : RAOT_STRIP;
-            const int32_t is_last = begin + steps == group;
-            int32_t high;
-
-            for (int32_t k = 0; k < steps; k++) {
-                raot_lanes decoded[RAOT_ALL];
-                raot_decode_step(bits, weights, first + begin + k, decoded);
-                RAOT_UNROLL
-                for (int32_t w = 0; w < RAOT_ALL; w++) {
-                    raot_lanes_store(&strip[k * RAOT_TILE_COLUMNS + w * RAOT_LANES], decoded[w]);
-                }
-            }
-            for (int32_t r = 0; r < sizes->rows; r += high) {
-                const float *const from = left + r * sizes->left_row + first + begin;
-                high = sizes->rows - r < RAOT_STRIP_HIGH ? sizes->rows - r : RAOT_STRIP_HIGH;
-                for (int32_t c = 0; c < sizes->columns; c += RAOT_WIDE * RAOT_LANES) {
-                    const int32_t at = r * RAOT_TILE_COLUMNS + c;
-                    float *const started = begin == 0 ? NULL : &partial[at];
-                    if (is_last != 0) {
-                        raot_strip_tile(high, steps, from, sizes->left_row, strip + c, started,
-                                        scale + c, &sums[at]);
-                    } else {
-                        raot_strip_tile(high, steps, from, sizes->left_row, strip + c, started,
-                                        NULL, &partial[at]);
-                    }
-                }
-            }
-        }
+#endif
+    for (int32_t r = 0; r < sizes->rows; r += RAOT_GROUP_ROWS) {
+        const int32_t rest = sizes->rows - r;
+        raot_groups_strips(bits, rest < RAOT_GROUP_ROWS ? rest : RAOT_GROUP_ROWS,
+                           sums + r * RAOT_TILE_COLUMNS, left + r * sizes->left_row, weights,
+                           scales, sizes);
     }
 }
-#endif
 
 #endif
