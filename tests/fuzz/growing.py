@@ -202,7 +202,7 @@ def _calls(module: Module, seed: int) -> Iterator[tuple[dict[str, int], dict[str
             sizes["m"] = 0
         sizes = {s.name: sizes[s.name] for s in module.symbols}
         states = {state.input for state in module.states}
-        inputs = {
+        inputs: dict[str, Array] = {
             p.name: rng.normal(size=[d.evaluate(sizes) for d in p.type.shape]).astype(np.float32)
             for p in module.main.params
             if p.name not in (*states, "at")
