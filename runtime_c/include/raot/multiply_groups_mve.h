@@ -35,8 +35,7 @@ raot_decode_mve(const int32_t bits, const int32_t is_high, int32x4_t bytes)
  * GCC copies addresses in the inner loop and does not load several factors at once.
  *
  *     q0 to q3    sums of a group
- *     q4, q5      weights
- *     q6, q7      sums of groups and scales
+ *     q4 to q7    weights; behind a group, sums of all groups and scales
  *     r0          sums
  *     r1, r2, r3  left operand, weights, scales
  *     r4 to r7    four steps of the left operand
@@ -54,18 +53,36 @@ raot_decode_mve(const int32_t bits, const int32_t is_high, int32x4_t bytes)
     "vfma.f32 q2, q5, " X "\n vldrb.s32 q5, [r2], #32\n" \
     "vcvt.f32.s32 q4, q4\n vcvt.f32.s32 q5, q5\n" \
     "vfma.f32 q3, q4, " X "\n vfma.f32 q0, q5, " X "\n"
-/* Columns 0, 4, 16 and 20. */
+/*
+ * Eight bytes as 16-bit integers: columns 0 to 7 in the low halves, 16 to 23 in the high ones. They
+ * are exact in half precision. VCVTB converts the even columns, VCVTT the odd ones; binutils 2.40
+ * encodes other registers, so these two are numbers.
+ */
 #define RAOT_Q4_MVE(X) \
-    "vldrb.s32 q5, [r2, #4]\n vshl.i32 q4, q5, #28\n vshr.s32 q5, q5, #4\n" \
-    "vcvt.f32.s32 q4, q4, #28\n vcvt.f32.s32 q5, q5\n" \
-    "vfma.f32 q1, q4, " X "\n vfma.f32 q3, q5, " X "\n" \
-    "vldrb.s32 q5, [r2], #16\n vshl.i32 q4, q5, #28\n vshr.s32 q5, q5, #4\n" \
-    "vcvt.f32.s32 q4, q4, #28\n vcvt.f32.s32 q5, q5\n" \
-    "vfma.f32 q0, q4, " X "\n vfma.f32 q2, q5, " X "\n"
+    "vldrb.s16 q4, [r2], #16\n vshl.i16 q5, q4, #12\n vshr.s16 q4, q4, #4\n" \
+    "vcvt.f16.s16 q5, q5, #12\n vcvt.f16.s16 q4, q4\n" \
+    ".inst.w 0xfe3fce0b @ vcvtb.f32.f16 q6, q5\n" \
+    ".inst.w 0xfe3ffe0b @ vcvtt.f32.f16 q7, q5\n" \
+    "vfma.f32 q0, q6, " X "\n vfma.f32 q1, q7, " X "\n" \
+    ".inst.w 0xfe3fce09 @ vcvtb.f32.f16 q6, q4\n" \
+    ".inst.w 0xfe3ffe09 @ vcvtt.f32.f16 q7, q4\n" \
+    "vfma.f32 q2, q6, " X "\n vfma.f32 q3, q7, " X "\n"
 #define RAOT_TOTAL_MVE(SUM, AT) \
     "vldrw.32 q6, [r0, #" AT "]\n vldrw.32 q7, [r3, #" AT "]\n" \
     "vfma.f32 q6, " SUM ", q7\n vstrw.32 q6, [r0, #" AT "]\n"
-#define RAOT_GROUPS_ASM_MVE(STEP, SECOND, THIRD, FOURTH) \
+#define RAOT_Q8_TOTALS_MVE \
+    RAOT_TOTAL_MVE("q0", "0") RAOT_TOTAL_MVE("q1", "16") \
+    RAOT_TOTAL_MVE("q2", "32") RAOT_TOTAL_MVE("q3", "48")
+/* Even and odd columns. */
+#define RAOT_PAIR_MVE(EVEN, ODD, TO, SCALES) \
+    "vld20.32 {q4, q5}, [" TO "]\n vld21.32 {q4, q5}, [" TO "]\n" \
+    "vld20.32 {q6, q7}, [" SCALES "]\n vld21.32 {q6, q7}, [" SCALES "]\n" \
+    "vfma.f32 q4, " EVEN ", q6\n vfma.f32 q5, " ODD ", q7\n" \
+    "vst20.32 {q4, q5}, [" TO "]\n vst21.32 {q4, q5}, [" TO "]\n"
+#define RAOT_Q4_TOTALS_MVE \
+    "add r4, r0, #64\n add r5, r3, #64\n" \
+    RAOT_PAIR_MVE("q0", "q1", "r0", "r3") RAOT_PAIR_MVE("q2", "q3", "r4", "r5")
+#define RAOT_GROUPS_ASM_MVE(STEP, TOTALS, SECOND, THIRD, FOURTH) \
     __asm volatile( \
         "push {r4, r5, r6, r7, r8, r10, r11, lr}\n vpush {d8, d9, d10, d11, d12, d13, d14, d15}\n" \
         "ldr r8, [sp, #96]\n vmov.i32 q0, #0\n vstrw.32 q0, [r0]\n vstrw.32 q0, [r0, #" SECOND "]\n" \
@@ -73,12 +90,11 @@ raot_decode_mve(const int32_t bits, const int32_t is_high, int32x4_t bytes)
         "1:\n ldr r10, [sp, #100]\n cmp r10, r8\n it gt\n movgt r10, r8\n sub r8, r8, r10\n" \
         "vmov.i32 q0, #0\n vmov.i32 q1, #0\n vmov.i32 q2, #0\n vmov.i32 q3, #0\n" \
         "and r11, r10, #3\n lsrs r10, r10, #2\n wls lr, r10, 3f\n" \
-        "2:\n ldrd r4, r5, [r1], #8\n ldrd r6, r7, [r1], #8\n" \
+        "2:\n ldmia r1!, {r4, r5, r6, r7}\n" \
         STEP("r4") STEP("r5") STEP("r6") STEP("r7") "le lr, 2b\n" \
         "3:\n wls lr, r11, 5f\n" \
         "4:\n ldr r4, [r1], #4\n" STEP("r4") "le lr, 4b\n" \
-        "5:\n" RAOT_TOTAL_MVE("q0", "0") RAOT_TOTAL_MVE("q1", SECOND) \
-        RAOT_TOTAL_MVE("q2", THIRD) RAOT_TOTAL_MVE("q3", FOURTH) \
+        "5:\n" TOTALS \
         "adds r3, r3, #128\n cmp r8, #0\n bgt 1b\n" \
         "vpop {d8, d9, d10, d11, d12, d13, d14, d15}\n pop {r4, r5, r6, r7, r8, r10, r11, pc}\n")
 
@@ -86,14 +102,14 @@ RAOT_NAKED static void raot_groups_row_q8(
     RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const float *left, RAOT_ARGUMENT const void *weights,
     RAOT_ARGUMENT const float *scales, RAOT_ARGUMENT int32_t depth, RAOT_ARGUMENT int32_t group)
 {
-    RAOT_GROUPS_ASM_MVE(RAOT_Q8_MVE, "16", "32", "48");
+    RAOT_GROUPS_ASM_MVE(RAOT_Q8_MVE, RAOT_Q8_TOTALS_MVE, "16", "32", "48");
 }
 
 RAOT_NAKED static void raot_groups_row_q4(
     RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const float *left, RAOT_ARGUMENT const void *weights,
     RAOT_ARGUMENT const float *scales, RAOT_ARGUMENT int32_t depth, RAOT_ARGUMENT int32_t group)
 {
-    RAOT_GROUPS_ASM_MVE(RAOT_Q4_MVE, "16", "64", "80");
+    RAOT_GROUPS_ASM_MVE(RAOT_Q4_MVE, RAOT_Q4_TOTALS_MVE, "16", "64", "80");
 }
 /* clang-format on */
 #endif
