@@ -87,9 +87,20 @@ def shared(
         groups.setdefault(form.key, []).append(form)
     result: dict[str, Shared] = {}
     for forms in groups.values():
-        if len(forms) > 1:
-            result |= _as_one(forms, sharing, body, taken)
+        found = _as_one(forms, sharing, body, taken) if len(forms) > 1 else {}
+        if not found:
+            for equal in _equal(forms):
+                found |= _as_one(equal, sharing, body, taken)
+        result |= found
     return result
+
+
+def _equal(forms: Sequence[_Form]) -> list[list[_Form]]:
+    """Those with the same numbers, where there are several."""
+    groups: dict[tuple[Number, ...], list[_Form]] = {}
+    for form in forms:
+        groups.setdefault(form.numbers, []).append(form)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _form(kernel: Kernel, lows: tuple[int, ...]) -> _Form:

@@ -13,6 +13,7 @@ import relax_aot as rx
 from relax_aot import driver
 from relax_aot.project import Project
 from relax_aot.verify.host import host_model
+from tests.models.encoder import encoder
 from tests.models.onnx_text import Weights, model_of, random_weights
 
 SIGNATURE = "shared (float[1, 3, n, 11] image) => (float[1, 7, n, 11] y, float[1, 7, 1, 1] z)"
@@ -149,3 +150,13 @@ func @main(%x: f32[n, 0], %y: f32[n, 0]) {
     signatures = re.findall(r"^RAOT_NOINLINE static \w+ double\w*\(([^)]*)\)", text, re.M)
     assert signatures
     assert not any("int32_t n" in parameters for parameters in signatures)
+
+
+def test_equal_kernels_share_a_function_also_beside_others_of_the_same_form() -> None:
+    """Two products of a layer differ by their depth; those of several layers are equal."""
+    options = driver.Options(bounds={"n": (1, 9), "batch": (1, 2)})
+    built = driver.compile_model(encoder(8, 2, 5, 12), "host", options)
+    text = built.files[f"{built.name}.c"].decode()
+    owners = re.findall(r"^RAOT_NOINLINE static \w+ (matmul_add_add\w*)\(", text, re.M)
+    products = [layer for k in built.view.kernels for layer, _ in k.layers if "add_add" in layer]
+    assert len(products) == 10 and len(owners) < 5
