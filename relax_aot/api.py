@@ -132,6 +132,7 @@ class CompileOptions(LoadOptions, total=False):
     offsets: str
     numerics: str
     reassociate: bool
+    functions: str
     threads: int
     quantize: str | None
     calibrate: Mapping[str, Array] | None
@@ -322,6 +323,7 @@ def compile(
     offsets: str = "static",
     numerics: str = "blocked",
     reassociate: bool = False,
+    functions: str = "auto",
     threads: int = 1,
     quantize: str | None = None,
     calibrate: Mapping[str, Array] | None = None,
@@ -335,9 +337,10 @@ def compile(
     checked block). `stepwise` adds a run that returns between kernels. `offsets` is static or
     dynamic: a run then computes where values lie for its sizes. `numerics` is blocked (float sums
     have a fixed number of partial sums) or ordered (the order of the plain loops). `reassociate`
-    multiplies chains of matrices in the order with the fewest multiply-adds. `threads` is how many
-    threads may share the loops of a run; `host` runs with all of them. `quantize` is int8, which
-    needs `calibrate` (inputs by name with a leading axis of samples), int8w, int4w, int8d or
+    multiplies chains of matrices in the order with the fewest multiply-adds. `functions` is auto
+    (repeated layers are one C function, where that makes the code smaller) or inline. `threads` is
+    how many threads may share the loops of a run; `host` runs with all of them. `quantize` is int8,
+    which needs `calibrate` (inputs by name with a leading axis of samples), int8w, int4w, int8d or
     int4d."""
     options = replace(
         _options(bounds, fix, state, assume),
@@ -350,6 +353,7 @@ def compile(
         offsets=arguments.text("offsets", offsets),
         numerics=arguments.text("numerics", numerics),
         reassociate=arguments.flag("reassociate", reassociate),
+        functions=arguments.text("functions", functions),
         threads=arguments.number("threads", threads),
         quantize=choice_of(
             None if quantize is None else arguments.text("quantize", quantize),

@@ -21,6 +21,7 @@ from relax_aot import (
     transforms,
 )
 from relax_aot.emit.c_names import identifier
+from relax_aot.emit.layers import FUNCTIONS
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import entries as frontends_entries
 from relax_aot.frontends.text import SHARED_DATA, data_beside, text_of, write_data
@@ -88,6 +89,8 @@ class Options:
     """One of NUMERICS: whether float sums have partial sums, or the order of the plain loops."""
     reassociate: bool = False
     """Multiply chains of matrices in the order with the fewest multiply-adds."""
+    functions: str = "auto"
+    """One of emit.layers.FUNCTIONS: whether repeated layers are functions."""
     threads: int = 1
     """That share the loops of a run at most."""
     annotate: bool = False
@@ -101,8 +104,10 @@ class Options:
         """Options that headers state in addition, as the command line has them."""
         dynamic = ("--offsets dynamic",) * (self.offsets == "dynamic")
         ordered = ("--numerics ordered",) * (self.numerics == "ordered")
+        inline = ("--functions inline",) * (self.functions == "inline")
         threads = (f"--threads {self.threads}",) * (self.threads > 1)
-        return (*dynamic, *ordered, *("--reassociate",) * self.reassociate, *threads)
+        reassociate = ("--reassociate",) * self.reassociate
+        return (*dynamic, *ordered, *reassociate, *inline, *threads)
 
 
 def load(source: Any, options: Options) -> Module:
@@ -177,6 +182,7 @@ def _assembled(module: Module, planned: _Planned, board: Board, options: Options
         planned.original, planned.plan, name, board, planned.table, options.weights,
         options.optimize, stepwise=options.stepwise, annotate=options.annotate,
         ordered=options.numerics == "ordered", also=options.further, threads=options.threads,
+        functions=options.functions,
     )  # fmt: skip
     require_fit(board, built.needs, weights_apart=built.interface.weights_apart)
     return replace(built, fusion=planned.fusion, floats=planned.floats)
@@ -227,6 +233,7 @@ def _stages(
         ("optimize", options.optimize, OPTIMIZE),
         ("offsets", options.offsets, OFFSETS),
         ("numerics", options.numerics, NUMERICS),
+        ("functions", options.functions, FUNCTIONS),
     ):
         if given not in known:
             raise RelaxAotError(f"{name} is one of {', '.join(known)}, not {given!r}")
@@ -335,7 +342,7 @@ def compile_entries(
     return assemble_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
         stepwise=options.stepwise, ordered=options.numerics == "ordered", also=options.further,
-        threads=options.threads,
+        threads=options.threads, functions=options.functions,
     )  # fmt: skip
 
 

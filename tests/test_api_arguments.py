@@ -158,6 +158,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "offsets": ("dynamic", ""),
     "numerics": ("ordered", ""),
     "reassociate": (True, ""),
+    "functions": ("inline", ""),
     "externs": (["none.toml"], "none.toml"),
     "libraries": (["none"], "none"),
     "weights": ("blob", ""),

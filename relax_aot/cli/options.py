@@ -47,6 +47,7 @@ def options_of(
     offsets: str = "static",
     numerics: str = "blocked",
     reassociate: bool = False,
+    functions: str = "auto",
     threads: int = 1,
     annotate: bool = False,
 ) -> Options:
@@ -70,6 +71,7 @@ def options_of(
         offsets=offsets,
         numerics=numerics,
         reassociate=reassociate,
+        functions=functions,
         threads=threads,
         annotate=annotate,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from relax_aot.cli.types import BOARD, FILES
+from relax_aot.emit.layers import FUNCTIONS
 from relax_aot.emit.weights import FORMS
 from relax_aot.scheduling.threads import GREATEST
 
@@ -152,6 +153,13 @@ COMMON = (
         is_flag=True,
         help="Multiply chains of matrices in the order with the fewest multiply-adds. Changes the"
         " rounding of floats.",
+    ),
+    click.option(
+        "--functions",
+        type=click.Choice(FUNCTIONS),
+        default="auto",
+        help="auto: layers that repeat are one C function, where that makes the code smaller."
+        " inline: the run calls every kernel itself.",
     ),
     click.option(
         "--threads",

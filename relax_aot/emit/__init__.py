@@ -11,6 +11,7 @@ from relax_aot.emit.extern_code import check_macros
 from relax_aot.emit.header import HeaderView
 from relax_aot.emit.includes import RUNTIME
 from relax_aot.emit.interface import STEP_FUNCTIONS, Interface, interface_of
+from relax_aot.emit.layers import with_layers
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView, model_view
 from relax_aot.emit.weights import weights_of
@@ -48,13 +49,15 @@ def emit(
     annotate: bool = False,
     threads: int = 1,
     ordered: bool = False,
+    functions: str = "auto",
 ) -> Sources:
     """The C of a planned module. The same plan and name give the same bytes. `weights` is
     one of weights.FORMS; a model without constants has no block. `meanings` are the formulas
     of quantized inputs and results, by name. `sharing` is one of sharing.SHARING; `stepwise` adds
     the form of the run that returns between kernels; `options` are stated in the header;
     `annotate` adds the comments that help Frama-C; `threads` share the parallel loops; with
-    `ordered`, float sums have the order of the plain loops."""
+    `ordered`, float sums have the order of the plain loops. `functions` is one of
+    layers.FUNCTIONS."""
     apart = weights == "blob" and bool(plan.module.constants)
     interface = interface_of(
         plan, name, weights_apart=apart, meanings=meanings, stepwise=stepwise, threads=threads
@@ -70,6 +73,8 @@ def emit(
     (context,) = make_contexts(
         [(plan, interface, stored.names)], foreign, sharing, annotate=annotate
     )
+    if functions == "auto":
+        (context,) = with_layers([context], foreign)
     small = sharing == "all"
     view = model_view(context, stored, externs.units, options, small=small, ordered=ordered)
     return rendered(view, (), externs)

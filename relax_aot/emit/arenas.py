@@ -84,10 +84,11 @@ def slot_views(context: RunContext) -> tuple[SlotView, ...]:
     names = Names(before=f"{prefix}_UNDER__99")
     macro_of = {s.var.name: names.claim(s.var.name).upper() for s in plan.slots}
     views = []
-    for slot in plan.slots:
+    for slot in context.slots:
         name = macro_of[slot.var.name]
         size, offset = f"{prefix}_SIZE_{name}", f"{prefix}_OFFSET_{name}"
-        below = [f"{prefix}_END_{macro_of[u]}" for u in slot.below]
+        under = dict.fromkeys(context.merged.get(one, one) for one in slot.below)
+        below = [f"{prefix}_END_{macro_of[one]}" for one in under]
         supports, value = greatest_of(f"{prefix}_UNDER_{name}", below)
         views.append(
             SlotView(
@@ -139,12 +140,12 @@ def _table(context: RunContext, region: int, function: str) -> TableView:
 
 def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[ArenaView, ...]:
     plan = context.plan
-    covered = {name for slot in plan.slots for name in slot.below}
+    covered = {context.merged.get(n, n) for slot in context.slots for n in slot.below}
     views = []
     for number, port in enumerate(context.interface.arenas):
         tops = [
             (view, slot)
-            for view, slot in zip(slots, plan.slots, strict=True)
+            for view, slot in zip(slots, context.slots, strict=True)
             if slot.region == number and slot.var.name not in covered
         ]
         stem = f"{port.macro.removesuffix('_ARENA')}_TOP"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from relax_aot.emit.c_code import KernelCode, print_kernel
@@ -21,7 +21,7 @@ from relax_aot.ir.dims import Bounds, Dim, dim_max, maximize, prove_le
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES
-from relax_aot.planning import GREATEST_BYTES, Home, Plan, at_most, inner_sizes
+from relax_aot.planning import GREATEST_BYTES, Home, Plan, Slot, at_most, inner_sizes
 from relax_aot.planning.allowed import most_by_relations
 from relax_aot.planning.steps import (
     Branch,
@@ -74,6 +74,48 @@ class KernelText:
         return f"raot_parallel({TEAM}" in self.code.text
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value in the arena that a layer's function addresses."""
+
+    declaration: str
+    address: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Kernels that several layers of a model have in common, as one C function."""
+
+    c_name: str
+    parameters: str
+    places: tuple[Place, ...]
+    lines: tuple[str, ...]
+    fallible: bool
+    layers: tuple[tuple[str, ...], ...]
+    """Of each call, the names of its kernels in profiles."""
+    origin: str
+
+    @property
+    def count(self) -> int:
+        return len(self.layers)
+
+    @property
+    def c_type(self) -> str:
+        return "enum raot_status" if self.fallible else "void"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCall:
+    """One call of a layer's function, in the place of `length` steps."""
+
+    layer: Layer
+    length: int
+    arguments: tuple[str, ...]
+    tables: tuple[str, ...]
+    """Declarations of numbers that are passed by their address."""
+
+
 @dataclass(frozen=True)
 class RunContext:
     """Names that the statements of one model use."""
@@ -87,12 +129,21 @@ class RunContext:
     kernels: dict[str, KernelText]
     annotate: bool = False
     """The text helps a value analysis."""
+    layers: Mapping[str, LayerCall] = field(default_factory=dict)
+    """Calls of layers, by the name of the first of their steps."""
+    merged: Mapping[str, str] = field(default_factory=dict)
+    """Slots that the C does not name: each has the place and size of another slot."""
 
     @cached_property
     def macros(self) -> dict[str, str]:
         """Symbol -> its bound in C."""
         bounds = {f.symbol.name: f.macro for f in self.interface.dims}
         return bounds | {f.symbol.name: greatest_length(f) for f in self.interface.lengths}
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Slots with constants of their own, bottom-up."""
+        return tuple(slot for slot in self.plan.slots if slot.var.name not in self.merged)
 
     @cached_property
     def arenas_used(self) -> set[int]:

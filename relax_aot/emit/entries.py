@@ -30,6 +30,7 @@ from relax_aot.emit.interface import (
     padded_header,
     state_parts,
 )
+from relax_aot.emit.layers import with_layers
 from relax_aot.emit.lengths import length_views
 from relax_aot.emit.view import ModelView, StateView, model_view, state_views
 from relax_aot.emit.weights import Weights, weights_of
@@ -61,6 +62,7 @@ def emit_entries(
     options: str = "",
     threads: int = 1,
     ordered: bool = False,
+    functions: str = "auto",
 ) -> Sources:
     """The C of these entries; `regions` are the board's, of which some hold constants."""
     common = _common(parts, identifier(name).lower())
@@ -93,6 +95,8 @@ def emit_entries(
         externs.names | externs.macros,
         sharing,
     )
+    if functions == "auto":
+        contexts = with_layers(contexts, externs.names | externs.macros)
     views = tuple(
         model_view(context, stored, externs.units, options, small=sharing == "all", ordered=ordered)
         for context in contexts
@@ -244,6 +248,7 @@ def _view(
             checks=tuple(dict.fromkeys(c for view in views for c in view.includes.checks)),
         ),
         kernels=tuple(kernel for view in views for kernel in view.kernels),
+        layers=tuple(layer for view in views for layer in view.layers),
         index_reach="",
     )
 

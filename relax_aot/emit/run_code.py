@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.c_proof import differences
-from relax_aot.emit.contexts import RunContext
+from relax_aot.emit.contexts import LayerCall, RunContext
 from relax_aot.emit.extern_code import ExternCall
+from relax_aot.emit.kernel_call import kernel_call, refused
 from relax_aot.emit.lengths import grown
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.extern import Extern
-from relax_aot.ir.loops import Kernel
 from relax_aot.planning.steps import (
     Branch,
     Check,
@@ -34,8 +33,7 @@ class Statements:
 
     def steps(self) -> list[str]:
         """The body of the run: one call a line, branches as blocks."""
-        nodes = self.context.plan.program.nodes
-        return [*(line for node in nodes for line in self._node(node, 0)), *self.commits()]
+        return [*self._nodes(self.context.plan.program.nodes, 0), *self.commits()]
 
     def commits(self) -> list[str]:
         """What is staged goes to the caller's buffers: nothing can fail any more."""
@@ -48,6 +46,19 @@ class Statements:
             lines += _copy(self.context, target, self._pointer(commit.source), size, "")
         return [*lines, *grown(self.context)]
 
+    def _nodes(self, nodes: tuple[Node, ...], depth: int) -> Iterator[str]:
+        """Nodes behind each other; the steps of a layer are one call."""
+        position = 0
+        while position < len(nodes):
+            node = nodes[position]
+            layer = self.context.layers.get(node.name) if isinstance(node, Step) else None
+            if layer is None:
+                yield from self._node(node, depth)
+                position += 1
+            else:
+                yield from _layer_call(layer, "    " * depth)
+                position += layer.length
+
     def _node(self, node: Node, depth: int) -> Iterator[str]:
         pad = "    " * depth
         match node:
@@ -58,7 +69,7 @@ class Statements:
             case Branch():
                 yield f"{pad}if ({self.chosen(node)}) {{"
                 for then, nodes in ((True, node.then), (False, node.otherwise)):
-                    yield from (line for n in nodes for line in self._node(n, depth + 1))
+                    yield from self._nodes(nodes, depth + 1)
                     yield from self.sizes_of_side(node, then, f"{pad}    ")
                     yield f"{pad}}} else {{" if then else f"{pad}}}"
             case Step():
@@ -70,10 +81,11 @@ class Statements:
 
     def called(self, node: Step, pad: str) -> Iterator[str]:
         """The call of a kernel or extern, and the end of the run where it fails."""
-        read, written = ([self._pointer(n) for n in names] for names in (node.args, node.outs))
         if not isinstance(node.callee, Extern):
-            yield from _kernel_call(self.context, node, [*read, *written], pad)
+            called = kernel_call(self.context, node)
+            yield from called.lines([argument.text for argument in called.arguments], pad)
             return
+        read, written = ([self._pointer(n) for n in names] for names in (node.args, node.outs))
         call = ExternCall(node.callee, node.call)
         for source, target, size in call.copied():
             if read[source] != written[target]:
@@ -94,8 +106,8 @@ class Statements:
             yield f"{pad}}}"
             return
         element = f"{self._pointer(node.source)}[{node.element}]"
-        yield from _refused(f"{element} < {node.low}", "RAOT_ERR_SIZE", pad)
-        yield from _refused(f"{element} > {self.context.dim(node.most)}", "RAOT_ERR_CAPACITY", pad)
+        yield from refused(f"{element} < {node.low}", "RAOT_ERR_SIZE", pad)
+        yield from refused(f"{element} > {self.context.dim(node.most)}", "RAOT_ERR_CAPACITY", pad)
         if node.symbol in self.context.used:
             yield f"{pad}{self.context.symbols[node.symbol]} = (int32_t){element};"
 
@@ -104,8 +116,7 @@ class Statements:
         turn, pad = self.context.symbols[node.loop.turn], "    " * depth
         yield from self.before_loop(node, pad)
         yield f"{pad}for ({turn} = 0; {self.going(node)}; {turn}++) {{"
-        for inside in node.nodes:
-            yield from self._node(inside, depth + 1)
+        yield from self._nodes(node.nodes, depth + 1)
         yield from self.end_of_iteration(node, f"{pad}    ")
         yield f"{pad}}}"
         yield from self.after_loop(node, pad)
@@ -146,7 +157,7 @@ class Statements:
         loop, turn = node.loop, self.context.symbols[node.loop.turn]
         if loop.capped and node.condition is not None:
             condition = self._pointer(node.condition)
-            yield from _refused(
+            yield from refused(
                 f"{turn} >= {self.context.dim(loop.trips)} && *{condition} != 0",
                 "RAOT_ERR_CAPACITY",
                 pad,
@@ -155,7 +166,7 @@ class Statements:
             yield f"{pad}{self.context.symbols[loop.count]} = {turn};"
 
     def _fits(self, size: str, most: Dim, pad: str) -> Iterator[str]:
-        yield from _refused(f"{size} > {self.context.dim(most)}", "RAOT_ERR_CAPACITY", pad)
+        yield from refused(f"{size} > {self.context.dim(most)}", "RAOT_ERR_CAPACITY", pad)
 
     def _moved(self, transfer: Transfer, pad: str, offset: str = "") -> Iterator[str]:
         source, target = self._pointer(transfer.source), self._pointer(transfer.target) + offset
@@ -173,36 +184,20 @@ class Statements:
         return self.context.values[name]
 
 
-def _kernel_call(context: RunContext, node: Step, pointers: list[str], pad: str) -> Iterator[str]:
-    assert isinstance(node.callee, Kernel)
-    names = context.kernels[node.callee.name]
-    arguments = [*(context.symbols[s] for s in names.symbols), *pointers]
-    tables: list[str] = []
-    for parameter, value in zip(names.numbers, names.arguments, strict=True):
-        type_, name = re.split(r"(?<=[ *])(?=\w+$)", parameter)
-        if value.startswith("{"):
-            tables += f"static {type_.removesuffix('*')}{name} = {value}".split("\n")
-        arguments.append(f"&{name}" if value.startswith("{") else value)
-    if tables:
-        # Each call has numbers of its own, in a block of their own.
+def _layer_call(call: LayerCall, pad: str) -> Iterator[str]:
+    if call.tables:
+        inner = f"{pad}    "
         yield f"{pad}{{"
-        pad += "    "
-        yield from (f"{pad}{table}" for table in tables)
-    arguments += ["memory->team"] if names.has_team else []
-    call = f"{names.c_name}({', '.join(arguments)})"
-    if node.callee.fallible:
-        yield f"{pad}RAOT_PROFILE({names.layer}, status = {call});"
-        yield from _refused("status != RAOT_OK", "status", pad)
-    else:
-        yield f"{pad}RAOT_PROFILE({names.layer}, {call});"
-    if tables:
-        yield f"{pad.removesuffix('    ')}}}"
-
-
-def _refused(condition: str, status: str, pad: str) -> Iterator[str]:
-    yield f"{pad}if ({condition}) {{"
-    yield f"{pad}    return {status};"
-    yield f"{pad}}}"
+        yield from (f"{inner}{line}" for line in call.tables)
+        yield from _layer_call(replace(call, tables=()), inner)
+        yield f"{pad}}}"
+        return
+    text = f"{call.layer.c_name}({', '.join(call.arguments)});"
+    if not call.layer.fallible:
+        yield f"{pad}{text}"
+        return
+    yield f"{pad}status = {text}"
+    yield from refused("status != RAOT_OK", "status", pad)
 
 
 def _copy(context: RunContext, target: str, source: str, size: Dim, pad: str) -> Iterator[str]:

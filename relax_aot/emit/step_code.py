@@ -76,7 +76,7 @@ class StepView:
         blocks[last].lines.append(_goto("-1"))
         text = [line for block in blocks for line in block.lines]
         used = mentioned(entry, text)
-        words = _words([*text, *(local.value for local in used)])
+        words = words_of([*text, *(local.value for local in used)])
         words |= {"memory"} if context.plan.slots or context.interface.has_state else set()
         words |= {"dims"} if context.plan.dynamic and context.interface.dims else set()
         return cls(
@@ -121,11 +121,11 @@ def _struct(context: RunContext, kind: str) -> str:
 
 def mentioned(variables: Iterable[LocalView], text: Iterable[str]) -> tuple[LocalView, ...]:
     """Those of the variables that the text speaks of."""
-    words = _words(text)
+    words = words_of(text)
     return tuple(variable for variable in variables if variable.c_name in words)
 
 
-def _words(text: Iterable[str]) -> set[str]:
+def words_of(text: Iterable[str]) -> set[str]:
     """Names in C, without those in comments and of members."""
     bare = re.sub(r"/\*.*?\*/|->\s*\w+", " ", "\n".join(text), flags=re.DOTALL)
     return set(re.findall(r"\w+", bare))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from relax_aot.emit.arenas import ArenaView, LocalView, SlotView, arena_views, slot_views
 from relax_aot.emit.bounds import BoundView, bound_views, fixed_views
 from relax_aot.emit.c_names import comment
-from relax_aot.emit.contexts import RunContext
+from relax_aot.emit.contexts import Layer, RunContext
 from relax_aot.emit.entry_checks import ChecksView
 from relax_aot.emit.extern_code import extern_steps
 from relax_aot.emit.fits import index_reach
@@ -32,9 +32,10 @@ from relax_aot.emit.kernels import (
     graph_lines,
     kernel_views,
 )
+from relax_aot.emit.layers import layers_of
 from relax_aot.emit.lengths import LengthView, header_c, length_views
 from relax_aot.emit.run_code import Statements
-from relax_aot.emit.step_code import StepView, mentioned
+from relax_aot.emit.step_code import StepView, mentioned, words_of
 from relax_aot.emit.weights import Weights
 from relax_aot.ir.extern import Returns
 from relax_aot.ir.types import C_TYPES
@@ -59,6 +60,8 @@ class RunView:
     """Sizes of this call, in the function that checks them."""
     inner: tuple[LocalView, ...]
     results: tuple[LocalView, ...]
+    slots: tuple[SlotView, ...]
+    """The values in the arena that it speaks of."""
     steps: tuple[str, ...]
     can_fail: bool
     step: StepView | None
@@ -115,6 +118,7 @@ class ModelView:
     body: RunView
     includes: IncludesView
     kernels: tuple[KernelView, ...]
+    layers: tuple[Layer, ...]
     weights: Weights
     index_reach: str
     """A constant expression that no size or index on the way passes; nothing for one number."""
@@ -129,7 +133,8 @@ class ModelView:
     def unsigned(self) -> ModelView:
         """The code without what says where it came from: that may change between two exports."""
         kernels = tuple(replace(kernel, ir="", origin="") for kernel in self.kernels)
-        return replace(self, version="", source="", graph=(), kernels=kernels)
+        layers = tuple(replace(layer, origin="") for layer in self.layers)
+        return replace(self, version="", source="", graph=(), kernels=kernels, layers=layers)
 
     @property
     def memory_const(self) -> str:
@@ -173,7 +178,7 @@ def model_view(
     states, state = _states(context)
     reach = index_reach(plan)
     bounds = bound_views(interface, plan, reach)
-    checks, body = _checks_and_body(context)
+    checks, body = _checks_and_body(context, slots)
     functions = tuple(functions_of(interface))
     sizes = _sizes(context, state, weights.block_bytes, arenas, body.step)
     return ModelView(
@@ -211,6 +216,7 @@ def model_view(
         body=body,
         includes=IncludesView.of(context),
         kernels=kernel_views(context),
+        layers=tuple(layers_of(context)),
         weights=weights,
         index_reach="" if reach.is_constant else context.box_constant(reach),
         extern_units=units,
@@ -239,7 +245,9 @@ def _sizes(
     return (*memory, *port_sizes(context), *arena_sizes(arenas), *steps)
 
 
-def _checks_and_body(context: RunContext) -> tuple[ChecksView, RunView]:
+def _checks_and_body(
+    context: RunContext, slots: tuple[SlotView, ...]
+) -> tuple[ChecksView, RunView]:
     interface, plan = context.interface, context.plan
     entry, inner, results = _locals(context), _inner(context), _results(context)
     checks = ChecksView.of(context)
@@ -254,7 +262,9 @@ def _checks_and_body(context: RunContext) -> tuple[ChecksView, RunView]:
         step.extern.returns is Returns.STATUS for step in extern_steps(plan)
     )
     steps = tuple(Statements(context).steps())
-    return checks, RunView(entry, inner, results, steps, can_fail, step)
+    spoken = words_of(steps)
+    used = tuple(slot for slot in slots if slot.c_name in spoken)
+    return checks, RunView(entry, inner, results, used, steps, can_fail, step)
 
 
 def _states(context: RunContext) -> tuple[tuple[StateView, ...], SizeView | None]:

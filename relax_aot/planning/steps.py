@@ -31,6 +31,11 @@ class Step:
     call: Call
     updates: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """That of its first result: no other step has it."""
+        return self.call.outs[0].name
+
 
 @dataclass(frozen=True, slots=True)
 class SizeChoice:

@@ -107,13 +107,14 @@ def assemble(
     ordered: bool = False,
     also: Sequence[str] = (),
     threads: int = 1,
+    functions: str = "auto",
 ) -> Project:
     externs = externs or ExternTable()
     sharing = sharing_of(board, optimize)
     sources = emit(
         plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise,
         options=options_text(board, optimize, weights, also, stepwise=stepwise), annotate=annotate,
-        threads=threads, ordered=ordered,
+        threads=threads, ordered=ordered, functions=functions,
     )  # fmt: skip
     require_wide_addresses(board, sources.view.weights)
     needs = needs_of(board, [(plan, sources.interface)], sources.const_bytes)

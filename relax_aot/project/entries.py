@@ -110,6 +110,7 @@ def assemble_entries(
     ordered: bool = False,
     also: Sequence[str] = (),
     threads: int = 1,
+    functions: str = "auto",
 ) -> EntriesProject:
     externs = _union([part.table for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
@@ -117,7 +118,7 @@ def assemble_entries(
     sources = emit_entries(
         emitted, name, externs, weights, sharing, regions, stepwise=stepwise,
         options=options_text(board, optimize, weights, also, stepwise=stepwise), threads=threads,
-        ordered=ordered,
+        ordered=ordered, functions=functions,
     )  # fmt: skip
     prefix = sources.view.name
     interfaces = {

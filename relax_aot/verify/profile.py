@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from relax_aot.emit.contexts import Layer
 from relax_aot.emulation.harness import HarnessCall, HarnessResult
 from relax_aot.emulation.qemu import EmulatorError, require_emulator, run_image
 from relax_aot.project import Project
@@ -87,7 +88,7 @@ def _by_name(counted: HarnessResult) -> dict[str, int]:
 def _apart(project: Project) -> Project:
     """Layers that share a function have one each: a copy with the layer's name."""
     path = f"{project.interface.owner}.c"
-    text = project.files[path].decode()
+    text = _with_copies(project.files[path].decode(), project.view.layers)
     for kernel in project.view.kernels:
         head = rf"RAOT_NOINLINE static (?:void|enum raot_status) {kernel.c_name}\("
         found = re.search(rf"^{head}.*?^\}}\n", text, re.M | re.S)
@@ -99,6 +100,26 @@ def _apart(project: Project) -> Project:
             call = rf"(RAOT_PROFILE\({layer},\s+(?:status = )?){kernel.c_name}\("
             text = re.sub(call, rf"\g<1>{layer}(", text)
     return replace(project, files=project.files | {path: text.encode()})
+
+
+def _with_copies(text: str, layers: Sequence[Layer]) -> str:
+    """The C where each call of a layer's function calls one of its own, whose kernels have the
+    names of that layer."""
+    for layer in layers:
+        head = rf"^RAOT_NOINLINE static [\w ]+ {layer.c_name}\(.*?^\}}\n"
+        found = re.search(head, text, re.M | re.S)
+        assert found is not None, layer.c_name
+        before, *calls = re.split(rf"\b{layer.c_name}\(", text[found.end() :])
+        copies = [found[0]]
+        for number, names in enumerate(layer.layers[1:], 2):
+            copy = found[0].replace(f" {layer.c_name}(", f" {layer.c_name}_{number}(", 1)
+            for first, own in zip(layer.layers[0], names, strict=True):
+                copy = re.sub(rf"(?<=RAOT_PROFILE\()(\s*){first},", rf"\g<1>{own},", copy)
+            copies.append(f"{UNMERGED}{copy}")
+        numbered = [layer.c_name, *(f"{layer.c_name}_{n}" for n in range(2, len(calls) + 1))]
+        rest = "".join(f"{name}({call}" for name, call in zip(numbered, calls, strict=True))
+        text = text[: found.start()] + "\n".join(copies) + before + rest
+    return text
 
 
 def _run(project: Project, case: Case) -> HarnessResult:
