@@ -29,9 +29,10 @@ from relax_aot.planning.conflicts import (
     conflicts_of_lifetimes,
     conflicts_of_touches,
 )
+from relax_aot.planning.in_place import share_memory_in
 from relax_aot.planning.lifetimes import Lifetime, lifetimes, touches
 from relax_aot.planning.orientation import Block, lower_bound, offsets_at, orient
-from relax_aot.planning.packing import pack, pack_by_conflicts
+from relax_aot.planning.packing import pack_by_conflicts
 from relax_aot.planning.regions import ANYWHERE, Region, assign, place_constants
 from relax_aot.planning.states import program_in_place
 from relax_aot.planning.steps import (
@@ -118,7 +119,7 @@ class Plan:
     constant_regions: Mapping[str, Region] = field(default_factory=dict)
     """Where constants lie, on boards that say so."""
     happens_before: Edges | None = None
-    """None: steps run one after the other."""
+    """By position in `walk_steps`. None: steps run one after the other."""
     dynamic: bool = False
     """A run computes the offsets for its sizes, in regions with values of varying size."""
 
@@ -157,11 +158,14 @@ def plan(
     """
     constants = place_constants(module.constants, [r for r in regions if r.constants], alignment)
     regions = [r for r in regions if not r.constants] or [ANYWHERE]
+    order = None
     if happens_before is None:
         program = program_in_place(module, keep_states=keep_states)
     else:
         program = program_of(module)
-    homes, commits = homes_of(module, program)
+        order = HappensBefore(sum(1 for _ in walk_steps(program.nodes)), happens_before)
+        program, order = share_memory_in(module, program, order)
+    homes, commits = homes_of(module, program, order)
     staged = frozenset(commit.source for commit in commits)
     lives = lifetimes(program, staged)
     inner = inner_sizes(program, module.bounds)
@@ -176,12 +180,11 @@ def plan(
     slots: list[Slot] = []
     arenas: list[Arena] = []
     for number, chosen in enumerate(assign(blocks, uses, regions)):
-        if happens_before is None:
+        if order is None:
             conflicts = conflicts_of_lifetimes([block.lifetime for block in chosen])
-            packing = pack(chosen).packing
         else:
-            conflicts = _conflicts(program, staged, chosen, happens_before)
-            packing = pack_by_conflicts(chosen, conflicts).packing
+            conflicts = _conflicts(program, staged, chosen, order)
+        packing = pack_by_conflicts(chosen, conflicts).packing
         below = orient(chosen, packing, conflicts)
         greatest = {block.name: block.size for block in chosen}
         offsets = offsets_at(below, greatest)
@@ -197,7 +200,7 @@ def plan(
     used = max((slot.region for slot in slots), default=0) + 1
     result = Plan(
         module, program, homes, tuple(slots), commits, alignment, tuple(arenas[:used]),
-        constants, happens_before, dynamic,
+        constants, None if order is None else order.edges, dynamic,
     )  # fmt: skip
     check.check(result)
     return result
@@ -249,11 +252,11 @@ def require_addressable(size: int, what: str) -> None:
 
 
 def _conflicts(
-    program: Program, staged: frozenset[str], blocks: list[Block], edges: Edges
+    program: Program, staged: frozenset[str], blocks: list[Block], order: HappensBefore
 ) -> Conflicts:
     """The end of the program, where results are copied out, is one step more."""
-    end = sum(1 for _ in walk_steps(program.nodes))
-    order = HappensBefore(end + 1, (*edges, *((step, end) for step in range(end))))
+    end = order.count
+    order = HappensBefore(end + 1, (*order.edges, *((step, end) for step in range(end))))
     used = touches(program, staged)
     return conflicts_of_touches([used[block.name] for block in blocks], order)
 
@@ -319,55 +322,62 @@ def _check_sizes(module: Module, program: Program, inner: dict[str, Dim]) -> Non
             )
 
 
-def homes_of(module: Module, program: Program) -> tuple[dict[str, Home], tuple[Commit, ...]]:
-    """Who lives where, and which results are staged in the arena until nothing can fail."""
+def homes_of(
+    module: Module, program: Program, order: HappensBefore | None = None
+) -> tuple[dict[str, Home], tuple[Commit, ...]]:
+    """Who lives where, and which results are staged in the arena until nothing can fail. Without
+    an order, steps run one after the other."""
     homes = dict.fromkeys(program.values, Home.SLOT)
     homes |= dict.fromkeys((c.name for c in module.constants), Home.CONSTANT)
     homes |= {p.name: Home.INPUT for p in module.main.params}
     state_of = {state.output: state.input for state in module.states}
     homes |= dict.fromkeys(state_of.values(), Home.STATE)
 
-    first_write, last_failure, what = _writes_and_failures(program)
+    writes, failures = _writes_and_failures(program)
+    precedes = int.__lt__ if order is None else order.precedes
     commits = []
     for result in module.main.results:
         home = program.root(result.name)
-        written = first_write.get(home, -1)
         if home == state_of.get(result.name):
             continue  # updated where it lies
-        failure = f"{what} can fail after it is written"
+        late = (
+            what
+            for position, what in reversed(failures)
+            if not all(precedes(position, write) for write in writes.get(home, ()))
+        )
+        what = next(late, "")
+        why = f"{what} can fail after it is written"
         if result.name in state_of:
-            why = (
-                failure if written <= last_failure else "the old value is needed when it is written"
-            )
+            why = why if what else "the old value is needed when it is written"
             commits.append(Commit(result.name, state_of[result.name], why))
-        elif written <= last_failure:
-            commits.append(Commit(result.name, result.name, failure))
+        elif what:
+            commits.append(Commit(result.name, result.name, why))
         else:
             homes[result.name] = Home.OUTPUT
     return homes, tuple(commits)
 
 
-def _writes_and_failures(program: Program) -> tuple[dict[str, int], int, str]:
-    """The first write of each value, and the position and name of the last step that can fail."""
-    first_write: dict[str, int] = {}
-    last_failure, what = -1, ""
+def _writes_and_failures(program: Program) -> tuple[dict[str, list[int]], list[tuple[int, str]]]:
+    """The writes of each value, and the positions and names of the steps that can fail."""
+    writes: dict[str, list[int]] = {}
+    failures: list[tuple[int, str]] = []
     for position, node in enumerate(walk_steps(program.nodes)):
         match node:
             case Step():
                 for out in node.outs:
-                    first_write.setdefault(out, position)
+                    writes.setdefault(out, []).append(position)
                 if node.callee.fallible:
-                    last_failure, what = position, node.callee.name
+                    failures.append((position, node.callee.name))
             case Define():
-                last_failure, what = position, f"the definition of the size {node.symbol}"
+                failures.append((position, f"the definition of the size {node.symbol}"))
             case Check():
-                last_failure, what = position, f"the check of sizes for {node.call.origin}"
+                failures.append((position, f"the check of sizes for {node.call.origin}"))
             case Repeat():
                 for name in written_by(node):
-                    first_write.setdefault(name, position)
+                    writes.setdefault(name, []).append(position)
             case End():
                 if node.repeat.fallible:
-                    last_failure, what = position, f"the loop {node.repeat.call.origin}"
+                    failures.append((position, f"the loop {node.repeat.call.origin}"))
             case Branch():
                 pass
-    return first_write, last_failure, what
+    return writes, failures

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import combinations
 from typing import TYPE_CHECKING
+
+from relax_aot.planning.check_order import PlanError, unordered
 
 if TYPE_CHECKING:
     from relax_aot.ir.graph import State
@@ -19,18 +20,16 @@ if TYPE_CHECKING:
     from relax_aot.planning import Plan
     from relax_aot.planning.steps import Node, Repeat
 
+__all__ = ["PlanError", "check"]
+
 RANDOM_SIZES = 16
-
-
-class PlanError(AssertionError):
-    """The planner is wrong: a defect of ours, never the user's fault."""
 
 
 def check(plan: Plan) -> None:
     """Raise `PlanError` where the plan does not hold for some size."""
     _check_nothing_is_lost(plan)
     _check_states(plan)
-    conflicts = _conflicts(plan) if plan.happens_before is None else _unordered(plan)
+    conflicts = _conflicts(plan) if plan.happens_before is None else unordered(plan)
     greatest = {slot.var.name: slot.greatest_bytes for slot in plan.slots}
     fixed = {slot.var.name: slot.offset for slot in plan.slots}
     regions = {slot.var.name: slot.region for slot in plan.slots}
@@ -189,84 +188,6 @@ def _conflicts(plan: Plan) -> set[tuple[str, str]]:
     if unwritten:
         raise PlanError(f"read before they are written: {sorted(unwritten)}")
     return conflicts
-
-
-def _unordered(plan: Plan) -> set[tuple[str, str]]:
-    """Pairs of slots where neither is done with before the other is first written, in the
-    partial order of steps that the plan was made for."""
-    slots = {s.var.name for s in plan.slots}
-    numbered = _accesses(plan)
-    after = _after(plan, len(numbered) - 1)
-
-    def steps(name: str) -> list[int]:
-        return [i for i, (reads, writes) in enumerate(numbered) if name in reads | writes]
-
-    def writers(name: str) -> list[int]:
-        return [i for i, (_, writes) in enumerate(numbered) if name in writes]
-
-    for name in slots:
-        for step, (reads, _) in enumerate(numbered):
-            if name in reads and not any(step in after[writer] for writer in writers(name)):
-                raise PlanError(f"{name} is read by step {step}, before it is written")
-
-    def done_before(one: str, other: str) -> bool:
-        return all(w in after[use] for use in steps(one) for w in writers(other))
-
-    return {
-        (min(one, other), max(one, other))
-        for one, other in combinations(sorted(slots), 2)
-        if not done_before(one, other) and not done_before(other, one)
-    }
-
-
-def _accesses(plan: Plan) -> list[tuple[set[str], set[str]]]:
-    """What each step reads and writes, by number; last, the commits."""
-    numbered: list[tuple[set[str], set[str]]] = []
-
-    def number(nodes: tuple[Node, ...]) -> None:
-        from relax_aot.planning.steps import Branch, Check, Define, Repeat, Step
-
-        for node in nodes:
-            match node:
-                case Step():
-                    numbered.append((set(node.args) | set(node.updates), set(node.outs)))
-                case Branch():
-                    numbered.append(({node.condition}, set()))
-                    number(node.then)
-                    number(node.otherwise)
-                case Define():
-                    numbered.append(({node.source}, set()))
-                case Check():
-                    numbered.append((set(), set()))
-                case Repeat():
-                    results = {t.target for t in (*node.first, *node.rows)}
-                    numbered.append(({t.source for t in node.first}, results))
-                    number(node.nodes)
-                    moved = {t.source for t in (*node.following, *node.rows)}
-                    numbered.append((moved | results, results))
-
-    number(plan.program.nodes)
-    numbered.append(({commit.source for commit in plan.commits}, set()))
-    return numbered
-
-
-def _after(plan: Plan, end: int) -> dict[int, set[int]]:
-    """The steps that each step happens before; all happen before the commits, step `end`."""
-    following: dict[int, list[int]] = {step: [end] for step in range(end)}
-    for one, other in plan.happens_before or ():
-        following[one].append(other)
-    after: dict[int, set[int]] = {}
-    for step in range(end + 1):
-        reached: set[int] = set()
-        ahead = list(following.get(step, ()))
-        while ahead:
-            if (one := ahead.pop()) not in reached:
-                reached.add(one)
-                ahead += following.get(one, ())
-        after[step] = reached
-        if step in reached:
-            raise PlanError(f"step {step} happens before itself")
-    return after
 
 
 def _check_nothing_is_lost(plan: Plan) -> None:

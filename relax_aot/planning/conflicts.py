@@ -2,17 +2,19 @@
 """Which values must not share memory.
 
 Two values may share bytes only if every use of one *happens before* the first write of the
-other. What happens before what is an input: a sequential program is a chain, in which
-each step ends before the next begins; an executor that runs steps at the same time passes the
-weaker order that it keeps. Where one step neither happens before the other nor after it,
-the two may run at once, and what they touch is kept apart.
+other. What happens before what is an input: a sequential program is a chain, in which each
+step ends before the next begins; an executor with several units, which run at the same time,
+passes the weaker order that it keeps: that of each unit, and what waits for other units. Where
+one step neither happens before the other nor after it, the two may run at once, and what they
+touch is kept apart.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import inf
 
 import numpy as np
@@ -45,6 +47,17 @@ class HappensBefore:
             assert 0 <= earlier < later < self.count, (earlier, later)
             before[later] |= before[earlier] | (1 << earlier)
         object.__setattr__(self, "before", tuple(before))
+
+    def precedes(self, earlier: int, later: int) -> bool:
+        """The one ends before the other begins."""
+        return bool(self.before[later] >> earlier & 1)
+
+    def without(self, steps: Collection[int]) -> HappensBefore:
+        """The order of the other steps, which get the numbers that follow each other."""
+        kept = [step for step in range(self.count) if step not in steps]
+        pairs = combinations(enumerate(kept), 2)
+        edges = ((i, j) for (i, one), (j, other) in pairs if self.precedes(one, other))
+        return HappensBefore(len(kept), tuple(edges)) if steps else self
 
 
 def sequential(count: int) -> HappensBefore:

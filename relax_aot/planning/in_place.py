@@ -8,13 +8,14 @@ kernel then has one buffer for both, which it reads and writes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.extern import Role
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Buffer, Expr, For, Kernel, Load, Stmt, Store
 from relax_aot.ir.rewrite import map_exprs
+from relax_aot.planning.conflicts import HappensBefore
 from relax_aot.planning.steps import (
     Branch,
     Check,
@@ -29,6 +30,9 @@ from relax_aot.planning.steps import (
     walk_steps,
     written_by,
 )
+
+Precedes = Callable[[int, int], bool]
+"""Whether one step ends before another begins, by their positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,28 @@ class Share:
 
 def share_memory(module: Module, program: Program) -> Program:
     """The program with operands and results joined where that is right and useful."""
-    shares = _shares(module, program)
+    return _shared(module, program, int.__lt__)
+
+
+def share_memory_in(
+    module: Module, program: Program, order: HappensBefore
+) -> tuple[Program, HappensBefore]:
+    """The same for steps in a partial order, outside of branches and loops; and the order of the
+    steps that are left."""
+    positions = {id(node): n for n, node in enumerate(walk_steps(program.nodes))}
+    outer = {positions[id(node)] for node in program.nodes}
+    shared = _shared(module, program, lambda a, b: b in outer and order.precedes(a, b))
+    left = {node.name for node in walk_steps(shared.nodes) if isinstance(node, Step)}
+    dropped = {
+        position
+        for position, node in enumerate(walk_steps(program.nodes))
+        if isinstance(node, Step) and node.name not in left
+    }
+    return shared, order.without(dropped)
+
+
+def _shared(module: Module, program: Program, precedes: Precedes) -> Program:
+    shares = _shares(module, program, precedes)
     return joined(program, {share.before: share.after for share in shares}, shares)
 
 
@@ -151,8 +176,8 @@ def _without_copies(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return tuple(kept)
 
 
-def _shares(module: Module, program: Program) -> list[Share]:
-    facts = _Facts(module, program)
+def _shares(module: Module, program: Program, precedes: Precedes) -> list[Share]:
+    facts = _Facts(module, program, precedes)
     shares: list[Share] = []
     taken: set[str] = set()
     for position, (node, level) in enumerate(_levels(program.nodes, 0, Counter())):
@@ -187,26 +212,27 @@ def shares_of(step: Step, position: int) -> Iterator[Share]:
 class _Facts:
     """Who writes and who reads each root, by the position of the step."""
 
-    def __init__(self, module: Module, program: Program) -> None:
+    def __init__(self, module: Module, program: Program, precedes: Precedes) -> None:
         self._program = program
+        self._precedes = precedes
         self._module = module
         self.calls: Counter[str] = Counter()
-        self._last: dict[str, int] = {}
+        self._uses: dict[str, set[int]] = {}
         self._writers: dict[str, list[tuple[int, int]]] = {}
-        self._last_failure = -1
+        self._failures: list[int] = []
         for position, (node, level) in enumerate(_levels(program.nodes, 0, Counter())):
             for name in touched(node):
-                self._last[name] = position
+                self._uses.setdefault(name, set()).add(position)
             if isinstance(node, Repeat):
                 for name in written_by(node):
                     self._writers.setdefault(name, []).append((position, level))
             if isinstance(node, Define | Check) or (isinstance(node, End) and node.repeat.fallible):
-                self._last_failure = position
+                self._failures.append(position)
             if not isinstance(node, Step):
                 continue
             self.calls[node.callee.name] += 1
             if node.callee.fallible:
-                self._last_failure = position
+                self._failures.append(position)
             for name in node.outs:
                 self._writers.setdefault(name, []).append((position, level))
         self._results = {program.root(v.name) for v in module.main.results}
@@ -215,7 +241,8 @@ class _Facts:
         values = self._program.values
         if before == after or before not in values or after not in values:
             return False
-        if before in self._results or self._last[before] != position:
+        earlier = self._uses[before] - {position}
+        if before in self._results or not all(self._precedes(use, position) for use in earlier):
             return False
         if (*step.args, *step.outs).count(before) != 1:
             return False
@@ -223,9 +250,13 @@ class _Facts:
             return False
         if len(self._writers[before]) != 1 or self._writers[before][0][1] != level:
             return False
-        if after in self._results and self._writers[before][0][0] <= self._last_failure:
+        written = self._writers[before][0][0]
+        if after in self._results and not self._after_failures(written):
             return False  # the result would have to be staged
         return values[before].type.bytes == values[after].type.bytes
+
+    def _after_failures(self, position: int) -> bool:
+        return all(self._precedes(failure, position) for failure in self._failures)
 
 
 def _levels(

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from relax_aot.planning.conflicts import Conflicts, conflicts_of_lifetimes
 from relax_aot.planning.greedy import best_greedy
+from relax_aot.planning.orders import improve_order
 from relax_aot.planning.orientation import Block
 from relax_aot.planning.search import Budget, Found, improve
 
@@ -34,5 +35,8 @@ def pack(blocks: Sequence[Block], budget: Budget | None = None, enough: int = 0)
 
 
 def pack_by_conflicts(blocks: Sequence[Block], conflicts: Conflicts) -> Found:
-    """Of values with any other relation: greedy alone."""
-    return Found(best_greedy(blocks, conflicts), 0)
+    """Of values with any relation: one that is that of their ranges takes the search above, since
+    a sequence of steps is the order of one unit."""
+    if conflicts == conflicts_of_lifetimes([block.lifetime for block in blocks]):
+        return pack(blocks)
+    return improve_order(blocks, conflicts, best_greedy(blocks, conflicts))
