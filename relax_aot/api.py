@@ -117,6 +117,7 @@ class LoadOptions(TypedDict, total=False):
     fix: Mapping[str, Any] | None
     state: Mapping[str, str] | None
     assume: Sequence[str]
+    window: Mapping[str, int] | None
 
 
 class CompileOptions(LoadOptions, total=False):
@@ -229,13 +230,15 @@ def load(
     fix: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
     assume: Sequence[str] = (),
+    window: Mapping[str, int] | None = None,
 ) -> Module | Entries:
     """Load a model file, an `onnx.ModelProto` or a `torch.export.ExportedProgram` as a module. A
     `torch.nn.Module` is traced with `examples` and `dynamic_shapes` as in `torch.export`. The
     options also apply to a loaded module, whose bounds can only be narrowed. `bounds` are upper
-    bounds of symbols, or pairs (low, high). A dict of models by entry name is one model whose
-    entries share weights and state."""
-    options = _options(bounds, fix, state, assume)
+    bounds of symbols, or pairs (low, high). `window` is how many rows growing states keep, by the
+    symbol of their length. A dict of models by entry name is one model whose entries share weights
+    and state."""
+    options = _options(bounds, fix, state, assume, window)
     if isinstance(source, Mapping | Entries):
         if examples is not None or dynamic_shapes is not None:
             raise EntryError("load each torch module separately, then load the dict of modules")
@@ -248,7 +251,7 @@ def load(
 def _loaded_entries(source: Mapping[str, Any] | Entries, options: Options) -> Entries:
     if not isinstance(source, Entries):
         return driver.load_entries(arguments.named("source", source), options)
-    if options.bounds or options.fix or options.state or options.assume:
+    if options.bounds or options.fix or options.state or options.assume or options.window:
         return driver.load_entries(dict(source.modules), options)
     return source
 
@@ -258,11 +261,12 @@ def parse(
     *,
     constants: Mapping[str, Array] | None = None,
     bounds: Mapping[str, Bound] | None = None,
+    window: Mapping[str, int] | None = None,
 ) -> Module:
     """Parse a module from its text form. `constants` are the data of constants that the text
-    contains as digests, by name or digest."""
+    contains as digests, by name or digest; `bounds` and `window` are those of `load`."""
     data = _constants(arguments.text("text", text), constants)
-    return read(text, data, driver.imported(_options(bounds, None, None, ())))
+    return read(text, data, driver.imported(_options(bounds, None, None, (), window)))
 
 
 def parse_entries(
@@ -270,10 +274,11 @@ def parse_entries(
     *,
     constants: Mapping[str, Array] | None = None,
     bounds: Mapping[str, Bound] | None = None,
+    window: Mapping[str, int] | None = None,
 ) -> Entries:
     """Parse several entries from text: a line `entry NAME` precedes the text of each."""
     data = _constants(arguments.text("text", text), constants)
-    return read_entries(text, data, driver.imported(_options(bounds, None, None, ())))
+    return read_entries(text, data, driver.imported(_options(bounds, None, None, (), window)))
 
 
 def _constants(text: str, constants: Mapping[str, Array] | None) -> dict[str, Array]:
@@ -315,6 +320,7 @@ def compile(
     fix: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
     assume: Sequence[str] = (),
+    window: Mapping[str, int] | None = None,
     optimize: str = "speed",
     externs: Sequence[str | os.PathLike[str]] = (),
     libraries: Sequence[str] = (),
@@ -343,7 +349,7 @@ def compile(
     which needs `calibrate` (inputs by name with a leading axis of samples), int8w, int4w, int8d or
     int4d."""
     options = replace(
-        _options(bounds, fix, state, assume),
+        _options(bounds, fix, state, assume, window),
         name=None if name is None else arguments.text("name", name),
         optimize=arguments.text("optimize", optimize),
         externs=arguments.paths("externs", externs),
@@ -380,6 +386,7 @@ def _options(
     fix: Mapping[str, Any] | None,
     state: Mapping[str, str] | None,
     assume: Sequence[str],
+    window: Mapping[str, int] | None = None,
 ) -> Options:
     ranges = {
         name: _range(name, bound) for name, bound in arguments.named("bounds", bounds).items()
@@ -389,6 +396,10 @@ def _options(
         arguments.named("fix", fix),
         arguments.named_texts("state", state),
         arguments.texts("assume", assume),
+        {
+            name: arguments.number(f"window[{name!r}]", rows)
+            for name, rows in arguments.named("window", window).items()
+        },
     )
 
 

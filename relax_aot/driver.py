@@ -72,6 +72,8 @@ class Options:
     fix: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
     assume: tuple[str, ...] = ()
+    window: Mapping[str, int] = field(default_factory=dict)
+    """The rows that growing states keep, by the symbol of their length."""
     optimize: str = "speed"
     name: str | None = None
     externs: tuple[str | os.PathLike[str], ...] = ()
@@ -142,6 +144,7 @@ def imported(options: Options) -> frontends.ImportOptions:
         fix=options.fix,
         state=options.state,
         assume=options.assume,
+        window=options.window,
         replaceable=options.weights == "blob",
     )
 

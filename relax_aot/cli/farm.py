@@ -29,7 +29,7 @@ from relax_aot.toolchain.tools import EXTRA, ToolMissing
 from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.job import Job, default_reference, run_job
 
-SPELLED = ("bound", "fix", "state", "assume", "keep_float")
+SPELLED = ("bound", "fix", "state", "assume", "window", "keep_float")
 """Options of a model that are lists of texts."""
 CHOSEN = ("optimize", "name", "quantize", "weights", "numerics")
 RETRIES = 2

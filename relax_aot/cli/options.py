@@ -31,6 +31,7 @@ def options_of(
     fix: Sequence[str],
     state: Sequence[str],
     assume: Sequence[str],
+    window: Sequence[str] = (),
     optimize: str = "speed",
     name: str | None = None,
     extern: Sequence[str] = (),
@@ -59,6 +60,7 @@ def options_of(
         fix=dict(_pair(text, "--fix", "sr=16000") for text in fix),
         state=dict(_pair(text, "--state", "state=stateN") for text in state),
         assume=tuple(assume),
+        window=dict(_window(text) for text in window),
         optimize=optimize,
         name=name,
         externs=tuple(extern),
@@ -88,6 +90,14 @@ def parse_bound(text: str) -> tuple[str, tuple[int, int]]:
             f"--bound {text}: expected an integer or low..high, such as n=128 or n=4..128"
         ) from None
     return name, checked_range(name, *ends, text)
+
+
+def _window(text: str) -> tuple[str, int]:
+    name, value = _pair(text, "--window", "m=128")
+    try:
+        return name, int(value)
+    except ValueError:
+        raise UsageError(f"--window {text}: expected an integer, such as m=128") from None
 
 
 def entries_of(models: Sequence[str]) -> dict[str, str] | Path | None:

@@ -64,6 +64,12 @@ COMMON = (
         help="Join an input and an output into one state buffer. Repeatable.",
     ),
     click.option(
+        "--window",
+        multiple=True,
+        metavar="m=128",
+        help="Number of last rows that growing states with this length keep. Repeatable.",
+    ),
+    click.option(
         "--assume",
         multiple=True,
         metavar="'n <= 2*m'",

@@ -57,7 +57,9 @@ def fixed_views(interface: Interface) -> tuple[LocalView, ...]:
     for field in interface.all_lengths:
         assert field.symbol.growth is not None
         capacity = field.symbol.growth.capacity
-        note = comment(f"{field.source}: {field.symbol.origin}, capacity of the growing state")
+        window = field.symbol.growth.is_window
+        kind = "rows that the window keeps" if window else "capacity of the growing state"
+        note = comment(f"{field.source}: {field.symbol.origin}, {kind}")
         fixed.append((field, capacity, note))
     return tuple(LocalView(f.macro, str(value), note) for f, value, note in fixed)
 
@@ -80,6 +82,9 @@ def _note(field: DimField, *, entry: bool) -> str:
 def _made_for(interface: Interface, field: DimField) -> int:
     """What conditions that only a raised bound could break leave of it; else 0."""
     symbol = Dim.of(field.symbol.name)
+    growths = [one.symbol.growth for one in interface.lengths]
+    if any(g and g.is_window and symbol.symbols <= g.after.symbols for g in growths):
+        return field.symbol.high  # a window has memory for the rows of such a call
     limits = [
         c.right.constant
         for c in interface.conditions

@@ -181,7 +181,7 @@ class RunContext:
         see the sizes of a call, but not the state."""
         values = {}
         for name, growth in self.plan.module.lengths.items():
-            if name not in growth.after.symbols:
+            if growth.is_window or name not in growth.after.symbols:
                 values[name] = Dim.of(growth.capacity)
                 continue
             longest = growth.capacity - (growth.after - Dim.of(name))

@@ -144,15 +144,15 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
                 bytes_of[own.source] = -(-greatest // alignment) * alignment
     order = tuple(dims.values())
     header = tuple(field for field in order if field.source in shaping)
+    windows = [f for f in lengths.values() if f.symbol.growth and f.symbol.growth.is_window]
+    words = len(header) + len(lengths) + len(windows)
     return CommonInterface(
         name,
         prefix,
         order,
         tuple(states.values()),
         header,
-        padded_header(len(header) + len(lengths), alignment) + sum(bytes_of.values())
-        if states
-        else 0,
+        padded_header(words, alignment) + sum(bytes_of.values()) if states else 0,
         tuple(fixed.values()),
         tuple(lengths.values()),
     )

@@ -161,6 +161,7 @@ def length_functions(interface: Interface, field: DimField) -> tuple[PublicView,
     """What reads a length of growing states, and what truncates it."""
     name, memory = interface.owner, f"const struct {interface.owner}_memory *memory"
     states = ", ".join(p.c_name for p in interface.states if p.length == field.symbol.name)
+    window = ", whose oldest rows calls drop" if field in interface.windows else ""
     rows = f"the rows of the growing state{'s' if ',' in states else ''} {states}".rstrip()
     return (
         PublicView(
@@ -176,7 +177,7 @@ def length_functions(interface: Interface, field: DimField) -> tuple[PublicView,
             "enum raot_status",
             f"{memory}, int32_t length",
             "memory, length",
-            f"Keeps the first `length` of {rows}. RAOT_ERR_SIZE if `length` is negative or"
+            f"Keeps the first `length` of {rows}{window}. RAOT_ERR_SIZE if `length` is negative or"
             " more than the state holds; nothing is changed then.",
         ),
     )

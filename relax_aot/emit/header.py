@@ -117,7 +117,7 @@ class HeaderView:
             if interface.all_lengths
             else "",
             "full": "a growing state has no room for new rows, or "
-            if interface.all_lengths
+            if len(interface.windows) < len(interface.all_lengths)
             else "",
         }
         width = max(map(len, _CAUSES))

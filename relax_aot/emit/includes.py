@@ -23,6 +23,7 @@ RUNTIME = {
     "narrow.h": rf"raot_(?:{_NARROW})_\w+|raot_(?:f32|i32)_to_(?:{_NARROW})\w*|RAOT_ROUND_",
     "place.h": "raot_place",
     "profile.h": "RAOT_PROFILE",
+    "rows.h": "raot_move_rows",
     "team.h": r"raot_parallel|raot_team\w*",
     "weights.h": r"raot_weights_\w+",
     "window.h": "raot_window_f32",

@@ -165,6 +165,11 @@ class Interface:
         return self.lengths if self.common is None else self.common.lengths
 
     @property
+    def windows(self) -> tuple[DimField, ...]:
+        """The lengths of windows, whose first rows follow `all_lengths` in the header."""
+        return tuple(f for f in self.all_lengths if f.symbol.growth and f.symbol.growth.is_window)
+
+    @property
     def capacities(self) -> dict[str, int]:
         """The rows that growing states hold at most, by the source name of their length."""
         growths = [(f.source, f.symbol.growth) for f in self.all_lengths]
@@ -194,6 +199,7 @@ class Interface:
         """What the templates of a run call variables: no size, value or kernel has such a name."""
         needs = [f"{kind}_{arena.member}" for arena in self.arenas for kind in ("need", "offsets")]
         steps = ["position", "name"] if self.stepwise else []
+        steps += ["total", "rows", "first"] if self.windows else []
         return ["header", "writes", "reads", "length", *steps, *needs]
 
     @property
@@ -233,7 +239,8 @@ class Interface:
 
     def header_bytes(self, alignment: int) -> int:
         """A mark that init has run, and one int32 per symbol that shapes the state."""
-        return padded_header(len(self.state_header) + len(self.all_lengths), alignment)
+        words = len(self.state_header) + len(self.all_lengths) + len(self.windows)
+        return padded_header(words, alignment)
 
     def parameters(self, *, run: bool) -> str:
         """As C declares them, of a run or of what prepares its memory."""

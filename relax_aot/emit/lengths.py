@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.functions import length_functions
-from relax_aot.emit.interface import DimField, Interface
+from relax_aot.emit.interface import DimField, Interface, StatePart
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Growth
+from relax_aot.ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,12 @@ class GrowthView:
     c_name: str
     macro: str
     full: str
-    """A C condition: there is no room for the rows of this call. Nothing where it stores none."""
+    """A C condition: there is no room for the rows of this call. Nothing where it stores none, or
+    drops others."""
+    first: str
+    """In C, the number of the first row of a window; nothing where it is 0."""
+    slack: int
+    """The greatest number of that row."""
 
 
 def length_views(interface: Interface) -> tuple[LengthView, ...]:
@@ -58,17 +65,75 @@ def growth_views(context: RunContext) -> tuple[GrowthView, ...]:
         full = f"{context.dim(_step(field))} > {field.macro} - {name}"
         if field.symbol.name not in growth.after.symbols:
             full = f"{context.dim(growth.after)} > {field.macro}"
-        views.append(GrowthView(name, field.macro, full if _step(field) != 0 else ""))
+        full = "" if _step(field) == 0 or growth.is_window else full
+        first = first_c(context.interface, field) if growth.is_window else ""
+        views.append(GrowthView(name, field.macro, full, first, growth.slack))
     return tuple(views)
 
 
 def grown(context: RunContext) -> Iterator[str]:
     """The last statements of a run: the lengths after it."""
     for field in context.interface.lengths:
-        if _step(field) != 0:
-            assert field.symbol.growth is not None
-            place = header_c(context.interface, field, const="")
-            yield f"{place} = {context.dim(field.symbol.growth.after)};"
+        growth = field.symbol.growth
+        assert growth is not None
+        if _step(field) == 0:
+            continue
+        place = header_c(context.interface, field, const="")
+        if growth.is_window:
+            yield from _slid(context, field, growth, place)
+        else:
+            yield f"{place} = {context.dim(growth.after)};"
+
+
+def _slid(context: RunContext, field: DimField, growth: Growth, length: str) -> Iterator[str]:
+    """A window drops its first rows, and moves the others where it has dropped many."""
+    kept, place = growth.capacity, first_c(context.interface, field, const="")
+    yield "{"
+    yield f"    const int32_t total = {context.dim(growth.after)};"
+    yield f"    const int32_t rows = total > {kept} ? {kept} : total;"
+    yield f"    const int32_t first = {place} + (total > {kept} ? total - {kept} : 0);"
+    yield f"    {length} = rows;"
+    yield f"    {place} = first > {growth.slack} ? 0 : first;"
+    yield f"    if (first > {growth.slack}) {{"
+    for part in context.interface.states:
+        if part.length == field.symbol.name:
+            blocks, row = (context.bytes(size) for size in row_sizes(part))
+            start = f"raot_at(memory->state, {part.macro})"
+            spots = f"{growth.places}, (size_t)first, (size_t)rows"
+            yield f"        raot_move_rows({start}, {blocks}, {row}, {spots});"
+    yield "    }"
+    yield "}"
+
+
+def row_sizes(part: StatePart) -> tuple[Dim, Dim]:
+    """The blocks of rows of a growing state, and the bytes of one row."""
+    shape = part.type.shape
+    blocks = TensorType(part.type.dtype, shape[: part.axis]).elements
+    return blocks, TensorType(part.type.dtype, shape[part.axis + 1 :]).bytes
+
+
+def first_row(context: RunContext, part: StatePart) -> str:
+    """The first row of a window, in C; nothing for other states."""
+    for field in context.interface.windows:
+        if part.length and field.source == context.plan.module.source_name(part.length):
+            return first_c(context.interface, field)
+    return ""
+
+
+def bytes_before(context: RunContext, part: StatePart) -> str:
+    """The bytes in front of the first row of a window, in C."""
+    return f"(size_t){first_row(context, part)} * {context.bytes(row_sizes(part)[1])}"
+
+
+def first_index(interface: Interface, field: DimField) -> int:
+    """Where the header of the state block holds the first row of a window."""
+    names = [one.source for one in interface.windows]
+    return 1 + len(interface.state_header) + len(interface.all_lengths) + names.index(field.source)
+
+
+def first_c(interface: Interface, field: DimField, const: str = "const ") -> str:
+    """The first row of a window, in the header of the state block."""
+    return f"(({const}int32_t *)memory->state)[{first_index(interface, field)}]"
 
 
 def header_c(interface: Interface, field: DimField, const: str = "const ") -> str:

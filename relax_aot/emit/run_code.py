@@ -11,7 +11,7 @@ from relax_aot.emit.c_proof import differences
 from relax_aot.emit.contexts import LayerCall, RunContext
 from relax_aot.emit.extern_code import ExternCall
 from relax_aot.emit.kernel_call import kernel_call, refused
-from relax_aot.emit.lengths import grown
+from relax_aot.emit.lengths import bytes_before, first_row, grown
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.extern import Extern
 from relax_aot.planning.steps import (
@@ -43,7 +43,13 @@ class Statements:
         for commit in plan.commits:
             target = ports.get(commit.target) or self._pointer(commit.target)
             size = plan.program.values[commit.source].type.bytes
-            lines += _copy(self.context, target, self._pointer(commit.source), size, "")
+            less = ""
+            part = next((p for p in interface.states if p.input == commit.target), None)
+            if part is not None and (first := first_row(self.context, part)):
+                before = bytes_before(self.context, part)
+                target, less = f"raot_at(memory->state, {part.macro} + {before})", f" - {before}"
+                lines += [f"/*@ split {first}; */"] * self.context.annotate
+            lines += _copy(self.context, target, self._pointer(commit.source), size, "", less)
         return [*lines, *grown(self.context)]
 
     def _nodes(self, nodes: tuple[Node, ...], depth: int) -> Iterator[str]:
@@ -200,10 +206,12 @@ def _layer_call(call: LayerCall, pad: str) -> Iterator[str]:
     yield from refused("status != RAOT_OK", "status", pad)
 
 
-def _copy(context: RunContext, target: str, source: str, size: Dim, pad: str) -> Iterator[str]:
-    """A copy of `size` bytes, whose pointers may be null if `size` is 0."""
+def _copy(
+    context: RunContext, target: str, source: str, size: Dim, pad: str, less: str = ""
+) -> Iterator[str]:
+    """A copy of `size` bytes, whose pointers may be null if `size` is 0. `less` is subtracted."""
     count = context.bytes(size)
-    line = f"(void)memcpy({target}, {source}, {count});"
+    line = f"(void)memcpy({target}, {source}, {count}{less});"
     if count.isdigit():
         yield f"{pad}{line}" if count != "0" else f"{pad};"
         return

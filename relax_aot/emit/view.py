@@ -33,7 +33,7 @@ from relax_aot.emit.kernels import (
     kernel_views,
 )
 from relax_aot.emit.layers import layers_of
-from relax_aot.emit.lengths import LengthView, header_c, length_views
+from relax_aot.emit.lengths import LengthView, bytes_before, first_row, header_c, length_views
 from relax_aot.emit.run_code import Statements
 from relax_aot.emit.step_code import StepView, mentioned, words_of
 from relax_aot.emit.weights import Weights
@@ -50,6 +50,8 @@ class StateView:
     offset_macro: str
     offset: str
     note: str
+    first: str = ""
+    """What the address of its first row adds to the offset, in C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +274,15 @@ def _states(context: RunContext) -> tuple[tuple[StateView, ...], SizeView | None
     sizes = {part.input: context.rounded(part.type.bytes) for part in interface.states}
     names = {part.input: context.values[part.input] for part in interface.states}
     first = interface.header_bytes(context.plan.alignment)
-    return state_views(interface.states, names, sizes, first, interface.prefix)
+    views, size = state_views(interface.states, names, sizes, first, interface.prefix)
+    placed = zip(views, interface.states, strict=True)
+    moved = (
+        replace(view, first=f" + {bytes_before(context, part)}")
+        if first_row(context, part)
+        else view
+        for view, part in placed
+    )
+    return tuple(moved), size
 
 
 def state_views(

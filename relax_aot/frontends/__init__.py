@@ -50,6 +50,7 @@ class ImportOptions:
     fix: inputs that become constants: a number, an array, or text of one.
     state: input -> output that are one state buffer.
     assume: relations between symbols, such as `n <= 2*m`, checked on entry.
+    window: how many rows growing states keep, by the symbol of their length.
     replaceable: code is to fit other weights of the same graph.
     used: for one entry of several, whose options are those of all: what it lacks is passed
         over, and what of `bounds`, `fix` and `assume` it has is added here.
@@ -61,6 +62,7 @@ class ImportOptions:
     assume: tuple[str, ...] = ()
     replaceable: bool = False
     used: set[str] | None = None
+    window: Mapping[str, int] = field(default_factory=dict)
 
 
 Frontend = ModuleType | SimpleNamespace
@@ -109,9 +111,13 @@ def _frontend_of(plugin: Plugin) -> tuple[tuple[str, ...], Frontend]:
 def load(source: Any, options: ImportOptions) -> Module:
     """A path is read by the frontend of its suffix; anything else by the one that takes it."""
     frontend = _of_path(Path(source)) if isinstance(source, str | os.PathLike) else _of(source)
-    from relax_aot.frontends.growth import from_zero
+    from relax_aot.frontends.growth import check_windows, from_zero, with_window_bounds
 
-    return from_zero(lambda chosen: frontend.load(source, chosen), options)
+    options = with_window_bounds(options)
+    module = from_zero(lambda chosen: frontend.load(source, chosen), options)
+    if options.used is None:
+        check_windows(options, [module])
+    return module
 
 
 def _of_path(path: Path) -> Frontend:

@@ -14,12 +14,15 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import ImportOptions, ModelError, load
 from relax_aot.frontends.bounds import WrongBound, no_such_symbol, printable
 from relax_aot.frontends.growth import (
+    check_windows,
     growing_axis,
     in_other_entries,
     lengths_above_zero,
     rows_of,
+    with_common_places,
     with_growth,
     with_lengths_from_zero,
+    with_window_bounds,
 )
 from relax_aot.frontends.interface import no_such
 from relax_aot.frontends.text import read
@@ -60,6 +63,7 @@ def _loaded(
     sources: Mapping[str, Callable[[ImportOptions], Module]], options: ImportOptions
 ) -> Entries:
     check_entry_names(list(sources))
+    options = with_window_bounds(options)
     used: set[str] = set()
     modules: dict[str, Module] = {}
     for name, source in sources.items():
@@ -72,18 +76,21 @@ def _loaded(
     _check_used(options, used, modules)
     for before, after in options.state.items():
         modules = _with_state(modules, before, after)
-    modules = _with_growth(modules)
+    modules = _with_growth(modules, options.window)
+    check_windows(options, modules.values())
     late = {p: n for module in modules.values() for p, n in lengths_above_zero(module).items()}
     if late:
         return _loaded(sources, with_lengths_from_zero(options, late))
     return joined(modules)
 
 
-def _with_growth(modules: Mapping[str, Module]) -> dict[str, Module]:
+def _with_growth(modules: Mapping[str, Module], windows: Mapping[str, int]) -> dict[str, Module]:
     """The entries with their growing states, also where an entry only reads or replaces one."""
-    grown = {name: with_growth(module) for name, module in modules.items()}
+    grown = {name: with_growth(module, windows) for name, module in modules.items()}
     growing = {name: rows for one in grown.values() for name, rows in rows_of(one).items()}
-    return {name: in_other_entries(module, growing) for name, module in grown.items()}
+    return with_common_places(
+        {name: in_other_entries(module, growing) for name, module in grown.items()}
+    )
 
 
 def joined(modules: Mapping[str, Module]) -> Entries:

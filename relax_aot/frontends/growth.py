@@ -2,18 +2,20 @@
 """Growing states: `past[m]` becomes `present[m + s]`.
 
 The upper bound of `m` is the capacity: the greatest length that a call may leave. The length is
-kept in the state and starts at 0, so the lower bound of `m` is 0.
+kept in the state and starts at 0, so the lower bound of `m` is 0. A window keeps the last rows, up
+to its capacity; it has memory for a call of the greatest sizes behind them, and for a slack, so
+that rows are moved rarely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.frontends import ImportOptions, ModelError
-from relax_aot.frontends.bounds import WrongBound
+from relax_aot.frontends.bounds import GREATEST, WrongBound
 from relax_aot.ir.dims import Bounds, Dim, interval, prove_eq, prove_le
-from relax_aot.ir.graph import CAPACITY, Alias, Growth, Module, State, Symbol, Var
+from relax_aot.ir.graph import CAPACITY, Alias, Growth, Module, State, Symbol, Var, slack_of
 from relax_aot.ir.names import unused_name
 from relax_aot.ir.types import TensorType
 
@@ -42,8 +44,9 @@ def _is_length(type_: TensorType, axis: int) -> bool:
     return not any(size.symbols & other.symbols for other in others)
 
 
-def with_growth(module: Module) -> Module:
-    """The module, whose growing states and their lengths are marked."""
+def with_growth(module: Module, windows: Mapping[str, int] | None = None) -> Module:
+    """The module, whose growing states and their lengths are marked. `windows` are the rows that
+    some lengths keep, by their names in the source."""
     params = {v.name: v.type for v in module.main.params}
     results = {v.name: v.type for v in module.main.results}
     after: dict[str, Dim] = {}
@@ -64,7 +67,7 @@ def with_growth(module: Module) -> Module:
         _check(module, state, name, new.shape[axis], after)
         after[name] = new.shape[axis]
         states.append(replace(state, length=name, axis=axis))
-    return _with_lengths(replace(module, states=tuple(states)), after)
+    return _with_lengths(replace(module, states=tuple(states)), after, windows or {})
 
 
 def _is_marked(module: Module, state: State, before: TensorType, new: TensorType) -> bool:
@@ -74,7 +77,7 @@ def _is_marked(module: Module, state: State, before: TensorType, new: TensorType
     if growth is None or not state.axis < min(before.rank, new.rank):
         return False
     sizes = before.shape[state.axis], new.shape[state.axis]
-    lowered = (Dim.of(growth.capacity),) * 2
+    lowered = (Dim.of(growth.rows),) * 2
     return sizes in (lowered, (Dim.of(state.length), growth.after))
 
 
@@ -85,17 +88,42 @@ class Rows:
     length: str
     axis: int
     capacity: int
+    places: int
 
 
 def rows_of(module: Module) -> dict[str, Rows]:
     """The growing states by their names in the source."""
+    growths = module.lengths
     return {
         module.source_name(state.input): Rows(
-            module.source_name(state.length), state.axis, module.lengths[state.length].capacity
+            module.source_name(state.length),
+            state.axis,
+            growths[state.length].capacity,
+            growths[state.length].places,
         )
         for state in module.states
         if state.length
     }
+
+
+def with_common_places(modules: Mapping[str, Module]) -> dict[str, Module]:
+    """Entries whose windows have memory for the call of the entry that needs most."""
+    most: dict[str, int] = {}
+    for module in modules.values():
+        for name, growth in module.lengths.items():
+            source = module.source_name(name)
+            most[source] = max(most.get(source, 0), growth.places)
+
+    def common(module: Module) -> Module:
+        symbols = tuple(
+            replace(s, growth=replace(s.growth, places=most[module.source_name(s.name)]))
+            if s.growth is not None and s.growth.is_window
+            else s
+            for s in module.symbols
+        )
+        return with_growth(replace(module, symbols=symbols))
+
+    return {name: common(module) for name, module in modules.items()}
 
 
 def in_other_entries(module: Module, growing: Mapping[str, Rows]) -> Module:
@@ -135,7 +163,9 @@ def _with_length(module: Module, param: Var, rows: Rows) -> tuple[Module, str]:
     taken |= {symbol.name for symbol in module.symbols}
     name = known[0] if known else unused_name(rows.length, taken)
     if not known:
-        symbol = Symbol(name, 0, rows.capacity, f"state {param.name}, axis {rows.axis}")
+        growth = Growth(Dim.of(name), rows.capacity, rows.places) if rows.places else None
+        origin = f"state {param.name}, axis {rows.axis}"
+        symbol = Symbol(name, 0, rows.capacity, origin, growth=growth)
         aliases = (Alias(name, rows.length),) if name != rows.length else ()
         module = replace(
             module,
@@ -164,7 +194,9 @@ def _check(module: Module, state: State, name: str, grown: Dim, after: Mapping[s
         )
 
 
-def _with_lengths(module: Module, after: Mapping[str, Dim]) -> Module:
+def _with_lengths(
+    module: Module, after: Mapping[str, Dim], windows: Mapping[str, int] | None = None
+) -> Module:
     """Each length with its capacity; states that do not grow must not have it."""
     params = {v.name: v.type for v in module.main.params}
     for state in module.states:
@@ -175,18 +207,27 @@ def _with_lengths(module: Module, after: Mapping[str, Dim]) -> Module:
                     f"--state {module.source_name(state.input)}: its size {name} is the length of a"
                     " growing state, but it does not grow; give its axis another name"
                 )
+    kept = {s.name: (windows or {}).get(module.source_name(s.name), 0) for s in module.symbols}
     symbols = tuple(
-        _length(s, after[s.name], module) if s.name in after else replace(s, growth=None)
+        _length(s, after[s.name], module, kept[s.name])
+        if s.name in after
+        else replace(s, growth=None)
         for s in module.symbols
     )
-    kept = tuple(c for c in module.conditions if c.origin != CAPACITY)
-    module = replace(module, symbols=symbols, conditions=kept)
-    needed = (g.condition for g in module.lengths.values())
-    new = (c for c in needed if not prove_le(c.left, c.right, module.bounds))
-    return replace(module, conditions=(*kept, *new))
+    others = tuple(c for c in module.conditions if c.origin != CAPACITY)
+    module = replace(module, symbols=symbols, conditions=others)
+    new = (
+        growth.condition
+        for growth in module.lengths.values()
+        if growth.is_window
+        or not prove_le(growth.condition.left, growth.condition.right, module.bounds)
+    )
+    return replace(module, conditions=(*others, *new))
 
 
-def _length(symbol: Symbol, after: Dim, module: Module) -> Symbol:
+def _length(symbol: Symbol, after: Dim, module: Module, window: int) -> Symbol:
+    if window or (symbol.growth and symbol.growth.is_window):
+        return _window(symbol, after, module, window)
     capacity = symbol.growth.capacity if symbol.growth else symbol.high
     appends = symbol.name in after.symbols
     least = interval(after - Dim.of(symbol.name) if appends else after, module.bounds)[0]
@@ -203,6 +244,47 @@ def _length(symbol: Symbol, after: Dim, module: Module) -> Symbol:
         )
     high = max(capacity - least, symbol.low) if appends else capacity
     return replace(symbol, high=high, growth=Growth(after, capacity))
+
+
+def _window(symbol: Symbol, after: Dim, module: Module, window: int) -> Symbol:
+    """The length of a window, with memory for the greatest call behind its rows."""
+    known = symbol.growth.places if symbol.growth else 0
+    window = window or (symbol.growth.capacity if symbol.growth else 0)
+    longest = after.substitute({symbol.name: Dim.of(window)})
+    needed = max(interval(longest, module.bounds)[1], window) + slack_of(window)
+    growth = Growth(after, window, max(known, needed))
+    return replace(symbol, low=0, high=window, growth=growth)
+
+
+# Windows
+
+
+def with_window_bounds(options: ImportOptions) -> ImportOptions:
+    """The bound of a window's length is the window."""
+    bounds = dict(options.bounds)
+    for name, rows in options.window.items():
+        if not 1 <= rows <= GREATEST:
+            raise WrongBound(f"--window {name}={rows}: a window keeps at least 1 row")
+        if name in bounds and bounds[name][1] != rows:
+            raise WrongBound(
+                f"--window {name}={rows}: the window determines the bound of {name}; remove"
+                f" --bound {name}={bounds[name][1]}"
+            )
+        bounds[name] = (0, rows)
+    return replace(options, bounds=bounds)
+
+
+def check_windows(options: ImportOptions, modules: Iterable[Module]) -> None:
+    """Windows are of lengths."""
+    modules = tuple(modules)
+    lengths = {module.source_name(name) for module in modules for name in module.lengths}
+    for name, rows in options.window.items():
+        if name not in lengths:
+            listed = f"lengths are {', '.join(sorted(lengths))}" if lengths else "there are none"
+            raise ModelError(
+                f"--window {name}={rows}: {name} is not the length of a growing state ({listed});"
+                " join the input and the output of a cache with --state past=present"
+            )
 
 
 # Lengths start at 0

@@ -169,4 +169,6 @@ class Import:
         names = self.result_names
         for name in outputs:
             self.aliases += alias_of(names[name], name)
-        return finished(self.builder, self.name, results, names, states, self.aliases)
+        return finished(
+            self.builder, self.name, results, names, states, self.aliases, self.options.window
+        )

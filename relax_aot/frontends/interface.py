@@ -149,9 +149,10 @@ def finished(
     names: Mapping[str, str],
     states: list[State],
     aliases: list[Alias],
+    windows: Mapping[str, int],
 ) -> Module:
     """The module of what was built, its results under the names that were kept for them."""
     module = builder.module(results.values(), states, aliases, name)
     chosen = {value.name: names[output] for output, value in results.items()}
     functions = tuple(renamed(f, chosen) for f in module.functions)
-    return with_growth(replace(module, functions=functions))
+    return with_growth(replace(module, functions=functions), windows)

@@ -233,15 +233,44 @@ CAPACITY = "capacity"
 @dataclass(frozen=True, slots=True)
 class Growth:
     """Makes a symbol the length of growing states: a call that succeeds sets it to `after`, and a
-    call where that is more than `capacity` is refused."""
+    call where that is more than `capacity` is refused.
+
+    A window keeps the last `capacity` rows instead. It has memory for `places` rows, so that a
+    call appends to the rows it finds, wherever they begin."""
 
     after: Dim
     capacity: int
+    places: int = 0
+    """Of a window; 0 for other growing states."""
+
+    @property
+    def is_window(self) -> bool:
+        return self.places > 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows a state has memory for."""
+        return self.places or self.capacity
+
+    @property
+    def slack(self) -> int:
+        """The greatest number of the first row of a window: one in front of it is dropped."""
+        return slack_of(self.capacity) if self.is_window else 0
 
     @property
     def condition(self) -> Condition:
-        """What a call checks first."""
-        return Condition("<=", self.after, Dim.of(self.capacity), CAPACITY)
+        """What a call checks first; always true for a window."""
+        return Condition("<=", self.after, Dim.of(self.rows - self.slack), CAPACITY)
+
+    def kept(self, sizes: Mapping[str, int]) -> int:
+        """The length after a call of these sizes."""
+        length = self.after.evaluate(sizes)
+        return min(length, self.capacity) if self.is_window else length
+
+
+def slack_of(window: int) -> int:
+    """The rows that a window drops before the others are moved: an eighth, rounded up."""
+    return -(-window // 8)
 
 
 @dataclass(frozen=True, slots=True)

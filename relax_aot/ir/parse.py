@@ -127,7 +127,7 @@ def _growth(cursor: Cursor) -> Growth:
     cursor.expect_word("to", "`to` and the length after a call, such as `grows to m + 1`")
     after = dim(cursor)
     cursor.expect_word("within", "`within` and the capacity, such as `within 512`")
-    return Growth(after, integer(cursor))
+    return Growth(after, integer(cursor), integer(cursor) if cursor.take_word("of") else 0)
 
 
 def _condition(cursor: Cursor) -> Condition:

@@ -74,6 +74,7 @@ def _facts(module: Module) -> Iterator[str]:
         bounds = f"{symbol.low}..{symbol.high}"
         if (growth := symbol.growth) is not None:
             bounds += f" grows to {growth.after} within {growth.capacity}"
+            bounds += f" of {growth.places}" if growth.is_window else ""
         yield f"{kind} {quoted(symbol.name)} in {bounds}{_origin(symbol.origin)}"
     for condition in module.conditions:
         yield f"require {condition}{_origin(condition.origin)}"

@@ -2,8 +2,10 @@
 """Growing states at the stride of their capacity.
 
 After this pass, a growing state has its capacity on the axis of its rows, before and after a call:
-row `i` has one place in memory, whatever the length. Kernels keep their loops, which end at the
-length. Views keep the stride where they can; other uses get a copy of the rows.
+row `i` has one place in memory, whatever the length. A window has the rows that it has memory for;
+only the C knows the place of its first row, at which the pointers of a call begin. Kernels keep
+their loops, which end at the length. Views keep the stride where they can; other uses get a copy of
+the rows.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class _Pass:
             self.taken |= {v.name for v in function.params}
             self.taken |= {v.name for call in function.body for v in call.outs}
         for state in self.growing:
-            self.rows[state.input] = _Rows(state.axis, module.lengths[state.length].capacity)
+            self.rows[state.input] = _Rows(state.axis, module.lengths[state.length].rows)
         makers = {out.name: call for call in module.main.body for out in call.outs}
         for state in self.growing:
             if state.output != state.input:

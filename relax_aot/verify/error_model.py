@@ -27,6 +27,7 @@ from relax_aot.evaluation.reference import (
 from relax_aot.ir.graph import Module
 from relax_aot.ir.types import DType
 from relax_aot.verify.compare import Bound
+from relax_aot.verify.reference import windows_of
 from relax_aot.verify.ulp import unit_in_last_place
 from relax_aot.verify.wide import Disturbed, Recorded, Wide, widened
 
@@ -147,8 +148,11 @@ class _Lane:
         with np.errstate(all="ignore"):
             arrays = entry_results(evaluation, arguments)
         results = {v.name: a for v, a in zip(module.main.results, arrays, strict=True)}
+        windows = windows_of(module)
         for state in module.states:
             if state.output in results:
+                if (window := windows.get(module.source_name(state.input))) is not None:
+                    results[state.output] = window.last(results[state.output])
                 self.held[module.source_name(state.input)] = results[state.output]
         return results
 

@@ -373,11 +373,11 @@ def _reference(job: Job, known: KernelResults) -> Reference:
         case "numpy":
             return NumpyReference(module, known=known)
         case "onnxruntime":
-            return OnnxReference(job.source, job.fix, job.state)
+            return OnnxReference(job.source, job.fix, job.state).with_windows(module)
         case "litert":
-            return LitertReference(job.source, job.fix, job.state)
+            return LitertReference(job.source, job.fix, job.state).with_windows(module)
         case "torch":
-            return TorchReference(job.source, module, job.fix, job.state)
+            return TorchReference(job.source, module, job.fix, job.state).with_windows(module)
         case other:
             raise ReferenceFailed(
                 f"--reference {other}: references are onnxruntime, numpy, litert, torch and"
@@ -403,7 +403,8 @@ def _entry_references(job: Job) -> dict[str, Reference]:
         if source is None or (job.reference or default_reference(source)) == "numpy":
             references[name] = NumpyReference(project.source_module, held)
         else:
-            references[name] = OnnxReference(source, job.fix, job.state, held)
+            found = OnnxReference(source, job.fix, job.state, held)
+            references[name] = found.with_windows(project.source_module)
     return references
 
 
@@ -414,7 +415,7 @@ def _of_floats(job: Job, program: Program, cases: Sequence[Case]) -> list[dict[s
     reference: Reference = (
         NumpyReference(job.float_module)
         if default_reference(job.source) == "numpy"
-        else OnnxReference(job.source, job.fix, job.state)
+        else OnnxReference(job.source, job.fix, job.state).with_windows(job.float_module)
     )
     return _answers_of({"": reference}, program, cases)
 

@@ -145,7 +145,7 @@ class Program:
 def lengths_after(interface: Interface, sizes: Mapping[str, int]) -> dict[str, int]:
     """The lengths of growing states after a call of these sizes (by symbol), by source names."""
     growths = [(f.source, f.symbol.growth) for f in interface.lengths]
-    return {source: growth.after.evaluate(sizes) for source, growth in growths if growth}
+    return {source: growth.kept(sizes) for source, growth in growths if growth}
 
 
 def alone(interface: Interface) -> Program:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,28 @@ class ReferenceFailed(RelaxAotError):
     """The reference is missing, or refused the model."""
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rows that a state keeps on an axis."""
+
+    axis: int
+    rows: int
+
+    def last(self, array: Array) -> Array:
+        """The rows of a new state that are kept."""
+        length = array.shape[self.axis]
+        return array.take(range(max(length - self.rows, 0), length), self.axis)
+
+
+def windows_of(module: Module) -> dict[str, Window]:
+    """The windows of a module by the source names of their states' inputs."""
+    return {
+        module.source_name(state.input): Window(state.axis, growth.capacity)
+        for state in module.states
+        if state.length and (growth := module.lengths[state.length]).is_window
+    }
+
+
 class Reference(ABC):
     """Inputs that were fixed and states are filled in."""
 
@@ -36,6 +59,12 @@ class Reference(ABC):
         models share them."""
         self._fix, self._state = dict(fix), dict(state)
         self._held: dict[str, Array] = {} if held is None else held
+        self._windows: Mapping[str, Window] = {}
+
+    def with_windows(self, module: Module) -> Reference:
+        """The reference, which keeps the rows that the module's windows keep."""
+        self._windows = windows_of(module)
+        return self
 
     def reset(self) -> None:
         """Begin with states of zeros."""
@@ -64,6 +93,9 @@ class Reference(ABC):
             return np.broadcast_to(value.astype(dtype), fixed).copy()
 
         results = self.run(given, sizes or {})
+        for name, window in self._windows.items():
+            if (output := self._state[name]) in results:
+                results[output] = window.last(results[output])
         self._held |= {i: results[o] for i, o in self._state.items() if o in results}
         return results
 
@@ -90,6 +122,7 @@ class NumpyReference(Reference):
         name = module.source_name
         super().__init__({}, {name(s.input): name(s.output) for s in module.states}, held)
         self._module, self._known = module, known
+        self.with_windows(module)
 
     def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
         module = self._module

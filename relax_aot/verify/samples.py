@@ -148,7 +148,7 @@ def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, i
         sizes = sizes_of(interface, inputs, given, held)
         cases.append(Case(sizes, tuple(inputs)))
         growths = [(f.source, f.symbol.growth) for f in interface.lengths]
-        held = {source: growth.after.evaluate(sizes) for source, growth in growths if growth}
+        held = {source: growth.kept(sizes) for source, growth in growths if growth}
     return cases
 
 
@@ -180,7 +180,7 @@ def _require_bounds(fields: Sequence[DimField], sizes: Mapping[str, int]) -> Non
     for one in fields:
         size, low, high = sizes[one.symbol.name], one.symbol.low, one.symbol.high
         growth = one.symbol.growth
-        if growth is not None and (rows := growth.after.evaluate(sizes)) > growth.capacity:
+        if growth is not None and (rows := growth.kept(sizes)) > growth.capacity:
             raise SizeChoiceError(
                 f"{one.source}={size}: the call would leave {rows} rows in a growing state, which"
                 f" holds {growth.capacity}; give another --at or inputs, or --bound"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.emit.interface import Interface
+from relax_aot.emit.lengths import first_index
 from relax_aot.ir.dims import interval
 from relax_aot.project import Project
 from relax_aot.verify.lengths import after, calls_between, calls_to, fitting
@@ -198,8 +199,17 @@ def states_of(project: Project, sizes: Mapping[str, int], block: Array) -> dict[
         count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         data = block[start : start + count].copy().view(dtype).reshape(shape)
         if part.length:
-            data = data.take(range(rows[part.length]), axis=part.axis)
+            first = _first_row(interface, module.source_name(part.length), block)
+            data = data.take(range(first, first + rows[part.length]), axis=part.axis)
         found[module.source_name(part.output)] = data.astype(part.type.dtype.numpy)
         most = interval(part.type.bytes, project.plan.module.bounds)[1]
         start += -(-most // unit) * unit
     return found
+
+
+def _first_row(interface: Interface, length: str, block: Array) -> int:
+    """Where the rows of a growing state begin: those of a window move."""
+    for field in interface.windows:
+        if field.source == length:
+            return int(block[: len(block) // 4 * 4].view(np.int32)[first_index(interface, field)])
+    return 0

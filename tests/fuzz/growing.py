@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs whose states grow compute the same before and after every stage, and in C.
+"""Random programs whose states grow, some with a window, compute the same before and after every
+stage, and in C.
 
     python -m tests.fuzz.growing --seeds 0:10000 [--c 20]
 
@@ -38,7 +39,7 @@ from relax_aot.verify.library import Library
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Dim, ...]
-CALLS = 6
+CALLS = 8
 FLAGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror",
          "-ffp-contract=off", "-fno-strict-aliasing")  # fmt: skip
 UNARY = ("abs", "neg", "relu", "tanh")
@@ -98,9 +99,11 @@ def random_program(seed: int) -> Module:
     outputs = [f"v{n}" for n in range(made, len(draft.lines))]
     results += source.sample(outputs, source.randint(1, len(outputs)))
     text = [f"symbol m in 0..{capacity}", *(["symbol s in 1..4"] if step == Dim.of("s") else [])]
+    # Programs without windows stay as they are.
+    window = {"m": capacity // 2} if random.Random(~seed).random() < 0.4 else {}
     text += [*states, f"func @main({', '.join(params)}) {{", *draft.lines]
     text += [f"  return {', '.join(f'%{name}' for name in results)}", "}"]
-    return rx.parse("\n".join(text))
+    return rx.parse("\n".join(text), window=window)
 
 
 def _changed(draft: Draft, value: tuple[str, Shape]) -> tuple[str, Shape]:
@@ -196,9 +199,9 @@ def _calls(module: Module, seed: int) -> Iterator[tuple[dict[str, int], dict[str
     held = 0
     for number in range(CALLS):
         sizes = {"m": held, "s": int(rng.integers(1, 5))}
-        if number % 3 == 2 or growth.after.evaluate(sizes) > growth.capacity:
+        if number % 3 == 2 or growth.kept(sizes) > growth.capacity:
             sizes["m"] = int(rng.integers(0, held + 1))
-        if growth.after.evaluate(sizes) > growth.capacity:
+        if growth.kept(sizes) > growth.capacity:
             sizes["m"] = 0
         sizes = {s.name: sizes[s.name] for s in module.symbols}
         states = {state.input for state in module.states}
@@ -209,7 +212,7 @@ def _calls(module: Module, seed: int) -> Iterator[tuple[dict[str, int], dict[str
         }
         inputs["at"] = rng.integers(-1, 1, 2)  # the first and last rows: every size has these
         yield sizes, inputs
-        held = growth.after.evaluate(sizes)
+        held = growth.kept(sizes)
 
 
 class _Calls:
@@ -227,7 +230,11 @@ class _Calls:
                 held = self._held.get(param.name, np.zeros(shape, np.float32))
                 feed[param.name] = held[tuple(slice(0, size) for size in shape)]
         results = evaluate(self._stage, feed, sizes)
-        self._held = {state.input: results[state.output] for state in self._source.states}
+        for state in self._source.states:
+            rows = self._source.lengths[state.length].kept(sizes)
+            present = results[state.output]
+            last = range(present.shape[state.axis] - rows, present.shape[state.axis])
+            self._held[state.input] = present.take(last, axis=state.axis)
         return results
 
 
@@ -262,7 +269,7 @@ def compare_c(module: Module, seed: int) -> None:
         found = host.run_at(sizes, [inputs[port.name] for port in project.interface.inputs])
         truth = wanted(sizes, inputs)
         _compare("C", sizes, found, {name: truth[name] for name in found})
-        if host.length("m") != module.lengths["m"].after.evaluate(sizes):
+        if host.length("m") != module.lengths["m"].kept(sizes):
             raise Wrong(f"the length at {sizes} becomes {host.length('m')}")
 
 

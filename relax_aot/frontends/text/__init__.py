@@ -17,7 +17,12 @@ import numpy as np
 
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
-from relax_aot.frontends.growth import from_zero, with_growth
+from relax_aot.frontends.growth import (
+    check_windows,
+    from_zero,
+    with_growth,
+    with_window_bounds,
+)
 from relax_aot.frontends.text.options import apply, named_axes
 from relax_aot.frontends.text.parts import parts_of
 from relax_aot.inference.refine import refine
@@ -66,13 +71,17 @@ def read(text: str, constants: Mapping[str, Array], options: ImportOptions) -> M
     parsed = current_names(parse(text, constants, all_micro_kernels()))
 
     def sound(chosen: ImportOptions) -> Module:
-        module = with_growth(refine(apply(named_axes(parsed), chosen)))
+        module = with_growth(refine(apply(named_axes(parsed), chosen)), chosen.window)
         check.check(module, deduce)
         module = complete(module)
         check.check(module, deduce)
         return module
 
-    return from_zero(sound, options)
+    options = with_window_bounds(options)
+    module = from_zero(sound, options)
+    if options.used is None:
+        check_windows(options, [module])
+    return module
 
 
 def current_names(module: Module) -> Module:
@@ -91,11 +100,23 @@ def current_names(module: Module) -> Module:
     return replace(module, functions=functions)
 
 
+def _require_same_windows(module: Module, options: ImportOptions) -> None:
+    """The sizes of a loaded module are simplified for its windows."""
+    kept = {module.source_name(n): g.is_window * g.capacity for n, g in module.lengths.items()}
+    for name, rows in options.window.items():
+        if kept.get(name, rows) != rows:
+            raise ModelError(
+                f"--window {name}={rows}: the module was loaded without this window; load the model"
+                " with it"
+            )
+
+
 def _again(module: Module, options: ImportOptions) -> Module:
     """A module that is loaded, with further options. Conditions that its bounds decided are
     gone, so that bounds can only be narrowed."""
-    if not (options.bounds or options.fix or options.state or options.assume):
+    if not (options.bounds or options.fix or options.state or options.assume or options.window):
         return module
+    _require_same_windows(module, options)
     for symbol in module.symbols:
         name = module.source_name(symbol.name)
         most = symbol.growth.capacity if symbol.growth else symbol.high
