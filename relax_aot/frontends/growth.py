@@ -15,7 +15,17 @@ from dataclasses import dataclass, replace
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import GREATEST, WrongBound
 from relax_aot.ir.dims import Bounds, Dim, interval, prove_eq, prove_le
-from relax_aot.ir.graph import CAPACITY, Alias, Growth, Module, State, Symbol, Var, slack_of
+from relax_aot.ir.graph import (
+    CAPACITY,
+    WINDOW,
+    Alias,
+    Growth,
+    Module,
+    State,
+    Symbol,
+    Var,
+    slack_of,
+)
 from relax_aot.ir.names import unused_name
 from relax_aot.ir.types import TensorType
 
@@ -214,7 +224,7 @@ def _with_lengths(
         else replace(s, growth=None)
         for s in module.symbols
     )
-    others = tuple(c for c in module.conditions if c.origin != CAPACITY)
+    others = tuple(c for c in module.conditions if c.origin not in (CAPACITY, WINDOW))
     module = replace(module, symbols=symbols, conditions=others)
     new = (
         growth.condition
@@ -280,7 +290,11 @@ def check_windows(options: ImportOptions, modules: Iterable[Module]) -> None:
     lengths = {module.source_name(name) for module in modules for name in module.lengths}
     for name, rows in options.window.items():
         if name not in lengths:
-            listed = f"lengths are {', '.join(sorted(lengths))}" if lengths else "there are none"
+            listed = (
+                f"lengths are {', '.join(sorted(lengths))}"
+                if lengths
+                else "the model has no lengths"
+            )
             raise ModelError(
                 f"--window {name}={rows}: {name} is not the length of a growing state ({listed});"
                 " join the input and the output of a cache with --state past=present"

@@ -228,6 +228,8 @@ class Constant:
 
 CAPACITY = "capacity"
 """The origin of the condition that a growing state has room for the rows of a call."""
+WINDOW = "memory of a window, always true"
+"""The same for a window, which has memory for every call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,8 @@ class Growth:
     @property
     def condition(self) -> Condition:
         """What a call checks first; always true for a window."""
-        return Condition("<=", self.after, Dim.of(self.rows - self.slack), CAPACITY)
+        origin = WINDOW if self.is_window else CAPACITY
+        return Condition("<=", self.after, Dim.of(self.rows - self.slack), origin)
 
     def kept(self, sizes: Mapping[str, int]) -> int:
         """The length after a call of these sizes."""

@@ -402,7 +402,10 @@ def test_bounds_that_the_window_rests_on_are_fixed() -> None:
             {"window": {"s": 6, "m": 4}, "bounds": {}},
             "s is not the length of a growing state .lengths are m",
         ),
-        ({"window": {"m": 6}, "state": {}}, "is not the length of a growing state .there are none"),
+        (
+            {"window": {"m": 6}, "state": {}},
+            "is not the length of a growing state .the model has no lengths",
+        ),
         ({"window": {"m": "6"}}, "an integer"),
     ],
 )
