@@ -339,6 +339,38 @@ def test_a_run_that_fails_keeps_the_window(changed: bool) -> None:
         held = held[-4:]
 
 
+def test_rows_of_a_dynamic_width() -> None:
+    """The width is in the header of the state too; a first row that no run leaves is refused."""
+    text = """symbol m in 0..5
+symbol n in 1..5
+symbol s in 1..4
+state %past = %present
+func @main(%past: f32[2, m, n], %x: f32[2, s, n]) {
+  %old: f32[2, m, n] = neg(%past)
+  %present: f32[2, m + s, n] = concat(%old, %x) {axis=1}
+  %y: f32[2, n] = reduce(%present) {axes=[1], keepdims=false, kind="sum"}
+  return %y, %present
+}"""
+    host, rng = (
+        rx.compile(rx.parse(text, window={"m": 5}), name="wide").host(),
+        np.random.default_rng(11),
+    )
+    for width in (1, 3, 5):
+        host.reset()
+        held = np.zeros((2, 0, width), np.float32)
+        for _ in range(25):
+            x = rng.normal(size=(2, int(rng.integers(1, 5)), width)).astype(np.float32)
+            held = np.concatenate([-held, x], axis=1)
+            close(host(x=x)["y"], held.sum(axis=1))
+            held = held[:, -5:]
+    assert isinstance(host.runner, Library)
+    first = host.runner._state.data[12:16].view(np.int32)
+    for row in (-1, 2):
+        first[0] = row
+        with pytest.raises(rx.StatusError, match="RAOT_ERR_STATE"):
+            host(x=x)
+
+
 @pytest.mark.parametrize("numerics", ["ordered", "blocked"])
 def test_results_do_not_depend_on_where_rows_lie(numerics: str) -> None:
     """The bits are those of a state that never moved."""
