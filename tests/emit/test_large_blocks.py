@@ -19,6 +19,7 @@ import cffi
 import numpy as np
 import pytest
 
+import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.emit import weights
@@ -122,6 +123,23 @@ def test_the_host_maps_the_weights(sanitize: bool) -> None:
         patch.setattr(weights, "LINKED_BYTES", 2**31 - 1)
         expected = host_model(compiled(), sanitize=sanitize)(frames=frames)["tags"]
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_is_linked")
+def test_entries_map_their_weights(tmp_path: Path) -> None:
+    options: Any = {"bounds": {"n": 9, "batch": 2}, "state": {"state": "stateN"}, "name": "two"}
+    sources = {"tag": gru_tagger(), "again": gru_tagger()}
+    project = rx.compile(sources, weights="blob", **options)
+    frames = np.random.default_rng(0).normal(size=(5, 2, 6)).astype(np.float32)
+    expected = host_model(compiled())(frames=frames)["tags"]
+    host = project.host()
+    np.testing.assert_array_equal(host.tag(frames=frames)["tags"], expected)
+    folder = project.write(tmp_path / "out")
+    sources_of = sorted(path.name for path in folder.glob("*.c"))
+    assert "two_weights.c" not in sources_of
+    subprocess.run(["cc", *STRICT, *sources_of, "-o", "main", "-lm"], cwd=folder, check=True)
+    assert subprocess.run(["./main"], cwd=folder, check=False).returncode == 0
 
 
 @pytest.mark.usefixtures("nothing_is_linked")
