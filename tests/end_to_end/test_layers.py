@@ -253,7 +253,7 @@ def test_a_size_out_of_bounds_is_a_status_and_touches_nothing() -> None:
 
 
 def test_a_kernel_that_fails_inside_a_layer_ends_the_run() -> None:
-    """In every layer by turns; what is written before stays unseen."""
+    """The index of every layer may be wrong; what is written before stays unseen."""
     model = reading()
     built = rx.compile(model, name="m", bounds={"n": HIGH})
     assert isinstance(built, rx.Project)

@@ -236,7 +236,7 @@ def test_a_failing_step_of_another_unit_stages_the_result() -> None:
 
 
 def random_blocks(seed: int, count: int, steps: int) -> tuple[list[Block], Conflicts]:
-    """Values of two units that take turns by chance and meet every few steps."""
+    """Values of two units whose steps alternate, and which meet every few steps."""
     source = Random(seed)
     edges = [(step - 2, step) for step in range(2, steps)]
     edges += [(step - 1, step) for step in range(1, steps) if step % 9 == 0]
