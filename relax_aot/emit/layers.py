@@ -145,7 +145,8 @@ class _Finder:
         calls: dict[str, LayerCall] = {}
         for draft in self.drafts:
             calls |= self._calls(draft)
-        return replace(self.context, layers=calls, merged=self._merged())
+        merged = _merged(self.context.plan, self.places, self.drafts)
+        return replace(self.context, layers=calls, merged=merged)
 
     def _search(self, nodes: tuple[Node, ...]) -> None:
         for node in nodes:
@@ -261,34 +262,35 @@ class _Finder:
         )
         return layer, names
 
-    def _merged(self) -> dict[str, str]:
-        """Slots that only later calls of layers have, by name, and the first one at the place."""
-        named = self._named()
-        first: dict[tuple[int, Dim], str] = {}
-        merged: dict[str, str] = {}
-        for slot in self.context.plan.slots:
-            name = slot.var.name
-            one = first.setdefault((self.places[name], slot.bytes), name)
-            if one != name and name not in named:
-                merged[name] = one
-        return merged
 
-    def _named(self) -> set[str]:
-        """Roots that the run speaks of, or the function of a layer."""
-        plan = self.context.plan
-        named = {commit.source for commit in plan.commits}
-        inside: set[str] = set()
-        for draft in self.drafts:
-            inside |= {step.name for layer in draft.steps for step in layer}
-            for position, source in draft.sources.items():
-                if isinstance(source, _Place):
-                    named.add(source.root)
-                else:
-                    named |= {draft.argument(n, position).root for n in range(len(draft.calls))}
-        for node in walk_steps(plan.program.nodes):
-            if not (isinstance(node, Step) and node.name in inside):
-                named |= {*touched(node)}
-        return named
+def _merged(plan: Plan, places: Mapping[str, int], drafts: Sequence[_Draft]) -> dict[str, str]:
+    """Slots that only later calls of layers have, by name, and the first one at the place."""
+    named = _named(plan, drafts)
+    first: dict[tuple[int, Dim], str] = {}
+    merged: dict[str, str] = {}
+    for slot in plan.slots:
+        name = slot.var.name
+        one = first.setdefault((places[name], slot.bytes), name)
+        if one != name and name not in named:
+            merged[name] = one
+    return merged
+
+
+def _named(plan: Plan, drafts: Sequence[_Draft]) -> set[str]:
+    """Roots that the run speaks of, or the function of a layer."""
+    named = {commit.source for commit in plan.commits}
+    inside: set[str] = set()
+    for draft in drafts:
+        inside |= {step.name for layer in draft.steps for step in layer}
+        for position, source in draft.sources.items():
+            if isinstance(source, _Place):
+                named.add(source.root)
+            else:
+                named |= {draft.argument(n, position).root for n in range(len(draft.calls))}
+    for node in walk_steps(plan.program.nodes):
+        if not (isinstance(node, Step) and node.name in inside):
+            named |= {*touched(node)}
+    return named
 
 
 def _parameter(given: _Given, argument: Argument, scope: Names) -> str:

@@ -69,7 +69,7 @@ class Statements:
         pad = "    " * depth
         match node:
             case Define() | Check():
-                yield from self.sized(node, pad)
+                yield from sized(self.context, node, pad)
             case Repeat():
                 yield from self._repeat(node, depth)
             case Branch():
@@ -98,24 +98,6 @@ class Statements:
                 yield from _copy(self.context, written[target], read[source], size, pad)
         bounds = self.context.plan.module.bounds
         yield from call.lines(call.arguments(read, written, self.context.symbols, bounds), pad)
-
-    def sized(self, node: Define | Check, pad: str) -> Iterator[str]:
-        """A size from data, or what must hold of such sizes."""
-        if isinstance(node, Check):
-            left, right = (
-                self.context.dim(node.condition.left),
-                self.context.dim(node.condition.right),
-            )
-            failing = "!=" if node.condition.relation == "==" else ">"
-            yield f"{pad}if ({left} {failing} {right}) {{ /* {comment(node.call.origin)} */"
-            yield f"{pad}    return RAOT_ERR_MISMATCH;"
-            yield f"{pad}}}"
-            return
-        element = f"{self._pointer(node.source)}[{node.element}]"
-        yield from refused(f"{element} < {node.low}", "RAOT_ERR_SIZE", pad)
-        yield from refused(f"{element} > {self.context.dim(node.most)}", "RAOT_ERR_CAPACITY", pad)
-        if node.symbol in self.context.used:
-            yield f"{pad}{self.context.symbols[node.symbol]} = (int32_t){element};"
 
     def _repeat(self, node: Repeat, depth: int) -> Iterator[str]:
         """A loop of C; carried values are moved at the end of each iteration."""
@@ -188,6 +170,25 @@ class Statements:
 
     def _pointer(self, name: str) -> str:
         return self.context.values[name]
+
+
+def sized(context: RunContext, node: Define | Check, pad: str) -> Iterator[str]:
+    """A size from data, or what must hold of such sizes."""
+    if isinstance(node, Check):
+        left, right = (
+            context.dim(node.condition.left),
+            context.dim(node.condition.right),
+        )
+        failing = "!=" if node.condition.relation == "==" else ">"
+        yield f"{pad}if ({left} {failing} {right}) {{ /* {comment(node.call.origin)} */"
+        yield f"{pad}    return RAOT_ERR_MISMATCH;"
+        yield f"{pad}}}"
+        return
+    element = f"{context.values[node.source]}[{node.element}]"
+    yield from refused(f"{element} < {node.low}", "RAOT_ERR_SIZE", pad)
+    yield from refused(f"{element} > {context.dim(node.most)}", "RAOT_ERR_CAPACITY", pad)
+    if node.symbol in context.used:
+        yield f"{pad}{context.symbols[node.symbol]} = (int32_t){element};"
 
 
 def _layer_call(call: LayerCall, pad: str) -> Iterator[str]:

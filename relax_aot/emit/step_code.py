@@ -17,7 +17,7 @@ from relax_aot.emit.arenas import LocalView
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.header import SizeView
-from relax_aot.emit.run_code import Statements
+from relax_aot.emit.run_code import Statements, sized
 from relax_aot.ir.dims import Dim, dim_max
 from relax_aot.ir.extern import Extern
 from relax_aot.planning import GREATEST_BYTES, TooLarge, greatest_bytes
@@ -143,7 +143,7 @@ class _Writer(Statements):
         for node in nodes:
             match node:
                 case Define() | Check():
-                    self.blocks[at].lines += self.sized(node, "")
+                    self.blocks[at].lines += sized(self.context, node, "")
                     continue
                 case Step():
                     if self.blocks[at].name != CONTROL:

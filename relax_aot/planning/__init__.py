@@ -158,13 +158,7 @@ def plan(
     """
     constants = place_constants(module.constants, [r for r in regions if r.constants], alignment)
     regions = [r for r in regions if not r.constants] or [ANYWHERE]
-    order = None
-    if happens_before is None:
-        program = program_in_place(module, keep_states=keep_states)
-    else:
-        program = program_of(module)
-        order = HappensBefore(sum(1 for _ in walk_steps(program.nodes)), happens_before)
-        program, order = share_memory_in(module, program, order)
+    program, order = _program(module, happens_before, keep_states=keep_states)
     homes, commits = homes_of(module, program, order)
     staged = frozenset(commit.source for commit in commits)
     lives = lifetimes(program, staged)
@@ -204,6 +198,17 @@ def plan(
     )  # fmt: skip
     check.check(result)
     return result
+
+
+def _program(
+    module: Module, edges: Edges | None, *, keep_states: bool
+) -> tuple[Program, HappensBefore | None]:
+    """The steps, where values share memory that may, and their order if it is a partial one."""
+    if edges is None:
+        return program_in_place(module, keep_states=keep_states), None
+    program = program_of(module)
+    order = HappensBefore(sum(1 for _ in walk_steps(program.nodes)), edges)
+    return share_memory_in(module, program, order)
 
 
 def _greatest_need(
