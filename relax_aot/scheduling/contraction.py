@@ -140,7 +140,7 @@ def symbols_of(*loops: For) -> frozenset[str]:
 def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
     """The contraction that a loop nest computes, where that is all that it does."""
     plain, fetched = without_fetches(without_lets((stmt,)))
-    nest = nest_of(plain[0], bounds)
+    nest = nest_of(plain[0], bounds) if plain else None
     if nest is None or len(nest.leaf) < 3:
         return None
     first, chain, *after = nest.leaf
