@@ -308,7 +308,8 @@ class _Tiling:
         names = [w.fresh(loop.variable) for loop in inner]
         taps = [For(name, ZERO, size, ()) for name, size in zip(names, sizes, strict=True)]
         at = {lp.variable: lp.start + Dim.of(name) for lp, name in zip(inner, names, strict=True)}
-        vertical, horizontal = self._deciding(self.down), self._deciding(self.across)
+        ways = (self.down, self.across)
+        vertical, horizontal = (_deciding(self.found.reductions, way) for way in ways)
         with w.nest([taps[n] for n in vertical]), w.range("grid_row", lines.count) as g:
             inside = self._holds(at, lines.at(g))
             with w.nest([taps[n] for n in horizontal if n not in vertical]):
@@ -321,10 +322,6 @@ class _Tiling:
                     index = (*map(Dim.of, names), g * pixels.count + x)
                     w.add(Store(panel, index, Select(reached, value, Lit(0.0, DType.F32))))
         return panel
-
-    def _deciding(self, pixel: For) -> list[int]:
-        """Which of the loops over taps decide whether iterations of `pixel` are inside."""
-        return [n for n, tap in enumerate(self.found.reductions) if _clips(tap, pixel)]
 
     def _holds(self, at: Mapping[str, Dim], line: Mapping[str, Dim]) -> Dim:
         """1 where the windows of a line hold the taps `at`, else 0."""
@@ -347,6 +344,11 @@ class _Tiling:
                 low, high = dim_max(low, ends[0] - span.first), dim_min(high, ends[1] - span.first)
         low = self.w.short("first", dim_min(low, span.count))
         return low, self.w.short("last", dim_max(high, low))
+
+
+def _deciding(taps: Sequence[For], pixel: For) -> list[int]:
+    """Which of the loops over taps decide whether iterations of `pixel` are inside."""
+    return [n for n, tap in enumerate(taps) if _clips(tap, pixel)]
 
 
 def _clips(tap: For, pixel: For) -> bool:
