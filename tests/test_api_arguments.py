@@ -154,6 +154,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "fix": ({"w": [1.0]}, ""),
     "state": ({"s": "t"}, ""),
     "assume": (["n <= m"], ""),
+    "window": ({"n": 8}, "not the length of a growing state"),
     "optimize": ("size", ""),
     "offsets": ("dynamic", ""),
     "numerics": ("ordered", ""),
@@ -204,11 +205,15 @@ def test_no_option_of_compile_is_without_effect() -> None:
 
 def test_no_option_of_load_is_without_effect() -> None:
     options = set(inspect.signature(rx.load).parameters) - {"source"}
-    assert options == {"examples", "dynamic_shapes", "bounds", "fix", "state", "assume"}
+    assert options == {"examples", "dynamic_shapes", "bounds", "fix", "state", "assume", "window"}
     module = two()
-    for option in ("bounds", "fix", "state", "assume"):
-        given: dict[str, Any] = {option: GIVEN[option][0]}
-        assert str(rx.load(module, **given)) != str(module)
+    for option in ("bounds", "fix", "state", "assume", "window"):
+        (value, why) = GIVEN[option]
+        given: dict[str, Any] = {option: value}
+        try:
+            assert str(rx.load(module, **given)) != str(module)
+        except rx.RelaxAotError as error:
+            assert why and why in str(error), (option, error)
     for option in ("examples", "dynamic_shapes"):
         sources: list[Any] = [module, rx.load({"a": rx.parse(SMALL)})]
         for source in sources:

@@ -122,6 +122,8 @@ def _again(module: Module, options: ImportOptions) -> Module:
         most = symbol.growth.capacity if symbol.growth else symbol.high
         low, high = options.bounds.get(name, (symbol.low, most))
         if not symbol.inner and not symbol.low <= low <= high <= most:
+            if name in options.window and not options.state:
+                check_windows(options, [module])
             raise WrongBound(
                 f"the bound {name}={low}..{high}: the module was loaded for"
                 f" {symbol.low}..{most}, which can only be narrowed; load the model with"
