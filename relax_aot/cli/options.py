@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -20,6 +20,7 @@ from relax_aot.quantization.choice import CLI, choice_of
 from relax_aot.verify.compare import Tolerance
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 class UsageError(RelaxAotError):
@@ -56,11 +57,11 @@ def options_of(
         quantize, calibration, tuple(keep_float), activations == "symmetric", bool(calibrate), CLI
     )
     return Options(
-        bounds=dict(parse_bound(text) for text in bound),
-        fix=dict(_pair(text, "--fix", "sr=16000") for text in fix),
-        state=dict(_pair(text, "--state", "state=stateN") for text in state),
+        bounds=_by_name("--bound", map(parse_bound, bound)),
+        fix=_by_name("--fix", (_pair(text, "--fix", "sr=16000") for text in fix)),
+        state=_by_name("--state", (_pair(text, "--state", "state=stateN") for text in state)),
         assume=tuple(assume),
-        window=dict(_window(text) for text in window),
+        window=_by_name("--window", map(_window, window)),
         optimize=optimize,
         name=name,
         externs=tuple(extern),
@@ -77,6 +78,15 @@ def options_of(
         threads=threads,
         annotate=annotate,
     )
+
+
+def _by_name(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return the values of a repeatable option; two for one name are an error."""
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise UsageError(f"{option} {name}: given twice with different values; remove one")
+    return found
 
 
 def parse_bound(text: str) -> tuple[str, tuple[int, int]]:

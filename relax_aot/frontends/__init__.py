@@ -64,6 +64,13 @@ class ImportOptions:
     used: set[str] | None = None
     window: Mapping[str, int] = field(default_factory=dict)
 
+    def said(self, name: str, *, ends: bool = False) -> str:
+        """The option that gives a symbol its bound, for messages; `ends` adds the range."""
+        if name in self.window:
+            return f"--window {name}={self.window[name]}"
+        low, high = self.bounds[name]
+        return f"the bound {name}={low}..{high}" if ends else f"the bound {name}"
+
 
 Frontend = ModuleType | SimpleNamespace
 """A value with SUFFIXES, accepts and load."""

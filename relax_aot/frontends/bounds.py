@@ -43,12 +43,13 @@ def missing_bounds(origins: Mapping[str, str]) -> MissingBound:
     )
 
 
-def no_such_symbol(name: str, known: Collection[str]) -> str:
+def no_such_symbol(said: str, name: str, known: Collection[str]) -> str:
+    """That the symbol of an option, which the user wrote as `said`, is unknown."""
     close = difflib.get_close_matches(name, list(known), 3)
     hint = f"; did you mean {' or '.join(map(printable, close))}?" if close else ""
     listed = ", ".join(map(printable, sorted(known)))
     has = f"its symbols are {listed}" if known else "all its sizes are fixed"
-    return f"the bound {name}: the model has no such symbol, {has}{hint}"
+    return f"{said}: the model has no such symbol, {has}{hint}"
 
 
 def printable(name: str) -> str:

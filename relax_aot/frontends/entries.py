@@ -136,7 +136,7 @@ def _check_used(options: ImportOptions, used: set[str], modules: Mapping[str, Mo
     symbols = {m.source_name(s.name) for m in modules.values() for s in m.symbols}
     for name in options.bounds:
         if name not in used:
-            raise WrongBound(no_such_symbol(name, symbols))
+            raise WrongBound(no_such_symbol(options.said(name), name, symbols))
     for text in options.assume:
         if text not in used:
             raise WrongBound(f"--assume {text!r}: no entry has all of these sizes")

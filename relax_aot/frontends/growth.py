@@ -274,11 +274,14 @@ def with_window_bounds(options: ImportOptions) -> ImportOptions:
     bounds = dict(options.bounds)
     for name, rows in options.window.items():
         if not 1 <= rows <= GREATEST:
-            raise WrongBound(f"--window {name}={rows}: a window keeps at least 1 row")
-        if name in bounds and bounds[name][1] != rows:
             raise WrongBound(
-                f"--window {name}={rows}: the window determines the bound of {name}; remove"
-                f" --bound {name}={bounds[name][1]}"
+                f"--window {name}={rows}: a window keeps at least 1 row and at most {GREATEST}"
+            )
+        low, high = bounds.get(name, (0, rows))
+        if low > 1 or high != rows:
+            raise WrongBound(
+                f"--window {name}={rows}: the window determines the bound of {name}, 0..{rows};"
+                f" remove --bound {name}={low}..{high}"
             )
         bounds[name] = (0, rows)
     return replace(options, bounds=bounds)

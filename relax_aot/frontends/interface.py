@@ -85,7 +85,8 @@ def check_bounds(builder: FunctionBuilder, options: ImportOptions) -> None:
         options.used.update(options.bounds.keys() - (shared.requested.keys() - shared.used))
         return
     for name in shared.requested.keys() - shared.used:
-        raise WrongBound(no_such_symbol(name, [symbol.name for symbol in shared.symbols]))
+        known = [symbol.name for symbol in shared.symbols]
+        raise WrongBound(no_such_symbol(options.said(name), name, known))
 
 
 def value_name(builder: FunctionBuilder, source: str, symbols: Collection[str]) -> str:

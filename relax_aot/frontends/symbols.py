@@ -188,7 +188,7 @@ def _ranges(
         elif name not in known:
             rest[name] = (low, high)
         if not 0 <= low <= high <= GREATEST:
-            raise WrongBound(f"the bound {name}={low}..{high} contains no size")
+            raise WrongBound(f"{options.said(name, ends=True)} contains no size")
     for name, size in known.items():
         low, high = given.get(name, (size, size))
         if not low <= size <= high:
@@ -236,7 +236,9 @@ def _assumed(
                 continue
             options.used.add(text)
         if unknown:
-            raise WrongBound(f"--assume {text!r}: {no_such_symbol(unknown[0], origins)}")
+            raise WrongBound(
+                no_such_symbol(f"--assume {text!r}, {unknown[0]}", unknown[0], origins)
+            )
         apart = apart.substitute(by_source)
         if relation != "==0":
             conditions.append(Condition("<=", Dim.of(0), apart, ASSUMED + text))

@@ -318,12 +318,14 @@ def greatest_bytes(size: Dim, module: Module) -> int:
 
 
 def _check_sizes(module: Module, program: Program, inner: dict[str, Dim]) -> None:
+    windows = any(growth.is_window for growth in module.lengths.values())
+    window = " or window (--window)" if windows else ""
     for var in (*module.main.params, *program.values.values()):
         greatest = interval(at_most(var.type.bytes, inner, module.bounds), module.bounds)[1]
         if greatest > GREATEST_BYTES:
             raise TooLarge(
                 f"%{var.name}: {var.type} can take {greatest} bytes; at most {GREATEST_BYTES} can"
-                " be addressed. Use a smaller bound (--bound)."
+                f" be addressed. Use a smaller bound (--bound){window}."
             )
 
 

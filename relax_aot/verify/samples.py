@@ -187,9 +187,11 @@ def _require_bounds(fields: Sequence[DimField], sizes: Mapping[str, int]) -> Non
                 f" {one.source}={rows}"
             )
         if not low <= size <= high:
+            more = f"--bound {one.source}={min(low, size)}..{max(high, size)}"
+            more = f"--window {one.source}={size}" if growth and growth.is_window else more
             raise SizeChoiceError(
                 f"{one.source}={size}: the bounds are {low}..{high}; give another --at or"
-                f" inputs, or --bound {one.source}={min(low, size)}..{max(high, size)}"
+                f" inputs, or {more}"
             )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import relax_aot as rx
-from relax_aot import driver
+from relax_aot import driver, lowering
 from relax_aot.cli.main import cli
 from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.reference import evaluate
@@ -428,8 +429,10 @@ def test_bounds_that_the_window_rests_on_are_fixed() -> None:
     ("options", "message"),
     [
         ({"window": {"m": 6}, "bounds": {"m": 7, "s": 4}}, "the window determines the bound of m"),
+        ({"window": {"m": 6}, "bounds": {"m": (2, 6), "s": 4}}, r"remove --bound m=2\.\.6"),
         ({"window": {"m": 0}}, "a window keeps at least 1 row"),
-        ({"window": {"k": 6, "m": 6}}, "the model has no such symbol"),
+        ({"window": {"m": 2**31}}, "a window keeps at least 1 row and at most 2147483647"),
+        ({"window": {"m": 2**30}}, r"smaller bound \(--bound\) or window \(--window\)"),
         (
             {"window": {"s": 6, "m": 4}, "bounds": {}},
             "s is not the length of a growing state .lengths are m",
@@ -445,6 +448,46 @@ def test_windows_that_are_refused(options: dict[str, Any], message: str) -> None
     given: Any = {"state": STATE, "bounds": {"s": 4}} | options
     with pytest.raises(RelaxAotError, match=message):
         rx.compile(attention("s"), **given)
+
+
+TEXT = PROGRAMS["rows on the first axis"]
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda window: rx.load(
+            attention("s"), bounds={"s": 4, "m": 30}, state=STATE, window=window
+        ),
+        lambda window: rx.parse(TEXT, window=window),
+        lambda window: rx.load(rx.parse(TEXT), window=window),
+        lambda window: rx.load({"a": rx.parse(TEXT), "b": rx.parse(TEXT)}, window=window),
+        lambda window: rx.parse_entries(f"entry a\n{TEXT}\nentry b\n{TEXT}", window=window),
+        lambda window: rx.load(lowering.lower(rx.parse(TEXT)), window=window),
+    ],
+    ids=["onnx", "text", "module", "entries", "text of entries", "kernels"],
+)
+@pytest.mark.parametrize("window", [{"s": 4}, {"q": 6}, {"m": 30}, {"m": 30, "q": 1}], ids=str)
+def test_errors_name_the_window(load: Any, window: dict[str, int]) -> None:
+    """The bound that a window determines is not an option that the user gave."""
+    try:
+        load(window)
+    except RelaxAotError as error:
+        assert re.match(r"--window (m=30|s=4|q=[16]): ", str(error)), error
+        assert "the bound" not in str(error)
+    else:
+        assert window == {"m": 30}
+
+
+def test_values_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.raot"
+    path.write_text(TEXT)
+    for option, values in (("--window", ("m=3", "m=4")), ("--bound", ("s=3", "s=1..4"))):
+        given = [f"{option}={value}" for value in values]
+        done = CliRunner().invoke(cli, ["compile", str(path), "-o", str(tmp_path / "o"), *given])
+        assert f"{option} {values[0][0]}: given twice" in str(done.exception)
+    done = CliRunner().invoke(cli, ["verify", str(path), "--window=m=3", "--at=m=4"])
+    assert "give another --at or inputs, or --window m=4" in str(done.exception)
 
 
 def test_a_loaded_module_keeps_its_windows() -> None:

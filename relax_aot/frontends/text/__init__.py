@@ -125,9 +125,9 @@ def _again(module: Module, options: ImportOptions) -> Module:
             if name in options.window and not options.state:
                 check_windows(options, [module])
             raise WrongBound(
-                f"the bound {name}={low}..{high}: the module was loaded for"
+                f"{options.said(name, ends=True)}: the module was loaded for"
                 f" {symbol.low}..{most}, which can only be narrowed; load the model with"
-                " this bound"
+                f" this {'window' if name in options.window else 'bound'}"
             )
     module = with_growth(refine(apply(module, options)))
     check.check(module, deduce)

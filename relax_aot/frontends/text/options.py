@@ -39,7 +39,7 @@ def apply(module: Module, options: ImportOptions) -> Module:
     """The module with these options. Names may be those of the module or of its source."""
     names = {alias.source: alias.name for alias in module.aliases}
     options = _concerning(module, options, names)
-    module = _with_bounds(module, {names.get(k, k): v for k, v in options.bounds.items()})
+    module = _with_bounds(module, options, names)
     for name, value in options.fix.items():
         module = _with_fixed(module, names.get(name, name), value)
     missing = _undeclared(module)
@@ -122,25 +122,30 @@ def _undeclared(module: Module) -> dict[str, str]:
     return origins
 
 
-def _with_bounds(module: Module, bounds: Mapping[str, tuple[int, int]]) -> Module:
+def _with_bounds(module: Module, options: ImportOptions, names: Mapping[str, str]) -> Module:
     """Declared symbols keep their order; those that only inputs name come behind them."""
+    sources = {names.get(source, source): source for source in options.bounds}
+    bounds = {name: options.bounds[source] for name, source in sources.items()}
     declared = {s.name: s for s in module.symbols if not s.inner}
     origins = _undeclared(module)
     for name, (low, high) in bounds.items():
+        said = options.said(sources[name], ends=True)
         if name not in declared | origins:
-            raise WrongBound(no_such_symbol(name, [*declared, *origins]))
+            raise WrongBound(
+                no_such_symbol(options.said(sources[name]), name, [*declared, *origins])
+            )
         if not 0 <= low <= high <= GREATEST:
-            raise WrongBound(f"the bound {name}={low}..{high} contains no size")
+            raise WrongBound(f"{said} contains no size")
         symbol = declared.get(name)
         if module.kernels and symbol and symbol.growth and high != symbol.growth.capacity:
             raise WrongBound(
-                f"the bound {name}={low}..{high}: the kernels of this text are compiled for the"
+                f"{said}: the kernels of this text are compiled for the"
                 f" capacity {symbol.growth.capacity}"
             )
         narrower = symbol and (symbol.growth or (symbol.low <= low and high <= symbol.high))
         if module.kernels and symbol and not narrower:
             raise WrongBound(
-                f"the bound {name}={low}..{high}: the kernels of this text are compiled for"
+                f"{said}: the kernels of this text are compiled for"
                 f" {symbol.low}..{symbol.high}; a bound can only be narrower"
             )
     symbols = [_bounded(s, *bounds[s.name]) if s.name in bounds else s for s in module.symbols]
@@ -256,7 +261,7 @@ def _with_relation(module: Module, text: str, names: Mapping[str, str]) -> Modul
     apart = apart.substitute({source: Dim.of(name) for source, name in names.items()})
     known = {symbol.name for symbol in module.symbols if not symbol.inner}
     for name in sorted(apart.symbols - known):
-        raise WrongBound(f"--assume {text!r}: {no_such_symbol(name, known)}")
+        raise WrongBound(no_such_symbol(f"--assume {text!r}, {name}", name, known))
     why = ASSUMED + text
     found = (
         Condition("==", apart, Dim.of(0), why)
