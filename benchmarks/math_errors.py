@@ -44,7 +44,7 @@ overflow occur where IEEE 754 and C (Annex F) define them.
 
 The routines are in `raot/math.h` (float) and `raot/math64.h` (double). They use only integer and
 floating-point arithmetic, so each gives the same bits on every target. They do not call libm. Four
-functions have another form on hosts and 64-bit Arm (below).
+functions have another form on hosts, 64-bit Arm and Helium (below).
 
 | function | float: inputs | greatest error | at | double: inputs | greatest error | at |
 |---|---|---|---|---|---|---|
@@ -58,10 +58,12 @@ compare doubles with mpmath, at the hardest angles and near overflow and underfl
 ## Functions for vectors
 
 On x86-64 and 64-bit Arm, compilers make vectors of loops over these functions
-(`raot/vector_functions.h`): no branches, and one operation after the other for every input. So an
-element has the same bits in a vector and alone. Its last bits depend on whether the target has FMA.
-With `--numerics ordered`, the functions of the table above are used. `exp_below_zero` is
-exp(-|x|), as softmax computes powers of what is below its greatest element.
+(`raot/vector_functions.h`). With Helium, micro-kernels compute four elements at a time
+(`raot/functions_mve.h`), and subnormal numbers become zero. They have no branches, and one
+operation after the other for every input. So an element has the same bits in a vector and alone.
+Its last bits depend on whether the target has FMA. With `--numerics ordered`, the functions of the
+table above are used. `exp_below_zero` is exp(-|x|), as softmax computes powers of what is below its
+greatest element.
 
 | function | inputs | with FMA: greatest error | at | without: greatest error | at |
 |---|---|---|---|---|---|

@@ -30,7 +30,7 @@ from relax_aot.verify.host import StatusError, host_model
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
-from relax_aot.verify.program import has_partial_sums
+from relax_aot.verify.program import has_partial_sums, has_vector_functions
 from relax_aot.verify.samples import Case, cases_of
 
 Array = NDArray[Any]
@@ -156,7 +156,9 @@ def _rows(
     expected = evaluate(module, feed, case.sizes, known)
     named = named_inputs(interface, case)
     blocked = has_partial_sums(project)
-    model = ErrorModel({"": module}, [ModelCall(named, case.sizes)], known, blocked=blocked)
+    vectors = has_vector_functions(project)
+    calls = [ModelCall(named, case.sizes)]
+    model = ErrorModel({"": module}, calls, known, blocked=blocked, vectors=vectors)
     foreign = {} if outside is None else outside(named, case.sizes)
     outputs = _outputs(project, case)
     makers = {out.name: call for call in module.main.body for out in call.outs}

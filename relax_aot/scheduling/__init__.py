@@ -27,6 +27,7 @@ from relax_aot.scheduling.passes import (
     barriers,
     fma,
     fractions,
+    function_strips,
     narrow_constants,
     partial_sums,
     register_blocks,
@@ -54,9 +55,9 @@ def schedule(
     given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"
     if small:  # code weighs eight times as much
-        target = replace(target, code=target.code // 8, compact=True)
+        target = replace(target, code=target.code // 8, compact=True, functions=0)
     if numerics == "ordered":
-        target = replace(target, partial_sums=1)
+        target = replace(target, partial_sums=1, functions=0)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
     module = fma.run(module if target.partial_sums > 1 else fractions.plain(module), target)
@@ -66,6 +67,7 @@ def schedule(
     module = narrow_constants.run(shared_tables.run(module, target), target)
     unsplit = module.kernel_table
     module = partial_sums.run(fractions.run(module, target), target)
+    module = function_strips.run(module, target)
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)

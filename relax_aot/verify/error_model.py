@@ -68,11 +68,12 @@ class ErrorModel:
         known: KernelResults | None = None,
         *,
         blocked: bool = False,
+        vectors: bool = False,
     ) -> None:
         """Modules by the entry's name. `known` are results of kernels at the declared types,
-        from an earlier evaluation. `blocked`: sums may be partial sums, and functions
-        those for vectors."""
-        self._blocked = blocked
+        from an earlier evaluation. `blocked`: sums may be partial sums; `vectors`: functions
+        may be those for vectors."""
+        self._blocked, self._vectors = blocked, vectors
         self._modules = modules
         self._calls = calls
         self._known: KernelResults = {} if known is None else known
@@ -98,7 +99,8 @@ class ErrorModel:
         self._lanes[0].run(recorded, call.inputs, widen=False)
         self._lanes = self._lanes[: _lanes_of(module, recorded.results) + 2]
         _, exact, *disturbed = self._lanes
-        wide = Wide(module, dict(sizes), recorded.results, blocked=self._blocked)
+        kinds = {"blocked": self._blocked, "vectors": self._vectors}
+        wide = Wide(module, dict(sizes), recorded.results, **kinds)
         truth = exact.run(wide, call.inputs)
         deviations = min(DEVIATIONS, (3.0 * max(wide.depth, 1)) ** 0.5)
         squares: dict[str, Array] = {}

@@ -37,7 +37,14 @@ from relax_aot.verify.host import HostModel, StatusError, entries_host, host_mod
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.litert_reference import LitertReference
 from relax_aot.verify.onnx_reference import OnnxReference
-from relax_aot.verify.program import Built, Program, has_partial_sums, parts_of, program_of
+from relax_aot.verify.program import (
+    Built,
+    Program,
+    has_partial_sums,
+    has_vector_functions,
+    parts_of,
+    program_of,
+)
 from relax_aot.verify.reference import NumpyReference, Reference, ReferenceFailed
 from relax_aot.verify.samples import Case, by_sample, cases_of
 from relax_aot.verify.sequences import entry_sequences, sequences_of, states_of
@@ -353,7 +360,8 @@ def _model(job: Job, program: Program, cases: Sequence[Case], known: KernelResul
     ]
     modules = {name: one.source_module for name, one in parts_of(job.projects[0]).items()}
     blocked = any(has_partial_sums(project) for project in job.projects)
-    return ErrorModel(modules, calls, known, blocked=blocked)
+    vectors = any(has_vector_functions(project) for project in job.projects)
+    return ErrorModel(modules, calls, known, blocked=blocked, vectors=vectors)
 
 
 def named_inputs(interface: Interface, case: Case) -> dict[str, Array]:

@@ -37,6 +37,14 @@ def has_partial_sums(project: Built) -> bool:
     return project.view.numerics == "blocked" and target.partial_sums > 1
 
 
+def has_vector_functions(project: Built) -> bool:
+    """Whether elementary functions may be those of raot/vector_functions.h."""
+    target = find_target(project.board.family, project.board.features)
+    return has_partial_sums(project) or (
+        project.view.numerics == "blocked" and target.functions > 0
+    )
+
+
 def require_linked(project: Built, what: str) -> None:
     """Weights that are too large to be linked run on the host alone."""
     shared = program_of(project).shared

@@ -70,7 +70,7 @@ class Wide(Evaluation):
 
     `unrounded` holds the names of values whose recorded result is exact, as sums of small whole
     numbers are, and `depth` counts the roundings of the other calls. `blocked`: sums may be partial
-    sums, and functions those for vectors.
+    sums; `vectors`: functions may be those for vectors.
     """
 
     def __init__(
@@ -80,9 +80,10 @@ class Wide(Evaluation):
         recorded: Sequence[Array],
         *,
         blocked: bool = False,
+        vectors: bool = False,
     ) -> None:
         super().__init__(module, sizes)
-        self.blocked = blocked
+        self.blocked, self.vectors = blocked, vectors
         self.constants = {c.name: widened(c.data, c.type.dtype) for c in module.constants}
         self.recorded = recorded
         self.position = 0
@@ -99,7 +100,7 @@ class Wide(Evaluation):
         return self.disturbed(
             call,
             args,
-            lambda: depth_of_call(call, self.sizes, vectors=self.blocked),
+            lambda: depth_of_call(call, self.sizes, vectors=self.vectors),
             lambda a: reference(*a, **attrs),
         )
 
@@ -110,7 +111,7 @@ class Wide(Evaluation):
         if not any(out.type.dtype.is_float for out in call.outs):
             return list(kept)
         kernel = self.module.kernel_table[call.ref("kernel")]
-        depth = depth_of(kernel, self.sizes, vectors=self.blocked)
+        depth = depth_of(kernel, self.sizes, vectors=self.vectors)
         same = not depth.sums and all(map(_as_declared, call.args, args))
         wide = widened_kernel(kernel)
 
@@ -180,7 +181,7 @@ class Disturbed(Wide):
         exact: Wide,
         noise: np.random.Generator,
     ) -> None:
-        super().__init__(module, sizes, recorded, blocked=exact.blocked)
+        super().__init__(module, sizes, recorded, blocked=exact.blocked, vectors=exact.vectors)
         self.unrounded = exact.unrounded
         self.noise = noise
 

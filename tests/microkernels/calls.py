@@ -15,7 +15,7 @@ from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.types import C_TYPES
 from relax_aot.resources import data_dir
 from relax_aot.verify.host import STRICT_FLAGS, build_shared
-from tests.microkernels.samples import Array, Sample
+from tests.microkernels.samples import Array, Sample, differs
 
 GUARD, FILL = 64, 0xA5
 Arrays = dict[str, Array]
@@ -161,6 +161,6 @@ def differences(kernel: MicroKernel, samples: Sequence[Sample], call: Called) ->
                 continue
             else:
                 wanted = sample.arrays[name]
-            if not np.array_equal(array, wanted):
+            if differs(kernel, array, wanted):
                 problems.append(f"{kernel.name}: {name} at {named}")
     return problems

@@ -15,9 +15,10 @@ from relax_aot.evaluation.kernel_values import Memory
 from relax_aot.evaluation.scalars import values_of
 from relax_aot.evaluation.tile_code import run_micro
 from relax_aot.ir.access_ranges import access_ranges
-from relax_aot.ir.loops import Buffer
+from relax_aot.ir.loops import Apply, Buffer, expressions, walk
 from relax_aot.ir.microkernel import MicroKernel, Range
 from relax_aot.ir.types import DType
+from relax_aot.microkernels.functions import FUNCTIONS
 
 Array = NDArray[Any]
 Random = np.random.Generator
@@ -58,6 +59,23 @@ def sample(kernel: MicroKernel, rng: Random) -> Sample:
         filled = np.array([0 if value is None else value for value in values], buffer.dtype.numpy)
         expected[buffer.name] = np.ma.masked_array(filled, mask)
     return Sample(sizes, arrays, expected)
+
+
+def differs(kernel: MicroKernel, found: Array, wanted: Array) -> bool:
+    """Whether results are not those of the meaning, which computes elementary functions exactly:
+    `verify` allows for 2.5 units in the last place of them."""
+    if not _is_inexact(kernel):
+        return not np.array_equal(found, wanted)
+    error = np.abs(found.astype(np.float64) - wanted)
+    return bool((error > 2.5 * np.spacing(np.abs(wanted))).any())
+
+
+def _is_inexact(kernel: MicroKernel) -> bool:
+    return any(
+        isinstance(expr, Apply) and expr.function in FUNCTIONS
+        for stmt in walk(kernel.meaning.body)
+        for expr in expressions(stmt)
+    )
 
 
 def _complete(kernel: MicroKernel, arrays: dict[str, Array], sizes: dict[str, int]) -> None:

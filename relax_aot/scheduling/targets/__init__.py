@@ -33,6 +33,8 @@ class Target:
     (1: none) does so only with ordered sums. `dots`: the form of the dot products of quantized
     bytes with weights in groups (microkernels/groups.py; empty: none); products of floats with
     such weights have tiles of `group_rows` (0: `rows`), for which weights are decoded once.
+    `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
+    loops compute them).
     `compact`: one function for all convolutions rather than fast loops for each.
     """
 
@@ -52,6 +54,7 @@ class Target:
     dots: str = ""
     group_rows: int = 0
     partial_sums: int = 1
+    functions: int = 0
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
     compact: bool = False

@@ -19,5 +19,6 @@ TARGET = replace(
     rows=6,
     lanes=8,
     dots="_mve",
+    functions=32,
     strategies=(pairs, depthwise_windows, columns, depthwise),
 )

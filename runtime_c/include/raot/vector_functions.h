@@ -17,7 +17,14 @@
 
 #include "ieee.h"
 
-#if (defined(__SSE2__) || defined(__aarch64__)) && !defined(RAOT_NUMERICS_ORDERED)
+#if defined(__ARM_FEATURE_MVE)
+#if __ARM_FEATURE_MVE & 2
+#define RAOT_HAS_HELIUM
+#endif
+#endif
+
+#if (defined(__SSE2__) || defined(__aarch64__) || defined(RAOT_HAS_HELIUM)) && \
+    !defined(RAOT_NUMERICS_ORDERED)
 #define RAOT_VECTOR_FUNCTIONS
 
 /* 1.5 * 2^23: in a sum with it, the lowest bits are the nearest integer. */

@@ -43,6 +43,7 @@
 #include "attend_weights.h"
 #include "raot/check.h"
 #include "raot/function.h"
+#include "raot/functions_f32.h"
 #include "raot/math.h"
 #include "raot/multiply.h"
 #include "raot/profile.h"
@@ -293,9 +294,12 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                 peak = raot_maxf(peak, scores[m * r + i1]);
             }
             float total_36 = 0.0f;
-            for (int32_t i1 = 0; i1 < m; i1++) {
-                shares[m * r + i1] = raot_expf(scores[m * r + i1] - peak);
-                total_36 = total_36 + shares[m * r + i1];
+            for (int32_t lane = 0; lane < m; lane++) {
+                shares[m * r + lane] = scores[m * r + lane] - peak;
+            }
+            raot_exp_f32(&shares[m * r], &shares[m * r], m);
+            for (int32_t lane = 0; lane < m; lane++) {
+                total_36 = total_36 + shares[m * r + lane];
             }
             for (int32_t i1 = 0; i1 < m; i1++) {
                 shares[m * r + i1] = shares[m * r + i1] / total_36;
@@ -494,9 +498,12 @@ RAOT_NOINLINE static void softmax_shares(int32_t m, float *restrict shares)
         peak = raot_maxf(peak, shares[i0]);
     }
     float total = 0.0f;
-    for (int32_t i0 = 0; i0 < m; i0++) {
-        shares[i0] = raot_expf(shares[i0] - peak);
-        total = total + shares[i0];
+    for (int32_t lane = 0; lane < m; lane++) {
+        shares[lane] = shares[lane] - peak;
+    }
+    raot_exp_f32(shares, shares, m);
+    for (int32_t lane = 0; lane < m; lane++) {
+        total = total + shares[lane];
     }
     for (int32_t i0 = 0; i0 < m; i0++) {
         shares[i0] = shares[i0] / total;

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementary functions of strips: on targets whose compilers make no vectors of loops over them.
+
+A loop that computes `exp`, `tanh`, `sigmoid` or `erf` of an expression becomes three: the
+arguments of some iterations are stored in a strip, a micro-kernel replaces them by the function,
+and the statements of the loop read it there. Where a row is the function of something, and nothing
+else, its memory is the strip. The bits are those of the loop before, but for subnormal numbers
+where vectors flush them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from relax_aot.ir.axes import REGISTER
+from relax_aot.ir.dims import ZERO, Dim
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import (
+    LOGICAL,
+    Apply,
+    Assign,
+    Binary,
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Reserve,
+    Select,
+    Stmt,
+    Store,
+    expressions,
+    parts,
+)
+from relax_aot.ir.rewrite import map_expr, map_exprs
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.functions import FUNCTIONS
+from relax_aot.scheduling.contraction import moved, stride
+from relax_aot.scheduling.nest import bounds_known, names_in, ranges, without_lets
+from relax_aot.scheduling.targets import Target
+from relax_aot.scheduling.writer import Writer
+
+EXAMPLES = (
+    Example(
+        why="a row that is the function of another one needs no strip",
+        before="""
+            symbol n in 1..99
+            kernel @squash(%x: f32[n]) -> (%y: f32[n]) {
+              for i in 0..n {
+                %y[i] = tanh(%x[i])
+              }
+            }""",
+        after="""
+            kernel @squash(%x: f32[n]) -> (%y: f32[n]) {
+              micro raot_tanh_f32(...) [n]
+            }""",
+        target="mve",
+    ),
+    Example(
+        why="arguments are stored where the powers will be",
+        before="""
+            symbol n in 1..99
+            kernel @powers(%x: f32[n], %peak: f32[1]) -> (%y: f32[n], %t: f32[1]) {
+              local total: f32 = 0.0:f32
+              for i in 0..n {
+                %y[i] = exp((%x[i] - %peak[0]))
+                total = (total + %y[i])
+              }
+              %t[0] = total
+            }""",
+        after="""
+            kernel @powers(%x: f32[n], %peak: f32[1]) -> (%y: f32[n], %t: f32[1]) {
+              local total: f32 = 0.0:f32
+              for lane in 0..n {
+                %y[lane] = (%x[lane] - %peak[0])
+              }
+              micro raot_exp_f32(...) [n]
+              for lane_0 in 0..n {
+                total = (total + %y[lane_0])
+              }
+              %t[0] = total
+            }""",
+        target="mve",
+    ),
+    Example(
+        why="a strip of 32, because the result is a product with the function",
+        before="""
+            symbol n in 1..99
+            kernel @swish(%x: f32[n]) -> (%y: f32[n]) {
+              for i in 0..n {
+                %y[i] = (%x[i] * sigmoid(%x[i]))
+              }
+            }""",
+        after="""
+            kernel @swish(%x: f32[n]) -> (%y: f32[n]) {
+              for i_strip in 0..(n + 31) // 32 {
+                let i_width = min(-32*i_strip + n, 32)
+                reserve %i_sigmoid: f32[32]
+                for lane in 0..i_width {
+                  %i_sigmoid[lane] = %x[32*i_strip + lane]
+                }
+                micro raot_sigmoid_f32(...) [i_width]
+                for lane_0 in 0..i_width {
+                  %y[32*i_strip + lane_0] = (%x[32*i_strip + lane_0] * %i_sigmoid[lane_0])
+                }
+              }
+            }""",
+        target="mve",
+    ),
+    Example(
+        why="the argument depends on the sum of the elements before",
+        before="""
+            symbol n in 1..99
+            kernel @running(%x: f32[n]) -> (%y: f32[n]) {
+              local total: f32 = 0.0:f32
+              for i in 0..n {
+                total = (total + %x[i])
+                %y[i] = exp(total)
+              }
+            }""",
+        target="mve",
+    ),
+)
+_LEAST = 4
+"""Fewer iterations than this are computed one by one."""
+
+
+def run(module: Module, target: Target) -> Module:
+    """Functions in strips, where the target has micro-kernels for them."""
+    if not target.functions:
+        return module
+    return replace(module, kernels=tuple(_in_strips(k, module, target) for k in module.kernels))
+
+
+def _in_strips(kernel: Kernel, module: Module, target: Target) -> Kernel:
+    if kernel.parallel:
+        return kernel
+    w = Writer(names_in(kernel), module.bounds)
+    with w.block() as body:
+        _Strips(w, target.functions).block(kernel.body)
+    return replace(kernel, body=tuple(body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Strips:
+    w: Writer
+    length: int
+
+    def block(self, body: tuple[Stmt, ...]) -> None:
+        for stmt in body:
+            match stmt:
+                case For():
+                    self.loop(stmt)
+                case If():
+                    then, otherwise = (self.nested(part) for part in (stmt.then, stmt.otherwise))
+                    self.w.add(replace(stmt, then=then, otherwise=otherwise))
+                case _:
+                    self.w.add(stmt)
+            if isinstance(stmt, Let) and stmt.value.symbols <= set(self.w.bounds):
+                self.w.bounds = self.w.bounds.with_value(stmt.name, stmt.value, stmt.value)
+
+    def nested(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        with self.w.block() as found:
+            self.block(body)
+        return tuple(found)
+
+    def loop(self, loop: For) -> None:
+        w, known = self.w, bounds_known(loop, self.w.bounds)
+        flat = replace(loop, body=without_lets(loop.body))
+        if known and not loop.axis and _is_long(loop) and _next(flat) is not None:
+            if whole := _whole_row(flat):
+                self.row(flat, *whole)
+            else:
+                self.strips(flat)
+            return
+        with w.block() as body:
+            if known:
+                w.bounds = ranges((loop,), w.bounds)
+            self.block(loop.body)
+        w.add(replace(loop, body=tuple(body)))
+
+    def row(self, loop: For, store: Store, found: Apply) -> None:
+        """The function of a row, stored where its arguments stood."""
+        w, count, (argument,) = self.w, loop.extent, found.args
+        values = moved(store, {loop.variable: loop.start})
+        source = values
+        if isinstance(argument, Load) and stride(argument, loop.variable) == 1:
+            source = moved(argument, {loop.variable: loop.start})
+        else:
+            self.lanes(loop, (replace(store, value=argument),), ZERO, count)
+        w.micro(f"raot_{found.function}_f32", values=values, **{"from": source}, count=count)
+        rest = tuple(stmt for stmt in loop.body if stmt != store)
+        if rest:
+            self.lanes(loop, rest, ZERO, count)
+
+    def strips(self, loop: For) -> None:
+        """Strips of iterations, with the functions of one after the other."""
+        w, name = self.w, loop.variable
+        with w.tiles((f"{name}_strip", f"{name}_width"), loop.extent, self.length) as (at, width):
+            first = loop.start + at
+            while (found := _next(loop)) is not None:
+                kind = found.function
+                shape = (Dim.of(self.length),)
+                strip = Buffer(w.fresh(f"{name}_{kind}"), DType.F32, shape, REGISTER)
+                place = (Dim.of(name) - first,)
+                w.add(Reserve(strip))
+                argument = _written_out(found.args[0], loop.body)
+                assert argument is not None
+                self.lanes(loop, (Store(strip, place, argument),), at, width)
+                start = Load(strip, (ZERO,))
+                w.micro(f"raot_{kind}_f32", values=start, **{"from": start}, count=width)
+                loop = _replaced(loop, found, Load(strip, place))
+            self.lanes(loop, loop.body, at, width)
+
+    def lanes(self, loop: For, body: tuple[Stmt, ...], first: Dim, count: Dim) -> None:
+        """Some iterations of a loop with this body."""
+        sums: dict[Local, Expr] = {s.local: s.local for s in body if isinstance(s, Assign)}
+        with self.w.range("lane", count) as lane:
+            self.w.place(body, sums, {loop.variable: loop.start + first + lane})
+
+
+def _is_long(loop: For) -> bool:
+    extent = loop.extent
+    return not extent.is_constant or extent.constant >= _LEAST
+
+
+def _replaced(loop: For, found: Apply, value: Expr) -> For:
+    body = map_exprs(loop.body, lambda e: value if e == found else e)
+    return replace(loop, body=body)
+
+
+# What can be computed in strips
+
+
+def _next(loop: For) -> Apply | None:
+    """A function in a loop of scalar statements whose argument does not depend on what other
+    iterations compute, and contains no other such function."""
+    if not all(isinstance(stmt, Declare | Assign | Store) for stmt in loop.body):
+        return None
+    for number, stmt in enumerate(loop.body):
+        for found in _always_computed(stmt):
+            if found.function not in FUNCTIONS or found.args[0].dtype is not DType.F32:
+                continue
+            argument = _written_out(found.args[0], loop.body)
+            if argument is None or not _reads_early(argument, loop.body[:number], loop.body):
+                continue
+            if not any(_is_function(part) for part in parts(argument)):
+                return found
+    return None
+
+
+def _is_function(expr: Expr) -> bool:
+    return isinstance(expr, Apply) and expr.function in FUNCTIONS
+
+
+def _always_computed(stmt: Stmt) -> Iterator[Apply]:
+    """Functions that every iteration computes: not those in a choice."""
+    chosen = {
+        id(part)
+        for expr in expressions(stmt)
+        for branch in _choices(expr)
+        for part in parts(branch)
+    }
+    for expr in expressions(stmt):
+        if isinstance(expr, Apply) and id(expr) not in chosen:
+            yield expr
+
+
+def _choices(expr: Expr) -> tuple[Expr, ...]:
+    match expr:
+        case Select():
+            return (expr.then, expr.otherwise)
+        case Binary(op, _, right) if op in LOGICAL:
+            return (right,)
+    return ()
+
+
+def _written_out(argument: Expr, body: tuple[Stmt, ...]) -> Expr | None:
+    """The argument without scalars that the loop declares; None where it changes one of them."""
+    changed = {stmt.local for stmt in body if isinstance(stmt, Assign)}
+    values = {stmt.local: stmt.value for stmt in body if isinstance(stmt, Declare)}
+    while used := {part for part in parts(argument) if isinstance(part, Local)} & (
+        changed | values.keys()
+    ):
+        if used & changed:
+            return None
+        argument = map_expr(argument, lambda e: values.get(e, e) if isinstance(e, Local) else e)
+    return argument
+
+
+def _reads_early(argument: Expr, before: tuple[Stmt, ...], body: tuple[Stmt, ...]) -> bool:
+    """Whether the argument reads nothing that another iteration stores, or this one before it."""
+    stores = [stmt for stmt in body if isinstance(stmt, Store)]
+    earlier = {stmt.buffer for stmt in before if isinstance(stmt, Store)}
+    return all(
+        load.buffer not in earlier
+        and all(load.buffer != one.buffer or load.index == one.index for one in stores)
+        for load in parts(argument)
+        if isinstance(load, Load)
+    )
+
+
+def _whole_row(loop: For) -> tuple[Store, Apply] | None:
+    """The store of a function to contiguous memory, where the other statements read no other
+    memory: it may be that of an argument."""
+    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
+    found = _next(loop)
+    if len(stores) != 1 or found is None or stores[0].value != found:
+        return None
+    (store,) = stores
+    rest = [stmt for stmt in loop.body if stmt != store]
+    own = Load(store.buffer, store.index)
+    reads = [e for stmt in rest for e in expressions(stmt) if isinstance(e, Load)]
+    fits = (
+        store.buffer.dtype is DType.F32
+        and stride(store, loop.variable) == 1
+        and all(isinstance(stmt, Assign) for stmt in rest)
+        and all(load == own for load in reads)
+        and loop.body[0] == store
+    )
+    return (store, found) if fits and not any(map(_is_function, _in(rest))) else None
+
+
+def _in(body: list[Stmt]) -> Iterator[Expr]:
+    for stmt in body:
+        yield from expressions(stmt)
