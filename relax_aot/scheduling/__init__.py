@@ -28,6 +28,7 @@ from relax_aot.scheduling.passes import (
     fma,
     fractions,
     function_strips,
+    index_scans,
     narrow_constants,
     partial_sums,
     register_blocks,
@@ -55,7 +56,7 @@ def schedule(
     given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"
     if small:  # code weighs eight times as much
-        target = replace(target, code=target.code // 8, compact=True, functions=0)
+        target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
     if numerics == "ordered":
         target = replace(target, partial_sums=1, functions=0)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
@@ -67,7 +68,7 @@ def schedule(
     module = narrow_constants.run(shared_tables.run(module, target), target)
     unsplit = module.kernel_table
     module = partial_sums.run(fractions.run(module, target), target)
-    module = function_strips.run(module, target)
+    module = index_scans.run(function_strips.run(module, target), target)
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)

@@ -34,7 +34,7 @@ class Target:
     bytes with weights in groups (microkernels/groups.py; empty: none); products of floats with
     such weights have tiles of `group_rows` (0: `rows`), for which weights are decoded once.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
-    loops compute them).
+    loops compute them). `scans`: micro-kernels check contiguous indices.
     `compact`: one function for all convolutions rather than fast loops for each.
     """
 
@@ -55,6 +55,7 @@ class Target:
     group_rows: int = 0
     partial_sums: int = 1
     functions: int = 0
+    scans: bool = False
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
     compact: bool = False

@@ -20,5 +20,6 @@ TARGET = replace(
     lanes=8,
     dots="_mve",
     functions=32,
+    scans=True,
     strategies=(pairs, depthwise_windows, columns, depthwise),
 )
