@@ -44,8 +44,8 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class RawResult:
-    """One call. Where the status is an error, `untouched` says whether outputs, state and
-    result sizes are byte for byte as before."""
+    """One call. Where the status is an error, `untouched` says whether outputs, state and arena are
+    byte for byte as before."""
 
     status: int
     sizes: tuple[int, ...]
