@@ -59,7 +59,7 @@ def fixed_views(interface: Interface) -> tuple[LocalView, ...]:
         capacity = field.symbol.growth.capacity
         window = field.symbol.growth.is_window
         kind = "rows that the window keeps" if window else "capacity of the growing state"
-        note = comment(f"{field.source}: {field.symbol.origin}, {kind}")
+        note = comment(f"{field.source}: {_listed(field.symbol.origin, kind)}")
         fixed.append((field, capacity, note))
     return tuple(LocalView(f.macro, str(value), note) for f, value, note in fixed)
 
@@ -68,15 +68,25 @@ def _range_note(field: DimField, *, entry: bool) -> str:
     symbol = field.symbol
     if not entry:
         found = "data-dependent, returned in `result`"
-        return f"{symbol.low} to {symbol.high}, {found}: {symbol.origin}"
+        return _described(f"{symbol.low} to {symbol.high}, {found}", symbol.origin)
     high = str(symbol.high) if field.pinned else field.macro
-    return f"{symbol.low} to {high}: {symbol.origin}"
+    return _described(f"{symbol.low} to {high}", symbol.origin)
+
+
+def _described(text: str, origin: str) -> str:
+    """A text with the origin of a symbol, which a program in text form may leave out."""
+    return f"{text}: {origin}" if origin else text
+
+
+def _listed(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
 
 
 def _note(field: DimField, *, entry: bool) -> str:
     symbol = field.symbol
-    determined = "" if entry else ", data-dependent, returned in `result`"
-    return comment(f"{field.source}: {symbol.origin}, {symbol.low}..{symbol.high}{determined}")
+    determined = "" if entry else "data-dependent, returned in `result`"
+    values = f"{symbol.low}..{symbol.high}"
+    return comment(f"{field.source}: {_listed(symbol.origin, values, determined)}")
 
 
 def _made_for(interface: Interface, field: DimField) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from onnx import helper
 
+import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
@@ -143,3 +144,22 @@ def test_headers_of_two_versions_do_not_mix(tmp_path: Path) -> None:
         check=False,
     )  # fmt: skip
     assert done.returncode and "RAOT_INTERFACE_VERSION" in done.stderr
+
+
+def test_sizes_without_an_origin_have_no_gap_in_their_comments() -> None:
+    """A text declares symbols, and states the input of none of them."""
+    text = """symbol m in 0..9
+symbol s in 1..4
+inner symbol k in 0..4
+state %past = %present
+func @main(%past: f32[m, 2], %x: f32[s, 2], %count: i64[1]) {
+  %present: f32[m + s, 2] = concat(%past, %x) {axis=0}
+  %c: shape[k] = match_cast(%count)
+  %y: f32[k, 2] = slice(%x) {axes=[0], lengths=[k], starts=[0], steps=[1]}
+  return %y, %present
+}"""
+    windows: tuple[dict[str, int], ...] = ({}, {"m": 5})
+    for window in windows:
+        files = rx.compile(rx.parse(text, window=window), name="gap").files
+        for name in ("gap.h", "gap_config.h", "gap_layout.h", "README.md"):
+            assert not re.search(r": , |: +\*/|, , ", files[name].decode()), name
