@@ -48,6 +48,7 @@ class Search:
             Bounds.of(lows),
             frozenset(module.constant_table),
             frozenset(param.name for param in module.main.params),
+            frozenset(state.output for state in module.states),
             self._work.kept,
             policy.rows_over_weights,
         )

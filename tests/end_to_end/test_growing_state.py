@@ -77,6 +77,10 @@ def test_600_appends_end_with_a_status_at_the_513th() -> None:
     assert host.length("m") == 4
 
 
+def test_heads_use_one_row_of_scores_after_another() -> None:
+    assert compiled(heads=4).memory.arena_bytes <= 4096
+
+
 @pytest.mark.slow
 def test_prefill_decode_and_rollback_under_sanitizers() -> None:
     host, wanted = compiled("s", heads=4, capacity=40).host(sanitize=True), ByHand(heads=4)

@@ -40,6 +40,8 @@ class Context:
     constants: frozenset[str]
     inputs: frozenset[str]
     """Parameters of the entry, which are alive all the time."""
+    states: frozenset[str]
+    """New values of states, which exist until the end of a call."""
     results: frozenset[str]
     """Values that are needed outside of the function."""
     rows_over_weights: bool

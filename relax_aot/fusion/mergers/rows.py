@@ -142,6 +142,54 @@ EXAMPLES = (
             }""",  # noqa: E501
     ),
     Example(
+        why="each head reads its own rows of a state, which exists until the end anyway",
+        before="""
+            symbol m in 1..9
+            state %past = %k
+            func @main(%q: f32[2, 4], %past: f32[2, m, 4]) {
+              %k: f32[2, m, 4] = call_kernel(%past) {kernel=@running_k}
+              %s: f32[2, m] = call_kernel(%q, %k) {kernel=@dot_s}
+              %y: f32[2] = call_kernel(%s) {kernel=@most_y}
+              return %y, %k
+            }
+            kernel @running_k(%past: f32[2, m, 4]) -> (%k: f32[2, m, 4]) {
+              for d in 0..4 {
+                local total: f32 = 0.0:f32
+                for j in 0..m {
+                  total = (total + %past[0, j, d])
+                  %k[0, j, d] = total
+                  %k[1, j, d] = total
+                }
+              }
+            }
+            kernel @dot_s(%q: f32[2, 4], %k: f32[2, m, 4]) -> (%s: f32[2, m]) {
+              for h in 0..2 {
+                for j in 0..m {
+                  local sum: f32 = 0.0:f32
+                  for d in 0..4 {
+                    sum = (sum + (%q[h, d] * %k[h, j, d]))
+                  }
+                  %s[h, j] = sum
+                }
+              }
+            }
+            kernel @most_y(%s: f32[2, m]) -> (%y: f32[2]) {
+              for h in 0..2 {
+                local peak: f32 = -inf:f32
+                for j in 0..m {
+                  peak = max(peak, %s[h, j])
+                }
+                %y[h] = peak
+              }
+            }""",
+        after="""
+            ...
+            kernel @dot_most_y(%q: f32[2, 4], %k: f32[2, m, 4]) -> (%y: f32[2]) scratch (%s: f32[m]) {
+              for h in 0..2 {
+            ...""",  # noqa: E501
+        refused="the intermediate value is not larger than the producer's operands",
+    ),
+    Example(
         why="the producer reads more than it stores",
         before="""
             symbol n in 1..9
@@ -193,7 +241,7 @@ def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
         return Refused("the consumer reads it in two shapes")
     if pair.producer.fallible or pair.consumer.fallible:
         return Refused("one of them can fail")
-    # What only one of them reads is alive for longer; rows of the inputs of the model always are.
+    # What only one of them reads is alive for longer; inputs and states always are.
     seen = {link.seen for link in pair.links}
     alone = set(pair.producer.reads) ^ (set(pair.consumer.reads) - seen)
     known = context.constants | {v.name for v in alone if _row_of_input(v, pair, context)}
@@ -213,9 +261,10 @@ def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
 
 
 def _row_of_input(value: Var, pair: Pair, context: Context) -> bool:
-    """An input of the model of which each iteration of the outermost loop reads a part of its
-    own. A matrix that all iterations read is better read for many rows at a time."""
-    if value.name not in context.inputs:
+    """An input of the model, or the new value of a state, of which each iteration of the outermost
+    loop reads a part of its own. A matrix that all iterations read is better read for many rows at
+    a time."""
+    if value.name not in context.inputs | context.states:
         return False
     for piece in (pair.producer, pair.consumer):
         outer = piece.body[0] if len(piece.body) == 1 else None
