@@ -34,6 +34,7 @@ from relax_aot.scheduling.passes import (
     register_blocks,
     rounding,
     row_blocks,
+    shared_scratch,
     shared_tables,
     unify_kernels,
 )
@@ -61,6 +62,7 @@ def schedule(
         target = replace(target, partial_sums=1, functions=0)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
+    module = shared_scratch.run(module, target)
     module = fma.run(module if target.partial_sums > 1 else fractions.plain(module), target)
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)

@@ -18,7 +18,7 @@ from relax_aot.fusion.accesses import accesses
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Call, Function, Module
+from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
     Assign,
     Bind,
@@ -35,10 +35,11 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
-from relax_aot.ir.rewrite import map_accesses, map_index_dims, rewrite_module
+from relax_aot.ir.rewrite import map_accesses, map_index_dims
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import contraction_of
+from relax_aot.scheduling.contraction import Contraction, contraction_of
 from relax_aot.scheduling.nest import bounds_known, coefficient, names_in, ranges, without_lets
+from relax_aot.scheduling.scratch import with_kernels
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.writer import Writer
 
@@ -123,6 +124,28 @@ EXAMPLES = (
             }""",
         target="host",
     ),
+    Example(
+        why="heads have keys of their own, so a block of heads would only take more scratch",
+        before="""
+            symbol m in 1..8
+            kernel @attend(%q: f32[2, 4], %k: f32[2, m, 4]) -> (%y: f32[2]) scratch (%s: f32[m]) {
+              for h in 0..2 {
+                for j in 0..m {
+                  local sum: f32 = 0.0:f32
+                  for d in 0..4 {
+                    sum = fma(%q[h, d], %k[h, j, d], sum)
+                  }
+                  %s[j] = sum
+                }
+                local peak: f32 = -inf:f32
+                for j in 0..m {
+                  peak = max(peak, %s[j])
+                }
+                %y[h] = peak
+              }
+            }""",
+        target="fpu",
+    ),
 )
 
 
@@ -131,22 +154,12 @@ def run(module: Module, target: Target) -> Module:
     kernels = {
         k.name: block_rows(k, module.bounds, target.rows, target.sums) for k in module.kernels
     }
-
-    def grown(_: Function, call: Call) -> Call:
-        if call.op != "call_kernel" or kernels[call.ref("kernel")].parallel:
-            return call
-        scratch = kernels[call.ref("kernel")].scratch
-        kept = len(call.outs) - len(scratch)
-        pairs = zip(call.outs[kept:], scratch, strict=True)
-        outs = (replace(out, type=buffer.type) for out, buffer in pairs)
-        return replace(call, outs=(*call.outs[:kept], *outs))
-
-    return replace(rewrite_module(module, grown), kernels=tuple(kernels.values()))
+    return with_kernels(module, kernels)
 
 
 def block_rows(kernel: Kernel, bounds: Bounds, rows: int, sums: int = 0) -> Kernel:
     """The kernel in blocks of `rows`, or of `sums` where it has no contractions but reductions;
-    unchanged where it has neither in a loop over rows."""
+    unchanged where it has neither in a loop over rows, or where rows share no factor."""
     if kernel.parallel:
         return kernel
     loops: list[For] = []
@@ -157,12 +170,13 @@ def block_rows(kernel: Kernel, bounds: Bounds, rows: int, sums: int = 0) -> Kern
     if not loops or not kernel.scratch:
         return kernel
     steps: list[tuple[Stmt, ...]] = []
-    multiplies = False
-    for contraction, group in groupby(body, lambda stmt: _multiplies(stmt, inside)):
+    products = [found for stmt in body if (found := _product(stmt, inside))]
+    for contraction, group in groupby(body, lambda stmt: _product(stmt, inside) is not None):
         together = tuple(group)
         steps += [(stmt,) for stmt in together] if contraction else [together]
-        multiplies |= contraction
-    if not multiplies:
+    if products and not any(_shares(found, loops[-1].variable, kernel) for found in products):
+        return kernel
+    if not products:
         steps, rows = _reductions(body), sums
         if len(steps) < 2 or not rows:
             return kernel
@@ -202,9 +216,19 @@ def _reductions(body: tuple[Stmt, ...]) -> list[tuple[Stmt, ...]]:
     return steps if reduces else []
 
 
-def _multiplies(stmt: Stmt, bounds: Bounds) -> bool:
+def _product(stmt: Stmt, bounds: Bounds) -> Contraction | None:
     found = contraction_of(stmt, bounds)
-    return found is not None and found.sum.dtype is DType.F32
+    return found if found is not None and found.sum.dtype is DType.F32 else None
+
+
+def _shares(found: Contraction, row: str, kernel: Kernel) -> bool:
+    """Whether all rows read one factor, such as the keys of a head. Heads have keys of their
+    own: a block of them would only take more scratch."""
+    scratch = {buffer.name for buffer in kernel.scratch}
+    return any(
+        load.buffer.name not in scratch and not any(row in dim.symbols for dim in load.index)
+        for load in (found.left, found.right)
+    )
 
 
 def _independent(kernel: Kernel, steps: Sequence[tuple[Stmt, ...]], loops: Sequence[str]) -> bool:

@@ -13,9 +13,9 @@
  *           /new_v/MatMul + /all_v/Concat
  *       %v_next: f32[m, 8] = call_kernel @slice_v_next(%all_v)  # /v_next/Slice
  *       %q: f32[n, 8] = call_kernel @matmul_q(%x, %wq.packed_506488e6)  # /q/MatMul
- *       %seen: f32[n, 8], %scores: f32[min(6, n), m], %shares: f32[min(6, n), m] = call_kernel
- *           @transpose_matmul_etc_seen(%q, %k_next, %v_next)  # /turned/Transpose + /scores/MatMul
- *           + /shares/Softmax + /seen/MatMul
+ *       %seen: f32[n, 8], %scores: f32[min(6, n), m] = call_kernel @transpose_matmul_etc_seen(%q,
+ *           %k_next, %v_next)  # /turned/Transpose + /scores/MatMul + /shares/Softmax +
+ *           /seen/MatMul
  *       %y: f32[n, 8] = call_kernel @matmul_y(%seen, %wo.packed_73c77846)  # /y/MatMul
  *       return %y, %k_next, %v_next
  *     }
@@ -138,15 +138,14 @@ RAOT_NOINLINE static void slice_k_next(int32_t m, int32_t n, const float *restri
 }
 
 /*
- * %seen: f32[n, 8], %scores: f32[min(6, n), m], %shares: f32[min(6, n), m] = call_kernel
- *     @transpose_matmul_etc_seen(%q, %k_next, %v_next)
+ * %seen: f32[n, 8], %scores: f32[min(6, n), m] = call_kernel @transpose_matmul_etc_seen(%q,
+ *     %k_next, %v_next)
  * from /turned/Transpose + /scores/MatMul + /shares/Softmax + /seen/MatMul
  */
 RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
                                                     const float *restrict k_next,
                                                     const float *restrict v_next,
-                                                    float *restrict seen, float *restrict scores,
-                                                    float *restrict shares)
+                                                    float *restrict seen, float *restrict scores)
 {
     for (int32_t i0_block = 0; i0_block < (n + 5) / 6; i0_block++) {
         const int32_t height = raot_max_i32(1, raot_min_i32(n - i0_block * 6, 6));
@@ -295,14 +294,14 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
             }
             float total_36 = 0.0f;
             for (int32_t lane = 0; lane < m; lane++) {
-                shares[m * r + lane] = scores[m * r + lane] - peak;
+                scores[m * r + lane] = scores[m * r + lane] - peak;
             }
-            raot_exp_f32(&shares[m * r], &shares[m * r], m);
+            raot_exp_f32(&scores[m * r], &scores[m * r], m);
             for (int32_t lane = 0; lane < m; lane++) {
-                total_36 = total_36 + shares[m * r + lane];
+                total_36 = total_36 + scores[m * r + lane];
             }
             for (int32_t i1 = 0; i1 < m; i1++) {
-                shares[m * r + i1] = shares[m * r + i1] / total_36;
+                scores[m * r + i1] = scores[m * r + i1] / total_36;
             }
         }
         float sums[192];
@@ -321,7 +320,7 @@ RAOT_NOINLINE static void transpose_matmul_etc_seen(int32_t m, int32_t n,
             {1, 0, 0},
             {m, 1, 8},
         };
-        raot_multiply_f32(height, 8, levels, shares, m, v_next, sums);
+        raot_multiply_f32(height, 8, levels, scores, m, v_next, sums);
         for (int32_t r = 0; r < height; r++) {
             for (int32_t c = 0; c < 8; c++) {
                 seen[i0_block * 48 + r * 8 + c] = sums[r * 32 + c];
@@ -665,8 +664,6 @@ enum raot_status attend_prefill_run(const struct attend_memory *memory,
     float *const all_v = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_ALL_V);
     /* f32[min(6, n), m], at most 320 bytes */
     float *const scores = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SCORES);
-    /* f32[min(6, n), m], at most 320 bytes */
-    float *const shares = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SHARES);
     /* f32[n, 8], at most 288 bytes */
     float *const seen = raot_at(memory->arena, ATTEND_PREFILL_OFFSET_SEEN);
 
@@ -677,8 +674,7 @@ enum raot_status attend_prefill_run(const struct attend_memory *memory,
                  matmul_concat_all_k(m, n, in->x, v, attend_wv_packed_307b14e8, all_v));
     RAOT_PROFILE(slice_v_next, slice_k_next(m, n, all_v, v));
     RAOT_PROFILE(matmul_q, matmul_q(n, in->x, attend_wq_packed_506488e6, seen));
-    RAOT_PROFILE(transpose_matmul_etc_seen,
-                 transpose_matmul_etc_seen(m, n, k, v, seen, scores, shares));
+    RAOT_PROFILE(transpose_matmul_etc_seen, transpose_matmul_etc_seen(m, n, k, v, seen, scores));
     RAOT_PROFILE(matmul_y, matmul_q(n, seen, attend_wo_packed_73c77846, out->y));
     return RAOT_OK;
 }

@@ -132,12 +132,12 @@
  * generated bounds:
  *
  *   ATTEND_STATE_BYTES         848  bytes of memory.state
- *   ATTEND_ARENA_BYTES         928  bytes of memory.arena
+ *   ATTEND_ARENA_BYTES         704  bytes of memory.arena
  *   ATTEND_PREFILL_X_BYTES     288  bytes of in->x
  *   ATTEND_PREFILL_X_COUNT      72  elements of in->x
  *   ATTEND_PREFILL_Y_BYTES     288  bytes of out->y
  *   ATTEND_PREFILL_Y_COUNT      72  elements of out->y
- *   ATTEND_PREFILL_ARENA_BYTES 928  bytes of memory.arena
+ *   ATTEND_PREFILL_ARENA_BYTES 704  bytes of memory.arena
  *   ATTEND_DECODE_ARENA_BYTES  448  bytes of memory.arena
  */
 #include "attend_layout.h"

@@ -10,9 +10,8 @@
  *       %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words.checked)
  *           # /embedded/Gather + /steps/Transpose
  *       %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7],
- *           %states.gates0: f32[28], %states.gates1: f32[28] = call_kernel
- *           @fill_lstm_transpose_turned(%steps, %weight, %recurrence, %bias)  #
- *           /first/ConstantOfShape + /states/LSTM + /turned/Transpose
+ *           %states.gates0: f32[28] = call_kernel @fill_lstm_transpose_turned(%steps, %weight,
+ *           %recurrence, %bias)  # /first/ConstantOfShape + /states/LSTM + /turned/Transpose
  *       %joined: f32[n, batch, 14] = view(%turned)  # /joined/Reshape
  *       %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)
  *           # /product/MatMul + /logits/Add
@@ -76,16 +75,14 @@ RAOT_NOINLINE static void gather_transpose_steps(int32_t batch, int32_t n,
 
 /*
  * %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7],
- *     %states.gates0: f32[28], %states.gates1: f32[28] = call_kernel
- *     @fill_lstm_transpose_turned(%steps, %weight, %recurrence, %bias)
+ *     %states.gates0: f32[28] = call_kernel @fill_lstm_transpose_turned(%steps, %weight,
+ *     %recurrence, %bias)
  * from /first/ConstantOfShape + /states/LSTM + /turned/Transpose
  */
-RAOT_NOINLINE static void
-fill_lstm_transpose_turned(int32_t batch, int32_t n, const float *restrict steps,
-                           const float *restrict weight, const float *restrict recurrence,
-                           const float *restrict bias, float *restrict states_2,
-                           float *restrict states_3, float *restrict turned,
-                           float *restrict states_gates0, float *restrict states_gates1)
+RAOT_NOINLINE static void fill_lstm_transpose_turned(
+    int32_t batch, int32_t n, const float *restrict steps, const float *restrict weight,
+    const float *restrict recurrence, const float *restrict bias, float *restrict states_2,
+    float *restrict states_3, float *restrict turned, float *restrict states_gates0)
 {
     for (int32_t i0 = 0; i0 < batch; i0++) {
         for (int32_t i1 = 0; i1 < 7; i1++) {
@@ -146,17 +143,17 @@ fill_lstm_transpose_turned(int32_t batch, int32_t n, const float *restrict steps
                     sum_4 = raot_fmaf(recurrence[(i2 + 28) * 7 + i3],
                                       states_2[(batch + i1) * 7 + i3], sum_4);
                 }
-                states_gates1[i2] = sum_4;
+                states_gates0[i2] = sum_4;
             }
             for (int32_t i2 = 0; i2 < 7; i2++) {
                 const float previous_cell_2 = states_3[(batch + i1) * 7 + i2];
-                const float input_gate_2 = raot_sigmoidf(states_gates1[i2]);
-                const float forget_gate_2 = raot_sigmoidf(states_gates1[i2 + 14]);
-                const float candidate_2 = raot_tanhf(states_gates1[i2 + 21]);
+                const float input_gate_2 = raot_sigmoidf(states_gates0[i2]);
+                const float forget_gate_2 = raot_sigmoidf(states_gates0[i2 + 14]);
+                const float candidate_2 = raot_tanhf(states_gates0[i2 + 21]);
                 const float cell_2 = forget_gate_2 * previous_cell_2 + input_gate_2 * candidate_2;
                 states_3[(batch + i1) * 7 + i2] = cell_2;
                 states_2[(batch + i1) * 7 + i2] =
-                    raot_sigmoidf(states_gates1[i2 + 7]) * raot_tanhf(cell_2);
+                    raot_sigmoidf(states_gates0[i2 + 7]) * raot_tanhf(cell_2);
                 turned[((batch * t + i1) * 2 + 1) * 7 + i2] = states_2[(batch + i1) * 7 + i2];
             }
         }
@@ -377,8 +374,6 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
     float *const logits = raot_at(memory->arena, WORDS_OFFSET_LOGITS);
     /* f32[28], at most 112 bytes */
     float *const states_gates0 = raot_at(memory->arena, WORDS_OFFSET_STATES_GATES0);
-    /* f32[28], at most 112 bytes */
-    float *const states_gates1 = raot_at(memory->arena, WORDS_OFFSET_STATES_GATES1);
     /* f32[2, batch, 7], at most 112 bytes */
     float *const states_2 = raot_at(memory->arena, WORDS_OFFSET_STATES_2);
     /* f32[2, batch, 7], at most 112 bytes */
@@ -392,8 +387,7 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
                  gather_transpose_steps(batch, n, words_embedding, in->words, steps));
     RAOT_PROFILE(fill_lstm_transpose_turned,
                  fill_lstm_transpose_turned(batch, n, steps, words_weight, words_recurrence,
-                                            words_bias, states_2, states_3, turned, states_gates0,
-                                            states_gates1));
+                                            words_bias, states_2, states_3, turned, states_gates0));
     RAOT_PROFILE(matmul_add_logits,
                  matmul_add_logits(batch, n, turned, words_out_weight, words_out_bias, logits));
     RAOT_PROFILE(reduce_sub_etc_tags,
