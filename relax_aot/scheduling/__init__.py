@@ -30,6 +30,7 @@ from relax_aot.scheduling.passes import (
     function_strips,
     index_scans,
     narrow_constants,
+    online_softmax,
     partial_sums,
     register_blocks,
     rounding,
@@ -62,6 +63,8 @@ def schedule(
         target = replace(target, partial_sums=1, functions=0)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
+    if numerics == "blocked":
+        module = online_softmax.run(module, target)
     module = shared_scratch.run(module, target)
     module = fma.run(module if target.partial_sums > 1 else fractions.plain(module), target)
     known = parameters_of(module)

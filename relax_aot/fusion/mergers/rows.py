@@ -235,6 +235,12 @@ def merge(pair: Pair, context: Context) -> Piece | Refused:
     return _not_worth_it(pair, context) or _merged(pair)
 
 
+def join(pair: Pair) -> Piece | Refused:
+    """One piece in place of two, also where they share no loop: the value between them is scratch,
+    and the second follows the first."""
+    return _merged(pair, least=0)
+
+
 def _not_worth_it(pair: Pair, context: Context) -> Refused | None:
     made = {link.made for link in pair.links}
     if len(made) != len(pair.links) or not made <= set(pair.producer.writes):
@@ -275,7 +281,7 @@ def _row_of_input(value: Var, pair: Pair, context: Context) -> bool:
     return True
 
 
-def _merged(pair: Pair) -> Piece | Refused:
+def _merged(pair: Pair, least: int = 1) -> Piece | Refused:
     producer, consumer = pair.producer, pair.consumer
     if legality.opaque(producer.body) or legality.opaque(consumer.body):
         return Refused("one of them calls a micro-kernel")
@@ -296,7 +302,7 @@ def _merged(pair: Pair) -> Piece | Refused:
     ours_along, theirs_along = ([axes for _, axes in outer] for outer in (first, second))
     counts = range(min(len(first), len(second)), 0, -1)
     shared = next((n for n in counts if {*ours_along[:n]} == {*theirs_along[:n]}), 0)
-    if not shared:
+    if shared < least:
         return Refused("their outer loops do not match")
     axes = ours_along[:shared]
     variables = [loop.variable for loop, _ in second[:shared]]

@@ -10,9 +10,9 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 
 from relax_aot.fusion.accesses import accesses
 from relax_aot.ir.builder import At
@@ -35,7 +35,7 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
-from relax_aot.ir.rewrite import map_accesses, map_index_dims
+from relax_aot.ir.rewrite import map_accesses, map_index_dims, map_statements
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import Contraction, contraction_of
 from relax_aot.scheduling.nest import bounds_known, coefficient, names_in, ranges, without_lets
@@ -125,6 +125,62 @@ EXAMPLES = (
         target="host",
     ),
     Example(
+        why="a loop that all rows share stays around the rows of a block",
+        before="""
+            symbol n in 1..8
+            kernel @sums(%q: f32[n, 4], %k: f32[8, 4]) -> (%y: f32[n]) scratch (%s: f32[4], %t: f32[]) {
+              for i in 0..n {
+                %t[] = 0.0:f32
+                for b in 0..2 {
+                  for j in 0..4 {
+                    local sum: f32 = 0.0:f32
+                    for d in 0..4 {
+                      sum = fma(%q[i, d], %k[4*b + j, d], sum)
+                    }
+                    %s[j] = sum
+                  }
+                  local part: f32 = %t[]
+                  for j in 0..4 {
+                    part = (part + %s[j])
+                  }
+                  %t[] = part
+                }
+                %y[i] = %t[]
+              }
+            }""",  # noqa: E501
+        after="""
+            kernel @sums(%q: f32[n, 4], %k: f32[8, 4]) -> (%y: f32[n]) scratch (%s: f32[min(4, n), 4], %t: f32[min(4, n)]) {
+              for i_block in 0..(n + 3) // 4 {
+                let height = max(1, min(-4*i_block + n, 4))
+                for r in 0..height {
+                  %t[r] = 0.0:f32
+                }
+                for b in 0..2 {
+                  for r_0 in 0..height {
+                    for j in 0..4 {
+                      local sum: f32 = 0.0:f32
+                      for d in 0..4 {
+                        sum = fma(%q[4*i_block + r_0, d], %k[4*b + j, d], sum)
+                      }
+                      %s[r_0, j] = sum
+                    }
+                  }
+                  for r_1 in 0..height {
+                    local part: f32 = %t[r_1]
+                    for j in 0..4 {
+                      part = (part + %s[r_1, j])
+                    }
+                    %t[r_1] = part
+                  }
+                }
+                for r_2 in 0..height {
+                  %y[4*i_block + r_2] = %t[r_2]
+                }
+              }
+            }""",  # noqa: E501
+        target="fpu",
+    ),
+    Example(
         why="heads have keys of their own, so a block of heads would only take more scratch",
         before="""
             symbol m in 1..8
@@ -149,6 +205,17 @@ EXAMPLES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """Steps that are repeated in a serial loop, such as a block of keys at a time."""
+
+    loop: For
+    steps: tuple[_Step, ...]
+
+
+_Step = tuple[Stmt, ...] | _Loop
+
+
 def run(module: Module, target: Target) -> Module:
     """Row blocks where they help; the scratch of calls grows with them."""
     kernels = {
@@ -169,18 +236,16 @@ def block_rows(kernel: Kernel, bounds: Bounds, rows: int, sums: int = 0) -> Kern
         inside, body = ranges((body[0],), inside), body[0].body
     if not loops or not kernel.scratch:
         return kernel
-    steps: list[tuple[Stmt, ...]] = []
-    products = [found for stmt in body if (found := _product(stmt, inside))]
-    for contraction, group in groupby(body, lambda stmt: _product(stmt, inside) is not None):
-        together = tuple(group)
-        steps += [(stmt,) for stmt in together] if contraction else [together]
-    if products and not any(_shares(found, loops[-1].variable, kernel) for found in products):
+    variables = [loop.variable for loop in loops]
+    steps = _steps(body, inside, variables[-1])
+    products = [*_products(steps, inside)]
+    if products and not any(_shares(found, variables[-1], kernel) for found in products):
         return kernel
     if not products:
-        steps, rows = _reductions(body), sums
+        steps, rows = list[_Step](_reductions(body)), sums
         if len(steps) < 2 or not rows:
             return kernel
-    if not _independent(kernel, steps, [loop.variable for loop in loops]):
+    if not _independent(kernel, [*_flat(steps)], variables):
         return kernel
     row = loops.pop()
     extent, height = row.extent, Dim.of(rows)
@@ -194,10 +259,80 @@ def block_rows(kernel: Kernel, bounds: Bounds, rows: int, sums: int = 0) -> Kern
         # A block has a row; the maximum shows it to analyses that do not see it from the loop.
         left = dim_max(dim_min(row.stop - first, rows), 1)
         height = w.let("height", left, left, left)
-        for step in steps:
-            with w.range("r", height) as r:
-                w.add(*_placed(step, {row.variable: first + r}, r, scratch))
+        _each_row(steps, w, height, lambda step, r: _placed(step, row.variable, first, r, scratch))
     return replace(kernel, scratch=scratch, body=tuple(blocked))
+
+
+def _steps(body: tuple[Stmt, ...], bounds: Bounds, row: str) -> list[_Step]:
+    """Each contraction, each loop of contractions that is the same for all rows, and what is
+    between them."""
+
+    def kind(stmt: Stmt) -> int:
+        if not isinstance(stmt, For) or _product(stmt, bounds):
+            return int(isinstance(stmt, For))
+        common = bounds_known(stmt, bounds) and row not in stmt.start.symbols | stmt.stop.symbols
+        inside = ranges((stmt,), bounds) if common else bounds
+        return 2 if common and any(_product(inner, inside) for inner in stmt.body) else 0
+
+    steps: list[_Step] = []
+    for which, group in groupby(body, kind):
+        for stmt in (together := tuple(group)):
+            if which == 1:
+                steps.append((stmt,))
+            elif which == 2 and isinstance(stmt, For):
+                inner = _steps(stmt.body, ranges((stmt,), bounds), row)
+                steps.append(_Loop(replace(stmt, body=()), tuple(inner)))
+        steps += [together] if which == 0 else []
+    return steps
+
+
+def _flat(steps: Iterable[_Step]) -> Iterator[tuple[Stmt, ...]]:
+    for step in steps:
+        if isinstance(step, _Loop):
+            yield from _flat(step.steps)
+        else:
+            yield step
+
+
+def _products(steps: Iterable[_Step], bounds: Bounds) -> Iterator[Contraction]:
+    for step in steps:
+        if isinstance(step, _Loop):
+            yield from _products(step.steps, ranges((step.loop,), bounds))
+        elif found := _product(step[0], bounds):
+            yield found
+
+
+def _each_row(
+    steps: Iterable[_Step],
+    w: Writer,
+    height: Dim,
+    placed: Callable[[tuple[Stmt, ...], Dim], tuple[Stmt, ...]],
+) -> None:
+    """Every step for all rows of a block before the next one. In a loop of steps, lengths that
+    take a minimum are computed once."""
+    for step in steps:
+        if not isinstance(step, _Loop):
+            with w.range("r", height) as r:
+                w.add(*placed(step, r))
+            continue
+        with w.loop(step.loop.variable, step.loop.start, step.loop.stop):
+            stops = [s.stop for s in walk(chain(*_flat(step.steps))) if isinstance(s, For)]
+            known = dict.fromkeys(stop for stop in stops if stop.symbols <= set(w.bounds))
+            lengths = {stop: w.named("width", stop) for stop in known}
+            inner = [_with_stops(inner, lengths) for inner in step.steps]
+            _each_row(inner, w, height, placed)
+
+
+def _with_stops(step: _Step, lengths: Mapping[Dim, Dim]) -> _Step:
+    if isinstance(step, _Loop):
+        return replace(step, steps=tuple(_with_stops(inner, lengths) for inner in step.steps))
+
+    def rule(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For) or stmt.stop not in lengths:
+            return stmt
+        return replace(stmt, stop=lengths[stmt.stop])
+
+    return map_statements(step, rule)
 
 
 def _reductions(body: tuple[Stmt, ...]) -> list[tuple[Stmt, ...]]:
@@ -271,9 +406,10 @@ def _scratch_symbols(step: tuple[Stmt, ...], scratch: frozenset[str]) -> frozens
 
 
 def _placed(
-    step: tuple[Stmt, ...], at: Mapping[str, Dim], r: Dim, scratch: Iterable[Buffer]
+    step: tuple[Stmt, ...], row: str, first: Dim, r: Dim, scratch: Iterable[Buffer]
 ) -> tuple[Stmt, ...]:
-    """A step in row `r` of a block; `at`: the row's variable."""
+    """A step in row `r` of a block that begins with row `first`; `row`: the variable."""
+    at = {row: first + r}
     blocks = {buffer.name: buffer for buffer in scratch}
 
     def rule(buffer: Buffer, index: At) -> tuple[Buffer, At]:

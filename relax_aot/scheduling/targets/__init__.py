@@ -34,7 +34,8 @@ class Target:
     bytes with weights in groups (microkernels/groups.py; empty: none); products of floats with
     such weights have tiles of `group_rows` (0: `rows`), for which weights are decoded once.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
-    loops compute them). `scans`: micro-kernels check contiguous indices.
+    loops compute them). `scans`: micro-kernels check contiguous indices. A row of scores
+    that may take more than `score_row` bytes is computed in blocks of `score_block` keys.
     `compact`: one function for all convolutions rather than fast loops for each.
     """
 
@@ -56,6 +57,8 @@ class Target:
     partial_sums: int = 1
     functions: int = 0
     scans: bool = False
+    score_row: int = 1 << 13
+    score_block: int = 256
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
     compact: bool = False
