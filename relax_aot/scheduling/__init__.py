@@ -4,7 +4,7 @@
 With `--optimize size` code counts more than time, and kernels are unified, so that they can
 share functions. Each result has the bits of the loops after FMA contraction on the same target,
 except for reductions in partial sums (passes/partial_sums.py), whose order is fixed for each
-target; `numerics` ordered keeps all orders.
+target, and for long rows of scores (passes/online_softmax.py); `numerics` ordered keeps all orders.
 """
 
 from __future__ import annotations
