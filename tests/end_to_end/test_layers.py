@@ -376,7 +376,7 @@ def test_a_run_that_returns_between_kernels_calls_each() -> None:
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", ["mps2-an386", "aarch64-linux"])
-@pytest.mark.parametrize("name", ["encoder", "local functions"])
+@pytest.mark.parametrize("name", ["encoder with masks", "local functions"])
 def test_layers_on_boards(name: str, board: str) -> None:
     model = SUBJECTS[name].model()
     session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
