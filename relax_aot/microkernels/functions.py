@@ -6,14 +6,18 @@ from __future__ import annotations
 
 from relax_aot.microkernels._describe import micro_kernels
 
-FUNCTIONS = ("exp", "tanh", "sigmoid", "erf")
+FUNCTIONS = {
+    "exp": "raot_exp_f32", "tanh": "raot_tanh_f32", "sigmoid": "raot_sigmoid_f32",
+    "erf": "raot_erf_f32",
+}  # fmt: skip
+"""The micro-kernels by their scalar functions (`ir.loops.FUNCTIONS`)."""
 MICRO_KERNELS = micro_kernels(
     "functions_f32.h",
     """count 0..~70, %from -20000000..20000000
-    kernel @raot_${function}_f32(%from: f32[count]) -> (%values: f32[count]) {
+    kernel @${name}(%from: f32[count]) -> (%values: f32[count]) {
       for i in 0..count {
         %values[i] = $function(%from[i])
       }
     }""",
-    {"function": FUNCTIONS},
+    {"function": tuple(FUNCTIONS), "name": tuple(FUNCTIONS.values())},
 )

@@ -194,7 +194,7 @@ class _Strips:
             source = moved(argument, {loop.variable: loop.start})
         else:
             self.lanes(loop, (replace(store, value=argument),), ZERO, count)
-        w.micro(f"raot_{found.function}_f32", values=values, **{"from": source}, count=count)
+        w.micro(FUNCTIONS[found.function], values=values, **{"from": source}, count=count)
         rest = tuple(stmt for stmt in loop.body if stmt != store)
         if rest:
             self.lanes(loop, rest, ZERO, count)
@@ -214,7 +214,7 @@ class _Strips:
                 assert argument is not None
                 self.lanes(loop, (Store(strip, place, argument),), at, width)
                 start = Load(strip, (ZERO,))
-                w.micro(f"raot_{kind}_f32", values=start, **{"from": start}, count=width)
+                w.micro(FUNCTIONS[kind], values=start, **{"from": start}, count=width)
                 loop = _replaced(loop, found, Load(strip, place))
             self.lanes(loop, loop.body, at, width)
 
