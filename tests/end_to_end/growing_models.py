@@ -15,6 +15,10 @@ WIDTH = 64
 STATE = {"past_k": "present_k", "past_v": "present_v"}
 
 
+def tokens(rng: np.random.Generator, rows: int) -> np.ndarray[Any, Any]:
+    return rng.normal(size=(rows, WIDTH)).astype(np.float32)
+
+
 @cache
 def attention(rows: int | str, heads: int = 1) -> onnx.ModelProto:
     """`rows` new tokens attend to all tokens: keys and values are appended to a cache of the

@@ -30,6 +30,7 @@ from tests.end_to_end.growing_models import (
     WIDTH,
     ByHand,
     attention,
+    tokens,
 )
 
 pytest.importorskip("onnxruntime")
@@ -42,10 +43,6 @@ ERR_SIZE, ERR_CAPACITY = -4, -7
 def compiled(rows: int | str = 1, heads: int = 1, capacity: int = CAPACITY, **options: Any) -> Any:
     bounds = {"m": capacity} | ({"s": 9} if rows == "s" else {})
     return rx.compile(attention(rows, heads), bounds=bounds, state=STATE, name="att", **options)
-
-
-def tokens(rng: np.random.Generator, rows: int) -> np.ndarray[Any, Any]:
-    return rng.normal(size=(rows, WIDTH)).astype(np.float32)
 
 
 def test_600_appends_end_with_a_status_at_the_513th() -> None:

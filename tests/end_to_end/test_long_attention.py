@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
-from tests.end_to_end.growing_models import STATE, WIDTH, ByHand, attention
+from tests.end_to_end.growing_models import STATE, ByHand, attention, tokens
 
 pytest.importorskip("onnxruntime")
 CAPACITY, BLOCK = 2100, 256
@@ -22,10 +22,6 @@ def compiled(rows: int | str, heads: int, capacity: int = CAPACITY, **options: A
     bounds = {"m": capacity} | ({"s": 700} if rows == "s" else {})
     model = attention(rows, heads)
     return rx.compile(model, bounds=bounds, state=STATE, name="att", **options)
-
-
-def tokens(rng: np.random.Generator, rows: int) -> np.ndarray[Any, Any]:
-    return rng.normal(size=(rows, WIDTH)).astype(np.float32)
 
 
 @pytest.mark.parametrize("heads", [1, 4])

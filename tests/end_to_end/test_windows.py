@@ -39,6 +39,7 @@ from tests.end_to_end.growing_models import (
     WIDTH,
     ByHand,
     attention,
+    tokens,
 )
 
 pytest.importorskip("onnxruntime")
@@ -64,10 +65,6 @@ def compiled(window: int, rows: int | str = 1, most: int = 9, heads: int = 1, **
     bounds = {"s": most} if rows == "s" else {}
     model = attention(rows, heads)
     return rx.compile(model, bounds=bounds, state=STATE, window={"m": window}, name="att", **more)
-
-
-def tokens(rng: np.random.Generator, rows: int) -> Values:
-    return rng.normal(size=(rows, WIDTH)).astype(np.float32)
 
 
 def close(found: Values, wanted: Values) -> None:
