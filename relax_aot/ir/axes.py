@@ -9,8 +9,15 @@ from __future__ import annotations
 
 PARALLEL_AXES = ("block", "core", "warp", "thread", "lane")
 
-ARENA, CORE, SHARED, REGISTER = "arena", "core", "shared", "register"
-SCOPES = (ARENA, CORE, SHARED, REGISTER)
+LANES = 32
+"""Lanes of a warp."""
+
+ARENA, CORE, SHARED, LANE, REGISTER = "arena", "core", "shared", "lane", "register"
+SCOPES = (ARENA, CORE, SHARED, LANE, REGISTER)
 """Who accesses a buffer. `arena`: every iteration. `core`: each iteration of the outermost
 parallel loop has a copy of its own, undefined at its start. `shared`: the iterations of the
-parallel loops inside the block that reserves it. `register`: the iteration that reserves it."""
+parallel loops inside the block that reserves it. `register`: the iteration that reserves it.
+
+`lane`: reserved by a warp, its first axis is LANES, and each lane accesses its own index alone:
+registers of that lane. Micro-kernels that a warp calls take all of it. Outside of loops over
+lanes, an element is read with a number as its first index: that lane gives it to all others."""

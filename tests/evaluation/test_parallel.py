@@ -346,7 +346,10 @@ def test_a_kernel_that_breaks_a_rule_is_refused(name: str) -> None:
     ("line", "said"),
     [
         ("for i in 0..8 parallel(threads) {", r"expected an axis \(block, core, warp"),
-        ("reserve %t: f32[4] in stack", r"expected a scope \(arena, core, shared, register\)"),
+        (
+            "reserve %t: f32[4] in stack",
+            r"expected a scope \(arena, core, shared, lane, reg",
+        ),
         ("barrier", "expected an axis"),
     ],
 )

@@ -152,6 +152,12 @@ def _split(loop: For, kernel: str) -> tuple[Stmt, ...]:
                 end_part()
                 if stmt.axis != loop.axis:
                     result.append(stmt)
+            case If() if _has_barrier(stmt):
+                raise RelaxAotError(
+                    f"kernel @{kernel}: a barrier of the loop over {loop.variable} is under a"
+                    " condition, which C for one core does not have. Move the condition around the"
+                    " loop"
+                )
             case For() if _has_barrier(stmt):
                 end_part()
                 inner = _split(replace(loop, body=stmt.body), kernel)
@@ -162,8 +168,8 @@ def _split(loop: For, kernel: str) -> tuple[Stmt, ...]:
     return tuple(result)
 
 
-def _has_barrier(loop: For) -> bool:
-    return any(isinstance(stmt, Barrier) for stmt in walk(loop.body))
+def _has_barrier(stmt: Stmt) -> bool:
+    return any(isinstance(inner, Barrier) for inner in walk((stmt,)))
 
 
 def _own_name(stmt: Stmt) -> str:

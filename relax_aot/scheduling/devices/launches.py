@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launches of a kernel in its device form: each outermost loop over blocks is one.
+
+A launch is a kernel of its own: the names of sizes that its loop needs, the loop, and the buffers
+that the loop accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from relax_aot.ir.axes import LANES
+from relax_aot.ir.dims import ZERO, Dim
+from relax_aot.ir.loops import (
+    Buffer,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Multiply,
+    Stmt,
+    Store,
+    expressions,
+    index_dims,
+    walk,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`grid` blocks of `threads` threads run the only loop of `kernel`."""
+
+    kernel: Kernel
+    grid: Dim
+    threads: int
+
+
+def launches(kernel: Kernel) -> tuple[Launch, ...]:
+    """In their order. The body is names of sizes and loops over blocks from 0 on."""
+    lets = [stmt for stmt in kernel.body if isinstance(stmt, Let)]
+    loops = [stmt for stmt in kernel.body if not isinstance(stmt, Let)]
+    return tuple(_launch(kernel, lets, loop) for loop in loops)
+
+
+def _launch(kernel: Kernel, lets: list[Let], loop: Stmt) -> Launch:
+    assert isinstance(loop, For), f"{kernel.name}: only loops over blocks are launched"
+    assert (loop.axis, loop.start) == ("block", ZERO), f"{kernel.name}: {loop.variable}"
+    needed = {name for stmt in walk((loop,)) for dim in index_dims(stmt) for name in dim.symbols}
+    head: list[Let] = []
+    for let in reversed(lets):
+        if let.name in needed:
+            head.insert(0, let)
+            needed |= let.value.symbols
+    used = {buffer.name for buffer in _accessed((loop,))}
+
+    def kept(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
+        return tuple(buffer for buffer in buffers if buffer.name in used)
+
+    own = replace(
+        kernel,
+        inputs=kept(kernel.inputs),
+        outputs=kept(kernel.outputs),
+        scratch=kept(kernel.scratch),
+        body=(*head, loop),
+        in_place=tuple(pair for pair in kernel.in_place if used.issuperset(pair)),
+    )
+    return Launch(own, loop.extent, _threads(kernel, loop))
+
+
+def _accessed(body: tuple[Stmt, ...]) -> Iterator[Buffer]:
+    for stmt in walk(body):
+        yield from (expr.buffer for expr in expressions(stmt) if isinstance(expr, Load))
+        if isinstance(stmt, Store):
+            yield stmt.buffer
+        if isinstance(stmt, Multiply):
+            yield stmt.sums
+
+
+def _threads(kernel: Kernel, loop: For) -> int:
+    """Of a block: iterations of its loop over threads, or lanes of its warps."""
+    inner = (stmt for stmt in walk(loop.body) if isinstance(stmt, For))
+    found = next((stmt for stmt in inner if stmt.axis in ("thread", "warp")), None)
+    assert found is not None, f"{kernel.name}: a block has a loop over threads or warps"
+    return int(found.extent) * (LANES if found.axis == "warp" else 1)
