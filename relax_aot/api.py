@@ -135,6 +135,7 @@ class CompileOptions(LoadOptions, total=False):
     reassociate: bool
     functions: str
     threads: int
+    emit: str
     quantize: str | None
     calibrate: Mapping[str, Array] | None
     calibration: str
@@ -331,6 +332,7 @@ def compile(
     reassociate: bool = False,
     functions: str = "auto",
     threads: int = 1,
+    emit: str = "auto",
     quantize: str | None = None,
     calibrate: Mapping[str, Array] | None = None,
     calibration: str = "minmax",
@@ -345,7 +347,8 @@ def compile(
     have a fixed number of partial sums) or ordered (the order of the plain loops). `reassociate`
     multiplies chains of matrices in the order with the fewest multiply-adds. `functions` is auto
     (repeated layers are one C function, where that makes the code smaller) or inline. `threads` is
-    how many threads may share the loops of a run; `host` runs with all of them. `quantize` is int8,
+    how many threads may share the loops of a run; `host` runs with all of them. `emit` is what
+    a project for a GPU holds of its kernels: cubin, cuda-source, or auto. `quantize` is int8,
     which needs `calibrate` (inputs by name with a leading axis of samples), int8w, int4w, int8d or
     int4d."""
     options = replace(
@@ -361,6 +364,7 @@ def compile(
         reassociate=arguments.flag("reassociate", reassociate),
         functions=arguments.text("functions", functions),
         threads=arguments.number("threads", threads),
+        emit=arguments.text("emit", emit),
         quantize=choice_of(
             None if quantize is None else arguments.text("quantize", quantize),
             arguments.text("calibration", calibration),

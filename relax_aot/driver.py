@@ -40,6 +40,7 @@ from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, note, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
+from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
 from relax_aot.quantization.summary import Quantized
@@ -95,6 +96,8 @@ class Options:
     """One of emit.layers.FUNCTIONS: whether repeated layers are functions."""
     threads: int = 1
     """That share the loops of a run at most."""
+    emit: str = "auto"
+    """One of project.cuda_board.EMIT: what a project for a GPU holds of its kernels."""
     annotate: bool = False
     """Whether the C holds comments that help Frama-C, which `prove` runs."""
     check: bool = False
@@ -109,7 +112,8 @@ class Options:
         inline = ("--functions inline",) * (self.functions == "inline")
         threads = (f"--threads {self.threads}",) * (self.threads > 1)
         reassociate = ("--reassociate",) * self.reassociate
-        return (*dynamic, *ordered, *reassociate, *inline, *threads)
+        emit = (f"--emit {self.emit}",) * (self.emit != "auto")
+        return (*dynamic, *ordered, *reassociate, *inline, *threads, *emit)
 
 
 def load(source: Any, options: Options) -> Module:
@@ -240,6 +244,7 @@ def _stages(
     ):
         if given not in known:
             raise RelaxAotError(f"{name} is one of {', '.join(known)}, not {given!r}")
+    _require_device(board, options, table)
     _require_threads(board, options.threads)
     dump("frontend", module)
     _require_data(module)
@@ -281,6 +286,21 @@ def _stages(
     )  # fmt: skip
     dump("plan", plan_text(plan))
     return _Planned(original, plan, table, fused.summary, floats)
+
+
+def _require_device(board: Board, options: Options, table: externs.ExternTable) -> None:
+    refused = {
+        f"--threads {options.threads}": options.threads > 1,
+        "--stepwise": options.stepwise,
+        "--offsets dynamic": options.offsets == "dynamic",
+        "--extern": bool(table.rules),
+    }
+    require_device(board.name, board.cuda, options.emit, refused)
+    if board.cuda is not None:
+        raise RelaxAotError(
+            f"this version compiles nothing for the GPU of {board.name} yet; the board"
+            " jetson-orin-nano-cpu is for the CPU of a Jetson"
+        )
 
 
 def _require_threads(board: Board, count: int) -> None:

@@ -165,6 +165,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "weights": ("blob", ""),
     "stepwise": (True, ""),
     "threads": (2, ""),
+    "emit": ("cubin", "host has none"),
     "quantize": ("int8w", "no product"),
     "calibrate": ({"x": np.zeros((1, 3), np.float32)}, "calibrate belongs to quantize int8"),
     "calibration": ("entropy", "calibration belongs to quantize int8"),

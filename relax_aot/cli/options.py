@@ -51,6 +51,7 @@ def options_of(
     reassociate: bool = False,
     functions: str = "auto",
     threads: int = 1,
+    emit: str = "auto",
     annotate: bool = False,
 ) -> Options:
     choice = choice_of(
@@ -76,6 +77,7 @@ def options_of(
         reassociate=reassociate,
         functions=functions,
         threads=threads,
+        emit=emit,
         annotate=annotate,
     )
 

@@ -11,6 +11,7 @@ import click
 from relax_aot.cli.types import BOARD, FILES
 from relax_aot.emit.layers import FUNCTIONS
 from relax_aot.emit.weights import FORMS
+from relax_aot.project.cuda_board import EMIT
 from relax_aot.scheduling.threads import GREATEST
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -166,6 +167,13 @@ COMMON = (
         default="auto",
         help="auto: layers that repeat are one C function, where that makes the code smaller."
         " inline: the run calls every kernel itself.",
+    ),
+    click.option(
+        "--emit",
+        type=click.Choice(EMIT),
+        default="auto",
+        help="The kernels of a GPU. cubin: machine code in C arrays. cuda-source: CUDA C++ for your"
+        " nvcc. auto: cubin, where the board has it.",
     ),
     click.option(
         "--threads",

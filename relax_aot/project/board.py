@@ -14,9 +14,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from relax_aot.errors import RelaxAotError
 from relax_aot.planning.regions import Region
 from relax_aot.plugins import (
     LOG,
@@ -27,11 +25,16 @@ from relax_aot.plugins import (
     plugin_path,
     refuse_twice,
 )
+from relax_aot.project.board_table import BoardError, Table
 from relax_aot.project.cores import Named, problems
+from relax_aot.project.cuda_board import Cuda, read_cuda
 from relax_aot.resources import data_dir
 
-FAMILIES = ("host", "cortex_m", "linux", "component")
-"""Who brings start-up code; `component` is for boards that only their maker's tools build."""
+FAMILIES = ("host", "cortex_m", "linux", "cuda", "component")
+"""Who brings start-up code; `component` is for boards that only their maker's tools build,
+`cuda` for Linux with a GPU, whose kernels a driver loads."""
+SYSTEMS = ("linux", "cuda")
+"""Families whose operating system gives out memory."""
 UARTS = ("cmsdk",)
 """Drivers in boards/families/cortex_m."""
 MEMORY_KINDS = ("flash", "ram")
@@ -45,12 +48,6 @@ FOLDERS = "RELAX_AOT_BOARDS"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SECTION = re.compile(r"[A-Za-z0-9._]+")
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
-_SIZE = re.compile(r"([1-9][0-9]*)([KMG]?)")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-class BoardError(RelaxAotError):
-    """A board that does not exist, or whose file is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +105,13 @@ class Board:
     source: str
     notes: str
     uart: Uart | None = None
+    cuda: Cuda | None = None
+    """The GPU of a board of the family `cuda`."""
 
     @property
     def has_wide_addresses(self) -> bool:
         """Whether a program can address more than 4 GiB."""
-        return self.family == "host" or "asimd" in self.features
+        return self.family in ("host", "cuda") or "asimd" in self.features
 
     def first_memory(self, kind: str) -> Memory:
         return next(memory for memory in self.memories if memory.kind == kind)
@@ -210,90 +209,10 @@ def read_board(path: Path) -> Board:
         raise BoardError(f"{path}: not valid TOML: {error}") from error
     if not _NAME.fullmatch(path.stem):
         raise BoardError(f"{path}: a board's name is letters, digits, '.', '_' and '-'")
-    return _board(path.stem, _Table(path, "", data))
+    return _board(path.stem, Table(path, "", data))
 
 
-# Reading, with a message for every way to be wrong
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A TOML table that knows where it stands, for messages."""
-
-    path: Path
-    where: str
-    data: dict[str, Any]
-
-    def fail(self, key: str, expected: str) -> BoardError:
-        value = f"got {self.data[key]!r}" if key in self.data else "it is missing"
-        return BoardError(f"{self.path}: {self.where}{key}: expected {expected}; {value}")
-
-    def only(self, *known: str) -> None:
-        for key in self.data:
-            if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-                raise BoardError(f"{self.path}: {self.where}{key}: unknown key; {hint}")
-
-    def text(self, key: str) -> str:
-        value = self.data.get(key)
-        if not isinstance(value, str) or not value.strip():
-            raise self.fail(key, "a text that is not empty")
-        return value.strip()
-
-    def optional_text(self, key: str) -> str:
-        return self.text(key) if key in self.data else ""
-
-    def choice(self, key: str, choices: tuple[str, ...]) -> str:
-        value = self.data.get(key)
-        if value not in choices:
-            raise self.fail(key, f"one of {', '.join(choices)}")
-        return str(value)
-
-    def texts(self, key: str, choices: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        value = self.data.get(key, [])
-        good = isinstance(value, list) and all(isinstance(v, str) and v for v in value)
-        if not good or (choices is not None and not set(value) <= set(choices)):
-            what = "texts" if choices is None else f"some of {', '.join(choices)}"
-            raise self.fail(key, f"a list of {what}")
-        return tuple(value)
-
-    def size(self, key: str) -> int:
-        """Bytes: a positive integer, or a text such as "64K" or "4M"."""
-        value = self.data.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-        match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-        if match is None:
-            raise self.fail(key, 'bytes as a positive integer or a text such as "64K"')
-        return int(match[1]) * _UNITS[match[2]]
-
-    def address(self, key: str) -> int:
-        value = self.data.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
-            raise self.fail(key, "an address from 0 to 0xffffffff")
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self.data.get(key, False)
-        if not isinstance(value, bool):
-            raise self.fail(key, "true or false")
-        return value
-
-    def table(self, key: str) -> _Table:
-        value = self.data.get(key)
-        if not isinstance(value, dict):
-            raise self.fail(key, f"a table [{key}]")
-        return _Table(self.path, f"{self.where}{key}.", value)
-
-    def tables(self, key: str) -> tuple[_Table, ...]:
-        value = self.data.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
-            raise self.fail(key, f"tables [[{key}]]")
-        return tuple(_Table(self.path, f"{key}[{i}].", v) for i, v in enumerate(value))
-
-
-def _check_regions(top: _Table, memories: Sequence[Memory], regions: Sequence[Region]) -> None:
+def _check_regions(top: Table, memories: Sequence[Memory], regions: Sequence[Region]) -> None:
     """A region of values is part of the memory of its name, where the board has a map."""
     rams = {memory.name: memory.size for memory in memories if memory.kind == "ram"}
     for table, region in zip(top.tables("region"), regions, strict=True):
@@ -305,10 +224,10 @@ def _check_regions(top: _Table, memories: Sequence[Memory], regions: Sequence[Re
             raise table.fail("size", f"at most {rams[region.name]}, the size of {region.name}")
 
 
-def _board(name: str, top: _Table) -> Board:
+def _board(name: str, top: Table) -> Board:
     top.only(
         "title", "family", "cpu", "features", "stack", "source", "notes",
-        "compiler", "memory", "region", "emulator", "serial",
+        "compiler", "memory", "region", "emulator", "serial", "cuda",
     )  # fmt: skip
     family = top.choice("family", FAMILIES)
     compiler = top.table("compiler")
@@ -322,7 +241,7 @@ def _board(name: str, top: _Table) -> Board:
         family=family,
         cpu=top.text("cpu"),
         features=top.texts("features", FEATURES),
-        prefix=compiler.text("prefix") if family != "host" else "",
+        prefix=_prefix(compiler, family),
         flags=compiler.texts("flags"),
         link_flags=compiler.texts("link_flags"),
         memories=memories,
@@ -332,12 +251,20 @@ def _board(name: str, top: _Table) -> Board:
         source=top.text("source"),
         notes=top.optional_text("notes"),
         uart=_uart(top, family),
+        cuda=read_cuda(top, family),
     )
     _check_core(top, board)
     return board
 
 
-def _check_core(top: _Table, board: Board) -> None:
+def _prefix(compiler: Table, family: str) -> str:
+    """That of the tools; the machine's own compiler has none, also for a GPU of this machine."""
+    if family == "host" or (family == "cuda" and "prefix" not in compiler.data):
+        return ""
+    return compiler.text("prefix")
+
+
+def _check_core(top: Table, board: Board) -> None:
     emulator = board.emulator or Emulator("")
     named = Named(
         board.family, board.cpu, board.features, board.flags,
@@ -348,14 +275,14 @@ def _check_core(top: _Table, board: Board) -> None:
         raise (top.table(table) if table else top).fail(last, expected)
 
 
-def _memories(top: _Table, family: str) -> tuple[Memory, ...]:
+def _memories(top: Table, family: str) -> tuple[Memory, ...]:
     tables = top.tables("memory")
-    memories = tuple(_memory(table, placed=family != "linux") for table in tables)
+    memories = tuple(_memory(table, placed=family not in SYSTEMS) for table in tables)
     if family == "host":
         if memories:
             raise top.fail("memory", f"none: a board of family {family} has no memory map")
         return ()
-    if family == "linux":
+    if family in SYSTEMS:
         return memories
     for kind in MEMORY_KINDS:
         if all(memory.kind != kind for memory in memories):
@@ -369,7 +296,7 @@ def _memories(top: _Table, family: str) -> tuple[Memory, ...]:
     return memories
 
 
-def _regions(top: _Table) -> tuple[Region, ...]:
+def _regions(top: Table) -> tuple[Region, ...]:
     regions: list[Region] = []
     for table in top.tables("region"):
         table.only("name", "size", "holds", "section")
@@ -388,7 +315,7 @@ def _regions(top: _Table) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def _memory(table: _Table, *, placed: bool) -> Memory:
+def _memory(table: Table, *, placed: bool) -> Memory:
     """Where an operating system gives out memory, no address is known."""
     table.only("name", "size", "kind", *(("origin", "preloaded") if placed else ()))
     memory = Memory(
@@ -409,7 +336,7 @@ def _memory(table: _Table, *, placed: bool) -> Memory:
     return memory
 
 
-def _emulator(top: _Table, family: str) -> Emulator | None:
+def _emulator(top: Table, family: str) -> Emulator | None:
     if "emulator" not in top.data:
         return None
     table = top.table("emulator")
@@ -419,10 +346,10 @@ def _emulator(top: _Table, family: str) -> Emulator | None:
     if family == "linux":
         table.only("program", "cpu")
         return Emulator(table.text("program"), cpu=table.text("cpu"))
-    raise top.fail("emulator", "none: the host needs no emulator")
+    raise top.fail("emulator", f"none: a board of family {family} needs no emulator")
 
 
-def _uart(top: _Table, family: str) -> Uart | None:
+def _uart(top: Table, family: str) -> Uart | None:
     if "serial" not in top.data:
         return None
     if family != "cortex_m":

@@ -26,6 +26,8 @@ LINUX = (
     "cortex-a510", "cortex-a710", "cortex-a715", "cortex-a720", "cortex-x1", "cortex-x2",
     "neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2",
 )  # fmt: skip
+CUDA = (*LINUX, "carmel", "neoverse-v3ae", "native")
+"""Cores beside a GPU; `native` is that of this machine."""
 STAND_INS = {"cortex-a78ae": ("cortex-a76", "cortex-a78"), "cortex-a78c": ("cortex-a78",)}
 """Cores with the same instructions, which older compilers and emulators know."""
 MACHINES = {
@@ -57,7 +59,7 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
     for flag, reason in NEEDED_FLAGS.items():
         if flag not in named.flags:
             yield "compiler.flags", f"{flag}, since {reason}"
-    known = {"cortex_m": tuple(CORTEX_M), "linux": LINUX}.get(named.family)
+    known = {"cortex_m": tuple(CORTEX_M), "linux": LINUX, "cuda": CUDA}.get(named.family)
     if known is None:
         return
     if named.cpu not in known:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relax_aot.emit.render import render
-from relax_aot.project.board import Board, BoardError, read_board
+from relax_aot.project.board import Board, read_board
+from relax_aot.project.board_table import BoardError
 from relax_aot.project.cores import MACHINES
 
 _ARM = "arm-none-eabi-"

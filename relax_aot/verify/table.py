@@ -131,6 +131,15 @@ def _emulation(board: Board) -> list[str]:
     if board.emulator:
         emulated = board.emulator.machine or board.emulator.cpu
         return [f"emulated by {board.emulator.program} as {emulated}"]
+    if board.cuda:
+        cuda = board.cuda
+        by = " and ".join(map(str, cuda.toolkits)) or "none; --emit cuda-source is for your nvcc"
+        size = f"{cuda.multiprocessors} multiprocessors at {cuda.clock_mhz} MHz"
+        return [
+            f"GPU: sm_{cuda.sm}, {size}, {cuda.bandwidth_gbs:g} GB/s",
+            f"machine code for the drivers of CUDA: {by}",
+            "the GPU and its driver are emulated on the CPU of this machine",
+        ]
     if board.family != "cortex_m":
         return []
     others = ", ".join(same_core(board)) or "none"

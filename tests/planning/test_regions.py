@@ -16,7 +16,7 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.planning.regions import NoRoom
 from relax_aot.project import Project
-from relax_aot.project.board import BoardError
+from relax_aot.project.board_table import BoardError
 from relax_aot.verify.host import host_model
 from tests.conftest import ROOT
 from tests.models.encoder import encoder

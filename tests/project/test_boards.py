@@ -20,7 +20,8 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.ir.graph import Module
 from relax_aot.planning.regions import NoRoom
 from relax_aot.project import Project
-from relax_aot.project.board import BoardError, list_boards, load_board, read_board, same_core
+from relax_aot.project.board import list_boards, load_board, read_board, same_core
+from relax_aot.project.board_table import BoardError
 from relax_aot.project.cores import MACHINES
 from relax_aot.project.fit import DoesNotFit
 from relax_aot.project.new_board import CORES, new_board
@@ -29,7 +30,9 @@ from relax_aot.verify.table import board_lines
 from tests.conftest import ROOT
 from tests.end_to_end.subjects import SHARED
 
-BOARDS = list_boards()
+ALL = list_boards()
+BOARDS = [name for name in ALL if load_board(name).cuda is None]
+"""Those without a GPU; tests/cuda has the others."""
 EMULATED = [name for name in BOARDS if load_board(name).emulator]
 FEW = (
     "nucleo-f072rb",
@@ -111,7 +114,7 @@ def check(model: str, board: str, folder: Path) -> None:
 
 
 def test_there_are_boards_that_people_own() -> None:
-    real = [name for name in BOARDS if load_board(name).emulator is None and name != "host"]
+    real = [name for name in ALL if load_board(name).emulator is None and name != "host"]
     linux = [name for name in BOARDS if load_board(name).family == "linux"]
     assert len(real) >= 20 and len(linux) >= 8
     for name in real:

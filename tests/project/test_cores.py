@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relax_aot.project.board import BoardError, read_board
+from relax_aot.project.board import read_board
+from relax_aot.project.board_table import BoardError
 from tests.conftest import ROOT
 
 M4, LINUX = "mps2-an386", "raspberry-pi-4b"
@@ -57,5 +58,5 @@ def test_machines_of_newer_emulators_and_cores_that_stand_in_are_accepted(tmp_pa
     path = tmp_path / "mine.toml"
     path.write_text(text.replace('machine = "mps2-an386"', 'machine = "mps9"'))
     assert read_board(path).emulator
-    path.write_text((ROOT / "boards" / "jetson-orin-nano.toml").read_text())
+    path.write_text((ROOT / "boards" / "jetson-orin-nano-cpu.toml").read_text())
     assert read_board(path).cpu == "cortex-a78ae"
