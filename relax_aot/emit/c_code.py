@@ -75,7 +75,7 @@ class KernelCode:
 
 
 @dataclass
-class _Function:
+class PrintedFunction:
     """The C function of a kernel and its parts."""
 
     name: str
@@ -100,11 +100,13 @@ class _Function:
 class Printer:
     """Prints one C function. Its C names share a scope, so nothing is shadowed."""
 
-    function: _Function
+    function: PrintedFunction
     claimed: Names
     hints: Hints | None
     lines: Lines = field(default_factory=Lines)
     loop_names: dict[str, dict[str, None]] = field(default_factory=dict)
+    failure: tuple[str, ...] = ("return RAOT_ERR_INDEX;",)
+    """The end of a function that an index out of range causes."""
 
     def body(self, stmts: tuple[Stmt, ...], scope: Scope, depth: int) -> None:
         for stmt in stmts:
@@ -114,13 +116,13 @@ class Printer:
         """Prints one statement; returns the scope for those after it."""
         match stmt:
             case For():
-                self._for(stmt, scope, depth)
+                self.loop(stmt, scope, depth)
             case Store():
                 target = scope.element(stmt.buffer, stmt.index)
                 shallow, inner = self._shallow(stmt.value, scope, depth)
                 self.lines.add(depth, f"{target} = {stored(shallow, stmt.buffer.dtype, inner)};")
             case Declare():
-                name = self.claimed.claim(_stem(stmt.local.name))
+                name = self.claimed.claim(stem(stmt.local.name))
                 changes = stmt.local.name in scope.known.assigned
                 declared = f"{C_TYPES[computed(stmt.local.dtype)]} {name}"
                 self.function.declarations[name] = declared
@@ -131,27 +133,34 @@ class Printer:
                 target = scope.names[stmt.local.name]
                 self.lines.define(depth, target, f"{target} = {kept(stmt.value, scope)};")
             case Let():
-                name = self.claimed.claim(_stem(stmt.name))
+                name = self.claimed.claim(stem(stmt.name))
                 value = scope.dim(stmt.value)
                 self.lines.define(depth, name, f"const int32_t {name} = {value};")
                 return scope.after(stmt, stmt.name, name)
             case Bind():
-                return self._bind(stmt, scope, depth)
+                return self.bind(stmt, scope, depth)
             case If():
                 self._if(stmt, scope, depth)
             case Reserve():
-                name = self.claimed.claim(stmt.buffer.name)
-                size = math.prod(dim.constant for dim in stmt.buffer.shape)
-                self.function.types[stmt.buffer.name] = stmt.buffer.dtype
-                self.lines.add(depth, f"{C_TYPES[stmt.buffer.dtype]} {name}[{size}];")
-                return replace(scope, buffers={**scope.buffers, stmt.buffer.name: name})
+                return self.reserve(stmt.buffer, scope, depth)
             case Multiply():
                 self._multiply(stmt, scope, depth)
             case Micro():
                 _micro(self, stmt, scope, depth)
             case Barrier():
-                raise AssertionError("scheduling splits parallel loops at barriers")
+                self.barrier(stmt, depth)
         return scope
+
+    def reserve(self, buffer: Buffer, scope: Scope, depth: int, storage: str = "") -> Scope:
+        """Declares an array of the function, with its storage class."""
+        name = self.claimed.claim(buffer.name)
+        size = math.prod(dim.constant for dim in buffer.shape)
+        self.function.types[buffer.name] = buffer.dtype
+        self.lines.add(depth, f"{storage}{C_TYPES[buffer.dtype]} {name}[{size}];")
+        return replace(scope, buffers={**scope.buffers, buffer.name: name})
+
+    def barrier(self, barrier: Barrier, depth: int) -> None:
+        raise AssertionError("scheduling splits parallel loops at barriers")
 
     def _shallow(self, value: Expr, scope: Scope, depth: int) -> tuple[Expr, Scope]:
         """The value with names for what is nested deeper than a reader follows."""
@@ -196,7 +205,7 @@ class Printer:
         arguments = (rows, columns, name, left, row, right, sums)
         self.lines.add(depth, f"raot_multiply_f32({', '.join(arguments)});")
 
-    def _for(self, loop: For, scope: Scope, depth: int) -> None:
+    def loop(self, loop: For, scope: Scope, depth: int) -> None:
         window = window_of(loop)
         if window is not None:
             self.lines.add(depth, _window_call(clamped(window, scope.bounds, scope.values), scope))
@@ -209,6 +218,9 @@ class Printer:
             return
         if self.hints and (hint := self.hints.of_loop(loop)):
             self.lines.add(depth, f"/*@ {hint}; */")
+        self.serial_loop(loop, scope, depth)
+
+    def serial_loop(self, loop: For, scope: Scope, depth: int) -> None:
         name = self._loop_name(loop.variable, scope)
         start, stop = (scope.dim(d) for d in (loop.start, loop.stop))
         self.lines.add(depth, f"for (int32_t {name} = {start}; {name} < {stop}; {name}++) {{")
@@ -220,17 +232,17 @@ class Printer:
 
     def _loop_name(self, variable: str, scope: Scope) -> str:
         """Loops one after another may share a name: a loop's variable is scoped to it."""
-        stem = _stem(variable)
+        wanted = stem(variable)
         active = set(scope.names.values())
-        free = (name for name in self.loop_names.get(stem, ()) if name not in active)
-        name = next(free, "") or self.claimed.claim(stem)
-        self.loop_names.setdefault(stem, {})[name] = None
+        free = (name for name in self.loop_names.get(wanted, ()) if name not in active)
+        name = next(free, "") or self.claimed.claim(wanted)
+        self.loop_names.setdefault(wanted, {})[name] = None
         return name
 
-    def _bind(self, bind: Bind, scope: Scope, depth: int) -> Scope:
+    def bind(self, bind: Bind, scope: Scope, depth: int) -> Scope:
         """Checked in 64 bits, so that no value wraps into range."""
         if bind.trusted:
-            name = self.claimed.claim(_stem(bind.name))
+            name = self.claimed.claim(stem(bind.name))
             narrow = kept(fold_expr(Cast(bind.value, DType.I32), scope.known), scope)
             self.lines.define(depth, name, f"const int32_t {name} = {narrow};")
             if self.hints and bind.trust == "checked":
@@ -238,16 +250,17 @@ class Printer:
                 self.lines.define(depth, name, hint)  # gone where the index is
             return scope.after(bind, bind.name, name)
         value = operand(bind.value, scope, UNARY)
-        name = self.claimed.claim(_stem(bind.name))
+        name = self.claimed.claim(stem(bind.name))
         low, high = (scope.dim(d) for d in (bind.low, bind.high))
         if isinstance(bind.value, Local):
             wide = value
         else:
-            wide = self.claimed.claim(f"{_stem(bind.name)}_wide")
+            wide = self.claimed.claim(f"{stem(bind.name)}_wide")
             self.lines.add(depth, f"const int64_t {wide} = (int64_t){value};")
         outside = f"{wide} != {low}" if low == high else f"{wide} < {low} || {wide} > {high}"
         self.lines.add(depth, f"if ({outside}) {{")
-        self.lines.add(depth + 1, "return RAOT_ERR_INDEX;")
+        for line in self.failure:
+            self.lines.add(depth + 1, line)
         self.lines.add(depth, "}")
         # Where nothing is read at the index, it is still checked.
         self.lines.define(depth, name, f"const int32_t {name} = (int32_t){wide};")
@@ -263,8 +276,9 @@ def _part(printer: Printer, loop: For, variable: str, scope: Scope) -> str:
     body = part.lines.text()
     used = _used_in(function, body, loop, scope)
     # It is named by what the variable counts, if that has a name.
-    role, stem = role_of(_stem(loop.variable)), _stem(loop.variable)
-    name = function.claimed.claim(f"{function.name}_{'loop_body' if role == stem else role}")
+    counted = stem(loop.variable)
+    role = role_of(counted)
+    name = function.claimed.claim(f"{function.name}_{'loop_body' if role == counted else role}")
     function.parts.append(
         f"/* One iteration of the loop over {variable} in {function.name}. */\n"
         f"RAOT_INLINE static inline void {name}({', '.join(used.declarations)})\n"
@@ -273,7 +287,7 @@ def _part(printer: Printer, loop: For, variable: str, scope: Scope) -> str:
     return f"{name}({', '.join(used.names)});"
 
 
-def _used_in(function: _Function, body: str, loop: For, scope: Scope) -> Used:
+def _used_in(function: PrintedFunction, body: str, loop: For, scope: Scope) -> Used:
     types = {name: C_TYPES[dtype] for name, dtype in function.types.items()}
     return used_in(body, loop.body, scope, function.declarations, types)
 
@@ -366,7 +380,7 @@ def _inner_part(expr: Expr, scope: Scope) -> Expr | None:
     return _inner_part(deep, scope)
 
 
-def _stem(name: str) -> str:
+def stem(name: str) -> str:
     """Without the numbers that passes add to tell names apart: C scopes need fewer."""
     return re.sub(r"(_\d+)+$", "", name) or name
 
@@ -390,7 +404,7 @@ def print_kernel(
     no axis."""
     given = given or {}
     stmts = flattened(kernel.body)
-    own = _Function(
+    own = PrintedFunction(
         kernel.name, Names([kernel.name, *functions, *taken]), tuple(taken), outlined_loops(stmts),
         dict(declarations or {}), {b.name: b.dtype for b in kernel.buffers},
         chunks=chunks(replace(kernel, body=stmts), threads) if threads is not None else {},

@@ -31,7 +31,7 @@ def render(template: str, **view: Any) -> str:
     """The text of `template` without blank lines at its start or end; C without long lines
     and without two blank lines in a row or unused headers."""
     text = environment().get_template(template).render(**view).strip("\n") + "\n"
-    if not template.endswith((".c.j2", ".h.j2")):
+    if not template.endswith((".c.j2", ".cu.j2", ".h.j2")):
         return text
     text = re.sub(r" +$", "", without_unused(text), flags=re.MULTILINE)
     return wrapped(re.sub(r"\n{3,}", "\n\n", text))

@@ -13,6 +13,9 @@
  *     RAOT_ASM_THUMB   naked functions of Thumb-2 assembly are available on this M-profile core:
  *                      arguments by the AAPCS, every callee-saved register restored, r9 untouched
  *
+ * RAOT_DEVICE is defined in the CUDA C++ of a model, which contains the text of these headers: its
+ * compilers know no header of the host and no assembly of the host, though nvcc has its macros.
+ *
  * -DRAOT_NO_ASSEMBLY selects intrinsics instead of assembly, -DRAOT_NO_INTRINSICS plain C.
  * Assembly is used with the tested compilers: GCC from version 8, Clang, Arm Compiler 6.
  * r9 is never written: it may be fixed (-ffixed-r9) or hold the static base (RWPI).
@@ -30,7 +33,8 @@
 #define RAOT_OTHER_COMPILER
 #endif
 
-#if !defined(RAOT_NO_ASSEMBLY) && !defined(RAOT_OTHER_COMPILER) && defined(__GNUC__)
+#if !defined(RAOT_NO_ASSEMBLY) && !defined(RAOT_OTHER_COMPILER) && defined(__GNUC__) && \
+    !defined(RAOT_DEVICE)
 #define RAOT_ASM_INLINE 1
 #endif
 

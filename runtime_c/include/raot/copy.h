@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#if defined(__GNUC__) && !defined(__FRAMAC__)
+#if defined(__GNUC__) && !defined(__FRAMAC__) && !defined(RAOT_DEVICE)
 #define RAOT_COPY(to, from, bytes) ((void)__builtin_memcpy(to, from, bytes))
 #else
 #define RAOT_COPY(to, from, bytes) ((void)memcpy(to, from, bytes))

@@ -23,9 +23,14 @@
 #endif
 
 /* The compiler defines this; shifts of fixed-point numbers and bits of floats depend on it. */
+#if !defined(__cplusplus)
 _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sign");
+#endif
 
-#if defined(__GNUC__)
+#if defined(RAOT_DEVICE)
+#define RAOT_INFINITY (raot_of_bitsf(0x7f800000u))
+#define RAOT_NAN (raot_of_bitsf(0x7fc00000u))
+#elif defined(__GNUC__)
 /* Exact comparison, as in the models; it detects zeros, infinities and integers. */
 #pragma GCC diagnostic ignored "-Wfloat-equal"
 #define RAOT_INFINITY (__builtin_inff())
@@ -53,7 +58,7 @@ _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sig
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
 #define RAOT_FUSE RAOT_FUSE_MEMORY
 #define RAOT_FUSE64 RAOT_FUSE_MEMORY
-#elif defined(RAOT_CONTRACTION_OFF)
+#elif defined(RAOT_CONTRACTION_OFF) || defined(RAOT_DEVICE)
 #define RAOT_FUSE RAOT_FUSE_NEVER
 #define RAOT_FUSE64 RAOT_FUSE_NEVER
 #elif defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
@@ -256,7 +261,9 @@ static inline float raot_fminf(float a, float b)
  */
 static inline float raot_fmaf(float a, float b, float c)
 {
-#if defined(__GNUC__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen))
+#if defined(RAOT_DEVICE)
+    return fmaf(a, b, c);
+#elif defined(__GNUC__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen))
     return __builtin_fmaf(a, b, c);
 #else
     return a * b + c;
@@ -265,8 +272,10 @@ static inline float raot_fmaf(float a, float b, float c)
 
 static inline double raot_fma(double a, double b, double c)
 {
-#if defined(__GNUC__) && (defined(__FMA__) || (defined(__ARM_FEATURE_FMA) && RAOT_FUSE64) || \
-                          (defined(__riscv_flen) && RAOT_FUSE64))
+#if defined(RAOT_DEVICE)
+    return fma(a, b, c);
+#elif defined(__GNUC__) && (defined(__FMA__) || (defined(__ARM_FEATURE_FMA) && RAOT_FUSE64) || \
+                            (defined(__riscv_flen) && RAOT_FUSE64))
     return __builtin_fma(a, b, c);
 #else
     return a * b + c;
@@ -305,12 +314,20 @@ static inline double raot_apart(double x)
 /* a * b, always rounded. */
 static inline float raot_mulf(float a, float b)
 {
+#if defined(RAOT_DEVICE)
+    return __fmul_rn(a, b);
+#else
     return raot_apartf(a * b);
+#endif
 }
 
 static inline double raot_mul(double a, double b)
 {
+#if defined(RAOT_DEVICE)
+    return __dmul_rn(a, b);
+#else
     return raot_apart(a * b);
+#endif
 }
 
 /* a * b + c, rounded twice. */

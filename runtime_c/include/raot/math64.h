@@ -15,7 +15,7 @@
 #include "rounding.h"
 #include "trigonometry64.h"
 
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(RAOT_DEVICE)
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #endif
@@ -168,7 +168,7 @@ static inline double raot_erf(double x)
     return raot_copysign(1.0 - raot_exp_pair(minus) / sum * 0.5641895835477563, x);
 }
 
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(RAOT_DEVICE)
 #pragma GCC pop_options
 #endif
 

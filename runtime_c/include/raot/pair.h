@@ -41,7 +41,9 @@ static inline struct raot_pairf raot_pair_productf(float a, float b)
     struct raot_pairf product;
 
     product.high = raot_mulf(a, b);
-#if defined(__GNUC__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
+#if defined(RAOT_DEVICE)
+    product.low = fmaf(a, b, -product.high);
+#elif defined(__GNUC__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
     product.low = __builtin_fmaf(a, b, -product.high);
 #else
     {

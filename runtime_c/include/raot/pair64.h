@@ -50,7 +50,9 @@ static inline struct raot_pair raot_pair_product(double a, double b)
     struct raot_pair product;
 
     product.high = raot_mul(a, b);
-#if defined(__GNUC__) && (defined(__FMA__) || (defined(__ARM_FEATURE_FMA) && RAOT_FUSE64))
+#if defined(RAOT_DEVICE)
+    product.low = fma(a, b, -product.high);
+#elif defined(__GNUC__) && (defined(__FMA__) || (defined(__ARM_FEATURE_FMA) && RAOT_FUSE64))
     product.low = __builtin_fma(a, b, -product.high);
 #else
     {

@@ -288,7 +288,9 @@ static inline float raot_sqrtf(float x)
     if (!(x > 0.0f)) {
         return x == 0.0f ? x : RAOT_NAN;
     }
-#if defined(RAOT_ASM_INLINE) && defined(__AVX__)
+#if defined(RAOT_DEVICE)
+    root = sqrtf(x);
+#elif defined(RAOT_ASM_INLINE) && defined(__AVX__)
     __asm__("vsqrtss %1, %1, %0" : "=x"(root) : "x"(x));
 #elif defined(RAOT_ASM_INLINE) && defined(__SSE__)
     __asm__("sqrtss %1, %0" : "=x"(root) : "x"(x));
@@ -311,7 +313,9 @@ static inline double raot_sqrt(double x)
     if (!(x > 0.0)) {
         return x == 0.0 ? x : (double)RAOT_NAN;
     }
-#if defined(RAOT_ASM_INLINE) && defined(__AVX__)
+#if defined(RAOT_DEVICE)
+    root = sqrt(x);
+#elif defined(RAOT_ASM_INLINE) && defined(__AVX__)
     __asm__("vsqrtsd %1, %1, %0" : "=x"(root) : "x"(x));
 #elif defined(RAOT_ASM_INLINE) && defined(__SSE2__)
     __asm__("sqrtsd %1, %0" : "=x"(root) : "x"(x));

@@ -23,7 +23,8 @@
 #endif
 #endif
 
-#if (defined(__SSE2__) || defined(__aarch64__) || defined(RAOT_HAS_HELIUM)) && \
+#if (defined(__SSE2__) || defined(__aarch64__) || defined(RAOT_HAS_HELIUM) || \
+     defined(RAOT_DEVICE)) &&                                                 \
     !defined(RAOT_NUMERICS_ORDERED)
 #define RAOT_VECTOR_FUNCTIONS
 

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels in the device form (relax_aot/scheduling/devices) -> CUDA C++.
+
+A launch is one `__global__` function. Statements and expressions are those of C (c_code.py); this
+file adds blocks, threads, warps, memory of a block and of a thread, and barriers. At warp level
+all 32 lanes execute the same statements; the body of a lane loop is the part of each lane, and a
+`__syncwarp()` orders its accesses before those of other lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from relax_aot.emit.c_code import PrintedFunction, Printer, stem
+from relax_aot.emit.c_expr import Scope
+from relax_aot.emit.c_names import Names
+from relax_aot.emit.cuda_order import Ordered, unrolled
+from relax_aot.ir.axes import LANE, LANES, SHARED
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.loops import Barrier, Buffer, For, Kernel, Micro, Stmt
+from relax_aot.ir.value_ranges import Known
+
+WORDS = (
+    "frame", "condition", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
+)  # fmt: skip
+"""Names that no variable of a kernel has."""
+_FAILURE = ("frame[0] = RAOT_ERR_INDEX;", "return;")
+_STORAGE = {SHARED: "__shared__ __align__(16) "}
+_LANE = "$lane"
+"""The name of the lane in a scope; no variable of a kernel has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceScope(Scope):
+    """Names at one point of a kernel."""
+
+    own: bool = True
+    """An element of a lane buffer is that of this thread: in loops over lanes, and in calls of
+    micro-kernels. Elsewhere it is that of one lane for all lanes."""
+
+    def element(self, buffer: Buffer, index: tuple[Dim, ...]) -> str:
+        if buffer.scope != LANE:
+            return Scope.element(self, buffer, index)
+        part = replace(buffer, shape=buffer.shape[1:] or (Dim.of(1),))
+        text = Scope.element(self, part, index[1:] or (Dim.of(0),))
+        return text if self.own else f"__shfl_sync(0xffffffffu, {text}, {self.dim(index[0])})"
+
+
+@dataclass
+class DevicePrinter(Printer):
+    """Prints one `__global__` function."""
+
+    failure: tuple[str, ...] = _FAILURE
+    order: Ordered | None = None
+    """Of the loop over warps that is printed."""
+    unroll: frozenset[int] = frozenset()
+    """The identities of loops whose variable is an index of an array of a thread."""
+
+    def statement(self, stmt: Stmt, scope: Scope, depth: int) -> Scope:
+        assert isinstance(scope, DeviceScope)
+        own = isinstance(stmt, Micro) or scope.own
+        after = Printer.statement(self, stmt, replace(scope, own=own), depth)
+        if self.order and self.order.needs_order(stmt):
+            self.lines.add(depth, "__syncwarp();")
+        assert isinstance(after, DeviceScope)
+        return replace(after, own=scope.own)
+
+    def reserve(self, buffer: Buffer, scope: Scope, depth: int, storage: str = "") -> Scope:
+        own = replace(buffer, shape=buffer.shape[1:]) if buffer.scope == LANE else buffer
+        return Printer.reserve(self, own, scope, depth, _STORAGE.get(buffer.scope, ""))
+
+    def barrier(self, barrier: Barrier, depth: int) -> None:
+        self.lines.add(depth, "__syncthreads();")
+
+    def loop(self, loop: For, scope: Scope, depth: int) -> None:
+        assert isinstance(scope, DeviceScope)
+        match loop.axis:
+            case "":
+                self._serial(loop, scope, depth)
+            case "block":
+                self._one(loop, "(int32_t)blockIdx.x", scope, depth)
+            case "thread":
+                self._one(loop, "(int32_t)threadIdx.x", scope, depth)
+            case "warp":
+                self._warp(loop, scope, depth)
+            case "lane":
+                inner = replace(scope, own=True).inside(loop, scope.names[_LANE])
+                self.lines.add(depth, "{")
+                self.body(loop.body, inner, depth + 1)
+                self.lines.add(depth, "}")
+            case _:
+                raise AssertionError(f"a device has no loops that are parallel({loop.axis})")
+
+    def _serial(self, loop: For, scope: DeviceScope, depth: int) -> None:
+        if loop.extent == 1:
+            self._named(loop, scope.dim(loop.start), scope, depth)
+            return
+        if id(loop) in self.unroll:
+            self.lines.add(depth, "#pragma unroll")
+        self.serial_loop(loop, scope, depth)
+
+    def _one(self, loop: For, number: str, scope: DeviceScope, depth: int) -> None:
+        """The iteration of this block, thread or warp."""
+        start = "" if loop.start == 0 else f"{scope.dim(loop.start)} + "
+        self._named(loop, f"{start}{number}", scope, depth)
+
+    def _named(self, loop: For, value: str, scope: DeviceScope, depth: int) -> None:
+        name = self.claimed.claim(stem(loop.variable))
+        self.lines.define(depth, name, f"const int32_t {name} = {value};")
+        self.body(loop.body, scope.inside(loop, name), depth)
+
+    def _warp(self, loop: For, scope: DeviceScope, depth: int) -> None:
+        lane = self.claimed.claim("lane")
+        self.lines.define(depth, lane, f"const int32_t {lane} = (int32_t)threadIdx.x % {LANES};")
+        self.order = Ordered(loop.body)
+        inner = replace(scope, names={**scope.names, _LANE: lane}, own=False)
+        self._one(loop, f"(int32_t)threadIdx.x / {LANES}", inner, depth)
+        self.order = None
+
+
+def launch_body(
+    kernel: Kernel,
+    buffers: Mapping[str, str],
+    symbols: Mapping[str, str],
+    bounds: Bounds,
+    first: tuple[str, ...] = (),
+) -> str:
+    """The statements of a launch, behind the lines `first`; `buffers` and `symbols` are C names."""
+    function = PrintedFunction(
+        kernel.name, Names([kernel.name, *WORDS]), WORDS, frozenset(), {},
+        {buffer.name: buffer.dtype for buffer in kernel.buffers},
+    )  # fmt: skip
+    claimed = Names([*buffers.values(), *symbols.values(), kernel.name, *WORDS])
+    unroll = frozenset(unrolled(kernel))
+    printer = DevicePrinter(function, claimed, None, unroll=unroll)
+    for line in first:
+        printer.lines.add(1, line)
+    known = Known.at_start(kernel, bounds)
+    scope = DeviceScope(dict(symbols), known, buffers, fixed=not symbols)
+    printer.body(kernel.body, scope, 1)
+    return printer.lines.text()

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of a module as one CUDA C++ text, and the launches that a run makes of them.
+
+Every function begins with what it must know of the run: in a program that can fail it leaves where
+the status word is set, and where its call is conditional, where the condition word is 0. Sizes
+that come from data are words of the frame too; the grid is then an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from relax_aot.emit.c_dims import dim_c
+from relax_aot.emit.c_names import Names, comment
+from relax_aot.emit.c_outline import written_buffers
+from relax_aot.emit.cuda_code import WORDS, launch_body
+from relax_aot.emit.cuda_helpers import helper_text
+from relax_aot.emit.numbers import canonical
+from relax_aot.emit.render import render
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.loops import Kernel, Micro, walk
+from relax_aot.ir.types import C_TYPES
+from relax_aot.scheduling.devices.launches import Launch, launches
+
+
+class Given(Enum):
+    """What a parameter of a launch is."""
+
+    FRAME = "frame"
+    CONDITION = "condition"
+    """The position of a condition word in the frame."""
+    BUFFER = "buffer"
+    SIZE = "size"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`name`: of the buffer in its kernel, or of the symbol; `type`: in C, as the host sees it."""
+
+    given: Given
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The words in device memory that launches of a run share: 0 is the status."""
+
+    fallible: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Symbols that come from data, with their positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLaunch:
+    """A launch of a kernel, in the order of the run."""
+
+    c_name: str
+    """Of the function; launches that are the same share one."""
+    parameters: tuple[Parameter, ...]
+    grid: Dim
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionView:
+    """A `__global__` function."""
+
+    notes: tuple[str, ...]
+    signature: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSource:
+    text: str
+    """The `.cu` file."""
+    launches: Mapping[str, tuple[DeviceLaunch, ...]]
+    """By the name of the kernel."""
+
+
+def device_source(
+    name: str,
+    kernels: Sequence[Kernel],
+    bounds: Bounds,
+    frame: Frame | None = None,
+    conditional: Iterable[str] = (),
+    notes: Mapping[str, Sequence[str]] | None = None,
+    taken: Iterable[str] = (),
+) -> DeviceSource:
+    """`kernels` are in the device form. `conditional`: names of kernels that are given the
+    position of a condition word; `notes`: lines of the comment above a kernel's functions;
+    `taken`: names that no function may have."""
+    made = _Made(bounds, frame or Frame(), frozenset(conditional), Names([*WORDS, *taken]))
+    found = {
+        kernel.name: tuple(made.launch(kernel, launch, (notes or {}).get(kernel.name, ()), number)
+                           for number, launch in enumerate(launches(kernel)))
+        for kernel in kernels
+    }  # fmt: skip
+    code = "\n".join(function.signature + function.body for function in made.functions)
+    stmts = (stmt for kernel in kernels for stmt in walk(kernel.body))
+    micro = sorted({stmt.kernel.header for stmt in stmts if isinstance(stmt, Micro)})
+    text = render(
+        "cuda/model.cu.j2", name=name, helpers=helper_text(code, micro), kernels=made.functions
+    )
+    return DeviceSource(text, found)
+
+
+class _Made:
+    """The functions so far."""
+
+    def __init__(
+        self, bounds: Bounds, frame: Frame, conditional: frozenset[str], names: Names
+    ) -> None:
+        self.functions: list[FunctionView] = []
+        self._bounds, self._frame, self._conditional = bounds, frame, conditional
+        self._names = names
+        self._known: dict[tuple[Kernel, bool], str] = {}
+
+    def launch(
+        self, kernel: Kernel, launch: Launch, notes: Sequence[str], number: int
+    ) -> DeviceLaunch:
+        conditional = kernel.name in self._conditional
+        own = launch.kernel
+        parameters = tuple(self._parameters(own, conditional))
+        key = (_same(own), conditional)
+        c_name = self._known.get(key)
+        if c_name is None:
+            wanted = kernel.name if number == 0 else f"{kernel.name}_{number + 1}"
+            c_name = self._known[key] = self._names.claim(wanted)
+            self.functions.append(self._function(launch, c_name, parameters, notes))
+        return DeviceLaunch(c_name, parameters, launch.grid, launch.threads)
+
+    def _parameters(self, own: Kernel, conditional: bool) -> Iterator[Parameter]:
+        sizes = [name for name in own.free_symbols if name not in self._frame.sizes]
+        if self._frame.fallible or conditional or len(sizes) < len(own.free_symbols):
+            yield Parameter(Given.FRAME, "frame", "int32_t *")
+        if conditional:
+            yield Parameter(Given.CONDITION, "condition", "int32_t")
+        written = written_buffers(own.body)
+        for buffer in own.buffers:
+            const = "" if buffer.name in written else "const "
+            yield Parameter(Given.BUFFER, buffer.name, f"{const}{C_TYPES[buffer.dtype]} *")
+        for name in sizes:
+            yield Parameter(Given.SIZE, name, "int32_t")
+
+    def _function(
+        self, launch: Launch, c_name: str, parameters: Sequence[Parameter], notes: Sequence[str]
+    ) -> FunctionView:
+        own = launch.kernel
+        scope = Names([c_name, *WORDS])
+        symbols = {name: scope.claim(name) for name in own.free_symbols}
+        buffers = {buffer.name: scope.claim(buffer.name) for buffer in own.buffers}
+        shared = {name for pair in own.in_place for name in pair}
+        texts = []
+        for one in parameters:
+            named = {"frame": "frame", "condition": "condition", **symbols, **buffers}
+            alone = one.given is Given.BUFFER and one.name not in shared
+            space = "" if one.type.endswith("*") else " "
+            restrict = "__restrict__ " if alone else ""
+            texts.append(f"{one.type}{space}{restrict}{named[one.name]}")
+        body = launch_body(
+            own, buffers, symbols, self._bounds, tuple(self._first(launch, symbols, parameters))
+        )
+        signature = (
+            f'extern "C" __global__ void __launch_bounds__({launch.threads})'
+            f" {c_name}({', '.join(texts)})"
+        )
+        lines = tuple(comment(line) for line in notes) or (comment(own.name),)
+        return FunctionView(lines, signature, body)
+
+    def _first(
+        self, launch: Launch, symbols: Mapping[str, str], parameters: Sequence[Parameter]
+    ) -> Iterator[str]:
+        """Where the function leaves at once, and the sizes that it reads."""
+        if self._frame.fallible:
+            yield from ("if (frame[0] != 0) {", "    return;", "}")
+        if any(one.given is Given.CONDITION for one in parameters):
+            yield from ("if (frame[condition] == 0) {", "    return;", "}")
+        read = [name for name in symbols if name in self._frame.sizes]
+        for name in read:
+            yield f"const int32_t {symbols[name]} = frame[{self._frame.sizes[name]}];"
+        if launch.grid.symbols & set(read):
+            grid = dim_c(launch.grid, symbols, self._bounds)
+            yield from (f"if ((int32_t)blockIdx.x >= {grid}) {{", "    return;", "}")
+
+
+def _same(kernel: Kernel) -> Kernel:
+    """Equal for kernels that differ by names alone."""
+    plain, names = canonical(kernel)
+    short = {name: number for number, name in names.items()}
+    pairs = tuple((short[source], short[target]) for source, target in kernel.in_place)
+    return replace(plain, name="", in_place=pairs)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels in the device form as CUDA C++: what stands in the text."""
+
+from __future__ import annotations
+
+import re
+
+from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, device_source
+from relax_aot.ir.parse import parse
+
+ROWS = """
+symbol n in 1..64
+
+func @main(%x: f32[n, 64]) {
+  %y: f32[n, 64] = call_kernel(%x) {kernel=@NAME}
+  return %y
+}
+
+kernel @NAME(%x: f32[n, 64]) -> (%y: f32[n, 64]) {
+  for b in 0..n parallel(block) {
+    reserve %row: f32[64] in shared
+    for w in 0..1 parallel(warp) {
+      reserve %part: f32[32, 2] in lane
+      for l in 0..32 parallel(lane) {
+        for k in 0..2 {
+          %part[l, k] = %x[b, 2*l + k]
+        }
+      }
+      for l in 0..32 parallel(lane) {
+        for k in 0..2 {
+          %row[2*l + k] = %part[l, k]
+        }
+      }
+      local first: f32 = %part[3, 1]
+      for l in 0..32 parallel(lane) {
+        for k in 0..2 {
+          %y[b, 32*k + l] = (%row[63 - 32*k - l] + first)
+        }
+      }
+    }
+  }
+}
+"""
+
+
+def _printed(text: str, **options: Frame) -> DeviceSource:
+    module = parse(text)
+    return device_source("model", module.kernels, module.bounds, **options)
+
+
+def _body(source: DeviceSource, name: str) -> str:
+    found = re.search(rf" {name}\([^{{]*\n{{\n(.*?)\n}}\n", source.text, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_memory_is_ordered_between_lanes_that_share_it_and_nowhere_else() -> None:
+    body = _body(_printed(ROWS.replace("NAME", "rows")), "rows")
+    assert body.count("__syncwarp();") == 1
+    assert body.index("row[") < body.index("__syncwarp();") < body.rindex("row[")
+
+
+def test_registers_of_a_lane_are_an_array_of_its_thread() -> None:
+    body = _body(_printed(ROWS.replace("NAME", "rows")), "rows")
+    assert "float part[2];" in body
+    assert "__shared__ __align__(16) float row[64];" in body
+    assert "__shfl_sync(0xffffffffu, part[1], 3)" in body
+    # The first two loops index registers, the last one memory alone.
+    assert body.count("#pragma unroll") == 2
+
+
+def test_sizes_from_data_are_words_of_the_frame() -> None:
+    frame = Frame(fallible=True, sizes={"n": 5})
+    source = _printed(ROWS.replace("NAME", "rows"), frame=frame)
+    (launch,) = source.launches["rows"]
+    assert [one.given for one in launch.parameters] == [Given.FRAME, Given.BUFFER, Given.BUFFER]
+    body = _body(source, "rows")
+    assert "const int32_t n = frame[5];" in body
+    assert "if ((int32_t)blockIdx.x >= n) {" in body
+    assert body.index("if (frame[0] != 0) {") < body.index("frame[5]")
+
+
+def test_kernels_that_differ_by_names_share_a_function() -> None:
+    other = re.search(r"^kernel.*", ROWS, re.DOTALL | re.MULTILINE)
+    assert other
+    text = ROWS.replace("NAME", "rows") + other[0].replace("NAME", "others").replace("%row", "%p")
+    source = _printed(text)
+    names = {launch.c_name for found in source.launches.values() for launch in found}
+    assert names == {"rows"}
+    assert len(source.launches) == 2
