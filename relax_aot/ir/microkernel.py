@@ -61,6 +61,11 @@ class MicroKernel:
     source: str = field(default="", compare=False, repr=False)
 
     @property
+    def device(self) -> bool:
+        """Whether it is CUDA, which only devices run."""
+        return self.header.endswith(".cuh")
+
+    @property
     def operands(self) -> tuple[Buffer, ...]:
         """In the order of the C parameters: written ones, read ones, scratch."""
         return self.meaning.outputs + self.meaning.inputs + self.meaning.scratch

@@ -74,7 +74,7 @@ def _micro_kernel(header: str, text: str, struct: str, table: str, source: str) 
     sizes, word, meaning = expanded(re.sub(r"->\s+", "-> ", text)).partition("kernel ")
     assert word, text
     body = kernel(Cursor(word + meaning))
-    parts = _split(" ".join(sizes.split()), ",")
+    parts = filter(None, _split(" ".join(sizes.split()), ","))
     ranges = {
         name: _range(text) for name, _, text in (part.strip().partition(" ") for part in parts)
     }

@@ -18,7 +18,7 @@ from relax_aot.microkernels import all_micro_kernels, dot2, dot4, groups
 from tests.microkernels.calls import Called, differences, emulated, in_process
 from tests.microkernels.samples import Sample, sample
 
-KERNELS = all_micro_kernels()
+KERNELS = {name: kernel for name, kernel in all_micro_kernels().items() if not kernel.device}
 FLAGS = {"native": ("-O2", "-march=native"), "portable": ("-O2",)}
 ARM = (*dot2.MICRO_KERNELS, *dot4.MICRO_KERNELS, *groups.MICRO_KERNELS)
 """Those whose C has a form for 64-bit Arm."""

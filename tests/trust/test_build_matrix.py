@@ -140,7 +140,7 @@ def test_the_models_reach_every_header_and_kind_of_schedule() -> None:
     assert headers == there
     statements = [s for p in projects for k in p.plan.kernels for s in walk(k.body)]
     used = {s.kernel.header for s in statements if isinstance(s, Micro)}
-    assert used == {kernel.header for kernel in all_micro_kernels().values()}
+    assert used == {one.header for one in all_micro_kernels().values() if not one.device}
     assert any(isinstance(s, Multiply) for s in statements)
     groups = {subject.group for subject in SUBJECTS.values()}
     assert groups >= {"float", "int8 QDQ", "TFLite", "depthwise", "recurrent", "fp16"}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 
+from relax_aot.ir.loops import For, Kernel
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, Weighted
@@ -37,6 +38,10 @@ class Target:
     loops compute them). `scans`: micro-kernels check contiguous indices. A row of scores
     that may take more than `score_row` bytes is computed in blocks of `score_block` keys.
     `compact`: one function for all convolutions rather than fast loops for each.
+
+    Kernels for a `device` are loops over its blocks (scheduling/devices): of `threads` threads, one
+    for each element, or of `team` warps, with `shared` bytes of memory of their own. Of `nests`,
+    strategies for a whole loop of the kernel, the first that matches is taken.
     """
 
     name: str
@@ -62,6 +67,11 @@ class Target:
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
     compact: bool = False
+    device: bool = False
+    threads: int = 256
+    team: int = 8
+    shared: int = 48 << 10
+    nests: tuple[DeviceStrategy, ...] = ()
 
     def panel_columns(self, steps: int) -> int:
         """Columns of a panel of so many floats each; 0 if none fits."""
@@ -85,13 +95,17 @@ Strategy = Callable[[Weighted, Writer, Context], Emit | None]
 """Returns what writes the loops of a contraction; None where it does not match."""
 FloatStrategy = Callable[[Contraction, Writer, Context], tuple[float, Emit] | None]
 """For one order of the factors: how well it matches, and what writes the loops."""
+DeviceStrategy = Callable[[Kernel, For, Writer, Context], tuple[For, ...] | None]
+"""For a loop of a kernel's body: loops over blocks in its place, with names and scratch of the
+writer, whose ranges are those of the sizes; None where it does not match."""
 
 
-def all_targets() -> tuple[Target, ...]:
-    """The most demanding first."""
+def all_targets(*, device: bool = False) -> tuple[Target, ...]:
+    """The most demanding first; those of devices only with `device`."""
     names = sorted(module.name for module in iter_modules(__path__))
     found = [import_module(f"{__name__}.{name}") for name in names]
     targets = [module.TARGET for module in found if hasattr(module, "TARGET")]
+    targets = [target for target in targets if device or not target.device]
     return tuple(sorted(targets, key=lambda target: (-len(target.needs), not target.families)))
 
 
@@ -99,6 +113,6 @@ def find(family: str, features: Iterable[str]) -> Target:
     has = set(features)
     return next(
         target
-        for target in all_targets()
+        for target in all_targets(device=True)
         if has.issuperset(target.needs) and (not target.families or family in target.families)
     )

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warps and vectors of CUDA devices: a warp reduces a number of each lane, and all lanes have the
+result, with the same bits; a thread copies four floats at a time, from or to aligned memory."""
+
+from __future__ import annotations
+
+from relax_aot.ir.axes import LANES
+from relax_aot.microkernels._describe import Parameters, micro_kernels
+
+HALVES = [LANES >> step for step in range(1, LANES.bit_length())]
+TREE = "".join(
+    f"for i in 0..{half} {{\n  %x[i] = $open%x[i]$comma%x[i + {half}])\n}}\n" for half in HALVES
+)
+KINDS: Parameters = {
+    "kind": ("sum", "max", "min"), "open": ("(", "max(", "min("), "comma": (" + ", ", ", ", "),
+}  # fmt: skip
+TYPES: Parameters = {"T": ("f32", "f64", "i32", "i64")}
+MICRO_KERNELS = (
+    *micro_kernels(
+        "warp.cuh",
+        f"""kernel @raot_warp_${{kind}}_$T() -> (%x: $T[{LANES}]) {{
+          {TREE}
+          for i in 1..{LANES} {{
+            %x[i] = %x[0]
+          }}
+        }}""",
+        KINDS,
+        TYPES,
+    ),
+    *micro_kernels(
+        "warp.cuh",
+        """kernel @raot_${way}4_f32(%from: f32[4]) -> (%to: f32[4]) {
+          for i in 0..4 {
+            %to[i] = %from[i]
+          }
+        }""",
+        {"way": ("load", "store")},
+    ),
+)
