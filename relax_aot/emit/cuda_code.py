@@ -9,16 +9,19 @@ all 32 lanes execute the same statements; the body of a lane loop is the part of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_code import PrintedFunction, Printer, stem
+from relax_aot.emit.c_dims import UNARY, within
 from relax_aot.emit.c_expr import Scope
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.cuda_order import Ordered, unrolled
-from relax_aot.ir.axes import LANE, LANES, SHARED
+from relax_aot.ir.axes import CORE, LANE, LANES, SHARED
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.loops import Barrier, Buffer, For, Kernel, Micro, Stmt
+from relax_aot.ir.types import C_TYPES
 from relax_aot.ir.value_ranges import Known
 
 WORDS = (
@@ -56,6 +59,8 @@ class DevicePrinter(Printer):
     """Of the loop over warps that is printed."""
     unroll: frozenset[int] = frozenset()
     """The identities of loops whose variable is an index of an array of a thread."""
+    inside: bool = False
+    """In the loop over threads or warps."""
 
     def statement(self, stmt: Stmt, scope: Scope, depth: int) -> Scope:
         assert isinstance(scope, DeviceScope)
@@ -67,6 +72,7 @@ class DevicePrinter(Printer):
         return replace(after, own=scope.own)
 
     def reserve(self, buffer: Buffer, scope: Scope, depth: int, storage: str = "") -> Scope:
+        assert buffer.scope != SHARED or not self.inside, f"{buffer.name}: a warp shares no memory"
         own = replace(buffer, shape=buffer.shape[1:]) if buffer.scope == LANE else buffer
         return Printer.reserve(self, own, scope, depth, _STORAGE.get(buffer.scope, ""))
 
@@ -81,6 +87,7 @@ class DevicePrinter(Printer):
             case "block":
                 self._one(loop, "(int32_t)blockIdx.x", scope, depth)
             case "thread":
+                self.inside = True
                 self._one(loop, "(int32_t)threadIdx.x", scope, depth)
             case "warp":
                 self._warp(loop, scope, depth)
@@ -108,15 +115,30 @@ class DevicePrinter(Printer):
     def _named(self, loop: For, value: str, scope: DeviceScope, depth: int) -> None:
         name = self.claimed.claim(stem(loop.variable))
         self.lines.define(depth, name, f"const int32_t {name} = {value};")
-        self.body(loop.body, scope.inside(loop, name), depth)
+        inner = scope.inside(loop, name)
+        if loop.axis == "block":
+            inner = self._copies(inner, name, depth)
+        self.body(loop.body, inner, depth)
+
+    def _copies(self, scope: DeviceScope, block: str, depth: int) -> DeviceScope:
+        """Scratch of which each block has a copy."""
+        buffers = dict(scope.buffers)
+        for buffer in self.function.copies.values():
+            name = self.claimed.claim(f"own_{buffers[buffer.name]}")
+            elements, binds = scope.bound_dim(buffer.type.elements)
+            at = f"(int64_t){block} * {within(elements, binds, UNARY)}"
+            text = f"{C_TYPES[buffer.dtype]} *const {name} = {buffers[buffer.name]} + {at};"
+            self.lines.add(depth, text)
+            buffers[buffer.name] = name
+        return replace(scope, buffers=buffers)
 
     def _warp(self, loop: For, scope: DeviceScope, depth: int) -> None:
+        self.inside = True
         lane = self.claimed.claim("lane")
         self.lines.define(depth, lane, f"const int32_t {lane} = (int32_t)threadIdx.x % {LANES};")
         self.order = Ordered(loop.body)
         inner = replace(scope, names={**scope.names, _LANE: lane}, own=False)
         self._one(loop, f"(int32_t)threadIdx.x / {LANES}", inner, depth)
-        self.order = None
 
 
 def launch_body(
@@ -130,12 +152,16 @@ def launch_body(
     function = PrintedFunction(
         kernel.name, Names([kernel.name, *WORDS]), WORDS, frozenset(), {},
         {buffer.name: buffer.dtype for buffer in kernel.buffers},
+        copies={buffer.name: buffer for buffer in kernel.scratch if buffer.scope == CORE},
     )  # fmt: skip
     claimed = Names([*buffers.values(), *symbols.values(), kernel.name, *WORDS])
     unroll = frozenset(unrolled(kernel))
     printer = DevicePrinter(function, claimed, None, unroll=unroll)
     for line in first:
-        printer.lines.add(1, line)
+        if found := re.match(r"const int32_t (\w+) =", line):
+            printer.lines.define(1, found[1], line)
+        else:
+            printer.lines.add(1, line)
     known = Known.at_start(kernel, bounds)
     scope = DeviceScope(dict(symbols), known, buffers, fixed=not symbols)
     printer.body(kernel.body, scope, 1)

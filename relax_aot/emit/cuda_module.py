@@ -8,6 +8,7 @@ that come from data are words of the frame too; the grid is then an upper bound.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -117,25 +118,28 @@ class _Made:
         self.functions: list[FunctionView] = []
         self._bounds, self._frame, self._conditional = bounds, frame, conditional
         self._names = names
-        self._known: dict[tuple[Kernel, bool], str] = {}
+        self._known: dict[tuple[Kernel, bool], tuple[str, tuple[str, ...]]] = {}
 
     def launch(
         self, kernel: Kernel, launch: Launch, notes: Sequence[str], number: int
     ) -> DeviceLaunch:
         conditional = kernel.name in self._conditional
         own = launch.kernel
-        parameters = tuple(self._parameters(own, conditional))
         key = (_same(own), conditional)
-        c_name = self._known.get(key)
-        if c_name is None:
+        if key not in self._known:
             wanted = kernel.name if number == 0 else f"{kernel.name}_{number + 1}"
-            c_name = self._known[key] = self._names.claim(wanted)
-            self.functions.append(self._function(launch, c_name, parameters, notes))
+            self._known[key] = self._function(
+                launch, self._names.claim(wanted), conditional, notes or [own.name]
+            )
+        c_name, sizes = self._known[key]
+        parameters = tuple(self._parameters(own, conditional, sizes))
         return DeviceLaunch(c_name, parameters, launch.grid, launch.threads)
 
-    def _parameters(self, own: Kernel, conditional: bool) -> Iterator[Parameter]:
-        sizes = [name for name in own.free_symbols if name not in self._frame.sizes]
-        if self._frame.fallible or conditional or len(sizes) < len(own.free_symbols):
+    def _parameters(
+        self, own: Kernel, conditional: bool, sizes: Sequence[str]
+    ) -> Iterator[Parameter]:
+        read = any(name in self._frame.sizes for name in own.free_symbols)
+        if self._frame.fallible or conditional or read:
             yield Parameter(Given.FRAME, "frame", "int32_t *")
         if conditional:
             yield Parameter(Given.CONDITION, "condition", "int32_t")
@@ -147,37 +151,39 @@ class _Made:
             yield Parameter(Given.SIZE, name, "int32_t")
 
     def _function(
-        self, launch: Launch, c_name: str, parameters: Sequence[Parameter], notes: Sequence[str]
-    ) -> FunctionView:
+        self, launch: Launch, c_name: str, conditional: bool, notes: Sequence[str]
+    ) -> tuple[str, tuple[str, ...]]:
+        """Prints a function; returns its name and the sizes that it is given."""
         own = launch.kernel
         scope = Names([c_name, *WORDS])
         symbols = {name: scope.claim(name) for name in own.free_symbols}
         buffers = {buffer.name: scope.claim(buffer.name) for buffer in own.buffers}
+        first = tuple(self._first(launch, symbols, conditional))
+        body = launch_body(own, buffers, symbols, self._bounds, first)
+        words = set(re.findall(r"\w+", body))
+        sizes = [name for name in symbols if name not in self._frame.sizes]
+        sizes = [name for name in sizes if symbols[name] in words]
         shared = {name for pair in own.in_place for name in pair}
+        named = {"frame": "frame", "condition": "condition", **symbols, **buffers}
         texts = []
-        for one in parameters:
-            named = {"frame": "frame", "condition": "condition", **symbols, **buffers}
+        for one in self._parameters(own, conditional, sizes):
             alone = one.given is Given.BUFFER and one.name not in shared
             space = "" if one.type.endswith("*") else " "
-            restrict = "__restrict__ " if alone else ""
-            texts.append(f"{one.type}{space}{restrict}{named[one.name]}")
-        body = launch_body(
-            own, buffers, symbols, self._bounds, tuple(self._first(launch, symbols, parameters))
-        )
+            texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{named[one.name]}")
         signature = (
             f'extern "C" __global__ void __launch_bounds__({launch.threads})'
             f" {c_name}({', '.join(texts)})"
         )
-        lines = tuple(comment(line) for line in notes) or (comment(own.name),)
-        return FunctionView(lines, signature, body)
+        self.functions.append(FunctionView(tuple(map(comment, notes)), signature, body))
+        return c_name, tuple(sizes)
 
     def _first(
-        self, launch: Launch, symbols: Mapping[str, str], parameters: Sequence[Parameter]
+        self, launch: Launch, symbols: Mapping[str, str], conditional: bool
     ) -> Iterator[str]:
         """Where the function leaves at once, and the sizes that it reads."""
         if self._frame.fallible:
             yield from ("if (frame[0] != 0) {", "    return;", "}")
-        if any(one.given is Given.CONDITION for one in parameters):
+        if conditional:
             yield from ("if (frame[condition] == 0) {", "    return;", "}")
         read = [name for name in symbols if name in self._frame.sizes]
         for name in read:

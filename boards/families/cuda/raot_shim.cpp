@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * raot_shim.cpp - blocks of threads as fibers.
+ *
+ * A warp runs its lanes one after the other in random order, each until it waits. Where all lanes
+ * wait for the warp, they go on; where all threads of the block wait for it, the block goes on.
+ * Which warp runs next is random too: one may be at the end of its work before another begins, as
+ * far as barriers allow. Memory of the block holds NaN and -1 at its start.
+ */
+#include "raot_shim.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "raot_shim_fiber.h"
+
+raot_shim_dim threadIdx, blockIdx, blockDim, gridDim;
+
+/* The bounds of the section of memory of blocks; absent where no kernel has any. */
+extern "C" {
+extern unsigned char __start_raot_shared[] __attribute__((weak));
+extern unsigned char __stop_raot_shared[] __attribute__((weak));
+}
+
+namespace
+{
+
+enum State { READY, AT_WARP, AT_BLOCK, DONE };
+
+struct Thread {
+    State state;
+    int line;
+    Fiber *fiber;
+};
+
+struct Run {
+    const raot_shim_function *function;
+    void *const *parameters;
+    std::vector<Thread> threads;
+    std::vector<raot_shim_given> given;
+    std::vector<raot_shim_given> taken;
+    unsigned current;
+};
+
+raot_shim_function *functions;
+Run *run;
+std::vector<Fiber *> idle;
+Fiber scheduler;
+char message[256];
+uint64_t random_state;
+
+/* Marsaglia's xorshift64*. */
+uint32_t random_below(uint32_t limit)
+{
+    random_state ^= random_state >> 12;
+    random_state ^= random_state << 25;
+    random_state ^= random_state >> 27;
+    return (uint32_t)(((random_state * UINT64_C(2685821657736338717)) >> 33) % limit);
+}
+
+template <class T> void shuffle(std::vector<T> &items)
+{
+    for (size_t i = items.size(); i > 1u; i--) {
+        std::swap(items[i - 1u], items[random_below((uint32_t)i)]);
+    }
+}
+
+/* What a fiber does: the threads that it is given, one after the other. */
+void work(void)
+{
+    for (;;) {
+        run->function->call(run->function->code, run->parameters);
+        run->threads[run->current].state = DONE;
+        fiber_switch(run->threads[run->current].fiber, &scheduler);
+    }
+}
+
+void wait(State state, int line)
+{
+    Thread &thread = run->threads[run->current];
+
+    thread.state = state;
+    thread.line = line;
+    fiber_switch(thread.fiber, &scheduler);
+}
+
+void resume(unsigned number)
+{
+    Thread &thread = run->threads[number];
+
+    if (thread.fiber == nullptr) {
+        if (idle.empty()) {
+            idle.push_back(fiber_new(work));
+        }
+        thread.fiber = idle.back();
+        idle.pop_back();
+    }
+    run->current = number;
+    threadIdx.x = number;
+    fiber_switch(&scheduler, thread.fiber);
+    if (thread.state == DONE) {
+        idle.push_back(thread.fiber);
+    }
+}
+
+bool fail(const char *what, int line, unsigned number)
+{
+    std::snprintf(message, sizeof message, "%s: %s, line %d, block %u, thread %u",
+                  run->function->name, what, line, blockIdx.x, number);
+    return false;
+}
+
+/* Lanes that all wait for their warp go on. False where some never can. */
+bool release_warp(unsigned first, unsigned end)
+{
+    unsigned waiting = 0u;
+
+    for (unsigned i = first; i < end; i++) {
+        waiting += run->threads[i].state == AT_WARP ? 1u : 0u;
+    }
+    if (waiting == 0u) {
+        return true;
+    }
+    for (unsigned i = first; i < end; i++) {
+        if (run->threads[i].state == DONE) {
+            return fail("a lane has ended and others wait for the warp", run->threads[i].line, i);
+        }
+        if (run->threads[i].state != AT_WARP || run->threads[i].line != run->threads[first].line) {
+            return fail("lanes of a warp wait in different places", run->threads[i].line, i);
+        }
+    }
+    for (unsigned i = first; i < end; i++) {
+        run->threads[i].state = READY;
+        run->taken[i] = run->given[i];
+    }
+    return true;
+}
+
+/* Where no warp can go on, all threads have ended or wait for the block. */
+bool release_block(bool *ended)
+{
+    unsigned done = 0u;
+
+    for (const Thread &thread : run->threads) {
+        done += thread.state == DONE ? 1u : 0u;
+    }
+    *ended = done == run->threads.size();
+    if (*ended) {
+        return true;
+    }
+    for (unsigned i = 0u; i < run->threads.size(); i++) {
+        if (run->threads[i].state == DONE) {
+            return fail("a thread has ended and others wait for the block", 0, i);
+        }
+        if (run->threads[i].line != run->threads[0].line) {
+            return fail("threads of a block wait at different barriers", run->threads[i].line, i);
+        }
+    }
+    for (Thread &thread : run->threads) {
+        thread.state = READY;
+    }
+    return true;
+}
+
+/* Not instrumented: between the variables lie the red zones of the sanitizer. */
+__attribute__((no_sanitize_address, noinline)) void fill_shared(void)
+{
+    volatile unsigned char *byte = __start_raot_shared;
+
+    while (byte != __stop_raot_shared) {
+        *byte++ = 0xffu;
+    }
+}
+
+bool run_warp(unsigned first, unsigned end)
+{
+    std::vector<unsigned> lanes;
+
+    for (unsigned i = first; i < end; i++) {
+        if (run->threads[i].state == READY) {
+            lanes.push_back(i);
+        }
+    }
+    shuffle(lanes);
+    for (unsigned lane : lanes) {
+        resume(lane);
+    }
+    return release_warp(first, end);
+}
+
+bool run_block(void)
+{
+    const unsigned count = (unsigned)run->threads.size();
+    bool ended = false;
+
+    for (Thread &thread : run->threads) {
+        thread = {READY, 0, nullptr};
+    }
+    fill_shared();
+    while (!ended) {
+        std::vector<unsigned> warps;
+
+        for (unsigned first = 0u; first < count; first += 32u) {
+            bool ready = false;
+
+            for (unsigned i = first; i < count && i < first + 32u; i++) {
+                ready = ready || run->threads[i].state == READY;
+            }
+            if (ready) {
+                warps.push_back(first);
+            }
+        }
+        if (warps.empty()) {
+            if (!release_block(&ended)) {
+                return false;
+            }
+            continue;
+        }
+        const unsigned first = warps[random_below((uint32_t)warps.size())];
+
+        if (!run_warp(first, first + 32u < count ? first + 32u : count)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace
+
+void raot_shim_register(raot_shim_function *function)
+{
+    function->next = functions;
+    functions = function;
+}
+
+void raot_shim_block(int line)
+{
+    wait(AT_BLOCK, line);
+}
+
+const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t bytes, int line)
+{
+    const unsigned number = run->current;
+
+    if (mask != 0xffffffffu) {
+        std::fprintf(stderr, "raot_shim: line %d: an exchange of a part of a warp\n", line);
+        std::abort();
+    }
+    if (bytes != 0u) {
+        std::memcpy(run->given[number].bytes, given, bytes);
+    }
+    wait(AT_WARP, line);
+    return &run->taken[number - number % 32u];
+}
+
+const raot_shim_function *raot_shim_find(const char *name)
+{
+    for (const raot_shim_function *one = functions; one != nullptr; one = one->next) {
+        if (std::strcmp(one->name, name) == 0) {
+            return one;
+        }
+    }
+    return nullptr;
+}
+
+int32_t raot_shim_parameter_count(const raot_shim_function *function)
+{
+    return function->count;
+}
+
+size_t raot_shim_parameter_bytes(const raot_shim_function *function, int32_t position)
+{
+    return function->bytes[position];
+}
+
+int32_t raot_shim_threads(const raot_shim_function *function)
+{
+    return function->threads;
+}
+
+const char *raot_shim_launch(const raot_shim_function *function, int64_t blocks, int32_t threads,
+                             void *const *parameters, uint64_t seed)
+{
+    Run own = {function,
+               parameters,
+               std::vector<Thread>((size_t)threads),
+               std::vector<raot_shim_given>((size_t)threads),
+               std::vector<raot_shim_given>((size_t)threads),
+               0u};
+    std::vector<uint32_t> order;
+
+    if (threads != function->threads || blocks < 1 || blocks > INT32_MAX) {
+        std::snprintf(message, sizeof message, "%s: launched with %d threads, %lld blocks",
+                      function->name, (int)threads, (long long)blocks);
+        return message;
+    }
+    run = &own;
+    random_state = seed * 2u + 88172645463325252u;
+    blockDim = {(unsigned)threads, 1u, 1u};
+    gridDim = {(unsigned)blocks, 1u, 1u};
+    for (uint32_t block = 0u; block < (uint32_t)blocks; block++) {
+        order.push_back(block);
+    }
+    shuffle(order);
+    for (uint32_t block : order) {
+        blockIdx = {block, 0u, 0u};
+        if (!run_block()) {
+            return message; /* fibers in the middle of their work are given up */
+        }
+    }
+    return nullptr;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * raot_shim.h - the words of CUDA C++ that printed kernels use, for a C++ compiler of the host.
+ *
+ * Included before a .cu text. RAOT_SHIM_KERNEL(name, threads) behind it registers a kernel.
+ * A barrier or an exchange is known by its line, since all threads have to reach the same one.
+ */
+#ifndef RAOT_SHIM_H
+#define RAOT_SHIM_H
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "raot_shim_host.h"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+/* One block runs at a time, so that one copy is enough. The section is filled before each block. */
+#define __shared__ static __attribute__((section("raot_shared")))
+
+struct raot_shim_dim {
+    unsigned x, y, z;
+};
+
+extern raot_shim_dim threadIdx, blockIdx, blockDim, gridDim;
+
+/* What one thread gives to the others of its warp. */
+struct raot_shim_given {
+    unsigned char bytes[64];
+};
+
+/* Waits for all threads of the block. */
+void raot_shim_block(int line);
+
+/* Waits for all lanes of the warp. Returns what each of them gave; it lasts until the next wait of
+   this thread. */
+const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t bytes, int line);
+
+#define __syncthreads() raot_shim_block(__LINE__)
+#define __syncwarp() ((void)raot_shim_warp(0xffffffffu, nullptr, 0, __LINE__))
+#define __shfl_sync(mask, value, lane) \
+    raot_shim_exchange(mask, value, (unsigned)(lane) % 32u, __LINE__)
+#define __shfl_xor_sync(mask, value, bits) \
+    raot_shim_exchange(mask, value, (threadIdx.x % 32u) ^ (unsigned)(bits), __LINE__)
+#define __shfl_down_sync(mask, value, steps) \
+    raot_shim_exchange(mask, value, raot_shim_lane((int)(steps)), __LINE__)
+#define __shfl_up_sync(mask, value, steps) \
+    raot_shim_exchange(mask, value, raot_shim_lane(-(int)(steps)), __LINE__)
+
+/* The lane that is `steps` away; the own lane where the warp has none there. */
+inline unsigned raot_shim_lane(int steps)
+{
+    const int lane = (int)(threadIdx.x % 32u) + steps;
+
+    return lane < 0 || lane > 31 ? threadIdx.x % 32u : (unsigned)lane;
+}
+
+template <class T> T raot_shim_exchange(unsigned mask, T value, unsigned lane, int line)
+{
+    const raot_shim_given *const all = raot_shim_warp(mask, &value, sizeof value, line);
+    T other;
+
+    std::memcpy(&other, all[lane].bytes, sizeof other);
+    return other;
+}
+
+/* A bit for each lane whose predicate is not 0. */
+#define __ballot_sync(mask, predicate) raot_shim_ballot(mask, (predicate) != 0, __LINE__)
+#define __any_sync(mask, predicate) (__ballot_sync(mask, predicate) != 0u)
+#define __all_sync(mask, predicate) (__ballot_sync(mask, predicate) == 0xffffffffu)
+
+inline unsigned raot_shim_ballot(unsigned mask, bool predicate, int line)
+{
+    const raot_shim_given *const all = raot_shim_warp(mask, &predicate, sizeof predicate, line);
+    unsigned bits = 0u;
+
+    for (unsigned lane = 0u; lane < 32u; lane++) {
+        bits |= (all[lane].bytes[0] != 0 ? 1u : 0u) << lane;
+    }
+    return bits;
+}
+
+/* Arithmetic that is rounded once and never contracted: the host is built with
+   -ffp-contract=off. */
+inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+
+inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+
+inline float __fmaf_rn(float a, float b, float c)
+{
+    return std::fmaf(a, b, c);
+}
+
+inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+
+inline uint32_t __float_as_uint(float x)
+{
+    uint32_t bits;
+
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+inline float __uint_as_float(uint32_t bits)
+{
+    float x;
+
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The sum of four products of signed bytes and a number. */
+inline int __dp4a(int a, int b, int sum)
+{
+    for (int shift = 0; shift < 32; shift += 8) {
+        sum += (int)(int8_t)(a >> shift) * (int)(int8_t)(b >> shift);
+    }
+    return sum;
+}
+
+template <class T> T __ldg(const T *from)
+{
+    return *from;
+}
+
+/* Types of 8 and 16 bytes, whose alignment is their size. */
+#define RAOT_SHIM_VECTORS(T, name)        \
+    struct alignas(2 * sizeof(T)) name##2 \
+    {                                     \
+        T x, y;                           \
+    };                                    \
+    struct alignas(4 * sizeof(T)) name##4 \
+    {                                     \
+        T x, y, z, w;                     \
+    };
+
+RAOT_SHIM_VECTORS(float, float)
+RAOT_SHIM_VECTORS(int, int)
+RAOT_SHIM_VECTORS(unsigned, uint)
+
+inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+
+/* A kernel with its parameters. */
+struct raot_shim_function {
+    const char *name;
+    int32_t threads;
+    int32_t count;
+    const size_t *bytes;
+    void (*call)(void (*code)(), void *const *parameters);
+    void (*code)();
+    raot_shim_function *next;
+};
+
+void raot_shim_register(raot_shim_function *function);
+
+template <class... Types> struct raot_shim_kernel {
+    raot_shim_function function;
+
+    raot_shim_kernel(const char *name, int32_t threads, void (*code)(Types...))
+    {
+        static const size_t bytes[sizeof...(Types) + 1] = {sizeof(Types)..., 0};
+
+        function = {name,   threads, (int32_t)sizeof...(Types),
+                    bytes,  call,    reinterpret_cast<void (*)()>(code),
+                    nullptr};
+        raot_shim_register(&function);
+    }
+
+    static void call(void (*code)(), void *const *parameters)
+    {
+        apply(reinterpret_cast<void (*)(Types...)>(code), parameters,
+              std::index_sequence_for<Types...>());
+    }
+
+    template <size_t... Positions>
+    static void apply(void (*code)(Types...), void *const *parameters,
+                      std::index_sequence<Positions...>)
+    {
+        (void)parameters;
+        code(*static_cast<Types *>(parameters[Positions])...);
+    }
+};
+
+#define RAOT_SHIM_KERNEL(name, threads) \
+    static raot_shim_kernel raot_shim_of_##name(#name, threads, name);
+
+#endif
