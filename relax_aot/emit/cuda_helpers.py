@@ -45,7 +45,7 @@ def _header(name: str) -> str:
 
 @cache
 def _device_text(name: str) -> str:
-    """Without licence line, include guard and includes; empty where nothing else is left."""
+    """Without license line, include guard and includes; empty where nothing else is left."""
     text = re.sub(r"\A/\* SPDX[^\n]*\n", "", _header(name))
     text = re.sub(r"^#ifndef (\w+)\n#define \1\n", "", text, count=1, flags=re.MULTILINE)
     text = re.sub(r"\n#endif\s*\Z", "\n", text)
