@@ -2,8 +2,9 @@
 """Contractions: sums of products of floats or integers in loops.
 
 Recognized is what is added up, not the op that it came from. A float contraction adds
-`fma(left, right, sum)`; an integer one adds `(x - a) * (w - b)` of 8-bit values, where the
-factors may be cast and shifted by literals on either side.
+`fma(left, right, sum)`, or `left * right` of half-precision values; an integer one adds
+`(x - a) * (w - b)` of 8-bit values, where the factors may be cast and shifted by literals on either
+side.
 
 A factor of a float contraction may be any expression of loads, such as a decoded weight or a row at
 an index from data. It is *computed*: the contraction reads it as an array that does not exist, and
@@ -146,7 +147,7 @@ def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
     first, chain, *after = nest.leaf
     if not isinstance(first, Declare) or not isinstance(chain, For):
         return None
-    if fetched and (first.local.dtype is not DType.F32 or _uses(nest, fetched)):
+    if fetched and (first.local.dtype is DType.I32 or _uses(nest, fetched)):
         return None
     if not all(isinstance(stmt, Declare | Store) for stmt in after):
         return None
@@ -214,7 +215,7 @@ def _operand(
         return None
     index = tuple(Dim.of(loop.variable) - loop.start for loop in loops)
     shape = tuple(loop.extent for loop in loops)
-    return Load(Buffer(f"_computed{at}", DType.F32, shape), index)
+    return Load(Buffer(f"_computed{at}", factor.dtype, shape), index)
 
 
 def _factors(value: Expr, total: Local) -> tuple[tuple[Expr, int], tuple[Expr, int]] | None:
@@ -223,9 +224,14 @@ def _factors(value: Expr, total: Local) -> tuple[tuple[Expr, int], tuple[Expr, i
             steady = all(_is_steady(factor) for factor in (a, b))
             known = steady and old == total and total.dtype is DType.F32
             return ((a, 0), (b, 0)) if known else None
-        case Binary("+", left, right) if total in (left, right) and total.dtype is DType.I32:
+        case Binary("+", left, right) if total in (left, right):
             product = right if left == total else left
             if not isinstance(product, Binary) or product.op != "*":
+                return None
+            if total.dtype.is_half:
+                steady = _is_steady(product.left) and _is_steady(product.right)
+                return ((product.left, 0), (product.right, 0)) if steady else None
+            if total.dtype is not DType.I32:
                 return None
             first, second = _factor(product.left), _factor(product.right)
             return None if first is None or second is None else (first, second)

@@ -10,11 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 from relax_aot import microkernels
 from relax_aot.ir.dim_expr import Value
 from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
-from relax_aot.ir.loops import Assign, Buffer, Declare, Expr, For, Let, Load, Local, Stmt
+from relax_aot.ir.loops import (
+    Assign,
+    Binary,
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Local,
+    Reserve,
+    Stmt,
+)
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.packing import Packed
@@ -53,19 +67,35 @@ class Writer:
             self.bounds = outer
 
     @contextmanager
-    def loop(self, variable: str, start: Value, stop: Value) -> Iterator[Dim]:
-        """A loop whose variable has this very name."""
+    def loop(self, variable: str, start: Value, stop: Value, axis: str = "") -> Iterator[Dim]:
+        """A loop whose variable has this very name, parallel on `axis` where one is given."""
         start, stop = Dim.of(start), Dim.of(stop)
         with self.block() as body:
             self.bounds = self.bounds.with_value(variable, start, stop - 1)
             yield Dim.of(variable)
-        self.add(For(variable, start, stop, tuple(body)))
+        self.add(For(variable, start, stop, tuple(body), axis))
 
     @contextmanager
-    def range(self, name: str, stop: Value, start: Value = 0) -> Iterator[Dim]:
+    def range(self, name: str, stop: Value, start: Value = 0, axis: str = "") -> Iterator[Dim]:
         """A loop with a fresh variable."""
-        with self.loop(self.fresh(name), start, stop) as at:
+        with self.loop(self.fresh(name), start, stop, axis) as at:
             yield at
+
+    @contextmanager
+    def when(self, *conditions: Expr) -> Iterator[None]:
+        """Statements under all of the conditions, if there are any."""
+        with self.block() as body:
+            yield
+        if conditions:
+            self.add(If(reduce(partial(Binary, "&&"), conditions), tuple(body)))
+        else:
+            self.add(*body)
+
+    def reserve(self, name: str, dtype: DType, scope: str, *shape: Value) -> Buffer:
+        """Memory until the end of the enclosing block."""
+        buffer = Buffer(self.fresh(name), dtype, tuple(map(Dim.of, shape)), scope)
+        self.add(Reserve(buffer))
+        return buffer
 
     def each(self, name: str, start: Value, stop: Value, body: Callable[[Dim], None]) -> None:
         """As `range`, without a loop where there is one iteration."""

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contractions as products of matrices: which loops are rows, columns and steps.
+
+Several loops are one axis of a matrix, the last loop fastest, so that the pixels of a convolution
+are columns (an implicit product: no gathered matrix is stored). A batch of matrices are the loops
+that move both factors or none. Where windows are clipped at a border, the factor that moves with
+the window is zero beyond it; this is done only if the other factor is known to be finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+
+from relax_aot.fusion.nest import substitute_in
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
+from relax_aot.ir.loops import (
+    Bind,
+    Cast,
+    Expr,
+    For,
+    Index,
+    Lit,
+    Load,
+    Local,
+    Store,
+    binary,
+    expressions,
+)
+from relax_aot.ir.names import defined_name, renamed
+from relax_aot.ir.rewrite import map_exprs, map_index_dims
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride, symbols_of
+from relax_aot.scheduling.targets import Context
+from relax_aot.scheduling.windows import whole
+from relax_aot.scheduling.writer import Writer
+
+At = Mapping[str, Dim]
+"""The value of each loop variable."""
+Sums = Callable[[Dim, Dim], Load]
+"""The sum of the i-th row and j-th column of a thread."""
+
+
+def extent(loops: Sequence[For]) -> Dim:
+    """The number of iterations of all loops together."""
+    return prod((loop.extent for loop in loops), start=ONE)
+
+
+def split(w: Writer, loops: Sequence[For], position: Dim) -> dict[str, Dim]:
+    """The value of each loop variable at a position on the axis that the loops are together."""
+    at: dict[str, Dim] = {}
+    for inner in reversed(range(1, len(loops))):
+        loop, outer = loops[inner], "_".join(one.variable for one in loops[:inner])
+        before = w.short(outer, position // loop.extent)
+        at[loop.variable] = _inside(w, loop, position - before * loop.extent)
+        position = before
+    for loop in loops[:1]:
+        at[loop.variable] = _inside(w, loop, position)
+    return at
+
+
+def _inside(w: Writer, loop: For, offset: Dim) -> Dim:
+    low = simplify(loop.start, w.bounds)
+    return w.let(loop.variable, low + offset, low, dim_max(loop.stop - 1, low))
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A contraction of a left factor with `rows` and a right one with `columns`, for each of
+    `batch`. `steps`: the reductions with nothing clipped. `padded`: the factor that is zero where
+    a window is clipped, if any is."""
+
+    found: Contraction
+    batch: tuple[For, ...]
+    rows: tuple[For, ...]
+    columns: tuple[For, ...]
+    steps: tuple[For, ...]
+    padded: Load | None
+
+    def value(self, w: Writer, load: Load, at: At) -> Expr:
+        """A factor at some iterations; adds the statements that read its indices from data."""
+        computed = self.found.computed_at(load)
+        if computed is None:
+            return moved(load, at)
+        names = {defined_name(stmt): w.fresh(defined_name(stmt)) for stmt in computed.fetched}
+        fetched = map_index_dims(computed.fetched, lambda dim: dim.substitute(at))
+        for stmt in renamed(fetched, names):
+            w.add(stmt)
+            if isinstance(stmt, Bind):
+                w.bounds = w.bounds.with_value(stmt.name, stmt.low, stmt.high)
+        dims = {old: Dim.of(new) for old, new in names.items()}
+        return substitute_in(computed.value, {**at, **dims})
+
+    def window(self, w: Writer, load: Load, at: At) -> dict[str, tuple[Dim, Dim]]:
+        """The range of each step whose window is clipped for this factor at a position."""
+        ends: dict[str, tuple[Dim, Dim]] = {}
+        if load != self.padded:
+            return ends
+        for loop, full in zip(self.found.reductions, self.steps, strict=True):
+            name = loop.variable
+            if loop.start != full.start or loop.stop != full.stop:
+                first = w.short(f"{name}_first", loop.start.substitute(at))
+                ends[name] = first, w.short(f"{name}_last", loop.stop.substitute(at))
+        return ends
+
+    def contiguous_steps(self, load: Load) -> bool:
+        """Whether elements of consecutive steps are neighbors in memory."""
+        return stride(load, self.steps[-1].variable) == 1
+
+
+def below(position: Dim, stop: Dim) -> Expr:
+    return binary("<", Index(position), Index(stop))
+
+
+def inside(at: At, ends: Mapping[str, tuple[Dim, Dim]]) -> list[Expr]:
+    """The conditions for steps to be inside of a window."""
+    conditions: list[Expr] = []
+    for name, (first, last) in ends.items():
+        conditions += [binary("<=", Index(first), Index(at[name])), below(at[name], last)]
+    return conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The `count` rows or columns of which a thread has results: the n-th is `first + place(n)`,
+    in a tile of `size` that begins at `first`."""
+
+    loops: tuple[For, ...]
+    first: Dim
+    size: int
+    count: int
+    place: Callable[[Dim], Dim]
+
+
+def start_sums(
+    w: Writer, product: Product, batch: At, lines: tuple[Lines, Lines], sums: Sums
+) -> None:
+    """Starts the sums of a thread: those beyond the last row or column with zero."""
+    start = product.found.start
+    known = start if isinstance(start, Lit) else Lit(0.0, DType.F32)
+    with w.range("i", lines[0].count) as i, w.range("j", lines[1].count) as j:
+        place = sums(i, j)
+        w.add(Store(place.buffer, place.index, known))
+    if not isinstance(start, Lit):
+        with _each_result(w, batch, lines) as (at, i, j):
+            place = sums(i, j)
+            w.place((Store(place.buffer, place.index, start),), {}, at)
+
+
+def finish_sums(
+    w: Writer, product: Product, batch: At, lines: tuple[Lines, Lines], sums: Sums
+) -> None:
+    """What follows each sum of a thread that is a result."""
+    with _each_result(w, batch, lines) as (at, i, j):
+        w.finish(product.found.after, product.found.sum, sums(i, j), at)
+
+
+@contextmanager
+def _each_result(
+    w: Writer, batch: At, lines: tuple[Lines, Lines]
+) -> Iterator[tuple[dict[str, Dim], Dim, Dim]]:
+    at, index = dict(batch), list[Dim]()
+    with ExitStack() as stack:
+        for one, names in zip(lines, ("i row", "j column"), strict=True):
+            variable, name = names.split()
+            index.append(stack.enter_context(w.range(variable, one.count)))
+            place = one.first + simplify(one.place(index[-1]), w.bounds)
+            position = w.let(name, place, ZERO, one.first + one.size)
+            stop = extent(one.loops)
+            partial = simplify(stop % one.size, w.bounds) != 0
+            stack.enter_context(w.when(*[below(position, stop)] if partial else ()))
+            at |= split(w, one.loops, position)
+        yield at, index[0], index[1]
+
+
+def clamped(position: Dim, stop: Dim, size: int, w: Writer) -> Dim:
+    """A position of a tile of `size`, or the last one where it is beyond `stop`."""
+    if simplify(stop % size, w.bounds) == 0:
+        return position
+    return w.named("last", dim_min(position, stop - 1))
+
+
+def as_floats(found: Contraction) -> Contraction | None:
+    """A contraction of half-precision values, whose sum is a `f32` as it is computed; None where
+    the sum is used before it is rounded."""
+    half = found.sum
+    if not half.dtype.is_half:
+        return found
+    total = Local(half.name, DType.F32)
+
+    def rule(expr: Expr) -> Expr:
+        return total if expr == Cast(half, DType.F32) else expr
+
+    after = tuple(
+        replace(stmt, value=Cast(total, half.dtype))
+        if isinstance(stmt, Store) and stmt.value == half
+        else stmt
+        for stmt in map_exprs(found.after, rule)
+    )
+    if any(expr == half for stmt in after for expr in expressions(stmt)):
+        return None
+    start = found.start
+    start = Lit(start.value, DType.F32) if isinstance(start, Lit) else Cast(start, DType.F32)
+    return replace(found, sum=total, start=start, after=after)
+
+
+def product_of(found: Contraction, context: Context) -> Product | None:
+    """The roles of the loops; None where loops depend on each other, or windows on both factors.
+    Columns are the axis along which results are contiguous, if one is."""
+    loops = found.nest.loops
+    if len(found.free) < len(loops):
+        return None
+    uses = [indexed_by(load) for load in (found.left, found.right)]
+    full = [whole(loop, found.nest) for loop in found.reductions]
+    steps = tuple(loop for loop in full if loop is not None)
+    variables = {loop.variable for loop in (*loops, *steps)}
+    if len(steps) < len(full) or symbols_of(*steps) & variables:
+        return None
+    padded = None
+    if clipping := found.clipped_by & {loop.variable for loop in loops}:
+        owners = [clipping <= own for own in uses]
+        finite = [load.buffer.name in context.finite for load in (found.right, found.left)]
+        pairs = zip((found.left, found.right), owners, finite, strict=True)
+        padded = next((load for load, owns, safe in pairs if owns and safe), None)
+        if padded is None:
+            return None
+    rows = tuple(lp for lp in loops if lp.variable in uses[0] - uses[1])
+    columns = tuple(lp for lp in loops if lp.variable in uses[1] - uses[0])
+    batch = tuple(lp for lp in loops if lp not in rows + columns)
+    if rows and (not columns or rows[-1] == loops[-1]):
+        return Product(found.swapped, batch, columns, rows, steps, padded)
+    return Product(found, batch, rows, columns, steps, padded)

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of floats on a device: tiles in shared memory, blocks of results in registers.
+
+A block of threads computes a tile of results. Some steps of the sum at a time, it copies both
+factors to shared memory, steps first, and the next ones meanwhile to registers. Each thread reads
+four neighbors of a column or row at once, and its results are groups of four by four, spread over
+the tile, so that the threads of a warp read different banks. The sum of a result takes the steps in
+their order, with the bits of the plain loops.
+
+Source: Volkov and Demmel, Benchmarking GPUs to tune dense linear algebra, SC 2008; CUTLASS's SIMT
+kernels, for the two buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_min, simplify
+from relax_aot.ir.loops import (
+    Barrier,
+    Buffer,
+    Cast,
+    Expr,
+    For,
+    Kernel,
+    Lit,
+    Load,
+    Select,
+    Store,
+    apply,
+)
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.contraction import contraction_of
+from relax_aot.scheduling.devices.operands import (
+    Lines,
+    Product,
+    as_floats,
+    below,
+    clamped,
+    extent,
+    finish_sums,
+    inside,
+    product_of,
+    split,
+    start_sums,
+)
+from relax_aot.scheduling.targets import Context
+from relax_aot.scheduling.writer import Writer
+
+VECTOR = 4
+"""Floats of one access of shared memory."""
+LANES = (4, 8)
+"""How the threads of a warp share the rows and columns of a tile."""
+PAD = 4
+"""Floats between rows of a tile in shared memory, which spread steps over banks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of `rows` by `columns` results, of which each thread has `own` by `own`; `steps` of
+    the sum are in shared memory at a time."""
+
+    rows: int
+    columns: int
+    steps: int
+    own: int
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Threads along rows and columns."""
+        return self.rows // self.own, self.columns // self.own
+
+    @property
+    def threads(self) -> int:
+        return self.grid[0] * self.grid[1]
+
+    def blocks(self, product: Product) -> Dim:
+        """The tiles of all results."""
+        rows, columns = extent(product.rows), extent(product.columns)
+        return extent(product.batch) * ceildiv(rows, self.rows) * ceildiv(columns, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Tiles for products of any size: `large` ones where they are at least `enough`, so that all
+    processors of a device have work, else `small` ones."""
+
+    large: Tile = Tile(128, 128, 8, 8)
+    small: Tile = Tile(32, 64, 16, 4)
+    enough: int = 16
+
+
+TILES = Tiles()
+
+
+def product(
+    kernel: Kernel, loop: For, w: Writer, context: Context, tiles: Tiles = TILES
+) -> tuple[For, ...] | None:
+    """The launches that compute a loop of a kernel, if it is a product of float matrices."""
+    found = contraction_of(loop, w.bounds)
+    floats = as_floats(found) if found is not None else None
+    if floats is None or floats.sum.dtype is not DType.F32:
+        return None
+    matrices = product_of(floats, context)
+    if matrices is None or not matrices.rows or not matrices.columns:
+        return None
+    blocks = tiles.large.blocks(matrices)
+    many = simplify(dim_min(blocks // tiles.enough, 1), w.bounds)
+    with w.block() as launches:
+        for tile, chosen in ((tiles.large, many), (tiles.small, 1 - many)):
+            if chosen != 0:
+                _Launch(w, matrices, tile).emit(chosen)
+    return tuple(stmt for stmt in launches if isinstance(stmt, For))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """How a thread copies one factor: `each` steps from `first` on, of one line of the tile (a row
+    or a column), whose loop variables have the values `at`."""
+
+    load: Load
+    shared: Buffer
+    next: Buffer
+    line: Dim
+    first: Dim
+    each: int
+    at: dict[str, Dim]
+    ends: dict[str, tuple[Dim, Dim]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """The code of one block of threads."""
+
+    w: Writer
+    product: Product
+    tile: Tile
+
+    def emit(self, chosen: Dim) -> None:
+        """`chosen`: 1 where this launch computes the results, 0 where another one does."""
+        w, product, tile = self.w, self.product, self.tile
+        grid = simplify(tile.blocks(product) * chosen, w.bounds)
+        with w.range("block", grid, axis="block") as block:
+            down, across, batch = self._place(block)
+            at = split(w, product.batch, batch)
+            shapes = [(2, tile.steps, lines + PAD) for lines in (tile.rows, tile.columns)]
+            left, right = (
+                w.reserve(name, DType.F32, "shared", *shape)
+                for name, shape in zip(("left_tile", "right_tile"), shapes, strict=True)
+            )
+            with w.range("thread", tile.threads, axis="thread") as thread:
+                copies = (
+                    self._copy(product.found.left, left, tile.rows, product.rows, down, thread, at),
+                    self._copy(
+                        product.found.right,
+                        right,
+                        tile.columns,
+                        product.columns,
+                        across,
+                        thread,
+                        at,
+                    ),
+                )
+                self._thread(copies, (down, across), thread, at)
+
+    def _place(self, block: Dim) -> tuple[Dim, Dim, Dim]:
+        """The first row and column of a tile, and its matrix of the batch."""
+        w, tile = self.w, self.tile
+        across = simplify(ceildiv(extent(self.product.columns), tile.columns), w.bounds)
+        down = simplify(ceildiv(extent(self.product.rows), tile.rows), w.bounds)
+        line = w.short("line", block // across)
+        batch = w.short("batch", line // down) if self.product.batch else ZERO
+        row = w.let("row", (line - batch * down) * tile.rows, ZERO, (down - 1) * tile.rows)
+        column = (block - line * across) * tile.columns
+        return row, w.let("column", column, ZERO, (across - 1) * tile.columns), batch
+
+    def _copy(
+        self, load: Load, shared: Buffer, lines: int, loops: Sequence[For], first: Dim,
+        thread: Dim, batch: dict[str, Dim],
+    ) -> _Copy:  # fmt: skip
+        """Consecutive threads copy what is contiguous in memory."""
+        w, groups = self.w, self.tile.threads // lines
+        each = self.tile.steps // groups
+        line, group = thread % lines, thread // lines
+        if self.product.contiguous_steps(load):
+            line, group = thread // groups, thread % groups
+        line = w.named("line", line)
+        position = clamped(first + line, extent(loops), lines, w)
+        at = {**batch, **split(w, loops, position)}
+        ends = self.product.window(w, load, at)
+        registers = w.reserve("next", DType.F32, "register", each)
+        return _Copy(load, shared, registers, line, w.named("step", group * each), each, at, ends)
+
+    def _thread(
+        self, copies: Sequence[_Copy], first: tuple[Dim, Dim], thread: Dim, batch: dict[str, Dim]
+    ) -> None:
+        w, tile = self.w, self.tile
+        place = self._results(thread)
+        sums = w.reserve("sums", DType.F32, "register", tile.own, tile.own)
+        rows = self._lines(self.product.rows, first[0], tile.rows, place[0])
+        columns = self._lines(self.product.columns, first[1], tile.columns, place[1])
+        results = (w, self.product, batch, (rows, columns), lambda i, j: sums[(i, j)])
+        start_sums(*results)
+        total = extent(self.product.steps)
+        parts = w.short("parts", ceildiv(total, tile.steps))
+        for copy in copies:
+            self._fetch(copy, ZERO, total)
+        for copy in copies:
+            self._put(copy, ZERO)
+        w.add(Barrier("thread"))
+        with w.range("part", parts) as part:
+            half = w.let("half", part % 2, ZERO, ONE)
+            with w.when(below(part + 1, parts)):
+                for copy in copies:
+                    self._fetch(copy, (part + 1) * tile.steps, total)
+            self._multiply(copies, half, place, sums)
+            for copy in copies:
+                self._put(copy, 1 - half)
+            w.add(Barrier("thread"))
+        finish_sums(*results)
+
+    def _results(self, thread: Dim) -> tuple[Dim, Dim]:
+        """The first row and column of a thread in the tile."""
+        w, (down, across) = self.w, LANES
+        wide = self.tile.grid[1] // across
+        warp, lane = w.named("warp", thread // 32), w.named("lane", thread % 32)
+        row = w.named("own_row", (warp // wide * down + lane // across) * VECTOR)
+        column = (warp % wide * across + lane % across) * VECTOR
+        return row, w.named("own_column", column)
+
+    def _lines(self, loops: tuple[For, ...], first: Dim, size: int, place: Dim) -> Lines:
+        return Lines(loops, first, size, self.tile.own, lambda n: place + self._spread(n, size))
+
+    def _spread(self, index: Dim, lines: int) -> Dim:
+        """How far a result is behind the first one of its thread, along rows or columns."""
+        return index // VECTOR * (lines // self.tile.own * VECTOR) + index % VECTOR
+
+    def _fetch(self, copy: _Copy, part: Dim, total: Dim) -> None:
+        """Copies steps of the next part to registers; zeros beyond the last one."""
+        w, product = self.w, self.product
+        with w.range("e", copy.each) as e:
+            position = part + copy.first + e
+            partial = simplify(total % self.tile.steps, w.bounds) != 0
+            conditions = [below(position, total)] if partial else []
+            at = {**copy.at, **split(w, product.steps, position)}
+            conditions += inside(at, copy.ends)
+            with w.block() as fetched:
+                value = product.value(w, copy.load, at)
+                value = Cast(value, DType.F32) if value.dtype.is_half else value
+            if not conditions:
+                w.add(*fetched, Store(copy.next, (e,), value))
+            elif not fetched:
+                chosen: Expr = value
+                for condition in reversed(conditions):
+                    chosen = Select(condition, chosen, Lit(0.0, DType.F32))
+                w.add(Store(copy.next, (e,), chosen))
+            else:
+                w.add(Store(copy.next, (e,), Lit(0.0, DType.F32)))
+                with w.when(*conditions):
+                    w.add(*fetched, Store(copy.next, (e,), value))
+
+    def _put(self, copy: _Copy, half: Dim) -> None:
+        """Copies what was fetched to shared memory."""
+        with self.w.range("e", copy.each) as e:
+            index = (half, copy.first + e, copy.line)
+            self.w.add(Store(copy.shared, index, copy.next[(e,)]))
+
+    def _multiply(
+        self, copies: Sequence[_Copy], half: Dim, place: tuple[Dim, Dim], sums: Buffer
+    ) -> None:
+        """Adds the products of the steps in shared memory."""
+        w, own = self.w, self.tile.own
+        factors = [w.reserve(name, DType.F32, "register", own) for name in ("left", "right")]
+        lines_of = (self.tile.rows, self.tile.columns)
+        sides = [*zip(copies, factors, lines_of, place, strict=True)]
+        with w.range("k", self.tile.steps) as k:
+            for copy, factor, lines, first in sides:
+                for at in range(0, own, VECTOR):
+                    source = copy.shared[(half, k, first + self._spread(Dim.of(at), lines))]
+                    w.micro("raot_load4_f32", **{"from": source}, to=factor[(Dim.of(at),)])
+            with w.range("i", own) as i, w.range("j", own) as j:
+                left, right = factors
+                total = apply("fma", left[(i,)], right[(j,)], sums[(i, j)])
+                w.add(Store(sums, (i, j), total))

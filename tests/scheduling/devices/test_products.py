@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of floats in tiles: the bits of the plain loops at every size around the edges of tiles,
+and planted faults that are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from relax_aot.evaluation.interpret import RaceError, run_kernel
+from relax_aot.evaluation.scalars import array_of
+from relax_aot.ir.check import check
+from relax_aot.ir.loops import Barrier, For, If, Kernel, Lit, Stmt
+from relax_aot.ir.rewrite import map_statements
+from relax_aot.ir.types import DType
+from relax_aot.ops import deduce
+from relax_aot.ops._op import Array
+from relax_aot.scheduling.devices.launches import launches
+from relax_aot.scheduling.devices.products import Tile, Tiles, product
+from relax_aot.scheduling.nest import names_in
+from relax_aot.scheduling.targets import Context
+from relax_aot.scheduling.targets.cuda import TARGET
+from relax_aot.scheduling.writer import Writer
+from tests.transforms.examples import example_module
+
+TILES = Tiles(Tile(32, 32, 4, 4), Tile(16, 32, 4, 4), enough=2)
+"""Small ones: two blocks or more take the large tile."""
+MATMUL = """
+    symbol n in 0..40
+    kernel @dot(%x: f32[SHAPE], %w: f32[WEIGHTS], %b: f32[COLUMNS]) -> (%y: f32[n, COLUMNS]) {
+      for i in 0..n {
+        for j in 0..COLUMNS {
+          local sum: f32 = START
+          for k in 0..DEPTH {
+            sum = fma(LEFT, RIGHT, sum)
+          }
+          %y[i, j] = VALUE
+        }
+      }
+    }"""
+
+
+def matmul(
+    depth: int, columns: int, *, rows: bool = True, steps: bool = True,
+    start: str = "0.0:f32", value: str = "max((sum + %b[j]), 0.0:f32)",
+) -> str:  # fmt: skip
+    """`rows`, `steps`: whether the left and the right factor have rows of the plain order."""
+    texts = {
+        "SHAPE": f"n, {depth}" if rows else f"{depth}, n",
+        "LEFT": "%x[i, k]" if rows else "%x[k, i]",
+        "WEIGHTS": f"{depth}, {columns}" if steps else f"{columns}, {depth}",
+        "RIGHT": "%w[k, j]" if steps else "%w[j, k]",
+        "COLUMNS": str(columns), "DEPTH": str(depth), "START": start, "VALUE": value,
+    }  # fmt: skip
+    text = MATMUL
+    for name, filled in texts.items():
+        text = text.replace(name, filled)
+    return text
+
+
+BATCH = """
+    symbol n in 1..3
+    symbol k in 0..9
+    kernel @dot(%x: f32[n, 5, k], %w: f32[n, k, 7]) -> (%y: f32[n, 5, 7]) {
+      for b in 0..n {
+        for i in 0..5 {
+          for j in 0..7 {
+            local sum: f32 = 0.0:f32
+            for d in 0..k {
+              sum = fma(%x[b, i, d], %w[b, d, j], sum)
+            }
+            %y[b, i, j] = sum
+          }
+        }
+      }
+    }"""
+CONVOLUTION = """
+    symbol n in 1..2
+    const %w: f32[6, 2, 3, 3] = splat 0.5
+    kernel @conv(%x: f32[n, 2, 6, 5], %w: f32[6, 2, 3, 3], %b: f32[6]) -> (%y: f32[n, 6, 6, 3]) {
+      for b in 0..n {
+        for c in 0..6 {
+          for i in 0..6 {
+            for j in 0..3 {
+              local sum: f32 = %b[c]
+              for d in 0..2 {
+                for k in max(-i + 1, 0)..min(-i + 7, 3) {
+                  for l in max(-2*j + 1, 0)..min(-2*j + 6, 3) {
+                    sum = fma(%x[b, d, i + k - 1, 2*j + l - 1], %w[c, d, k, l], sum)
+                  }
+                }
+              }
+              %y[b, c, i, j] = sum
+            }
+          }
+        }
+      }
+    }"""
+DECODED = """
+    symbol n in 1..9
+    kernel @dot(%x: f32[n, 8], %packed: u8[4, 12], %scales: f32[12]) -> (%y: f32[n, 12]) {
+      for i in 0..n {
+        for j in 0..12 {
+          local sum: f32 = 0.0:f32
+          for k in 0..8 {
+            sum = fma(%x[i, k], ((cast(((%packed[k // 2, j] >> cast(index(4*(k % 2)), u8, wrap))
+              & 15:u8), f32, wrap) - 8.0:f32) * %scales[j]), sum)
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+GATHERED = """
+    symbol n in 1..5
+    kernel @dot(%table: f32[9, 8], %at: i64[n], %w: f32[8, 5]) -> (%y: f32[n, 5]) {
+      for i in 0..n {
+        checked row in 0..8 = %at[i]
+        for j in 0..5 {
+          local sum: f32 = 0.0:f32
+          for k in 0..8 {
+            sum = fma(%table[row, k], %w[k, j], sum)
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+HALF = """
+    symbol n in 1..9
+    kernel @dot(%x: f16[n, 7], %w: f16[7, 12], %b: f16[12]) -> (%y: f16[n, 12]) {
+      for i in 0..n {
+        for j in 0..12 {
+          local sum: f16 = 0.0:f16
+          for k in 0..7 {
+            sum = (sum + (%x[i, k] * %w[k, j]))
+          }
+          %y[i, j] = (cast(cast(sum, f32, wrap), f16, wrap) + %b[j])
+        }
+      }
+    }"""
+CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
+    "rows below, at and above a tile": (matmul(6, 9), tuple({"n": n} for n in (0, 1, 16, 17, 40))),
+    "both sides of the edges of columns": (matmul(4, 33), ({"n": 3}, {"n": 33})),
+    "transposed factors": (matmul(5, 8, rows=False, steps=False), ({"n": 9},)),
+    "transposed left": (matmul(8, 8, rows=False), ({"n": 9},)),
+    "whole tiles": (matmul(8, 32), ({"n": 16},)),
+    "sums that begin with a bias": (matmul(5, 9, start="%b[j]", value="sum"), ({"n": 9},)),
+    "a batch of dynamic depth": (BATCH, ({"n": 3, "k": 0}, {"n": 1, "k": 9})),
+    "a convolution with borders and strides": (CONVOLUTION, ({"n": 2},)),
+    "weights of four bits": (DECODED, ({"n": 9},)),
+    "half precision": (HALF, ({"n": 9},)),
+    "another half precision": (HALF.replace("f16", "bf16"), ({"n": 9},)),
+    "rows at indices from data": (GATHERED, ({"n": 5},)),
+}
+
+
+@cache
+def both(case: str) -> tuple[Kernel, Kernel]:
+    """The plain kernel and its device form."""
+    module = example_module(CASES[case][0])
+    (kernel,) = module.kernels
+    w = Writer(names_in(kernel), module.bounds)
+    (loop,) = kernel.body
+    assert isinstance(loop, For)
+    made = product(kernel, loop, w, Context(TARGET, finite=frozenset("w")), TILES)
+    assert made is not None
+    device = replace(kernel, body=made)
+    check(replace(module, kernels=(device,)), deduce)
+    return kernel, device
+
+
+def inputs(kernel: Kernel, sizes: dict[str, int]) -> list[Array]:
+    rng = np.random.default_rng(0)
+    made: list[Array] = []
+    for buffer in kernel.inputs:
+        shape = [size.evaluate(sizes) for size in buffer.shape]
+        if buffer.dtype.is_float:
+            made.append(
+                array_of(rng.normal(size=shape).ravel().tolist(), buffer.dtype).reshape(shape)
+            )
+        else:
+            made.append(rng.integers(0, 9, shape).astype(buffer.dtype.numpy))
+    return made
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tiles_have_the_bits_of_the_plain_loops(case: str) -> None:
+    plain, device = both(case)
+    for sizes in CASES[case][1]:
+        data = inputs(plain, sizes)
+        (expected,) = run_kernel(plain, data, sizes)
+        (found,) = run_kernel(device, data, sizes, seed=1)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_one_launch_of_each_size_has_blocks() -> None:
+    _, device = both("rows below, at and above a tile")
+    for n, expected in ((0, [0, 0]), (1, [0, 1]), (32, [0, 2]), (33, [2, 0]), (40, [2, 0])):
+        grids = [launch.grid.evaluate({"n": n}) for launch in launches(device)]
+        assert grids == expected, n
+
+
+ALWAYS = Lit(True, DType.BOOL)
+FAULTS: dict[str, tuple[Callable[[Stmt], Stmt], type[AssertionError]]] = {
+    "no barrier": (lambda one: If(ALWAYS, ()) if isinstance(one, Barrier) else one, RaceError),
+    "no end of rows": (
+        lambda one: (
+            replace(one, condition=ALWAYS)
+            if isinstance(one, If) and "row" in str(one.condition)
+            else one
+        ),
+        AssertionError,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(fault: str) -> None:
+    plain, device = both("rows below, at and above a tile")
+    rule, error = FAULTS[fault]
+    broken = replace(device, body=map_statements(device.body, rule))
+    with pytest.raises(error):
+        run_kernel(broken, inputs(plain, {"n": 17}), {"n": 17})
