@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA devices: figures that every chip from sm_53 on has."""
 
+from relax_aot.scheduling.devices.products import product
 from relax_aot.scheduling.targets import Target
 
 TARGET = Target(
@@ -13,4 +14,5 @@ TARGET = Target(
     code=1 << 20,
     families=("cuda",),
     device=True,
+    nests=(product,),
 )
