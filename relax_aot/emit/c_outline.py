@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
 from relax_aot.emit.c_windows import window_of
 from relax_aot.ir.dims import Dim
@@ -141,6 +142,7 @@ def written_buffers(body: tuple[Stmt, ...]) -> set[str]:
     return names
 
 
+@lru_cache(maxsize=1 << 12)
 def role_of(name: str) -> str:
     """What a variable counts: `tile` of `i3_tile_2`, `i3` of `i3_2`."""
     stem = re.sub(r"_\d+$", "", name)

@@ -234,12 +234,19 @@ def _bits(constant: Constant) -> Array:
     return data.astype(data.dtype.newbyteorder("<"), copy=False)
 
 
+def _texts(values: list[int | float], dtype: DType) -> list[str]:
+    """Numbers as C writes them. There are few integers, and each is written once."""
+    if dtype.is_float:
+        return [literal(Lit(value, dtype)) for value in values]
+    known = {value: literal(Lit(value, dtype)) for value in set(values)}
+    return [known[value] for value in values]
+
+
 def _rows(data: Array) -> tuple[str, ...]:
     if data.size == 0:
         return ("0",)
     dtype = DType.of(data.dtype)
-    single = dtype is DType.F32
-    texts = single_texts(data) if single else [literal(Lit(v.item(), dtype)) for v in data]
+    texts = single_texts(data) if dtype is DType.F32 else _texts(data.tolist(), dtype)
     rows: list[list[str]] = []
     room = 0
     for text in texts:

@@ -140,7 +140,7 @@ class Dim:
         return None
 
     def __add__(self, other: Value) -> Dim:
-        return _sum(self, Dim.of(other))
+        return _sum(self, other if type(other) is Dim else Dim.of(other))
 
     __radd__ = __add__
 
@@ -148,13 +148,13 @@ class Dim:
         return self * -1
 
     def __sub__(self, other: Value) -> Dim:
-        return self + (-Dim.of(other))
+        return _difference(self, other if type(other) is Dim else Dim.of(other))
 
     def __rsub__(self, other: Value) -> Dim:
-        return Dim.of(other) + (-self)
+        return _difference(Dim.of(other), self)
 
     def __mul__(self, other: Value) -> Dim:
-        return _product(self, Dim.of(other))
+        return _product(self, other if type(other) is Dim else Dim.of(other))
 
     __rmul__ = __mul__
 
@@ -227,6 +227,11 @@ def _sum(left: Dim, right: Dim) -> Dim:
     for c, monomial in right.terms:
         sums[monomial] = sums.get(monomial, 0) + c
     return _normal(sums)
+
+
+@lru_cache(maxsize=1 << 16)
+def _difference(left: Dim, right: Dim) -> Dim:
+    return left + right * -1
 
 
 @lru_cache(maxsize=1 << 16)

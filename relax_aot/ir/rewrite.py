@@ -87,12 +87,20 @@ def substitute(call: Call, values: Mapping[Var, Var]) -> Call:
 
 def map_exprs(body: tuple[Stmt, ...], rule: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
     """Rebuild every expression bottom-up; statements keep their structure."""
-    return map_statements(body, lambda stmt: mapped(stmt, PARTS, lambda e: map_expr(e, rule)))
+
+    def rebuilt(expr: Expr) -> Expr:
+        return rule(mapped(expr, PARTS, rebuilt))
+
+    return map_statements(body, lambda stmt: mapped(stmt, PARTS, rebuilt))
 
 
 def map_expr(expr: Expr, rule: Callable[[Expr], Expr]) -> Expr:
     """Bottom-up; what the rule leaves as it is stays the same object."""
-    return rule(mapped(expr, PARTS, lambda part: map_expr(part, rule)))
+
+    def rebuilt(part: Expr) -> Expr:
+        return rule(mapped(part, PARTS, rebuilt))
+
+    return rebuilt(expr)
 
 
 def map_statements(body: tuple[Stmt, ...], rule: Callable[[Stmt], Stmt]) -> tuple[Stmt, ...]:
@@ -106,8 +114,14 @@ def map_statements(body: tuple[Stmt, ...], rule: Callable[[Stmt], Stmt]) -> tupl
 
 def map_index_dims(body: tuple[Stmt, ...], rule: Callable[[Dim], Dim]) -> tuple[Stmt, ...]:
     """Rebuild every index expression, those inside loads included."""
-    inner = map_exprs(body, lambda expr: mapped(expr, DIMS, rule))
-    return map_statements(inner, lambda stmt: mapped(stmt, DIMS, rule))
+
+    def on_expr(expr: Expr) -> Expr:
+        return mapped(mapped(expr, PARTS, on_expr), DIMS, rule)
+
+    def on_stmt(stmt: Stmt) -> Stmt:
+        return mapped(mapped(stmt, PARTS, on_expr), DIMS, rule)
+
+    return map_statements(body, on_stmt)
 
 
 _At = tuple[Dim, ...]

@@ -17,6 +17,7 @@ from dataclasses import replace
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Module
 from relax_aot.ir.loops import (
+    DIMS,
     Assign,
     Binary,
     Bind,
@@ -37,7 +38,7 @@ from relax_aot.ir.loops import (
     Store,
     Unary,
     expressions,
-    index_dims,
+    held,
     walk,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims, map_statements
@@ -115,11 +116,17 @@ _Name = str | Local | Buffer
 
 def _used(stmt: Stmt) -> frozenset[_Name]:
     """What a statement itself speaks of."""
-    names: set[_Name] = {symbol for dim in index_dims(stmt) for symbol in dim.symbols}
-    names |= {expr for expr in expressions(stmt) if isinstance(expr, Local)}
-    names |= {expr.buffer for expr in expressions(stmt) if isinstance(expr, Load)}
-    names |= {stmt.buffer} if isinstance(stmt, Store) else set()
-    names |= {stmt.sums} if isinstance(stmt, Multiply) else set()
+    names: set[_Name] = set()
+    for node in (stmt, *expressions(stmt)):
+        for dim in held(node, DIMS):
+            names |= dim.symbols
+        match node:
+            case Local():
+                names.add(node)
+            case Load() | Store():
+                names.add(node.buffer)
+            case Multiply():
+                names.add(node.sums)
     return frozenset(names)
 
 

@@ -52,7 +52,12 @@ class Nest:
 def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
     """The nest that begins with `stmt`; None where it is none that a schedule may rebuild."""
     others = Bind | If | Reserve | Multiply | Micro
-    if not isinstance(stmt, For) or any(isinstance(inner, others) for inner in walk((stmt,))):
+    if not isinstance(stmt, For):
+        return None
+    inside = [*walk(stmt.body)]
+    if not any(isinstance(inner, Assign) for inner in inside):
+        return None  # it sums nothing up
+    if any(isinstance(inner, others) for inner in inside):
         return None
     loops: list[For] = []
     block: tuple[Stmt, ...] = without_lets((stmt,))
@@ -95,7 +100,7 @@ def without_lets(body: tuple[Stmt, ...], around: Mapping[str, Dim] = {}) -> tupl
                 inner = without_lets(stmt.body, values)
                 result.append(replace(stmt, start=start, stop=stop, body=inner))
             case _:
-                result += map_index_dims((stmt,), written_out)
+                result += map_index_dims((stmt,), written_out) if values else (stmt,)
     return tuple(result)
 
 
