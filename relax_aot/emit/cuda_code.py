@@ -115,12 +115,12 @@ class DevicePrinter(Printer):
     def _named(self, loop: For, value: str, scope: DeviceScope, depth: int) -> None:
         name = self.claimed.claim(stem(loop.variable))
         self.lines.define(depth, name, f"const int32_t {name} = {value};")
-        inner = scope.inside(loop, name)
+        inner: Scope = scope.inside(loop, name)
         if loop.axis == "block":
             inner = self._copies(inner, name, depth)
         self.body(loop.body, inner, depth)
 
-    def _copies(self, scope: DeviceScope, block: str, depth: int) -> DeviceScope:
+    def _copies(self, scope: Scope, block: str, depth: int) -> Scope:
         """Scratch of which each block has a copy."""
         buffers = dict(scope.buffers)
         for buffer in self.function.copies.values():

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * warp.cuh - reductions of a warp, and vectors of 16 bytes, for CUDA devices.
+ *
+ * Butterflies over lanes that differ by 16, 8, 4, 2 and 1. Every lane has the result, with the same
+ * bits: sums do not depend on the order of two operands. The bits of a maximum of 0 and -0 do, so
+ * that all lanes take the maximum of lane 0.
+ */
+#ifndef RAOT_WARP_CUH
+#define RAOT_WARP_CUH
+
+#include "ieee.h"
+#include "integer.h"
+
+/* clang-format off */
+
+#define RAOT_WARP_SUM(N, T, SUM) \
+    static inline void raot_warp_sum_##N(T *x) \
+    { \
+        for (int bits = 16; bits > 0; bits /= 2) { \
+            *x = SUM(*x, __shfl_xor_sync(0xffffffffu, *x, bits)); \
+        } \
+    }
+
+#define RAOT_WARP_EXTREME(N, T, WHICH, OF_TWO) \
+    static inline void raot_warp_##WHICH##_##N(T *x) \
+    { \
+        for (int bits = 16; bits > 0; bits /= 2) { \
+            *x = OF_TWO(*x, __shfl_xor_sync(0xffffffffu, *x, bits)); \
+        } \
+        *x = __shfl_sync(0xffffffffu, *x, 0); \
+    }
+
+/* clang-format on */
+
+#define RAOT_WARP_ADD(a, b) ((a) + (b))
+RAOT_WARP_SUM(f32, float, RAOT_WARP_ADD)
+RAOT_WARP_SUM(f64, double, RAOT_WARP_ADD)
+RAOT_WARP_SUM(i32, int32_t, raot_add_i32)
+RAOT_WARP_SUM(i64, int64_t, raot_add_i64)
+RAOT_WARP_EXTREME(f32, float, max, raot_maxf)
+RAOT_WARP_EXTREME(f64, double, max, raot_max)
+RAOT_WARP_EXTREME(i32, int32_t, max, raot_larger_i32)
+RAOT_WARP_EXTREME(i64, int64_t, max, raot_larger_i64)
+RAOT_WARP_EXTREME(f32, float, min, raot_minf)
+RAOT_WARP_EXTREME(f64, double, min, raot_min)
+RAOT_WARP_EXTREME(i32, int32_t, min, raot_smaller_i32)
+RAOT_WARP_EXTREME(i64, int64_t, min, raot_smaller_i64)
+
+/* One access of 16 bytes; `from` is aligned to them. */
+static inline void raot_load4_f32(float *to, const float *from)
+{
+    const float4 four = *reinterpret_cast<const float4 *>(from);
+
+    to[0] = four.x;
+    to[1] = four.y;
+    to[2] = four.z;
+    to[3] = four.w;
+}
+
+/* `to` is aligned to 16 bytes. */
+static inline void raot_store4_f32(float *to, const float *from)
+{
+    *reinterpret_cast<float4 *>(to) = make_float4(from[0], from[1], from[2], from[3]);
+}
+
+#endif

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of micro-kernels of warps and vectors computes what their meaning says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from relax_aot.evaluation.interpret import run_kernel
+from relax_aot.ir.parse import parse
+from relax_aot.ir.types import DType
+from relax_aot.microkernels import all_micro_kernels
+from relax_aot.microkernels.warp import MICRO_KERNELS
+from tests.cuda.shim import Job, Shim
+
+COLLECTIVES = [kernel for kernel in MICRO_KERNELS if kernel.name.startswith("raot_warp_")]
+HEAD = "symbol n in 1..9\n\nfunc @main(%x: f32[n]) {\n  return %x\n}\n"
+REDUCE = """
+kernel @call_NAME(%x: TYPE[n, 32]) -> (%y: TYPE[n, 32]) {
+  for b in 0..n parallel(block) {
+    for w in 0..1 parallel(warp) {
+      reserve %own: TYPE[32] in lane
+      for l in 0..32 parallel(lane) {
+        %own[l] = %x[b, l]
+      }
+      micro NAME(%own[0]) []
+      for l in 0..32 parallel(lane) {
+        %y[b, l] = %own[l]
+      }
+    }
+  }
+}
+"""
+COPY = """
+kernel @copy(%x: f32[n, 128]) -> (%y: f32[n, 128]) {
+  for b in 0..n parallel(block) {
+    for t in 0..32 parallel(thread) {
+      reserve %four: f32[4] in register
+      micro raot_load4_f32(%four[0], %x[b, 4*t]) []
+      micro raot_store4_f32(%y[b, 4*t], %four[0]) []
+    }
+  }
+}
+"""
+
+
+def test_every_lane_has_the_bits_of_the_meaning(tmp_path: Path) -> None:
+    texts = {}
+    for kernel in COLLECTIVES:
+        dtype = kernel.operands[0].dtype
+        texts[kernel.name] = REDUCE.replace("NAME", kernel.name).replace("TYPE", dtype.value)
+    module = parse(HEAD + "".join(texts.values()) + COPY, micro_kernels=all_micro_kernels())
+    shim = Shim(module.kernels, module.bounds, tmp_path)
+    jobs = []
+    generator = np.random.default_rng(2)
+    for kernel in module.kernels:
+        shape = (9, kernel.inputs[0].shape[1].constant)
+        dtype = kernel.inputs[0].dtype
+        x = generator.standard_normal(shape).astype(np.float64)
+        if dtype.is_float:
+            x[0], x[1, 5], x[2] = np.where(np.arange(shape[1]) % 3 == 1, 0.0, -0.0), np.nan, np.inf
+        else:
+            x = x * (2.0**28 if dtype is DType.I32 else 2.0**60)
+        jobs.append(Job(kernel.name, (x.astype(dtype.numpy),), {"n": 9}))
+    for job, answer in zip(jobs, shim.run(jobs), strict=True):
+        (wanted,) = run_kernel(module.kernel_table[job.kernel], job.inputs, job.sizes)
+        (y,) = answer.outputs
+        if "_sum_" in job.kernel or job.kernel == "copy":
+            np.testing.assert_array_equal(y, wanted)
+        else:  # of 0 and -0, either is a maximum
+            np.testing.assert_array_equal(y + 0, wanted + 0)
+        rows = y.view(f"u{y.itemsize}")
+        assert job.kernel == "copy" or (rows == rows[:, :1]).all(), job.kernel
