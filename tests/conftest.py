@@ -21,6 +21,7 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parents[1]
 
 NO_SHARED_MODELS = "the folder ../shared/models is not here"
+NO_CUDA = "the extra [cuda] is not installed"
 NO_BROWSER = "no Chromium is installed"
 NO_FRAMA_C = "Frama-C is not installed"
 NO_TORCH = "the extra [torch] is not installed"
@@ -32,6 +33,7 @@ ALLOWED_SKIPS = (
     "footprint.txt was measured with other compilers",
     "no GPU here",
     NO_BROWSER,
+    NO_CUDA,
     NO_FRAMA_C,
     NO_SHARED_MODELS,
     NO_TORCH,

@@ -7,6 +7,8 @@ import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 
+from relax_aot.toolchain.nvdisasm import disassembler_version
+from relax_aot.toolchain.nvrtc import MAJORS, installed_compiler
 from relax_aot.toolchain.tools import (
     EXTRA,
     TOOLS,
@@ -27,6 +29,12 @@ WHEELS = (
     Wheel("distributed", "farm", "verify --farm: runs spread over cores and machines"),
     Wheel("onnxruntime", "verify", "ONNX Runtime as the reference of verify"),
 )
+CUDA = {
+    11: "kernels for Jetson Xavier and JetPack 5",
+    12: "kernels for JetPack 6, and for servers",
+    13: "kernels for Jetson Thor",
+}
+"""What the compiler of each CUDA major is for."""
 WITHOUT = ("mps3-an547 (Cortex-M55)",)
 """Boards that only QEMU runs."""
 
@@ -52,7 +60,8 @@ class Ability:
 
 
 def rows() -> list[Row]:
-    return [_row(tool) for tool in TOOLS] + [_wheel_row(wheel) for wheel in WHEELS]
+    found = [_row(tool) for tool in TOOLS] + [_wheel_row(wheel) for wheel in WHEELS]
+    return found + [_cuda_row(major) for major in MAJORS] + [_disassembler_row()]
 
 
 def abilities() -> list[Ability]:
@@ -63,6 +72,7 @@ def abilities() -> list[Ability]:
         Ability("Cortex-M boards", _cortex_m()),
         Ability("64-bit Arm Linux boards", _both("aarch64-linux-gnu-gcc", "qemu-aarch64")),
         Ability("32-bit Arm Linux boards", _both("arm-linux-gnueabihf-gcc", "qemu-arm")),
+        Ability("CUDA kernels (no GPU)", _cuda_compilers()),
     ]
 
 
@@ -73,6 +83,11 @@ def _cortex_m() -> tuple[str, ...]:
         return ()
     lacks = (f"without {', '.join(WITHOUT)}",) if emulator == ("unicorn",) else ()
     return (*compiler, *emulator, *lacks)
+
+
+def _cuda_compilers() -> tuple[str, ...]:
+    found = (installed_compiler(major) for major in MAJORS)
+    return tuple(one.name for one in found if one is not None)
 
 
 def _both(*names: str) -> tuple[str, ...]:
@@ -103,6 +118,17 @@ def _wheel_row(wheel: Wheel) -> Row:
     here = importlib.util.find_spec(wheel.name) is not None
     version = importlib.metadata.version(wheel.package or wheel.name) if here else None
     return Row(wheel.name, version, wheel.enables, EXTRA.format(wheel.extra))
+
+
+def _cuda_row(major: int) -> Row:
+    found = installed_compiler(major)
+    version = f"{found.version[0]}.{found.version[1]}" if found else None
+    return Row(f"CUDA {major} compiler", version, CUDA[major], EXTRA.format("cuda"))
+
+
+def _disassembler_row() -> Row:
+    figures = "figures of the machine code of GPUs"
+    return Row("nvdisasm", disassembler_version(), figures, EXTRA.format("cuda"))
 
 
 def lines() -> list[str]:

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compilers of CUDA, and the GPUs for which each makes our machine code."""
+
+from __future__ import annotations
+
+import pytest
+
+from relax_aot.toolchain.nvdisasm import installed_disassembler
+from relax_aot.toolchain.nvrtc import MAJORS, installed_compiler
+from tests.conftest import NO_CUDA
+
+TARGETS = ((72, 11), (87, 11), (87, 12), (90, 12), (90, 13), (110, 13))
+"""Compute capability and CUDA major: Xavier, Orin with JetPack 5 and 6, servers, Thor."""
+
+needs_compilers = pytest.mark.skipif(
+    any(installed_compiler(major) is None for major in MAJORS), reason=NO_CUDA
+)
+needs_disassembler = pytest.mark.skipif(installed_disassembler() is None, reason=NO_CUDA)
