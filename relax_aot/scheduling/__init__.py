@@ -15,6 +15,7 @@ from relax_aot.fusion.in_place import proven_pairs
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
 from relax_aot.ir.unused import without_unused_module
+from relax_aot.scheduling import devices
 from relax_aot.scheduling.apply import (
     apply_module,
     schedule_floats,
@@ -55,6 +56,8 @@ def schedule(
     """Module of kernels -> module of kernels for a target, up to `threads` of them for one loop.
     A new permission to overwrite an
     operand that is not proven is an error, or with `lenient` withdrawn, with a note."""
+    if target.device:
+        return schedule_device(module, target, numerics)
     given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"
     if small:  # code weighs eight times as much
@@ -82,6 +85,16 @@ def schedule(
     kernels = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
     proven = (proven_pairs(k, module.bounds, given.get(k.name, ()), lenient) for k in kernels)
     return share_loops(replace(module, kernels=tuple(proven)), threads, unsplit=unsplit)
+
+
+def schedule_device(module: Module, target: Target, numerics: str = "blocked") -> Module:
+    """Kernels as loops over the blocks and threads of a device."""
+    if numerics == "ordered":
+        target = replace(target, partial_sums=1)
+    module = fma.run(fractions.plain(module), target)
+    module = place_parameters(without_unused_module(module), parameters_of(module))
+    folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
+    return devices.run(replace(module, kernels=tuple(folded)), target)
 
 
 def schedule_contractions(module: Module, target: Target) -> Module:

@@ -13,6 +13,7 @@ TARGET = Target(
     block=256,
     code=1 << 20,
     families=("cuda",),
+    partial_sums=32,
     device=True,
     nests=(product,),
 )

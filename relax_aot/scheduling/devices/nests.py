@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Perfectly nested loops as one range of iterations, and whether lanes should share what is inside.
+
+Threads with adjacent numbers should access adjacent elements. Where they do so along the loops of
+a nest, each iteration is a thread; where they do so along loops inside an iteration, as for sums
+along the last axis, the lanes of a warp or the threads of a block share one iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from relax_aot.ir.dims import ONE, Bounds, Dim, dim_max, row_major, simplify
+from relax_aot.ir.loops import Bind, For, If, Let, Stmt
+from relax_aot.scheduling.devices.proofs import Proofs, accessed
+from relax_aot.scheduling.nest import coefficient, greatest, without_lets
+
+FEW = 2048
+"""Iterations that leave most of a device without work, if each is one thread."""
+LEAST = 8
+"""Iterations that are worth sharing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Loops whose bounds do not depend on each other, and the statements in the innermost one.
+    `count` is the number of all iterations, `greatest` at the greatest sizes."""
+
+    loops: tuple[For, ...]
+    body: tuple[Stmt, ...]
+    count: Dim
+    greatest: int
+
+    def variables(self, at: Dim) -> Iterator[Let]:
+        """The loop variables of iteration `at` of all."""
+        inner = ONE
+        for loop in reversed(self.loops):
+            extent = loop.extent
+            whole = loop is self.loops[0]
+            value = at // inner if whole else at // inner % extent
+            yield Let(loop.variable, loop.start + value)
+            inner = inner * extent
+
+
+def nest_of(loop: For, bounds: Bounds, fits: Callable[[For], bool]) -> Nest | None:
+    """The nest that begins with a loop, of loops that fit; None where the loop itself does not."""
+    if not fits(loop):
+        return None
+    loops, named, body = [loop], list[Let](), loop.body
+    while True:
+        split = next((n for n, stmt in enumerate(body) if not isinstance(stmt, Let)), len(body))
+        lets = [stmt for stmt in body[:split] if isinstance(stmt, Let)]
+        inner = body[split] if len(body) == split + 1 else None
+        own = {one.variable for one in loops} | {let.name for let in (*named, *lets)}
+        if not isinstance(inner, For) or (inner.start.symbols | inner.stop.symbols) & own:
+            break
+        if not fits(inner):
+            break
+        loops.append(inner)
+        named += lets
+        body = inner.body
+    extents = [simplify(dim_max(one.extent, 0), bounds) for one in loops if _known(one, bounds)]
+    extents += [dim_max(one.extent, 0) for one in loops if not _known(one, bounds)]
+    count = ONE
+    for extent in extents:
+        count = count * extent
+    most = prod(greatest(extent, bounds) for extent in extents)
+    return Nest(tuple(loops), (*named, *body), count, most)
+
+
+def _known(loop: For, bounds: Bounds) -> bool:
+    return (loop.start.symbols | loop.stop.symbols) <= set(bounds)
+
+
+def bounds_inside(loop: For, bounds: Bounds) -> Bounds:
+    """What holds in a loop."""
+    if not _known(loop, bounds):
+        return bounds
+    return bounds.with_value(loop.variable, loop.start, loop.stop - 1)
+
+
+def bounds_after(stmt: Stmt, bounds: Bounds) -> Bounds:
+    """What holds behind a statement that may name a size."""
+    match stmt:
+        case Let(name, value):
+            low = high = value
+        case Bind():
+            name, low, high = stmt.name, stmt.low, stmt.high
+        case _:
+            return bounds
+    return (
+        bounds.with_value(name, low, high)
+        if (low.symbols | high.symbols) <= set(bounds)
+        else bounds
+    )
+
+
+def shared_inside(body: tuple[Stmt, ...], proofs: Proofs, bounds: Bounds) -> int:
+    """The most iterations inside of `body` that lanes could share; 0 where there are too few."""
+    most = 0
+    for stmt in body:
+        bounds = bounds_after(stmt, bounds)
+        match stmt:
+            case For():
+                nest = nest_of(stmt, bounds, proofs.independent)
+                nest = nest or nest_of(stmt, bounds, lambda one: bool(proofs.reduced(one)))
+                inner = shared_inside(stmt.body, proofs, bounds_inside(stmt, bounds))
+                most = max(most, nest.greatest if nest is not None else 0, inner)
+            case If():
+                for side in (stmt.then, stmt.otherwise):
+                    most = max(most, shared_inside(side, proofs, bounds))
+            case _:
+                pass
+    return most if most >= LEAST else 0
+
+
+def gains_rows(nest: Nest, proofs: Proofs, bounds: Bounds) -> bool:
+    """Whether lanes should share the iterations of a nest rather than take one each."""
+    inside = shared_inside(nest.body, proofs, bounds)
+    if not inside:
+        return False
+    as_threads = _scattered(nest.body, lambda _: nest.loops[-1].variable)
+    as_rows = _scattered(nest.body, lambda inner: inner)
+    if as_threads == as_rows:
+        return nest.greatest < FEW and inside > nest.greatest
+    return as_rows < as_threads
+
+
+def _scattered(body: tuple[Stmt, ...], variable_of: Callable[[str], str]) -> int:
+    """Accesses in loops where adjacent threads do not access one element or adjacent ones, if the
+    variable of threads is that of the innermost loop around, or another."""
+    count = 0
+    for variable, inner in _innermost(without_lets(body), ""):
+        for load, _ in accessed((inner,)):
+            address = row_major(load.index, load.buffer.shape)
+            count += coefficient(address, variable_of(variable)) not in (0, 1)
+    return count
+
+
+def _innermost(body: tuple[Stmt, ...], variable: str) -> Iterator[tuple[str, Stmt]]:
+    """The statements in loops, each with the variable of the innermost one around it."""
+    for stmt in body:
+        match stmt:
+            case For():
+                yield from _innermost(stmt.body, stmt.variable)
+            case If():
+                yield from _innermost((*stmt.then, *stmt.otherwise), variable)
+            case _ if variable:
+                yield variable, stmt
+            case _:
+                pass
+
+
+def part(count: Dim, first: Dim, step: int) -> Dim:
+    """How many of `first, first + step, ...` are below `count`, for `0 <= first < step`."""
+    return (count - first + (step - 1)) // step

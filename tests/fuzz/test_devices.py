@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random chains in the device form: the results of the plain kernels, and no races.
+
+Kernels are lowered, fused and scheduled for a device with small blocks; inputs that results may
+overwrite are overwritten. Exact chains keep their bits; sums of others are in another order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from relax_aot import fusion, lowering, scheduling, transforms
+from relax_aot.fusion import Policy
+from relax_aot.ir.check import check
+from relax_aot.ops import deduce
+from relax_aot.scheduling.passes import fma, fractions
+from relax_aot.scheduling.targets import all_targets, find
+from tests.fuzz.chain_modules import random_chain
+from tests.fuzz.chains import Outcome, _Runner, same
+
+SMALL = replace(find("cuda", ()), threads=32, team=2, shared=6000)
+"""Blocks of one warp or two, and scratch that does not fit beside that of reductions."""
+GATE, LONG, BLOCK, CHECKED = 40, 2000, 100, 5
+
+
+def difference(seed: int) -> str | None:
+    chain = random_chain(seed)
+    lowered = lowering.check_then_trust(lowering.lower(transforms.run(chain.module)))
+    policy = Policy(rows_over_weights=seed % 3 == 0)
+    fused = fusion.fuse(lowered, policy, lenient=True).module
+    plain = fma.run(fractions.plain(fused), all_targets()[0])
+    made = scheduling.schedule(fused, SMALL, "speed", "ordered" if seed % 4 == 3 else "blocked")
+    if seed % CHECKED == 0:
+        check(made, deduce)
+    for sizes, inputs in chain.runs:
+        runner = _Runner(sizes, inputs)
+        wanted = runner.run(plain)
+        for in_place in (False, True):
+            found = runner.run(made, in_place=in_place)
+            if (said := different(wanted, found, exact=chain.exact)) is not None:
+                return f"seed {seed} at {sizes}: {said}\n{chain.module}\n{made}"
+    return None
+
+
+def different(wanted: Outcome, found: Outcome, *, exact: bool) -> str | None:
+    if exact or isinstance(wanted, str) or isinstance(found, str):
+        return same(wanted, found)
+    for name, array in wanted.items():
+        ours = found[name]
+        if array.dtype.kind in "iub":
+            continue  # a rounded sum may have decided
+        a, b = array.astype(np.float64), ours.astype(np.float64)
+        usual = np.isfinite(a) & np.isfinite(b)
+        if not np.allclose(a[usual], b[usual], rtol=1e-2, atol=1e-2):
+            return f"%{name} is\n{ours}\nnot\n{array}"
+    return None
+
+
+def test_devices_compute_what_chains_compute() -> None:
+    found = [said for seed in range(GATE) if (said := difference(seed)) is not None]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(GATE, LONG, BLOCK))
+def test_devices_compute_what_chains_compute_at_length(start: int) -> None:
+    stop = min(start + BLOCK, LONG)
+    found = [said for seed in range(start, stop) if (said := difference(seed)) is not None]
+    assert not found, "\n".join(found)
