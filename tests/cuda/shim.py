@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.emit.cuda_module import DeviceLaunch, DeviceSource, Frame, Given, device_source
+from relax_aot.ir.axes import CORE
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.loops import Buffer, Kernel
 from relax_aot.resources import data_dir
@@ -103,9 +104,11 @@ class Shim:
             place[buffer.name] = len(place)
             data.append(np.ascontiguousarray(array).tobytes())
             yield f"buffer {array.nbytes}"
+        grids = [one.grid.evaluate(job.sizes) for one in self.source.launches[job.kernel]]
         for buffer in kernel.outputs + kernel.scratch:
             place[buffer.name] = len(place)
-            yield f"empty {_bytes(buffer, job.sizes)}"
+            copies = max(grids) if buffer.scope == CORE else 1
+            yield f"empty {copies * _bytes(buffer, job.sizes)}"
         place["$frame"] = len(place)
         data.append(bytes(4))
         yield "buffer 4"
