@@ -36,6 +36,11 @@ class Given(Enum):
     SIZE = "size"
 
 
+RESIDENT = 512
+"""Threads that a processor of a device holds at once, so that they hide the latency of memory: a
+quarter of what it can hold, with 128 registers each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """`name`: of the buffer in its kernel, or of the symbol; `type`: in C, as the host sees it."""
@@ -170,8 +175,9 @@ class _Made:
             alone = one.given is Given.BUFFER and one.name not in shared
             space = "" if one.type.endswith("*") else " "
             texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{named[one.name]}")
+        blocks = max(1, RESIDENT // launch.threads)
         signature = (
-            f'extern "C" __global__ void __launch_bounds__({launch.threads})'
+            f'extern "C" __global__ void __launch_bounds__({launch.threads}, {blocks})'
             f" {c_name}({', '.join(texts)})"
         )
         self.functions.append(FunctionView(tuple(map(comment, notes)), signature, body))

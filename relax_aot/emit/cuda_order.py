@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relax_aot.emit.c_outline import written_buffers
-from relax_aot.ir.axes import LANE, REGISTER
+from relax_aot.ir.axes import LANE, REGISTER, SHARED
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     Barrier,
@@ -22,6 +22,7 @@ from relax_aot.ir.loops import (
     Kernel,
     Let,
     Load,
+    Micro,
     Reserve,
     Stmt,
     Store,
@@ -45,6 +46,11 @@ class _Access:
         return not (self.written.isdisjoint(touched) and other.written.isdisjoint(self.read))
 
 
+@dataclass(frozen=True, slots=True)
+class _Barrier:
+    loops: tuple[int, ...]
+
+
 class Ordered:
     """The statements of a loop over warps."""
 
@@ -56,16 +62,30 @@ class Ordered:
 
 
 def _needed(body: tuple[Stmt, ...]) -> Iterator[int]:
-    accesses: list[_Access] = []
-    before_barrier: set[int] = set()
-    _collect(body, (), _own(body), accesses, before_barrier)
-    for number, access in enumerate(accesses):
-        later = accesses[number + 1 :]
-        again = (other for other in accesses[: number + 1] if set(access.loops) & set(other.loops))
-        if id(access.stmt) in before_barrier:
-            continue
-        if any(map(access.conflicts, later)) or any(map(access.conflicts, again)):
-            yield id(access.stmt)
+    found: list[_Access | _Barrier] = []
+    _collect(body, (), _own(body), found)
+    barriers = [(at, one.loops) for at, one in enumerate(found) if isinstance(one, _Barrier)]
+    accesses = [(at, one) for at, one in enumerate(found) if isinstance(one, _Access)]
+
+    def ordered(first: int, before: _Access, second: int, after: _Access, loop: int) -> bool:
+        """Whether a barrier is on the way from one access to the other, which leads through the
+        end of a loop (0: of none)."""
+        for at, loops in barriers:
+            leaves = at > first and set(loops) <= set(before.loops)
+            arrives = at < second and set(loops) <= set(after.loops)
+            if (loop in loops and (leaves or arrives)) or (
+                not loop and first < at < second and (leaves or arrives)
+            ):
+                return True
+        return False
+
+    for first, before in accesses:
+        for second, after in accesses:
+            ways = set(before.loops) & set(after.loops) | ({0} if second > first else set())
+            conflict = ways and before.conflicts(after)
+            if conflict and not all(ordered(first, before, second, after, way) for way in ways):
+                yield id(before.stmt)
+                break
 
 
 def _own(body: tuple[Stmt, ...]) -> frozenset[str]:
@@ -78,27 +98,24 @@ def _collect(
     body: tuple[Stmt, ...],
     loops: tuple[int, ...],
     own: frozenset[str],
-    accesses: list[_Access],
-    before_barrier: set[int],
+    found: list[_Access | _Barrier],
 ) -> None:
-    for number, stmt in enumerate(body):
+    """Accesses and barriers in their order. All warps take the same side of a condition around a
+    barrier, so that a side is, for what is inside, as a loop that runs once."""
+    for stmt in body:
         match stmt:
             case For() if stmt.axis != "lane":
-                _collect(stmt.body, (*loops, id(stmt)), own, accesses, before_barrier)
-                continue
+                _collect(stmt.body, (*loops, id(stmt)), own, found)
             case If():
                 for side in (stmt.then, stmt.otherwise):
-                    _collect(side, loops, own, accesses, before_barrier)
-                continue
+                    _collect(side, (*loops, id(side)), own, found)
+            case Barrier():
+                found.append(_Barrier(loops))
             case _:
-                pass
-        parts = (stmt,)
-        written = frozenset(written_buffers(parts)) - own
-        read = frozenset(name for part in walk(parts) for name in _read(part)) - own
-        if written or read:
-            accesses.append(_Access(stmt, loops, read, written))
-        if number + 1 < len(body) and isinstance(body[number + 1], Barrier):
-            before_barrier.add(id(stmt))
+                written = frozenset(written_buffers((stmt,))) - own
+                read = frozenset(name for part in walk((stmt,)) for name in _read(part)) - own
+                if written or read:
+                    found.append(_Access(stmt, loops, read, written))
 
 
 def _read(stmt: Stmt) -> Iterator[str]:
@@ -107,7 +124,8 @@ def _read(stmt: Stmt) -> Iterator[str]:
 
 def unrolled(kernel: Kernel) -> Iterator[int]:
     """The identities of the serial loops whose variable, or a size computed from it, is an index
-    of an array in registers: only a number as index keeps the array there."""
+    of an array in registers: only a number as index keeps the array there. Those that move an
+    operand of a micro-kernel, too: a number is a part of its address."""
     loops = (stmt for stmt in walk(kernel.body) if isinstance(stmt, For) and not stmt.axis)
     for loop in loops:
         if loop.extent.is_constant and loop.variable in _register_indices(loop.body):
@@ -122,7 +140,9 @@ def _register_indices(body: tuple[Stmt, ...]) -> frozenset[str]:
             names = stmt.value.symbols
             rests_on[stmt.name] = names.union(*(rests_on.get(name, ()) for name in names))
         for buffer, index in _places(stmt):
-            if buffer.scope in (LANE, REGISTER):
+            if buffer.scope in (LANE, REGISTER) or (
+                isinstance(stmt, Micro) and buffer.scope == SHARED
+            ):
                 used.update(*(dim.symbols for dim in index[buffer.scope == LANE :]))
     return frozenset(used).union(*(rests_on.get(name, ()) for name in used))
 

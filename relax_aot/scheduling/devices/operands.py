@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
-from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import (
     Bind,
     Cast,
@@ -78,6 +78,21 @@ class Product:
     columns: tuple[For, ...]
     steps: tuple[For, ...]
     padded: Load | None
+
+    def blocks(self, rows: int, columns: int) -> Dim:
+        """The number of tiles of so many rows and columns."""
+        tiles = ceildiv(extent(self.rows), rows) * ceildiv(extent(self.columns), columns)
+        return extent(self.batch) * tiles
+
+    def place(self, w: Writer, block: Dim, rows: int, columns: int) -> tuple[Dim, Dim, Dim]:
+        """The first row and column of the tile of a block, and its matrix of the batch."""
+        across = simplify(ceildiv(extent(self.columns), columns), w.bounds)
+        down = simplify(ceildiv(extent(self.rows), rows), w.bounds)
+        line = w.short("line", block // across)
+        batch = w.short("batch", line // down) if self.batch else ZERO
+        row = w.let("row", (line - batch * down) * rows, ZERO, (down - 1) * rows)
+        column = (block - line * across) * columns
+        return row, w.let("column", column, ZERO, (across - 1) * columns), batch
 
     def value(self, w: Writer, load: Load, at: At) -> Expr:
         """A factor at some iterations; adds the statements that read its indices from data."""

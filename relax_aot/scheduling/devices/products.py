@@ -75,11 +75,6 @@ class Tile:
     def threads(self) -> int:
         return self.grid[0] * self.grid[1]
 
-    def blocks(self, product: Product) -> Dim:
-        """The tiles of all results."""
-        rows, columns = extent(product.rows), extent(product.columns)
-        return extent(product.batch) * ceildiv(rows, self.rows) * ceildiv(columns, self.columns)
-
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
@@ -105,7 +100,7 @@ def product(
     matrices = product_of(floats, context)
     if matrices is None or not matrices.rows or not matrices.columns:
         return None
-    blocks = tiles.large.blocks(matrices)
+    blocks = matrices.blocks(tiles.large.rows, tiles.large.columns)
     many = simplify(dim_min(blocks // tiles.enough, 1), w.bounds)
     with w.block() as launches:
         for tile, chosen in ((tiles.large, many), (tiles.small, 1 - many)):
@@ -140,9 +135,10 @@ class _Launch:
     def emit(self, chosen: Dim) -> None:
         """`chosen`: 1 where this launch computes the results, 0 where another one does."""
         w, product, tile = self.w, self.product, self.tile
-        grid = simplify(tile.blocks(product) * chosen, w.bounds)
+        blocks = product.blocks(tile.rows, tile.columns)
+        grid = simplify(blocks * chosen, w.bounds)
         with w.range("block", grid, axis="block") as block:
-            down, across, batch = self._place(block)
+            down, across, batch = product.place(w, block, tile.rows, tile.columns)
             at = split(w, product.batch, batch)
             shapes = [(2, tile.steps, lines + PAD) for lines in (tile.rows, tile.columns)]
             left, right = (
@@ -163,17 +159,6 @@ class _Launch:
                     ),
                 )
                 self._thread(copies, (down, across), thread, at)
-
-    def _place(self, block: Dim) -> tuple[Dim, Dim, Dim]:
-        """The first row and column of a tile, and its matrix of the batch."""
-        w, tile = self.w, self.tile
-        across = simplify(ceildiv(extent(self.product.columns), tile.columns), w.bounds)
-        down = simplify(ceildiv(extent(self.product.rows), tile.rows), w.bounds)
-        line = w.short("line", block // across)
-        batch = w.short("batch", line // down) if self.product.batch else ZERO
-        row = w.let("row", (line - batch * down) * tile.rows, ZERO, (down - 1) * tile.rows)
-        column = (block - line * across) * tile.columns
-        return row, w.let("column", column, ZERO, (across - 1) * tile.columns), batch
 
     def _copy(
         self, load: Load, shared: Buffer, lines: int, loops: Sequence[For], first: Dim,

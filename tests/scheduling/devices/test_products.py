@@ -6,26 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 
 from relax_aot.evaluation.interpret import RaceError, run_kernel
-from relax_aot.evaluation.scalars import array_of
-from relax_aot.ir.check import check
-from relax_aot.ir.loops import Barrier, For, If, Kernel, Lit, Stmt
+from relax_aot.ir.loops import Barrier, If, Kernel, Lit, Stmt
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
-from relax_aot.ops import deduce
-from relax_aot.ops._op import Array
 from relax_aot.scheduling.devices.launches import launches
 from relax_aot.scheduling.devices.products import Tile, Tiles, product
-from relax_aot.scheduling.nest import names_in
-from relax_aot.scheduling.targets import Context
-from relax_aot.scheduling.targets.cuda import TARGET
-from relax_aot.scheduling.writer import Writer
-from tests.transforms.examples import example_module
+from tests.scheduling.devices.kernels import device_form, inputs
 
 TILES = Tiles(Tile(32, 32, 4, 4), Tile(16, 32, 4, 4), enough=2)
 """Small ones: two blocks or more take the large tile."""
@@ -160,30 +152,9 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
 @cache
 def both(case: str) -> tuple[Kernel, Kernel]:
     """The plain kernel and its device form."""
-    module = example_module(CASES[case][0])
-    (kernel,) = module.kernels
-    w = Writer(names_in(kernel), module.bounds)
-    (loop,) = kernel.body
-    assert isinstance(loop, For)
-    made = product(kernel, loop, w, Context(TARGET, finite=frozenset("w")), TILES)
-    assert made is not None
-    device = replace(kernel, body=made)
-    check(replace(module, kernels=(device,)), deduce)
-    return kernel, device
-
-
-def inputs(kernel: Kernel, sizes: dict[str, int]) -> list[Array]:
-    rng = np.random.default_rng(0)
-    made: list[Array] = []
-    for buffer in kernel.inputs:
-        shape = [size.evaluate(sizes) for size in buffer.shape]
-        if buffer.dtype.is_float:
-            made.append(
-                array_of(rng.normal(size=shape).ravel().tolist(), buffer.dtype).reshape(shape)
-            )
-        else:
-            made.append(rng.integers(0, 9, shape).astype(buffer.dtype.numpy))
-    return made
+    plain, device, _ = device_form(CASES[case][0], partial(product, tiles=TILES))
+    assert device is not None
+    return plain, device
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensor cores of CUDA devices: a warp multiplies matrices of half-precision values whose elements
+are spread over the registers of its lanes, in the layouts of mma.sync, and threads copy to shared
+memory without waiting. Source: PTX ISA 8.5, 9.7.14 (Warp Level Matrix Multiply-Accumulate) and
+9.7.9.25 (Asynchronous copy).
+
+A lane has `..._row` elements of a buffer. Of a matrix of rows r and steps k, lane (r % 8) * 4 +
+k % 8 // 2 has k % 2; elements of rows or steps from 8 on are behind them."""
+
+from __future__ import annotations
+
+from relax_aot.ir.axes import LANES
+from relax_aot.microkernels._describe import Parameters, micro_kernels
+
+HALVES: Parameters = {"T": ("f16", "bf16")}
+SIDES: Parameters = {
+    "side": ("left", "right"),
+    "place": ("k % 2 + r // 8 * 2 + k // 8 * 4", "k % 2 + k // 8 * 2 + r // 8 * 4"),
+}
+"""Elements of a lane: rows before steps on the left, steps before columns on the right."""
+ORDERS: Parameters = {
+    "order": ("", "_steps"), "from": ("r * pitch + k", "k * pitch + r"),
+}  # fmt: skip
+"""Whether the elements of a line or those of a step are neighbors in memory."""
+LOADS = micro_kernels(
+    "mma.cuh",
+    f"""pitch 16..~40 by 8, lane_row 8..~24 by 8
+    kernel @raot_load_${{side}}${{order}}_$T(
+      %from: $T[span(16 * pitch, 16 * 1)]
+    ) -> (%to: $T[{LANES - 1} * lane_row + 8]) {{
+      for r in 0..16, k in 0..16 {{
+        %to[lane_row * (r % 8 * 4 + k % 8 // 2) + $place] = %from[$from]
+      }}
+    }}""",
+    ORDERS, SIDES, HALVES,
+)  # fmt: skip
+PRODUCTS = micro_kernels(
+    "mma.cuh",
+    f"""sums_row 4..~12 by 4, left_row 8..~24 by 8, right_row 4..~12 by 4
+    kernel @raot_mma_m16n8k16_$T(
+      %left: $T[{LANES - 1} * left_row + 8], %right: $T[{LANES - 1} * right_row + 4]
+    ) -> (%sums: f32[{LANES - 1} * sums_row + 4]) {{
+      for r in 0..16, c in 0..8 {{
+        let sum = sums_row * (r % 8 * 4 + c // 2) + c % 2 + r // 8 * 2
+        local total: f32 = %sums[sum]
+        for k in 0..16 {{
+          let a = left_row * (r % 8 * 4 + k % 8 // 2) + k % 2 + r // 8 * 2 + k // 8 * 4
+          let b = right_row * (c * 4 + k % 8 // 2) + k % 2 + k // 8 * 2
+          total = fma(cast(%left[a], f32, wrap), cast(%right[b], f32, wrap), total)
+        }}
+        %sums[sum] = total
+      }}
+    }}""",
+    HALVES,
+)
+COPIES = micro_kernels(
+    "mma.cuh",
+    """count 0..8
+    kernel @raot_copy_async_$T(%from: $T[count]) -> (%to: $T[8]) {
+      for i in 0..8 {
+        %to[i] = select((index(i) < index(count)), %from[i], 0.0:$T)
+      }
+    }""",
+    HALVES,
+)
+WAITS = micro_kernels("mma.cuh", "kernel @raot_wait_copies() -> () {\n}")
+MICRO_KERNELS = (*LOADS, *PRODUCTS, *COPIES, *WAITS)

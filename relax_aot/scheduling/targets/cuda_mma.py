@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA devices from compute capability 8.0 on: matrix units for half-precision values, and copies
+to shared memory that threads do not wait for."""
+
+from dataclasses import replace
+
+from relax_aot.scheduling.devices.matrix_units import matrix_product
+from relax_aot.scheduling.devices.products import product
+from relax_aot.scheduling.targets import cuda
+
+TARGET = replace(
+    cuda.TARGET,
+    name="cuda_mma",
+    needs=("mma_f16", "mma_bf16", "cp_async"),
+    nests=(matrix_product, product),
+)

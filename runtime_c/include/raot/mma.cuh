@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mma.cuh - products of matrices of half-precision values by a warp, and copies to shared memory
+ * that a thread does not wait for.
+ *
+ * A matrix is in registers of all lanes, in the layouts of mma.sync.m16n8k16 (PTX ISA 8.5,
+ * 9.7.14.5.8); the pointers are those of each lane. Chips before compute capability 8.0, and
+ * emulations of a device, exchange registers instead.
+ */
+#ifndef RAOT_MMA_CUH
+#define RAOT_MMA_CUH
+
+#include "convert.h"
+
+#if defined(__CUDA_ARCH__)
+#define RAOT_MMA (__CUDA_ARCH__ >= 800)
+#else
+#define RAOT_MMA 0
+#endif
+
+/* Four matrices of eight by eight; each lane gives the address of a row. */
+static inline void raot_load_matrices(uint16_t *to, const uint16_t *row)
+{
+#if RAOT_MMA
+    uint32_t *const r = reinterpret_cast<uint32_t *>(to);
+
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+#else
+    (void)to;
+    (void)row;
+#endif
+}
+
+/* As raot_load_matrices, each matrix with rows and columns exchanged. */
+static inline void raot_load_transposed(uint16_t *to, const uint16_t *row)
+{
+#if RAOT_MMA
+    uint32_t *const r = reinterpret_cast<uint32_t *>(to);
+
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+#else
+    (void)to;
+    (void)row;
+#endif
+}
+
+/* The elements of a lane, where a row and a step of the matrix are `row` and `step` elements
+   apart. `after_row`: how far the element eight rows on is behind in its registers. */
+static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_t row, int32_t step,
+                                      int32_t after_row)
+{
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+
+    for (int32_t n = 0; n < 8; n++) {
+        const int32_t r = lane / 4 + n / 2 % 2 * 8;
+        const int32_t k = lane % 4 * 2 + n % 2 + n / 4 * 8;
+
+        to[n % 2 + n / 2 % 2 * after_row + n / 4 * (6 - after_row)] = from[r * row + k * step];
+    }
+}
+
+/* clang-format off */
+
+#define RAOT_LOAD_MATRIX(N, FORM, ROW, COLUMN, LINE, STEP, AFTER_ROW) \
+    static inline void raot_load_##N(uint16_t *to, const uint16_t *from, int32_t pitch, \
+                                     int32_t lane_row) \
+    { \
+        (void)lane_row; \
+        if (RAOT_MMA) { \
+            const int32_t lane = (int32_t)threadIdx.x % 32; \
+            raot_load_##FORM(to, from + (ROW) * pitch + (COLUMN)); \
+        } else { \
+            raot_load_elements(to, from, LINE, STEP, AFTER_ROW); \
+        } \
+    }
+
+#define RAOT_HALF(UNIT) (lane / (UNIT) % 2 * 8)
+
+#define RAOT_LOAD_MATRIX_OF(T) \
+    RAOT_LOAD_MATRIX(left_##T, matrices, lane % 16, RAOT_HALF(16), pitch, 1, 2) \
+    RAOT_LOAD_MATRIX(left_steps_##T, transposed, lane % 8 + RAOT_HALF(16), RAOT_HALF(8), \
+                     1, pitch, 2) \
+    RAOT_LOAD_MATRIX(right_##T, matrices, lane % 8 + RAOT_HALF(16), RAOT_HALF(8), pitch, 1, 4) \
+    RAOT_LOAD_MATRIX(right_steps_##T, transposed, lane % 16, RAOT_HALF(16), 1, pitch, 4)
+
+/* As exchanges of registers: exact products, one rounding per step. */
+#define RAOT_MMA_EXCHANGED(T) \
+    static inline void raot_mma_exchanged_##T(float *sums, const uint16_t *left, \
+                                              const uint16_t *right) \
+    { \
+        const int32_t lane = (int32_t)threadIdx.x % 32; \
+        for (int32_t k = 0; k < 16; k++) { \
+            float a[2], b[2]; \
+            for (int32_t n = 0; n < 2; n++) { \
+                const int left_own = left[k % 2 + n * 2 + k / 8 * 4]; \
+                const int right_own = right[k % 2 + k / 8 * 2]; \
+                const int row = lane / 4, column = lane % 4 * 2 + n, step = k % 8 / 2; \
+                a[n] = raot_##T##_to_f32( \
+                    (uint16_t)__shfl_sync(0xffffffffu, left_own, row * 4 + step)); \
+                b[n] = raot_##T##_to_f32( \
+                    (uint16_t)__shfl_sync(0xffffffffu, right_own, column * 4 + step)); \
+            } \
+            for (int32_t n = 0; n < 4; n++) { \
+                sums[n] = __fmaf_rn(a[n / 2], b[n % 2], sums[n]); \
+            } \
+        } \
+    }
+
+#if RAOT_MMA
+#define RAOT_MMA_OF(T) \
+    static inline void raot_mma_m16n8k16_##T(float *sums, const uint16_t *left, \
+                                             const uint16_t *right, int32_t sums_row, \
+                                             int32_t left_row, int32_t right_row) \
+    { \
+        const uint32_t *const a = reinterpret_cast<const uint32_t *>(left); \
+        const uint32_t *const b = reinterpret_cast<const uint32_t *>(right); \
+        asm("mma.sync.aligned.m16n8k16.row.col.f32." #T "." #T ".f32 {%0, %1, %2, %3}, " \
+            "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+    }
+#else
+#define RAOT_MMA_OF(T) \
+    RAOT_MMA_EXCHANGED(T) \
+    static inline void raot_mma_m16n8k16_##T(float *sums, const uint16_t *left, \
+                                             const uint16_t *right, int32_t sums_row, \
+                                             int32_t left_row, int32_t right_row) \
+    { \
+        (void)sums_row; \
+        (void)left_row; \
+        (void)right_row; \
+        raot_mma_exchanged_##T(sums, left, right); \
+    }
+#endif
+
+#define RAOT_COPY_ASYNC(T) \
+    static inline void raot_copy_async_##T(uint16_t *to, const uint16_t *from, int32_t count) \
+    { \
+        raot_copy_async(to, from, count); \
+    }
+
+/* clang-format on */
+
+/* Copies `count` of eight elements to shared memory, zeros behind them. Both are aligned to 16
+   bytes. What was copied is there behind raot_wait_copies and a barrier. */
+static inline void raot_copy_async(uint16_t *to, const uint16_t *from, int32_t count)
+{
+#if RAOT_MMA
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(count * 2)
+                 : "memory");
+#else
+    for (int32_t n = 0; n < 8; n++) {
+        to[n] = n < count ? from[n] : (uint16_t)0;
+    }
+#endif
+}
+
+static inline void raot_wait_copies(void)
+{
+#if RAOT_MMA
+    asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
+
+RAOT_LOAD_MATRIX_OF(f16)
+RAOT_LOAD_MATRIX_OF(bf16)
+RAOT_MMA_OF(f16)
+RAOT_MMA_OF(bf16)
+RAOT_COPY_ASYNC(f16)
+RAOT_COPY_ASYNC(bf16)
+
+#endif

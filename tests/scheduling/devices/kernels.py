@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of one product, their device forms, and random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from relax_aot.evaluation.scalars import array_of
+from relax_aot.ir.check import check
+from relax_aot.ir.dims import Bounds
+from relax_aot.ir.loops import For, Kernel
+from relax_aot.ops import deduce
+from relax_aot.ops._op import Array
+from relax_aot.scheduling.nest import names_in
+from relax_aot.scheduling.targets import Context
+from relax_aot.scheduling.targets.cuda import TARGET
+from relax_aot.scheduling.writer import Writer
+from tests.transforms.examples import example_module
+
+Strategy = Callable[[Kernel, For, Writer, Context], "tuple[For, ...] | None"]
+
+
+def device_form(
+    text: str, strategy: Strategy, name: str = "", finite: frozenset[str] = frozenset("w")
+) -> tuple[Kernel, Kernel | None, Bounds]:
+    """The kernel of a text, and its device form by a strategy; `name`: of the device form."""
+    module = example_module(text)
+    (kernel,) = module.kernels
+    w = Writer(names_in(kernel), module.bounds)
+    (loop,) = kernel.body
+    assert isinstance(loop, For)
+    made = strategy(kernel, loop, w, Context(TARGET, finite=finite))
+    if made is None:
+        return kernel, None, module.bounds
+    scratch = (*kernel.scratch, *w.scratch)
+    device = replace(kernel, body=made, scratch=scratch)
+    check(replace(module, kernels=(device,)), deduce)
+    return kernel, replace(device, name=name or kernel.name), module.bounds
+
+
+def inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    made: list[Array] = []
+    for buffer in kernel.inputs:
+        shape = [size.evaluate(sizes) for size in buffer.shape]
+        if buffer.dtype.is_int:
+            made.append(rng.integers(0, 9, shape).astype(buffer.dtype.numpy))
+        else:
+            values = rng.normal(size=shape).astype(np.float32)
+            made.append(array_of(values.ravel().tolist(), buffer.dtype).reshape(shape))
+    return made

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of half-precision values by matrices of a warp: the values of the plain loops at sizes
+around the edges of tiles, and planted faults that are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import pytest
+
+from relax_aot.evaluation.interpret import RaceError, run_kernel
+from relax_aot.ir.loops import Barrier, If, Kernel, Lit, Micro, Stmt, walk
+from relax_aot.ir.rewrite import map_statements
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.devices.matrix_units import Tile, Tiles, matrix_product
+from tests.scheduling.devices.kernels import device_form, inputs
+
+TILES = Tiles(Tile(32, 32, 16, (2, 1)), Tile(32, 16, 16, (1, 1)), enough=2)
+"""Small ones: two blocks or more take the large tile."""
+BIAS = "max((cast(cast(sum, f32, wrap), f16, wrap) + %b[j]), 0.0:f16)"
+
+
+def matmul(
+    depth: int, columns: int, x: str = "i, k", w: str = "k, j", value: str = BIAS,
+    start: str = "0.0:f16",
+) -> str:  # fmt: skip
+    """`x`, `w`: the order of the axes of the factors."""
+    sizes = {"i": "n", "j": str(columns), "k": str(depth)}
+    shapes = (", ".join(sizes[axis] for axis in order.split(", ")) for order in (x, w))
+    left, right = (f"f16[{shape}]" for shape in shapes)
+    return f"""
+    symbol n in 1..70
+    kernel @dot(%x: {left}, %w: {right}, %b: f16[{columns}]) -> (%y: f16[n, {columns}]) {{
+      for i in 0..n {{
+        for j in 0..{columns} {{
+          local sum: f16 = {start}
+          for k in 0..{depth} {{
+            sum = (sum + (%x[{x}] * %w[{w}]))
+          }}
+          %y[i, j] = {value}
+        }}
+      }}
+    }}"""
+
+
+CONVOLUTION = """
+    symbol n in 1..2
+    const %w: f16[6, 8, 3, 3] = splat 0.5
+    kernel @conv(%x: f16[n, 8, 6, 5], %w: f16[6, 8, 3, 3]) -> (%y: f16[n, 6, 6, 5]) {
+      for b in 0..n {
+        for c in 0..6 {
+          for i in 0..6 {
+            for j in 0..5 {
+              local sum: f16 = 0.0:f16
+              for d in 0..8 {
+                for k in max(-i + 1, 0)..min(-i + 7, 3) {
+                  for l in max(-j + 1, 0)..min(-j + 6, 3) {
+                    sum = (sum + (%x[b, d, i + k - 1, j + l - 1] * %w[c, d, k, l]))
+                  }
+                }
+              }
+              %y[b, c, i, j] = sum
+            }
+          }
+        }
+      }
+    }"""
+DECODED = """
+    symbol n in 1..9
+    kernel @dot(%x: f16[n, 16], %packed: u8[8, 24], %scales: f16[24]) -> (%y: f16[n, 24]) {
+      for i in 0..n {
+        for j in 0..24 {
+          local sum: f16 = 0.0:f16
+          for k in 0..16 {
+            sum = (sum + (%x[i, k] * cast(((cast(((%packed[k // 2, j] >>
+              cast(index(4*(k % 2)), u8, wrap)) & 15:u8), f32, wrap) - 8.0:f32)
+              * cast(%scales[j], f32, wrap)), f16, wrap)))
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+BATCH = """
+    symbol n in 1..3
+    symbol k in 0..40
+    kernel @dot(%x: f16[n, 5, k], %w: f16[n, k, 8]) -> (%y: f16[n, 5, 8]) {
+      for b in 0..n {
+        for i in 0..5 {
+          for j in 0..8 {
+            local sum: f16 = 0.0:f16
+            for d in 0..k {
+              sum = (sum + (%x[b, i, d] * %w[b, d, j]))
+            }
+            %y[b, i, j] = sum
+          }
+        }
+      }
+    }"""
+CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
+    "rows below, at and above a tile": (matmul(24, 24), tuple({"n": n} for n in (1, 32, 33))),
+    "whole tiles": (matmul(32, 32), ({"n": 32}, {"n": 64})),
+    "weights by columns": (matmul(24, 24, w="j, k"), ({"n": 9},)),
+    "transposed left": (matmul(24, 16, x="k, i"), ({"n": 9},)),
+    "odd sizes": (matmul(21, 19), ({"n": 9},)),
+    "sums that begin with a bias": (matmul(16, 9, value="sum", start="%b[j]"), ({"n": 9},)),
+    "bfloat16": (matmul(24, 24).replace("f16", "bf16"), ({"n": 33},)),
+    "a batch of dynamic depth": (BATCH, ({"n": 3, "k": 0}, {"n": 1, "k": 40})),
+    "a convolution with borders": (CONVOLUTION, ({"n": 1},)),
+    "weights of four bits": (DECODED, ({"n": 9},)),
+}
+VECTORS = {
+    "rows below, at and above a tile": 2, "whole tiles": 2, "weights by columns": 2,
+    "transposed left": 1, "odd sizes": 0, "a convolution with borders": 1,
+}  # fmt: skip
+"""How many factors are copied eight elements at a time."""
+
+
+@cache
+def both(case: str) -> tuple[Kernel, Kernel]:
+    """The plain kernel and its device form."""
+    plain, device, _ = device_form(CASES[case][0], partial(matrix_product, tiles=TILES))
+    assert device is not None
+    return plain, device
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_matrices_have_the_values_of_the_plain_loops(case: str) -> None:
+    """Products are exact, and the meaning of a matrix adds them in the order of the loops."""
+    plain, device = both(case)
+    for sizes in CASES[case][1]:
+        data = inputs(plain, sizes)
+        (expected,) = run_kernel(plain, data, sizes)
+        (found,) = run_kernel(device, data, sizes, seed=1)
+        np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("case", VECTORS)
+def test_aligned_neighbors_are_copied_at_once(case: str) -> None:
+    _, device = both(case)
+    copies = [s for s in walk(device.body) if isinstance(s, Micro) and "copy_async" in s.name]
+    assert len({copy.operands[1].buffer.name for copy in copies}) == VECTORS[case]
+
+
+def test_a_sum_that_is_used_before_it_is_rounded_is_left_alone() -> None:
+    text = matmul(16, 16, value="(sum * %b[j])")
+    _, device, _ = device_form(text, partial(matrix_product, tiles=TILES))
+    assert device is None
+
+
+ALWAYS = Lit(True, DType.BOOL)
+FAULTS: dict[str, tuple[Callable[[Stmt], Stmt], type[AssertionError]]] = {
+    "no barrier": (lambda one: If(ALWAYS, ()) if isinstance(one, Barrier) else one, RaceError),
+    "no end of rows": (
+        lambda one: (
+            replace(one, condition=ALWAYS)
+            if isinstance(one, If) and "row" in str(one.condition)
+            else one
+        ),
+        AssertionError,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(fault: str) -> None:
+    plain, device = both("rows below, at and above a tile")
+    rule, error = FAULTS[fault]
+    broken = replace(device, body=map_statements(device.body, rule))
+    with pytest.raises(error):
+        run_kernel(broken, inputs(plain, {"n": 33}), {"n": 33})
