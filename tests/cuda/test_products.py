@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from relax_aot.ir.loops import Kernel
 from relax_aot.scheduling.devices import matrix_units, products
 from tests.cuda.shim import Job, Shim
 from tests.scheduling.devices import test_matrix_units, test_products
-from tests.scheduling.devices.kernels import device_form, inputs
+from tests.scheduling.devices.kernels import Strategy, device_form, inputs
 
 EDGES = ("rows below, at and above a tile",)
-FORMS = {
+FORMS: dict[str, tuple[ModuleType, Strategy, tuple[str, ...]]] = {
     "small_tiles": (test_products, partial(products.product, tiles=test_products.TILES), ()),
     "tiles": (test_products, products.product, EDGES),
     "small_matrices": (
