@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.ir.axes import ARENA, CORE
 from relax_aot.ir.check_parallel import parallel_problems
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import Dim, row_major
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
     LOGICAL,
@@ -238,6 +238,11 @@ def _reached(
             counts = (stmt.rows, stmt.columns, *(count for count, _, _ in stmt.levels))
             for load in (stmt.left, stmt.right):
                 yield from access(load.buffer, load.index, counts)
+            continue
+        if isinstance(stmt, Micro):  # an operand is an address
+            for load in stmt.operands[:1]:
+                buffer = replace(load.buffer, shape=(load.buffer.type.elements,))
+                yield from access(buffer, (row_major(load.index, load.buffer.shape),))
             continue
         for whole in [*held(stmt, PARTS)][:1]:
             for load in _certain(whole):

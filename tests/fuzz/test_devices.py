@@ -21,8 +21,8 @@ from relax_aot.scheduling.targets import all_targets, find
 from tests.fuzz.chain_modules import random_chain
 from tests.fuzz.chains import Outcome, _Runner, same
 
-SMALL = replace(find("cuda", ()), threads=32, team=2, shared=6000)
-"""Blocks of one warp or two, and scratch that does not fit beside that of reductions."""
+SMALL = replace(find("cuda", ()), threads=8, team=2, shared=6000)
+"""Blocks of one warp or two, and little room for scratch."""
 GATE, LONG, BLOCK, CHECKED = 40, 2000, 100, 5
 
 

@@ -35,6 +35,7 @@ from relax_aot.scheduling.devices.nests import (
     shared_inside,
 )
 from relax_aot.scheduling.devices.proofs import Proofs
+from relax_aot.scheduling.devices.strips import WIDTH, strips_of
 from relax_aot.scheduling.devices.team import Team, below, parallel
 from relax_aot.scheduling.nest import greatest, names_in
 from relax_aot.scheduling.targets import Context, Target
@@ -163,6 +164,15 @@ class Form:
 
     def elements(self, group: Group, nest: Nest, own: Sequence[Buffer]) -> None:
         w, threads = self.w, self.target.threads
+        strips = strips_of(nest) if nest.greatest >= threads * WIDTH else None
+        if strips is not None:
+            with (
+                parallel(w, "b", self.blocks(nest, threads * WIDTH), "block") as block,
+                parallel(w, "t", threads, "thread") as thread,
+            ):
+                w.add(*group.scalars)
+                strips.write(w, block * threads + thread)
+            return
         registers = {buffer.name: replace(buffer, scope=REGISTER) for buffer in own}
         self.own |= registers.keys()
         with (
@@ -178,7 +188,7 @@ class Form:
             )))  # fmt: skip
 
     def blocks(self, nest: Nest, each: int) -> Dim:
-        """Blocks of so many iterations; at the greatest count, where data decide the count."""
+        """Blocks of so many iterations; at the greatest count, where it depends on data."""
         known = nest.count.symbols <= set(self.w.bounds)
         return simplify(ceildiv(nest.count if known else nest.greatest, each), self.w.bounds)
 

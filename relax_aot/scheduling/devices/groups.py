@@ -31,7 +31,6 @@ from relax_aot.ir.loops import (
     index_dims,
     walk,
 )
-from relax_aot.ir.types import DType
 from relax_aot.scheduling.devices.proofs import accessed, outer_scalars
 from relax_aot.scheduling.writer import Writer
 
@@ -88,7 +87,7 @@ def connect(groups: Sequence[Group], kernel: Kernel, w: Writer) -> None:
     """Has each group keep the scalars that later ones use, and these bring them back."""
     makers = {name: (at, stmt) for at, group in enumerate(groups)
               for stmt in group.body if (name := _defined(stmt))}  # fmt: skip
-    changed = {_key(local) for group in groups for local in _assigned(group)}
+    changes = [{_key(local) for local in _assigned(group)} for group in groups]
     kept: dict[str, Buffer] = {}
 
     def bring(name: str, at: int) -> Iterator[Stmt]:
@@ -96,26 +95,26 @@ def connect(groups: Sequence[Group], kernel: Kernel, w: Writer) -> None:
         start, stmt = makers[name]
         loads = {load.buffer.name for load, _ in accessed((stmt,))}
         between = (one for group in groups[start:at] for one in _overwritten(group, kernel))
-        if isinstance(stmt, Let) or (name not in changed and loads.isdisjoint(between)):
+        changed = [n for n in range(start, at) if name in changes[n]]
+        if isinstance(stmt, Let) or not (changed or not loads.isdisjoint(between)):
             yield stmt
             return
         assert isinstance(stmt, Declare | Bind)
-        buffer = kept.get(name) or keep(name, stmt)
-        load = Load(buffer, (ZERO,))
+        load = Load(keep(name, stmt, groups[max(changed, default=start)]), (ZERO,))
         if isinstance(stmt, Declare):
             yield Declare(stmt.local, load)
         else:
             yield Bind(stmt.name, load, stmt.low, stmt.high, "checked")
 
-    def keep(name: str, stmt: Declare | Bind) -> Buffer:
+    def keep(name: str, stmt: Declare | Bind, group: Group) -> Buffer:
+        """Memory for the value that a name has behind a group."""
         value = stmt.local if isinstance(stmt, Declare) else Index(Dim.of(stmt.name))
-        dtype = value.dtype if isinstance(value, Local) else DType.I64
-        kept[name] = buffer = w.buffer(f"{name.removeprefix('local ')}_kept", dtype, 1)
-        # After the last group that changes it before the next one that needs it.
-        for group in groups:
-            if stmt in group.body or any(_key(local) == name for local in _assigned(group)):
-                group.after.append(Store(buffer, (ZERO,), value))
-        return buffer
+        if name not in kept:
+            kept[name] = w.buffer(f"{name.removeprefix('local ')}_kept", value.dtype, 1)
+        store = Store(kept[name], (ZERO,), value)
+        if store not in group.after:
+            group.after.append(store)
+        return kept[name]
 
     for at, group in enumerate(groups):
         own = {_defined(stmt) for stmt in group.body}
@@ -131,6 +130,20 @@ def connect(groups: Sequence[Group], kernel: Kernel, w: Writer) -> None:
             needed += list(_used(stmts))
         order = {name: number for number, name in enumerate(makers)}
         group.before = sorted(brought, key=lambda stmt: order[_defined(stmt)])
+    for group in groups:
+        _drop_unused(group)
+
+
+def _drop_unused(group: Group) -> None:
+    """Leaves out names that only other groups use."""
+    used, kept = set(_used(group.after)), list[Stmt]()
+    for stmt in reversed(group.body):
+        may_fail = isinstance(stmt, Bind) and not stmt.trusted
+        if not may_fail and _defined(stmt) and _defined(stmt) not in used:
+            continue
+        kept.append(stmt)
+        used.update(_used([stmt]))
+    group.body = kept[::-1]
 
 
 def _overwritten(group: Group, kernel: Kernel) -> Iterator[str]:

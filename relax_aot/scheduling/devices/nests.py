@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from relax_aot.ir.dims import ONE, Bounds, Dim, dim_max, row_major, simplify
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, dim_max, row_major, simplify
 from relax_aot.ir.loops import Bind, For, If, Let, Stmt
+from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.scheduling.devices.proofs import Proofs, accessed
 from relax_aot.scheduling.nest import coefficient, greatest, without_lets
 
@@ -143,14 +144,22 @@ def _innermost(body: tuple[Stmt, ...], variable: str) -> Iterator[tuple[str, Stm
     """The statements in loops, each with the variable of the innermost one around it."""
     for stmt in body:
         match stmt:
-            case For():
-                yield from _innermost(stmt.body, stmt.variable)
+            case For(name, start):
+                yield from _innermost(_from_zero(stmt.body, name, start), name)
             case If():
                 yield from _innermost((*stmt.then, *stmt.otherwise), variable)
             case _ if variable:
                 yield variable, stmt
             case _:
                 pass
+
+
+def _from_zero(body: tuple[Stmt, ...], name: str, start: Dim) -> tuple[Stmt, ...]:
+    """The body of a loop that begins at 0, where it is part of a longer one. The start of a
+    window that is clipped moves little and stays."""
+    if start == ZERO or not start.is_polynomial:
+        return body
+    return map_index_dims(body, lambda dim: dim.substitute({name: start + Dim.of(name)}))
 
 
 def part(count: Dim, first: Dim, step: int) -> Dim:

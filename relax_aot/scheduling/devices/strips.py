@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element-wise loops of contiguous floats: a thread computes four elements that follow each other,
+and loads and stores them together. The last thread computes what is left one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relax_aot import microkernels
+from relax_aot.ir.axes import REGISTER
+from relax_aot.ir.dims import ONE, ZERO, Dim, row_major
+from relax_aot.ir.loops import (
+    Binary,
+    Buffer,
+    Declare,
+    Expr,
+    For,
+    If,
+    Index,
+    Load,
+    Micro,
+    Reserve,
+    Stmt,
+    Store,
+    index_dims,
+)
+from relax_aot.ir.rewrite import map_exprs
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.devices.nests import Nest
+from relax_aot.scheduling.devices.proofs import accessed
+from relax_aot.scheduling.nest import without_lets
+from relax_aot.scheduling.writer import Writer
+
+WIDTH = 4
+"""Floats of 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """A nest whose results are contiguous, with the buffers that are loaded and stored in strips;
+    `body` without names of sizes."""
+
+    nest: Nest
+    body: tuple[Stmt, ...]
+    loaded: tuple[Buffer, ...]
+    stored: tuple[Buffer, ...]
+
+    def write(self, w: Writer, at: Dim) -> None:
+        """Strip `at`."""
+        first = at * WIDTH
+        whole = Binary("<=", Index(first + WIDTH), Index(self.nest.count))
+        with w.block() as strip:
+            self._whole(w, first)
+        name = w.fresh("last")
+        rest = (*self.nest.variables(Dim.of(name)), *self.nest.body)
+        w.add(If(whole, tuple(strip), (For(name, first, self.nest.count, rest),)))
+
+    def _whole(self, w: Writer, first: Dim) -> None:
+        shape = (Dim.of(WIDTH),)
+        own = {b.name: Buffer(w.fresh(f"{b.name}_strip"), b.dtype, shape, REGISTER)
+               for b in (*self.loaded, *self.stored)}  # fmt: skip
+        w.add(*map(Reserve, own.values()))
+        for buffer in self.loaded:
+            w.add(_copy("raot_load4_f32", _at(buffer, first), own[buffer.name][(ZERO,)]))
+        name = w.fresh("q")
+        q = Dim.of(name)
+
+        def in_strip(expr: Expr) -> Expr:
+            if not isinstance(expr, Load) or expr.buffer not in self.loaded:
+                return expr
+            return Load(own[expr.buffer.name], (q,))
+
+        body = tuple(
+            Store(own[stmt.buffer.name], (q,), stmt.value) if isinstance(stmt, Store) else stmt
+            for stmt in map_exprs(self.body, in_strip)
+        )
+        used = {symbol for stmt in body for dim in index_dims(stmt) for symbol in dim.symbols}
+        lets = (let for let in self.nest.variables(first + q) if let.name in used)
+        w.add(For(name, ZERO, Dim.of(WIDTH), (*lets, *body)))
+        for buffer in self.stored:
+            w.add(_copy("raot_store4_f32", own[buffer.name][(ZERO,)], _at(buffer, first)))
+
+
+def _copy(name: str, source: Load, target: Load) -> Micro:
+    return microkernels.call(name, **{"from": source, "to": target})
+
+
+def _at(buffer: Buffer, first: Dim) -> Load:
+    """The address of an element in row-major order."""
+    return Load(buffer, (*(ZERO,) * (buffer.rank - 1), first))
+
+
+def strips_of(nest: Nest) -> Strips | None:
+    """The nest in strips; None where a result is not contiguous."""
+    body = without_lets(nest.body)
+    if not all(isinstance(stmt, Declare | Store) for stmt in body):
+        return None
+    accesses = [*accessed(body)]
+    stored = dict.fromkeys(load.buffer for load, is_store in accesses if is_store)
+    loaded = dict.fromkeys(load.buffer for load, is_store in accesses if not is_store)
+    apart = {load.buffer for load, _ in accesses if not _is_contiguous(load, nest)}
+    if not stored or stored.keys() & (apart | loaded.keys()):
+        return None
+    indices = [load for load, _ in accesses if load.buffer in stored]
+    if len(indices) != len(stored):
+        return None
+    return Strips(nest, body, tuple(b for b in loaded if b not in apart), tuple(stored))
+
+
+def _is_contiguous(load: Load, nest: Nest) -> bool:
+    """Whether element number k of the nest is element number k of the buffer."""
+    if load.buffer.dtype is not DType.F32 or load.buffer.rank == 0:
+        return False
+    number, inner = ZERO, ONE
+    for loop in reversed(nest.loops):
+        number = number + (Dim.of(loop.variable) - loop.start) * inner
+        inner = inner * loop.extent
+    return row_major(load.index, load.buffer.shape) == number
