@@ -40,12 +40,14 @@ from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, note, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
-from relax_aot.project.cuda_board import require_device
+from relax_aot.project.cuda import assemble_device
+from relax_aot.project.cuda_board import DeviceError, require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
 from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling import threads
 from relax_aot.scheduling.targets import find as find_target
+from relax_aot.toolchain import nvrtc
 from relax_aot.transforms import fold_constants, integers, reassociate
 from relax_aot.verify import fused_kernels
 
@@ -185,6 +187,14 @@ def compile_module(
 
 def _assembled(module: Module, planned: _Planned, board: Board, options: Options) -> Project:
     name = model_name(module, options)
+    if board.cuda is not None:
+        on_gpu = assemble_device(
+            planned.original, planned.plan, name, board, nvrtc.cubin, options.weights,
+            options.optimize, emit=options.emit, ordered=options.numerics == "ordered",
+            also=options.further,
+        )  # fmt: skip
+        require_fit(board, on_gpu.needs, weights_apart=False)
+        return replace(on_gpu, fusion=planned.fusion, floats=planned.floats)
     built = project.assemble(
         planned.original, planned.plan, name, board, planned.table, options.weights,
         options.optimize, stepwise=options.stepwise, annotate=options.annotate,
@@ -296,11 +306,6 @@ def _require_device(board: Board, options: Options, table: externs.ExternTable) 
         "--extern": bool(table.rules),
     }
     require_device(board.name, board.cuda, options.emit, refused)
-    if board.cuda is not None:
-        raise RelaxAotError(
-            f"this version compiles nothing for the GPU of {board.name} yet; the board"
-            " jetson-orin-nano-cpu is for the CPU of a Jetson"
-        )
 
 
 def _require_threads(board: Board, count: int) -> None:
@@ -338,6 +343,8 @@ def compile_entries(
 ) -> EntriesProject:
     """Entries -> one project. `dump_folder` receives every stage's text form, a folder for each
     entry."""
+    if board.cuda is not None:
+        raise DeviceError(f"several entries are not supported on the GPU of {board.name}")
     entries, quantized = _coded_entries(entries, options)
     planned: dict[str, _Planned] = {}
     table = _externs(options)

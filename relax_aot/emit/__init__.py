@@ -4,36 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from relax_aot.emit.contexts import make_contexts
 from relax_aot.emit.extern_code import check_macros
 from relax_aot.emit.header import HeaderView
 from relax_aot.emit.includes import RUNTIME
-from relax_aot.emit.interface import STEP_FUNCTIONS, Interface, interface_of
+from relax_aot.emit.interface import STEP_FUNCTIONS, interface_of
 from relax_aot.emit.layers import with_layers
 from relax_aot.emit.render import render
+from relax_aot.emit.sources import Sources
 from relax_aot.emit.view import ModelView, model_view
 from relax_aot.emit.weights import weights_of
 from relax_aot.externs import ExternTable
 from relax_aot.planning import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The C files of a model (path -> text), the weights block, and what they were made of."""
-
-    files: dict[str, str]
-    blocks: dict[str, bytes]
-    interface: Interface
-    """Of a model, or of the memory that its entries share."""
-    view: ModelView
-    header: HeaderView
-    entries: tuple[ModelView, ...] = ()
-
-    @property
-    def const_bytes(self) -> int:
-        return self.view.weights.total_bytes
 
 
 def emit(

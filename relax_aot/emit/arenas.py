@@ -92,7 +92,7 @@ def slot_views(context: RunContext) -> tuple[SlotView, ...]:
         supports, value = greatest_of(f"{prefix}_UNDER_{name}", below)
         views.append(
             SlotView(
-                context.interface.arenas[slot.region].member,
+                context.arenas[slot.region].member,
                 context.values[slot.var.name],
                 C_TYPES[slot.var.type.dtype],
                 size,
@@ -113,7 +113,7 @@ def _place(context: RunContext, slot: Slot, offset: str) -> str:
     if not _placed(context, slot.region):
         return offset
     number = [s for s in context.plan.slots if s.region == slot.region].index(slot)
-    return f"(size_t)offsets_{context.interface.arenas[slot.region].member}[{number}]"
+    return f"(size_t)offsets_{context.arenas[slot.region].member}[{number}]"
 
 
 def _placed(context: RunContext, region: int) -> bool:
@@ -142,7 +142,7 @@ def arena_views(context: RunContext, slots: tuple[SlotView, ...]) -> tuple[Arena
     plan = context.plan
     covered = {context.merged.get(n, n) for slot in context.slots for n in slot.below}
     views = []
-    for number, port in enumerate(context.interface.arenas):
+    for number, port in enumerate(context.arenas):
         tops = [
             (view, slot)
             for view, slot in zip(slots, context.slots, strict=True)

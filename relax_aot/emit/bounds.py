@@ -91,6 +91,8 @@ def _note(field: DimField, *, entry: bool) -> str:
 
 def _made_for(interface: Interface, field: DimField) -> int:
     """What conditions that only a raised bound could break leave of it; else 0."""
+    if interface.device:
+        return field.symbol.high  # kernels are machine code for these bounds
     symbol = Dim.of(field.symbol.name)
     growths = [one.symbol.growth for one in interface.lengths]
     if any(g and g.is_window and symbol.symbols <= g.after.symbols for g in growths):

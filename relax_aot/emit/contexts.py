@@ -15,7 +15,7 @@ from relax_aot.emit.c_outline import flattened
 from relax_aot.emit.c_parallel import NAMES, TEAM, serial
 from relax_aot.emit.c_proof import Hints
 from relax_aot.emit.extern_code import ExternCall
-from relax_aot.emit.interface import DimField, Interface
+from relax_aot.emit.interface import ArenaPort, DimField, Interface
 from relax_aot.emit.sharing import Parameter, Shared, shared
 from relax_aot.ir.dims import Bounds, Dim, dim_max, maximize, prove_le
 from relax_aot.ir.extern import Extern
@@ -146,6 +146,12 @@ class RunContext:
         return tuple(slot for slot in self.plan.slots if slot.var.name not in self.merged)
 
     @cached_property
+    def arenas(self) -> tuple[ArenaPort, ...]:
+        """In the memory struct, or the one on a GPU."""
+        on_gpu = (ArenaPort("arena", f"{self.interface.prefix}_ARENA", ""),)
+        return on_gpu if self.interface.device else self.interface.arenas
+
+    @cached_property
     def arenas_used(self) -> set[int]:
         """Arenas that hold anything at all."""
         return {slot.region for slot in self.plan.slots if slot.greatest_bytes > 0}
@@ -262,6 +268,25 @@ def make_contexts(
         }
         contexts.append(RunContext(plan, interface, symbols, values, kernels, annotate))
     return _shared(contexts, reserved, sharing, form)
+
+
+def device_context(plan: Plan, interface: Interface, constants: Mapping[str, str]) -> RunContext:
+    """The names of a run whose kernels are functions of a GPU; their text is no C of the host.
+    `constants` are C expressions of their addresses there."""
+    symbols, values = _values(plan, interface, dict(constants), frozenset())
+    values |= {p.name: f"at->in_{p.c_name}" for p in interface.inputs}
+    outputs = (p for p in interface.outputs if plan.homes.get(p.name) is Home.OUTPUT)
+    values |= {p.name: f"at->out_{p.c_name}" for p in outputs}
+    values |= {part.input: f"state + {part.macro}" for part in interface.states}
+    kernels = {
+        kernel.name: KernelText(
+            kernel.name, kernel.name, tuple(kernel.free_symbols),
+            {buffer.name: buffer.name for buffer in kernel.buffers},
+            KernelCode("", ""),
+        )
+        for kernel in plan.kernels
+    }  # fmt: skip
+    return RunContext(plan, interface, symbols, values, kernels)
 
 
 def _values(

@@ -20,7 +20,7 @@ from relax_aot.emit.cuda_code import WORDS, launch_body
 from relax_aot.emit.cuda_helpers import helper_text
 from relax_aot.emit.numbers import canonical
 from relax_aot.emit.render import render
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Bounds, Dim, prove_le
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.types import C_TYPES
 from relax_aot.scheduling.devices.launches import Launch, launches
@@ -194,7 +194,8 @@ class _Made:
         read = [name for name in symbols if name in self._frame.sizes]
         for name in read:
             yield f"const int32_t {symbols[name]} = frame[{self._frame.sizes[name]}];"
-        if launch.grid.symbols & set(read):
+        # A host launches at least one block, and upper bounds of sizes from data.
+        if launch.grid.symbols & set(read) or not prove_le(1, launch.grid, self._bounds):
             grid = dim_c(launch.grid, symbols, self._bounds)
             yield from (f"if ((int32_t)blockIdx.x >= {grid}) {{", "    return;", "}")
 

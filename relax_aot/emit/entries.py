@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.emit import Sources, rendered
+from relax_aot.emit import rendered
 from relax_aot.emit.arenas import ArenaView, greatest_of
 from relax_aot.emit.bounds import BoundView
 from relax_aot.emit.c_names import Names, comment, identifier
@@ -32,6 +32,7 @@ from relax_aot.emit.interface import (
 )
 from relax_aot.emit.layers import with_layers
 from relax_aot.emit.lengths import length_views
+from relax_aot.emit.sources import Sources
 from relax_aot.emit.view import ModelView, StateView, model_view, state_views
 from relax_aot.emit.weights import Weights, weights_of
 from relax_aot.externs import ExternTable

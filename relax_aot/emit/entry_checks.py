@@ -83,7 +83,8 @@ def _null(interface: Interface) -> str:
 def _init_null(interface: Interface) -> str:
     """A C condition: some pointer that init needs is null."""
     parts = ["memory == NULL"]
-    parts += ["memory->state == NULL"] if interface.has_state else []
+    parts += ["memory->device == NULL"] if interface.device else []
+    parts += ["memory->state == NULL"] if interface.has_state and not interface.device else []
     parts += ["memory->weights == NULL"] if interface.weights_apart else []
     return " || ".join(parts)
 
@@ -97,7 +98,7 @@ def _data_null(context: RunContext) -> list[str]:
             checks.append(_null_check(context, f"{side}->{port.c_name}", port.type.elements))
     used = context.arenas_used
     checks += [f"memory->{a.member} == NULL" for n, a in enumerate(interface.arenas) if n in used]
-    if interface.has_state and not interface.lengths:
+    if interface.has_state and not interface.lengths and not interface.device:
         checks.append("memory->state == NULL")
     if interface.weights_apart:
         checks.append("memory->weights == NULL")
@@ -148,7 +149,7 @@ def _spans(context: RunContext) -> tuple[list[str], list[str]]:
         for n, a in enumerate(interface.arenas)
         if n in used
     ]
-    if interface.has_state:
+    if interface.has_state and not interface.device:
         writes.append(f"{{memory->state, {interface.owner_prefix}_STATE_BYTES}}")
     reads = [of("in", port) for port in interface.inputs]
     if interface.weights_apart:

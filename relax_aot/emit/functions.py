@@ -78,8 +78,70 @@ def functions_of(interface: Interface) -> Iterator[PublicView]:
         note += " `result` receives all sizes of this call."
         note += " Data-dependent members of `dims` need not be set."
     yield PublicView(f"{name}_run", "enum raot_status", run, given, note)
+    if interface.device:
+        yield from _stream_functions(interface, run, given)
     if interface.stepwise:
         yield from _step_functions(interface, run, given)
+
+
+def _stream_functions(interface: Interface, run: str, given: str) -> Iterator[PublicView]:
+    name = interface.name
+    stream = "void *stream"
+    result = bool(interface.results)
+    yield PublicView(
+        f"{name}_run_on",
+        "enum raot_status",
+        f"{stream}, {run}",
+        f"stream, {given}",
+        f"Starts a run in a CUDA stream and returns. Inputs and outputs are in memory of the GPU, "
+        f"or mapped, and aligned to {interface.prefix}_ALIGNMENT."
+        + (" `result` is not used." if result else ""),
+    )
+    yield PublicView(
+        f"{name}_wait",
+        "enum raot_status",
+        f"const struct {interface.owner}_memory *memory, {stream}"
+        + (f", struct {name}_dims *result" if result else ""),
+        "memory, stream" + (", result" if result else ""),
+        f"Waits for the runs that {name}_run_on started in the stream. The status is that of the"
+        " first that failed; the runs behind it did nothing."
+        + (" `result` receives the sizes of the last run." if result else ""),
+    )
+
+
+def _device_functions(interface: Interface) -> Iterator[PublicView]:
+    """What a model on a GPU has besides its runs."""
+    name = interface.name
+    memory = f"const struct {name}_memory *memory"
+    yield PublicView(
+        f"{name}_close",
+        "void",
+        memory,
+        "memory",
+        "Gives back all that the model has on the GPU, and all mapped memory.",
+    )
+    yield PublicView(
+        f"{name}_alloc",
+        "void *",
+        f"{memory}, size_t bytes",
+        "memory, bytes",
+        f"Memory that CPU and GPU share, or null. {name}_run copies inputs and outputs that lie"
+        " elsewhere.",
+    )
+    yield PublicView(
+        f"{name}_free",
+        "void",
+        f"{memory}, void *pointer",
+        "memory, pointer",
+        f"Gives back memory of {name}_alloc.",
+    )
+    yield PublicView(
+        f"{name}_device_message",
+        "const char *",
+        memory,
+        "memory",
+        "Says in words why a call returned RAOT_ERR_DEVICE.",
+    )
 
 
 def _step_functions(interface: Interface, run: str, given: str) -> Iterator[PublicView]:
@@ -144,9 +206,12 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
             f"Ends {name}_worker in all threads, also during a run. memory->team must be zero"
             " again before the next worker.",
         )
+    if interface.device:
+        yield from _device_functions(interface)
     if interface.has_init:
         init = [interface.parameters(run=False), interface.arguments(run=False)]
         checks = "Checks the weights. " if interface.weights_apart else ""
+        checks = "Opens the GPU. " if interface.device else checks
         clears = "Clears the state and sets the sizes in its shape. " if interface.states else ""
         note = f"{checks}{clears}Call it before the first run"
         note += ", and to start again from a cleared state." if interface.states else "."

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.arenas import ArenaView, LocalView
 from relax_aot.emit.c_layout import COLUMNS
@@ -39,6 +39,7 @@ _CAUSES = {
     "RAOT_ERR_LIMITS": "a quantization parameter in the weights is outside the limits of the code",
     "RAOT_ERR_OVERLAP": "inputs, outputs, arena or state overlap",
     "RAOT_ERR_STATE": "{state} has not been initialized",
+    "RAOT_ERR_DEVICE": "the GPU or its driver failed; {name}_device_message says how",
     "RAOT_ERR_EXTERN": "a C function of yours reported an error",
 }
 
@@ -109,8 +110,10 @@ class HeaderView:
         if "raot_weights_check" in code:
             used.add("RAOT_ERR_WEIGHTS")
         state = ["the state"] * bool(interface.states) + ["the position"] * interface.stepwise
+        state += ["the GPU"] * interface.device
         said = {
             "prefix": interface.prefix,
+            "name": interface.owner,
             "init": f", or differ from those of {interface.name}_init" if interface.states else "",
             "state": " or ".join(state),
             "length": ", or truncation to more rows than a growing state holds"
@@ -162,6 +165,10 @@ def memory_sizes(
 ) -> list[SizeView]:
     """The alignment of all memory, and the blocks that the functions of `interface` share."""
     prefix = interface.prefix
+    if interface.device:
+        note = "alignment of memory.device, and of pointers to memory of the GPU"
+        sizes = [SizeView(f"{prefix}_ALIGNMENT", str(alignment), alignment, note)]
+        return sizes if state is None else [*sizes, replace(state, note="bytes of the state there")]
     apart = interface.weights_apart and interface.common is None
     kinds = ["arena"] + ["state"] * (state is not None) + ["weights"] * apart
     note = f"alignment of {' and '.join(kinds)} in bytes"
@@ -181,6 +188,15 @@ def arena_sizes(arenas: Iterable[ArenaView]) -> list[SizeView]:
         SizeView(f"{a.macro}_BYTES", a.greatest, a.bytes, f"bytes of memory.{a.member}{a.place}")
         for a in arenas
     ]
+
+
+def device_sizes(interface: Interface, arena: ArenaView, block_bytes: int) -> tuple[SizeView, ...]:
+    """The block on the host, and the arena on the GPU."""
+    block = f"{interface.prefix}_DEVICE_BYTES"
+    return (
+        SizeView(block, str(block_bytes), block_bytes, "bytes of memory.device"),
+        SizeView(f"{arena.macro}_BYTES", arena.greatest, arena.bytes, "bytes of the arena there"),
+    )
 
 
 def _described(port: Port) -> str:

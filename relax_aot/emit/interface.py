@@ -19,6 +19,10 @@ STEP_FUNCTIONS = ("begin", "step", "step_name", "next", "check_entry")
 TAKEN_MACROS = ("ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "LAYOUT_H", "VERSION")
 """What every header calls so behind the model's name."""
 
+DEVICE_FUNCTIONS = ("run_on", "wait", "alloc", "free", "close", "device_message")
+"""What stands behind the model's name in the functions of a model on a GPU."""
+_DEVICE_VARIABLES = ("device", "cuda", "run", "at", "frame", "weights", "state", "arena", "stream")
+
 
 @dataclass(frozen=True, slots=True)
 class DimField:
@@ -134,6 +138,8 @@ class Interface:
     """That share the loops of a run at most."""
     weights_linked: bool = True
     """The project has a C file with the weights; larger ones are loaded."""
+    device: bool = False
+    """Kernels run on a GPU: arena and state lie there, and the memory struct has no arenas."""
 
     @property
     def threaded(self) -> bool:
@@ -190,9 +196,14 @@ class Interface:
         return bool(self.states)
 
     @property
+    def has_host_state(self) -> bool:
+        """The program gives the memory of the state."""
+        return self.has_state and not self.device
+
+    @property
     def has_init(self) -> bool:
         """Something has to be prepared or checked before the first run."""
-        return self.has_state or self.weights_apart
+        return self.has_state or self.weights_apart or self.device
 
     @property
     def own_variables(self) -> list[str]:
@@ -200,12 +211,14 @@ class Interface:
         needs = [f"{kind}_{arena.member}" for arena in self.arenas for kind in ("need", "offsets")]
         steps = ["position", "name"] if self.stepwise else []
         steps += ["total", "rows", "first"] if self.windows else []
+        steps += _DEVICE_VARIABLES if self.device else ()
         return ["header", "writes", "reads", "length", *steps, *needs]
 
     @property
     def own_functions(self) -> list[str]:
         """What the functions are called that no kernel may be called like."""
         verbs = ("run", *STEP_FUNCTIONS) if self.stepwise else ("run",)
+        verbs = (*verbs, *DEVICE_FUNCTIONS) if self.device else verbs
         names = [f.c_name for f in self.all_lengths]
         held = [f"{self.owner}_{verb}_{n}" for n in names for verb in ("get", "truncate")]
         shared = ("init", "worker", "stop") if self.threaded else ("init",)
@@ -225,6 +238,11 @@ class Interface:
         """What the run is called in an object file, at the bounds of the generated header. The
         bounds are part of it, so that files built with different ones do not link."""
         return f"{self.name}_run" + "".join(f"_{f.c_name}{f.symbol.high}" for f in self.movable)
+
+    @property
+    def header_member(self) -> str:
+        """The member of the memory struct that begins with the header of the state."""
+        return "device" if self.device else "state"
 
     @property
     def state_symbols(self) -> tuple[DimField, ...]:
@@ -277,6 +295,7 @@ def interface_of(
     common: CommonInterface | None = None,
     stepwise: bool = False,
     threads: int = 1,
+    device: bool = False,
 ) -> Interface:
     """Names are legal and unique; they depend on the model alone. The names of sizes and
     states of an entry are those of `common`."""
@@ -290,7 +309,10 @@ def interface_of(
         macros.claim("STATE_BYTES")
     if weights_apart:
         macros.claim("WEIGHTS_BYTES")
-    arenas = tuple(_arena(a.region.name, n, c_name, macros) for n, a in enumerate(plan.arenas))
+    if device:
+        macros.claim("DEVICE_BYTES")
+    regions = [] if device else [arena.region.name for arena in plan.arenas]
+    arenas = tuple(_arena(name, n, c_name, macros) for n, name in enumerate(regions))
     state_inputs = {s.input for s in module.states}
     state_outputs = {s.output for s in module.states}
     fields = Names((field.c_name for field in shared.values()), reserved=())
@@ -327,6 +349,7 @@ def interface_of(
         else common.fixed,
         tuple(field for field in sizes if field.symbol.growth is not None),
         threads,
+        device=device,
     )
 
 

@@ -133,12 +133,12 @@ def first_index(interface: Interface, field: DimField) -> int:
 
 def first_c(interface: Interface, field: DimField, const: str = "const ") -> str:
     """The first row of a window, in the header of the state block."""
-    return f"(({const}int32_t *)memory->state)[{first_index(interface, field)}]"
+    return f"(({const}int32_t *)memory->{interface.header_member})[{first_index(interface, field)}]"
 
 
 def header_c(interface: Interface, field: DimField, const: str = "const ") -> str:
     """A length in the header of the state block."""
-    return f"(({const}int32_t *)memory->state)[{_index(interface, field)}]"
+    return f"(({const}int32_t *)memory->{interface.header_member})[{_index(interface, field)}]"
 
 
 def _index(interface: Interface, field: DimField) -> int:

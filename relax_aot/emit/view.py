@@ -22,6 +22,7 @@ from relax_aot.emit.header import (
     MemberView,
     SizeView,
     arena_sizes,
+    device_sizes,
     memory_sizes,
     port_sizes,
 )
@@ -124,6 +125,8 @@ class ModelView:
     weights: Weights
     index_reach: str
     """A constant expression that no size or index on the way passes; nothing for one number."""
+    gpu_arena: ArenaView | None
+    """The arena of a model whose kernels run on a GPU."""
     extern_units: tuple[str, ...]
     """C files of externs that are compiled with the model."""
 
@@ -137,6 +140,12 @@ class ModelView:
         kernels = tuple(replace(kernel, ir="", origin="") for kernel in self.kernels)
         layers = tuple(replace(layer, origin="") for layer in self.layers)
         return replace(self, version="", source="", graph=(), kernels=kernels, layers=layers)
+
+    @property
+    def arena_parts(self) -> tuple[LocalView, ...]:
+        """Constants that the sizes of arenas are made of."""
+        arenas = self.arenas if self.gpu_arena is None else (self.gpu_arena,)
+        return tuple(part for arena in arenas for part in arena.parts)
 
     @property
     def memory_const(self) -> str:
@@ -172,17 +181,23 @@ def model_view(
     *,
     small: bool = False,
     ordered: bool = False,
+    device_bytes: int = 0,
 ) -> ModelView:
-    """Of a model, or of one entry of several; `units` are C files of externs."""
+    """Of a model, or of one entry of several; `units` are C files of externs. A model on a GPU has
+    a block of `device_bytes` on the host."""
     plan, interface = context.plan, context.interface
     slots = slot_views(context)
     arenas = arena_views(context, slots)
+    gpu_arena = arenas[0] if interface.device else None
+    arenas = () if interface.device else arenas
     states, state = _states(context)
     reach = index_reach(plan)
     bounds = bound_views(interface, plan, reach)
     checks, body = _checks_and_body(context, slots)
     functions = tuple(functions_of(interface))
     sizes = _sizes(context, state, weights.block_bytes, arenas, body.step)
+    if gpu_arena:
+        sizes += device_sizes(interface, gpu_arena, device_bytes)
     return ModelView(
         interface=interface,
         name=interface.name,
@@ -220,6 +235,7 @@ def model_view(
         kernels=kernel_views(context),
         layers=tuple(layers_of(context)),
         weights=weights,
+        gpu_arena=gpu_arena,
         index_reach="" if reach.is_constant else context.box_constant(reach),
         extern_units=units,
     )
@@ -254,12 +270,12 @@ def _checks_and_body(
     entry, inner, results = _locals(context), _inner(context), _results(context)
     checks = ChecksView.of(context)
     step = None
+    if interface.device:
+        entry = mentioned(entry, _checked(checks))
+        return checks, RunView(entry, inner, results, (), (), can_fail=False, step=None)
     if interface.stepwise:
         step = StepView.of(context, inner, entry, results)
-        relations = (check.condition for check in checks.relations)
-        lengths = (text for one in checks.lengths for text in (one.c_name, one.full))
-        texts = (*relations, *lengths, *checks.data_null, *checks.writes, *checks.reads)
-        entry = mentioned(entry, texts)
+        entry = mentioned(entry, _checked(checks))
     can_fail = any(k.fallible for k in plan.kernels) or any(
         step.extern.returns is Returns.STATUS for step in extern_steps(plan)
     )
@@ -267,6 +283,13 @@ def _checks_and_body(
     spoken = words_of(steps)
     used = tuple(slot for slot in slots if slot.c_name in spoken)
     return checks, RunView(entry, inner, results, used, steps, can_fail, step)
+
+
+def _checked(checks: ChecksView) -> tuple[str, ...]:
+    """The texts of checks that speak of sizes."""
+    relations = (check.condition for check in checks.relations)
+    lengths = (text for one in checks.lengths for text in (one.c_name, one.full))
+    return (*relations, *lengths, *checks.data_null, *checks.writes, *checks.reads)
 
 
 def _states(context: RunContext) -> tuple[tuple[StateView, ...], SizeView | None]:

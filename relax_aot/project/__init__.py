@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relax_aot.emit import Sources, emit
+from relax_aot.emit import emit
 from relax_aot.emit.header import LICENSE
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
+from relax_aot.emit.sources import Sources
 from relax_aot.emit.view import ModelView
 from relax_aot.externs import ExternTable
 from relax_aot.fusion.summary import Summary

@@ -234,13 +234,13 @@ def _board(name: str, top: Table) -> Board:
     compiler.only("prefix", "flags", "link_flags")
     memories, regions = _memories(top, family), _regions(top)
     _check_regions(top, memories, regions)
-    emulator = _emulator(top, family)
+    emulator, cuda = _emulator(top, family), read_cuda(top, family)
     board = Board(
         name=name,
         title=top.text("title"),
         family=family,
         cpu=top.text("cpu"),
-        features=top.texts("features", FEATURES),
+        features=cuda.features if cuda else top.texts("features", FEATURES),
         prefix=_prefix(compiler, family),
         flags=compiler.texts("flags"),
         link_flags=compiler.texts("link_flags"),
@@ -251,7 +251,7 @@ def _board(name: str, top: Table) -> Board:
         source=top.text("source"),
         notes=top.optional_text("notes"),
         uart=_uart(top, family),
-        cuda=read_cuda(top, family),
+        cuda=cuda,
     )
     _check_core(top, board)
     return board

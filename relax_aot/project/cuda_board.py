@@ -47,6 +47,11 @@ class Cuda:
         return tuple(name for name, least in FEATURES.items() if self.sm >= least)
 
     @property
+    def capability(self) -> str:
+        """The compute capability, such as 8.7."""
+        return f"{self.sm // 10}.{self.sm % 10}"
+
+    @property
     def source_only(self) -> bool:
         """No cubin is made: the project holds the source of the kernels for the user's nvcc."""
         return not self.toolkits

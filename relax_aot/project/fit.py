@@ -164,7 +164,9 @@ def _ram_needs(board: Board, plan: Plan, interface: Interface) -> Iterator[Need]
     names = {memory.name for memory in board.memories}
     stack = next((m.name for m in board.memories if m.kind == "ram"), None)
     yield Need("stack", board.stack_bytes, stack)
-    for arena, spelt in zip(plan.arenas, interface.arenas, strict=True):
+    if interface.device:
+        yield Need("arena", plan.arena_bytes)
+    for arena, spelt in zip(plan.arenas, interface.arenas, strict=not interface.device):
         region = arena.region.name
         yield Need(spelt.member, arena.bytes, region if region in names else None)
     if interface.has_state:

@@ -92,12 +92,19 @@ class TableView:
 
     @property
     def state_bytes(self) -> str:
+        if self.interface.device:
+            return f"{self.interface.owner_prefix}_DEVICE_BYTES"  # it is kept from call to call
         return f"{self.interface.owner_prefix}_STATE_BYTES" if self.interface.has_state else "0"
 
     @property
     def links_block(self) -> bool:
         """The program has a separate block of weights that its harness may replace."""
         return self.interface.weights_apart and self.interface.weights_linked
+
+    @property
+    def need_depends(self) -> bool:
+        """The arenas that a call needs depend on its sizes."""
+        return bool(self.interface.dims and self.interface.arenas)
 
     @property
     def memory_const(self) -> str:
@@ -151,12 +158,12 @@ def _view(interface: Interface) -> AdapterView:
         interfaces=(interface,),
         table="raot_model",
         dim_count=len(interface.sizes),
-        greatest=" + ".join(f"{arena.macro}_BYTES" for arena in interface.arenas),
+        greatest=" + ".join(f"{arena.macro}_BYTES" for arena in interface.arenas) or "0",
         has_init=interface.has_init,
         init_sizes=_init_sizes(interface),
         lengths=held_of(interface, interface.lengths, len(interface.dims)),
         run_arguments=", ".join(name for name, used in given if used),
-        need=" + ".join(f"{arena.need}({named})" for arena in interface.arenas),
+        need=" + ".join(f"{arena.need}({named})" for arena in interface.arenas) or "0",
         cuts=tuple(_cuts(interface)),
         parts=tuple(_parts(interface)),
     )
@@ -181,7 +188,7 @@ def _init_sizes(interface: Interface) -> tuple[InitSize, ...]:
 
 def _cuts(interface: Interface) -> Iterator[str]:
     """Each arena but the last gets what it needs, as far as the block goes; the last the rest."""
-    *first, _ = interface.arenas
+    first = interface.arenas[:-1]
     if not first or not interface.dims:
         yield "(void)dims;"
     if first and interface.dims:
@@ -201,6 +208,9 @@ def _cuts(interface: Interface) -> Iterator[str]:
 
 
 def _parts(interface: Interface) -> Iterator[Part]:
+    if interface.device:
+        yield Part("device", "buffers->state", f"{interface.owner_prefix}_DEVICE_BYTES")
+        return
     *first, last = interface.arenas
     if not first:
         yield Part(last.member, "buffers->arena", "buffers->arena_bytes")

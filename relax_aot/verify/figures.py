@@ -42,6 +42,8 @@ class Memory:
 def memory_of(project: Built) -> Memory:
     """Of several entries: the largest arena and the deepest stack, since one runs at a time."""
     parts = parts_of(project).values()
+    if project.board.cuda is not None:
+        return _on_gpu(project)
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         folder = Path(scratch)
         linked = None
@@ -62,6 +64,15 @@ def memory_of(project: Built) -> Memory:
         stack,
         max(part.plan.lower_bound_bytes for part in parts),
     )
+
+
+def _on_gpu(project: Built) -> Memory:
+    """Without the stack, since the driver has functions of its own."""
+    part = parts_of(project)[""]
+    return Memory(
+        project.arena_bytes, project.state_bytes, project.const_bytes, 0, 0,
+        part.plan.lower_bound_bytes,
+    )  # fmt: skip
 
 
 def _host_objects(project: Built, folder: Path) -> tuple[int, list[Path]]:

@@ -30,6 +30,7 @@ from relax_aot.project.entries import EntriesProject
 from relax_aot.resources import data_dir
 from relax_aot.toolchain.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.toolchain.tools import ToolMissing
+from relax_aot.verify.cuda import fake_driver, host_files
 from relax_aot.verify.lengths import Holder, lengths_of, truncated
 from relax_aot.verify.library import BLOCK, Library, RawResult
 from relax_aot.verify.program import Array, Built, alone, program_of
@@ -64,7 +65,7 @@ STATUS_NAMES = {
     -4: "RAOT_ERR_SIZE", -5: "RAOT_ERR_MISMATCH", -6: "RAOT_ERR_INDEX", -7: "RAOT_ERR_CAPACITY",
     -8: "RAOT_ERR_WEIGHTS", -9: "RAOT_ERR_OVERLAP", -10: "RAOT_ERR_STATE",
     -11: "RAOT_ERR_EXTERN",
-    -12: "RAOT_ERR_LIMITS",
+    -12: "RAOT_ERR_LIMITS", -13: "RAOT_ERR_DEVICE",
 }  # fmt: skip
 
 
@@ -347,7 +348,12 @@ def build_library(project: Built, *, sanitize: bool = False, workers: bool = Tru
     flags = SANITIZE_FLAGS if sanitize else (*STRICT_FLAGS, *OPTIMISE_FLAGS)
     if program_of(project).shared.threaded:
         flags = (*flags, "-pthread", *(("-DRAOT_WORKERS",) if workers else ()))
-    return build_shared(library_files(project), flags, project.foreign)
+    files = library_files(project)
+    if isinstance(project, Project) and project.interface.device:
+        files = host_files(project, files)
+        driver = fake_driver(project)
+        flags = (*flags, f'-DRAOT_CUDA_LIBRARY="{driver}"', "-ldl")
+    return build_shared(files, flags, project.foreign)
 
 
 def library_files(project: Built) -> dict[str, bytes]:

@@ -110,6 +110,8 @@ class Target:
     against_float: tuple[FloatRow, ...] = ()
     accuracy: Accuracy | None = None
     numerics: str = "blocked"
+    emulated: bool = False
+    """A GPU was emulated on the CPU."""
 
     @property
     def ok(self) -> bool:
@@ -135,6 +137,7 @@ class Result:
                     "board": target.board,
                     "numerics": target.numerics,
                     "ok": target.ok,
+                    **({"emulated": True} if target.emulated else {}),
                     "memory": target.memory.as_json(),
                     "runs": [_run_json(run) for run in target.runs],
                     **_quality_json(target),
@@ -218,7 +221,7 @@ def run_job(job: Job) -> Result:
         step(f"running on {project.board.name}", number, len(job.projects))
         answers = (
             _on_host(project, cases, job.sanitize)
-            if project.board.family == "host"
+            if project.board.family == "host" or project.board.cuda
             else _on_board(project, cases, job)
         )
         runs = tuple(
@@ -234,7 +237,8 @@ def run_job(job: Job) -> Result:
         rows = () if floats is None else float_rows(outputs, floats)
         right = None if job.labels is None else accuracy(job.labels, outputs, expected, floats)
         memory, numerics = memory_of(project), project.view.numerics
-        targets.append(Target(project.board.name, memory, runs, rows, right, numerics))
+        emulated = project.board.cuda is not None
+        targets.append(Target(project.board.name, memory, runs, rows, right, numerics, emulated))
     finished()
     source = job.source
     name = Path(source).name if isinstance(source, str | Path) else first.name
@@ -324,7 +328,9 @@ def _host_answer(project: Built, model: HostModel, case: Case) -> Answer:
 
 
 def _states(project: Built, case: Case, block: Array | None) -> dict[str, Array]:
-    if block is None or not isinstance(project, Project) or not project.interface.has_state:
+    if block is None or not isinstance(project, Project):
+        return {}
+    if not project.interface.has_host_state:
         return {}
     return states_of(project, case.sizes, block)
 

@@ -24,7 +24,7 @@ def print_result(result: Result) -> None:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     for target in result.targets:
         memory = target.memory
-        table = Table(title=f"{result.model} on {target.board}", title_justify="left")
+        table = Table(title=_title(result, target), title_justify="left")
         for column in RUN_COLUMNS:
             table.add_column(column, justify="left" if column == "sizes" else "right")
         for run in target.runs:
@@ -44,6 +44,11 @@ def print_result(result: Result) -> None:
                         f" elements differ, most at {difference.worst} {difference.note}".rstrip(),
                         style="red",
                     )
+
+
+def _title(result: Result, target: Target) -> str:
+    emulated = ", emulated on the CPU" if target.emulated else ""
+    return f"{result.model} on {target.board}{emulated}"
 
 
 def _print_quality(console: Console, target: Target) -> None:

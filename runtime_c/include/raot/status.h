@@ -16,7 +16,8 @@ enum raot_status {
     RAOT_ERR_OVERLAP = -9,  /* buffers overlap */
     RAOT_ERR_STATE = -10,   /* the state was not initialized */
     RAOT_ERR_EXTERN = -11,  /* a C function of the user failed */
-    RAOT_ERR_LIMITS = -12   /* a weights parameter is outside its limits */
+    RAOT_ERR_LIMITS = -12,  /* a weights parameter is outside its limits */
+    RAOT_ERR_DEVICE = -13   /* the GPU or its driver failed */
 };
 
 /* The name of a status, such as "RAOT_ERR_SIZE"; for messages and logs. */
@@ -49,6 +50,8 @@ static inline const char *raot_status_name(enum raot_status status)
         return "RAOT_ERR_EXTERN";
     case RAOT_ERR_LIMITS:
         return "RAOT_ERR_LIMITS";
+    case RAOT_ERR_DEVICE:
+        return "RAOT_ERR_DEVICE";
     default:
         return "unknown status";
     }

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_driver.cpp - the functions of libcuda.so.1 that generated projects use, on the CPU.
+ *
+ * Memory of the "GPU" has addresses of its own and can be accessed only while a kernel or a copy
+ * runs, so that code of the host that touches it stops with a signal; kernels are given only
+ * addresses of such memory. Work of a stream is done when somebody waits for it, not before. Bytes
+ * behind each block are checked then. Any function can be made to fail: fake_fail, or
+ * RAOT_FAKE_FAIL=cuMemAlloc_v2:1 (the first call). RAOT_FAKE_VERSION, RAOT_FAKE_SM and
+ * RAOT_FAKE_INTEGRATED say what the driver and the GPU are.
+ */
+#include "fake_memory.h"
+#include "raot_shim_host.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace fake;
+
+namespace
+{
+
+/* The `nth` next call of a function fails with an error, 0 for none. */
+struct Failure {
+    int nth = 0;
+    int error = 999;
+};
+
+struct Node {
+    const raot_shim_function *kernel = nullptr;
+    unsigned int grid = 0;
+    unsigned int block = 0;
+    std::vector<std::vector<unsigned char>> values;
+};
+
+struct Graph {
+    std::vector<std::unique_ptr<Node>> nodes;
+};
+
+struct Executable {
+    std::map<const Node *, Node> nodes;
+    std::vector<const Node *> order;
+};
+
+struct Stream {
+    std::vector<std::function<int()>> work;
+};
+
+struct Parameters { /* CUDA_KERNEL_NODE_PARAMS of CUDA 10.1 */
+    void *function;
+    unsigned int grid[3];
+    unsigned int block[3];
+    unsigned int shared_bytes;
+    void **parameters;
+    void **extra;
+};
+
+struct Driver {
+    bool initialized = false;
+    int retained = 0;
+    int lost = OK; /* after a failed kernel every function returns this */
+    std::vector<void *> contexts;
+    std::map<void *, std::unique_ptr<Graph>> graphs;
+    std::map<void *, std::unique_ptr<Executable>> executables;
+    std::map<void *, std::unique_ptr<Stream>> streams;
+    std::map<void *, std::unique_ptr<int>> modules;
+    std::map<std::string, int> calls;
+    std::map<std::string, Failure> failures;
+    bool asked = false;
+};
+
+Driver driver;
+int the_context;
+
+int setting(const char *name, int otherwise)
+{
+    const char *const text = getenv(name);
+    return text == nullptr ? otherwise : atoi(text);
+}
+
+/* Counts a call; what it fails with, or OK. */
+int begin(const char *name, bool context = true)
+{
+    if (!driver.asked) {
+        driver.asked = true;
+        const char *const text = getenv("RAOT_FAKE_FAIL");
+        const char *const colon = text == nullptr ? nullptr : strchr(text, ':');
+        if (colon != nullptr) {
+            driver.failures[std::string(text, colon)].nth = atoi(colon + 1);
+        }
+    }
+    driver.calls[name]++;
+    Failure &failure = driver.failures[name];
+    if (failure.nth > 0 && --failure.nth == 0) {
+        return failure.error;
+    }
+    if (!driver.initialized) {
+        return strcmp(name, "cuInit") == 0 ? OK : NOT_INITIALIZED;
+    }
+    if (context && driver.contexts.empty()) {
+        return INVALID_CONTEXT;
+    }
+    return driver.lost;
+}
+
+#define BEGIN(name)                                   \
+    if (const int error = begin(name); error != OK) { \
+        return error;                                 \
+    }
+#define BEGIN_ANYWHERE(name)                                 \
+    if (const int error = begin(name, false); error != OK) { \
+        return error;                                        \
+    }
+
+int launch(const Node &node)
+{
+    std::vector<void *> given;
+    for (const auto &value : node.values) {
+        uintptr_t address = 0;
+        if (value.size() == sizeof address) { /* numbers have 32 bits */
+            memcpy(&address, value.data(), sizeof address);
+            if (block_at(address) == nullptr || address % 16 != 0) {
+                fprintf(stderr, "fake driver: parameter %zu is no aligned memory of the GPU\n",
+                        given.size());
+                return ILLEGAL_ADDRESS;
+            }
+        }
+        given.push_back(const_cast<unsigned char *>(value.data()));
+    }
+    const char *const problem =
+        raot_shim_launch(node.kernel, node.grid, static_cast<int32_t>(node.block), given.data(),
+                         static_cast<uint64_t>(driver.calls["cuGraphLaunch"]));
+    if (problem != nullptr) {
+        fprintf(stderr, "fake driver: %s\n", problem);
+        return LAUNCH_FAILED;
+    }
+    return OK;
+}
+
+int finish(Stream &stream)
+{
+    const Access access;
+    std::vector<std::function<int()>> work;
+    work.swap(stream.work);
+    for (const auto &one : work) {
+        if (driver.lost == OK) {
+            driver.lost = one();
+        }
+    }
+    check_guards();
+    return driver.lost;
+}
+
+void finish_all()
+{
+    for (auto &[handle, stream] : driver.streams) {
+        finish(*stream);
+    }
+}
+
+int node_of(Node *node, const Parameters *given)
+{
+    if (given->grid[0] == 0 || given->grid[1] != 1 || given->grid[2] != 1 || given->block[0] == 0 ||
+        given->block[0] > 1024 || given->block[1] != 1 || given->block[2] != 1 ||
+        given->shared_bytes != 0 || given->extra != nullptr) {
+        return INVALID_VALUE;
+    }
+    node->kernel = static_cast<const raot_shim_function *>(given->function);
+    node->grid = given->grid[0];
+    node->block = given->block[0];
+    node->values.clear();
+    for (int32_t i = 0; i < raot_shim_parameter_count(node->kernel); i++) {
+        const auto *const bytes = static_cast<unsigned char *>(given->parameters[i]);
+        node->values.emplace_back(bytes, bytes + raot_shim_parameter_bytes(node->kernel, i));
+    }
+    return OK;
+}
+
+Stream *stream_of(void *handle)
+{
+    auto &found = driver.streams[handle];
+    if (found == nullptr) {
+        found = std::make_unique<Stream>(); /* the default stream, and those of a test */
+    }
+    return found.get();
+}
+
+} // namespace
+
+extern "C" {
+
+/* Of tests: the calls so far, the things that were not given back, and failures to come. */
+
+int fake_calls(const char *name)
+{
+    return driver.calls[name];
+}
+
+int fake_live(void)
+{
+    return static_cast<int>(fake::blocks.size() + driver.graphs.size() + driver.executables.size() +
+                            driver.modules.size() + driver.contexts.size()) +
+           driver.retained;
+}
+
+void fake_fail(const char *name, int nth, int error)
+{
+    driver.failures[name] = {nth, error};
+}
+
+void fake_reset(void)
+{
+    driver.failures.clear();
+    driver.calls.clear();
+    driver.lost = OK;
+}
+
+/* A copy of memory of the GPU, for tests. */
+int fake_read(uint64_t address, void *target, size_t bytes)
+{
+    finish_all();
+    const Access access;
+    if (!inside(address, bytes)) {
+        return INVALID_VALUE;
+    }
+    memcpy(target, reinterpret_cast<const void *>(address), bytes);
+    return OK;
+}
+
+int cuInit(unsigned int)
+{
+    BEGIN_ANYWHERE("cuInit")
+    driver.initialized = true;
+    return OK;
+}
+
+int cuDriverGetVersion(int *version)
+{
+    BEGIN_ANYWHERE("cuDriverGetVersion")
+    *version = setting("RAOT_FAKE_VERSION", 12020);
+    return OK;
+}
+
+int cuGetErrorString(int error, const char **text)
+{
+    driver.calls["cuGetErrorString"]++;
+    *text = error == OUT_OF_MEMORY ? "out of memory" : "an error of the fake driver";
+    return OK;
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+    BEGIN_ANYWHERE("cuDeviceGet")
+    *device = ordinal;
+    return ordinal == 0 ? OK : INVALID_VALUE;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int)
+{
+    BEGIN_ANYWHERE("cuDeviceGetAttribute")
+    const int sm = setting("RAOT_FAKE_SM", 87);
+    *value = attribute == 75   ? sm / 10
+             : attribute == 76 ? sm % 10
+             : attribute == 18 ? setting("RAOT_FAKE_INTEGRATED", 1)
+                               : 0;
+    return OK;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int)
+{
+    BEGIN_ANYWHERE("cuDevicePrimaryCtxRetain")
+    driver.retained++;
+    *context = &the_context;
+    return OK;
+}
+
+int cuDevicePrimaryCtxRelease(int)
+{
+    BEGIN_ANYWHERE("cuDevicePrimaryCtxRelease")
+    driver.retained--;
+    return OK;
+}
+
+int cuCtxGetCurrent(void **context)
+{
+    BEGIN_ANYWHERE("cuCtxGetCurrent")
+    *context = driver.contexts.empty() ? nullptr : driver.contexts.back();
+    return OK;
+}
+
+int cuCtxGetDevice(int *device)
+{
+    BEGIN("cuCtxGetDevice")
+    *device = 0;
+    return OK;
+}
+
+int cuCtxPushCurrent_v2(void *context)
+{
+    BEGIN_ANYWHERE("cuCtxPushCurrent_v2")
+    driver.contexts.push_back(context);
+    return context == &the_context ? OK : INVALID_CONTEXT;
+}
+
+int cuCtxPopCurrent_v2(void **context)
+{
+    const int error = begin("cuCtxPopCurrent_v2");
+    if (driver.contexts.empty()) {
+        return INVALID_CONTEXT;
+    }
+    *context = driver.contexts.back();
+    driver.contexts.pop_back(); /* also where it fails: a thread keeps no context by accident */
+    return error;
+}
+
+int cuModuleLoadData(void **module, const void *image)
+{
+    BEGIN("cuModuleLoadData")
+    if (memcmp(image,
+               "\x7f"
+               "ELF",
+               4) != 0) {
+        return NO_BINARY_FOR_GPU;
+    }
+    auto made = std::make_unique<int>(0);
+    *module = made.get();
+    driver.modules[*module] = std::move(made);
+    return OK;
+}
+
+int cuModuleUnload(void *module)
+{
+    BEGIN("cuModuleUnload")
+    return driver.modules.erase(module) == 1 ? OK : INVALID_VALUE;
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    BEGIN("cuModuleGetFunction")
+    if (driver.modules.count(module) == 0) {
+        return INVALID_VALUE;
+    }
+    const raot_shim_function *const found = raot_shim_find(name);
+    *function = const_cast<raot_shim_function *>(found);
+    return found == nullptr ? NOT_FOUND : OK;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    BEGIN("cuMemAlloc_v2")
+    Block block;
+    const int error = allocate(&block, bytes, false);
+    *address = reinterpret_cast<uintptr_t>(block.device);
+    return error;
+}
+
+int cuMemFree_v2(uint64_t address)
+{
+    BEGIN("cuMemFree_v2")
+    finish_all();
+    const auto found = fake::blocks.find(address);
+    if (found == fake::blocks.end() || found->second.host != nullptr) {
+        return INVALID_VALUE;
+    }
+    drop(found->second);
+    return OK;
+}
+
+int cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags)
+{
+    BEGIN("cuMemHostAlloc")
+    Block block;
+    const int error = (flags & 2u) == 0 ? INVALID_VALUE : allocate(&block, bytes, true);
+    *pointer = block.host;
+    return error;
+}
+
+int cuMemFreeHost(void *pointer)
+{
+    BEGIN("cuMemFreeHost")
+    finish_all();
+    for (const auto &[address, block] : fake::blocks) {
+        if (block.host == pointer && pointer != nullptr) {
+            drop(block);
+            return OK;
+        }
+    }
+    return INVALID_VALUE;
+}
+
+int cuMemHostGetDevicePointer_v2(uint64_t *address, void *pointer, unsigned int)
+{
+    BEGIN("cuMemHostGetDevicePointer_v2")
+    for (const auto &[device, block] : fake::blocks) {
+        if (block.host == pointer && pointer != nullptr) {
+            *address = device;
+            return OK;
+        }
+    }
+    return INVALID_VALUE;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void *stream)
+{
+    BEGIN("cuMemcpyHtoDAsync_v2")
+    if (!inside(target, bytes)) {
+        return INVALID_VALUE;
+    }
+    const auto *const from = static_cast<const unsigned char *>(source);
+    for (const auto &[address, block] : fake::blocks) {
+        if (block.host != nullptr && from >= block.host && from < block.host + block.bytes) {
+            stream_of(stream)->work.push_back([=] { /* read when the copy runs */
+                                                    memcpy(reinterpret_cast<void *>(target), from,
+                                                           bytes);
+                                                    return OK;
+            });
+            return OK;
+        }
+    }
+    std::vector<unsigned char> copy(from, from + bytes);
+    stream_of(stream)->work.push_back([target, copy = std::move(copy)] {
+        memcpy(reinterpret_cast<void *>(target), copy.data(), copy.size());
+        return OK;
+    });
+    return OK;
+}
+
+int cuMemsetD8Async(uint64_t target, unsigned char value, size_t bytes, void *stream)
+{
+    BEGIN("cuMemsetD8Async")
+    if (!inside(target, bytes)) {
+        return INVALID_VALUE;
+    }
+    stream_of(stream)->work.push_back([=] {
+        memset(reinterpret_cast<void *>(target), value, bytes);
+        return OK;
+    });
+    return OK;
+}
+
+int cuStreamCreate(void **stream, unsigned int)
+{
+    BEGIN("cuStreamCreate")
+    auto made = std::make_unique<Stream>();
+    *stream = made.get();
+    driver.streams[*stream] = std::move(made);
+    return OK;
+}
+
+int cuStreamDestroy_v2(void *stream)
+{
+    BEGIN("cuStreamDestroy_v2")
+    finish_all();
+    return driver.streams.erase(stream) == 1 ? OK : INVALID_VALUE;
+}
+
+int cuStreamSynchronize(void *stream)
+{
+    BEGIN("cuStreamSynchronize")
+    return finish(*stream_of(stream));
+}
+
+int cuGraphCreate(void **graph, unsigned int flags)
+{
+    BEGIN("cuGraphCreate")
+    auto made = std::make_unique<Graph>();
+    *graph = made.get();
+    driver.graphs[*graph] = std::move(made);
+    return flags == 0 ? OK : INVALID_VALUE;
+}
+
+int cuGraphDestroy(void *graph)
+{
+    BEGIN("cuGraphDestroy")
+    return driver.graphs.erase(graph) == 1 ? OK : INVALID_VALUE;
+}
+
+int cuGraphAddKernelNode(void **node, void *graph, void *const *after, size_t count,
+                         const Parameters *parameters)
+{
+    BEGIN("cuGraphAddKernelNode")
+    auto &nodes = static_cast<Graph *>(graph)->nodes;
+    auto made = std::make_unique<Node>();
+    /* A chain: each node is behind the one before it. */
+    if (count != (nodes.empty() ? 0u : 1u) || (count == 1 && *after != nodes.back().get())) {
+        return INVALID_VALUE;
+    }
+    const int error = node_of(made.get(), parameters);
+    *node = made.get();
+    nodes.push_back(std::move(made));
+    return error;
+}
+
+int cuGraphInstantiate(void **executable, void *graph, void **, char *, size_t)
+{
+    BEGIN("cuGraphInstantiate")
+    auto made = std::make_unique<Executable>();
+    for (const auto &node : static_cast<Graph *>(graph)->nodes) {
+        made->nodes[node.get()] = *node;
+        made->order.push_back(node.get());
+    }
+    *executable = made.get();
+    driver.executables[*executable] = std::move(made);
+    return OK;
+}
+
+int cuGraphExecDestroy(void *executable)
+{
+    BEGIN("cuGraphExecDestroy")
+    return driver.executables.erase(executable) == 1 ? OK : INVALID_VALUE;
+}
+
+int cuGraphExecKernelNodeSetParams(void *executable, void *node, const Parameters *parameters)
+{
+    BEGIN("cuGraphExecKernelNodeSetParams")
+    auto &nodes = static_cast<Executable *>(executable)->nodes;
+    const auto found = nodes.find(static_cast<const Node *>(node));
+    if (found == nodes.end() || found->second.kernel != parameters->function) {
+        return INVALID_VALUE; /* CUDA 10 cannot change the function of a node */
+    }
+    return node_of(&found->second, parameters);
+}
+
+int cuGraphLaunch(void *executable, void *stream)
+{
+    BEGIN("cuGraphLaunch")
+    const auto *const made = static_cast<Executable *>(executable);
+    for (const Node *node : made->order) {
+        stream_of(stream)->work.push_back([copy = made->nodes.at(node)] { return launch(copy); });
+    }
+    return OK;
+}
+
+} // extern "C"

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launches of a run on a GPU: the program of a plan as one straight list.
+
+A run never waits for the GPU, so what data decide stays there. Both sides of a branch are
+launched with a condition word each, of which one is 0; a loop is launched for its greatest number
+of iterations, with a condition word too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from relax_aot.emit.c_names import Names
+from relax_aot.emit.contexts import RunContext
+from relax_aot.emit.cuda_control import ALWAYS, FIRST_WORD, MOST_WORDS, TOLD, Call, Controls
+from relax_aot.emit.cuda_control import Given as Pointer
+from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, device_source
+from relax_aot.emit.interface import DimField
+from relax_aot.errors import RelaxAotError
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.loops import Kernel
+from relax_aot.ir.types import C_TYPES, TensorType
+from relax_aot.planning import Plan, greatest_bytes
+from relax_aot.planning.steps import (
+    Branch,
+    Check,
+    Define,
+    Node,
+    Repeat,
+    Step,
+    Transfer,
+    walk_steps,
+)
+
+MOST_LAUNCHES = 8192
+
+
+class TooManyLaunches(RelaxAotError):
+    """A loop with more iterations than a graph can have launches."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProgram:
+    """The launches of a run in order, the words of its frame, and the text of all functions."""
+
+    calls: tuple[Call, ...]
+    words: int
+    results: Mapping[str, int]
+    """The words of sizes from data, by symbol."""
+    lengths: Mapping[str, int]
+    """The words of the lengths of growing states after the last run that succeeded."""
+    text: str
+
+
+def device_program(context: RunContext, name: str, taken: Sequence[str]) -> DeviceProgram:
+    """`taken` are names that no function may have."""
+    plan = context.plan
+    nodes = plan.program.nodes
+    slots = _Slots.of(context)
+    inside = {
+        step.callee.name
+        for node in nodes
+        if isinstance(node, Branch | Repeat)
+        for step in walk_steps((node,))
+        if isinstance(step, Step)
+    }
+    called = [n.callee for n in walk_steps(nodes) if isinstance(n, Step)]
+    kernels = {callee.name: callee for callee in called if isinstance(callee, Kernel)}
+    source = device_source(
+        name, tuple(kernels.values()), plan.module.bounds, Frame(_fallible(plan), slots.sizes),
+        inside, taken=taken,
+    )  # fmt: skip
+    functions = [one.c_name for made in source.launches.values() for one in made]
+    names = Names([*taken, *functions, *context.symbols.values()])
+    controls = Controls(plan.module.bounds, context.symbols, slots.sizes, names)
+    writer = _Writer(context, source, controls, slots)
+    if inside:
+        writer.add(controls.call("begin", "conditions that always hold", [f"frame[{ALWAYS}] = 1;"]))
+    writer.nodes(nodes, ALWAYS if inside else None)
+    writer.commits()
+    writer.report()
+    shown = {f.symbol.name: slots.sizes[f.symbol.name] for f in context.interface.results}
+    calls = tuple(writer.calls)
+    return DeviceProgram(calls, slots.count, shown, slots.lengths, source.text + controls.text)
+
+
+def _fallible(plan: Plan) -> bool:
+    return any(
+        isinstance(node, Define | Check)
+        or (isinstance(node, Repeat) and node.fallible)
+        or (isinstance(node, Step) and node.callee.fallible)
+        for node in walk_steps(plan.program.nodes)
+    )
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Words of the frame: sizes from data by symbol, and conditions by the node they belong to."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
+    nodes: dict[int, int] = field(default_factory=dict)
+    """The first word of a branch or loop."""
+    count: int = FIRST_WORD
+
+    @classmethod
+    def of(cls, context: RunContext) -> _Slots:
+        slots = cls()
+        for field_ in context.interface.lengths:
+            slots.lengths[field_.symbol.name] = slots._more(1)
+        for node in walk_steps(context.plan.program.nodes):
+            match node:
+                case Define():
+                    slots._size(node.symbol)
+                case Branch():
+                    slots.nodes[id(node)] = slots._more(2)
+                    for size in node.sizes:
+                        slots._size(size.symbol)
+                case Repeat():
+                    loop = node.loop
+                    slots.nodes[id(node)] = slots._more(1 + len(loop.sizes))
+                    for name in (loop.turn, *(row[0] for row in loop.sizes), loop.count):
+                        if name:
+                            slots._size(name)
+                case _:
+                    pass
+        if slots.count > MOST_WORDS:
+            raise TooManyLaunches(
+                f"a run has {slots.count} data-dependent sizes and conditions; at most"
+                f" {MOST_WORDS} are supported on a GPU"
+            )
+        return slots
+
+    def _size(self, symbol: str) -> None:
+        if symbol not in self.sizes:
+            self.sizes[symbol] = self._more(1)
+
+    def _more(self, words: int) -> int:
+        first, self.count = self.count, self.count + words
+        return first
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Appends launches in the order of the run. `condition` is a word of the frame."""
+
+    context: RunContext
+    source: DeviceSource
+    controls: Controls
+    slots: _Slots
+    calls: list[Call] = field(default_factory=list)
+
+    def add(self, call: Call) -> None:
+        self.calls.append(call)
+        if len(self.calls) > MOST_LAUNCHES:
+            raise TooManyLaunches(
+                f"a run needs more than {MOST_LAUNCHES} launches, since loops are launched for"
+                " their greatest number of iterations; use a smaller bound (--bound), or a board"
+                " without a GPU"
+            )
+
+    def nodes(self, nodes: tuple[Node, ...], condition: int | None) -> None:
+        for node in nodes:
+            match node:
+                case Step():
+                    self._step(node, condition)
+                case Define():
+                    self._define(node, condition)
+                case Check():
+                    self._check(node, condition)
+                case Branch():
+                    self._branch(node, condition)
+                case Repeat():
+                    self._repeat(node, condition)
+
+    def _step(self, node: Step, condition: int | None) -> None:
+        kernel = node.callee
+        assert isinstance(kernel, Kernel)
+        roots = (*node.args, *node.outs)
+        places = {b.name: self._place(r) for b, r in zip(kernel.buffers, roots, strict=True)}
+        for launch in self.source.launches[kernel.name]:
+            words = []
+            for one in launch.parameters:
+                match one.given:
+                    case Given.FRAME:
+                        words.append("frame")
+                    case Given.CONDITION:
+                        words.append(f"RAOT_WORD({condition})")
+                    case Given.BUFFER:
+                        words.append(places[one.name])
+                    case Given.SIZE:
+                        words.append(f"RAOT_WORD({self.context.symbols[one.name]})")
+            grid = self.context.dim(self._known(launch.grid))
+            self.add(Call(launch.c_name, grid, launch.threads, tuple(words), node.call.origin))
+
+    def _known(self, dim: Dim) -> Dim:
+        """An upper bound over sizes that the host knows."""
+        return self.context.greatest(dim) if dim.symbols & self.slots.sizes.keys() else dim
+
+    def _place(self, root: str) -> str:
+        return self.context.values[root]
+
+    def _type(self, root: str) -> TensorType:
+        plan = self.context.plan
+        known = {p.name: p.type for p in plan.module.main.params}
+        known |= {c.name: c.type for c in plan.module.constants}
+        return known[root] if root in known else plan.program.values[root].type
+
+    def _pointer(self, name: str, root: str) -> Pointer:
+        type_ = C_TYPES[self._type(root).dtype]
+        return Pointer(f"const {type_}", name, self._place(root))
+
+    def _define(self, node: Define, condition: int | None) -> None:
+        type_ = C_TYPES[self._type(node.source).dtype]
+        lines = [
+            f"const {type_} value = source[{node.element}];",
+            f"if (value < {node.low}) {{",
+            "    frame[0] = RAOT_ERR_SIZE;",
+            f"}} else if (value > {self.controls.dim(node.most)}) {{",
+            "    frame[0] = RAOT_ERR_CAPACITY;",
+            "} else {",
+            f"    frame[{self.slots.sizes[node.symbol]}] = (int32_t)value;",
+            "}",
+        ]
+        pointers = [self._pointer("source", node.source)]
+        note = f"the size {node.symbol}"
+        self.add(
+            self.controls.call("size", note, lines, [node.most], pointers, condition=condition)
+        )
+
+    def _check(self, node: Check, condition: int | None) -> None:
+        left, right = node.condition.left, node.condition.right
+        failing = "!=" if node.condition.relation == "==" else ">"
+        lines = [
+            f"if ({self.controls.dim(left)} {failing} {self.controls.dim(right)}) {{",
+            "    frame[0] = RAOT_ERR_MISMATCH;",
+            "}",
+        ]
+        note = f"{node.condition}: {node.call.origin}"
+        self.add(self.controls.call("check", note, lines, [left, right], condition=condition))
+
+    def _branch(self, node: Branch, condition: int | None) -> None:
+        word = self.slots.nodes[id(node)]
+        lines = [
+            "const int32_t open = frame[outer];",
+            f"frame[{word}] = open != 0 && *flag != 0 ? 1 : 0;",
+            f"frame[{word + 1}] = open != 0 && *flag == 0 ? 1 : 0;",
+        ]
+        outer = {"outer": str(condition)}
+        flag = [self._pointer("flag", node.condition)]
+        self.add(
+            self.controls.call("choose", "which side of a branch runs", lines, (), flag, outer)
+        )
+        for number, nodes in enumerate((node.then, node.otherwise)):
+            self.nodes(nodes, word + number)
+            sizes = {s.symbol: s.otherwise if number else s.then for s in node.sizes}
+            if sizes:
+                lines = [
+                    f"frame[{self.slots.sizes[name]}] = {self.controls.dim(dim)};"
+                    for name, dim in sizes.items()
+                ]
+                note = "sizes of a side of a branch"
+                self.add(
+                    self.controls.call(
+                        "sizes", note, lines, sizes.values(), condition=word + number
+                    )
+                )
+
+    def _repeat(self, node: Repeat, condition: int | None) -> None:
+        word, loop = self.slots.nodes[id(node)], node.loop
+        for transfer in node.first:
+            self._moved(transfer, condition)
+        first = {name: (one, most) for name, one, _, most in loop.sizes}
+        lines = list(self._fitting(first, [self.slots.sizes[name] for name in first]))
+        lines += [f"frame[{self.slots.sizes[loop.count]}] = 0;"] if loop.count else []
+        dims = [dim for pair in first.values() for dim in pair]
+        self.add(
+            self.controls.call(
+                "enter", "a loop begins", [f"frame[{word}] = 1;", *lines], dims,
+                condition=condition,
+            )
+        )  # fmt: skip
+        trips = self.context.greatest(loop.trips)
+        most = max(greatest_bytes(trips, self.context.plan.module), 0)
+        for turn in range(most):
+            self._iteration(node, turn, condition)
+        if loop.capped and node.condition is not None:
+            lines = [
+                f"if (frame[{word}] != 0 && *flag != 0) {{",
+                "    frame[0] = RAOT_ERR_CAPACITY;",
+                "}",
+            ]
+            flag = [self._pointer("flag", node.condition)]
+            note = "a loop that goes on has no more memory"
+            self.add(self.controls.call("capped", note, lines, (), flag, condition=condition))
+
+    def _iteration(self, node: Repeat, turn: int, condition: int | None) -> None:
+        word, loop = self.slots.nodes[id(node)], node.loop
+        pointers = [] if node.condition is None else [self._pointer("flag", node.condition)]
+        going = f"frame[{word}] != 0 && frame[outer] != 0 && turn < {self.controls.dim(loop.trips)}"
+        going += " && *flag != 0" if pointers else ""
+        lines = [
+            f"frame[{word}] = {going} ? 1 : 0;",
+            f"frame[{self.slots.sizes[loop.turn]}] = turn;",
+        ]
+        numbers = {"outer": str(condition), "turn": str(turn)}
+        note = "whether another iteration follows"
+        self.add(self.controls.call("follow", note, lines, [loop.trips], pointers, numbers))
+        self.nodes(node.nodes, word)
+        for transfer in node.rows:
+            at = Dim.of(loop.turn) * transfer.type.bytes
+            self._moved(transfer, word, at)
+        later = {name: (next_, most) for name, _, next_, most in loop.sizes}
+        kept = [word + 1 + number for number in range(len(later))]
+        if later:
+            dims = [dim for pair in later.values() for dim in pair]
+            lines = list(self._fitting(later, kept))
+            self.add(self.controls.call("grow", "sizes of the next iteration", lines, dims,
+                                        condition=word))  # fmt: skip
+        for transfer in node.following:
+            self._moved(transfer, word)
+        lines = [
+            f"frame[{self.slots.sizes[name]}] = frame[{slot}];"
+            for name, slot in zip(later, kept, strict=True)
+        ]
+        if loop.count:
+            lines.append(f"frame[{self.slots.sizes[loop.count]}] = turn + 1;")
+        if lines:
+            self.add(
+                self.controls.call(
+                    "leave", "an iteration ends", lines, (), (), {"turn": str(turn)},
+                    condition=word,
+                )
+            )  # fmt: skip
+
+    def _fitting(self, sizes: Mapping[str, tuple[Dim, Dim]], words: Sequence[int]) -> Iterator[str]:
+        """Statements that set words to sizes, if all are at most what they may be."""
+        for number, (size, most) in enumerate(sizes.values()):
+            yield f"const int32_t size{number} = {self.controls.dim(size)};"
+            yield f"if (size{number} > {self.controls.dim(most)}) {{"
+            yield "    frame[0] = RAOT_ERR_CAPACITY;"
+            yield "}"
+        for number, word in enumerate(words):
+            yield f"frame[{word}] = size{number};"
+
+    def _moved(self, transfer: Transfer, condition: int | None, offset: Dim | None = None) -> None:
+        source, target = self._place(transfer.source), self._place(transfer.target)
+        if source != target or offset is not None:
+            self._copied(source, target, transfer.type.bytes, condition, offset)
+
+    def _copied(
+        self,
+        source: str,
+        target: str,
+        size: Dim,
+        condition: int | None = None,
+        offset: Dim | None = None,
+    ) -> None:
+        most = greatest_bytes(self.context.greatest(size), self.context.plan.module)
+        if most > 0:
+            self.add(self.controls.copy(source, target, size, most, condition, offset))
+
+    def commits(self) -> None:
+        """What is staged goes to its place: nothing can fail any more."""
+        plan = self.context.plan
+        ports = {p.name: f"at->out_{p.c_name}" for p in self.context.interface.outputs}
+        for commit in plan.commits:
+            target = ports.get(commit.target) or self._place(commit.target)
+            size = plan.program.values[commit.source].type.bytes
+            self._copied(self._place(commit.source), target, size)
+
+    def report(self) -> None:
+        """The last launch: the words reach the host, and lengths are those of the last run that
+        succeeded."""
+        count, lines = self.slots.count, []
+        pairs = [(field_, self.slots.lengths[field_.symbol.name]) for field_ in self._growing]
+        dims: list[Dim] = []
+        if pairs:
+            lines.append("if (threadIdx.x == 0 && frame[0] == 0) {")
+            for field_, word in pairs:
+                assert field_.symbol.growth is not None
+                dims += [field_.symbol.growth.after, Dim.of(field_.symbol.name)]
+                lines.append(f"    frame[{word}] = {self.controls.dim(dims[-2])};")
+            lines.append(f"}} else if (threadIdx.x == 0 && frame[{TOLD}] == 0) {{")
+            lines.append(f"    frame[{TOLD}] = 1;")
+            for field_, word in pairs:
+                before = self.controls.dim(Dim.of(field_.symbol.name))
+                lines.append(f"    frame[{word}] = {before};")
+            lines += ["}", "__syncthreads();"]
+        lines += [
+            f"for (int32_t i = (int32_t)threadIdx.x; i < {count}; i += 32) {{",
+            "    words[i] = frame[i];",
+            "}",
+        ]
+        words = [Pointer("int32_t", "words", "device->cuda.host_address")]
+        self.add(
+            self.controls.call(
+                "report", "the words of the frame reach the host", lines, dims, words,
+                always=True, threads=32,
+            )
+        )  # fmt: skip
+
+    @property
+    def _growing(self) -> tuple[DimField, ...]:
+        return self.context.interface.lengths

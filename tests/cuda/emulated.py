@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of generated C on the fake driver, by ctypes: one call of each public function."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relax_aot.project import Project
+from relax_aot.verify.cuda import fake_driver
+from relax_aot.verify.host import build_library
+
+Array = NDArray[Any]
+FUNCTIONS = (
+    "cuInit", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+    "cuModuleLoadData", "cuModuleGetFunction", "cuMemAlloc_v2", "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer_v2", "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async", "cuStreamCreate",
+    "cuStreamSynchronize", "cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiate",
+    "cuGraphExecKernelNodeSetParams", "cuGraphLaunch",
+)  # fmt: skip
+"""What a call can fail in."""
+MAKERS = (
+    "cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreate", "cuGraphCreate", "cuGraphInstantiate",
+    "cuModuleLoadData", "cuGraphAddKernelNode",
+)  # fmt: skip
+"""What gives resources."""
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("device", ctypes.c_void_p), ("device_bytes", ctypes.c_size_t))
+
+
+class Emulated:
+    """One model with the memory struct of one program."""
+
+    def __init__(self, project: Project) -> None:
+        self.interface = project.interface
+        self.name = project.interface.name
+        self.driver = ctypes.CDLL(str(fake_driver(project)))
+        self.library = ctypes.CDLL(str(build_library(project)))
+        sizes = {size.macro: size.number for size in project.view.sizes}
+        self.bytes = sizes[f"{project.interface.prefix}_DEVICE_BYTES"]
+        self._block = np.zeros(self.bytes + 64, np.uint8)
+        address = self._block.ctypes.data + -self._block.ctypes.data % 64
+        self.memory = _Memory(address, self.bytes)
+        self.driver.fake_reset()
+
+    def _call(self, verb: str, *arguments: Any, first: Sequence[Any] = ()) -> int:
+        function = self.library[f"{self.name}_{verb}"]
+        return int(function(*first, ctypes.byref(self.memory), *arguments))
+
+    def _dims(self, sizes: Mapping[str, int]) -> list[Any]:
+        if not self.interface.dims:
+            return []
+        fields = [*self.interface.dims, *self.interface.results]
+        values = [sizes.get(field.source, 0) for field in fields]
+        return [(ctypes.c_int32 * len(values))(*values)]
+
+    def init(self, **sizes: int) -> int:
+        return self._call("init", *self._dims(sizes))
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        stream: int | None = None,
+        **sizes: int,
+    ) -> int:
+        """With arrays, or with addresses; in a stream the call does not wait."""
+        arguments = [*self._dims(sizes), _pointers(inputs), _pointers(outputs)]
+        if stream is None:
+            return self._call("run", *arguments)
+        return self._call("run_on", *arguments, first=[ctypes.c_void_p(stream)])
+
+    def wait(self, stream: int) -> int:
+        return self._call("wait", ctypes.c_void_p(stream))
+
+    def close(self) -> None:
+        self.library[f"{self.name}_close"](ctypes.byref(self.memory))
+
+    @property
+    def message(self) -> str:
+        function = self.library[f"{self.name}_device_message"]
+        function.restype = ctypes.c_char_p
+        return str(function(ctypes.byref(self.memory)).decode())
+
+    def alloc(self, shape: Sequence[int], dtype: Any) -> Array:
+        """An array in mapped memory."""
+        function = self.library[f"{self.name}_alloc"]
+        function.restype = ctypes.c_void_p
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        pointer = function(ctypes.byref(self.memory), ctypes.c_size_t(size))
+        assert pointer
+        raw = (ctypes.c_uint8 * size).from_address(pointer)
+        return np.frombuffer(raw, dtype).reshape(shape)
+
+    def free(self, array: Array) -> None:
+        pointer = ctypes.c_void_p(array.ctypes.data)
+        self.library[f"{self.name}_free"](ctypes.byref(self.memory), pointer)
+
+    def calls(self, name: str) -> int:
+        return int(self.driver.fake_calls(name.encode()))
+
+    @property
+    def made(self) -> int:
+        """The calls that give resources."""
+        return sum(self.calls(name) for name in MAKERS)
+
+    @property
+    def live(self) -> int:
+        """Resources that were not given back."""
+        return int(self.driver.fake_live())
+
+    def fail(self, name: str, nth: int = 1, error: int = 999) -> None:
+        self.driver.fake_fail(name.encode(), nth, error)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [port.source for port in self.interface.inputs]
+
+
+def _pointers(arrays: Sequence[Any]) -> Any:
+    values = [a if isinstance(a, int) else a.ctypes.data for a in arrays]
+    return (ctypes.c_void_p * max(len(values), 1))(*values)
