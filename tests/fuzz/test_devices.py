@@ -8,6 +8,7 @@ overwrite are overwritten. Exact chains keep their bits; sums of others are in a
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,13 +17,20 @@ from relax_aot import fusion, lowering, scheduling, transforms
 from relax_aot.fusion import Policy
 from relax_aot.ir.check import check
 from relax_aot.ops import deduce
+from relax_aot.scheduling.devices import forms, reductions
 from relax_aot.scheduling.passes import fma, fractions
 from relax_aot.scheduling.targets import all_targets, find
 from tests.fuzz.chain_modules import random_chain
 from tests.fuzz.chains import Outcome, _Runner, same
 
-SMALL = replace(find("cuda", ()), threads=8, team=2, shared=6000)
-"""Blocks of one warp or two, and little room for scratch."""
+SMALL = replace(find("cuda", ()), threads=8, team=2, shared=forms.CELLS + 64)
+"""Small blocks with little room for scratch."""
+FIGURES = (
+    {"LONG": forms.LONG},
+    {"LONG": 4, "FEW": 10**9},
+    {"LONG": 4, "FEW": 10**9, "CELLS": 1 << 20, "COPIES": 2},
+)
+"""Of scheduling/devices/forms.py, so that rows of few elements are those of blocks."""
 GATE, LONG, BLOCK, CHECKED = 40, 2000, 100, 5
 
 
@@ -32,7 +40,9 @@ def difference(seed: int) -> str | None:
     policy = Policy(rows_over_weights=seed % 3 == 0)
     fused = fusion.fuse(lowered, policy, lenient=True).module
     plain = fma.run(fractions.plain(fused), all_targets()[0])
-    made = scheduling.schedule(fused, SMALL, "speed", "ordered" if seed % 4 == 3 else "blocked")
+    numerics = "ordered" if seed % 4 == 3 else "blocked"
+    with patch.dict(vars(forms), FIGURES[seed % 3]), patch.object(reductions, "PART", 4):
+        made = scheduling.schedule(fused, SMALL, "speed", numerics)
     if seed % CHECKED == 0:
         check(made, deduce)
     for sizes, inputs in chain.runs:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from math import prod
 
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, dim_max, row_major, simplify
-from relax_aot.ir.loops import Bind, For, If, Let, Stmt
+from relax_aot.ir.loops import Bind, Declare, For, If, Let, Stmt
+from relax_aot.ir.names import defined_name
 from relax_aot.ir.rewrite import map_index_dims
-from relax_aot.scheduling.devices.proofs import Proofs, accessed
+from relax_aot.scheduling.devices.proofs import Proofs, accessed, outer_scalars
 from relax_aot.scheduling.nest import coefficient, greatest, without_lets
 
 FEW = 2048
@@ -26,8 +27,9 @@ LEAST = 8
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loops whose bounds do not depend on each other, and the statements in the innermost one.
-    `count` is the number of all iterations, `greatest` at the greatest sizes."""
+    """Loops whose bounds do not depend on each other, and the statements in the innermost one,
+    which begin with the scalars and names of sizes between the loops. `count` is the number of
+    all iterations, `greatest` at the greatest sizes."""
 
     loops: tuple[For, ...]
     body: tuple[Stmt, ...]
@@ -49,18 +51,19 @@ def nest_of(loop: For, bounds: Bounds, fits: Callable[[For], bool]) -> Nest | No
     """The nest that begins with a loop, of loops that fit; None where the loop itself does not."""
     if not fits(loop):
         return None
-    loops, named, body = [loop], list[Let](), loop.body
+    loops, named, body = [loop], list[Stmt](), loop.body
     while True:
-        split = next((n for n, stmt in enumerate(body) if not isinstance(stmt, Let)), len(body))
-        lets = [stmt for stmt in body[:split] if isinstance(stmt, Let)]
-        inner = body[split] if len(body) == split + 1 else None
-        own = {one.variable for one in loops} | {let.name for let in (*named, *lets)}
-        if not isinstance(inner, For) or (inner.start.symbols | inner.stop.symbols) & own:
+        *names, inner = body or (None,)
+        if not isinstance(inner, For) or not fits(inner):
             break
-        if not fits(inner):
+        if not all(isinstance(stmt, Let | Bind | Declare) for stmt in names):
+            break
+        own = {one.variable for one in loops} | {defined_name(stmt) for stmt in (*named, *names)}
+        changed = {local.name for local in outer_scalars((inner,))}
+        if (inner.start.symbols | inner.stop.symbols | changed) & own:
             break
         loops.append(inner)
-        named += lets
+        named += names
         body = inner.body
     extents = [simplify(dim_max(one.extent, 0), bounds) for one in loops if _known(one, bounds)]
     extents += [dim_max(one.extent, 0) for one in loops if not _known(one, bounds)]
