@@ -42,6 +42,13 @@ ALLOWED_SKIPS = (
     "this processor has no",
 )
 
+# What these folders test does not depend on the optimization of C for this machine, which takes
+# three quarters of a build. All other folders build it as it is shipped.
+QUICK = ("diagnose", "emit", "externs", "frontends", "fusion", "planning", "quantization", "verify")
+QUICK_FLAGS = (
+    "-O0", "-march=native", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fno-strict-aliasing",
+)  # fmt: skip
+
 # The same examples in every run, and no time limit: the machine may be busy.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
@@ -65,6 +72,13 @@ def clang_format() -> str:
             if " version 14." in said.stdout:
                 return program
     pytest.skip("clang-format 14 is not installed")
+
+
+@pytest.fixture(autouse=True)
+def quick_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick builds for the host where a folder's subject allows them."""
+    if request.path.relative_to(ROOT / "tests").parts[0] in QUICK:
+        monkeypatch.setattr("relax_aot.verify.host.OPTIMISE_FLAGS", QUICK_FLAGS)
 
 
 @pytest.fixture

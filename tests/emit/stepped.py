@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.project import Project
-from relax_aot.verify.host import OPTIMISE_FLAGS, build_shared
+from relax_aot.verify.host import build_shared
 from relax_aot.verify.program import to_bytes
 from relax_aot.verify.sizes import ordered_inputs, sizes_of
+from tests.conftest import QUICK_FLAGS
 
 Array = NDArray[Any]
 
 FLAGS = (
     "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wcast-align",
     "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wdouble-promotion", "-Wvla", "-Werror",
-    *OPTIMISE_FLAGS,
+    *QUICK_FLAGS,
 )  # fmt: skip
 FILL = 0x5A
 

@@ -28,6 +28,7 @@ from relax_aot.verify.host import (
     library_files,
 )
 from relax_aot.verify.library import Library
+from tests.conftest import QUICK_FLAGS
 from tests.end_to_end.subjects import project_of, small_encoder
 from tests.models.catalog import CATALOGUE, expected_of
 from tests.models.encoder import encoder
@@ -51,7 +52,8 @@ def generated(size: str) -> Project:
 
 @cache
 def library_at(size: str, bound: int) -> Library:
-    flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, f"-DENC_N_MAX={bound}")
+    fast = QUICK_FLAGS if size == SMALL else OPTIMISE_FLAGS
+    flags = (*STRICT_FLAGS, *fast, f"-DENC_N_MAX={bound}")
     return Library(build_shared(library_files(generated(size)), flags))
 
 
@@ -78,8 +80,15 @@ def evaluated(plan: Plan, bound: int) -> int:
     return max(ends.values())
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
-@pytest.mark.parametrize("size", [SMALL, pytest.param(WHOLE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("size", "bound"),
+    [
+        *((SMALL, bound) for bound in BOUNDS),
+        pytest.param(WHOLE, 1024, marks=pytest.mark.slow),
+        pytest.param(WHOLE, 32, marks=pytest.mark.long),
+        pytest.param(WHOLE, 256, marks=pytest.mark.long),
+    ],
+)
 def test_one_project_is_right_for_every_bound(size: str, bound: int) -> None:
     library = library_at(size, bound)
     assert library.arena_bytes == evaluated(generated(size).plan, bound)
@@ -121,7 +130,7 @@ def right_at(name: str, project: Project, highs: dict[str, int]) -> None:
     """A project that is built for these highs, at these and one below."""
     entry = CATALOGUE[name]
     defines = [f"-D{f.macro}={highs[f.source]}" for f in project.interface.dims]
-    flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, *defines)
+    flags = (*STRICT_FLAGS, *QUICK_FLAGS, *defines)
     model = HostModel(project.interface, Library(build_shared(library_files(project), flags)))
     for sizes in (highs, {n: high - 1 for n, high in highs.items()}):
         inputs = entry.inputs(np.random.default_rng(0), sizes)
@@ -149,7 +158,7 @@ def clipped(bound: int) -> Project:
 
 def test_a_slice_past_the_bound_is_still_a_slice() -> None:
     project = clipped(16)
-    flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, "-DCLIP_N_MAX=30")
+    flags = (*STRICT_FLAGS, *QUICK_FLAGS, "-DCLIP_N_MAX=30")
     model = HostModel(project.interface, Library(build_shared(library_files(project), flags)))
     for n in (1, 16, 20, 21, 24):
         x = np.random.default_rng(n).normal(size=(n, 2)).astype(np.float32)

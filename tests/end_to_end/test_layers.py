@@ -375,8 +375,15 @@ def test_a_run_that_returns_between_kernels_calls_each() -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", ["mps2-an386", "aarch64-linux"])
-@pytest.mark.parametrize("name", ["encoder with masks", "local functions"])
+@pytest.mark.parametrize(
+    ("name", "board"),
+    [
+        ("encoder with masks", "mps2-an386"),
+        ("local functions", "aarch64-linux"),
+        pytest.param("encoder with masks", "aarch64-linux", marks=pytest.mark.long),
+        pytest.param("local functions", "mps2-an386", marks=pytest.mark.long),
+    ],
+)
 def test_layers_on_boards(name: str, board: str) -> None:
     model = SUBJECTS[name].model()
     session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -12,7 +12,6 @@ import pytest
 
 from relax_aot import driver
 from relax_aot.verify.host import (
-    OPTIMISE_FLAGS,
     STRICT_FLAGS,
     HostBuildError,
     HostModel,
@@ -20,6 +19,7 @@ from relax_aot.verify.host import (
     library_files,
 )
 from relax_aot.verify.library import Library
+from tests.conftest import QUICK_FLAGS
 from tests.models.onnx_text import model_of, random_weights
 
 LOW, RAISED = 6, 75
@@ -137,7 +137,7 @@ def test_what_held_all_of_a_size_holds_a_part(make: Any, board: str) -> None:
     project = driver.compile_model(
         model, board, driver.Options(bounds={"n": (1, LOW)}, name="raised")
     )
-    flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, f"-DRAISED_N_MAX={RAISED}")
+    flags = (*STRICT_FLAGS, *QUICK_FLAGS, f"-DRAISED_N_MAX={RAISED}")
     ours = HostModel(project.interface, Library(build_shared(library_files(project), flags)))
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -19,7 +19,6 @@ from relax_aot.planning import Plan
 from relax_aot.project import Project
 from relax_aot.report.memory_map import need_at
 from relax_aot.verify.host import (
-    OPTIMISE_FLAGS,
     STRICT_FLAGS,
     HostModel,
     build_shared,
@@ -28,7 +27,7 @@ from relax_aot.verify.host import (
 )
 from relax_aot.verify.library import Library
 from relax_aot.verify.program import to_bytes
-from tests.conftest import ROOT
+from tests.conftest import QUICK_FLAGS, ROOT
 from tests.models.encoder import encoder
 
 OK, ERR_ARENA = 0, -2
@@ -81,7 +80,7 @@ def longest_path(plan: Plan, n: int) -> int:
 def test_a_run_needs_only_what_its_sizes_need(bound: int, stepwise: bool) -> None:
     """With exactly these bytes, between guards; with one byte less it is refused."""
     project = compiled(stepwise=stepwise)
-    flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, f"-DENC_N_MAX={bound}")
+    flags = (*STRICT_FLAGS, *QUICK_FLAGS, f"-DENC_N_MAX={bound}")
     one = Library(build_shared(library_files(project), flags))
     assert one.arena_bytes == longest_path(project.plan, bound)
     for n in (n for n in (*SIZES, bound) if n <= bound):

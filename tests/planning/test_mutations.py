@@ -31,7 +31,7 @@ from tests.planning.batch import Run, Stopped, run_all
 from tests.planning.random_modules import random_inputs, random_module
 
 ERR_SIZE, ERR_MISMATCH = -4, -5
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 def compiled(module: Module, name: str) -> Project:

@@ -22,13 +22,13 @@ from relax_aot.planning.allowed import most_allowed
 from relax_aot.planning.check import PlanError, check
 from relax_aot.project import Project
 from relax_aot.verify.host import (
-    OPTIMISE_FLAGS,
     STRICT_FLAGS,
     build_shared,
     library_files,
 )
 from relax_aot.verify.library import Library
 from relax_aot.verify.program import to_bytes
+from tests.conftest import QUICK_FLAGS
 
 OK, ERR_ARENA, ERR_MISMATCH = 0, -2, -5
 BOTH = "require n + m <= 256"
@@ -65,7 +65,7 @@ def crossing(relations: str = BOTH, offsets: str = "static") -> Project:
 
 @cache
 def library(relations: str, n_max: int = 256, offsets: str = "static") -> Library:
-    flags = (*STRICT_FLAGS, *OPTIMISE_FLAGS, f"-DKWS_N_MAX={n_max}")
+    flags = (*STRICT_FLAGS, *QUICK_FLAGS, f"-DKWS_N_MAX={n_max}")
     return Library(build_shared(library_files(crossing(relations, offsets)), flags))
 
 
