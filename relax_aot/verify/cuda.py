@@ -28,7 +28,7 @@ FLAGS = (
     "-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-Wall", "-Wextra",
     "-Werror", "-Wno-unknown-pragmas",
 )  # fmt: skip
-_KERNEL = re.compile(r"__launch_bounds__\(\s*(\d+)\)\s+(\w+)\(")
+_KERNEL = re.compile(r"__launch_bounds__\(\s*(\d+)[\s,\d]*\)\s+(\w+)\(")
 
 
 class DriverBuildError(RelaxAotError):
