@@ -20,7 +20,7 @@ from relax_aot.emit.c_names import Names
 from relax_aot.emit.cuda_order import Ordered, unrolled
 from relax_aot.ir.axes import CORE, LANE, LANES, SHARED
 from relax_aot.ir.dims import Bounds, Dim
-from relax_aot.ir.loops import Barrier, Buffer, For, Kernel, Micro, Stmt
+from relax_aot.ir.loops import Barrier, Buffer, For, Kernel, Micro, Stmt, walk
 from relax_aot.ir.types import C_TYPES
 from relax_aot.ir.value_ranges import Known
 
@@ -105,6 +105,8 @@ class DevicePrinter(Printer):
             return
         if id(loop) in self.unroll:
             self.lines.add(depth, "#pragma unroll")
+        elif any(id(inner) in self.unroll for inner in walk(loop.body)):
+            self.lines.add(depth, "#pragma unroll 1")
         self.serial_loop(loop, scope, depth)
 
     def _one(self, loop: For, number: str, scope: DeviceScope, depth: int) -> None:

@@ -122,27 +122,34 @@ def _read(stmt: Stmt) -> Iterator[str]:
     return (expr.buffer.name for expr in expressions(stmt) if isinstance(expr, Load))
 
 
+MOST = 16
+"""Iterations of a loop that is unrolled for its addresses alone."""
+
+
 def unrolled(kernel: Kernel) -> Iterator[int]:
     """The identities of the serial loops whose variable, or a size computed from it, is an index
-    of an array in registers: only a number as index keeps the array there. Those that move an
+    of an array in registers: only a number as index keeps the array there. Short ones that move an
     operand of a micro-kernel, too: a number is a part of its address."""
     loops = (stmt for stmt in walk(kernel.body) if isinstance(stmt, For) and not stmt.axis)
     for loop in loops:
-        if loop.extent.is_constant and loop.variable in _register_indices(loop.body):
+        if not loop.extent.is_constant:
+            continue
+        short = loop.extent.constant <= MOST
+        if loop.variable in _indices(loop.body, operands=short):
             yield id(loop)
 
 
-def _register_indices(body: tuple[Stmt, ...]) -> frozenset[str]:
+def _indices(body: tuple[Stmt, ...], *, operands: bool) -> frozenset[str]:
+    """The names that indices of registers depend on, and those of `operands` in shared memory."""
     rests_on: dict[str, frozenset[str]] = {}
     used: set[str] = set()
     for stmt in walk(body):
         if isinstance(stmt, Let):
             names = stmt.value.symbols
             rests_on[stmt.name] = names.union(*(rests_on.get(name, ()) for name in names))
+        micro = operands and isinstance(stmt, Micro)
         for buffer, index in _places(stmt):
-            if buffer.scope in (LANE, REGISTER) or (
-                isinstance(stmt, Micro) and buffer.scope == SHARED
-            ):
+            if buffer.scope in (LANE, REGISTER) or (micro and buffer.scope == SHARED):
                 used.update(*(dim.symbols for dim in index[buffer.scope == LANE :]))
     return frozenset(used).union(*(rests_on.get(name, ()) for name in used))
 

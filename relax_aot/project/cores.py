@@ -27,7 +27,7 @@ LINUX = (
     "neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2",
 )  # fmt: skip
 CUDA = (*LINUX, "carmel", "neoverse-v3ae", "native")
-"""Cores beside a GPU; `native` is that of this machine."""
+"""Cores next to a GPU; `native` is that of this machine."""
 STAND_INS = {"cortex-a78ae": ("cortex-a76", "cortex-a78"), "cortex-a78c": ("cortex-a78",)}
 """Cores with the same instructions, which older compilers and emulators know."""
 MACHINES = {

@@ -139,7 +139,7 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         calls = module.kernel_calls[kernel.name]
         given = {b.name: {c.inputs[at].name for c in calls} for at, b in enumerate(kernel.inputs)}
         known = {name: vars_ for name, vars_ in given.items() if vars_ <= table.keys()}
-        finite = {name for name, vars_ in known.items() if all(_is_finite(table[v]) for v in vars_)}
+        finite = {name for name, vars_ in known.items() if all(is_finite(table[v]) for v in vars_)}
         share = work[kernel.name] / max(sum(work.values()), 1) if work else 1.0
         context = Context(target, frozenset(known), frozenset(finite), share)
         scheduled[kernel.name] = apply(kernel, bounds, context, match)
@@ -169,7 +169,8 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
     return replace(module, functions=functions, kernels=kernels, constants=constants)
 
 
-def _is_finite(constant: Constant) -> bool:
+def is_finite(constant: Constant) -> bool:
+    """Whether floats hold neither infinity nor NaN."""
     return constant.type.dtype.is_float and bool(np.isfinite(constant.data).all())
 
 

@@ -43,9 +43,9 @@ kernel @NAME(%x: f32[n, 64]) -> (%y: f32[n, 64]) {
 """
 
 
-def _printed(text: str, **options: Frame) -> DeviceSource:
+def _printed(text: str, frame: Frame | None = None) -> DeviceSource:
     module = parse(text)
-    return device_source("model", module.kernels, module.bounds, **options)
+    return device_source("model", module.kernels, module.bounds, frame)
 
 
 def _body(source: DeviceSource, name: str) -> str:

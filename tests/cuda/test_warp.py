@@ -47,9 +47,9 @@ kernel @copy(%x: f32[n, 128]) -> (%y: f32[n, 128]) {
 
 def test_every_lane_has_the_bits_of_the_meaning(tmp_path: Path) -> None:
     texts = {}
-    for kernel in COLLECTIVES:
-        dtype = kernel.operands[0].dtype
-        texts[kernel.name] = REDUCE.replace("NAME", kernel.name).replace("TYPE", dtype.value)
+    for one in COLLECTIVES:
+        dtype = one.operands[0].dtype
+        texts[one.name] = REDUCE.replace("NAME", one.name).replace("TYPE", dtype.value)
     module = parse(HEAD + "".join(texts.values()) + COPY, micro_kernels=all_micro_kernels())
     shim = Shim(module.kernels, module.bounds, tmp_path)
     jobs = []

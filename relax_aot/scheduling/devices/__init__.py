@@ -16,6 +16,7 @@ from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Buffer, For, Kernel, Let, Stmt, walk
 from relax_aot.ir.rewrite import map_buffers, map_statements, rewrite_module
 from relax_aot.ir.types import TensorType
+from relax_aot.scheduling.apply import is_finite
 from relax_aot.scheduling.devices.forms import Form
 from relax_aot.scheduling.devices.proofs import Proofs
 from relax_aot.scheduling.devices.reductions import in_parts
@@ -46,8 +47,10 @@ def run(module: Module, target: Target) -> Module:
 def _form(kernel: Kernel, module: Module, target: Target) -> Form:
     calls = module.kernel_calls[kernel.name]
     given = {b.name: {call.inputs[at].name for call in calls} for at, b in enumerate(kernel.inputs)}
-    constants = (name for name, vars_ in given.items() if vars_ <= module.constant_table.keys())
-    context = Context(target, frozenset(constants))
+    table = module.constant_table
+    known = {name: vars_ for name, vars_ in given.items() if vars_ <= table.keys()}
+    finite = (name for name, vars_ in known.items() if all(is_finite(table[v]) for v in vars_))
+    context = Context(target, frozenset(known), frozenset(finite))
     kernel = _serial(kernel, target)
     kernel = replace(kernel, in_place=tuple(_unordered_pairs(kernel, module.bounds)))
     if not kernel.parallel:

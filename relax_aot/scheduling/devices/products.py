@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_min, simplify
+from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.loops import (
     Barrier,
     Buffer,
@@ -194,15 +194,17 @@ class _Launch:
         for copy in copies:
             self._put(copy, ZERO)
         w.add(Barrier("thread"))
-        with w.range("part", parts) as part:
-            half = w.let("half", part % 2, ZERO, ONE)
-            with w.when(below(part + 1, parts)):
+        even = simplify(parts % 2, w.bounds) == 0
+        with w.range("pair", ceildiv(parts, 2)) as pair, w.range("half", 2) as half:
+            part = w.let("part", pair * 2 + half, ZERO, parts)
+            with w.when(*() if even else (below(part, parts),)):
+                with w.when(below(part + 1, parts)):
+                    for copy in copies:
+                        self._fetch(copy, (part + 1) * tile.steps, total)
+                self._multiply(copies, half, place, sums)
                 for copy in copies:
-                    self._fetch(copy, (part + 1) * tile.steps, total)
-            self._multiply(copies, half, place, sums)
-            for copy in copies:
-                self._put(copy, 1 - half)
-            w.add(Barrier("thread"))
+                    self._put(copy, 1 - half)
+                w.add(Barrier("thread"))
         finish_sums(*results)
 
     def _results(self, thread: Dim) -> tuple[Dim, Dim]:

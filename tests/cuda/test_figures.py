@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Static figures of the machine code of products: registers, spills, shared memory, occupancy and
+the instructions of hot loops. They are kept in figures.txt, so that a change shows in a diff;
+rewrite it with `pytest --update-golden tests/cuda/test_figures.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from relax_aot.binaries.cubin import DeviceFunction, read_cubin
+from relax_aot.binaries.sass import DeviceCode, DeviceLoop
+from relax_aot.emit.cuda_module import device_source
+from relax_aot.scheduling.devices.matrix_units import matrix_product
+from relax_aot.scheduling.devices.products import product
+from relax_aot.toolchain.nvdisasm import disassembled
+from relax_aot.toolchain.nvrtc import cubin
+from tests.cuda.toolkits import needs_compilers, needs_disassembler
+from tests.scheduling.devices.kernels import Strategy, device_form
+
+pytestmark = [needs_compilers, needs_disassembler]
+FILE = Path(__file__).with_name("figures.txt")
+UPDATE = "rewrite it with `pytest --update-golden tests/cuda/test_figures.py`, and review the diff"
+CHIPS = {87: 12, 90: 13}
+"""Compute capability: CUDA major of the compiler."""
+RESIDENT = {87: 48, 90: 64}
+"""Warps that a multiprocessor holds (CUDA C++ Programming Guide, compute capabilities)."""
+REGISTERS, SHARED = 65536, {87: 164 << 10, 90: 228 << 10}
+"""Of a multiprocessor (ibid.)."""
+COUNTED = ("FFMA", "HMMA", "MUFU", "LDS", "LDSM", "STS", "LDG", "LDGSTS", "BAR")
+
+
+def matmul(kind: str, weights: str) -> str:
+    """`weights`: `k, j` or `j, k`, the order of their axes."""
+    half, x = kind != "f32", f"{kind}[n, 768]"
+    total = f"cast(cast(sum, f32, wrap), {kind}, wrap)" if half else "sum"
+    added = f"(sum + (%x[i, k] * %w[{weights}]))" if half else f"fma(%x[i, k], %w[{weights}], sum)"
+    return f"""
+    symbol n in 1..4096
+    kernel @dot(%x: {x}, %w: {kind}[768, 768], %b: {kind}[768]) -> (%y: {x}) {{
+      for i in 0..n {{
+        for j in 0..768 {{
+          local sum: {kind} = 0.0:{kind}
+          for k in 0..768 {{
+            sum = {added}
+          }}
+          %y[i, j] = max(({total} + %b[j]), 0.0:{kind})
+        }}
+      }}
+    }}"""
+
+
+CONVOLUTION = """
+    symbol n in 1..64
+    const %w: f32[96, 64, 3, 3] = splat 0.5
+    kernel @conv(%x: f32[n, 64, 28, 28], %w: f32[96, 64, 3, 3]) -> (%y: f32[n, 96, 28, 28]) {
+      for b in 0..n {
+        for c in 0..96 {
+          for i in 0..28 {
+            for j in 0..28 {
+              local sum: f32 = 0.0:f32
+              for d in 0..64 {
+                for k in max(-i + 1, 0)..min(-i + 29, 3) {
+                  for l in max(-j + 1, 0)..min(-j + 29, 3) {
+                    sum = fma(%x[b, d, i + k - 1, j + l - 1], %w[c, d, k, l], sum)
+                  }
+                }
+              }
+              %y[b, c, i, j] = max(sum, 0.0:f32)
+            }
+          }
+        }
+      }
+    }"""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`enough`: what must hold of the hot loop of its first launch, that of large sizes."""
+
+    text: str
+    strategy: Strategy
+    enough: Callable[[DeviceLoop], bool]
+    occupancy: float = 0.25
+
+
+def mostly_ffma(loop: DeviceLoop) -> bool:
+    return loop.share("FFMA") >= 0.75
+
+
+def mostly_hmma(loop: DeviceLoop) -> bool:
+    return len(loop.instructions) <= 2.2 * loop.mix["HMMA"]
+
+
+SUBJECTS = {
+    "product f32": Subject(matmul("f32", "k, j"), product, mostly_ffma),
+    "product f32, weights by columns": Subject(matmul("f32", "j, k"), product, mostly_ffma),
+    "convolution f32": Subject(CONVOLUTION, product, mostly_ffma),
+    "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma),
+    "product f16, weights by columns": Subject(matmul("f16", "j, k"), matrix_product, mostly_hmma),
+    "product bf16": Subject(matmul("bf16", "k, j"), matrix_product, mostly_hmma),
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    function: DeviceFunction
+    code: DeviceCode
+    threads: int
+    chip: int
+
+    @property
+    def occupancy(self) -> float:
+        """Registers are given to warps in units of 256."""
+        warps = self.threads // 32
+        registers = -(-self.function.registers * 32 // 256) * 256 * warps
+        blocks = min(
+            REGISTERS // registers, SHARED[self.chip] // max(self.function.shared_bytes, 1),
+            RESIDENT[self.chip] // warps,
+        )  # fmt: skip
+        return blocks * warps / RESIDENT[self.chip]
+
+    @property
+    def loop(self) -> DeviceLoop:
+        """The loop with most multiply-adds."""
+        return max(self.code.loops, key=lambda loop: loop.mix["FFMA"] + 256 * loop.mix["HMMA"])
+
+    @property
+    def text(self) -> str:
+        function, loop = self.function, self.loop
+        mix = ", ".join(f"{name} {loop.mix[name]}" for name in COUNTED if loop.mix[name])
+        return (
+            f"registers {function.registers}, local {function.local_bytes}, shared"
+            f" {function.shared_bytes}, occupancy {self.occupancy:.0%}; loop of"
+            f" {len(loop.instructions)}: {mix}"
+        )
+
+
+@cache
+def figures(name: str, chip: int) -> tuple[Figures, ...]:
+    """Of each launch."""
+    subject = SUBJECTS[name]
+    _, device, bounds = device_form(subject.text, subject.strategy)
+    assert device is not None
+    source = device_source("model", [device], bounds)
+    binary = cubin(source.text, "model", chip, CHIPS[chip])
+    codes, functions = disassembled(binary), read_cubin(binary)
+    return tuple(
+        Figures(functions.function(one.c_name), codes[one.c_name], one.threads, chip)
+        for one in source.launches[device.name]
+    )
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_hot_loops_do_mostly_products(name: str, chip: int) -> None:
+    large, *others = figures(name, chip)
+    for one in (large, *others):
+        assert one.function.local_bytes == 0, "spills"
+        assert one.occupancy >= SUBJECTS[name].occupancy
+    assert SUBJECTS[name].enough(large.loop), large.text
+
+
+def test_figures_are_the_committed_ones(*, update_golden: bool) -> None:
+    lines = [
+        f"{name}, sm_{chip}, launch {number}: {one.text}"
+        for name in SUBJECTS
+        for chip in CHIPS
+        for number, one in enumerate(figures(name, chip))
+    ]
+    text = "\n".join(lines) + "\n"
+    if update_golden:
+        FILE.write_text(text)
+    assert FILE.read_text() == text, UPDATE
