@@ -21,6 +21,7 @@ from relax_aot.emit.cuda_helpers import helper_text
 from relax_aot.emit.numbers import canonical
 from relax_aot.emit.render import render
 from relax_aot.ir.dims import Bounds, Dim, prove_le
+from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.types import C_TYPES
 from relax_aot.scheduling.devices.launches import Launch, launches
@@ -99,6 +100,7 @@ def device_source(
     """`kernels` are in the device form. `conditional`: names of kernels that are given the
     position of a condition word; `notes`: lines of the comment above a kernel's functions;
     `taken`: names that no function may have."""
+    kernels = [fold_kernel(kernel, bounds) for kernel in kernels]
     made = _Made(bounds, frame or Frame(), frozenset(conditional), Names([*WORDS, *taken]))
     found = {
         kernel.name: tuple(made.launch(kernel, launch, (notes or {}).get(kernel.name, ()), number)

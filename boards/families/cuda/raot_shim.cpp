@@ -28,10 +28,17 @@ namespace
 
 enum State { READY, AT_WARP, AT_BLOCK, DONE };
 
+struct Copy {
+    uint16_t *to;
+    const uint16_t *from;
+    int32_t count;
+};
+
 struct Thread {
     State state;
     int line;
     Fiber *fiber;
+    std::vector<Copy> copies;
 };
 
 struct Run {
@@ -147,6 +154,11 @@ bool release_block(bool *ended)
     }
     *ended = done == run->threads.size();
     if (*ended) {
+        for (unsigned i = 0u; i < run->threads.size(); i++) {
+            if (!run->threads[i].copies.empty()) {
+                return fail("a thread has not waited for its copies", 0, i);
+            }
+        }
         return true;
     }
     for (unsigned i = 0u; i < run->threads.size(); i++) {
@@ -195,7 +207,7 @@ bool run_block(void)
     bool ended = false;
 
     for (Thread &thread : run->threads) {
-        thread = {READY, 0, nullptr};
+        thread = {READY, 0, nullptr, {}};
     }
     fill_shared();
     while (!ended) {
@@ -237,6 +249,21 @@ void raot_shim_register(raot_shim_function *function)
 void raot_shim_block(int line)
 {
     wait(AT_BLOCK, line);
+}
+
+void raot_shim_copy_later(uint16_t *to, const uint16_t *from, int32_t count)
+{
+    run->threads[run->current].copies.push_back({to, from, count});
+}
+
+void raot_shim_finish_copies(void)
+{
+    for (const Copy &copy : run->threads[run->current].copies) {
+        for (int32_t n = 0; n < 8; n++) {
+            copy.to[n] = n < copy.count ? copy.from[n] : (uint16_t)0;
+        }
+    }
+    run->threads[run->current].copies.clear();
 }
 
 const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t bytes, int line)

@@ -15,6 +15,9 @@
 
 #include "raot_shim_host.h"
 
+/* Headers of micro-kernels ask for it. */
+#define RAOT_SHIM
+
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -40,6 +43,11 @@ void raot_shim_block(int line);
 /* Waits for all lanes of the warp. Returns what each of them gave; it lasts until the next wait of
    this thread. */
 const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t bytes, int line);
+
+/* A copy of `count` of eight values, zeros behind them, that is made where its thread waits for it:
+   who reads it earlier finds what was there before. */
+void raot_shim_copy_later(uint16_t *to, const uint16_t *from, int32_t count);
+void raot_shim_finish_copies(void);
 
 #define __syncthreads() raot_shim_block(__LINE__)
 #define __syncwarp() ((void)raot_shim_warp(0xffffffffu, nullptr, 0, __LINE__))

@@ -156,6 +156,8 @@ static inline void raot_copy_async(uint16_t *to, const uint16_t *from, int32_t c
                  :
                  : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(count * 2)
                  : "memory");
+#elif defined(RAOT_SHIM)
+    raot_shim_copy_later(to, from, count);
 #else
     for (int32_t n = 0; n < 8; n++) {
         to[n] = n < count ? from[n] : (uint16_t)0;
@@ -167,6 +169,8 @@ static inline void raot_wait_copies(void)
 {
 #if RAOT_MMA
     asm volatile("cp.async.wait_all;" : : : "memory");
+#elif defined(RAOT_SHIM)
+    raot_shim_finish_copies();
 #endif
 }
 
