@@ -182,6 +182,9 @@ class Printer:
         condition = condition_c(stmt.condition, scope)
         if self.hints and self.hints.filled_in(stmt):
             self.lines.add(depth, f"/*@ split {condition}; */")
+        self.sides(condition, stmt, scope, depth)
+
+    def sides(self, condition: str, stmt: If, scope: Scope, depth: int) -> None:
         self.lines.add(depth, f"if ({condition}) {{")
         self.body(stmt.then, scope, depth + 1)
         if stmt.otherwise:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_code import PrintedFunction, Printer, stem
 from relax_aot.emit.c_dims import UNARY, within
-from relax_aot.emit.c_expr import Scope
+from relax_aot.emit.c_expr import Scope, condition_c
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.cuda_order import Ordered, unrolled
 from relax_aot.ir.axes import CORE, LANE, LANES, SHARED
 from relax_aot.ir.dims import Bounds, Dim
-from relax_aot.ir.loops import Barrier, Buffer, For, Kernel, Micro, Stmt, walk
+from relax_aot.ir.loops import Barrier, Buffer, For, If, Kernel, Micro, Stmt, walk
 from relax_aot.ir.types import C_TYPES
 from relax_aot.ir.value_ranges import Known
 
@@ -64,9 +64,16 @@ class DevicePrinter(Printer):
 
     def statement(self, stmt: Stmt, scope: Scope, depth: int) -> Scope:
         assert isinstance(scope, DeviceScope)
+        ordered = self.order is not None and self.order.needs_order(stmt)
+        if ordered and isinstance(stmt, If):
+            name = self.claimed.claim("holds")
+            self.lines.add(depth, f"const bool {name} = {condition_c(stmt.condition, scope)};")
+            self.lines.add(depth, "__syncwarp();")
+            self.sides(name, stmt, scope, depth)
+            return scope
         own = isinstance(stmt, Micro) or scope.own
         after = Printer.statement(self, stmt, replace(scope, own=own), depth)
-        if self.order and self.order.needs_order(stmt):
+        if ordered:
             self.lines.add(depth, "__syncwarp();")
         assert isinstance(after, DeviceScope)
         return replace(after, own=scope.own)

@@ -58,6 +58,7 @@ class Ordered:
         self._needed = frozenset(_needed(body))
 
     def needs_order(self, stmt: Stmt) -> bool:
+        """Behind the statement; behind the condition of an `if`."""
         return id(stmt) in self._needed
 
 
@@ -107,6 +108,8 @@ def _collect(
             case For() if stmt.axis != "lane":
                 _collect(stmt.body, (*loops, id(stmt)), own, found)
             case If():
+                if asked := frozenset(_read(stmt)) - own:
+                    found.append(_Access(stmt, loops, asked, frozenset()))
                 for side in (stmt.then, stmt.otherwise):
                     _collect(side, (*loops, id(side)), own, found)
             case Barrier():

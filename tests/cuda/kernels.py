@@ -81,6 +81,36 @@ kernel @sums(%x: f32[n, m]) -> (%y: f32[n]) {
 """Warps that share a row, their lanes' registers and sums in shared memory."""
 
 
+PEAKS = """
+kernel @peaks(%x: f32[n, m]) -> (%y: f32[n]) {
+  for b in 0..n parallel(block) {
+    reserve %peak: f32[1] in shared
+    for w in 0..1 parallel(warp) {
+      for l in 0..32 parallel(lane) {
+        if (index(l) == 0:i64) {
+          %peak[0] = %x[b, 0]
+        }
+      }
+      for k in 1..m {
+        if (%peak[0] < %x[b, k]) {
+          for l in 0..32 parallel(lane) {
+            if (index(l) == 31:i64) {
+              %peak[0] = %x[b, k]
+            }
+          }
+        }
+      }
+      for l in 0..32 parallel(lane) {
+        if (index(l) == 7:i64) {
+          %y[b] = %peak[0]
+        }
+      }
+    }
+  }
+}
+"""
+"""A condition on memory that lanes change behind it."""
+
 HEAD = """
 symbol n in 1..40
 symbol m in 1..300

@@ -146,7 +146,7 @@ def build(source: DeviceSource, folder: Path, variants: Mapping[str, str]) -> Pa
     shim = data_dir("boards") / "families" / "cuda"
     text = source.text + "\n".join(variants.values())
     (folder / "model.cu").write_text(text)
-    found = re.findall(r"__global__ void __launch_bounds__\((\d+), \d+\)\s+(\w+)\(", text)
+    found = re.findall(r"__global__ void __launch_bounds__\((\d+),\s*\d+\)\s+(\w+)\(", text)
     lines = ['#include "raot_shim.h"', '#include "model.cu"']
     lines += [f"RAOT_SHIM_KERNEL({name}, {count})" for count, name in found]
     (folder / "kernels.cpp").write_text("\n".join(lines) + "\n")

@@ -7,6 +7,7 @@ import re
 
 from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, device_source
 from relax_aot.ir.parse import parse
+from tests.cuda.kernels import PEAKS, module
 
 ROWS = """
 symbol n in 1..64
@@ -58,6 +59,12 @@ def test_memory_is_ordered_between_lanes_that_share_it_and_nowhere_else() -> Non
     body = _body(_printed(ROWS.replace("NAME", "rows")), "rows")
     assert body.count("__syncwarp();") == 1
     assert body.index("row[") < body.index("__syncwarp();") < body.rindex("row[")
+
+
+def test_lanes_know_a_condition_before_one_of_them_changes_what_it_reads() -> None:
+    body = _body(_printed(module(PEAKS)), "peaks")
+    assert "const bool holds = peak[0] < x[b * m + k];\n        __syncwarp();\n" in body
+    assert "if (holds) {" in body
 
 
 def test_registers_of_a_lane_are_an_array_of_its_thread() -> None:

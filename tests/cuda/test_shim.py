@@ -17,10 +17,10 @@ from relax_aot.emit.cuda_module import device_source
 from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.parse import parse
-from tests.cuda.kernels import ELEMENTS, SUMS, TRANSPOSE, module
+from tests.cuda.kernels import ELEMENTS, PEAKS, SUMS, TRANSPOSE, module
 from tests.cuda.shim import Answer, Job, Shim, ShimError
 
-MODULE = parse(module(ELEMENTS, TRANSPOSE, SUMS))
+MODULE = parse(module(ELEMENTS, TRANSPOSE, SUMS, PEAKS))
 SHAPES = ((1, 1), (3, 17), (7, 100), (11, 299))
 SEEDS = 3
 
@@ -48,6 +48,9 @@ TEXT_FAULTS = {
     ),
     "a row that warps share": ("sums", "row[w * 32 + lane] =", "row[lane] ="),
     "one sum of all warps": ("sums", "parts[w] =", "parts[0] ="),
+    "a condition without an order": (
+        "peaks", "__syncwarp();\n        if (holds)", "if (holds)",
+    ),
     "a step too many": ("sums", "+ 127)", "+ 255)"),
 }  # fmt: skip
 
