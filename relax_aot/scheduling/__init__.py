@@ -23,6 +23,7 @@ from relax_aot.scheduling.apply import (
     schedule_integers,
 )
 from relax_aot.scheduling.cost import work_of
+from relax_aot.scheduling.devices import attention
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,
@@ -91,6 +92,8 @@ def schedule_device(module: Module, target: Target, numerics: str = "blocked") -
     """Kernels as loops over the blocks and threads of a device."""
     if numerics == "ordered":
         target = replace(target, partial_sums=1)
+    else:
+        module = attention.run(module, target)
     module = fma.run(fractions.plain(module), target)
     module = place_parameters(without_unused_module(module), parameters_of(module))
     folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)

@@ -15,8 +15,15 @@ import pytest
 from relax_aot.binaries.cubin import DeviceFunction, read_cubin
 from relax_aot.binaries.sass import DeviceCode, DeviceLoop
 from relax_aot.emit.cuda_module import device_source
+from relax_aot.fusion import fuse
+from relax_aot.ir.dims import Bounds
+from relax_aot.ir.loops import Kernel
+from relax_aot.ir.parse import parse
+from relax_aot.lowering import lower
+from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.devices.products import product
+from relax_aot.scheduling.targets.cuda import TARGET
 from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import cubin
 from tests.cuda.toolkits import needs_compilers, needs_disassembler
@@ -78,18 +85,40 @@ CONVOLUTION = """
     }"""
 
 
+ATTENTION = """
+symbol n in 1..4096
+func @main(%q: f32[4, n, 64], %k: f32[4, 64, n], %v: f32[4, n, 64]) {
+  %scores: f32[4, n, n] = matmul(%q, %k)
+  %w: f32[4, n, n] = softmax(%scores) {axis=2}
+  %y: f32[4, n, 64] = matmul(%w, %v)
+  return %y
+}"""
+
+
+def attended(text: str) -> tuple[Kernel, Bounds]:
+    """The device form of a function of one attention."""
+    module = schedule_device(fuse(lower(parse(text))).module, TARGET)
+    (kernel,) = module.kernels
+    return kernel, module.bounds
+
+
 @dataclass(frozen=True)
 class Subject:
-    """`enough`: what must hold of the hot loop of its first launch, that of large sizes."""
+    """`strategy`: of the kernel in the text; without one, the text is a function. `enough`: what
+    must hold of the hot loop of its first launch, that of large sizes."""
 
     text: str
-    strategy: Strategy
+    strategy: Strategy | None
     enough: Callable[[DeviceLoop], bool]
     occupancy: float = 0.25
 
 
 def mostly_ffma(loop: DeviceLoop) -> bool:
     return loop.share("FFMA") >= 0.75
+
+
+def attends(loop: DeviceLoop) -> bool:
+    return loop.share("FFMA", "HMMA", "MUFU") >= 0.4
 
 
 def mostly_hmma(loop: DeviceLoop) -> bool:
@@ -100,6 +129,7 @@ SUBJECTS = {
     "product f32": Subject(matmul("f32", "k, j"), product, mostly_ffma),
     "product f32, weights by columns": Subject(matmul("f32", "j, k"), product, mostly_ffma),
     "convolution f32": Subject(CONVOLUTION, product, mostly_ffma),
+    "attention f32": Subject(ATTENTION, None, attends, 0.125),
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma),
     "product f16, weights by columns": Subject(matmul("f16", "j, k"), matrix_product, mostly_hmma),
     "product bf16": Subject(matmul("bf16", "k, j"), matrix_product, mostly_hmma),
@@ -144,8 +174,12 @@ class Figures:
 def figures(name: str, chip: int) -> tuple[Figures, ...]:
     """Of each launch."""
     subject = SUBJECTS[name]
-    _, device, bounds = device_form(subject.text, subject.strategy)
-    assert device is not None
+    if subject.strategy is None:
+        device, bounds = attended(subject.text)
+    else:
+        _, made, bounds = device_form(subject.text, subject.strategy)
+        assert made is not None
+        device = made
     source = device_source("model", [device], bounds)
     binary = cubin(source.text, "model", chip, CHIPS[chip])
     codes, functions = disassembled(binary), read_cubin(binary)

@@ -15,7 +15,7 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.loops import Kernel
 from relax_aot.scheduling.devices import matrix_units, products
 from tests.cuda.shim import Job, Shim
-from tests.scheduling.devices import test_matrix_units, test_products
+from tests.scheduling.devices import test_attention, test_matrix_units, test_products
 from tests.scheduling.devices.kernels import Strategy, device_form, inputs
 
 EDGES = ("rows below, at and above a tile",)
@@ -52,3 +52,16 @@ def test_printed_kernels_have_the_values_of_the_plain_loops(tmp_path: Path) -> N
         (found,) = answer.outputs
         wide = [np.asarray(one, np.float32) for one in (found, expected)]
         np.testing.assert_array_equal(wide[0], wide[1], job.kernel)
+
+
+def test_printed_attention_has_the_results_of_rows(tmp_path: Path) -> None:
+    kernel = test_attention.device(masked=True)
+    bounds = Bounds.of({"s": (1, 50), "n": (0, 50)})
+    jobs = [
+        Job(kernel.name, tuple(test_attention.arguments(kernel, s, n, kind)), {"s": s, "n": n}, n)
+        for s, n, kind in test_attention.CASES
+    ]
+    plain = test_attention.plain(masked=True)
+    for job, answer in zip(jobs, Shim([kernel], bounds, tmp_path).run(jobs), strict=True):
+        (expected,) = run_kernel(plain, job.inputs, job.sizes)
+        np.testing.assert_allclose(answer.outputs[0], expected, rtol=1e-5, atol=1e-6)

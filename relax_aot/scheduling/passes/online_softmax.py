@@ -177,15 +177,8 @@ def run(module: Module, target: Target) -> Module:
 def in_blocks(kernel: Kernel, bounds: Bounds, most: int, block: int) -> Kernel:
     """The kernel in blocks of `block` keys, if it is an attention whose row of scores may take more
     than `most` bytes at the highest sizes; unchanged otherwise."""
-    if kernel.parallel or not kernel.scratch or opaque(kernel.body):
-        return kernel
-    loops: list[For] = []
-    body, inside = without_lets(kernel.body), bounds
-    while len(body) == 1 and isinstance(body[0], For) and bounds_known(body[0], inside):
-        loops.append(body[0])
-        inside, body = ranges((body[0],), inside), body[0].body
-    found = _attention(body, kernel)
-    if found is None or not found.length.symbols <= set(bounds):
+    loops, body, found = _rows(kernel, bounds)
+    if found is None:
         return kernel
     fixed = replace(bounds, raisable=frozenset())
     if prove_le(found.length * DType.F32.bytes, most, fixed):
@@ -199,11 +192,31 @@ def in_blocks(kernel: Kernel, bounds: Bounds, most: int, block: int) -> Kernel:
     return replace(kernel, scratch=(*scratch, *w.scratch), body=tuple(blocked))
 
 
+def attention_of(kernel: Kernel, bounds: Bounds) -> tuple[list[For], Attention] | None:
+    """The loops over rows and the attention, if it is all that a kernel does."""
+    loops, body, found = _rows(kernel, bounds)
+    return (loops, found) if found and (found.first, found.end) == (0, len(body)) else None
+
+
+def _rows(kernel: Kernel, bounds: Bounds) -> tuple[list[For], tuple[Stmt, ...], Attention | None]:
+    """The loops over rows, the statements of a row, and the attention in them."""
+    if kernel.parallel or not kernel.scratch or opaque(kernel.body):
+        return [], kernel.body, None
+    loops: list[For] = []
+    body, inside = without_lets(kernel.body), bounds
+    while len(body) == 1 and isinstance(body[0], For) and bounds_known(body[0], inside):
+        loops.append(body[0])
+        inside, body = ranges((body[0],), inside), body[0].body
+    found = _attention(body, kernel)
+    known = found is not None and found.length.symbols <= set(bounds)
+    return loops, body, found if known else None
+
+
 # What is matched
 
 
 @dataclass(frozen=True, slots=True)
-class _Attention:
+class Attention:
     """The statements `first` to `end` of a row: `scores` store the row in the buffers `rows`, then
     come each `power` of a `score` and the sums `mix` of values with their quotients, in loops over
     `key`. `one_total`: a row of nothing but -inf gives zeros."""
@@ -230,7 +243,7 @@ class _Mix:
     after: tuple[Stmt, ...]
 
 
-def _attention(body: Sequence[Stmt], kernel: Kernel) -> _Attention | None:
+def _attention(body: Sequence[Stmt], kernel: Kernel) -> Attention | None:
     for at in range(1, len(body)):
         found = _softmax(body, at, kernel)
         if found is not None:
@@ -238,7 +251,7 @@ def _attention(body: Sequence[Stmt], kernel: Kernel) -> _Attention | None:
     return None
 
 
-def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> _Attention | None:
+def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> Attention | None:
     """The attention whose loop over the maximum is statement `at`."""
     match body[at - 1], body[at]:
         case (
@@ -283,7 +296,7 @@ def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> _Attention | None
     end = len(body) - len(rest) + 2
     scores = tuple(stmt for stmt in body[first : at - 1] if isinstance(stmt, For))
     rows = frozenset(a.name for a in accesses(scores) if a.stored) | {term.buffer.name}
-    found = _Attention(
+    found = Attention(
         first, end, length, rows, scores, power, term, also, mix, one_total
     )  # fmt: skip
     keys = (body[at], powers, rest[0], mix.keys)
@@ -328,7 +341,7 @@ def _mix(stmt: Stmt) -> _Mix | None:
     return None
 
 
-def _is_legal(found: _Attention, body: Sequence[Stmt], kernel: Kernel) -> bool:
+def _is_legal(found: Attention, body: Sequence[Stmt], kernel: Kernel) -> bool:
     """Whether the row buffers are used by the matched statements alone, each element for its key,
     and nothing that is read is written in between."""
     matched, others = body[found.first : found.end], [*body[: found.first], *body[found.end :]]
@@ -371,7 +384,7 @@ def _locals(stmt: Stmt) -> Iterator[Local]:
 # What is written
 
 
-def _emit(found: _Attention, w: Writer, size: int) -> dict[str, Buffer]:
+def _emit(found: Attention, w: Writer, size: int) -> dict[str, Buffer]:
     """Writes the blocks. Returns the row buffers as they are in a block."""
     mix = found.mix
     scalar: At = ()
@@ -405,7 +418,7 @@ def _emit(found: _Attention, w: Writer, size: int) -> dict[str, Buffer]:
 
 
 def _in_block(
-    found: _Attention, rows: dict[str, Buffer], base: Dim, width: Dim, size: int
+    found: Attention, rows: dict[str, Buffer], base: Dim, width: Dim, size: int
 ) -> Callable[[Sequence[Stmt]], tuple[Stmt, ...]]:
     """Statements for the keys of one block; row buffers hold one block."""
 
@@ -432,7 +445,7 @@ def _in_block(
 
 
 def _powers(
-    found: _Attention,
+    found: Attention,
     w: Writer,
     in_block: Callable[[Sequence[Stmt]], tuple[Stmt, ...]],
     state: tuple[Buffer, Buffer, Buffer],

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in blocks of queries and keys: the results of the plain loops within rounding, NaN and
+zeros where these have them, and planted faults that are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from relax_aot.evaluation.interpret import run_kernel
+from relax_aot.fusion import fuse
+from relax_aot.ir.check import check
+from relax_aot.ir.loops import Barrier, If, Kernel, Lit, Stmt
+from relax_aot.ir.parse import parse
+from relax_aot.ir.rewrite import map_statements
+from relax_aot.ir.types import DType
+from relax_aot.lowering import lower
+from relax_aot.ops import deduce
+from relax_aot.ops._op import Array
+from relax_aot.scheduling import schedule
+from relax_aot.scheduling.devices.attention import Blocks, attention
+from relax_aot.scheduling.targets import Context
+from relax_aot.scheduling.targets.cuda import TARGET
+from tests.scheduling.test_online_softmax import ATTENTION, feeds, fused, plain
+
+BLOCKS = Blocks(32, 16)
+"""One warp, for 32 queries and 16 keys at a time."""
+CASES = [
+    (1, 0, "numbers"), (33, 23, "numbers"), (32, 16, "shut keys"), (5, 40, "shut blocks"),
+    (9, 17, "special"), (3, 50, "steep"),
+]  # fmt: skip
+
+
+@cache
+def device(*, masked: bool) -> Kernel:
+    made = attention(plain(masked), fused(masked).bounds, Context(TARGET), [BLOCKS])
+    assert made is not None and made.scratch == ()
+    return made
+
+
+def arguments(kernel: Kernel, s: int, n: int, kind: str) -> list[Array]:
+    named = dict(zip(("q", "k", "v", "mask"), feeds(s, n, kind), strict=True))
+    return [named[buffer.name] for buffer in kernel.inputs]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("s", "n", "kind"), CASES)
+def test_blocks_have_the_results_of_rows(s: int, n: int, kind: str, *, masked: bool) -> None:
+    """Within the rounding of sums in another order, and of powers below another maximum."""
+    kernel, sizes = plain(masked), {"s": s, "n": n}
+    data = arguments(kernel, s, n, kind)
+    (expected,) = run_kernel(kernel, data, sizes)
+    (found,) = run_kernel(device(masked=masked), data, sizes, seed=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_schedules_of_devices_keep_no_row_of_scores() -> None:
+    module = schedule(fused(masked=False), TARGET)
+    check(module, deduce)
+    (kernel,) = module.kernels
+    assert kernel.parallel and kernel.scratch == ()
+    (ordered,) = schedule(fused(masked=False), TARGET, numerics="ordered").kernels
+    assert not any("key_block" in str(stmt) for stmt in ordered.body)
+
+
+def test_one_query_is_a_row_of_its_own() -> None:
+    text = ATTENTION.replace("MASKED", "false").replace("symbol s in 1..50", "symbol s in 1..4")
+    module = fuse(lower(parse(text))).module
+    (kernel,) = module.kernels
+    assert attention(kernel, module.bounds, Context(TARGET)) is None
+
+
+ALWAYS = Lit(True, DType.BOOL)
+FAULTS: dict[str, Callable[[Stmt], Stmt]] = {
+    "no barrier": lambda one: If(ALWAYS, ()) if isinstance(one, Barrier) else one,
+    "no end of keys": lambda one: (
+        replace(one, condition=ALWAYS)
+        if isinstance(one, If) and "key_block" in str(one.condition)
+        else one
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(fault: str) -> None:
+    """As a race, a read of what is not written yet, or an access outside of a buffer."""
+    kernel = device(masked=False)
+    broken = replace(kernel, body=map_statements(kernel.body, FAULTS[fault]))
+    with pytest.raises(AssertionError):
+        run_kernel(broken, arguments(kernel, 33, 23, "numbers"), {"s": 33, "n": 23})
