@@ -82,10 +82,25 @@ class FunctionView:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSource:
-    text: str
-    """The `.cu` file."""
+    """`micro`: headers of the micro-kernels that functions call."""
+
+    name: str
+    functions: tuple[FunctionView, ...]
+    micro: tuple[str, ...]
     launches: Mapping[str, tuple[DeviceLaunch, ...]]
     """By the name of the kernel."""
+
+    @property
+    def text(self) -> str:
+        """The `.cu` file."""
+        return self.text_with("")
+
+    def text_with(self, more: str) -> str:
+        """The file with further functions, and the helpers that these use."""
+        code = "\n".join(function.signature + function.body for function in self.functions)
+        helpers = helper_text(code + more, self.micro)
+        text = render("cuda/model.cu.j2", name=self.name, helpers=helpers, kernels=self.functions)
+        return text + more
 
 
 def device_source(
@@ -107,13 +122,9 @@ def device_source(
                            for number, launch in enumerate(launches(kernel)))
         for kernel in kernels
     }  # fmt: skip
-    code = "\n".join(function.signature + function.body for function in made.functions)
     stmts = (stmt for kernel in kernels for stmt in walk(kernel.body))
     micro = sorted({stmt.kernel.header for stmt in stmts if isinstance(stmt, Micro)})
-    text = render(
-        "cuda/model.cu.j2", name=name, helpers=helper_text(code, micro), kernels=made.functions
-    )
-    return DeviceSource(text, found)
+    return DeviceSource(name, tuple(made.functions), tuple(micro), found)
 
 
 class _Made:

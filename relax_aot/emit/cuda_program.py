@@ -82,7 +82,8 @@ def device_program(context: RunContext, name: str, taken: Sequence[str]) -> Devi
     writer.report()
     shown = {f.symbol.name: slots.sizes[f.symbol.name] for f in context.interface.results}
     calls = tuple(writer.calls)
-    return DeviceProgram(calls, slots.count, shown, slots.lengths, source.text + controls.text)
+    text = source.text_with(controls.text)
+    return DeviceProgram(calls, slots.count, shown, slots.lengths, text)
 
 
 def _fallible(plan: Plan) -> bool:
