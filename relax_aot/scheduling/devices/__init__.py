@@ -18,6 +18,7 @@ from relax_aot.ir.rewrite import map_buffers, map_statements, rewrite_module
 from relax_aot.ir.types import TensorType
 from relax_aot.scheduling.apply import is_finite
 from relax_aot.scheduling.devices.forms import Form
+from relax_aot.scheduling.devices.interchange import interchanged
 from relax_aot.scheduling.devices.proofs import Proofs
 from relax_aot.scheduling.devices.reductions import in_parts
 from relax_aot.scheduling.passes import barriers
@@ -54,6 +55,7 @@ def _form(kernel: Kernel, module: Module, target: Target) -> Form:
     kernel = _serial(kernel, target)
     kernel = replace(kernel, in_place=tuple(_unordered_pairs(kernel, module.bounds)))
     if not kernel.parallel:
+        kernel = interchanged(kernel, module.bounds)
         kernel = in_parts(kernel, module.bounds, ordered=target.partial_sums < 2)
     return Form(kernel, module.bounds, context)
 

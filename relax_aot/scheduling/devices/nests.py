@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
+from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, dim_max, row_major, simplify
 from relax_aot.ir.loops import Bind, Declare, For, If, Let, Stmt
 from relax_aot.ir.names import defined_name
@@ -21,8 +22,12 @@ from relax_aot.scheduling.nest import coefficient, greatest, without_lets
 
 FEW = 2048
 """Iterations that leave most of a device without work, if each is one thread."""
-LEAST = 8
+FEWER = 512
+"""Iterations with which it has no work, if those inside have an order."""
+LEAST = 4
 """Iterations that are worth sharing."""
+NEAR = 2
+"""Elements between accesses of adjacent threads that use most of what memory delivers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +128,10 @@ def shared_inside(body: tuple[Stmt, ...], proofs: Proofs, bounds: Bounds) -> int
 def gains_rows(nest: Nest, proofs: Proofs, bounds: Bounds) -> bool:
     """Whether lanes should share the iterations of a nest rather than take one each."""
     inside = shared_inside(nest.body, proofs, bounds)
-    if not inside:
+    if inside < LANES // 2:
         return False
+    if nest.greatest <= FEWER and inside >= LANES:
+        return True
     as_threads = _scattered(nest.body, lambda _: nest.loops[-1].variable)
     as_rows = _scattered(nest.body, lambda inner: inner)
     if as_threads == as_rows:
@@ -133,13 +140,14 @@ def gains_rows(nest: Nest, proofs: Proofs, bounds: Bounds) -> bool:
 
 
 def _scattered(body: tuple[Stmt, ...], variable_of: Callable[[str], str]) -> int:
-    """Accesses in loops where adjacent threads do not access one element or adjacent ones, if the
-    variable of threads is that of the innermost loop around, or another."""
+    """Accesses in loops where adjacent threads access elements that are not near, if the variable
+    of threads is that of the innermost loop around, or another."""
     count = 0
     for variable, inner in _innermost(without_lets(body), ""):
         for load, _ in accessed((inner,)):
             address = row_major(load.index, load.buffer.shape)
-            count += coefficient(address, variable_of(variable)) not in (0, 1)
+            step = coefficient(address, variable_of(variable))
+            count += step is None or abs(step) > NEAR
     return count
 
 

@@ -47,6 +47,8 @@ from relax_aot.scheduling.devices.proofs import Proofs, Reduced, accessed, outer
 from relax_aot.scheduling.writer import Writer
 
 COLLECTIVES = {"+": "sum", "max": "max", "min": "min"}
+REDUCED = 8
+"""Iterations of a reduction that are worth a collective."""
 COLLECTED = (DType.F32, DType.F64, DType.I32, DType.I64)
 """Reductions and types that warps have instructions for."""
 
@@ -185,7 +187,7 @@ class Team:
                 return
         sums = self.proofs.reduced(loop) or ()
         nest = nest_of(loop, self.bounds, lambda one: self.proofs.reduced(one) == sums)
-        if sums and nest is not None and nest.greatest >= LEAST:
+        if sums and nest is not None and nest.greatest >= REDUCED:
             self.reduce(nest, sums)
         elif inside or any(isinstance(stmt, Store) for stmt in walk((loop,))):
             self.serial(loop)

@@ -54,8 +54,8 @@ KERNELS = {
           }
         }""",
     "columns": """
-        kernel @k(%x: f32[n, m]) -> (%y: f32[m]) {
-          for j in 0..m {
+        kernel @k(%x: f32[n, 600]) -> (%y: f32[600]) {
+          for j in 0..600 {
             local total: f32 = 0.0:f32
             for i in 0..n {
               total = (total + %x[i, j])
@@ -93,6 +93,25 @@ KERNELS = {
             }
             for j in 0..m {
               %h[j] = %y[t, j]
+            }
+          }
+        }""",
+    "recurrences of a batch": """
+        kernel @k(%x: f32[n, 3, m]) -> (%y: f32[n, 3, m]) scratch (%h: f32[3, m], %s: f32[m]) {
+          for i in 0..3 {
+            for j in 0..m {
+              %h[i, j] = 0.0:f32
+            }
+          }
+          for t in 0..n {
+            for i in 0..3 {
+              for j in 0..m {
+                %s[j] = (%h[i, m - j - 1] + %x[t, i, j])
+              }
+              for j in 0..m {
+                %h[i, j] = %s[j]
+                %y[t, i, j] = (%s[j] * %s[m - j - 1])
+              }
             }
           }
         }""",

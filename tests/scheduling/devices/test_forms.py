@@ -115,6 +115,11 @@ def test_rows_of_several_warps_share_memory() -> None:
     assert (copied.name, copied.scope) == ("s", "core")
 
 
+def test_recurrences_of_a_batch_are_apart() -> None:
+    _, steps = launches(device("recurrences of a batch"))
+    assert (str(steps.grid), form(steps.kernel)) == ("2", [WARPS])
+
+
 def test_copies_of_scratch_have_an_axis_in_the_call() -> None:
     module = on_device(source("scratch of rows"), "copies of scratch")
     (call,) = module.main.body
