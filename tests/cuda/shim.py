@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Job:
     seed: int = 0
     variant: str = ""
     """What the names of other functions with the same parameters end with."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """By the name of an output: the input whose memory it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,13 @@ class Shim:
             yield f"buffer {array.nbytes}"
         grids = [one.grid.evaluate(job.sizes) for one in self.source.launches[job.kernel]]
         for buffer in kernel.outputs + kernel.scratch:
+            if buffer.name in job.shared:
+                continue
             place[buffer.name] = len(place)
             copies = max(grids) if buffer.scope == CORE else 1
             yield f"empty {copies * _bytes(buffer, job.sizes)}"
         place["$frame"] = len(place)
+        place |= {name: place[source] for name, source in job.shared.items()}
         data.append(bytes(4))
         yield "buffer 4"
         for number, launch in enumerate(self.source.launches[job.kernel]):
