@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from relax_aot.emit.c_code import PrintedFunction, Printer, stem
 from relax_aot.emit.c_dims import UNARY, within
@@ -61,6 +61,8 @@ class DevicePrinter(Printer):
     """The identities of loops whose variable is an index of an array of a thread."""
     inside: bool = False
     """In the loop over threads or warps."""
+    same: Mapping[str, str] = field(default_factory=dict)
+    """One name for buffers that may be the same memory."""
 
     def statement(self, stmt: Stmt, scope: Scope, depth: int) -> Scope:
         assert isinstance(scope, DeviceScope)
@@ -145,7 +147,7 @@ class DevicePrinter(Printer):
         self.inside = True
         lane = self.claimed.claim("lane")
         self.lines.define(depth, lane, f"const int32_t {lane} = (int32_t)threadIdx.x % {LANES};")
-        self.order = Ordered(loop.body)
+        self.order = Ordered(loop.body, self.same)
         inner = replace(scope, names={**scope.names, _LANE: lane}, own=False)
         self._one(loop, f"(int32_t)threadIdx.x / {LANES}", inner, depth)
 
@@ -165,7 +167,7 @@ def launch_body(
     )  # fmt: skip
     claimed = Names([*buffers.values(), *symbols.values(), kernel.name, *WORDS])
     unroll = frozenset(unrolled(kernel))
-    printer = DevicePrinter(function, claimed, None, unroll=unroll)
+    printer = DevicePrinter(function, claimed, None, unroll=unroll, same=kernel.same_memory)
     for line in first:
         if found := re.match(r"const int32_t (\w+) =", line):
             printer.lines.define(1, found[1], line)

@@ -8,8 +8,8 @@ writing, unless a barrier of the block stands between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_outline import written_buffers
 from relax_aot.ir.axes import LANE, REGISTER, SHARED
@@ -41,6 +41,13 @@ class _Access:
     read: frozenset[str]
     written: frozenset[str]
 
+    def of(self, same: Mapping[str, str]) -> _Access:
+        """By one name for all buffers that may be the same memory."""
+        read, written = (
+            frozenset(same.get(name, name) for name in names) for names in (self.read, self.written)
+        )
+        return replace(self, read=read, written=written)
+
     def conflicts(self, other: _Access) -> bool:
         touched = other.read | other.written
         return not (self.written.isdisjoint(touched) and other.written.isdisjoint(self.read))
@@ -52,21 +59,22 @@ class _Barrier:
 
 
 class Ordered:
-    """The statements of a loop over warps."""
+    """The statements of a loop over warps. `same`: one name for buffers that may be the same
+    memory."""
 
-    def __init__(self, body: tuple[Stmt, ...]) -> None:
-        self._needed = frozenset(_needed(body))
+    def __init__(self, body: tuple[Stmt, ...], same: Mapping[str, str]) -> None:
+        self._needed = frozenset(_needed(body, same))
 
     def needs_order(self, stmt: Stmt) -> bool:
         """Behind the statement; behind the condition of an `if`."""
         return id(stmt) in self._needed
 
 
-def _needed(body: tuple[Stmt, ...]) -> Iterator[int]:
+def _needed(body: tuple[Stmt, ...], same: Mapping[str, str]) -> Iterator[int]:
     found: list[_Access | _Barrier] = []
     _collect(body, (), _own(body), found)
     barriers = [(at, one.loops) for at, one in enumerate(found) if isinstance(one, _Barrier)]
-    accesses = [(at, one) for at, one in enumerate(found) if isinstance(one, _Access)]
+    accesses = [(at, one.of(same)) for at, one in enumerate(found) if isinstance(one, _Access)]
 
     def ordered(first: int, before: _Access, second: int, after: _Access, loop: int) -> bool:
         """Whether a barrier is on the way from one access to the other, which leads through the

@@ -442,6 +442,16 @@ class Kernel:
         return tuple(sorted(used.difference(map(bound_name, body))))
 
     @property
+    def same_memory(self) -> dict[str, str]:
+        """One name for all buffers that `in_place` connects, by the name of each."""
+        same: dict[str, str] = {}
+        for one, other in self.in_place:
+            old, new = same.get(one, one), same.get(other, other)
+            same |= {name: new for name, known in (*same.items(), (one, old)) if known == old}
+            same[other] = new
+        return same
+
+    @property
     def fallible(self) -> bool:
         return any(isinstance(stmt, Bind) and not stmt.trusted for stmt in walk(self.body))
 

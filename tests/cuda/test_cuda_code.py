@@ -61,6 +61,36 @@ def test_memory_is_ordered_between_lanes_that_share_it_and_nowhere_else() -> Non
     assert body.index("row[") < body.index("__syncwarp();") < body.rindex("row[")
 
 
+SAME = """
+symbol n in 1..64
+
+func @main(%x: f32[n, 32]) {
+  %y: f32[n, 32] = call_kernel(%x) {kernel=@mirrored}
+  return %y
+}
+
+kernel @mirrored(%x: f32[n, 32]) -> (%y: f32[n, 32]) in_place (%x = %y) {
+  for b in 0..n parallel(block) {
+    for w in 0..1 parallel(warp) {
+      reserve %part: f32[32] in lane
+      for l in 0..32 parallel(lane) {
+        %part[l] = %x[b, 31 - l]
+      }
+      for l in 0..32 parallel(lane) {
+        %y[b, l] = %part[l]
+      }
+    }
+  }
+}
+"""
+
+
+def test_buffers_that_may_be_the_same_memory_are_ordered() -> None:
+    assert _body(_printed(SAME), "mirrored").count("__syncwarp();") == 1
+    apart = _printed(SAME.replace("in_place (%x = %y)", ""))
+    assert _body(apart, "mirrored").count("__syncwarp();") == 0
+
+
 def test_lanes_know_a_condition_before_one_of_them_changes_what_it_reads() -> None:
     body = _body(_printed(module(PEAKS)), "peaks")
     assert "const bool holds = peak[0] < x[b * m + k];\n        __syncwarp();\n" in body

@@ -124,15 +124,12 @@ class Team:
 
     def touched(self, body: Iterable[Stmt]) -> tuple[set[str], set[str]]:
         """Memory that is read and written, by one name for all that may be the same."""
-        read, written = set[str](), set[str]()
+        read, written, same = set[str](), set[str](), self.proofs.kernel.same_memory
         for load, stored in accessed(body):
+            name = load.buffer.name
             if load.buffer.scope not in (LANE, REGISTER):
-                (written if stored else read).add(self.same(load.buffer.name))
+                (written if stored else read).add(same.get(name, name))
         return read, written
-
-    def same(self, name: str) -> str:
-        pairs = dict(self.proofs.kernel.in_place)
-        return pairs.get(name, name)
 
     def lanes(self, body: Callable[[Dim], None]) -> None:
         """Statements of each lane of the team, given its number."""
