@@ -101,10 +101,11 @@ def _chunks(text: str) -> Iterator[str]:
         if not lines and not line.strip():
             continue
         lines.append(line)
-        if not inside and "/*" not in line:
-            conditions += line.startswith("#if") - line.startswith("#endif")
-            brackets += sum((mark in "({") - (mark in ")}") for mark in line)
-        inside = line.rfind("/*") > line.rfind("*/") or (inside and "*/" not in line)
+        code = re.sub(r"/\*.*?\*/", "", f"/*{line}" if inside else line)
+        code, begun, _ = code.partition("/*")
+        inside = bool(begun)
+        conditions += code.startswith("#if") - code.startswith("#endif")
+        brackets += sum((mark in "({") - (mark in ")}") for mark in code)
     if lines:
         yield "\n".join(lines)
 

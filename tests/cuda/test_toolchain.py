@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from relax_aot.binaries.cubin import read_cubin
+from relax_aot.emit.cuda_helpers import helper_text
 from relax_aot.emit.cuda_module import device_source
+from relax_aot.emit.render import render
 from relax_aot.ir.parse import parse
+from relax_aot.resources import data_dir
 from relax_aot.toolchain import doctor
 from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import CudaCompileError, cubin
@@ -17,6 +22,15 @@ from tests.cuda.toolkits import TARGETS, needs_compilers, needs_disassembler
 
 ABI = {11: (51, 7), 12: (51, 7), 13: (65, 8)}
 """What drivers of a CUDA major load: the second form is that of CUDA 13 alone."""
+HELPERS = (
+    "index", "ieee", "integer", "convert", "narrow", "rounding", "exponential", "trigonometry",
+    "math64", "pair", "pair64", "power64", "trigonometry64", "vector_functions",
+)  # fmt: skip
+"""Headers of the functions that expressions call."""
+KINDS = (
+    "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "i4", "u4", "i2", "u2", "f8e4m3fn",
+    "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz",
+)  # fmt: skip
 ARRAY = """
 extern "C" __global__ void figures(const float *__restrict__ x, float *y, int n)
 {
@@ -63,6 +77,20 @@ def test_printed_kernels_compile_without_a_warning(sm: int, major: int) -> None:
     assert made.function("transpose").shared_bytes == 8 * 9 * 4
     assert made.function("sums").shared_bytes == (4 + 4 * 32) * 4
     assert all(function.local_bytes == 0 for function in made.functions)
+
+
+@needs_compilers
+@pytest.mark.parametrize("major", ABI)
+def test_all_helpers_compile_without_a_warning(major: int) -> None:
+    folder = data_dir("runtime_c") / "include" / "raot"
+    text = "".join((folder / f"{name}.h").read_text() for name in HELPERS)
+    names = set(re.findall(r"\braot_\w+(?=\()", text))
+    words = {*names, *re.findall(r"\braot_(?:\w|##)+(?=\()", text)}
+    names |= {re.sub("##N(##)?", kind, word) for word in words for kind in KINDS}
+    helpers = helper_text(" ".join(f"{name}(" for name in sorted(names)), ())
+    assert helpers.count("__device__ inline") > 200
+    source = render("cuda/model.cu.j2", name="helpers", helpers=helpers, kernels=())
+    assert cubin(source, "helpers", 87, major)
 
 
 @needs_compilers
