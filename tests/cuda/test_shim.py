@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,3 +127,13 @@ def test_a_fault_of_the_loops_is_found(fault: str) -> None:
         wrong = parse(module(text.replace(old, new, 1)))
         for job in jobs(wrong.kernels[0].name):
             run_kernel(wrong.kernels[0], job.inputs, job.sizes, seed=job.seed)
+
+
+def test_another_number_of_threads_is_refused(tmp_path: Path) -> None:
+    """A kernel is compiled for its number of threads."""
+    shim = Shim(MODULE.kernels[:1], MODULE.bounds, tmp_path)
+    (launch,) = shim.source.launches["elements"]
+    others = {"elements": (replace(launch, threads=96),)}
+    shim.source = replace(shim.source, launches=others)
+    with pytest.raises(ShimError, match="launched with 96 threads"):
+        shim.run([next(jobs("elements"))])
