@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launches of a run on a GPU: the program of a plan as one straight list.
 
-A run never waits for the GPU, so what data decide stays there. Both sides of a branch are
+A run never waits for the GPU, so data-dependent values stay there. Both sides of a branch are
 launched with a condition word each, of which one is 0; a loop is launched for its greatest number
 of iterations, with a condition word too.
 """

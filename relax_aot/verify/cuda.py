@@ -26,7 +26,7 @@ SOURCES = ("raot_shim.cpp", "fake_driver.cpp", "fake_memory.cpp")
 HEADERS = ("raot_shim.h", "raot_shim_fiber.h", "raot_shim_host.h", "fake_memory.h")
 FLAGS = (
     "-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-Wall", "-Wextra",
-    "-Werror", "-Wno-unknown-pragmas",
+    "-Werror", "-Wno-unknown-pragmas", "-Wl,-z,nodelete",
 )  # fmt: skip
 _KERNEL = re.compile(r"__launch_bounds__\(\s*(\d+)[\s,\d]*\)\s+(\w+)\(")
 

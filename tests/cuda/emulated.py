@@ -81,6 +81,10 @@ class Emulated:
     def wait(self, stream: int) -> int:
         return self._call("wait", ctypes.c_void_p(stream))
 
+    def length(self, symbol: str) -> int:
+        """The rows of a growing state."""
+        return self._call(f"get_{symbol}")
+
     def close(self) -> None:
         self.library[f"{self.name}_close"](ctypes.byref(self.memory))
 

@@ -17,7 +17,7 @@ from relax_aot.project import Project
 from tests.cuda.emulated import FUNCTIONS, Emulated
 
 pytestmark = pytest.mark.slow
-OK, ARENA, ALIGN, SIZE, INDEX, STATE, DEVICE = 0, -2, -3, -4, -6, -10, -13
+OK, ARENA, ALIGN, SIZE, INDEX, CAPACITY, STATE, DEVICE = 0, -2, -3, -4, -6, -7, -10, -13
 MOST = 40
 
 
@@ -42,6 +42,20 @@ agraph (float[n] x, float[n] s) => (float[n] y, float[n] t)
     y = Mul (t, t)
 }
 """)
+
+
+GROWING = parsed("""
+agraph (int64[1] at, float[m, 4] past) => (float[4] y, float[k, 4] present)
+{
+    table = Constant <value = float[3, 4] {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0,
+                                           12.0}> ()
+    row = Gather (table, at)
+    present = Concat <axis = 0> (past, row)
+    axes = Constant <value = int64[1] {0}> ()
+    y = ReduceSum <keepdims = 0> (present, axes)
+}
+""")
+"""A row that data choose is appended to a state."""
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +190,40 @@ def test_a_cleared_state_starts_again(counted: Project) -> None:
     np.testing.assert_array_equal(y[:2], (x * x)[:2])
     model.close()
     assert model.live == 0 and model.run([x], [y], n=2) == STATE
+
+
+def test_lengths_are_those_before_the_first_run_that_failed() -> None:
+    options = Options(
+        bounds={"m": (0, 8)}, state={"past": "present"}, emit="cuda-source", name="growing"
+    )
+    model = Emulated(driver.compile_model(GROWING, "jetson-orin-nano", options))
+    assert model.init() == OK
+    table = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+    at, y = np.zeros(1, np.int64), np.zeros(4, np.float32)
+    for row in (2, 0):
+        at[0] = row
+        assert model.run([at], [y]) == OK, model.message
+    np.testing.assert_array_equal(y, table[2] + table[0])
+    chosen = [model.alloc((1,), np.int64) for _ in range(3)]
+    sums = model.alloc((4,), np.float32)
+    for array, row in zip(chosen, (1, 3, 1), strict=True):
+        array[0] = row
+        assert model.run([array], [sums], stream=1) == OK
+    assert model.length("m") == 5  # the runs are not over
+    assert model.wait(1) == INDEX and model.length("m") == 3
+    assert model.run([chosen[0]], [sums], stream=1) == OK and model.wait(1) == OK
+    np.testing.assert_array_equal(sums, table[2] + table[0] + 2 * table[1])
+    at[0] = 5
+    assert model.run([at], [y]) == INDEX and model.length("m") == 4
+    chosen[1][0], chosen[2][0] = 7, 2
+    for array in chosen[1:]:
+        assert model.run([array], [sums], stream=1) == OK
+    assert model.run([chosen[0]], [sums]) == INDEX and model.length("m") == 4
+    for _ in range(4):
+        assert model.run([chosen[0]], [sums]) == OK
+    assert model.run([chosen[0]], [sums]) == CAPACITY and model.length("m") == 8
+    model.close()
+    assert model.live == 0
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -11,7 +11,9 @@ import pytest
 
 import relax_aot as rx
 from relax_aot import driver
+from relax_aot.driver import Options
 from relax_aot.verify.job import Job, run_job
+from tests.end_to_end.growing_models import STATE, attention
 from tests.end_to_end.subjects import SUBJECTS
 from tests.end_to_end.test_loops import HALVED, check
 
@@ -38,6 +40,17 @@ def test_a_model_equals_its_reference(name: str) -> None:
     said = result.as_json()["targets"][0]
     assert said["emulated"] is True
     assert result.ok, [run for run in said["runs"] if not run["ok"]]
+
+
+@pytest.mark.long
+def test_a_decoder_appends_to_its_cache() -> None:
+    options = Options(
+        bounds={"n": (1, 8), "m": (0, 64)}, state=STATE, name="att", emit="cuda-source"
+    )
+    model = attention("n")
+    project = driver.compile_model(model, BOARD, options)
+    result = run_job(Job(model, (project,), state=options.state))
+    assert result.ok and {run.dims["n"] for run in result.targets[0].runs} >= {1, 8}
 
 
 @pytest.fixture(scope="module")

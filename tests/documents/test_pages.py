@@ -41,6 +41,7 @@ ELSEWHERE = {
     "how-to/add_a_pass.md": "test_documents.py",
     "how-to/add_an_op.md": "test_documents.py",
     "how-to/extend.md": "test_extend.py",
+    "how-to/jetson.md": "needs the compilers of CUDA; tests/cuda does the same",
     "how-to/use_your_own_c.md": "a table without its header; tests/externs runs whole ones",
     "reference/fuzzing.md": "runs for minutes; tests/fuzz runs a sample of each generator",
     "reference/generated_c.md": "declarations, of a model that is not there",

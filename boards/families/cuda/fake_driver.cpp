@@ -12,6 +12,7 @@
 #include "fake_memory.h"
 #include "raot_shim_host.h"
 
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -49,8 +50,17 @@ struct Executable {
     std::vector<const Node *> order;
 };
 
+/* Something to do in a stream: its number among all, and the graph that it launches, or null. */
+struct Work {
+    int number;
+    const void *executable;
+    std::function<int()> act;
+};
+
 struct Stream {
-    std::vector<std::function<int()>> work;
+    std::vector<Work> work;
+
+    void add(std::function<int()> act, const void *executable = nullptr);
 };
 
 struct Parameters { /* CUDA_KERNEL_NODE_PARAMS of CUDA 10.1 */
@@ -65,6 +75,7 @@ struct Parameters { /* CUDA_KERNEL_NODE_PARAMS of CUDA 10.1 */
 struct Driver {
     bool initialized = false;
     int retained = 0;
+    int count = 0; /* of works */
     int lost = OK; /* after a failed kernel every function returns this */
     std::vector<void *> contexts;
     std::map<void *, std::unique_ptr<Graph>> graphs;
@@ -78,6 +89,11 @@ struct Driver {
 
 Driver driver;
 int the_context;
+
+void Stream::add(std::function<int()> act, const void *executable)
+{
+    work.push_back({driver.count++, executable, std::move(act)});
+}
 
 int setting(const char *name, int otherwise)
 {
@@ -144,16 +160,31 @@ int launch(const Node &node)
     return OK;
 }
 
+/* Does what a stream has to do before `number`. Launches of one graph run in their order, also in
+ * several streams. */
+void advance(Stream &stream, int number)
+{
+    while (!stream.work.empty() && stream.work.front().number < number) {
+        const Work next = stream.work.front();
+        stream.work.erase(stream.work.begin());
+        for (auto &[handle, other] : driver.streams) {
+            int last = -1;
+            for (const Work &one : other->work) {
+                const bool same = next.executable != nullptr && one.executable == next.executable;
+                last = same && one.number < next.number ? one.number : last;
+            }
+            advance(*other, last + 1);
+        }
+        if (driver.lost == OK) {
+            driver.lost = next.act();
+        }
+    }
+}
+
 int finish(Stream &stream)
 {
     const Access access;
-    std::vector<std::function<int()>> work;
-    work.swap(stream.work);
-    for (const auto &one : work) {
-        if (driver.lost == OK) {
-            driver.lost = one();
-        }
-    }
+    advance(stream, INT_MAX);
     check_guards();
     return driver.lost;
 }
@@ -416,16 +447,15 @@ int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t bytes, void
     const auto *const from = static_cast<const unsigned char *>(source);
     for (const auto &[address, block] : fake::blocks) {
         if (block.host != nullptr && from >= block.host && from < block.host + block.bytes) {
-            stream_of(stream)->work.push_back([=] { /* read when the copy runs */
-                                                    memcpy(reinterpret_cast<void *>(target), from,
-                                                           bytes);
-                                                    return OK;
+            stream_of(stream)->add([=] { /* read when the copy runs */
+                                         memcpy(reinterpret_cast<void *>(target), from, bytes);
+                                         return OK;
             });
             return OK;
         }
     }
     std::vector<unsigned char> copy(from, from + bytes);
-    stream_of(stream)->work.push_back([target, copy = std::move(copy)] {
+    stream_of(stream)->add([target, copy = std::move(copy)] {
         memcpy(reinterpret_cast<void *>(target), copy.data(), copy.size());
         return OK;
     });
@@ -438,7 +468,7 @@ int cuMemsetD8Async(uint64_t target, unsigned char value, size_t bytes, void *st
     if (!inside(target, bytes)) {
         return INVALID_VALUE;
     }
-    stream_of(stream)->work.push_back([=] {
+    stream_of(stream)->add([=] {
         memset(reinterpret_cast<void *>(target), value, bytes);
         return OK;
     });
@@ -533,7 +563,7 @@ int cuGraphLaunch(void *executable, void *stream)
     BEGIN("cuGraphLaunch")
     const auto *const made = static_cast<Executable *>(executable);
     for (const Node *node : made->order) {
-        stream_of(stream)->work.push_back([copy = made->nodes.at(node)] { return launch(copy); });
+        stream_of(stream)->add([copy = made->nodes.at(node)] { return launch(copy); }, executable);
     }
     return OK;
 }

@@ -5,7 +5,7 @@
 
 #include "cuda_device.h"
 
-/* Mapped memory, aligned to RAOT_CUDA_ALIGNMENT; null if there is none. */
+/* Mapped memory, aligned to RAOT_CUDA_ALIGNMENT; null on failure. */
 static inline void *raot_cuda_alloc(struct raot_cuda *cuda, size_t bytes)
 {
     void *pointer = NULL;
