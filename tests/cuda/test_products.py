@@ -17,6 +17,7 @@ from relax_aot.scheduling.devices import matrix_units, products
 from tests.cuda.shim import Job, Shim
 from tests.scheduling.devices import test_attention, test_matrix_units, test_products
 from tests.scheduling.devices.kernels import Strategy, device_form, inputs
+from tests.scheduling.test_online_softmax import plain
 
 EDGES = ("rows below, at and above a tile",)
 FORMS: dict[str, tuple[ModuleType, Strategy, tuple[str, ...]]] = {
@@ -33,7 +34,7 @@ FORMS: dict[str, tuple[ModuleType, Strategy, tuple[str, ...]]] = {
 
 
 def test_printed_kernels_have_the_values_of_the_plain_loops(tmp_path: Path) -> None:
-    plain: dict[str, Kernel] = {}
+    kernels: dict[str, Kernel] = {}
     device: dict[str, Kernel] = {}
     jobs: list[Job] = []
 
@@ -42,13 +43,13 @@ def test_printed_kernels_have_the_values_of_the_plain_loops(tmp_path: Path) -> N
             text, sizes = file.CASES[case]
             kernel, made, _ = device_form(text, strategy, f"{form}_{number}")
             assert made is not None
-            plain[made.name], device[made.name] = kernel, made
+            kernels[made.name], device[made.name] = kernel, made
             one = sizes[-1]
             jobs.append(Job(made.name, tuple(inputs(kernel, one)), one, seed=1))
     bounds = Bounds.of({"n": (0, 70), "k": (0, 40)})
     answers = Shim([*device.values()], bounds, tmp_path).run(jobs)
     for job, answer in zip(jobs, answers, strict=True):
-        (expected,) = run_kernel(plain[job.kernel], job.inputs, job.sizes)
+        (expected,) = run_kernel(kernels[job.kernel], job.inputs, job.sizes)
         (found,) = answer.outputs
         wide = [np.asarray(one, np.float32) for one in (found, expected)]
         np.testing.assert_array_equal(wide[0], wide[1], job.kernel)
@@ -61,7 +62,7 @@ def test_printed_attention_has_the_results_of_rows(tmp_path: Path) -> None:
         Job(kernel.name, tuple(test_attention.arguments(kernel, s, n, kind)), {"s": s, "n": n}, n)
         for s, n, kind in test_attention.CASES
     ]
-    plain = test_attention.plain(masked=True)
+    rows = plain(True)
     for job, answer in zip(jobs, Shim([kernel], bounds, tmp_path).run(jobs), strict=True):
-        (expected,) = run_kernel(plain, job.inputs, job.sizes)
+        (expected,) = run_kernel(rows, job.inputs, job.sizes)
         np.testing.assert_allclose(answer.outputs[0], expected, rtol=1e-5, atol=1e-6)
