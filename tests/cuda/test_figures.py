@@ -85,6 +85,19 @@ CONVOLUTION = """
     }"""
 
 
+BYTES = """
+    symbol n in 1..4096
+    kernel @dot(%x: i8[n, 768], %w: i8[768, 768], %b: i32[768]) -> (%y: i32[n, 768]) {
+      for i in 0..n {
+        for j in 0..768 {
+          local sum: i32 = %b[j]
+          for k in 0..768 {
+            sum = (sum + ((cast(%x[i, k], i32, wrap) - 3:i32) * cast(%w[k, j], i32, wrap)))
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
 ATTENTION = """
 symbol n in 1..4096
 func @main(%q: f32[4, n, 64], %k: f32[4, 64, n], %v: f32[4, n, 64]) {
@@ -132,6 +145,7 @@ SUBJECTS = {
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma),
     "product f16, weights by columns": Subject(matmul("f16", "j, k"), matrix_product, mostly_hmma),
+    "product of bytes": Subject(BYTES, matrix_product, lambda loop: loop.mix["HMMA"] > 0),
     "product bf16": Subject(matmul("bf16", "k, j"), matrix_product, mostly_hmma),
 }
 

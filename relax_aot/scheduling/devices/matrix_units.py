@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of half-precision values by the matrix units of a device (tensor cores).
+"""Products of half-precision values, and of bytes, by the matrix units of a device (tensor cores).
 
 A block of warps computes a tile of results; the factors are in shared memory in two halves, one of
 which is copied while the other is multiplied. Where eight neighbors in memory are always aligned
@@ -7,21 +7,39 @@ and belong to one line of a matrix, threads copy them at once and do not wait (c
 factors, such as those of windows or decoded weights, are copied element by element. Padding puts
 the eight rows that one access of the matrix units reads in different banks. Sums are floats.
 
+Bytes without their zero points are f16 without rounding. Sums of their products are exact as floats
+for EXACT steps, after which they are added to integers.
+
 Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (media/docs/efficient_gemm.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
 from relax_aot.ir.axes import LANES
-from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
-from relax_aot.ir.loops import Barrier, Buffer, Cast, For, Kernel, Lit, Load, Store
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
+from relax_aot.ir.loops import (
+    Barrier,
+    Binary,
+    Buffer,
+    Cast,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Lit,
+    Load,
+    Stmt,
+    Store,
+    binary,
+)
+from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import contraction_of, follow, moved, stride
+from relax_aot.scheduling.contraction import Contraction, contraction_of, follow, moved, stride
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -42,6 +60,8 @@ from relax_aot.scheduling.writer import Writer
 
 ROWS, COLUMNS, STEPS = 16, 8, 16
 """Of a matrix that a warp multiplies at once."""
+EXACT = 256
+"""Steps whose sum stays below 2^24, for products of values from -255 to 255."""
 VECTOR = 8
 """Elements that a thread copies at once."""
 
@@ -68,11 +88,12 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """`large` ones where both factors are copied eight at a time and the tiles are at least
-    `enough`, so that all processors of a device have work, else `small` ones."""
+    """`large` ones where the tiles are at least `enough`, so that all processors of a device have
+    work, else `small` ones; `single` ones where a factor is copied element by element."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     small: Tile = Tile(64, 64, 32, (2, 2))
+    single: Tile = Tile(64, 64, 32, (2, 4))
     enough: int = 16
 
 
@@ -82,26 +103,42 @@ TILES = Tiles()
 def matrix_product(
     kernel: Kernel, loop: For, w: Writer, context: Context, tiles: Tiles = TILES
 ) -> tuple[For, ...] | None:
-    """The launches that compute a loop of a kernel, if it is a product of half-precision values."""
+    """The launches that compute a loop of a kernel, if it is a product of half-precision values or
+    of bytes."""
     found = contraction_of(loop, w.bounds)
-    if found is None or not found.sum.dtype.is_half:
+    if found is None or not (found.sum.dtype.is_half or found.sum.dtype is DType.I32):
         return None
     kind, floats = found.sum.dtype, as_floats(found)
     product = product_of(floats, context) if floats is not None else None
     if product is None or not product.rows or not product.columns:
         return None
-    if not all(_stored(product, load, kind) for load in (found.left, found.right)):
+    if kind is DType.I32:
+        kind = DType.F16
+        if not surely(lambda: all(_fits(load, zero) for load, zero in _zeros(found))):
+            return None
+    elif not all(_stored(product, load, kind) for load in (found.left, found.right)):
         return None
     blocks = product.blocks(tiles.large.rows, tiles.large.columns)
     many = simplify(dim_min(blocks // tiles.enough, 1), w.bounds)
-    sides = ((found.left, product.rows), (found.right, product.columns))
+    launched = [(tiles.large, many), (tiles.small, 1 - many)]
+    sides = ((product.found.left, product.rows), (product.found.right, product.columns))
     if not all(_along(product, load, loops, w.bounds) for load, loops in sides):
-        many = ZERO
+        launched = [(tiles.single, ONE)]
     with w.block() as launches:
-        for tile, chosen in ((tiles.large, many), (tiles.small, 1 - many)):
+        for tile, chosen in launched:
             if chosen != 0:
                 _Launch(w, product, tile, kind).emit(chosen)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
+
+
+def _zeros(found: Contraction) -> Iterator[tuple[Load, int]]:
+    return zip((found.left, found.right), found.zeros, strict=True)
+
+
+def _fits(load: Load, zero: int) -> bool:
+    """Whether bytes less their zero point are at most 255."""
+    low, high = load.dtype.limits
+    return low - zero >= -255 and high - zero <= 255
 
 
 def _stored(product: Product, load: Load, kind: DType) -> bool:
@@ -177,8 +214,14 @@ class _Launch:
             w.reserve("left", self.kind, "lane", LANES, own[0], VECTOR),
             w.reserve("right", self.kind, "lane", LANES, own[1] // 2, VECTOR),
         )
+        totals = sums
+        if product.found.sum.dtype is DType.I32:
+            totals = w.reserve("totals", DType.I32, "lane", LANES, *own, 4)
         with w.range("lane", LANES, axis="lane") as lane:
-            start_sums(w, product, batch, *self._results(sides, first, sums, lane))
+            start_sums(w, product, batch, *self._results(sides, first, totals, lane))
+            if totals != sums:
+                zero = Lit(0.0, DType.F32)
+                self._each(sums, lambda at: (Store(sums, (lane, *at), zero),))
         total = extent(product.steps)
         parts = w.short("parts", ceildiv(total, tile.steps))
         self._copy(sides, warp, batch, ZERO, ZERO)
@@ -192,8 +235,32 @@ class _Launch:
                     self._copy(sides, warp, batch, 1 - half, (part + 1) * tile.steps)
                 with w.range("k", tile.steps // STEPS) as k:
                     self._multiply(sides, first, half, k * STEPS, factors, sums)
+            every = max(EXACT // (2 * tile.steps), 1)
+            if totals != sums:
+                with w.when(binary("==", Index((pair + 1) % every), 0)):
+                    self._flush(sums, totals)
+        if totals != sums:
+            self._flush(sums, totals)
         with w.range("lane", LANES, axis="lane") as lane:
-            finish_sums(w, product, batch, *self._results(sides, first, sums, lane))
+            finish_sums(w, product, batch, *self._results(sides, first, totals, lane))
+
+    def _flush(self, sums: Buffer, totals: Buffer) -> None:
+        """Adds the sums so far to integers."""
+        w, zero = self.w, Lit(0.0, DType.F32)
+
+        def add(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
+            place = (lane, *at)
+            total = Binary("+", totals[place], Cast(sums[place], DType.I32, "saturate"))
+            return Store(totals, place, total), Store(sums, place, zero)
+
+        with w.range("lane", LANES, axis="lane") as lane:
+            self._each(sums, add)
+
+    def _each(self, sums: Buffer, stmts: Callable[[tuple[Dim, ...]], tuple[Stmt, ...]]) -> None:
+        """Statements for each sum of a lane."""
+        w, shape = self.w, sums.shape[1:]
+        with w.range("i", shape[0]) as i, w.range("j", shape[1]) as j, w.range("n", shape[2]) as n:
+            w.add(*stmts((i, j, n)))
 
     def _results(
         self, sides: tuple[_Side, _Side], first: Sequence[Dim], sums: Buffer, lane: Dim
@@ -265,7 +332,15 @@ class _Launch:
             w.add(Store(to.buffer, to.index, zero))
         with w.when(*conditions):
             value = product.value(w, side.load, at)
-            w.add(Store(to.buffer, to.index, value))
+            w.add(Store(to.buffer, to.index, self._half(side, value)))
+
+    def _half(self, side: _Side, value: Expr) -> Expr:
+        """An element as it is in shared memory: a byte less its zero point."""
+        if not value.dtype.is_int:
+            return value
+        zero = self.product.found.zeros[side.name == "right"]
+        value = Binary("-", Cast(value, DType.I32), Lit(zero, DType.I32))
+        return Cast(Cast(value, DType.F32), self.kind)
 
     def _multiply(
         self, sides: Sequence[_Side], first: Sequence[Dim], half: Dim, step: Dim,
@@ -295,6 +370,8 @@ def _along(
 ) -> list[tuple[For, ...]]:
     """The axes of a factor, steps or lines, along which eight neighbors are copied at once."""
     if product.found.computed_at(load) is not None or load == product.padded:
+        return []
+    if not load.dtype.is_half:
         return []
     every = (*product.found.nest.loops, *product.steps)
     return [own for own in (product.steps, loops) if aligned(load, own, every, bounds)]

@@ -34,7 +34,7 @@ from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride, symbols_of
 from relax_aot.scheduling.targets import Context
-from relax_aot.scheduling.windows import whole
+from relax_aot.scheduling.windows import whole as unclipped
 from relax_aot.scheduling.writer import Writer
 
 At = Mapping[str, Dim]
@@ -154,7 +154,8 @@ def start_sums(
 ) -> None:
     """Starts the sums of a thread: those beyond the last row or column with zero."""
     start = product.found.start
-    known = start if isinstance(start, Lit) else Lit(0.0, DType.F32)
+    zero = Lit(0, DType.I32) if product.found.sum.dtype is DType.I32 else Lit(0.0, DType.F32)
+    known = start if isinstance(start, Lit) else zero
     with w.range("i", lines[0].count) as i, w.range("j", lines[1].count) as j:
         place = sums(i, j)
         w.add(Store(place.buffer, place.index, known))
@@ -228,7 +229,7 @@ def product_of(found: Contraction, context: Context) -> Product | None:
     if len(found.free) < len(loops):
         return None
     uses = [indexed_by(load) for load in (found.left, found.right)]
-    full = [whole(loop, found.nest) for loop in found.reductions]
+    full = [unclipped(loop, found.nest) for loop in found.reductions]
     steps = tuple(loop for loop in full if loop is not None)
     variables = {loop.variable for loop in (*loops, *steps)}
     if len(steps) < len(full) or symbols_of(*steps) & variables:
@@ -236,7 +237,9 @@ def product_of(found: Contraction, context: Context) -> Product | None:
     padded = None
     if clipping := found.clipped_by & {loop.variable for loop in loops}:
         owners = [clipping <= own for own in uses]
-        finite = [load.buffer.name in context.finite for load in (found.right, found.left)]
+        whole = found.sum.dtype is DType.I32
+        others = (found.right, found.left)
+        finite = [whole or load.buffer.name in context.finite for load in others]
         pairs = zip((found.left, found.right), owners, finite, strict=True)
         padded = next((load for load, owns, safe in pairs if owns and safe), None)
         if padded is None:

@@ -54,6 +54,9 @@ RAOT_CLAMP(u16, uint16_t, RAOT_USAT, 16, 0, UINT16_MAX)
 
 static inline int32_t raot_f32_to_i32_sat(float x)
 {
+#if defined(__CUDA_ARCH__)
+    return __float2int_rz(x);
+#else
     if (x != x) {
         return 0;
     }
@@ -61,6 +64,7 @@ static inline int32_t raot_f32_to_i32_sat(float x)
         return INT32_MAX;
     }
     return x < -2147483648.0f ? INT32_MIN : (int32_t)x;
+#endif
 }
 
 static inline int32_t raot_f64_to_i32_sat(double x)
@@ -317,6 +321,23 @@ static inline float raot_bf16_to_f32(uint16_t x)
     return raot_of_bitsf((uint32_t)x << 16);
 }
 
+#if defined(__CUDA_ARCH__)
+static inline uint16_t raot_f32_to_f16(float x)
+{
+    uint16_t half;
+
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    return half;
+}
+
+static inline float raot_f16_to_f32(uint16_t x)
+{
+    float wide;
+
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
+    return wide;
+}
+#else
 static inline uint16_t raot_f32_to_f16(float x)
 {
     const uint32_t sign = raot_bitsf(x) >> 16 & 0x8000u;
@@ -353,6 +374,7 @@ static inline float raot_f16_to_f32(uint16_t x)
     return raot_of_bitsf(sign |
                          ((magnitude << 13) + (magnitude < 0x7c00u ? 0x38000000u : 0x70000000u)));
 }
+#endif
 
 /* x saturated to the range of the type. */
 static inline float raot_bf16_round(float x)

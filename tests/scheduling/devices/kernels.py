@@ -47,7 +47,8 @@ def inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int = 0) -> list[Arra
     for buffer in kernel.inputs:
         shape = [size.evaluate(sizes) for size in buffer.shape]
         if buffer.dtype.is_int:
-            made.append(rng.integers(0, 9, shape).astype(buffer.dtype.numpy))
+            low, high = buffer.dtype.limits if buffer.dtype.bytes == 1 else (0, 8)
+            made.append(rng.integers(low, high + 1, shape).astype(buffer.dtype.numpy))
         else:
             values = rng.normal(size=shape).astype(np.float32)
             made.append(array_of(values.ravel().tolist(), buffer.dtype).reshape(shape))

@@ -15,10 +15,12 @@ from relax_aot.evaluation.interpret import RaceError, run_kernel
 from relax_aot.ir.loops import Barrier, If, Kernel, Lit, Micro, Stmt, walk
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
+from relax_aot.ops._op import Array
 from relax_aot.scheduling.devices.matrix_units import Tile, Tiles, matrix_product
 from tests.scheduling.devices.kernels import device_form, inputs
 
-TILES = Tiles(Tile(32, 32, 16, (2, 1)), Tile(32, 16, 16, (1, 1)), enough=2)
+_ONE = Tile(32, 16, 16, (1, 1))
+TILES = Tiles(Tile(32, 32, 16, (2, 1)), _ONE, _ONE, enough=2)
 """Small ones: two blocks or more take the large tile."""
 BIAS = "max((cast(cast(sum, f32, wrap), f16, wrap) + %b[j]), 0.0:f16)"
 
@@ -99,6 +101,41 @@ BATCH = """
         }
       }
     }"""
+BYTES = """
+    symbol n in 1..40
+    kernel @dot(%x: u8[n, 70], %w: i8[70, 24], %b: i32[24]) -> (%y: i32[n, 24]) {
+      for i in 0..n {
+        for j in 0..24 {
+          local sum: i32 = %b[j]
+          for k in 0..70 {
+            sum = (sum + ((cast(%x[i, k], i32, wrap) - 200:i32) * cast(%w[k, j], i32, wrap)))
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+BYTE_WINDOWS = """
+    symbol n in 1..2
+    kernel @conv(%x: i8[n, 6, 5, 4], %w: i8[6, 3, 3, 4]) -> (%y: i32[n, 6, 5, 6]) {
+      for b in 0..n {
+        for i in 0..6 {
+          for j in 0..5 {
+            for c in 0..6 {
+              local sum: i32 = 7:i32
+              for k in max(-i + 1, 0)..min(-i + 7, 3) {
+                for l in max(-j + 1, 0)..min(-j + 6, 3) {
+                  for d in 0..4 {
+                    sum = (sum + ((cast(%x[b, i + k - 1, j + l - 1, d], i32, wrap) + 5:i32)
+                      * (cast(%w[c, k, l, d], i32, wrap) - 1:i32)))
+                  }
+                }
+              }
+              %y[b, i, j, c] = sum
+            }
+          }
+        }
+      }
+    }"""
 CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "rows below, at and above a tile": (matmul(24, 24), tuple({"n": n} for n in (1, 32, 33))),
     "whole tiles": (matmul(32, 32), ({"n": 32}, {"n": 64})),
@@ -109,6 +146,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "bfloat16": (matmul(24, 24).replace("f16", "bf16"), ({"n": 33},)),
     "a batch of dynamic depth": (BATCH, ({"n": 3, "k": 0}, {"n": 1, "k": 40})),
     "a convolution with borders": (CONVOLUTION, ({"n": 1},)),
+    "bytes": (BYTES, ({"n": 33},)),
+    "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
     "weights of four bits": (DECODED, ({"n": 9},)),
 }
 VECTORS = {
@@ -128,13 +167,28 @@ def both(case: str) -> tuple[Kernel, Kernel]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_matrices_have_the_values_of_the_plain_loops(case: str) -> None:
-    """Products are exact, and the meaning of a matrix adds them in the order of the loops."""
+    """Products are exact, and the meaning of a matrix adds them in the order of the loops. Random
+    bytes are so large that their sums are no floats."""
     plain, device = both(case)
     for sizes in CASES[case][1]:
         data = inputs(plain, sizes)
         (expected,) = run_kernel(plain, data, sizes)
         (found,) = run_kernel(device, data, sizes, seed=1)
-        np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+        np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
+def test_long_sums_of_bytes_are_integers() -> None:
+    """Products of -255 and 255 whose sum is beyond the integers that floats hold, in parts that
+    they hold."""
+    text = BYTES.replace("70", "600").replace("n in 1..40", "n in 1..1").replace("24", "16")
+    text = text.replace("i8[", "u8[").replace("- 200:i32", "- 255:i32")
+    plain, device, _ = device_form(text, partial(matrix_product, tiles=TILES))
+    assert device is not None
+    data: list[Array] = [np.zeros((1, 600), np.uint8), np.full((600, 16), 255, np.uint8)]
+    data.append(np.arange(16, dtype=np.int32))
+    (expected,) = run_kernel(plain, data, {"n": 1})
+    assert expected[0, 0] == -255 * 255 * 600
+    np.testing.assert_array_equal(run_kernel(device, data, {"n": 1})[0], expected)
 
 
 @pytest.mark.parametrize("case", VECTORS)
