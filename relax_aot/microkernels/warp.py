@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warps and vectors of CUDA devices: a warp reduces a number of each lane, and all lanes have the
-result, with the same bits; a thread copies four floats at a time, from or to aligned memory."""
+result, with the same bits; a thread copies 16 bytes at a time, from or to aligned memory."""
 
 from __future__ import annotations
 
 from relax_aot.ir.axes import LANES
+from relax_aot.ir.types import DType
 from relax_aot.microkernels._describe import Parameters, micro_kernels
 
 HALVES = [LANES >> step for step in range(1, LANES.bit_length())]
@@ -15,6 +16,8 @@ KINDS: Parameters = {
     "kind": ("sum", "max", "min"), "open": ("(", "max(", "min("), "comma": (" + ", ", ", ", "),
 }  # fmt: skip
 TYPES: Parameters = {"T": ("f32", "f64", "i32", "i64")}
+VECTORS = (DType.F32, DType.I32, DType.F16, DType.BF16, DType.I8, DType.U8)
+"""Types that a thread copies 16 bytes of."""
 MICRO_KERNELS = (
     *micro_kernels(
         "warp.cuh",
@@ -29,11 +32,15 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         "warp.cuh",
-        """kernel @raot_${way}4_f32(%from: f32[4]) -> (%to: f32[4]) {
-          for i in 0..4 {
+        """kernel @raot_$way${count}_$T(%from: $T[$count]) -> (%to: $T[$count]) {
+          for i in 0..$count {
             %to[i] = %from[i]
           }
         }""",
+        {
+            "T": tuple(dtype.value for dtype in VECTORS),
+            "count": tuple(str(16 // dtype.bytes) for dtype in VECTORS),
+        },
         {"way": ("load", "store")},
     ),
 )

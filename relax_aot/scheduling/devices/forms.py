@@ -35,7 +35,7 @@ from relax_aot.scheduling.devices.nests import (
     shared_inside,
 )
 from relax_aot.scheduling.devices.proofs import Proofs
-from relax_aot.scheduling.devices.strips import WIDTH, strips_of
+from relax_aot.scheduling.devices.strips import strips_of
 from relax_aot.scheduling.devices.team import Team, below, parallel
 from relax_aot.scheduling.nest import greatest, names_in
 from relax_aot.scheduling.targets import Context, Target
@@ -164,10 +164,10 @@ class Form:
 
     def elements(self, group: Group, nest: Nest, own: Sequence[Buffer]) -> None:
         w, threads = self.w, self.target.threads
-        strips = strips_of(nest) if nest.greatest >= threads * WIDTH else None
-        if strips is not None:
+        strips = strips_of(nest)
+        if strips is not None and nest.greatest >= threads * strips.width:
             with (
-                parallel(w, "b", self.blocks(nest, threads * WIDTH), "block") as block,
+                parallel(w, "b", self.blocks(nest, threads * strips.width), "block") as block,
                 parallel(w, "t", threads, "thread") as thread,
             ):
                 w.add(*group.scalars)

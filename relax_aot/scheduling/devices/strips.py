@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element-wise loops of contiguous floats: a thread computes four elements that follow each other,
-and loads and stores them together. The last thread computes what is left one by one."""
+"""Element-wise loops of contiguous elements: a thread computes some that follow each other, and
+loads and stores 16 bytes of them at once. The last thread computes what is left one by one."""
 
 from __future__ import annotations
 
@@ -25,30 +25,33 @@ from relax_aot.ir.loops import (
     index_dims,
 )
 from relax_aot.ir.rewrite import map_exprs
-from relax_aot.ir.types import DType
+from relax_aot.microkernels.warp import VECTORS
 from relax_aot.scheduling.devices.nests import Nest
 from relax_aot.scheduling.devices.proofs import accessed
 from relax_aot.scheduling.nest import without_lets
 from relax_aot.scheduling.writer import Writer
 
-WIDTH = 4
-"""Floats of 16 bytes."""
+BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Strips:
-    """A nest whose results are contiguous, with the buffers that are loaded and stored in strips;
-    `body` without names of sizes."""
+    """A nest whose results are contiguous, with the buffers that are loaded and stored in strips of
+    `width` elements; `body` without names of sizes."""
 
     nest: Nest
     body: tuple[Stmt, ...]
     loaded: tuple[Buffer, ...]
     stored: tuple[Buffer, ...]
 
+    @property
+    def width(self) -> int:
+        return BYTES // min(buffer.dtype.bytes for buffer in (*self.loaded, *self.stored))
+
     def write(self, w: Writer, at: Dim) -> None:
         """Strip `at`."""
-        first = at * WIDTH
-        whole = Binary("<=", Index(first + WIDTH), Index(self.nest.count))
+        first = at * self.width
+        whole = Binary("<=", Index(first + self.width), Index(self.nest.count))
         with w.block() as strip:
             self._whole(w, first)
         name = w.fresh("last")
@@ -56,12 +59,14 @@ class Strips:
         w.add(If(whole, tuple(strip), (For(name, first, self.nest.count, rest),)))
 
     def _whole(self, w: Writer, first: Dim) -> None:
-        shape = (Dim.of(WIDTH),)
+        shape = (Dim.of(self.width),)
         own = {b.name: Buffer(w.fresh(f"{b.name}_strip"), b.dtype, shape, REGISTER)
                for b in (*self.loaded, *self.stored)}  # fmt: skip
         w.add(*map(Reserve, own.values()))
         for buffer in self.loaded:
-            w.add(_copy("raot_load4_f32", _at(buffer, first), own[buffer.name][(ZERO,)]))
+            for at in self._steps(buffer):
+                target = Load(own[buffer.name], (at,))
+                w.add(_copy("load", _at(buffer, first + at), target))
         name = w.fresh("q")
         q = Dim.of(name)
 
@@ -76,12 +81,19 @@ class Strips:
         )
         used = {symbol for stmt in body for dim in index_dims(stmt) for symbol in dim.symbols}
         lets = (let for let in self.nest.variables(first + q) if let.name in used)
-        w.add(For(name, ZERO, Dim.of(WIDTH), (*lets, *body)))
+        w.add(For(name, ZERO, Dim.of(self.width), (*lets, *body)))
         for buffer in self.stored:
-            w.add(_copy("raot_store4_f32", own[buffer.name][(ZERO,)], _at(buffer, first)))
+            for at in self._steps(buffer):
+                source = Load(own[buffer.name], (at,))
+                w.add(_copy("store", source, _at(buffer, first + at)))
+
+    def _steps(self, buffer: Buffer) -> list[Dim]:
+        """Where vectors of a strip begin."""
+        return [Dim.of(at) for at in range(0, self.width, BYTES // buffer.dtype.bytes)]
 
 
-def _copy(name: str, source: Load, target: Load) -> Micro:
+def _copy(way: str, source: Load, target: Load) -> Micro:
+    name = f"raot_{way}{BYTES // source.dtype.bytes}_{source.dtype.value}"
     return microkernels.call(name, **{"from": source, "to": target})
 
 
@@ -109,7 +121,7 @@ def strips_of(nest: Nest) -> Strips | None:
 
 def _is_contiguous(load: Load, nest: Nest) -> bool:
     """Whether element number k of the nest is element number k of the buffer."""
-    if load.buffer.dtype is not DType.F32 or load.buffer.rank == 0:
+    if load.buffer.dtype not in VECTORS or load.buffer.rank == 0:
         return False
     number, inner = ZERO, ONE
     for loop in reversed(nest.loops):

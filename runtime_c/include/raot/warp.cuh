@@ -47,21 +47,34 @@ RAOT_WARP_EXTREME(f64, double, min, raot_min)
 RAOT_WARP_EXTREME(i32, int32_t, min, raot_smaller_i32)
 RAOT_WARP_EXTREME(i64, int64_t, min, raot_smaller_i64)
 
-/* One access of 16 bytes; `from` is aligned to them. */
-static inline void raot_load4_f32(float *to, const float *from)
-{
-    const float4 four = *reinterpret_cast<const float4 *>(from);
+/* clang-format off */
 
-    to[0] = four.x;
-    to[1] = four.y;
-    to[2] = four.z;
-    to[3] = four.w;
-}
+/* One access of 16 bytes, whose address is aligned to them: so many elements of a type. */
+#define RAOT_VECTOR(N, T, COUNT) \
+    static inline void raot_load##COUNT##_##N(T *to, const T *from) \
+    { \
+        union { float4 whole; T parts[COUNT]; } bytes; \
+        bytes.whole = *reinterpret_cast<const float4 *>(from); \
+        for (int i = 0; i < COUNT; i++) { \
+            to[i] = bytes.parts[i]; \
+        } \
+    } \
+    static inline void raot_store##COUNT##_##N(T *to, const T *from) \
+    { \
+        union { float4 whole; T parts[COUNT]; } bytes; \
+        for (int i = 0; i < COUNT; i++) { \
+            bytes.parts[i] = from[i]; \
+        } \
+        *reinterpret_cast<float4 *>(to) = bytes.whole; \
+    }
 
-/* `to` is aligned to 16 bytes. */
-static inline void raot_store4_f32(float *to, const float *from)
-{
-    *reinterpret_cast<float4 *>(to) = make_float4(from[0], from[1], from[2], from[3]);
-}
+/* clang-format on */
+
+RAOT_VECTOR(f32, float, 4)
+RAOT_VECTOR(i32, int32_t, 4)
+RAOT_VECTOR(f16, uint16_t, 8)
+RAOT_VECTOR(bf16, uint16_t, 8)
+RAOT_VECTOR(i8, int8_t, 16)
+RAOT_VECTOR(u8, uint8_t, 16)
 
 #endif

@@ -28,6 +28,14 @@ KERNELS = {
             }
           }
         }""",
+    "quantized elements": """
+        kernel @k(%x: f32[n, m], %at: i32[n]) -> (%y: i8[n, m]) {
+          for i in 0..n {
+            for j in 0..m {
+              %y[i, j] = cast((rint((%x[i, j] * 40.0:f32)) + cast(%at[i], f32, wrap)), i8, saturate)
+            }
+          }
+        }""",
     "transposed": """
         kernel @k(%x: f32[n, m]) -> (%y: f32[m, n]) {
           for i in 0..m {

@@ -126,9 +126,12 @@ def test_copies_of_scratch_have_an_axis_in_the_call() -> None:
     assert [str(out.type) for out in call.outs] == ["f32[n, m]", "f32[3, m]"]
 
 
-def test_contiguous_floats_are_loaded_four_at_a_time() -> None:
+def test_contiguous_elements_are_loaded_as_vectors() -> None:
     used = [stmt.name for stmt in walk(device("elements").body) if isinstance(stmt, Micro)]
     assert used == ["raot_load4_f32", "raot_store4_f32"]
+    mixed = walk(device("quantized elements").body)
+    used = [stmt.name for stmt in mixed if isinstance(stmt, Micro)]
+    assert used == ["raot_load4_f32"] * 4 + ["raot_store16_i8"]
 
 
 def test_an_index_outside_ends_the_run() -> None:
