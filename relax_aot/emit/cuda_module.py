@@ -72,12 +72,27 @@ class DeviceLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What a comment says of a call: its text form, and where the model has it."""
+
+    call: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionView:
     """A `__global__` function."""
 
-    notes: tuple[str, ...]
+    call: str
+    """The call of the graph in the text form."""
+    origins: tuple[str, ...]
+    """Of all calls that share the function."""
     signature: str
     body: str
+
+    @property
+    def origin(self) -> str:
+        return ", ".join(self.origins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +124,24 @@ def device_source(
     bounds: Bounds,
     frame: Frame | None = None,
     conditional: Iterable[str] = (),
-    notes: Mapping[str, Sequence[str]] | None = None,
+    notes: Mapping[str, Note] | None = None,
     taken: Iterable[str] = (),
 ) -> DeviceSource:
     """`kernels` are in the device form. `conditional`: names of kernels that are given the
-    position of a condition word; `notes`: lines of the comment above a kernel's functions;
+    position of a condition word; `notes`: of the comments above functions, by kernel;
     `taken`: names that no function may have."""
     kernels = [fold_kernel(kernel, bounds) for kernel in kernels]
     made = _Made(bounds, frame or Frame(), frozenset(conditional), Names([*WORDS, *taken]))
     found = {
-        kernel.name: tuple(made.launch(kernel, launch, (notes or {}).get(kernel.name, ()), number)
-                           for number, launch in enumerate(launches(kernel)))
+        kernel.name: tuple(
+            made.launch(kernel, launch, (notes or {}).get(kernel.name), number)
+            for number, launch in enumerate(launches(kernel))
+        )
         for kernel in kernels
-    }  # fmt: skip
+    }
     stmts = (stmt for kernel in kernels for stmt in walk(kernel.body))
     micro = sorted({stmt.kernel.header for stmt in stmts if isinstance(stmt, Micro)})
-    return DeviceSource(name, tuple(made.functions), tuple(micro), found)
+    return DeviceSource(name, tuple(made.functions.values()), tuple(micro), found)
 
 
 class _Made:
@@ -133,23 +150,25 @@ class _Made:
     def __init__(
         self, bounds: Bounds, frame: Frame, conditional: frozenset[str], names: Names
     ) -> None:
-        self.functions: list[FunctionView] = []
+        self.functions: dict[str, FunctionView] = {}
         self._bounds, self._frame, self._conditional = bounds, frame, conditional
         self._names = names
         self._known: dict[tuple[Kernel, bool], tuple[str, tuple[str, ...]]] = {}
 
     def launch(
-        self, kernel: Kernel, launch: Launch, notes: Sequence[str], number: int
+        self, kernel: Kernel, launch: Launch, note: Note | None, number: int
     ) -> DeviceLaunch:
         conditional = kernel.name in self._conditional
         own = launch.kernel
         key = (_same(own), conditional)
         if key not in self._known:
             wanted = kernel.name if number == 0 else f"{kernel.name}_{number + 1}"
-            self._known[key] = self._function(
-                launch, self._names.claim(wanted), conditional, notes or [own.name]
-            )
+            c_name = self._names.claim(wanted)
+            self._known[key] = self._function(launch, c_name, conditional, note)
         c_name, sizes = self._known[key]
+        view = self.functions[c_name]
+        if note and note.origin not in view.origins:
+            self.functions[c_name] = replace(view, origins=(*view.origins, note.origin))
         parameters = tuple(self._parameters(own, conditional, sizes))
         return DeviceLaunch(c_name, parameters, launch.grid, launch.threads)
 
@@ -169,7 +188,7 @@ class _Made:
             yield Parameter(Given.SIZE, name, "int32_t")
 
     def _function(
-        self, launch: Launch, c_name: str, conditional: bool, notes: Sequence[str]
+        self, launch: Launch, c_name: str, conditional: bool, note: Note | None
     ) -> tuple[str, tuple[str, ...]]:
         """Prints a function; returns its name and the sizes that it is given."""
         own = launch.kernel
@@ -193,7 +212,8 @@ class _Made:
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, {blocks})'
             f" {c_name}({', '.join(texts)})"
         )
-        self.functions.append(FunctionView(tuple(map(comment, notes)), signature, body))
+        call = comment(note.call if note else own.name)
+        self.functions[c_name] = FunctionView(call, (), signature, body)
         return c_name, tuple(sizes)
 
     def _first(

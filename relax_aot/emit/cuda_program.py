@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from relax_aot.emit.c_names import Names
+from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.cuda_control import ALWAYS, FIRST_WORD, MOST_WORDS, TOLD, Call, Controls
 from relax_aot.emit.cuda_control import Given as Pointer
-from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, device_source
+from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, Note, device_source
 from relax_aot.emit.interface import DimField
+from relax_aot.emit.kernels import call_text
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Kernel
@@ -65,11 +66,15 @@ def device_program(context: RunContext, name: str, taken: Sequence[str]) -> Devi
         for step in walk_steps((node,))
         if isinstance(step, Step)
     }
-    called = [n.callee for n in walk_steps(nodes) if isinstance(n, Step)]
-    kernels = {callee.name: callee for callee in called if isinstance(callee, Kernel)}
+    steps = [step for step in walk_steps(nodes) if isinstance(step, Step)]
+    kernels = {step.callee.name: step.callee for step in steps if isinstance(step.callee, Kernel)}
+    notes = {
+        step.callee.name: Note(call_text(step.call), comment(step.call.origin or "the compiler"))
+        for step in reversed(steps)
+    }
     source = device_source(
         name, tuple(kernels.values()), plan.module.bounds, Frame(_fallible(plan), slots.sizes),
-        inside, taken=taken,
+        inside, notes, taken,
     )  # fmt: skip
     functions = [one.c_name for made in source.launches.values() for one in made]
     names = Names([*taken, *functions, *context.symbols.values()])

@@ -79,7 +79,7 @@ def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> K
     )
     origins = dict.fromkeys(origin for _, origin in layers)
     return KernelView(
-        comment(_call_text(calls[kernel.name])),
+        comment(call_text(calls[kernel.name])),
         ", ".join(origins),
         text.c_name,
         "enum raot_status" if kernel.fallible else "void",
@@ -90,7 +90,7 @@ def _kernel(kernel: Kernel, calls: Mapping[str, Call], context: RunContext) -> K
     )
 
 
-def _call_text(call: Call) -> str:
+def call_text(call: Call) -> str:
     """A call as one line of the text form, without its origin."""
     outs = ", ".join(f"%{o.name}: {o.type}" for o in call.outs)
     args = ", ".join(f"%{a.name}" if isinstance(a, Var) else "_" for a in call.args)
@@ -109,6 +109,6 @@ def graph_lines(plan: Plan) -> tuple[str, ...]:
     lines = [f"func @{main.name}({params}) {{"]
     for call in main.body:
         origin = f"  # {call.origin}" if call.origin else ""
-        lines.append(f"  {_call_text(call)}{origin}")
+        lines.append(f"  {call_text(call)}{origin}")
     results = ", ".join(f"%{r.name}" for r in main.results)
     return tuple(comment(line) for line in [*lines, f"  return {results}", "}"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, device_source
+from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, Note, device_source
 from relax_aot.ir.parse import parse
 from tests.cuda.kernels import PEAKS, module
 
@@ -121,7 +121,10 @@ def test_kernels_that_differ_by_names_share_a_function() -> None:
     other = re.search(r"^kernel.*", ROWS, re.DOTALL | re.MULTILINE)
     assert other
     text = ROWS.replace("NAME", "rows") + other[0].replace("NAME", "others").replace("%row", "%p")
-    source = _printed(text)
+    module = parse(text)
+    notes = {"rows": Note("%y = f(%x)", "/one"), "others": Note("%z = f(%y)", "/two")}
+    source = device_source("model", module.kernels, module.bounds, notes=notes)
+    assert "/*\n * %y = f(%x)\n * from /one, /two\n */\n" in source.text
     names = {launch.c_name for found in source.launches.values() for launch in found}
     assert names == {"rows"}
     assert len(source.launches) == 2
