@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine code of element-wise kernels and reductions: vectors of 16 bytes, no memory for
+spilled registers, and enough warps on each multiprocessor."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from relax_aot.binaries.cubin import read_cubin
+from relax_aot.emit.cuda_module import device_source
+from relax_aot.scheduling import schedule_device
+from relax_aot.scheduling.targets.cuda import TARGET
+from relax_aot.toolchain.nvdisasm import disassembled
+from relax_aot.toolchain.nvrtc import cubin
+from tests.cuda.test_figures import CHIPS, Figures
+from tests.cuda.toolkits import needs_compilers, needs_disassembler
+from tests.scheduling.devices.subjects import KERNELS
+from tests.transforms.examples import example_module
+
+pytestmark = [needs_compilers, needs_disassembler]
+SYMBOLS = "symbol n in 1..9000\nsymbol m in 1..1000\n"
+HALVES = KERNELS["elements"].replace("f32", "f16")
+TEXTS = {**KERNELS, "halves": HALVES}
+VECTORS = {"elements": 2, "halves": 2, "quantized elements": 5}
+"""Accesses of 16 bytes: loads and stores."""
+NAMES = (*VECTORS, "transposed", "softmax", "columns", "recurrence", "a whole tensor",
+         "scratch of rows")  # fmt: skip
+
+
+@cache
+def figures(name: str, chip: int) -> tuple[Figures, ...]:
+    """Of each launch."""
+    module = schedule_device(example_module(SYMBOLS + TEXTS[name]), TARGET)
+    (kernel,) = module.kernels
+    source = device_source("model", [kernel], module.bounds)
+    binary = cubin(source.text, "model", chip, CHIPS[chip])
+    codes, functions = disassembled(binary), read_cubin(binary)
+    return tuple(
+        Figures(functions.function(one.c_name), codes[one.c_name], one.threads, chip)
+        for one in source.launches[kernel.name]
+    )
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", NAMES)
+def test_registers_are_few_and_none_is_spilled(name: str, chip: int) -> None:
+    for one in figures(name, chip):
+        assert one.function.local_bytes == 0
+        assert one.occupancy >= 0.5
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", VECTORS)
+def test_contiguous_elements_are_copied_as_vectors(name: str, chip: int) -> None:
+    (one,) = figures(name, chip)
+    assert len(one.code.with_part("128")) == VECTORS[name]
