@@ -240,9 +240,9 @@ raot_groups_few(const int32_t bits, float *sums, const float *left, const void *
                          scales, sizes);
     }
 }
-#define RAOT_FEW_ROWS 6
+#define RAOT_UNPACKED_ROWS 6
 #else
-#define RAOT_FEW_ROWS 0
+#define RAOT_UNPACKED_ROWS 0
 #endif
 
 /*
@@ -404,8 +404,8 @@ __attribute__((always_inline)) static inline void
 raot_groups_rows(const int32_t bits, float *sums, const float *left, const void *weights,
                  const float *scales, const struct raot_groups *sizes)
 {
-#if RAOT_FEW_ROWS > 0
-    if (sizes->rows <= RAOT_FEW_ROWS) {
+#if RAOT_UNPACKED_ROWS > 0
+    if (sizes->rows <= RAOT_UNPACKED_ROWS) {
         raot_groups_few(bits, sums, left, weights, scales, sizes);
         return;
     }
