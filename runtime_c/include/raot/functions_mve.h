@@ -154,15 +154,33 @@ static inline float32x4_t raot_sigmoid_mve(float32x4_t x)
 
 static inline float32x4_t raot_tanh_mve(float32x4_t x)
 {
-    const float32x4_t bounded = vminnmq_f32(vabsq_f32(x), vdupq_n_f32(9.1f));
-    uint32x4_t shifted;
-    const float32x4_t t =
-        raot_exp_small_mve(raot_reduce_mve(vaddq_f32(bounded, bounded), &shifted));
-    const float32x4_t scale = raot_scale_mve(shifted, 127u);
-    const float32x4_t m = vfmaq_f32(vsubq_n_f32(scale, 1.0f), scale, t);
-    const float32x4_t q = vabsq_f32(raot_divide_mve(m, vaddq_n_f32(m, 2.0f)));
+    const float32x4_t a = vabsq_f32(x);
+    const float32x4_t one = vminnmq_f32(a, vdupq_n_f32(1.0f));
+    const float32x4_t z = vmulq_f32(one, one);
+    const float32x4_t t = vmulq_f32(a, a);
+    float32x4_t even = vdupq_n_f32(0.0002954217f);
+    float32x4_t odd = vdupq_n_f32(1.2727628e-07f);
+    float32x4_t d = vdupq_n_f32(0.00022790907f);
 
-    return raot_odd_mve(vreinterpretq_u32_f32(q), x);
+    even = vfmasq_n_f32(even, t, 0.008078604f);
+    even = vfmasq_n_f32(even, t, 0.06071721f);
+    even = vfmasq_n_f32(even, t, 0.37913403f);
+    even = vfmasq_n_f32(even, t, 0.70902723f);
+    odd = vfmasq_n_f32(odd, t, -1.8620256e-05f);
+    odd = vfmasq_n_f32(odd, t, -0.0016626628f);
+    odd = vfmasq_n_f32(odd, t, -0.012336219f);
+    odd = vfmasq_n_f32(odd, t, 0.082374364f);
+    odd = vfmasq_n_f32(odd, t, 0.696506f);
+    d = vfmasq_n_f32(d, z, -0.0056946286f);
+    d = vfmasq_n_f32(d, z, 1.1999943f);
+    d = vfmasq_n_f32(d, z, 3.0000005f);
+    {
+        const float32x4_t p = vfmaq_f32(even, odd, a);
+        const float32x4_t h = vfmaq_f32(vdupq_n_f32(0.5f), p, p);
+        const float32x4_t q = raot_divide_mve(z, vmaxnmq_f32(d, h));
+
+        return raot_odd_mve(vreinterpretq_u32_f32(vfmsq_f32(one, one, q)), x);
+    }
 }
 
 static inline float32x4_t raot_erf_mve(float32x4_t x)

@@ -141,17 +141,40 @@ static inline float raot_sigmoidf(float x)
     }
 }
 
-/* m / (m + 2) with m = exp(2 |x|) - 1 = 2^n (exp(r) - 1) + (2^n - 1), accurate for small x too. */
+/*
+ * x - x z / d with z = x^2 and d by the continued fraction of tanh up to 1; 1 - 1 / h with
+ * h = (exp(2 x) + 1) / 2 = p^2 + 1/2 beyond. The greater one of d and h is the right one, and x is
+ * 1 beyond 1, so nothing is chosen. Errors of the quotient count less than the last rounding. The
+ * leading coefficients of p are positive, so an infinity gives one.
+ */
 static inline float raot_tanhf(float x)
 {
     const float a = raot_absf(x);
-    const float bounded = 9.1f < a ? 9.1f : a;
-    uint32_t shifted;
-    const float t = raot_exp_smallf(raot_reducef(bounded + bounded, &shifted));
-    const float scale = raot_of_bitsf((shifted << 23) + 0x3f800000u);
-    const float m = raot_fmaf(scale, t, scale - 1.0f);
+    const float one = 1.0f < a ? 1.0f : a;
+    const float z = one * one;
+    const float t = a * a;
+    float even = 0.0002954217f;
+    float odd = 1.2727628e-07f;
+    float d = 0.00022790907f;
 
-    return raot_copysignf(m / (m + 2.0f), x);
+    even = raot_fmaf(even, t, 0.008078604f);
+    even = raot_fmaf(even, t, 0.06071721f);
+    even = raot_fmaf(even, t, 0.37913403f);
+    even = raot_fmaf(even, t, 0.70902723f);
+    odd = raot_fmaf(odd, t, -1.8620256e-05f);
+    odd = raot_fmaf(odd, t, -0.0016626628f);
+    odd = raot_fmaf(odd, t, -0.012336219f);
+    odd = raot_fmaf(odd, t, 0.082374364f);
+    odd = raot_fmaf(odd, t, 0.696506f);
+    d = raot_fmaf(d, z, -0.0056946286f);
+    d = raot_fmaf(d, z, 1.1999943f);
+    d = raot_fmaf(d, z, 3.0000005f);
+    {
+        const float p = raot_fmaf(odd, a, even);
+        const float h = raot_fmaf(p, p, 0.5f);
+
+        return raot_copysignf(raot_fmaf(-one, z / (d < h ? h : d), one), x);
+    }
 }
 
 /* x + x P(x^2) below 1, 1 - exp(-Q(x)) up to 3.93, where it becomes 1. */
