@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.job import Job, run_job
 from tests.end_to_end.growing_models import STATE, attention
 from tests.end_to_end.subjects import SUBJECTS
@@ -40,6 +42,16 @@ def test_a_model_equals_its_reference(name: str) -> None:
     said = result.as_json()["targets"][0]
     assert said["emulated"] is True
     assert result.ok, [run for run in said["runs"] if not run["ok"]]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["resnet8", "kws"])
+def test_a_quantized_model_has_every_bit_of_its_reference(name: str, shared_models: Path) -> None:
+    model = shared_models / f"{name}_int8_qdq.onnx"
+    options = Options(name=name, emit="cuda-source")
+    project = driver.compile_model(model, BOARD, options)
+    result = run_job(Job(model, (project,), tolerance=Tolerance(0.0, 0.0)))
+    assert result.ok
 
 
 @pytest.mark.long

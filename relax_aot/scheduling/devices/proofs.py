@@ -31,7 +31,6 @@ from relax_aot.ir.loops import (
     Store,
     expressions,
     mapped,
-    parts,
     walk,
 )
 from relax_aot.ir.rewrite import map_statements
@@ -109,7 +108,7 @@ class Proofs:
         found = reductions(loop)
         if not found or (self._ordered and any(map(_rounds, found))):
             return None
-        if any(_rounds(one) and _adds_integers(loop, one.local) for one in found):
+        if any(_rounds(one) and _adds_integers(loop) for one in found):
             return None
         changed = {one.local for one in found}
         twin = self._twins[id(loop)]
@@ -180,11 +179,10 @@ def _rounds(one: Reduced) -> bool:
     return one.kind in ("+", "*") and not one.local.dtype.is_int
 
 
-def _adds_integers(loop: For, total: Local) -> bool:
-    """Whether integer elements alone are summed, in most models quantized values: a sum in the
+def _adds_integers(loop: For) -> bool:
+    """Whether a loop reads integer elements alone, in most models quantized values: a sum in the
     middle between two results keeps its order (passes/partial_sums.py)."""
-    stmts = (stmt for stmt in walk(loop.body) if isinstance(stmt, Assign) and stmt.local == total)
-    loads = [part for stmt in stmts for part in parts(stmt.value) if isinstance(part, Load)]
+    loads = [load for load, is_stored in accessed(loop.body) if not is_stored]
     return bool(loads) and not any(_is_float(load) for load in loads)
 
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a project for a GPU: what it holds, and that it builds alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from relax_aot import driver
+from relax_aot.driver import Options
+from relax_aot.project import Project
+from relax_aot.project.cuda import NotOnDevice
+from tests.conftest import ROOT
+from tests.cuda.toolkits import needs_compilers
+
+MODEL = ROOT / "examples" / "gesture" / "gesture.onnx"
+
+
+def compiled(board: str, emit: str = "auto") -> Project:
+    options = Options(bounds={"n": (1, 64)}, name="gesture", emit=emit)
+    return driver.compile_model(MODEL, board, options)
+
+
+@pytest.mark.parametrize("board", ["jetson-nano", "jetson-tx2", "jetson-thor", "cuda-sm90"])
+def test_a_project_in_source_needs_no_compiler_of_cuda(board: str) -> None:
+    project = compiled(board, "cuda-source")
+    again = compiled(board, "cuda-source")
+    assert project.files == again.files
+    assert {"gesture.c", "gesture.cu", "gesture_cubin.c", "CMakeLists.txt"} <= project.files.keys()
+    build = project.files["CMakeLists.txt"].decode()
+    assert f"--gpu-architecture=sm_{project.board.cuda.sm}" in build  # type: ignore[union-attr]
+    assert b".incbin" in project.files["gesture_cubin.c"]
+
+
+@pytest.mark.slow
+@needs_compilers
+def test_a_project_builds_alone_and_says_what_is_missing(tmp_path: Path) -> None:
+    if shutil.which("cmake") is None or shutil.which("gcc") is None:
+        pytest.skip("cmake or gcc is not installed")
+    project = compiled("jetson-orin-nano")
+    text = project.files["gesture_cubin.c"].decode()
+    assert all(f"gesture_cubin_{toolkit}[] = {{" in text for toolkit in (11, 12))
+    folder = project.write(tmp_path / "project")
+    flags = "-DCMAKE_C_FLAGS=-Wall -Wextra -Wconversion -Werror"
+    build = str(tmp_path / "build")
+    for arguments in (["-S", str(folder), "-B", build, flags], ["--build", build]):
+        subprocess.run(["cmake", *arguments], check=True, capture_output=True)
+    done = subprocess.run(
+        [tmp_path / "build" / "gesture_example"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == "RAOT_ERR_DEVICE libcuda.so.1: no such driver on this machine\n"
+
+
+def test_what_a_gpu_cannot_do_yet_is_refused() -> None:
+    options = Options(bounds={"n": (1, 64)}, weights="blob", emit="cuda-source")
+    with pytest.raises(NotOnDevice, match="--weights blob is not supported on a GPU"):
+        driver.compile_model(MODEL, "jetson-orin-nano", options)
