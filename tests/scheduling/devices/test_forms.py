@@ -141,6 +141,14 @@ def test_an_index_outside_ends_the_run() -> None:
         run_kernel(kernel, [x, np.array([0, 3, 1], np.int32)], {"n": 3, "m": 5})
 
 
+def test_buffers_that_are_connected_count_as_one() -> None:
+    (kernel,) = source("elements").kernels
+    pairs = (("x", "y"), ("x", "z"), ("v", "z"), ("a", "b"))
+    same = replace(kernel, in_place=pairs).same_memory
+    assert len({same[name] for name in "vxyz"}) == 1
+    assert same["a"] == same["b"] != same["x"]
+
+
 # Planted errors
 
 
