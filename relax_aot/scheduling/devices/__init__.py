@@ -13,11 +13,10 @@ from dataclasses import replace
 from relax_aot.ir.axes import ARENA
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Call, Function, Module
-from relax_aot.ir.loops import Buffer, Cast, For, Kernel, Let, Stmt, expressions, walk
+from relax_aot.ir.loops import Buffer, For, Kernel, Let, Stmt, walk
 from relax_aot.ir.rewrite import map_buffers, map_statements, rewrite_module
 from relax_aot.ir.types import TensorType
 from relax_aot.scheduling.apply import is_finite
-from relax_aot.scheduling.contraction import BYTES
 from relax_aot.scheduling.devices.forms import Form
 from relax_aot.scheduling.devices.interchange import interchanged
 from relax_aot.scheduling.devices.proofs import Proofs
@@ -47,8 +46,6 @@ def run(module: Module, target: Target) -> Module:
 
 
 def _form(kernel: Kernel, module: Module, target: Target) -> Form:
-    if _quantizes(kernel):
-        target = replace(target, partial_sums=1)
     calls = module.kernel_calls[kernel.name]
     given = {b.name: {call.inputs[at].name for call in calls} for at, b in enumerate(kernel.inputs)}
     table = module.constant_table
@@ -78,16 +75,6 @@ def _serial(kernel: Kernel, target: Target) -> Kernel:
 
     body = map_buffers(map_statements(kernel.body, serial), arena)
     return replace(kernel, body=body, scratch=tuple(map(arena, kernel.scratch)))
-
-
-def _quantizes(kernel: Kernel) -> bool:
-    """Whether floats are rounded to bytes. A sum in another order may be the next byte, which later
-    layers make more of, so that the orders of sums stay."""
-    every = (part for stmt in walk(kernel.body) for part in expressions(stmt))
-    return any(
-        isinstance(part, Cast) and part.value.dtype.is_float and part.dtype in BYTES
-        for part in every
-    )
 
 
 def _unordered_pairs(kernel: Kernel, bounds: Bounds) -> Iterator[tuple[str, str]]:

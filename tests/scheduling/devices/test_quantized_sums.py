@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 
 from relax_aot.evaluation.interpret import run_kernel
-from relax_aot.ir.loops import Micro, walk
 from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.targets.cuda import TARGET
 from tests.transforms.examples import example_module
@@ -38,12 +37,3 @@ def test_a_rounded_mean_has_the_bits_of_the_plain_loop() -> None:
         x[channel].reshape(-1)[:most] -= (x[channel].reshape(-1)[:most] > -128).astype(np.int8)
     (expected,), (found,) = (run_kernel(kernel, [x], {}) for kernel in (plain, device))
     np.testing.assert_array_equal(found, expected)
-
-
-def test_sums_that_stay_floats_are_split() -> None:
-    text = POOL.replace("%y: i8[64]", "%y: f32[64]")
-    start, _, end = text.partition("%y[c] = ")
-    text = f"{start}%y[c] = total{end[end.index(chr(10)) :]}"
-    (device,) = schedule_device(example_module(text), TARGET).kernels
-    names = [stmt.name for stmt in walk(device.body) if isinstance(stmt, Micro)]
-    assert "raot_warp_sum_f32" in names
