@@ -22,8 +22,10 @@ from relax_aot.toolchain import tools
 from relax_aot.toolchain.tools import ToolMissing
 
 DRIVER = "libcuda.so.1"
-SOURCES = ("raot_shim.cpp", "fake_driver.cpp", "fake_memory.cpp")
-HEADERS = ("raot_shim.h", "raot_shim_fiber.h", "raot_shim_host.h", "fake_memory.h")
+SOURCES = ("raot_shim.cpp", "fake_driver.cpp", "fake_memory.cpp", "fake_state.cpp")
+HEADERS = (
+    "raot_shim.h", "raot_shim_fiber.h", "raot_shim_host.h", "fake_memory.h", "fake_state.h",
+)  # fmt: skip
 FLAGS = (
     "-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-Wall", "-Wextra",
     "-Werror", "-Wno-unknown-pragmas", "-Wl,-z,nodelete",

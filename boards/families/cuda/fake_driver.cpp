@@ -9,219 +9,17 @@
  * RAOT_FAKE_FAIL=cuMemAlloc_v2:1 (the first call). RAOT_FAKE_VERSION, RAOT_FAKE_SM and
  * RAOT_FAKE_INTEGRATED say what the driver and the GPU are.
  */
-#include "fake_memory.h"
-#include "raot_shim_host.h"
+#include "fake_state.h"
 
-#include <climits>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
 
 using namespace fake;
 
 namespace
 {
 
-/* The `nth` next call of a function fails with an error, 0 for none. */
-struct Failure {
-    int nth = 0;
-    int error = 999;
-};
-
-struct Node {
-    const raot_shim_function *kernel = nullptr;
-    unsigned int grid = 0;
-    unsigned int block = 0;
-    std::vector<std::vector<unsigned char>> values;
-};
-
-struct Graph {
-    std::vector<std::unique_ptr<Node>> nodes;
-};
-
-struct Executable {
-    std::map<const Node *, Node> nodes;
-    std::vector<const Node *> order;
-};
-
-/* Something to do in a stream: its number among all, and the graph that it launches, or null. */
-struct Work {
-    int number;
-    const void *executable;
-    std::function<int()> act;
-};
-
-struct Stream {
-    std::vector<Work> work;
-
-    void add(std::function<int()> act, const void *executable = nullptr);
-};
-
-struct Parameters { /* CUDA_KERNEL_NODE_PARAMS of CUDA 10.1 */
-    void *function;
-    unsigned int grid[3];
-    unsigned int block[3];
-    unsigned int shared_bytes;
-    void **parameters;
-    void **extra;
-};
-
-struct Driver {
-    bool initialized = false;
-    int retained = 0;
-    int count = 0; /* of works */
-    int lost = OK; /* after a failed kernel every function returns this */
-    std::vector<void *> contexts;
-    std::map<void *, std::unique_ptr<Graph>> graphs;
-    std::map<void *, std::unique_ptr<Executable>> executables;
-    std::map<void *, std::unique_ptr<Stream>> streams;
-    std::map<void *, std::unique_ptr<int>> modules;
-    std::map<std::string, int> calls;
-    std::map<std::string, Failure> failures;
-    bool asked = false;
-};
-
-Driver driver;
 int the_context;
-
-void Stream::add(std::function<int()> act, const void *executable)
-{
-    work.push_back({driver.count++, executable, std::move(act)});
-}
-
-int setting(const char *name, int otherwise)
-{
-    const char *const text = getenv(name);
-    return text == nullptr ? otherwise : atoi(text);
-}
-
-/* Counts a call; what it fails with, or OK. */
-int begin(const char *name, bool context = true)
-{
-    if (!driver.asked) {
-        driver.asked = true;
-        const char *const text = getenv("RAOT_FAKE_FAIL");
-        const char *const colon = text == nullptr ? nullptr : strchr(text, ':');
-        if (colon != nullptr) {
-            driver.failures[std::string(text, colon)].nth = atoi(colon + 1);
-        }
-    }
-    driver.calls[name]++;
-    Failure &failure = driver.failures[name];
-    if (failure.nth > 0 && --failure.nth == 0) {
-        return failure.error;
-    }
-    if (!driver.initialized) {
-        return strcmp(name, "cuInit") == 0 ? OK : NOT_INITIALIZED;
-    }
-    if (context && driver.contexts.empty()) {
-        return INVALID_CONTEXT;
-    }
-    return driver.lost;
-}
-
-#define BEGIN(name)                                   \
-    if (const int error = begin(name); error != OK) { \
-        return error;                                 \
-    }
-#define BEGIN_ANYWHERE(name)                                 \
-    if (const int error = begin(name, false); error != OK) { \
-        return error;                                        \
-    }
-
-int launch(const Node &node)
-{
-    std::vector<void *> given;
-    for (const auto &value : node.values) {
-        uintptr_t address = 0;
-        if (value.size() == sizeof address) { /* numbers have 32 bits */
-            memcpy(&address, value.data(), sizeof address);
-            if (block_at(address) == nullptr || address % 16 != 0) {
-                fprintf(stderr, "fake driver: parameter %zu is no aligned memory of the GPU\n",
-                        given.size());
-                return ILLEGAL_ADDRESS;
-            }
-        }
-        given.push_back(const_cast<unsigned char *>(value.data()));
-    }
-    const char *const problem =
-        raot_shim_launch(node.kernel, node.grid, static_cast<int32_t>(node.block), given.data(),
-                         static_cast<uint64_t>(driver.calls["cuGraphLaunch"]));
-    if (problem != nullptr) {
-        fprintf(stderr, "fake driver: %s\n", problem);
-        return LAUNCH_FAILED;
-    }
-    return OK;
-}
-
-/* Does what a stream has to do before `number`. Launches of one graph run in their order, also in
- * several streams. */
-void advance(Stream &stream, int number)
-{
-    while (!stream.work.empty() && stream.work.front().number < number) {
-        const Work next = stream.work.front();
-        stream.work.erase(stream.work.begin());
-        for (auto &[handle, other] : driver.streams) {
-            int last = -1;
-            for (const Work &one : other->work) {
-                const bool same = next.executable != nullptr && one.executable == next.executable;
-                last = same && one.number < next.number ? one.number : last;
-            }
-            advance(*other, last + 1);
-        }
-        if (driver.lost == OK) {
-            driver.lost = next.act();
-        }
-    }
-}
-
-int finish(Stream &stream)
-{
-    const Access access;
-    advance(stream, INT_MAX);
-    check_guards();
-    return driver.lost;
-}
-
-void finish_all()
-{
-    for (auto &[handle, stream] : driver.streams) {
-        finish(*stream);
-    }
-}
-
-int node_of(Node *node, const Parameters *given)
-{
-    if (given->grid[0] == 0 || given->grid[1] != 1 || given->grid[2] != 1 || given->block[0] == 0 ||
-        given->block[0] > 1024 || given->block[1] != 1 || given->block[2] != 1 ||
-        given->shared_bytes != 0 || given->extra != nullptr) {
-        return INVALID_VALUE;
-    }
-    node->kernel = static_cast<const raot_shim_function *>(given->function);
-    node->grid = given->grid[0];
-    node->block = given->block[0];
-    node->values.clear();
-    for (int32_t i = 0; i < raot_shim_parameter_count(node->kernel); i++) {
-        const auto *const bytes = static_cast<unsigned char *>(given->parameters[i]);
-        node->values.emplace_back(bytes, bytes + raot_shim_parameter_bytes(node->kernel, i));
-    }
-    return OK;
-}
-
-Stream *stream_of(void *handle)
-{
-    auto &found = driver.streams[handle];
-    if (found == nullptr) {
-        found = std::make_unique<Stream>(); /* the default stream, and those of a test */
-    }
-    return found.get();
-}
 
 } // namespace
 
@@ -251,18 +49,6 @@ void fake_reset(void)
     driver.failures.clear();
     driver.calls.clear();
     driver.lost = OK;
-}
-
-/* A copy of memory of the GPU, for tests. */
-int fake_read(uint64_t address, void *target, size_t bytes)
-{
-    finish_all();
-    const Access access;
-    if (!inside(address, bytes)) {
-        return INVALID_VALUE;
-    }
-    memcpy(target, reinterpret_cast<const void *>(address), bytes);
-    return OK;
 }
 
 int cuInit(unsigned int)
