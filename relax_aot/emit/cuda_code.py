@@ -28,7 +28,7 @@ WORDS = (
     "frame", "condition", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
 )  # fmt: skip
 """Names that no variable of a kernel has."""
-_FAILURE = ("frame[0] = RAOT_ERR_INDEX;", "return;")
+_FAILURE = ("raot_fail(frame, RAOT_ERR_INDEX);", "return;")
 _STORAGE = {SHARED: "__shared__ __align__(16) "}
 _LANE = "$lane"
 """The name of the lane in a scope; no variable of a kernel has it."""

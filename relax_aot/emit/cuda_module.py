@@ -221,7 +221,7 @@ class _Made:
     ) -> Iterator[str]:
         """Where the function leaves at once, and the sizes that it reads."""
         if self._frame.fallible:
-            yield from ("if (frame[0] != 0) {", "    return;", "}")
+            yield from ("if (raot_failed(frame)) {", "    return;", "}")
         if conditional:
             yield from ("if (frame[condition] == 0) {", "    return;", "}")
         read = [name for name in symbols if name in self._frame.sizes]

@@ -111,6 +111,32 @@ kernel @peaks(%x: f32[n, m]) -> (%y: f32[n]) {
 """
 """A condition on memory that lanes change behind it."""
 
+PICKS = """
+kernel @picks(%x: f32[n, m]) -> (%y: f32[n]) {
+  for b in 0..n parallel(block) {
+    reserve %row: f32[2, 32] in shared
+    for w in 0..2 parallel(warp) {
+      for l in 0..32 parallel(lane) {
+        bind k in 0..m - 1 = cast((%x[b, 0] + cast(index(l), f32, wrap)), i64, wrap)
+        %row[w, l] = %x[b, k]
+      }
+      for l in 0..32 parallel(lane) {
+        if (index(l) == 3:i64) {
+          %row[w, 5] = (%row[w, 30] + 1.0:f32)
+        }
+      }
+      barrier warp
+      for l in 0..32 parallel(lane) {
+        if ((index(l) == 0:i64) && (index(w) == 0:i64)) {
+          %y[b] = (%row[0, 5] + %row[1, 5])
+        }
+      }
+    }
+  }
+}
+"""
+"""Indices from data that some lanes refuse."""
+
 HEAD = """
 symbol n in 1..40
 symbol m in 1..300

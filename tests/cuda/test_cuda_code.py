@@ -114,7 +114,7 @@ def test_sizes_from_data_are_words_of_the_frame() -> None:
     body = _body(source, "rows")
     assert "const int32_t n = frame[5];" in body
     assert "if ((int32_t)blockIdx.x >= n) {" in body
-    assert body.index("if (frame[0] != 0) {") < body.index("frame[5]")
+    assert body.index("if (raot_failed(frame)) {") < body.index("frame[5]")
 
 
 def test_kernels_that_differ_by_names_share_a_function() -> None:

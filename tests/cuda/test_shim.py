@@ -17,9 +17,9 @@ import pytest
 
 from relax_aot.emit.cuda_module import device_source
 from relax_aot.errors import RelaxAotError
-from relax_aot.evaluation.interpret import run_kernel
+from relax_aot.evaluation.interpret import IndexFault, run_kernel
 from relax_aot.ir.parse import parse
-from tests.cuda.kernels import ELEMENTS, PEAKS, SUMS, TRANSPOSE, module
+from tests.cuda.kernels import ELEMENTS, PEAKS, PICKS, SUMS, TRANSPOSE, module
 from tests.cuda.shim import Answer, Job, Shim, ShimError
 
 MODULE = parse(module(ELEMENTS, TRANSPOSE, SUMS, PEAKS))
@@ -137,3 +137,20 @@ def test_another_number_of_threads_is_refused(tmp_path: Path) -> None:
     shim.source = replace(shim.source, launches=others)
     with pytest.raises(ShimError, match="launched with 96 threads"):
         shim.run([next(jobs("elements"))])
+
+
+def test_a_lane_that_fails_ends_the_run(tmp_path: Path) -> None:
+    """Other lanes do not wait for it, and the status says that an index was refused."""
+    picks = parse(module(PICKS))
+    shim = Shim(picks.kernels, picks.bounds, tmp_path)
+    x = np.zeros((3, 40), np.float32)
+    sizes = {"n": 3, "m": 40}
+    (right,) = shim.run([Job("picks", (x,), sizes)])
+    assert right.status == 0
+    np.testing.assert_array_equal(right.outputs, run_kernel(picks.kernels[0], (x,), sizes))
+    for seed in range(4):
+        x[1, 0] = 20.0
+        (wrong,) = shim.run([Job("picks", (x,), sizes, seed)])
+        assert wrong.status == -6
+        with pytest.raises(IndexFault):
+            run_kernel(picks.kernels[0], (x,), sizes, seed=seed)

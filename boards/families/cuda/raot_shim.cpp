@@ -26,7 +26,7 @@ extern unsigned char __stop_raot_shared[] __attribute__((weak));
 namespace
 {
 
-enum State { READY, AT_WARP, AT_BLOCK, DONE };
+enum State { READY, AT_WARP, AT_BLOCK, DONE, LEFT };
 
 struct Copy {
     uint16_t *to;
@@ -38,6 +38,7 @@ struct Thread {
     State state;
     int line;
     Fiber *fiber;
+    bool leaves;
     std::vector<Copy> copies;
 };
 
@@ -78,7 +79,7 @@ void work(void)
 {
     for (;;) {
         run->function->call(run->function->code, run->parameters);
-        run->threads[run->current].state = DONE;
+        run->threads[run->current].state = run->threads[run->current].leaves ? LEFT : DONE;
         fiber_switch(run->threads[run->current].fiber, &scheduler);
     }
 }
@@ -106,7 +107,7 @@ void resume(unsigned number)
     run->current = number;
     threadIdx.x = number;
     fiber_switch(&scheduler, thread.fiber);
-    if (thread.state == DONE) {
+    if (thread.state == DONE || thread.state == LEFT) {
         idle.push_back(thread.fiber);
     }
 }
@@ -129,17 +130,27 @@ bool release_warp(unsigned first, unsigned end)
     if (waiting == 0u) {
         return true;
     }
+    int line = 0;
+
     for (unsigned i = first; i < end; i++) {
-        if (run->threads[i].state == DONE) {
-            return fail("a lane has ended and others wait for the warp", run->threads[i].line, i);
+        const Thread &thread = run->threads[i];
+
+        if (thread.state == LEFT) {
+            continue;
         }
-        if (run->threads[i].state != AT_WARP || run->threads[i].line != run->threads[first].line) {
-            return fail("lanes of a warp wait in different places", run->threads[i].line, i);
+        if (thread.state == DONE) {
+            return fail("a lane has ended and others wait for the warp", thread.line, i);
+        }
+        line = line == 0 ? thread.line : line;
+        if (thread.state != AT_WARP || thread.line != line) {
+            return fail("lanes of a warp wait in different places", thread.line, i);
         }
     }
     for (unsigned i = first; i < end; i++) {
-        run->threads[i].state = READY;
         run->taken[i] = run->given[i];
+        if (run->threads[i].state == AT_WARP) {
+            run->threads[i].state = READY;
+        }
     }
     return true;
 }
@@ -150,7 +161,7 @@ bool release_block(bool *ended)
     unsigned done = 0u;
 
     for (const Thread &thread : run->threads) {
-        done += thread.state == DONE ? 1u : 0u;
+        done += thread.state == DONE || thread.state == LEFT ? 1u : 0u;
     }
     *ended = done == run->threads.size();
     if (*ended) {
@@ -161,16 +172,24 @@ bool release_block(bool *ended)
         }
         return true;
     }
+    int line = 0;
+
     for (unsigned i = 0u; i < run->threads.size(); i++) {
-        if (run->threads[i].state == DONE) {
+        const Thread &thread = run->threads[i];
+
+        if (thread.state == LEFT) {
+            continue;
+        }
+        if (thread.state == DONE) {
             return fail("a thread has ended and others wait for the block", 0, i);
         }
-        if (run->threads[i].line != run->threads[0].line) {
-            return fail("threads of a block wait at different barriers", run->threads[i].line, i);
+        line = line == 0 ? thread.line : line;
+        if (thread.line != line) {
+            return fail("threads of a block wait at different barriers", thread.line, i);
         }
     }
     for (Thread &thread : run->threads) {
-        thread.state = READY;
+        thread.state = thread.state == AT_BLOCK ? READY : thread.state;
     }
     return true;
 }
@@ -207,7 +226,7 @@ bool run_block(void)
     bool ended = false;
 
     for (Thread &thread : run->threads) {
-        thread = {READY, 0, nullptr, {}};
+        thread = {READY, 0, nullptr, false, {}};
     }
     fill_shared();
     while (!ended) {
@@ -249,6 +268,12 @@ void raot_shim_register(raot_shim_function *function)
 void raot_shim_block(int line)
 {
     wait(AT_BLOCK, line);
+}
+
+void raot_shim_leave(void)
+{
+    run->threads[run->current].leaves = true;
+    run->threads[run->current].copies.clear();
 }
 
 void raot_shim_copy_later(uint16_t *to, const uint16_t *from, int32_t count)

@@ -49,6 +49,9 @@ const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t b
 void raot_shim_copy_later(uint16_t *to, const uint16_t *from, int32_t count);
 void raot_shim_finish_copies(void);
 
+/* The thread ends soon, and no other waits for it. */
+void raot_shim_leave(void);
+
 #define __syncthreads() raot_shim_block(__LINE__)
 #define __syncwarp() ((void)raot_shim_warp(0xffffffffu, nullptr, 0, __LINE__))
 #define __shfl_sync(mask, value, lane) \
