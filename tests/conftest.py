@@ -44,7 +44,10 @@ ALLOWED_SKIPS = (
 
 # What these folders test does not depend on the optimization of C for this machine, which takes
 # three quarters of a build. All other folders build it as it is shipped.
-QUICK = ("diagnose", "emit", "externs", "frontends", "fusion", "planning", "quantization", "verify")
+QUICK = (
+    "diagnose", "emit", "externs", "frontends", "fusion", "inference", "planning", "quantization",
+    "transforms", "verify",
+)  # fmt: skip
 QUICK_FLAGS = (
     "-O0", "-march=native", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fno-strict-aliasing",
 )  # fmt: skip

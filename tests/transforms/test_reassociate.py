@@ -54,10 +54,10 @@ def low_rank(form: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("form", FORMS)
 def test_low_rank_weights_take_no_more_than_their_factors(form: str, board: str) -> None:
     """1 MB before: the product of the factors was stored."""
-    project = rx.compile(low_rank(form), board=board, bounds={"n": 24}, name="low")
+    project = rx.compile(low_rank(form), board=board, bounds={"n": 24}, name="low").built
     bias = 4 * WIDE * (form == "gemm")
-    assert project.memory.const_bytes <= FACTOR_BYTES + bias + 256
-    assert project.memory.arena_bytes <= 4 * 24 * 2 * (WIDE + RANK)
+    assert project.const_bytes <= FACTOR_BYTES + bias + 256
+    assert project.plan.arena_bytes <= 4 * 24 * 2 * (WIDE + RANK)
 
 
 @pytest.mark.parametrize("form", FORMS)
