@@ -47,7 +47,7 @@ def compiled(rows: int | str = 1, heads: int = 1, capacity: int = CAPACITY, **op
 
 def test_600_appends_end_with_a_status_at_the_513th() -> None:
     project = compiled()
-    assert project.memory.arena_bytes <= 4096
+    assert project.built.plan.arena_bytes <= 4096
     host, wanted, rng = project.host(), ByHand(), np.random.default_rng(1)
     state = host.runner._state.data
     refused = 0
@@ -75,7 +75,7 @@ def test_600_appends_end_with_a_status_at_the_513th() -> None:
 
 
 def test_heads_use_one_row_of_scores_after_another() -> None:
-    assert compiled(heads=4).memory.arena_bytes <= 4096
+    assert compiled(heads=4).built.plan.arena_bytes <= 4096
 
 
 @pytest.mark.slow

@@ -45,6 +45,6 @@ def test_prefill_and_decode_by_hand_and_by_bits(heads: int) -> None:
 
 def test_the_arena_does_not_grow_with_the_capacity() -> None:
     for heads in (1, 4):
-        sizes = {compiled(1, heads, c).memory.arena_bytes for c in (CAPACITY, 1 << 15)}
+        sizes = {compiled(1, heads, c).built.plan.arena_bytes for c in (CAPACITY, 1 << 15)}
         assert len(sizes) == 1 and max(sizes) <= 4096, heads
-    assert compiled(1, 1, 2048).memory.arena_bytes >= 4 * 2048, "a shorter row is kept"
+    assert compiled(1, 1, 2048).built.plan.arena_bytes >= 4 * 2048, "a shorter row is kept"

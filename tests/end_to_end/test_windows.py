@@ -74,7 +74,7 @@ def close(found: Values, wanted: Values) -> None:
 def test_600_tokens_with_a_window_of_128() -> None:
     project = compiled(128)
     row_bytes, places = 2 * 4 * WIDTH, 128 + 1 + 16
-    assert project.memory.arena_bytes <= 4096
+    assert project.built.plan.arena_bytes <= 4096
     assert project.memory.state_bytes == 16 + places * row_bytes
     host, wanted, rng = project.host(), LastRows(128), np.random.default_rng(1)
     state = host.runner._state.data

@@ -141,7 +141,7 @@ def test_what_match_cast_proves_leaves_no_check_and_no_copy() -> None:
     """
     project = rx.compile(rx.parse(text, bounds={"n": 4}))
     assert not project.built.source_module.conditions
-    assert project.memory.arena_bytes == 0
+    assert project.built.plan.arena_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,6 @@ def test_the_arena_is_that_of_a_cache_that_the_caller_copies(heads: int) -> None
     arenas = []
     for bounds, state in (({"m": 512}, STATE), ({"m": (0, 511)}, {})):
         project = rx.compile(attention(1, heads), bounds=bounds, state=state, name="att")
-        arenas.append(project.memory.arena_bytes)
+        arenas.append(project.built.plan.arena_bytes)
     grown, copied = arenas
     assert grown <= copied

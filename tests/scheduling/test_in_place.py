@@ -65,7 +65,7 @@ def test_products_with_whole_places_take_their_memory(channels_last: bool) -> No
     model = q.model(q.node("Relu", x), step)
     module = rx.load(model, bounds={"n": (1, most)})
     project = rx.compile(module)
-    assert project.memory.arena_bytes <= 20 * most + 8192
+    assert project.built.plan.arena_bytes <= 20 * most + 8192
     host, coded = project.host(), transforms.run(module)
     for n in (1, 15, 17, 256, 300, most):
         sizes = [n if size == "n" else int(size) for size in shape]

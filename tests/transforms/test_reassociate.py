@@ -134,7 +134,7 @@ def test_the_option_reassociates_and_computes_the_same() -> None:
     assert len(steps) == 2
     wanted = x["a"].astype(np.float64) @ x["b"] @ x["c"]
     np.testing.assert_allclose(project.host()(x)["y"], wanted, rtol=1e-4, atol=1e-4)
-    assert project.memory.arena_bytes == 4 * 64 * 2 < rx.compile(module).memory.arena_bytes
+    assert project.built.plan.arena_bytes == 4 * 64 * 2 < rx.compile(module).built.plan.arena_bytes
 
 
 def test_a_product_that_other_calls_read_is_folded() -> None:
@@ -146,7 +146,7 @@ def test_a_product_that_other_calls_read_is_folded() -> None:
         weights,
     )
     project = rx.compile(model, bounds={"n": 4}, name="merged")
-    assert 4 * WIDE * WIDE <= project.memory.const_bytes <= 4 * WIDE * WIDE + 256
+    assert 4 * WIDE * WIDE <= project.built.const_bytes <= 4 * WIDE * WIDE + 256
     assert len(transforms.run(rx.load(model, bounds={"n": 4})).main.body) == 1
     x = np.random.default_rng(0).normal(size=(3, WIDE)).astype(np.float32)
     wanted = x.astype(np.float64) @ (np.eye(WIDE) + A.astype(np.float64) @ B)
@@ -155,4 +155,4 @@ def test_a_product_that_other_calls_read_is_folded() -> None:
 
 def test_quantized_low_rank_weights_are_quantized_factors() -> None:
     project = rx.compile(low_rank("right"), bounds={"n": 24}, quantize="int8w", name="low")
-    assert project.memory.const_bytes <= FACTOR_BYTES // 4 + 4 * (WIDE + RANK) + 512
+    assert project.built.const_bytes <= FACTOR_BYTES // 4 + 4 * (WIDE + RANK) + 512
