@@ -15,6 +15,8 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -129,6 +131,19 @@ def _nvcc_version(path: Path) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
+@contextmanager
+def _own_locale() -> Iterator[None]:
+    """NVRTC leaves the thread in the locale "C", in which Python decodes other programs' output
+    as ASCII (uselocale, POSIX.1-2008)."""
+    uselocale = ctypes.CDLL(None).uselocale
+    uselocale.restype, uselocale.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    before = uselocale(None)
+    try:
+        yield
+    finally:
+        uselocale(before)
+
+
 def _by_library(made_by: CudaCompiler, text: str, file: str, options: tuple[str, ...]) -> bytes:
     library = _library(str(made_by.path))
     program = ctypes.c_void_p()
@@ -151,7 +166,8 @@ def _by_library(made_by: CudaCompiler, text: str, file: str, options: tuple[str,
     checked(created, "no program can be created")
     try:
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        status = library.nvrtcCompileProgram(program, len(options), given)
+        with _own_locale():
+            status = library.nvrtcCompileProgram(program, len(options), given)
         log = contents("ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
         if status != 0 or log:
             said = log or library.nvrtcGetErrorString(status).decode()

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import locale
 import re
+from uuid import uuid4
 
 import pytest
 
@@ -111,6 +113,14 @@ def test_a_warning_is_an_error(major: int) -> None:
 
 
 @needs_compilers
+@pytest.mark.parametrize("major", ABI)
+def test_the_encoding_of_other_programs_stays(major: int) -> None:
+    before = locale.getencoding()
+    name = f"k{uuid4().hex}"  # nothing that was compiled before
+    assert cubin(f'extern "C" __global__ void {name}() {{}}', name, 87, major)
+    assert locale.getencoding() == before
+
+
 def test_a_gpu_that_a_compiler_does_not_know_is_refused() -> None:
     with pytest.raises(CudaCompileError, match="CUDA 13 has no sm_72"):
         cubin(ARRAY, "figures", 72, 13)
