@@ -22,7 +22,11 @@ PARTS = (
     *(f"dot_groups_{form}.h" for form in ("avx2", "dsp", "mve", "neon", "vnni")),
 )  # fmt: skip
 """Included by other headers for the cores that have the instructions."""
-HEADERS = sorted(p.name for p in (INCLUDE / "raot").glob("*.h") if p.name not in PARTS)
+HEADERS = sorted(
+    p.name
+    for p in (INCLUDE / "raot").glob("*.h")
+    if p.name not in PARTS and not p.name.startswith("cuda")  # need <dlfcn.h>, so Linux
+)
 SOURCE = Path(__file__).with_name("micro_kernel_forms.c")
 GCC, CLANG = "arm-linux-gnueabihf-gcc", "clang"
 # The A profile has the instructions of Cortex-M4 and runs without a board.

@@ -161,9 +161,14 @@ def test_the_headers_of_the_runtime_bear_them(tmp_path: Path) -> None:
             (tmp_path / f"{name}.c").write_text(f'#include "raot/{name}"\nextern int unit;\n')
     units = [path.name for path in tmp_path.glob("*.c")]
     assert len(units) > 30
-    for command in (("gcc",), ("arm-none-eabi-gcc", *ARM), ("gcc", "-mavx2", "-mfma")):
+    bare = [unit for unit in units if not unit.startswith("cuda")]  # without <dlfcn.h>
+    for command, given in (
+        (("gcc",), units),
+        (("arm-none-eabi-gcc", *ARM), bare),
+        (("gcc", "-mavx2", "-mfma"), units),
+    ):
         flags = (*command, *C11, "-Wno-unused-function", f"-I{folder}")
-        assert compiles(flags, tmp_path, *units) == "", command
+        assert compiles(flags, tmp_path, *given) == "", command
 
 
 def test_names_stay_recognizable() -> None:

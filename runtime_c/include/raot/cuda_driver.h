@@ -123,7 +123,7 @@ enum { RAOT_DRIVER_SYMBOLS = sizeof raot_driver_symbols / sizeof raot_driver_sym
 /* The name of the first symbol that the library lacks, else null; fills `driver`. */
 static inline const char *raot_driver_resolve(struct raot_driver *driver, void *library)
 {
-    unsigned char *const slots = (unsigned char *)driver;
+    unsigned char *const places = (unsigned char *)driver;
     size_t i;
 
     _Static_assert(sizeof(struct raot_driver) == RAOT_DRIVER_SYMBOLS * sizeof(void *),
@@ -135,7 +135,7 @@ static inline const char *raot_driver_resolve(struct raot_driver *driver, void *
             return raot_driver_symbols[i];
         }
         /* POSIX: the address of a function fits a pointer to data. */
-        (void)memcpy(slots + i * sizeof symbol, &symbol, sizeof symbol);
+        (void)memcpy(places + i * sizeof symbol, &symbol, sizeof symbol);
     }
     return NULL;
 }
