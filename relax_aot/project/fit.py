@@ -166,9 +166,9 @@ def _ram_needs(board: Board, plan: Plan, interface: Interface) -> Iterator[Need]
     yield Need("stack", board.stack_bytes, stack)
     if interface.device:
         yield Need("arena", plan.arena_bytes)
-    for arena, spelt in zip(plan.arenas, interface.arenas, strict=not interface.device):
+    for arena, named in zip(plan.arenas, interface.arenas, strict=not interface.device):
         region = arena.region.name
-        yield Need(spelt.member, arena.bytes, region if region in names else None)
+        yield Need(named.member, arena.bytes, region if region in names else None)
     if interface.has_state:
         yield Need("state", state_bytes(plan, interface))
     bounds = plan.module.bounds

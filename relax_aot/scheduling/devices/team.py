@@ -107,7 +107,7 @@ class Team:
     # Order
 
     def add(self, *body: Stmt) -> None:
-        """Statements between which there is no barrier."""
+        """Statements without a barrier between them."""
         self.arrive(body)
         self.w.add(*body)
 
