@@ -17,6 +17,32 @@ import numpy as np
 
 from relax_aot.ir.dims import Dim
 
+_NUMPY: dict[str, type] = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "bool": np.bool_,
+    "i4": ml_dtypes.int4,
+    "u4": ml_dtypes.uint4,
+    "i2": ml_dtypes.int2,
+    "u2": ml_dtypes.uint2,
+    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "f8e8m0": ml_dtypes.float8_e8m0fnu,
+    "f4e2m1": ml_dtypes.float4_e2m1fn,
+}
+
 
 class DType(Enum):
     """Element types; the value is the name in the text form."""
@@ -46,52 +72,22 @@ class DType(Enum):
     F8E8M0 = "f8e8m0"
     F4E2M1 = "f4e2m1"
 
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        return np.dtype(_NUMPY[self.value])
-
-    @property
-    def bytes(self) -> int:
-        return int(self.numpy.itemsize)
-
-    @property
-    def is_float(self) -> bool:
-        return self.value in ("f32", "f64", "f16", "bf16")
-
-    @property
-    def is_int(self) -> bool:
-        return not self.is_float and not self.is_storage and self is not DType.BOOL
-
-    @property
-    def is_storage(self) -> bool:
-        return self.is_stored_int or self.is_stored_float
-
-    @property
-    def is_stored_int(self) -> bool:
-        return self.value in ("i4", "u4", "i2", "u2")
-
-    @property
-    def is_stored_float(self) -> bool:
-        """Narrower than half precision; f8e8m0 holds powers of two alone, for scales."""
-        return self.value.startswith(("f8", "f4"))
-
-    @property
-    def is_half(self) -> bool:
-        return self.value in ("f16", "bf16")
-
-    @property
-    def is_narrow(self) -> bool:
-        """Floats that are computed in f32, and rounded where they are stored."""
-        return self.is_half or self.is_stored_float
-
-    @property
-    def is_signed(self) -> bool:
-        return self.value.startswith("i")
-
-    @property
-    def bits(self) -> int:
-        """Bits that mean something; in memory an element has whole bytes."""
-        return {"4": 4, "2": 2}.get(self.value[1], 8 * self.bytes)
+    def __init__(self, name: str) -> None:
+        # Attributes rather than properties: the compiler asks millions of times.
+        self.numpy: np.dtype[Any] = np.dtype(_NUMPY[name])
+        self.bytes = int(self.numpy.itemsize)
+        self.is_half = name in ("f16", "bf16")
+        self.is_float = self.is_half or name in ("f32", "f64")
+        self.is_stored_int = name in ("i4", "u4", "i2", "u2")
+        # Narrower than half precision; f8e8m0 holds powers of two alone, for scales.
+        self.is_stored_float = name.startswith(("f8", "f4"))
+        self.is_storage = self.is_stored_int or self.is_stored_float
+        self.is_int = not self.is_float and not self.is_storage and name != "bool"
+        # Floats that are computed in f32, and rounded where they are stored.
+        self.is_narrow = self.is_half or self.is_stored_float
+        self.is_signed = name.startswith("i")
+        # Bits that mean something; in memory an element has whole bytes.
+        self.bits = {"4": 4, "2": 2}.get(name[1], 8 * self.bytes)
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -107,31 +103,6 @@ class DType(Enum):
         return _FROM_NUMPY[dtype]
 
 
-_NUMPY: dict[str, type] = {
-    "f32": np.float32,
-    "f64": np.float64,
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "u8": np.uint8,
-    "u16": np.uint16,
-    "u32": np.uint32,
-    "u64": np.uint64,
-    "bool": np.bool_,
-    "i4": ml_dtypes.int4,
-    "u4": ml_dtypes.uint4,
-    "i2": ml_dtypes.int2,
-    "u2": ml_dtypes.uint2,
-    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
-    "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
-    "f8e5m2": ml_dtypes.float8_e5m2,
-    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
-    "f8e8m0": ml_dtypes.float8_e8m0fnu,
-    "f4e2m1": ml_dtypes.float4_e2m1fn,
-}
 _FROM_NUMPY = {np.dtype(kind): DType(name) for name, kind in _NUMPY.items()}
 
 C_TYPES = {
