@@ -40,8 +40,8 @@ from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, note, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
-from relax_aot.project.cuda import assemble_device
-from relax_aot.project.cuda_board import DeviceError, require_device
+from relax_aot.project.cuda import assemble_device, assemble_device_entries, device_of
+from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
 from relax_aot.quantization.summary import Quantized
@@ -188,10 +188,10 @@ def compile_module(
 def _assembled(module: Module, planned: _Planned, board: Board, options: Options) -> Project:
     name = model_name(module, options)
     if board.cuda is not None:
+        device = device_of(board, nvrtc.cubin, options.emit)
         on_gpu = assemble_device(
-            planned.original, planned.plan, name, board, nvrtc.cubin, options.weights,
-            options.optimize, emit=options.emit, ordered=options.numerics == "ordered",
-            also=options.further,
+            planned.original, planned.plan, name, device, options.weights, options.optimize,
+            ordered=options.numerics == "ordered", also=options.further,
         )  # fmt: skip
         require_fit(board, on_gpu.needs, weights_apart=False)
         return replace(on_gpu, fusion=planned.fusion, floats=planned.floats)
@@ -343,8 +343,6 @@ def compile_entries(
 ) -> EntriesProject:
     """Entries -> one project. `dump_folder` receives every stage's text form, a folder for each
     entry."""
-    if board.cuda is not None:
-        raise DeviceError(f"several entries are not supported on the GPU of {board.name}")
     entries, quantized = _coded_entries(entries, options)
     planned: dict[str, _Planned] = {}
     table = _externs(options)
@@ -369,6 +367,12 @@ def compile_entries(
         for name, one in planned.items()
     ]
     name = options.name or "model"
+    if board.cuda is not None:
+        device = device_of(board, nvrtc.cubin, options.emit)
+        return assemble_device_entries(
+            parts, name, device, options.weights, options.optimize,
+            ordered=options.numerics == "ordered", also=options.further,
+        )  # fmt: skip
     return assemble_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
         stepwise=options.stepwise, ordered=options.numerics == "ordered", also=options.further,

@@ -148,8 +148,7 @@ class RunContext:
     @cached_property
     def arenas(self) -> tuple[ArenaPort, ...]:
         """In the memory struct, or the one on a GPU."""
-        on_gpu = (ArenaPort("arena", f"{self.interface.prefix}_ARENA", ""),)
-        return on_gpu if self.interface.device else self.interface.arenas
+        return (gpu_port(self.interface),) if self.interface.device else self.interface.arenas
 
     @cached_property
     def arenas_used(self) -> set[int]:
@@ -228,6 +227,11 @@ class RunContext:
         """A size, as size_t."""
         text = self.dim(dim)
         return text if text.isdigit() else f"(size_t)({text})"
+
+
+def gpu_port(interface: Interface) -> ArenaPort:
+    """The arena on a GPU."""
+    return ArenaPort("arena", f"{interface.prefix}_ARENA", "")
 
 
 def greatest_length(field: DimField) -> str:

@@ -8,7 +8,7 @@ the frame, so that a run waits for nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from relax_aot.emit.c_dims import dim_c
 from relax_aot.emit.c_names import Names, comment
@@ -46,25 +46,39 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class ControlView:
+    """A function that steers a run."""
+
+    name: str
     note: str
-    signature: str
+    threads: int
+    parameters: str
     lines: tuple[str, ...]
+
+    @property
+    def text(self) -> tuple[int, str, tuple[str, ...]]:
+        """Equal where one function serves two launches."""
+        return self.threads, self.parameters, self.lines
+
+    @property
+    def signature(self) -> str:
+        head = f'extern "C" __global__ void __launch_bounds__({self.threads})'
+        return f"{head} {self.name}{self.parameters}"
+
+
+def control_text(views: Sequence[ControlView]) -> str:
+    return render("cuda/control.cu.j2", functions=views) if views else ""
 
 
 @dataclass
 class Controls:
-    """The functions so far. `slots` are the words of sizes from data, `symbols` C names."""
+    """Adds functions of one run to `views`, those of all. `slots` are the words of sizes from
+    data, `symbols` C names."""
 
     bounds: Bounds
     symbols: Mapping[str, str]
     slots: Mapping[str, int]
     claimed: Names
-    views: list[ControlView] = field(default_factory=list)
-    _known: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        return render("cuda/control.cu.j2", functions=self.views) if self.views else ""
+    views: list[ControlView]
 
     def dim(self, dim: Dim) -> str:
         return dim_c(dim, self.symbols, self.bounds.lows)
@@ -104,13 +118,11 @@ class Controls:
             for name in used
             if name in self.slots
         ]
-        signature = f"({', '.join(parameters)})"
-        key = (f"{threads} {signature}", (*body, *lines))
-        name = self._known.get(key)
+        text = (threads, f"({', '.join(parameters)})", (*body, *lines))
+        name = next((view.name for view in self.views if view.text == text), None)
         if name is None:
-            name = self._known[key] = self.claimed.claim(stem)
-            head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}'
-            self.views.append(ControlView(comment(note), head + signature, key[1]))
+            name = self.claimed.claim(stem)
+            self.views.append(ControlView(name, comment(note), *text))
         return Call(name, str(grid), threads, tuple(words), note)
 
     def copy(

@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.emit.arenas import LocalView
-from relax_aot.emit.c_names import comment
+from relax_aot.emit.c_names import identifier
 from relax_aot.emit.contexts import RunContext, device_context
-from relax_aot.emit.cuda_control import Call
-from relax_aot.emit.cuda_program import DeviceProgram, device_program
+from relax_aot.emit.cuda_program import DeviceProgram, device_programs
+from relax_aot.emit.cuda_view import CubinView, DeviceView, UploadView, run_view
+from relax_aot.emit.entries import (
+    Part,
+    common_constants,
+    common_interface,
+    shared_interface,
+    shared_view,
+)
 from relax_aot.emit.header import HeaderView
-from relax_aot.emit.interface import Interface, Port, interface_of
-from relax_aot.emit.lengths import grown, header_c
+from relax_aot.emit.interface import Interface, interface_of
 from relax_aot.emit.render import render
 from relax_aot.emit.sources import Sources
-from relax_aot.emit.step_code import mentioned
 from relax_aot.emit.view import ModelView, model_view
 from relax_aot.emit.weights import Weights, weights_of
 from relax_aot.ir.graph import Constant
@@ -27,6 +30,7 @@ _ALIGNMENT = 256
 """Of constants on the GPU."""
 _BLOCK_BYTES = 1024
 """More than the fixed part of the block on the host takes, on 64-bit machines."""
+_RUN_BYTES = 64
 _LAUNCH_BYTES = 16
 _WORD_BYTES = 8
 
@@ -41,109 +45,15 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class UploadView:
-    source: str
-    bytes: int
-    offset: int
+class _Constants:
+    """Constants as the project stores them, and on the GPU: what is copied there, and all
+    bytes."""
 
-
-@dataclass(frozen=True, slots=True)
-class CallView:
-    note: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TransferView:
-    """An input or output on its way between the memories."""
-
-    member: str
-    field: str
-    """The member of the struct of addresses."""
-    macro: str
-    offset: str
-    """A constant: where its copy lies."""
-    bytes: str
-    """Of this call."""
-    room: str
-    """What the memory of the caller has at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class CubinView:
-    toolkit: int
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceView:
-    """What the templates of the host part see besides the model."""
-
-    sm: int
-    cubins: tuple[CubinView, ...]
-    functions: tuple[str, ...]
+    stored: Weights
     uploads: tuple[UploadView, ...]
-    weights_bytes: int
-    calls: tuple[CallView, ...]
-    addresses: tuple[LocalView, ...]
-    """Of memory on the GPU, as the launches speak of it."""
-    locals: tuple[LocalView, ...]
-    """Sizes that the launches speak of."""
-    launch_parameters: str
-    """Behind the block of the host, as C declares them."""
-    open_parameters: str
-    inputs: tuple[TransferView, ...]
-    outputs: tuple[TransferView, ...]
-    inputs_end: str
-    outputs_end: str
-    run_locals: tuple[LocalView, ...]
-    """Sizes that the copies speak of."""
-    late_locals: tuple[LocalView, ...]
-    """Sizes from data that the copies of outputs speak of."""
-    grown_locals: tuple[LocalView, ...]
-    results: tuple[LocalView, ...]
-    wait_results: tuple[LocalView, ...]
-    grown: tuple[str, ...]
-    """Statements behind a successful run: the lengths of states."""
-    lengths: tuple[LocalView, ...]
-    """Lengths in the header, and the words that hold them after a run that failed."""
-    word_count: int
-    most_words: int
-    header_words: int
-    keeps_dims: bool
-    """The sizes of the last run are kept for the function that waits for it."""
-    state_bytes: str
-    check_parameters: str
-    run_arguments: str
-    wait_result: str
-
-    @property
-    def transfers(self) -> tuple[TransferView, ...]:
-        return self.inputs + self.outputs
-
-    @property
-    def launch_arguments(self) -> str:
-        return _names(self.launch_parameters, at="&at")
-
-    @property
-    def open_arguments(self) -> str:
-        return _names(self.open_parameters)
-
-    @property
-    def function_count(self) -> int:
-        return len(self.functions)
-
-    @property
-    def call_count(self) -> int:
-        return len(self.calls)
-
-    @property
-    def cubin_count(self) -> int:
-        return len(self.cubins)
-
-    @property
-    def upload_count(self) -> int:
-        return len(self.uploads)
+    places: Mapping[str, str]
+    """The C of each place, by name."""
+    bytes: int
 
 
 def emit_device(
@@ -158,24 +68,50 @@ def emit_device(
 ) -> Sources:
     """The C and CUDA C++ of a planned module whose kernels are in the device form."""
     interface = interface_of(plan, name, meanings=meanings, device=True)
-    stored = weights_of(
-        plan.module.constants, interface.name, plan.alignment, {}, weights, ("cubin",)
-    )
-    interface = replace(interface, weights_linked=stored.linked)
-    uploads, places, weights_bytes = _uploads(plan.module.constants, stored)
-    context = device_context(plan, interface, places)
-    taken = [*interface.own_functions, *context.symbols.values()]
-    program = device_program(context, interface.name, taken)
-    block = _block_bytes(program, interface, plan.alignment)
-    view = model_view(context, stored, (), options, ordered=ordered, device_bytes=block)
-    shown = _view(context, program, machine, uploads, weights_bytes, view)
-    return _rendered(view, shown, program)
+    own = _constants(plan.module.constants, interface.name, plan.alignment, weights)
+    interface = replace(interface, weights_linked=own.stored.linked)
+    context = device_context(plan, interface, own.places)
+    programs, text = _programs([context], interface)
+    block = _block_bytes(programs, [interface], plan.alignment)
+    view = model_view(context, own.stored, (), options, ordered=ordered, device_bytes=block)
+    device = _view(view, [context], [view], programs, machine, own)
+    return _rendered(view, (), device, text)
 
 
-def _uploads(
-    constants: Sequence[Constant], stored: Weights
-) -> tuple[tuple[UploadView, ...], dict[str, str], int]:
-    """Each constant with its place on the GPU, the C of that place by name, and all bytes."""
+def emit_device_entries(
+    parts: Sequence[Part],
+    name: str,
+    machine: Machine,
+    weights: str = "auto",
+    *,
+    options: str = "",
+    ordered: bool = False,
+) -> Sources:
+    """The same of several entries, which share weights, state, arena and functions."""
+    common = common_interface(parts, identifier(name).lower())
+    constants, same = common_constants(parts)
+    alignment = max(part.plan.alignment for part in parts)
+    own = _constants(constants, common.name, alignment, weights)
+    contexts = []
+    for part, table in zip(parts, same, strict=True):
+        entry = f"{common.name}_{part.name}"
+        interface = interface_of(
+            part.plan, entry, meanings=part.meanings, common=common, device=True
+        )
+        interface = replace(interface, weights_linked=own.stored.linked)
+        places = {mine: own.places[one] for mine, one in table.items()}
+        contexts.append(device_context(part.plan, interface, places))
+    shared = shared_interface(common, [context.interface for context in contexts])
+    programs, text = _programs(contexts, shared)
+    views = [model_view(one, own.stored, (), options, ordered=ordered) for one in contexts]
+    block = _block_bytes(programs, [context.interface for context in contexts], alignment)
+    view = shared_view(shared, contexts, views, own.stored, block)
+    device = _view(view, contexts, views, programs, machine, own)
+    return _rendered(view, views, device, text)
+
+
+def _constants(constants: Sequence[Constant], name: str, alignment: int, form: str) -> _Constants:
+    stored = weights_of(constants, name, alignment, {}, form, ("cubin",))
     rows, places, offset = [], {}, 0
     for constant in constants:
         size = constant.type.bytes.constant
@@ -183,145 +119,76 @@ def _uploads(
         if size:
             rows.append(UploadView(stored.names[constant.name], size, offset))
         offset += -(-size // _ALIGNMENT) * _ALIGNMENT
-    return tuple(rows), places, offset
+    return _Constants(stored, tuple(rows), places, offset)
 
 
-def _block_bytes(program: DeviceProgram, interface: Interface, alignment: int) -> int:
-    calls = program.calls
+def _programs(
+    contexts: Sequence[RunContext], shared: Interface
+) -> tuple[tuple[DeviceProgram, ...], str]:
+    interfaces = [context.interface for context in contexts]
+    taken = [name for one in (shared, *interfaces) for name in one.own_functions]
+    taken += [name for context in contexts for name in context.symbols.values()]
+    return device_programs(contexts, shared.name, taken)
+
+
+def _block_bytes(
+    programs: Sequence[DeviceProgram], interfaces: Sequence[Interface], alignment: int
+) -> int:
+    """Of the struct that cuda/block.c.j2 declares, at most."""
+    calls = [call for program in programs for call in program.calls]
     words = sum(len(call.words) for call in calls) + max(len(call.words) for call in calls)
     functions = len({call.function for call in calls})
     total = _BLOCK_BYTES + _LAUNCH_BYTES * len(calls) + _WORD_BYTES * (words + functions)
-    total += interface.header_bytes(alignment) + 4 * len(interface.dims)
+    total += interfaces[0].header_bytes(alignment)
+    total += sum(_RUN_BYTES + 4 * len(interface.dims) for interface in interfaces)
     return -(-total // 64) * 64
 
 
 def _view(
-    context: RunContext,
-    program: DeviceProgram,
+    shown: ModelView,
+    contexts: Sequence[RunContext],
+    views: Sequence[ModelView],
+    programs: Sequence[DeviceProgram],
     machine: Machine,
-    uploads: tuple[UploadView, ...],
-    weights_bytes: int,
-    view: ModelView,
+    own: _Constants,
 ) -> DeviceView:
-    interface = context.interface
-    functions = tuple(dict.fromkeys(call.function for call in program.calls))
-    slots = {slot.c_name: f"arena + {slot.offset_macro}" for slot in view.slots}
-    calls = tuple(_call(call, functions, slots) for call in program.calls)
-    texts = [call.text for call in calls]
-    inputs, inputs_end = _transfers(context, "in", interface.inputs, "0")
-    outputs, outputs_end = _transfers(context, "out", interface.outputs, "COPIES_IN")
-    growth = tuple(grown(context))
-    given = _sizes(context)
-    late = [
-        LocalView(context.symbols[name], f"cuda->words[{word}]", "")
-        for name, word in program.results.items()
-    ]
-    own = [replace(one, value=one.value.replace(_HEADER, "device->header")) for one in given]
-    locals_ = mentioned(own, texts)
-    dims = f", const struct {interface.name}_dims *dims"
-    needs_dims = any(one.value.startswith("dims->") for one in locals_)
-    at = ", const struct places *at" * any("at->" in text for text in texts)
-    opening = dims if needs_dims else ""
-    results = view.body.results
-    late_names = {one.c_name: one.value for one in late}
-    words = [len(call.words) for call in program.calls]
-    sizes = [one.bytes for one in (*inputs, *outputs)]
+    interface = shown.interface
+    calls = (call for program in programs for call in program.calls)
+    functions = tuple(dict.fromkeys(call.function for call in calls))
+    parts = zip(contexts, programs, views, strict=True)
+    runs = tuple(run_view(context, program, functions, view) for context, program, view in parts)
+    needs_dims = any("dims" in run.launch_parameters and not run.opening for run in runs)
     return DeviceView(
         sm=machine.sm,
         cubins=tuple(CubinView(t, f"{interface.name}_cubin_{t}") for t in machine.toolkits or (0,)),
         functions=functions,
-        uploads=uploads,
-        weights_bytes=weights_bytes,
-        calls=calls,
-        addresses=mentioned([LocalView(n, f"device->cuda.{n}", "") for n in _BLOCKS], texts),
-        locals=locals_,
-        launch_parameters=opening + at,
-        open_parameters=opening,
-        inputs=inputs,
-        outputs=outputs,
-        inputs_end=inputs_end,
-        outputs_end=outputs_end,
-        run_locals=mentioned(given, [*sizes, *growth]),
-        late_locals=mentioned(late, [*sizes, *(r.value for r in results)]),
-        grown_locals=mentioned(given, growth),
-        results=results,
-        wait_results=tuple(
-            replace(r, value=late_names.get(r.value, r.value.replace("dims->", "device->dims.")))
-            for r in results
-        ),
-        grown=growth,
-        lengths=tuple(
-            LocalView(header_c(interface, f, const=""), str(program.lengths[f.symbol.name]), "")
-            for f in interface.lengths
-        ),
-        word_count=sum(words),
-        most_words=max(words),
-        header_words=interface.header_bytes(context.plan.alignment) // 4,
-        keeps_dims=bool(results and interface.dims),
+        uploads=own.uploads,
+        weights_bytes=own.bytes,
+        header_words=interface.header_bytes(shown.alignment) // 4,
         state_bytes=f"{interface.prefix}_STATE_BYTES" if interface.has_state else "0u",
-        check_parameters=interface.parameters(run=True),
-        run_arguments=_names(f", {interface.parameters(run=True)}").removeprefix("device, "),
-        wait_result=f", struct {interface.name}_dims *result" if results else "",
+        open_parameters=f", const struct {interface.name}_dims *dims" if needs_dims else "",
+        runs=runs,
     )
 
 
-_BLOCKS = ("frame", "weights", "state", "arena")
-_HEADER = "((const int32_t *)memory->device)"
-
-
-def _names(parameters: str, **others: str) -> str:
-    """The arguments that hand parameters on, behind the block of the host."""
-    names = re.findall(r"\w+(?=,|$)", parameters)
-    return ", ".join(["device", *(others.get(name, name) for name in names)])
-
-
-def _sizes(context: RunContext) -> list[LocalView]:
-    """The sizes of a call, with where they stand."""
-    interface = context.interface
-    held = [(f, header_c(interface, f)) for f in interface.lengths]
-    dims = [(f, f"dims->{f.c_name}") for f in interface.dims]
-    return [LocalView(context.symbols[f.symbol.name], value, "") for f, value in (*held, *dims)]
-
-
-def _call(call: Call, functions: Sequence[str], slots: Mapping[str, str]) -> CallView:
-    words = ", ".join(slots.get(word, word) for word in call.words)
-    text = (
-        f"raot_launch(&device->cuda, &device->run, {functions.index(call.function)}u, {call.grid},"
-        f" {call.threads}u, (const raot_address[]){{{words}}}, {len(call.words)}u);"
-    )
-    return CallView(comment(f"{call.function}: {call.note}".removesuffix(": ")), text)
-
-
-def _transfers(
-    context: RunContext, side: str, ports: Sequence[Port], start: str
-) -> tuple[tuple[TransferView, ...], str]:
-    """The copies behind each other, and where they end."""
-    views = []
-    for port in ports:
-        field = f"{side}_{port.c_name}"
-        macro = f"COPY_{field.upper()}"
-        size = context.bytes(port.type.bytes)
-        late = bool(port.type.symbols & context.plan.module.inner)
-        room = port.macro if late else size
-        views.append(TransferView(f"{side}->{port.c_name}", field, macro, start, size, room))
-        start = f"{macro} + RAOT_CUDA_APART({port.macro})"
-    return tuple(views), start
-
-
-def _rendered(view: ModelView, device: DeviceView, program: DeviceProgram) -> Sources:
+def _rendered(
+    view: ModelView, entries: Sequence[ModelView], device: DeviceView, text: str
+) -> Sources:
     name = view.name
     code = render("cuda/host.c.j2", model=view, device=device)
-    example = render("cuda/example.c.j2", model=view)
-    header = HeaderView.of(view.interface, view.sizes, code, example)
+    template = "cuda/entries_example.c.j2" if entries else "cuda/example.c.j2"
+    example = render(template, model=view, entries=entries)
+    sizes = [size for one in (view, *entries) for size in one.sizes]
+    header = HeaderView.of(view.interface, sizes, code, example)
     files = {
-        f"{name}.h": render("model.h.j2", model=view, entries=(), header=header),
-        f"{name}_layout.h": render("layout.h.j2", model=view, entries=()),
+        f"{name}.h": render("model.h.j2", model=view, entries=entries, header=header),
+        f"{name}_layout.h": render("layout.h.j2", model=view, entries=entries),
         f"{name}.c": code,
-        f"{name}.cu": program.text,
+        f"{name}.cu": text,
         f"{name}_weights.h": render("weights.h.j2", model=view),
         f"{name}_weights.c": render("weights.c.j2", model=view),
     }
     if view.bounds:
         files[f"{name}_config.h"] = render("config.h.j2", model=view)
     blocks = {f"{name}_weights.bin": view.weights.block} if view.weights.block else {}
-    return Sources(files, blocks, view.interface, view, header)
+    return Sources(files, blocks, view.interface, view, header, tuple(entries))

@@ -80,6 +80,18 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """The kernels of one run in the device form. `conditional`: names of kernels that are given
+    the position of a condition word; `notes`: of the comments above functions, by kernel."""
+
+    kernels: Sequence[Kernel]
+    bounds: Bounds
+    frame: Frame = field(default_factory=Frame)
+    conditional: frozenset[str] = frozenset()
+    notes: Mapping[str, Note] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionView:
     """A `__global__` function."""
 
@@ -123,87 +135,77 @@ def device_source(
     kernels: Sequence[Kernel],
     bounds: Bounds,
     frame: Frame | None = None,
-    conditional: Iterable[str] = (),
     notes: Mapping[str, Note] | None = None,
-    taken: Iterable[str] = (),
 ) -> DeviceSource:
-    """`kernels` are in the device form. `conditional`: names of kernels that are given the
-    position of a condition word; `notes`: of the comments above functions, by kernel;
-    `taken`: names that no function may have."""
-    kernels = [fold_kernel(kernel, bounds) for kernel in kernels]
-    made = _Made(bounds, frame or Frame(), frozenset(conditional), Names([*WORDS, *taken]))
-    found = {
-        kernel.name: tuple(
-            made.launch(kernel, launch, (notes or {}).get(kernel.name), number)
-            for number, launch in enumerate(launches(kernel))
+    """The text of one run."""
+    unit = Unit(kernels, bounds, frame or Frame(), notes=notes or {})
+    return device_sources(name, [unit])[0]
+
+
+def device_sources(
+    name: str, units: Sequence[Unit], taken: Iterable[str] = ()
+) -> tuple[DeviceSource, ...]:
+    """One text for several runs: each source has all functions, and the launches of its run.
+    Launches that are the same share a function. No function has a name in `taken`."""
+    made = _Made(Names([*WORDS, *taken]))
+    found, micro = [], set[str]()
+    for unit in units:
+        kernels = [fold_kernel(kernel, unit.bounds) for kernel in unit.kernels]
+        stmts = (stmt for kernel in kernels for stmt in walk(kernel.body))
+        micro |= {stmt.kernel.header for stmt in stmts if isinstance(stmt, Micro)}
+        found.append(
+            {
+                kernel.name: tuple(
+                    made.launch(unit, kernel, launch, number)
+                    for number, launch in enumerate(launches(kernel))
+                )
+                for kernel in kernels
+            }
         )
-        for kernel in kernels
-    }
-    stmts = (stmt for kernel in kernels for stmt in walk(kernel.body))
-    micro = sorted({stmt.kernel.header for stmt in stmts if isinstance(stmt, Micro)})
-    return DeviceSource(name, tuple(made.functions.values()), tuple(micro), found)
+    functions, headers = tuple(made.functions.values()), tuple(sorted(micro))
+    return tuple(DeviceSource(name, functions, headers, one) for one in found)
 
 
 class _Made:
     """The functions so far."""
 
-    def __init__(
-        self, bounds: Bounds, frame: Frame, conditional: frozenset[str], names: Names
-    ) -> None:
+    def __init__(self, names: Names) -> None:
         self.functions: dict[str, FunctionView] = {}
-        self._bounds, self._frame, self._conditional = bounds, frame, conditional
         self._names = names
-        self._known: dict[tuple[Kernel, bool], tuple[str, tuple[str, ...]]] = {}
+        self._known: dict[tuple[Kernel, object], tuple[str, tuple[str, ...]]] = {}
 
-    def launch(
-        self, kernel: Kernel, launch: Launch, note: Note | None, number: int
-    ) -> DeviceLaunch:
-        conditional = kernel.name in self._conditional
+    def launch(self, unit: Unit, kernel: Kernel, launch: Launch, number: int) -> DeviceLaunch:
+        conditional, note = kernel.name in unit.conditional, unit.notes.get(kernel.name)
         own = launch.kernel
-        key = (_same(own), conditional)
+        key = (_same(own), _text_rests_on(unit, own, conditional))
         if key not in self._known:
             wanted = kernel.name if number == 0 else f"{kernel.name}_{number + 1}"
             c_name = self._names.claim(wanted)
-            self._known[key] = self._function(launch, c_name, conditional, note)
+            self._known[key] = self._function(unit, launch, c_name, conditional, note)
         c_name, sizes = self._known[key]
         view = self.functions[c_name]
         if note and note.origin not in view.origins:
             self.functions[c_name] = replace(view, origins=(*view.origins, note.origin))
-        parameters = tuple(self._parameters(own, conditional, sizes))
+        parameters = tuple(_parameters(unit, own, conditional, sizes))
         return DeviceLaunch(c_name, parameters, launch.grid, launch.threads)
 
-    def _parameters(
-        self, own: Kernel, conditional: bool, sizes: Sequence[str]
-    ) -> Iterator[Parameter]:
-        read = any(name in self._frame.sizes for name in own.free_symbols)
-        if self._frame.fallible or conditional or read:
-            yield Parameter(Given.FRAME, "frame", "int32_t *")
-        if conditional:
-            yield Parameter(Given.CONDITION, "condition", "int32_t")
-        written = written_buffers(own.body)
-        for buffer in own.buffers:
-            const = "" if buffer.name in written else "const "
-            yield Parameter(Given.BUFFER, buffer.name, f"{const}{C_TYPES[buffer.dtype]} *")
-        for name in sizes:
-            yield Parameter(Given.SIZE, name, "int32_t")
-
     def _function(
-        self, launch: Launch, c_name: str, conditional: bool, note: Note | None
+        self, unit: Unit, launch: Launch, c_name: str, conditional: bool, note: Note | None
     ) -> tuple[str, tuple[str, ...]]:
         """Prints a function; returns its name and the sizes that it is given."""
         own = launch.kernel
         scope = Names([c_name, *WORDS])
         symbols = {name: scope.claim(name) for name in own.free_symbols}
         buffers = {buffer.name: scope.claim(buffer.name) for buffer in own.buffers}
-        first = tuple(self._first(launch, symbols, conditional))
-        body = launch_body(own, buffers, symbols, self._bounds, first)
+        first = tuple(_first(unit, launch, symbols, conditional))
+        body = launch_body(own, buffers, symbols, unit.bounds, first)
         words = set(re.findall(r"\w+", body))
-        sizes = [name for name in symbols if name not in self._frame.sizes]
+        sizes = [name for name in symbols if name not in unit.frame.sizes]
         sizes = [name for name in sizes if symbols[name] in words]
         shared = {name for pair in own.in_place for name in pair}
         named = {"frame": "frame", "condition": "condition", **symbols, **buffers}
         texts = []
-        for one in self._parameters(own, conditional, sizes):
+        for one in _parameters(unit, own, conditional, sizes):
             alone = one.given is Given.BUFFER and one.name not in shared
             space = "" if one.type.endswith("*") else " "
             texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{named[one.name]}")
@@ -216,21 +218,46 @@ class _Made:
         self.functions[c_name] = FunctionView(call, (), signature, body)
         return c_name, tuple(sizes)
 
-    def _first(
-        self, launch: Launch, symbols: Mapping[str, str], conditional: bool
-    ) -> Iterator[str]:
-        """Where the function leaves at once, and the sizes that it reads."""
-        if self._frame.fallible:
-            yield from ("if (raot_failed(frame)) {", "    return;", "}")
-        if conditional:
-            yield from ("if (frame[condition] == 0) {", "    return;", "}")
-        read = [name for name in symbols if name in self._frame.sizes]
-        for name in read:
-            yield f"const int32_t {symbols[name]} = frame[{self._frame.sizes[name]}];"
-        # A host launches at least one block, and upper bounds of sizes from data.
-        if launch.grid.symbols & set(read) or not prove_le(1, launch.grid, self._bounds):
-            grid = dim_c(launch.grid, symbols, self._bounds)
-            yield from (f"if ((int32_t)blockIdx.x >= {grid}) {{", "    return;", "}")
+
+def _parameters(
+    unit: Unit, own: Kernel, conditional: bool, sizes: Sequence[str]
+) -> Iterator[Parameter]:
+    read = any(name in unit.frame.sizes for name in own.free_symbols)
+    if unit.frame.fallible or conditional or read:
+        yield Parameter(Given.FRAME, "frame", "int32_t *")
+    if conditional:
+        yield Parameter(Given.CONDITION, "condition", "int32_t")
+    written = written_buffers(own.body)
+    for buffer in own.buffers:
+        const = "" if buffer.name in written else "const "
+        yield Parameter(Given.BUFFER, buffer.name, f"{const}{C_TYPES[buffer.dtype]} *")
+    for name in sizes:
+        yield Parameter(Given.SIZE, name, "int32_t")
+
+
+def _first(
+    unit: Unit, launch: Launch, symbols: Mapping[str, str], conditional: bool
+) -> Iterator[str]:
+    """Where the function leaves at once, and the sizes that it reads."""
+    if unit.frame.fallible:
+        yield from ("if (raot_failed(frame)) {", "    return;", "}")
+    if conditional:
+        yield from ("if (frame[condition] == 0) {", "    return;", "}")
+    read = [name for name in symbols if name in unit.frame.sizes]
+    for name in read:
+        yield f"const int32_t {symbols[name]} = frame[{unit.frame.sizes[name]}];"
+    # A host launches at least one block, and upper bounds of sizes from data.
+    if launch.grid.symbols & set(read) or not prove_le(1, launch.grid, unit.bounds):
+        grid = dim_c(launch.grid, symbols, unit.bounds)
+        yield from (f"if ((int32_t)blockIdx.x >= {grid}) {{", "    return;", "}")
+
+
+def _text_rests_on(unit: Unit, own: Kernel, conditional: bool) -> object:
+    """What of a run the text of a function depends on, besides its kernel."""
+    symbols = [
+        (name, unit.bounds.range(name), unit.frame.sizes.get(name)) for name in own.free_symbols
+    ]
+    return conditional, unit.frame.fallible, tuple(symbols)
 
 
 def _same(kernel: Kernel) -> Kernel:

@@ -13,11 +13,21 @@ from dataclasses import dataclass, field
 
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.contexts import RunContext
-from relax_aot.emit.cuda_control import ALWAYS, FIRST_WORD, MOST_WORDS, TOLD, Call, Controls
+from relax_aot.emit.cuda_control import (
+    ALWAYS,
+    FIRST_WORD,
+    MOST_WORDS,
+    TOLD,
+    Call,
+    Controls,
+    ControlView,
+    control_text,
+)
 from relax_aot.emit.cuda_control import Given as Pointer
-from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, Note, device_source
+from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, Note, Unit, device_sources
 from relax_aot.emit.interface import DimField
 from relax_aot.emit.kernels import call_text
+from relax_aot.emit.lengths import header_c
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Kernel
@@ -43,52 +53,63 @@ class TooManyLaunches(RelaxAotError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceProgram:
-    """The launches of a run in order, the words of its frame, and the text of all functions."""
+    """The launches of a run in order, and words of its frame."""
 
     calls: tuple[Call, ...]
-    words: int
     results: Mapping[str, int]
     """The words of sizes from data, by symbol."""
     lengths: Mapping[str, int]
-    """The words of the lengths of growing states after the last run that succeeded."""
-    text: str
+    """The words of the lengths of growing states after the last run that succeeded, by the names
+    of the source."""
 
 
-def device_program(context: RunContext, name: str, taken: Sequence[str]) -> DeviceProgram:
-    """`taken` are names that no function may have."""
+def device_programs(
+    contexts: Sequence[RunContext], name: str, taken: Sequence[str]
+) -> tuple[tuple[DeviceProgram, ...], str]:
+    """The runs of a model or of its entries, and the text of all functions. `taken` are names that
+    no function may have. After a failure the runs behind it leave, whatever entry they are of."""
+    fallible = any(_fallible(context.plan) for context in contexts)
+    slots = [_Slots.of(context) for context in contexts]
+    pairs = list(zip(contexts, slots, strict=True))
+    units = [_unit(context, Frame(fallible, one.sizes)) for context, one in pairs]
+    sources = device_sources(name, units, taken)
+    functions = [one.c_name for each in sources for made in each.launches.values() for one in made]
+    symbols = [c_name for context in contexts for c_name in context.symbols.values()]
+    names = Names([*taken, *functions, *symbols])
+    views: list[ControlView] = []
+    programs = []
+    for (context, own), unit, source in zip(pairs, units, sources, strict=True):
+        controls = Controls(context.plan.module.bounds, context.symbols, own.sizes, names, views)
+        writer = _Writer(context, source, controls, own)
+        if unit.conditional:
+            always = [f"frame[{ALWAYS}] = 1;"]
+            writer.add(controls.call("begin", "conditions that always hold", always))
+        writer.nodes(context.plan.program.nodes, ALWAYS if unit.conditional else None)
+        writer.commits()
+        writer.report()
+        shown = {f.symbol.name: own.sizes[f.symbol.name] for f in context.interface.results}
+        programs.append(DeviceProgram(tuple(writer.calls), shown, own.lengths))
+    return tuple(programs), sources[0].text_with(control_text(views))
+
+
+def _unit(context: RunContext, frame: Frame) -> Unit:
+    """The kernels of a run; those inside of branches and loops are given a condition."""
     plan = context.plan
     nodes = plan.program.nodes
-    slots = _Slots.of(context)
-    inside = {
+    inside = frozenset(
         step.callee.name
         for node in nodes
         if isinstance(node, Branch | Repeat)
         for step in walk_steps((node,))
         if isinstance(step, Step)
-    }
+    )
     steps = [step for step in walk_steps(nodes) if isinstance(step, Step)]
     kernels = {step.callee.name: step.callee for step in steps if isinstance(step.callee, Kernel)}
     notes = {
         step.callee.name: Note(call_text(step.call), comment(step.call.origin or "the compiler"))
         for step in reversed(steps)
     }
-    source = device_source(
-        name, tuple(kernels.values()), plan.module.bounds, Frame(_fallible(plan), slots.sizes),
-        inside, notes, taken,
-    )  # fmt: skip
-    functions = [one.c_name for made in source.launches.values() for one in made]
-    names = Names([*taken, *functions, *context.symbols.values()])
-    controls = Controls(plan.module.bounds, context.symbols, slots.sizes, names)
-    writer = _Writer(context, source, controls, slots)
-    if inside:
-        writer.add(controls.call("begin", "conditions that always hold", [f"frame[{ALWAYS}] = 1;"]))
-    writer.nodes(nodes, ALWAYS if inside else None)
-    writer.commits()
-    writer.report()
-    shown = {f.symbol.name: slots.sizes[f.symbol.name] for f in context.interface.results}
-    calls = tuple(writer.calls)
-    text = source.text_with(controls.text)
-    return DeviceProgram(calls, slots.count, shown, slots.lengths, text)
+    return Unit(tuple(kernels.values()), plan.module.bounds, frame, inside, notes)
 
 
 def _fallible(plan: Plan) -> bool:
@@ -113,8 +134,8 @@ class _Slots:
     @classmethod
     def of(cls, context: RunContext) -> _Slots:
         slots = cls()
-        for field_ in context.interface.lengths:
-            slots.lengths[field_.symbol.name] = slots._more(1)
+        for field_ in context.interface.all_lengths:
+            slots.lengths[field_.source] = slots._more(1)
         for node in walk_steps(context.plan.program.nodes):
             match node:
                 case Define():
@@ -379,20 +400,15 @@ class _Writer:
     def report(self) -> None:
         """The last launch: the words reach the host, and lengths are those of the last run that
         succeeded."""
-        count, lines = self.slots.count, []
-        pairs = [(field_, self.slots.lengths[field_.symbol.name]) for field_ in self._growing]
-        dims: list[Dim] = []
-        if pairs:
+        count = self.slots.count
+        lengths = [self._length(field_) for field_ in self.context.interface.all_lengths]
+        lines: list[str] = []
+        if lengths:
             lines.append("if (threadIdx.x == 0 && frame[0] == 0) {")
-            for field_, word in pairs:
-                assert field_.symbol.growth is not None
-                dims += [field_.symbol.growth.after, Dim.of(field_.symbol.name)]
-                lines.append(f"    frame[{word}] = {self.controls.dim(dims[-2])};")
+            lines += [f"    frame[{one.word}] = {one.after};" for one in lengths]
             lines.append(f"}} else if (threadIdx.x == 0 && frame[{TOLD}] == 0) {{")
             lines.append(f"    frame[{TOLD}] = 1;")
-            for field_, word in pairs:
-                before = self.controls.dim(Dim.of(field_.symbol.name))
-                lines.append(f"    frame[{word}] = {before};")
+            lines += [f"    frame[{one.word}] = {one.before};" for one in lengths]
             lines += ["}", "__syncthreads();"]
         lines += [
             f"for (int32_t i = (int32_t)threadIdx.x; i < {count}; i += 32) {{",
@@ -400,13 +416,35 @@ class _Writer:
             "}",
         ]
         words = [Pointer("int32_t", "words", "device->cuda.host_address")]
+        dims = [dim for one in lengths for dim in one.dims]
+        numbers = {name: value for one in lengths for name, value in one.numbers.items()}
         self.add(
             self.controls.call(
-                "report", "the words of the frame reach the host", lines, dims, words,
+                "report", "the words of the frame reach the host", lines, dims, words, numbers,
                 always=True, threads=32,
             )
         )  # fmt: skip
 
-    @property
-    def _growing(self) -> tuple[DimField, ...]:
-        return self.context.interface.lengths
+    def _length(self, field_: DimField) -> _Length:
+        """A length that the run does not use stays as the host has it."""
+        interface, word = self.context.interface, self.slots.lengths[field_.source]
+        own = next((f for f in interface.lengths if f.source == field_.source), None)
+        if own is None:
+            name = f"rows{word}"
+            held = header_c(interface, field_).replace("memory->device", "device->header")
+            return _Length(word, name, name, (), {name: held})
+        assert own.symbol.growth is not None
+        dims = (own.symbol.growth.after, Dim.of(own.symbol.name))
+        after, before = map(self.controls.dim, dims)
+        return _Length(word, before, after, dims, {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Length:
+    """The rows of a growing state before and after a run, as a control function has them."""
+
+    word: int
+    before: str
+    after: str
+    dims: tuple[Dim, ...]
+    numbers: Mapping[str, str]

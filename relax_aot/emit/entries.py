@@ -14,9 +14,9 @@ from relax_aot.emit import rendered
 from relax_aot.emit.arenas import ArenaView, greatest_of
 from relax_aot.emit.bounds import BoundView
 from relax_aot.emit.c_names import Names, comment, identifier
-from relax_aot.emit.contexts import RunContext, make_contexts
+from relax_aot.emit.contexts import RunContext, gpu_port, make_contexts
 from relax_aot.emit.functions import shared_functions
-from relax_aot.emit.header import SizeView, arena_sizes, memory_sizes
+from relax_aot.emit.header import SizeView, arena_sizes, device_sizes, memory_sizes
 from relax_aot.emit.interface import (
     STEP_FUNCTIONS,
     TAKEN_MACROS,
@@ -66,8 +66,8 @@ def emit_entries(
     functions: str = "auto",
 ) -> Sources:
     """The C of these entries; `regions` are the board's, of which some hold constants."""
-    common = _common(parts, identifier(name).lower())
-    constants, same = _constants(parts)
+    common = common_interface(parts, identifier(name).lower())
+    constants, same = common_constants(parts)
     apart = weights == "blob" and bool(constants)
     interfaces = tuple(
         interface_of(
@@ -102,13 +102,14 @@ def emit_entries(
         model_view(context, stored, externs.units, options, small=sharing == "all", ordered=ordered)
         for context in contexts
     )
-    return rendered(_view(_interface(common, interfaces), contexts, views, stored), views, externs)
+    shared = shared_view(shared_interface(common, interfaces), contexts, views, stored)
+    return rendered(shared, views, externs)
 
 
 # What is shared
 
 
-def _common(parts: Sequence[Part], name: str) -> CommonInterface:
+def common_interface(parts: Sequence[Part], name: str) -> CommonInterface:
     prefix = name.upper()
     fields = Names(reserved=())
     macros = Names(TAKEN_MACROS, before=f"{prefix}_")
@@ -159,7 +160,9 @@ def _common(parts: Sequence[Part], name: str) -> CommonInterface:
     )
 
 
-def _constants(parts: Sequence[Part]) -> tuple[tuple[Constant, ...], list[dict[str, str]]]:
+def common_constants(
+    parts: Sequence[Part],
+) -> tuple[tuple[Constant, ...], list[dict[str, str]]]:
     """Constants of different bytes, and for each entry which of them its own are."""
     names = Names()
     found: dict[tuple[str, int, str], Constant] = {}
@@ -177,7 +180,7 @@ def _constants(parts: Sequence[Part]) -> tuple[tuple[Constant, ...], list[dict[s
     return tuple(found.values()), same
 
 
-def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Interface:
+def shared_interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Interface:
     """The memory of all entries, and the sizes that init is given."""
     arenas: dict[str, ArenaPort] = {}
     for interface in interfaces:
@@ -201,14 +204,19 @@ def _interface(common: CommonInterface, interfaces: Sequence[Interface]) -> Inte
         lengths=common.lengths,
         threads=interfaces[0].threads,
         weights_linked=interfaces[0].weights_linked,
+        device=interfaces[0].device,
     )
 
 
 # What templates see
 
 
-def _view(
-    shared: Interface, contexts: Sequence[RunContext], views: Sequence[ModelView], stored: Weights
+def shared_view(
+    shared: Interface,
+    contexts: Sequence[RunContext],
+    views: Sequence[ModelView],
+    stored: Weights,
+    device_bytes: int = 0,
 ) -> ModelView:
     """What of the text belongs to no entry alone."""
     first = views[0]
@@ -216,7 +224,10 @@ def _view(
     bounds = _bounds(views)
     arenas = _arenas(shared, views)
     alignment = max(view.alignment for view in views)
-    memory = memory_sizes(shared, alignment, state, stored.block_bytes)
+    sizes = [*memory_sizes(shared, alignment, state, stored.block_bytes), *arena_sizes(arenas)]
+    on_gpu = [view.gpu_arena for view in views if view.gpu_arena]
+    gpu_arena = _greatest_arena(gpu_port(shared), on_gpu) if on_gpu else None
+    sizes += device_sizes(shared, gpu_arena, device_bytes) if gpu_arena else ()
     shaping = {field.macro for field in shared.dims}
     functions = [function for view in views for function in view.functions]
     return replace(
@@ -231,7 +242,7 @@ def _view(
         functions=(*shared_functions(shared), *functions),
         init=shared.parameters(run=False),
         members=tuple(bound for bound in bounds if bound.macro in shaping),
-        sizes=(*memory, *arena_sizes(arenas)),
+        sizes=tuple(sizes),
         inputs=(),
         outputs=(),
         arenas=arenas,
@@ -251,6 +262,7 @@ def _view(
         kernels=tuple(kernel for view in views for kernel in view.kernels),
         layers=tuple(layer for view in views for layer in view.layers),
         index_reach="",
+        gpu_arena=gpu_arena,
     )
 
 
@@ -287,19 +299,20 @@ def _states(
 
 def _arenas(shared: Interface, views: Sequence[ModelView]) -> tuple[ArenaView, ...]:
     """One arena serves all entries, one at a time: what the greatest of them needs."""
-    result = []
-    for port in shared.arenas:
-        own = [a for view in views for a in view.arenas if a.member == port.member]
-        stem = f"{port.macro.removesuffix('_ARENA')}_GREATEST"
-        size = max(arena.bytes for arena in own)
-        parts, greatest = greatest_of(stem, [f"(long long){arena.macro}_BYTES" for arena in own])
-        if all(arena.greatest.isdigit() for arena in own):
-            parts, greatest = (), str(size)
-        used = any(arena.used for arena in own)
-        result.append(
-            replace(
-                own[0], macro=port.macro, function=port.need, used=used, bytes=size, parts=parts,
-                greatest=greatest,
-            )
-        )  # fmt: skip
-    return tuple(result)
+    return tuple(
+        _greatest_arena(port, [a for view in views for a in view.arenas if a.member == port.member])
+        for port in shared.arenas
+    )
+
+
+def _greatest_arena(port: ArenaPort, own: Sequence[ArenaView]) -> ArenaView:
+    stem = f"{port.macro.removesuffix('_ARENA')}_GREATEST"
+    size = max(arena.bytes for arena in own)
+    parts, greatest = greatest_of(stem, [f"(long long){arena.macro}_BYTES" for arena in own])
+    if all(arena.greatest.isdigit() for arena in own):
+        parts, greatest = (), str(size)
+    used = any(arena.used for arena in own)
+    return replace(
+        own[0], macro=port.macro, function=port.need, used=used, bytes=size, parts=parts,
+        greatest=greatest,
+    )  # fmt: skip

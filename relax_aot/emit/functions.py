@@ -95,6 +95,7 @@ def _stream_functions(interface: Interface, run: str, given: str) -> Iterator[Pu
         f"stream, {given}",
         f"Starts a run in a CUDA stream and returns. Inputs and outputs are in memory of the GPU, "
         f"or mapped, and aligned to {interface.prefix}_ALIGNMENT."
+        + (" Runs of all entries use one stream, or are ordered." if interface.common else "")
         + (" `result` is not used." if result else ""),
     )
     yield PublicView(

@@ -39,7 +39,7 @@ _CAUSES = {
     "RAOT_ERR_LIMITS": "a quantization parameter in the weights is outside the limits of the code",
     "RAOT_ERR_OVERLAP": "inputs, outputs, arena or state overlap",
     "RAOT_ERR_STATE": "{state} has not been initialized",
-    "RAOT_ERR_DEVICE": "the GPU or its driver failed; {name}_device_message says how",
+    "RAOT_ERR_DEVICE": "the GPU or its driver failed; {name}_device_message says how{lost}",
     "RAOT_ERR_EXTERN": "a C function of yours reported an error",
 }
 
@@ -119,6 +119,10 @@ class HeaderView:
             "length": ", or truncation to more rows than a growing state holds"
             if interface.all_lengths
             else "",
+            "lost": ". After that status from a run, the state on the GPU is unknown until"
+            f" {interface.owner}_init"
+            if interface.states
+            else "",
             "full": "a growing state has no room for new rows, or "
             if len(interface.windows) < len(interface.all_lengths)
             else "",
@@ -191,12 +195,14 @@ def arena_sizes(arenas: Iterable[ArenaView]) -> list[SizeView]:
 
 
 def device_sizes(interface: Interface, arena: ArenaView, block_bytes: int) -> tuple[SizeView, ...]:
-    """The block on the host, and the arena on the GPU."""
+    """The block on the host, which entries share, and the arena on the GPU."""
     block = f"{interface.prefix}_DEVICE_BYTES"
-    return (
-        SizeView(block, str(block_bytes), block_bytes, "bytes of memory.device"),
-        SizeView(f"{arena.macro}_BYTES", arena.greatest, arena.bytes, "bytes of the arena there"),
+    there = SizeView(
+        f"{arena.macro}_BYTES", arena.greatest, arena.bytes, "bytes of the arena there"
     )
+    if interface.common is not None:
+        return (there,)
+    return (SizeView(block, str(block_bytes), block_bytes, "bytes of memory.device"), there)
 
 
 def _described(port: Port) -> str:

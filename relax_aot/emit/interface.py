@@ -19,8 +19,10 @@ STEP_FUNCTIONS = ("begin", "step", "step_name", "next", "check_entry")
 TAKEN_MACROS = ("ALIGNMENT", "ARENA_BYTES", "ARENA", "H", "CONFIG_H", "LAYOUT_H", "VERSION")
 """What every header calls so behind the model's name."""
 
-DEVICE_FUNCTIONS = ("run_on", "wait", "alloc", "free", "close", "device_message")
-"""What stands behind the model's name in the functions of a model on a GPU."""
+_STREAM_FUNCTIONS = ("run_on", "wait")
+"""What stands behind the name of a model on a GPU, or of each of its entries."""
+_MEMORY_FUNCTIONS = ("alloc", "free", "close", "device_message")
+"""What stands behind the name of a model on a GPU."""
 _DEVICE_VARIABLES = ("device", "cuda", "run", "at", "frame", "weights", "state", "arena", "stream")
 
 
@@ -218,10 +220,11 @@ class Interface:
     def own_functions(self) -> list[str]:
         """What the functions are called that no kernel may be called like."""
         verbs = ("run", *STEP_FUNCTIONS) if self.stepwise else ("run",)
-        verbs = (*verbs, *DEVICE_FUNCTIONS) if self.device else verbs
+        verbs = (*verbs, *_STREAM_FUNCTIONS) if self.device else verbs
         names = [f.c_name for f in self.all_lengths]
         held = [f"{self.owner}_{verb}_{n}" for n in names for verb in ("get", "truncate")]
         shared = ("init", "worker", "stop") if self.threaded else ("init",)
+        shared = (*shared, *_MEMORY_FUNCTIONS) if self.device else shared
         return [
             *(f"{self.owner}_{verb}" for verb in shared),
             *held,

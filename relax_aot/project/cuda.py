@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from relax_aot.emit.cuda_host import Machine, emit_device
+from relax_aot.emit.cuda_host import Machine, emit_device, emit_device_entries
+from relax_aot.emit.entries import Part
+from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
 from relax_aot.emit.sources import Sources
 from relax_aot.errors import RelaxAotError
@@ -21,7 +23,9 @@ from relax_aot.project import (
     runtime_headers,
 )
 from relax_aot.project.board import Board
-from relax_aot.project.fit import Need, needs_of
+from relax_aot.project.cuda_board import Cuda
+from relax_aot.project.entries import Compiled, EntriesProject, entries_project
+from relax_aot.project.fit import needs_of
 from relax_aot.project.packaging import MARKER, PACKAGE_VERSION
 from relax_aot.transforms.integers.meanings import meanings
 
@@ -44,81 +48,124 @@ class NotOnDevice(RelaxAotError):
     """A model that a GPU cannot run yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the kernels of a project are made for; `compile_kernels` makes their machine code,
+    unless `source_only` leaves that to the user."""
+
+    board: Board
+    cuda: Cuda
+    compile_kernels: Compile
+    source_only: bool
+
+    @property
+    def toolkits(self) -> tuple[int, ...]:
+        return () if self.source_only else self.cuda.toolkits
+
+    @property
+    def machine(self) -> Machine:
+        return Machine(self.cuda.sm, self.toolkits)
+
+
+def device_of(board: Board, compile_kernels: Compile, emit: str) -> Device:
+    """`emit` is one of project.cuda_board.EMIT."""
+    assert board.cuda is not None
+    return Device(board, board.cuda, compile_kernels, emit == "cuda-source")
+
+
 def assemble_device(
     module: Module,
     plan: Plan,
     name: str,
-    board: Board,
-    compile_kernels: Compile,
+    device: Device,
     weights: str = "auto",
     optimize: str = "speed",
     *,
-    emit: str = "auto",
     ordered: bool = False,
     also: Sequence[str] = (),
 ) -> Project:
-    """`compile_kernels` makes the machine code, unless `emit` leaves that to the user."""
-    cuda = board.cuda
-    assert cuda is not None
-    if weights == "blob":
-        raise NotOnDevice("--weights blob is not supported on a GPU: weights are copied to it")
-    if any(growth.is_window for growth in plan.module.lengths.values()):
-        raise NotOnDevice("--window is not supported on a GPU; use a growing state without it")
-    source_only = emit == "cuda-source"
+    """The project of one model."""
+    board = device.board
+    _require_supported([plan], weights)
     sources = emit_device(
-        plan, name, Machine(cuda.sm, () if source_only else cuda.toolkits), weights,
-        meanings(module), ordered=ordered,
+        plan, name, device.machine, weights, meanings(module), ordered=ordered,
         options=options_text(board, optimize, weights, also, stepwise=False),
     )  # fmt: skip
-    prefix = sources.interface.name
-    needs = needs_of(board, [(plan, sources.interface)], sources.const_bytes)
-    text = sources.files[f"{prefix}.cu"]
-    cubins = {
-        toolkit: compile_kernels(text, prefix, cuda.sm, toolkit)
-        for toolkit in (() if source_only else cuda.toolkits)
-    }
-    units = [f"{prefix}.c", f"{prefix}_cubin.c"]
-    units += [f"{prefix}_weights.c"] if plan.module.constants else []
-    bytes_ = {need.what: need.bytes for need in needs}
-    said = figures(board, sources, bytes_, {"": sources.interface})
+    files = _files(device, sources, [(plan, sources.interface)], {"": sources.interface})
     return Project(
-        prefix,
-        _files(board, sources, plan, cubins, needs, said),
-        module,
-        plan,
-        sources.interface,
-        board,
-        sources.const_bytes,
-        tuple(units),
-        sources.view,
-    )
+        sources.interface.name, files, module, plan, sources.interface, board,
+        sources.const_bytes, _units(sources), sources.view,
+    )  # fmt: skip
+
+
+def assemble_device_entries(
+    parts: Sequence[Compiled],
+    name: str,
+    device: Device,
+    weights: str = "auto",
+    optimize: str = "speed",
+    *,
+    ordered: bool = False,
+    also: Sequence[str] = (),
+) -> EntriesProject:
+    """The project of several entries."""
+    board = device.board
+    _require_supported([part.plan for part in parts], weights)
+    emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
+    sources = emit_device_entries(
+        emitted, name, device.machine, weights, ordered=ordered,
+        options=options_text(board, optimize, weights, also, stepwise=False),
+    )  # fmt: skip
+    interfaces = {
+        part.name: view.interface for part, view in zip(parts, sources.entries, strict=True)
+    }
+    planned = list(zip((part.plan for part in parts), interfaces.values(), strict=True))
+    files = _files(device, sources, planned, interfaces)
+    return entries_project(parts, sources, files, board, _units(sources))
+
+
+def _require_supported(plans: Sequence[Plan], weights: str) -> None:
+    if weights == "blob":
+        raise NotOnDevice("--weights blob is not supported on a GPU: weights are copied to it")
+    if any(growth.is_window for plan in plans for growth in plan.module.lengths.values()):
+        raise NotOnDevice("--window is not supported on a GPU; use a growing state without it")
+
+
+def _units(sources: Sources) -> tuple[str, ...]:
+    name = sources.view.name
+    units = [f"{name}.c", f"{name}_cubin.c"]
+    return (*units, f"{name}_weights.c") if sources.view.weights.constants else tuple(units)
 
 
 def _files(
-    board: Board,
+    device: Device,
     sources: Sources,
-    plan: Plan,
-    cubins: Mapping[int, bytes],
-    needs: tuple[Need, ...],
-    said: Mapping[str, object],
+    planned: Sequence[tuple[Plan, Interface]],
+    interfaces: Mapping[str, Interface],
 ) -> dict[str, bytes]:
-    view, name = sources.view, sources.view.name
+    view, name, board = sources.view, sources.view.name, device.board
     texts = dict(sources.files)
+    needs = needs_of(board, planned, sources.const_bytes)
+    cubins = {
+        toolkit: device.compile_kernels(texts[f"{name}.cu"], name, device.cuda.sm, toolkit)
+        for toolkit in device.toolkits
+    }
     rows = tuple(CubinView(toolkit, _rows(cubin)) for toolkit, cubin in cubins.items())
-    assert board.cuda is not None
     texts[f"{name}_cubin.c"] = render(
-        "cuda/cubin.c.j2", model=view, capability=board.cuda.capability, cubins=rows
+        "cuda/cubin.c.j2", model=view, capability=device.cuda.capability, cubins=rows
     )
     texts["main.c"] = render("main.c.j2", model=view, header=sources.header)
     shown = {
         "model": view, "board": board, "needs": needs, "cubins": rows,
         "toolkits": " and ".join(map(str, cubins)), "package_version": PACKAGE_VERSION,
+        "entries": sources.entries, "runs": sources.entries or (view,),
     }  # fmt: skip
     texts["CMakeLists.txt"] = render("cuda/CMakeLists.txt.j2", **shown)
     texts["README.md"] = render("cuda/README.md.j2", **shown)
     files = {path: text.encode() for path, text in texts.items()} | sources.blocks
+    said = figures(board, sources, {need.what: need.bytes for need in needs}, interfaces)
     files[MARKER] = (json.dumps(said, indent=1) + "\n").encode()
-    headers = micro_kernel_headers([plan])
+    headers = micro_kernel_headers([plan for plan, _ in planned])
     files |= runtime_headers(files | headers)
     return dict(sorted(files.items()))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from relax_aot.emit.entries import Part, emit_entries
 from relax_aot.emit.interface import DimField, Interface
+from relax_aot.emit.sources import Sources
 from relax_aot.emit.view import ModelView
 from relax_aot.externs import ExternTable
 from relax_aot.fusion.summary import Summary
@@ -69,8 +70,10 @@ class EntriesProject:
     @property
     def arena_bytes(self) -> int:
         """Of all regions, in each of which the greatest need counts."""
-        needs = _arenas([(project.plan, project.interface) for project in self.entries.values()])
-        return sum(needs.values())
+        plans = [(project.plan, project.interface) for project in self.entries.values()]
+        if self.shared.device:
+            return max(plan.arena_bytes for plan, _ in plans)
+        return sum(_arenas(plans).values())
 
     @property
     def state_bytes(self) -> int:
@@ -120,7 +123,6 @@ def assemble_entries(
         options=options_text(board, optimize, weights, also, stepwise=stepwise), threads=threads,
         ordered=ordered, functions=functions,
     )  # fmt: skip
-    prefix = sources.view.name
     interfaces = {
         part.name: view.interface for part, view in zip(parts, sources.entries, strict=True)
     }
@@ -135,18 +137,29 @@ def assemble_entries(
     said = figures(board, sources, bytes_, interfaces)
     files = files_of(board, sources, plans, externs, needs, said, "entries/README.md.j2")
     units = units_of(sources.view, externs, threads)
-    foreign = frozenset(externs.files)
+    return entries_project(parts, sources, files, board, units, frozenset(externs.files))
+
+
+def entries_project(
+    parts: Sequence[Compiled],
+    sources: Sources,
+    files: dict[str, bytes],
+    board: Board,
+    units: tuple[str, ...],
+    foreign: frozenset[str] = frozenset(),
+) -> EntriesProject:
+    """The project of these files; `foreign` are those of users."""
     entries = {
         part.name: Project(
-            interface.name, files, part.original, part.plan, interface, board,
+            view.interface.name, files, part.original, part.plan, view.interface, board,
             sources.const_bytes, units, view, foreign, part.fusion, part.floats,
             part.quantized,
         )
-        for part, interface, view in zip(parts, interfaces.values(), sources.entries, strict=True)
+        for part, view in zip(parts, sources.entries, strict=True)
     }  # fmt: skip
     return EntriesProject(
-        prefix, files, entries, sources.interface, sources.view, board, sources.const_bytes,
-        units, foreign,
+        sources.view.name, files, entries, sources.interface, sources.view, board,
+        sources.const_bytes, units, foreign,
     )  # fmt: skip
 
 

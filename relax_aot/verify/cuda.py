@@ -17,6 +17,7 @@ from relax_aot.cache import cached_folder, digest_of, write_files
 from relax_aot.errors import RelaxAotError
 from relax_aot.progress import detail
 from relax_aot.project import Project
+from relax_aot.project.entries import EntriesProject
 from relax_aot.resources import data_dir
 from relax_aot.toolchain import tools
 from relax_aot.toolchain.tools import ToolMissing
@@ -44,7 +45,9 @@ def kernel_text(source: str, file: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fake_driver(project: Project, command: Sequence[str] = (), flags: Sequence[str] = ()) -> Path:
+def fake_driver(
+    project: Project | EntriesProject, command: Sequence[str] = (), flags: Sequence[str] = ()
+) -> Path:
     """The shared library; built with `command`, or the C++ compiler of this machine."""
     name = f"{project.name}.cu"
     family = data_dir("boards") / "families" / "cuda"
@@ -77,15 +80,13 @@ def _cpp() -> Path:
     return found
 
 
-def host_files(project: Project, files: Mapping[str, bytes]) -> dict[str, bytes]:
+def host_files(project: Project | EntriesProject, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The files of the host part for the fake driver, which wants no machine code."""
     changed = dict(files)
-    labels = re.findall(rb"extern const unsigned char (\w+_cubin_\d+)\[\];", files[_unit(project)])
+    labels = re.findall(
+        rb"extern const unsigned char (\w+_cubin_\d+)\[\];", files[f"{project.name}.c"]
+    )
     lines = [b'const unsigned char %s[] = "\\177ELF";' % label for label in labels]
     externs = [b"extern const unsigned char %s[];" % label for label in labels]
     changed[f"{project.name}_cubin.c"] = b"\n".join([*externs, *lines]) + b"\n"
     return changed
-
-
-def _unit(project: Project) -> str:
-    return f"{project.name}.c"

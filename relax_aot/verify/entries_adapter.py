@@ -69,6 +69,6 @@ def _greatest(interfaces: Sequence[Interface]) -> str:
     """One block holds the arenas of the entry that runs, one behind the other."""
     text = ""
     for interface in interfaces:
-        own = " + ".join(f"(long long){arena.macro}_BYTES" for arena in interface.arenas)
+        own = " + ".join(f"(long long){arena.macro}_BYTES" for arena in interface.arenas) or "0"
         text = f"RAOT_MAX({text}, {own})" if text else own
     return text

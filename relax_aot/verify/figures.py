@@ -68,11 +68,8 @@ def memory_of(project: Built) -> Memory:
 
 def _on_gpu(project: Built) -> Memory:
     """Without the stack, since the driver has functions of its own."""
-    part = parts_of(project)[""]
-    return Memory(
-        project.arena_bytes, project.state_bytes, project.const_bytes, 0, 0,
-        part.plan.lower_bound_bytes,
-    )  # fmt: skip
+    bound = max(part.plan.lower_bound_bytes for part in parts_of(project).values())
+    return Memory(project.arena_bytes, project.state_bytes, project.const_bytes, 0, 0, bound)
 
 
 def _host_objects(project: Built, folder: Path) -> tuple[int, list[Path]]:

@@ -349,7 +349,7 @@ def build_library(project: Built, *, sanitize: bool = False, workers: bool = Tru
     if program_of(project).shared.threaded:
         flags = (*flags, "-pthread", *(("-DRAOT_WORKERS",) if workers else ()))
     files = library_files(project)
-    if isinstance(project, Project) and project.interface.device:
+    if program_of(project).shared.device:
         files = host_files(project, files)
         driver = fake_driver(project)
         flags = (*flags, f'-DRAOT_CUDA_LIBRARY="{driver}"', "-ldl")

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.project import Project
+from relax_aot.emit.interface import Interface
 from relax_aot.verify.cuda import fake_driver
 from relax_aot.verify.host import build_library
+from relax_aot.verify.program import Built, program_of
 
 Array = NDArray[Any]
 FUNCTIONS = (
@@ -39,47 +39,53 @@ class _Memory(ctypes.Structure):
 class Emulated:
     """One model with the memory struct of one program."""
 
-    def __init__(self, project: Project) -> None:
-        self.interface = project.interface
-        self.name = project.interface.name
+    def __init__(self, project: Built) -> None:
+        self.program = program_of(project)
+        self.name = project.name
         self.driver = ctypes.CDLL(str(fake_driver(project)))
         self.library = ctypes.CDLL(str(build_library(project)))
         sizes = {size.macro: size.number for size in project.view.sizes}
-        self.bytes = sizes[f"{project.interface.prefix}_DEVICE_BYTES"]
+        self.bytes = sizes[f"{self.program.shared.prefix}_DEVICE_BYTES"]
         self._block = np.zeros(self.bytes + 64, np.uint8)
         address = self._block.ctypes.data + -self._block.ctypes.data % 64
         self.memory = _Memory(address, self.bytes)
         self.driver.fake_reset()
 
-    def _call(self, verb: str, *arguments: Any, first: Sequence[Any] = ()) -> int:
-        function = self.library[f"{self.name}_{verb}"]
+    def _call(self, verb: str, *arguments: Any, first: Sequence[Any] = (), entry: str = "") -> int:
+        name = self.program.interfaces[entry].name if entry else self.name
+        function = self.library[f"{name}_{verb}"]
         return int(function(*first, ctypes.byref(self.memory), *arguments))
 
-    def _dims(self, sizes: Mapping[str, int]) -> list[Any]:
-        if not self.interface.dims:
+    def _dims(self, interface: Interface, sizes: Mapping[str, int]) -> list[Any]:
+        if not interface.dims:
             return []
-        fields = [*self.interface.dims, *self.interface.results]
+        fields = [*interface.dims, *interface.results]
         values = [sizes.get(field.source, 0) for field in fields]
         return [(ctypes.c_int32 * len(values))(*values)]
 
     def init(self, **sizes: int) -> int:
-        return self._call("init", *self._dims(sizes))
+        return self._call("init", *self._dims(self.program.shared, sizes))
 
     def run(
         self,
         inputs: Sequence[Any],
         outputs: Sequence[Any],
         stream: int | None = None,
+        entry: str = "",
         **sizes: int,
     ) -> int:
         """With arrays, or with addresses; in a stream the call does not wait."""
-        arguments = [*self._dims(sizes), _pointers(inputs), _pointers(outputs)]
+        dims = self._dims(self.program.interfaces[entry], sizes)
+        arguments = [*dims, _pointers(inputs), _pointers(outputs)]
         if stream is None:
-            return self._call("run", *arguments)
-        return self._call("run_on", *arguments, first=[ctypes.c_void_p(stream)])
+            return self._call("run", *arguments, entry=entry)
+        return self._call("run_on", *arguments, first=[ctypes.c_void_p(stream)], entry=entry)
 
-    def wait(self, stream: int) -> int:
-        return self._call("wait", ctypes.c_void_p(stream))
+    def wait(self, stream: int, entry: str = "") -> int:
+        return self._call("wait", ctypes.c_void_p(stream), entry=entry)
+
+    def truncate(self, symbol: str, length: int) -> int:
+        return self._call(f"truncate_{symbol}", ctypes.c_int32(length))
 
     def length(self, symbol: str) -> int:
         """The rows of a growing state."""
@@ -123,10 +129,6 @@ class Emulated:
 
     def fail(self, name: str, nth: int = 1, error: int = 999) -> None:
         self.driver.fake_fail(name.encode(), nth, error)
-
-    @cached_property
-    def names(self) -> list[str]:
-        return [port.source for port in self.interface.inputs]
 
 
 def _pointers(arrays: Sequence[Any]) -> Any:
