@@ -23,7 +23,7 @@ from relax_aot.lowering import lower
 from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.devices.products import product
-from relax_aot.scheduling.targets.cuda import TARGET
+from relax_aot.scheduling.targets import cuda_mma
 from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import cubin
 from tests.cuda.toolkits import needs_compilers, needs_disassembler
@@ -107,10 +107,14 @@ func @main(%q: f32[4, n, 64], %k: f32[4, 64, n], %v: f32[4, n, 64]) {
   return %y
 }"""
 
+BY_ROWS = ATTENTION.replace("%k: f32[4, 64, n]", "%r: f32[4, n, 64]").replace(
+    "%scores", "%k: f32[4, 64, n] = transpose(%r) {perm=[0, 2, 1]}\n  %scores", 1
+)
+
 
 def attended(text: str) -> tuple[Kernel, Bounds]:
     """The device form of a function of one attention."""
-    module = schedule_device(fuse(lower(parse(text))).module, TARGET)
+    module = schedule_device(fuse(lower(parse(text))).module, cuda_mma.TARGET)
     (kernel,) = module.kernels
     return kernel, module.bounds
 
@@ -143,6 +147,8 @@ SUBJECTS = {
     "product f32, weights by columns": Subject(matmul("f32", "j, k"), product, mostly_ffma),
     "convolution f32": Subject(CONVOLUTION, product, mostly_ffma),
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
+    "attention f16, keys by rows": Subject(BY_ROWS.replace("f32", "f16"), None, attends, 0.125),
+    "attention bf16, keys by rows": Subject(BY_ROWS.replace("f32", "bf16"), None, attends, 0.125),
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma),
     "product f16, weights by columns": Subject(matmul("f16", "j, k"), matrix_product, mostly_hmma),
     "product of bytes": Subject(BYTES, matrix_product, lambda loop: loop.mix["HMMA"] > 0),

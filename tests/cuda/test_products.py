@@ -15,7 +15,12 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.loops import Kernel
 from relax_aot.scheduling.devices import matrix_units, products
 from tests.cuda.shim import Job, Shim
-from tests.scheduling.devices import test_attention, test_matrix_units, test_products
+from tests.scheduling.devices import (
+    test_attention,
+    test_attention_matrices,
+    test_matrix_units,
+    test_products,
+)
 from tests.scheduling.devices.kernels import Strategy, device_form, inputs
 from tests.scheduling.test_online_softmax import plain
 
@@ -66,3 +71,20 @@ def test_printed_attention_has_the_results_of_rows(tmp_path: Path) -> None:
     for job, answer in zip(jobs, Shim([kernel], bounds, tmp_path).run(jobs), strict=True):
         (expected,) = run_kernel(rows, job.inputs, job.sizes)
         np.testing.assert_allclose(answer.outputs[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_printed_attention_of_half_precision_is_as_exact_as_that(tmp_path: Path) -> None:
+    form, bounds = "neighbors", Bounds.of({"s": (1, 50), "n": (0, 80)})
+    kernel = test_attention_matrices.device(form)
+    given = [test_attention_matrices.feeds(form, *case) for case in test_attention_matrices.CASES]
+    jobs = [
+        Job(
+            kernel.name,
+            tuple(test_attention_matrices.arguments(form, kernel, one)),
+            {"s": s, "n": n},
+            seed=n,
+        )
+        for one, (s, n, _) in zip(given, test_attention_matrices.CASES, strict=True)
+    ]
+    for one, answer in zip(given, Shim([kernel], bounds, tmp_path).run(jobs), strict=True):
+        test_attention_matrices.assert_close(form, answer.outputs[0], one)

@@ -2,10 +2,7 @@
 """Products of half-precision values, and of bytes, by the matrix units of a device (tensor cores).
 
 A block of warps computes a tile of results; the factors are in shared memory in two halves, one of
-which is copied while the other is multiplied. Where eight neighbors in memory are always aligned
-and belong to one line of a matrix, threads copy them at once and do not wait (cp.async); other
-factors, such as those of windows or decoded weights, are copied element by element. Padding puts
-the eight rows that one access of the matrix units reads in different banks. Sums are floats.
+which is copied while the other is multiplied (copies.py). Sums are floats.
 
 Bytes without their zero points are f16 without rounding. Sums of their products are exact as floats
 for EXACT steps, after which they are added to integers.
@@ -17,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 
 from relax_aot.ir.axes import LANES
-from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.loops import (
     Barrier,
     Binary,
     Buffer,
     Cast,
-    Expr,
     For,
     Index,
     Kernel,
@@ -39,7 +34,8 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import Contraction, contraction_of, follow, moved, stride
+from relax_aot.scheduling.contraction import Contraction, contraction_of
+from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vector_axes
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -47,10 +43,8 @@ from relax_aot.scheduling.devices.operands import (
     Sums,
     as_floats,
     below,
-    clamped,
     extent,
     finish_sums,
-    inside,
     product_of,
     split,
     start_sums,
@@ -62,8 +56,6 @@ ROWS, COLUMNS, STEPS = 16, 8, 16
 """Of a matrix that a warp multiplies at once."""
 EXACT = 256
 """Steps whose sum stays below 2^24, for products of values from -255 to 255."""
-VECTOR = 8
-"""Elements that a thread copies at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +114,7 @@ def matrix_product(
     many = simplify(dim_min(blocks // tiles.enough, 1), w.bounds)
     launched = [(tiles.large, many), (tiles.small, 1 - many)]
     sides = ((product.found.left, product.rows), (product.found.right, product.columns))
-    if not all(_along(product, load, loops, w.bounds) for load, loops in sides):
+    if not all(vector_axes(product, load, loops, w.bounds) for load, loops in sides):
         launched = [(tiles.single, ONE)]
     with w.block() as launches:
         for tile, chosen in launched:
@@ -149,29 +141,6 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
-    """A factor: its `lines` are the rows or columns of a tile, which begin at `first`. `rows`: in
-    shared memory, the steps of a line are neighbors, else the lines of a step. `vector`: whether
-    eight neighbors are copied at once."""
-
-    name: str
-    load: Load
-    loops: tuple[For, ...]
-    lines: int
-    first: Dim
-    rows: bool
-    vector: bool
-    shared: Buffer
-
-    @property
-    def pitch(self) -> Dim:
-        return self.shared.shape[-1]
-
-    def place(self, half: Dim, line: Dim, step: Dim) -> tuple[Dim, ...]:
-        return (half, line, step) if self.rows else (half, step, line)
-
-
-@dataclass(frozen=True, slots=True)
 class _Launch:
     """The code of one block of warps."""
 
@@ -187,22 +156,16 @@ class _Launch:
         with w.range("block", grid, axis="block") as block:
             row, column, batch = product.place(w, block, tile.rows, tile.columns)
             at = split(w, product.batch, batch)
-            left = self._side("left", product.found.left, product.rows, tile.rows, row)
-            right = self._side("right", product.found.right, product.columns, tile.columns, column)
+            loads, names = (product.found.left, product.found.right), ("left", "right")
+            left, right = (
+                side_of(w, product, load, self.kind, (lines, tile.steps), name)
+                for load, lines, name in zip(loads, (tile.rows, tile.columns), names, strict=True)
+            )
             with w.range("warp", tile.threads // LANES, axis="warp") as warp:
-                self._warp((left, right), warp, at)
+                self._warp((left, right), (row, column), warp, at)
 
-    def _side(self, name: str, load: Load, loops: tuple[For, ...], lines: int, first: Dim) -> _Side:
-        """How a factor is copied: along the axis on which its elements are neighbors."""
-        w, product, steps = self.w, self.product, self.tile.steps
-        along = _along(product, load, loops, w.bounds)
-        rows = product.contiguous_steps(load) or stride(load, loops[-1].variable) != 1
-        rows = along[0] == product.steps if along else rows
-        shape = (lines, steps + VECTOR) if rows else (steps, lines + VECTOR)
-        shared = w.reserve(f"{name}_tile", self.kind, "shared", 2, *shape)
-        return _Side(name, load, loops, lines, first, rows, bool(along), shared)
-
-    def _warp(self, sides: tuple[_Side, _Side], warp: Dim, batch: At) -> None:
+    def _warp(self, sides: tuple[Side, Side], start: tuple[Dim, Dim], warp: Dim, batch: At) -> None:
+        """`start`: the first row and column of the tile."""
         w, tile, product = self.w, self.tile, self.product
         own = [count // size for count, size in zip(tile.own, (ROWS, COLUMNS), strict=True)]
         places = (warp // tile.warps[1] * tile.own[0], warp % tile.warps[1] * tile.own[1])
@@ -218,13 +181,13 @@ class _Launch:
         if product.found.sum.dtype is DType.I32:
             totals = w.reserve("totals", DType.I32, "lane", LANES, *own, 4)
         with w.range("lane", LANES, axis="lane") as lane:
-            start_sums(w, product, batch, *self._results(sides, first, totals, lane))
+            start_sums(w, product, batch, *self._results(sides, start, first, totals, lane))
             if totals != sums:
                 zero = Lit(0.0, DType.F32)
                 self._each(sums, lambda at: (Store(sums, (lane, *at), zero),))
         total = extent(product.steps)
         parts = w.short("parts", ceildiv(total, tile.steps))
-        self._copy(sides, warp, batch, ZERO, ZERO)
+        self._copy(sides, start, warp, batch, ZERO, ZERO)
         with w.range("pair", ceildiv(parts, 2)) as pair, w.range("half", 2) as half:
             part = w.let("part", pair * 2 + half, ZERO, parts)
             even = simplify(parts % 2, w.bounds) == 0
@@ -232,7 +195,7 @@ class _Launch:
                 w.micro("raot_wait_copies")
                 w.add(Barrier("warp"))
                 with w.when(below(part + 1, parts)):
-                    self._copy(sides, warp, batch, 1 - half, (part + 1) * tile.steps)
+                    self._copy(sides, start, warp, batch, 1 - half, (part + 1) * tile.steps)
                 with w.range("k", tile.steps // STEPS) as k:
                     self._multiply(sides, first, half, k * STEPS, factors, sums)
             every = max(EXACT // (2 * tile.steps), 1)
@@ -242,7 +205,7 @@ class _Launch:
         if totals != sums:
             self._flush(sums, totals)
         with w.range("lane", LANES, axis="lane") as lane:
-            finish_sums(w, product, batch, *self._results(sides, first, totals, lane))
+            finish_sums(w, product, batch, *self._results(sides, start, first, totals, lane))
 
     def _flush(self, sums: Buffer, totals: Buffer) -> None:
         """Adds the sums so far to integers."""
@@ -263,8 +226,9 @@ class _Launch:
             w.add(*stmts((i, j, n)))
 
     def _results(
-        self, sides: tuple[_Side, _Side], first: Sequence[Dim], sums: Buffer, lane: Dim
-    ) -> tuple[tuple[Lines, Lines], Sums]:
+        self, sides: tuple[Side, Side], start: tuple[Dim, Dim], first: Sequence[Dim],
+        sums: Buffer, lane: Dim,
+    ) -> tuple[tuple[Lines, Lines], Sums]:  # fmt: skip
         """The results of a lane, in the order of its registers: two rows and two columns of each
         matrix (PTX ISA, m16n8k16)."""
         (left, right), (row, column) = sides, first
@@ -276,74 +240,23 @@ class _Launch:
             return column + n // 2 * COLUMNS + n % 2 + lane % 4 * 2
 
         down, across = (2 * int(size) for size in sums.shape[1:3])
-        rows = Lines(left.loops, left.first, left.lines, down, row_at)
-        columns = Lines(right.loops, right.first, right.lines, across, column_at)
+        rows = Lines(left.loops, start[0], left.lines, down, row_at)
+        columns = Lines(right.loops, start[1], right.lines, across, column_at)
         return (rows, columns), lambda i, j: sums[(lane, i // 2, j // 2, i % 2 * 2 + j % 2)]
 
-    def _copy(self, sides: Sequence[_Side], warp: Dim, batch: At, half: Dim, part: Dim) -> None:
+    def _copy(
+        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, half: Dim,
+        part: Dim,
+    ) -> None:  # fmt: skip
         """Copies steps of both factors from `part` on to one half of shared memory."""
-        w, tile = self.w, self.tile
+        w = self.w
         with w.range("lane", LANES, axis="lane") as lane:
             thread = w.named("thread", warp * LANES + lane)
-            for side in sides:
-                each = VECTOR if side.vector else 1
-                with w.range("e", side.lines * tile.steps // each // tile.threads) as e:
-                    chunk = thread + e * tile.threads
-                    wide = (tile.steps if side.rows else side.lines) // each
-                    outer, inner = w.named("outer", chunk // wide), chunk % wide * each
-                    inner = w.named("inner", inner)
-                    line, step = (outer, inner) if side.rows else (inner, outer)
-                    to = side.shared[side.place(half, line, step)]
-                    copy = self._vector if side.vector else self._element
-                    copy(side, batch, to, side.first + line, part + step)
-
-    def _vector(self, side: _Side, batch: At, to: Load, line: Dim, step: Dim) -> None:
-        """Copies eight neighbors, as many of them as there are; zeros behind them."""
-        w, loops, steps = self.w, side.loops, self.product.steps
-        ends, positions = (extent(loops), extent(steps)), [line, step]
-        whole = [
-            simplify(stop % size, w.bounds) == 0
-            for stop, size in zip(ends, (side.lines, self.tile.steps), strict=True)
-        ]
-        along, across = (1, 0) if side.rows else (0, 1)
-        count = Dim.of(VECTOR)
-        if not whole[along]:
-            count = dim_max(dim_min(ends[along] - positions[along], VECTOR), 0)
-        if side.rows:
-            positions[0] = clamped(line, ends[0], side.lines, w)
-        elif not whole[across]:
-            count *= dim_max(dim_min(ends[across] - positions[across], 1), 0)
-        at = {**batch, **split(w, loops, positions[0]), **split(w, steps, positions[1])}
-        name = f"raot_copy_async_{self.kind.value}"
-        source = moved(side.load, at)
-        w.micro(name, to=to, **{"from": source}, count=w.named("count", count))
-
-    def _element(self, side: _Side, batch: At, to: Load, line: Dim, step: Dim) -> None:
-        """Copies one element; zero outside of a window and behind the last step."""
-        w, product, zero = self.w, self.product, Lit(0.0, self.kind)
-        line = clamped(line, extent(side.loops), side.lines, w)
-        at = {**batch, **split(w, side.loops, line)}
-        ends = product.window(w, side.load, at)
-        total = extent(product.steps)
-        partial = simplify(total % self.tile.steps, w.bounds) != 0
-        at |= split(w, product.steps, step)
-        conditions = [*([below(step, total)] if partial else ()), *inside(at, ends)]
-        if conditions:
-            w.add(Store(to.buffer, to.index, zero))
-        with w.when(*conditions):
-            value = product.value(w, side.load, at)
-            w.add(Store(to.buffer, to.index, self._half(side, value)))
-
-    def _half(self, side: _Side, value: Expr) -> Expr:
-        """An element as it is in shared memory: a byte less its zero point."""
-        if not value.dtype.is_int:
-            return value
-        zero = self.product.found.zeros[side.name == "right"]
-        value = Binary("-", Cast(value, DType.I32), Lit(zero, DType.I32))
-        return Cast(Cast(value, DType.F32), self.kind)
+            for side, first in zip(sides, start, strict=True):
+                side.copy(w, thread, self.tile.threads, batch, half, (first, part))
 
     def _multiply(
-        self, sides: Sequence[_Side], first: Sequence[Dim], half: Dim, step: Dim,
+        self, sides: Sequence[Side], first: Sequence[Dim], half: Dim, step: Dim,
         factors: Sequence[Buffer], sums: Buffer,
     ) -> None:  # fmt: skip
         """Adds the products of the steps from `step` on."""
@@ -352,9 +265,8 @@ class _Launch:
         for side, own, factor, lane_row in zip(sides, first, factors, widths, strict=False):
             with w.range("n", factor.shape[1]) as n:
                 source = side.shared[side.place(half, own + n * ROWS, step)]
-                order = "" if side.rows else "_steps"
                 w.micro(
-                    f"raot_load_{side.name}{order}_{kind}", to=factor[(ZERO, n, ZERO)],
+                    f"raot_load_{side.name}{side.order}_{kind}", to=factor[(ZERO, n, ZERO)],
                     **{"from": source}, pitch=side.pitch, lane_row=lane_row,
                 )  # fmt: skip
         with w.range("i", sums.shape[1]) as i, w.range("j", sums.shape[2]) as j:
@@ -363,32 +275,3 @@ class _Launch:
                 left=factors[0][(ZERO, i, ZERO)], right=factors[1][(ZERO, j // 2, j % 2 * 4)],
                 left_row=widths[0], right_row=widths[1], sums_row=widths[2],
             )  # fmt: skip
-
-
-def _along(
-    product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds
-) -> list[tuple[For, ...]]:
-    """The axes of a factor, steps or lines, along which eight neighbors are copied at once."""
-    if product.found.computed_at(load) is not None or load == product.padded:
-        return []
-    if not load.dtype.is_half:
-        return []
-    every = (*product.found.nest.loops, *product.steps)
-    return [own for own in (product.steps, loops) if aligned(load, own, every, bounds)]
-
-
-def aligned(load: Load, loops: Sequence[For], every: Sequence[For], bounds: Bounds) -> bool:
-    """Whether the elements of a load along the last of `loops` are neighbors, and those from each
-    multiple of eight on are aligned and belong to one iteration of the other loops, or are
-    neighbors of those of the next one."""
-    inner = loops[-1]
-    steps = {loop.variable: stride(load, loop.variable) for loop in every}
-    dense = all(follow(load, *pair) and pair[0].start == 0 for pair in pairwise(loops))
-    one_axis = {loop.variable for loop in (loops if dense else loops[-1:])}
-    others = [step for name, step in steps.items() if name not in one_axis]
-    if steps[inner.variable] != 1 or inner.start != 0 or None in others:
-        return False
-    start = row_major(load.index, load.buffer.shape).substitute(dict.fromkeys(steps, 0))
-    multiples = [start, *(step for step in others if step is not None)]
-    multiples += [] if dense else [inner.extent]
-    return all(simplify(dim % VECTOR, bounds) == 0 for dim in multiples)

@@ -40,8 +40,9 @@ class Target:
     `compact`: one function for all convolutions rather than fast loops for each.
 
     Kernels for a `device` are loops over its blocks (scheduling/devices): of `threads` threads, one
-    for each element, or of `team` warps, with `shared` bytes of memory of their own. Of `nests`,
-    strategies for a whole loop of the kernel, the first that matches is taken.
+    for each element, or of `team` warps, with `shared` bytes of memory of their own. `matrices`:
+    the types that it has matrix units for. Of `nests`, strategies for a whole loop of the kernel,
+    the first that matches is taken.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Target:
     threads: int = 256
     team: int = 8
     shared: int = 48 << 10
+    matrices: tuple[DType, ...] = ()
     nests: tuple[DeviceStrategy, ...] = ()
 
     def panel_columns(self, steps: int) -> int:

@@ -4,6 +4,7 @@ to shared memory that threads do not wait for."""
 
 from dataclasses import replace
 
+from relax_aot.ir.types import DType
 from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.devices.products import product
 from relax_aot.scheduling.targets import cuda
@@ -12,5 +13,6 @@ TARGET = replace(
     cuda.TARGET,
     name="cuda_mma",
     needs=("mma_f16", "mma_bf16", "cp_async"),
+    matrices=(DType.F16, DType.BF16),
     nests=(matrix_product, product),
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -22,7 +22,8 @@ from relax_aot.lowering import lower
 from relax_aot.ops import deduce
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule
-from relax_aot.scheduling.devices.attention import Blocks, attention
+from relax_aot.scheduling.devices.attention import attention
+from relax_aot.scheduling.devices.attention_tiles import Blocks, tiles
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.targets.cuda import TARGET
 from tests.scheduling.test_online_softmax import ATTENTION, feeds, fused, plain
@@ -37,7 +38,8 @@ CASES = [
 
 @cache
 def device(*, masked: bool) -> Kernel:
-    made = attention(plain(masked), fused(masked).bounds, Context(TARGET), [BLOCKS])
+    forms = [partial(tiles, sizes=[BLOCKS])]
+    made = attention(plain(masked), fused(masked).bounds, Context(TARGET), forms)
     assert made is not None and made.scratch == ()
     return made
 

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An attention as two products of matrices: queries by keys, and weights by values.
+
+Scores and weights are arrays that do not exist. They are floats, also where a model rounds them to
+half precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.loops import (
+    Apply,
+    Assign,
+    Binary,
+    Buffer,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    Kernel,
+    Lit,
+    Load,
+    Select,
+    Stmt,
+    Store,
+    expressions,
+    walk,
+)
+from relax_aot.ir.rewrite import map_statements
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.attention import Attention, attention_of
+from relax_aot.scheduling.contraction import contraction_of
+from relax_aot.scheduling.devices.operands import (
+    At,
+    Product,
+    as_floats,
+    extent,
+    product_of,
+)
+from relax_aot.scheduling.targets import Context
+from relax_aot.scheduling.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The two products of an attention, whose scores and weights are arrays that do not exist.
+    `sizes`: the steps of the first and the columns of the second."""
+
+    found: Attention
+    scores: Product
+    values: Product
+    sizes: tuple[int, int]
+
+
+def pair_of(kernel: Kernel, bounds: Bounds, context: Context) -> Pair | None:
+    """The products of an attention; None for other kernels."""
+    matched = attention_of(kernel, bounds)
+    if matched is None:
+        return None
+    loops, found = matched
+    scores = _scores(loops, found, bounds, context)
+    values = _values(loops, found, bounds, context)
+    if scores is None or values is None:
+        return None
+    same = (scores.rows, set(scores.batch)) == (values.rows, set(values.batch))
+    depth, width = extent(scores.steps), extent(values.columns)
+    if not same or not (depth.is_constant and width.is_constant):
+        return None
+    return Pair(found, scores, values, (depth.constant, width.constant))
+
+
+def _scores(
+    loops: Sequence[For], found: Attention, bounds: Bounds, context: Context
+) -> Product | None:
+    """The product of queries and keys, whose results are elements of an array that does not
+    exist."""
+    if len(found.scores) != 1:
+        return None
+    (keys,) = found.scores
+    stores = [stmt for stmt in walk((keys,)) if isinstance(stmt, Store)]
+    if len(stores) != 1 or stores[0].buffer != found.score.buffer:
+        return None
+    every = (*loops, keys)
+    array = Buffer("_scores", found.score.dtype, tuple(loop.extent for loop in every))
+    at = tuple(Dim.of(loop.variable) - loop.start for loop in every)
+
+    def stored(stmt: Stmt) -> Stmt:
+        return Store(array, at, stmt.value) if isinstance(stmt, Store) else stmt
+
+    product = _product(every, map_statements(keys.body, stored), bounds, context)
+    if product is None or product.columns != (replace(keys, body=()),):
+        return None
+    read = [e for stmt in product.found.after for e in expressions(stmt) if isinstance(e, Load)]
+    return None if any(load.buffer.name in found.rows for load in read) else product
+
+
+def _values(
+    loops: Sequence[For], found: Attention, bounds: Bounds, context: Context
+) -> Product | None:
+    """The product of weights and values. The weights are an array that does not exist."""
+    mix = found.mix
+    every = (*loops, mix.keys)
+    array = Buffer("_weights", found.power.dtype, tuple(loop.extent for loop in every))
+    at = tuple(Dim.of(loop.variable) - loop.start for loop in every)
+
+    def loaded(expr: Expr) -> Expr:
+        own = isinstance(expr, Load) and expr.buffer == found.power.buffer
+        return Load(array, at) if own else expr
+
+    (added,) = mix.keys.body
+    assert isinstance(added, Assign) and isinstance(added.value, Binary)
+    product = added.value.right if added.value.left == mix.sum else added.value.left
+    if not isinstance(product, Binary) or loaded(product.left) == loaded(product.right):
+        return None
+    left, right = loaded(product.left), loaded(product.right)
+    body = (replace(added, value=Binary("+", mix.sum, Binary("*", left, right))),)
+    leaf = (Declare(mix.sum, Lit(0.0, mix.sum.dtype)), replace(mix.keys, body=body), *mix.after)
+    made = _product((*loops, *mix.loops), leaf, bounds, context)
+    if made is None or made.found.left.buffer != array or len(made.steps) != 1:
+        return None
+    return made
+
+
+def _product(
+    loops: Sequence[For], leaf: tuple[Stmt, ...], bounds: Bounds, context: Context
+) -> Product | None:
+    """A nest of loops as a product of floats."""
+
+    def fused(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Assign(total, Binary("+", a, b)) if total in (a, b) and total.dtype is DType.F32:
+                product = b if a == total else a
+                if isinstance(product, Binary) and product.op == "*":
+                    return replace(stmt, value=Apply("fma", (product.left, product.right, total)))
+        return stmt
+
+    body = map_statements(leaf, fused)
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    found = contraction_of(body[0], bounds)
+    floats = as_floats(found) if found is not None else None
+    product = product_of(floats, context) if floats is not None else None
+    return product if product is not None and product.padded is None else None
+
+
+def finish_score(w: Writer, product: Product, sum_: Expr, to: Load, at: At) -> None:
+    """Stores the score that a sum of products gives, as a float."""
+    with w.block() as after:
+        w.finish(product.found.after, product.found.sum, sum_, at)
+    for stmt in after:
+        w.add(Store(to.buffer, to.index, wide(stmt.value)) if isinstance(stmt, Store) else stmt)
+
+
+def wide(expr: Expr) -> Expr:
+    """A value of half precision as a float, without roundings on the way."""
+    if not expr.dtype.is_half:
+        return expr
+    match expr:
+        case Cast(value) if value.dtype is DType.F32:
+            return value
+        case Lit(value):
+            return Lit(value, DType.F32)
+        case Binary(op, left, right):
+            return Binary(op, wide(left), wide(right))
+        case Apply(function, args):
+            return Apply(function, tuple(map(wide, args)))
+        case Select(condition, then, otherwise):
+            return Select(condition, wide(then), wide(otherwise))
+        case _:
+            return Cast(expr, DType.F32)
