@@ -132,10 +132,10 @@ def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> Attention | None:
     one_total = bool(rest) and rest[0] == Assign(total, replaced(total, 0.0, 1.0))
     del rest[:one_total]
     del rest[: bool(rest) and rest[0] == Assign(total, _half(total))]
-    if len(rest) < 2 or not isinstance(rest[0], For) or value != _applied("exp_below", power, peak):
+    if len(rest) < 2 or not isinstance(rest[0], For) or value != applied("exp_below", power, peak):
         return None
     own = _at(term, also, rest[0].variable)
-    if rest[0].body != (Store(own.buffer, own.index, _applied("fraction", own, total)),):
+    if rest[0].body != (Store(own.buffer, own.index, applied("fraction", own, total)),):
         return None
     mix = _mix(rest[1])
     if mix is None or mix.sum.dtype is not peak.dtype:
@@ -160,7 +160,7 @@ def replaced(local: Local, value: float, by: float) -> Expr:
     return Select(Binary("==", local, what), other, local)
 
 
-def _applied(function: str, left: Expr, right: Expr) -> Expr:
+def applied(function: str, left: Expr, right: Expr) -> Expr:
     """A function of PLAIN, which has its own form in single precision alone."""
     made = Apply(function, (left, right))
     return made if left.dtype is DType.F32 else PLAIN[function](*made.args)

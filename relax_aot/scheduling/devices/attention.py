@@ -1,34 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention on a device: a block computes some rows of queries over blocks of keys.
 
-No row of scores is stored. Half-precision values are multiplied by matrix units where the device
-has them (attention_matrices.py), others by single threads (attention_tiles.py).
+No row of scores is stored, except for few queries, whose keys are in parts (attention_parts.py).
+Half-precision values are multiplied by matrix units where the device has them
+(attention_matrices.py), others by single threads (attention_tiles.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from relax_aot.ir.dims import Bounds
+from relax_aot.ir.dims import Bounds, Dim, dim_min, simplify
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import (
-    Kernel,
-)
+from relax_aot.ir.loops import For, Kernel, Stmt
+from relax_aot.scheduling.attention import Attention, attention_of
 from relax_aot.scheduling.devices.attention_matrices import matrices
 from relax_aot.scheduling.devices.attention_operands import Pair, pair_of
+from relax_aot.scheduling.devices.attention_parts import PART, in_parts
 from relax_aot.scheduling.devices.attention_tiles import tiles
-from relax_aot.scheduling.devices.operands import (
-    extent,
-)
+from relax_aot.scheduling.devices.forms import Form
+from relax_aot.scheduling.devices.operands import extent
 from relax_aot.scheduling.join import join_around
 from relax_aot.scheduling.nest import greatest, names_in
+from relax_aot.scheduling.passes import fma
 from relax_aot.scheduling.scratch import with_kernels
 from relax_aot.scheduling.targets import Context, Target
 from relax_aot.scheduling.writer import Writer
 
 LEAST = 16
-"""Fewer queries are rows of their own."""
+"""Fewer queries take parts of keys."""
 FormOf = Callable[[Writer, Pair, Target], bool]
 """Writes the launch of an attention; whether it can."""
 FORMS: tuple[FormOf, ...] = (matrices, tiles)
@@ -51,14 +52,54 @@ def run(module: Module, target: Target) -> Module:
 def attention(
     kernel: Kernel, bounds: Bounds, context: Context, forms: Sequence[FormOf] = FORMS
 ) -> Kernel | None:
-    """A kernel of one attention in its device form; None for other kernels, and for few queries."""
-    pair = pair_of(kernel, bounds, context)
-    if pair is None or greatest(extent(pair.scores.rows), bounds) < LEAST:
+    """A kernel of one attention in its device form; None for other kernels, and for few queries
+    with few keys."""
+    matched = attention_of(kernel, bounds)
+    pair = pair_of(*matched, bounds, context) if matched is not None else None
+    if matched is None or pair is None:
         return None
-    w = Writer(names_in(kernel), bounds)
+    rows = extent(pair.scores.rows)
+    many = simplify(dim_min(rows // LEAST, 1), bounds)
+    long = greatest(pair.found.length, bounds) > PART
+    if not long and greatest(rows, bounds) < LEAST:
+        return None
+    if many == 0:
+        return _few(kernel, *matched, bounds, context)
+    if many == 1 or not long:
+        return _many(kernel, pair, Writer(names_in(kernel), bounds), context.target, forms)
+    few = _few(kernel, *matched, bounds, context)
+    w = Writer(names_in(kernel) | names_in(few), bounds)
+    made = _many(kernel, pair, w, context.target, forms)
+    if made is None:
+        return None
+    return replace(few, body=(*_chosen(made, many), *_chosen(few, 1 - many)))
+
+
+def _many(
+    kernel: Kernel, pair: Pair, w: Writer, target: Target, forms: Sequence[FormOf]
+) -> Kernel | None:
+    """Blocks of queries and keys."""
     with w.block() as launches:
-        if not any(form(w, pair, context.target) for form in forms):
+        if not any(form(w, pair, target) for form in forms):
             return None
     gone = pair.found.rows
     scratch = tuple(buffer for buffer in kernel.scratch if buffer.name not in gone)
     return replace(kernel, body=tuple(launches), scratch=scratch, in_place=())
+
+
+def _few(
+    kernel: Kernel, loops: Sequence[For], found: Attention, bounds: Bounds, context: Context
+) -> Kernel:
+    """Parts of keys."""
+    plain = in_parts(kernel, loops, found, bounds, LEAST - 1)
+    (fused,) = fma.run(Module((), (plain,)), context.target).kernels
+    form = Form(fused, bounds, context)
+    made = form.made()
+    assert not form.copies, f"{kernel.name}: a part of keys fits in shared memory"
+    return made
+
+
+def _chosen(kernel: Kernel, chosen: Dim) -> Iterator[Stmt]:
+    """Launches that have no blocks where `chosen` is 0."""
+    for stmt in kernel.body:
+        yield replace(stmt, stop=stmt.stop * chosen) if isinstance(stmt, For) else stmt

@@ -20,7 +20,6 @@ from relax_aot.ir.loops import (
     Declare,
     Expr,
     For,
-    Kernel,
     Lit,
     Load,
     Select,
@@ -31,7 +30,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.attention import Attention, attention_of
+from relax_aot.scheduling.attention import Attention
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -55,12 +54,10 @@ class Pair:
     sizes: tuple[int, int]
 
 
-def pair_of(kernel: Kernel, bounds: Bounds, context: Context) -> Pair | None:
-    """The products of an attention; None for other kernels."""
-    matched = attention_of(kernel, bounds)
-    if matched is None:
-        return None
-    loops, found = matched
+def pair_of(
+    loops: Sequence[For], found: Attention, bounds: Bounds, context: Context
+) -> Pair | None:
+    """The products of an attention; None where they are none of matrices."""
     scores = _scores(loops, found, bounds, context)
     values = _values(loops, found, bounds, context)
     if scores is None or values is None:

@@ -29,6 +29,7 @@ from relax_aot.scheduling.devices.nests import (
     FEW,
     Nest,
     bounds_after,
+    bounds_inside,
     gains_rows,
     nest_of,
     part,
@@ -130,6 +131,13 @@ class Form:
             bounds = bounds_after(stmt, bounds)
         return bounds
 
+    def bounds_in(self, group: Group, nest: Nest) -> Bounds:
+        """What holds in an iteration of a nest."""
+        bounds = self.bounds_of(group.scalars)
+        for loop in nest.loops:
+            bounds = bounds_inside(loop, bounds)
+        return bounds
+
     def launch(self, group: Group) -> None:
         taken = set(self.w.taken)
         nest = self.nest(group)
@@ -137,7 +145,7 @@ class Form:
             self.one_block(group)
         elif not self.by_strategy(group):
             own = self.private(nest)
-            bounds = self.bounds_of(group.scalars)
+            bounds = self.bounds_in(group, nest)
             tiny = all(_bytes(buffer, bounds) <= TINY for buffer in own)
             fixed = all(buffer.type.elements.is_constant for buffer in own)
             if tiny and fixed and not gains_rows(nest, self.proofs, bounds):
@@ -212,7 +220,7 @@ class Form:
             with w.block() as made, parallel(w, "w", warps, "warp") as warp:
                 team = Team(w, self.proofs, w.bounds, 1, warp, warps, memory)
                 team.block(group.scalars)
-                team.bounds = self.bounds_of(group.scalars)
+                team.bounds = self.bounds_in(group, nest)
                 at = block * warps + warp
                 with w.block() as row:
                     team.block((*nest.variables(at), *nest.body))
@@ -233,7 +241,7 @@ class Form:
             with w.block() as made, parallel(w, "w", warps, "warp") as warp:
                 team = Team(w, self.proofs, w.bounds, warps, warp, warps, memory)
                 team.block(group.scalars)
-                team.bounds = self.bounds_of(group.scalars)
+                team.bounds = self.bounds_in(group, nest)
                 if copied:
                     turn = w.fresh("turn")
                     one = nest.variables(block + Dim.of(turn) * COPIES)

@@ -201,12 +201,12 @@ def _emit(found: Attention, w: Writer, size: int) -> dict[str, Buffer]:
         base = number * size
         width = dim_max(dim_min(found.length - base, size), 1)  # a block has a key
         width = w.let("width", width, width, width)
-        in_block = _in_block(found, rows, base, width, size)
-        w.add(*in_block(found.scores))
-        _powers(found, w, in_block, (peak, total, factor))
+        inside = in_block(found, rows, base, width, size)
+        w.add(*inside(found.scores))
+        _powers(found, w, inside, (peak, total, factor))
         with w.nest(mix.loops):
             added = Binary("*", sums[at], factor[scalar])
-            w.add(Declare(mix.sum, _ZERO), *in_block((mix.keys,)))
+            w.add(Declare(mix.sum, _ZERO), *inside((mix.keys,)))
             w.add(Store(sums, at, Binary("+", mix.sum, added)))
     whole = Local(w.fresh("whole"), DType.F32)
     w.add(Declare(whole, total[scalar]))
@@ -219,7 +219,7 @@ def _emit(found: Attention, w: Writer, size: int) -> dict[str, Buffer]:
     return rows
 
 
-def _in_block(
+def in_block(
     found: Attention, rows: dict[str, Buffer], base: Dim, width: Dim, size: int
 ) -> Callable[[Sequence[Stmt]], tuple[Stmt, ...]]:
     """Statements for the keys of one block; row buffers hold one block."""

@@ -110,7 +110,7 @@ def arguments(form: str, kernel: Kernel, given: dict[str, Array]) -> list[Array]
     return [placed[buffer.name] for buffer in kernel.inputs]
 
 
-def assert_close(form: str, found: Array, given: dict[str, Array]) -> None:
+def assert_close(form: str, found: Array, given: dict[str, Array], roundings: float = 2.5) -> None:
     """Weights and results are rounded; NaN and infinities are those of exact results."""
     dtype = FORMS[form][0]
     with np.errstate(all="ignore"):
@@ -122,7 +122,7 @@ def assert_close(form: str, found: Array, given: dict[str, Array]) -> None:
     np.testing.assert_array_equal(got[~numbers], wanted[~numbers])
     rounding = 2.0 ** (-11 if dtype == "f16" else -8)
     error = np.abs(got[numbers] - wanted[numbers])
-    assert np.all(error <= 2.5 * rounding * magnitude[numbers] + 1e-6)
+    assert np.all(error <= roundings * rounding * magnitude[numbers] + 1e-6)
 
 
 @pytest.mark.parametrize(("s", "n", "kind"), CASES)
