@@ -4,7 +4,7 @@
 A driver loads no cubin of a later CUDA major than its own, so each major has its compiler: the
 wheels `nvidia-cuda-nvrtc-cu11`, `-cu12` and `nvidia-cuda-nvrtc` (13) of the extra `cuda`, the
 NVRTC of `$CUDA_HOME`, or an `nvcc` in PATH. NVRTC is a C library (docs.nvidia.com/cuda/nvrtc); it
-is called in this process by ctypes.
+is called by ctypes (nvrtc_worker.py).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import importlib.util
 import os
 import re
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +27,7 @@ from relax_aot.toolchain.tools import EXTRA, ToolMissing, choice, installed
 MAJORS = (11, 12, 13)
 OPTIONS = ("--fmad=false", "--std=c++14")
 """What is fused is written so; sums and products that are apart stay apart."""
+_WORKER = str(Path(__file__).with_name("nvrtc_worker.py"))
 _NAMES = {11: "libnvrtc.so.11.*", 12: "libnvrtc.so.12", 13: "libnvrtc.so.13"}
 _WHEEL_FOLDERS = {11: "cuda_nvrtc/lib", 12: "cuda_nvrtc/lib", 13: "cu13/lib"}
 _LEAST_SM = {11: 35, 12: 50, 13: 75}
@@ -85,7 +85,8 @@ def cubin(text: str, name: str, sm: int, major: int) -> bytes:
     if sm < _LEAST_SM[major]:
         raise CudaCompileError(f"CUDA {major} has no sm_{sm}; use --emit cuda-source")
     options = (f"--gpu-architecture=sm_{sm}", *OPTIONS)
-    digest = digest_of((text, name, *options, made_by.name))
+    how = Path(_WORKER).read_bytes() if made_by.is_library else b""
+    digest = digest_of((text, name, *options, made_by.name, how))
 
     def make(folder: Path) -> None:
         compiled = _by_library if made_by.is_library else _by_nvcc
@@ -107,20 +108,9 @@ def _libraries(major: int) -> list[Path]:
 
 
 @cache
-def _library(path: str) -> ctypes.CDLL:
-    """NVRTC finds its built-in functions by name alone, so they are loaded before it is used."""
-    own = ctypes.CDLL(path)
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    own.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-    for builtins in Path(path).parent.glob(f"libnvrtc-builtins.so.{major.value}.{minor.value}"):
-        ctypes.CDLL(str(builtins))
-    own.nvrtcGetErrorString.restype = ctypes.c_char_p
-    return own
-
-
 def _version(path: str) -> tuple[int, int]:
     major, minor = ctypes.c_int(), ctypes.c_int()
-    _library(path).nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    ctypes.CDLL(path).nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
 
 
@@ -131,50 +121,20 @@ def _nvcc_version(path: Path) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-@contextmanager
-def _own_locale() -> Iterator[None]:
-    """NVRTC leaves the thread in the locale "C", in which Python decodes other programs' output
-    as ASCII (uselocale, POSIX.1-2008)."""
-    uselocale = ctypes.CDLL(None).uselocale
-    uselocale.restype, uselocale.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
-    before = uselocale(None)
-    try:
-        yield
-    finally:
-        uselocale(before)
-
-
 def _by_library(made_by: CudaCompiler, text: str, file: str, options: tuple[str, ...]) -> bytes:
-    library = _library(str(made_by.path))
-    program = ctypes.c_void_p()
-
-    def checked(status: int, what: str) -> None:
-        if status != 0:
-            raise CudaCompileError(f"{made_by.name}: {what}")
-
-    def contents(what: str) -> bytes:
-        """The log or the cubin."""
-        size = ctypes.c_size_t()
-        checked(getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)), what)
-        data = ctypes.create_string_buffer(size.value)
-        checked(getattr(library, f"nvrtcGet{what}")(program, data), what)
-        return data.raw
-
-    created = library.nvrtcCreateProgram(
-        ctypes.byref(program), text.encode(), file.encode(), 0, None, None
-    )
-    checked(created, "no program can be created")
-    try:
-        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        with _own_locale():
-            status = library.nvrtcCompileProgram(program, len(options), given)
-        log = contents("ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
-        if status != 0 or log:
-            said = log or library.nvrtcGetErrorString(status).decode()
-            raise CudaCompileError(f"{made_by.name} refuses {file}:\n{said}")
-        return contents("CUBIN")
-    finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
+    """In a process of its own, whose bytes depend on nothing but the text."""
+    version = ".".join(map(str, made_by.version))
+    builtins = made_by.path.parent.glob(f"libnvrtc-builtins.so.{version}")
+    given = (str(made_by.path), str(next(builtins, "")), file, *options)
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", _WORKER, *given], input=text.encode(), capture_output=True,
+        env=kept | {"LC_ALL": "C", "PYTHONHASHSEED": "0"}, check=False,
+    )  # fmt: skip
+    log = done.stderr.decode(errors="replace").strip()
+    if done.returncode != 0 or log:
+        raise CudaCompileError(f"{made_by.name} refuses {file}:\n{log}")
+    return done.stdout
 
 
 def _by_nvcc(made_by: CudaCompiler, text: str, file: str, options: tuple[str, ...]) -> bytes:

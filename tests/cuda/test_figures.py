@@ -26,7 +26,7 @@ from relax_aot.scheduling.devices.products import product
 from relax_aot.scheduling.targets import cuda_mma
 from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import cubin
-from tests.cuda.toolkits import needs_compilers, needs_disassembler
+from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
 from tests.scheduling.devices.kernels import Strategy, device_form
 
 pytestmark = [needs_compilers, needs_disassembler]
@@ -219,8 +219,7 @@ def test_hot_loops_do_mostly_products(name: str, chip: int) -> None:
     assert SUBJECTS[name].enough(large.loop), large.text
 
 
-# In one of several runs, one loop had 1135 instructions instead of 1134; limits are tested above.
-@pytest.mark.long
+@needs_fixed_addresses
 def test_figures_are_the_committed_ones(*, update_golden: bool) -> None:
     lines = [
         f"{name}, sm_{chip}, launch {number}: {one.text}"

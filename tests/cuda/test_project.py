@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.project.cuda import NotOnDevice
 from tests.conftest import ROOT
-from tests.cuda.toolkits import needs_compilers
+from tests.cuda.toolkits import needs_compilers, needs_fixed_addresses
 
 MODEL = ROOT / "examples" / "gesture" / "gesture.onnx"
 
@@ -33,6 +35,47 @@ def test_a_project_in_source_needs_no_compiler_of_cuda(board: str) -> None:
     build = project.files["CMakeLists.txt"].decode()
     assert f"--gpu-architecture=sm_{project.board.cuda.sm}" in build  # type: ignore[union-attr]
     assert b".incbin" in project.files["gesture_cubin.c"]
+
+
+DIGESTS = """
+import hashlib, sys
+from relax_aot import driver
+from tests.end_to_end.subjects import SUBJECTS
+subject, board = SUBJECTS[sys.argv[1]], sys.argv[2]
+files = driver.compile_model(subject.model(), board, subject.options).files
+for name, contents in files.items():
+    print(name, hashlib.sha256(contents).hexdigest())
+"""
+
+
+@pytest.mark.slow
+@needs_compilers
+@needs_fixed_addresses
+@pytest.mark.parametrize(
+    ("name", "board"),
+    [
+        ("gesture", "jetson-orin-nano"),
+        pytest.param("gesture", "jetson-xavier", marks=pytest.mark.long),
+        *(
+            pytest.param(name, board, marks=pytest.mark.long)
+            for name in ("gru_tagger", "small_encoder")
+            for board in ("jetson-orin-nano", "jetson-xavier")
+        ),
+    ],
+)
+def test_two_processes_make_the_same_project(name: str, board: str, tmp_path: Path) -> None:
+    found = []
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", DIGESTS, name, board], cwd=ROOT, check=True, text=True,
+            capture_output=True, env=os.environ | {
+                "PYTHONHASHSEED": seed, "RELAX_AOT_CACHE": str(tmp_path / seed),
+                "PYTHONPATH": str(ROOT),
+            },
+        )  # fmt: skip
+        found.append(done.stdout.splitlines())
+    assert found[0] == found[1]
+    assert any("_cubin.c " in line for line in found[0])
 
 
 @pytest.mark.slow

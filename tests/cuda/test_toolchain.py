@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import locale
 import re
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -20,7 +21,14 @@ from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import CudaCompileError, cubin
 from relax_aot.toolchain.tools import ToolMissing
 from tests.cuda.kernels import ELEMENTS, SUMS, TRANSPOSE, module
-from tests.cuda.toolkits import TARGETS, needs_compilers, needs_disassembler
+from tests.cuda.test_figures import SUBJECTS
+from tests.cuda.toolkits import (
+    TARGETS,
+    needs_compilers,
+    needs_disassembler,
+    needs_fixed_addresses,
+)
+from tests.scheduling.devices.kernels import device_form
 
 ABI = {11: (51, 7), 12: (51, 7), 13: (65, 8)}
 """What drivers of a CUDA major load: the second form is that of CUDA 13 alone."""
@@ -119,6 +127,26 @@ def test_the_encoding_of_other_programs_stays(major: int) -> None:
     name = f"k{uuid4().hex}"  # nothing that was compiled before
     assert cubin(f'extern "C" __global__ void {name}() {{}}', name, 87, major)
     assert locale.getencoding() == before
+
+
+@needs_compilers
+@needs_fixed_addresses
+@pytest.mark.parametrize("major", ABI)
+def test_the_same_text_is_the_same_machine_code(
+    major: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order of NVRTC's work follows addresses in memory, which other runs do not share."""
+    subject = SUBJECTS["product f32"]
+    assert subject.strategy is not None
+    _, made, bounds = device_form(subject.text, subject.strategy)
+    assert made is not None
+    text = device_source("model", [made], bounds).text
+    found = set()
+    for number in range(4):
+        monkeypatch.setenv("RELAX_AOT_CACHE", str(tmp_path / str(number)))
+        monkeypatch.setenv("PYTHONHASHSEED", str(number))
+        found.add(cubin(text, "model", 87, major))
+    assert len(found) == 1
 
 
 def test_a_gpu_that_a_compiler_does_not_know_is_refused() -> None:
